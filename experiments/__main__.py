@@ -6,10 +6,13 @@ from pathlib import Path
 from experiments.command import Command, command, commands, named_command
 
 TOOLS = (
-    *("convert_gsm8k", "convert_world", "measure_reference", "merge_runs", "ship_runs", "speed"),
-    *("speed_fine_tuning", "speed_scale", "train_reference", "training_splits"),
+    *("convert_gsm8k", "convert_world", "do_they_find_known_circuits", "measure_reference"),
+    *("merge_runs", "ship_runs", "speed", "speed_fine_tuning", "speed_scale", "template_tables"),
+    *("train_reference", "training_splits", "tune", "whole_study"),
 )
-"""Commands that answer no question about a model: each is a function of this name."""
+"""Commands that ask nothing about one model: each is a function of this name."""
+SHARED_TOOLS = ("tune",)
+"""Several processes share their work."""
 DEFINITION = re.compile(
     rf"^def (main|{'|'.join(TOOLS)})\(|^(\w+) = Experiment\(.*?\)$", re.MULTILINE | re.DOTALL
 )
@@ -32,7 +35,7 @@ def main() -> None:
     every = experiments()
     if (name := named_command(every, "an experiment", usage)) is not None:
         main = every[name].load()  # an Experiment, or a function
-        shares = getattr(main, "shares", name == "tune")
+        shares = getattr(main, "shares", name in SHARED_TOOLS)
         command(getattr(main, "command", main), name, every[name].about, shares=shares)
 
 

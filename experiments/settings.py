@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from itertools import combinations
 from operator import add
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
@@ -310,6 +309,28 @@ def pooled(pairs: dict[str, al.PromptPairs]) -> al.PromptPairs:
     return reduce(add, pairs.values())
 
 
+def stored_effects(
+    run: Run,
+    model: al.HookedModel,
+    pairs: al.PromptPairs,
+    stored: Stored[al.ComponentEffects, Any],
+    *parts: str,
+    **settings: Any,
+) -> al.ComponentEffects:
+    """The effects of components on some pairs, stored under the parts of a result's name.
+
+    `settings` are path patching's; the engine is the one that fits if they do not name one.
+    """
+    settings = _with_engine(model, settings)
+    return al.path_patch(model, pairs, run=run, name=stored.name(*parts), **settings)
+
+
+def _with_engine(model: al.HookedModel, settings: dict[str, Any]) -> dict[str, Any]:
+    if "engine" in settings:
+        return settings
+    return settings | {"engine": fitting_engine(model, settings.get("paths", "via_mlps"))}
+
+
 Labelled: TypeAlias = Iterable[tuple[str | tuple[str, ...], al.PromptPairs]]
 """Sets of pairs, each with an operation or with the parts of a result's name."""
 
@@ -322,39 +343,23 @@ def save_maps(
     **settings: Any,
 ) -> None:
     """Store the map of every head and MLP on each set of pairs; `settings` are path patching's."""
-    if "engine" not in settings:
-        settings["engine"] = fitting_engine(model)
+    settings = _with_engine(model, settings)
     for label, pairs in labelled:
         with continue_after_part():
-            name = stored.name(*_parts(label))
-            al.path_patch(model, pairs, run=run, name=name, **settings)
+            stored_effects(run, model, pairs, stored, *_parts(label), **settings)
 
 
-def plan_maps(model: al.HookedModel, labelled: Labelled, **settings: Any) -> str:
-    """What path patching would cost on each set of pairs, one line per set."""
-    if "engine" not in settings:
-        settings["engine"] = fitting_engine(model)
+def plan_maps(model: al.HookedModel, labelled: Labelled, note: str = "", **settings: Any) -> str:
+    """What path patching would cost on each set of pairs, one line per set, which `note` ends."""
+    settings = _with_engine(model, settings)
     return "\n".join(
-        f"{', '.join(_parts(label))}: {al.plan(model, pairs, **settings)}{BEFORE_FILTER}"
+        f"{', '.join(_parts(label))}: {al.plan(model, pairs, **settings)}{note}{BEFORE_FILTER}"
         for label, pairs in labelled
     )
 
 
 def _parts(label: str | tuple[str, ...]) -> tuple[str, ...]:
     return (label,) if isinstance(label, str) else label
-
-
-def print_shared(
-    run: Run, stored: Stored[al.ComponentEffects, Any], operation: str, labels: Iterable[str]
-) -> None:
-    """Print the ten strongest heads of each map of an operation, and how many two maps share."""
-    top = {label: stored.load(run, operation, label).heads.top(10) for label in labels}
-    print(f"\n{operation}")
-    for label, heads in top.items():
-        problems = stored.facts(run, operation, label).get("problems")
-        print(f"  {label}, {problems} problems: {', '.join(map(str, heads))}")
-    for a, b in combinations(top, 2):
-        print(f"  {a} and {b}: {len({*top[a]} & {*top[b]})} of 10 heads in both")
 
 
 def operation_maps(
@@ -366,7 +371,7 @@ def operation_maps(
     """
     engine = fitting_engine(model)
     return {
-        name: al.path_patch(model, some, run=run, name=MAP.name(name), engine=engine)
+        name: stored_effects(run, model, some, MAP, name, engine=engine)
         for name, some in pairs.items()
     }
 

@@ -6,10 +6,11 @@ logit (the paper's Figures 2, 12 and 15). Saves a run under results/which_heads/
 `python -m figures fig2` draws.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations, product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pandas import DataFrame
 from torch import Tensor
@@ -19,21 +20,28 @@ from arith_lens.effects import KEY
 from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.runs import Run
-from experiments.command import exit_on_user_error
-from experiments.results import MAP
+from experiments.command import continue_after_part, exit_on_user_error
+from experiments.results import COUNTERFACTUAL_MAP, MAP, PATH_EFFECTS, SET_MAP, Stored
 from experiments.results import PairFacts as Facts
+from experiments.selection import LARGEST_OPERAND
 from experiments.settings import (
     Engine,
     Experiment,
     Keep,
     Metric,
+    PooledSampleSettings,
+    Problems,
     SampleSettings,
     drawn_pairs,
     fitting_engine,
+    operation_pairs,
     plan_maps,
     save_maps,
+    stored_effects,
 )
 
+DRAW_OPTIONS = ("problems", "answer_token", "counterfactual", "draws", "keep")
+"""Settings that say which pairs are drawn, in the words of `drawn_pairs`."""
 N_ROWS = 12
 """How many key heads are printed."""
 
@@ -85,21 +93,12 @@ def _settings(model: al.HookedModel, config: Config) -> dict[str, Any]:
 def sampled_pairs(model: al.HookedModel, config: Config) -> Iterator[tuple[str, al.PromptPairs]]:
     """Each operation's name and pairs; the name is "pairs" if a file of prompts has none."""
     if config.pairs is None:
+        options = {
+            "operands": range(config.operands[0], config.operands[1] + 1),
+            **{name: getattr(config, name) for name in DRAW_OPTIONS},
+        }
         for operation in config.operations:
-            yield (
-                operation,
-                drawn_pairs(
-                    model,
-                    operation,
-                    config,
-                    problems=config.problems,
-                    operands=range(config.operands[0], config.operands[1] + 1),
-                    answer_token=config.answer_token,
-                    counterfactual=config.counterfactual,
-                    draws=config.draws,
-                    keep=config.keep,
-                ),
-            )
+            yield operation, drawn_pairs(model, operation, config, **options)
         return
     with exit_on_user_error():
         pairs = al.PromptPairs.from_file(config.pairs, model)
@@ -220,3 +219,161 @@ main = Experiment(
     inputs=lambda config: () if config.pairs is None else (config.pairs,),
     shares=True,
 )
+
+
+PATHS_SETTINGS: tuple[dict[str, Any], ...] = (
+    {"paths": "via_mlps"},
+    {"paths": "direct"},
+    {"paths": "total", "engine": "hooks"},
+)
+
+
+@dataclass(frozen=True)
+class PathsConfig(SampleSettings):
+    """On which paths do the strongest heads act? Direct, through MLPs, through later heads."""
+
+    top: int = 5
+    """Heads per operation, the strongest via MLPs."""
+    metric: Metric = "relative_logit"
+    """What is read from the logits."""
+    keep: Keep = "correct"
+    """Use the prompts that the model answers right, or all."""
+
+
+def _save_paths(run: Run, model: al.HookedModel, config: PathsConfig) -> None:
+    """The map of each operation, then its strongest heads on the other kinds of paths."""
+    shared = {"metric": config.metric, "engine": fitting_engine(model)}
+    for operation, pairs in operation_pairs(model, config, keep=config.keep):
+        heads = None  # first every head, then the strongest ones
+        with continue_after_part():
+            for meaning in PATHS_SETTINGS:
+                settings = {"senders": heads, **shared, **meaning}
+                name = operation, meaning["paths"]
+                effects = stored_effects(run, model, pairs, PATH_EFFECTS, *name, **settings)
+                heads = heads or effects.heads.top(config.top)
+
+
+def _plan_paths(model: al.HookedModel, config: PathsConfig) -> str:
+    some = [al.Head(0, index) for index in range(min(config.top, model.n_heads))]
+    shared = {"senders": some, "metric": config.metric, "engine": fitting_engine(model)}
+    return "\n".join(
+        plan_maps(model, [((operation, meaning["paths"]), pairs)], **(shared | meaning))
+        for operation, pairs in operation_pairs(model, config, keep="all")
+        for meaning in PATHS_SETTINGS
+    )
+
+
+which_paths = Experiment(
+    "which_paths", PathsConfig, _save_paths, _plan_paths, figure="paths", shares=True
+)
+"""On which paths do the strongest heads act? Direct, through MLPs, through later heads.
+
+For each operation, the heads with the strongest effects via MLPs, and their effect on the answer's
+logit if nothing else may react (direct, Algorithm 1), if MLPs may react (Appendix B), and if
+everything may (total, activation patching by hooks). Saves a run under results/which_paths/, which
+`python -m figures paths` shows.
+"""
+
+COMPARED_KINDS = ("word", "operator", "operands")
+
+
+@dataclass(frozen=True)
+class CounterfactualConfig(SampleSettings):
+    """Do the strongest heads depend on the counterfactual? Three kinds of it, side by side."""
+
+    metric: Metric = "relative_logit"
+    """What is read from the logits."""
+
+
+LabelledPairs: TypeAlias = Iterator[tuple[tuple[str, str], al.PromptPairs]]
+"""Sets of pairs, each with its operation and with what tells the operation's sets apart."""
+
+
+def _pairs_by_counterfactual(
+    model: al.HookedModel, config: CounterfactualConfig, *, keep: str = "correct"
+) -> LabelledPairs:
+    """The kinds have the same reference prompts, where all kinds align."""
+    for operation, kind in product(config.operations, COMPARED_KINDS):
+        options = {"counterfactual": kind, "keep": keep}
+        pairs = drawn_pairs(model, operation, config, problems=config.problems, **options)
+        yield (operation, kind), pairs
+
+
+def _print_shared(
+    run: Run,
+    stored: Stored[al.ComponentEffects, Any],
+    operations: Iterable[str],
+    labels: Iterable[str],
+) -> None:
+    """Print the ten strongest heads of each map of an operation, and how many two maps share."""
+    for operation in operations:
+        top = {label: stored.load(run, operation, label).heads.top(10) for label in labels}
+        print(f"\n{operation}")
+        for label, heads in top.items():
+            problems = stored.facts(run, operation, label).get("problems")
+            print(f"  {label}, {problems} problems: {', '.join(map(str, heads))}")
+        for a, b in combinations(top, 2):
+            print(f"  {a} and {b}: {len({*top[a]} & {*top[b]})} of 10 heads in both")
+
+
+which_counterfactual = Experiment(
+    "which_counterfactual",
+    CounterfactualConfig,
+    lambda run, model, config: save_maps(
+        run,
+        model,
+        COUNTERFACTUAL_MAP,
+        _pairs_by_counterfactual(model, config),
+        metric=config.metric,
+    ),
+    lambda model, config: plan_maps(model, _pairs_by_counterfactual(model, config, keep="all")),
+    lambda run: _print_shared(run, COUNTERFACTUAL_MAP, run.config["operations"], COMPARED_KINDS),
+    figure="counterfactuals",
+    shares=True,
+)
+"""Do the strongest heads depend on the counterfactual? Three kinds of it, on the same problems.
+
+A counterfactual prompt replaces the operator by a word without meaning (`word`), the operator by
+another one (`operator`), or the operands by others (`operands`). For each operation and kind, every
+head and MLP is patched. Saves a run under results/which_counterfactual/, which
+`figures/counterfactuals.py` draws.
+"""
+
+PROBLEM_SETS: Mapping[str, Problems] = {"one-digit": "any", "computed": "computed"}
+"""All problems of single digits; computed problems of larger operands."""
+
+
+@dataclass(frozen=True)
+class CopiesConfig(PooledSampleSettings):
+    """Do the same heads matter where no answer can be copied?"""
+
+    metric: Metric = "relative_logit"
+    """What is read from the logits."""
+
+
+def _pairs_by_problems(
+    model: al.HookedModel, config: CopiesConfig, *, keep: str = "correct"
+) -> LabelledPairs:
+    for operation, (label, problems) in product(LARGEST_OPERAND, PROBLEM_SETS.items()):
+        pairs = drawn_pairs(model, operation, config, problems=problems, keep=keep)
+        yield (operation, label), pairs
+
+
+do_copies_decide = Experiment(
+    "do_copies_decide",
+    CopiesConfig,
+    lambda run, model, config: save_maps(
+        run, model, SET_MAP, _pairs_by_problems(model, config), metric=config.metric
+    ),
+    lambda model, config: plan_maps(model, _pairs_by_problems(model, config, keep="all")),
+    lambda run: _print_shared(run, SET_MAP, LARGEST_OPERAND, PROBLEM_SETS),
+    figure="computed",
+    shares=True,
+)
+"""Do the same heads matter where no answer can be copied? Larger numbers, computed problems alone.
+
+In most products and quotients of single digits the answer equals an operand, so that a head which
+copies looks like one which calculates. With larger operands there are enough problems whose
+answer's token is no token of the prompt. This experiment compares the maps of both sets of
+problems. Saves a run under results/do_copies_decide/, which `python -m figures computed` draws.
+"""

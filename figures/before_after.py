@@ -1,6 +1,6 @@
 """What tuning changed: every head's and MLP's effect before it, after it, and the difference.
 
-Reads a run of `experiments/what_tuning_changes.py` (the newest of the model, or `--run PATH`) and
+Reads a run of `experiments what_tuning_changes` (the newest of the model, or `--run PATH`) and
 draws it without loading a model: one row of three maps per tuned model, on one scale.
 """
 

@@ -1,6 +1,6 @@
 """Benchmarks before and after a knockout: accuracy, its interval, the paired change.
 
-Reads a run of `experiments/how_good_is_it.py`, without loading a model; prints the table and writes
+Reads a run of `experiments how_good_is_it`, without loading a model; prints the table and writes
 it as HTML and its numbers as CSV.
 """
 
@@ -15,7 +15,7 @@ from arith_lens.evaluation import EvaluationResult
 from arith_lens.paper import paper_model
 from arith_lens.runs import Run
 from experiments import results
-from experiments.how_good_is_it import PLAIN, PLAIN_FOR_CONTROLS
+from experiments.benchmarks import PLAIN, PLAIN_FOR_CONTROLS
 from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table
 from figures.transfer import CONTROL_NAMES

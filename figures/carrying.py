@@ -1,6 +1,6 @@
 """Negative transfer: what a knockout of the tuned heads costs, before and after tuning.
 
-Reads a run of `experiments/do_tuned_heads_carry_more.py`, without loading a model; prints the table
+Reads a run of `experiments do_tuned_heads_carry_more`, without loading a model; prints the table
 and writes it as HTML and its numbers as CSV.
 """
 

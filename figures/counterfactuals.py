@@ -1,6 +1,6 @@
 """The maps of three kinds of counterfactual side by side, with how far they agree.
 
-Reads a run of `experiments/which_counterfactual.py` and draws it without loading a model: one row
+Reads a run of `experiments which_counterfactual` and draws it without loading a model: one row
 per kind, one column per operation, on one colour scale. The table has the rank correlation of the
 heads' effects and the share of the ten strongest heads that two kinds have in common, with 95%
 intervals over problems.
@@ -20,9 +20,8 @@ from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.runs import Run
 from arith_lens.statistics import resampled_means
 from experiments import results
-from experiments.do_copies_decide import PROBLEM_SETS
 from experiments.selection import LARGEST_OPERAND
-from experiments.which_counterfactual import COMPARED_KINDS
+from experiments.which_heads import COMPARED_KINDS, PROBLEM_SETS
 from figures import maps
 from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart
@@ -80,7 +79,7 @@ def exhibits(options: Options) -> list[Chart]:
 def computed(options: Options) -> list[Chart]:
     """The maps of problems whose answer cannot be copied, below those of all one-digit problems.
 
-    Reads a run of `experiments/do_copies_decide.py` and draws it without loading a model. The table
+    Reads a run of `experiments do_copies_decide` and draws it without loading a model. The table
     has the rank correlation of the heads' effects and the share of the ten strongest heads that
     both sets of problems have in common, with 95% intervals over problems.
 

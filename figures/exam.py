@@ -1,6 +1,6 @@
 """Do the methods find circuits that are known? Errors, AUROC and the saturation dial.
 
-Reads the runs of `experiments/do_they_find_known_circuits.py`, one per built model, and draws them
+Reads the runs of `experiments do_they_find_known_circuits`, one per built model, and draws them
 without loading a model.
 """
 
@@ -18,7 +18,7 @@ from arith_lens.effects import ComponentEffects
 from arith_lens.mediation import Mediation
 from arith_lens.runs import Run, find_runs
 from experiments import results
-from experiments.do_they_find_known_circuits import DIAL, KNOCKOUTS, PATHS_VALUES
+from experiments.approximations import DIAL, KNOCKOUTS, PATHS_VALUES
 from experiments.results import EXACT
 from figures.common import Formats, NotComputed
 from figures.exhibit import Chart, Exhibit, Table

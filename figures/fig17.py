@@ -1,6 +1,6 @@
 """Figure 17: the column addition of a computer beside what each layer of the model writes.
 
-Reads a run of `experiments/like_a_computer.py` (the newest one of the model, or `--run PATH`) and
+Reads a run of `experiments like_a_computer` (the newest one of the model, or `--run PATH`) and
 draws it without loading a model.
 """
 

@@ -1,6 +1,6 @@
 """Does the gain of tuning hold on questions that were not tuned on?
 
-Reads a run of `experiments/does_the_gain_hold.py` and draws it without loading a model: HTML that
+Reads a run of `experiments does_the_gain_hold` and draws it without loading a model: HTML that
 opens offline, PNG, SVG and PDF where Chrome or Chromium is found, and the numbers as CSV.
 """
 

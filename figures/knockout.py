@@ -15,7 +15,7 @@ from arith_lens.knockout import CircuitCurve, KnockoutCurve, KnockoutCurves
 from arith_lens.knockout.curves import range_line
 from arith_lens.runs import Run
 from experiments import results
-from experiments.do_they_suffice import CURVE_KINDS, enough
+from experiments.circuits import CURVE_KINDS, enough
 from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart
 
@@ -262,7 +262,7 @@ RANDOM = "random-"
 def sufficiency(options: Options) -> list[Chart]:
     """Do the strongest heads suffice? Accuracy with the first k heads only, and without them.
 
-    Reads a run of `experiments/do_they_suffice.py`. The orders were chosen on half of the problems;
+    Reads a run of `experiments do_they_suffice`. The orders were chosen on half of the problems;
     the curves are drawn on the other half.
 
     Raises:

@@ -1,6 +1,6 @@
 """What approximations by gradients cost, and how well they agree with the exact effects.
 
-Reads a run of `experiments/do_gradients_agree.py`. One point per method: processor time per pair
+Reads a run of `experiments do_gradients_agree`. One point per method: processor time per pair
 against the correlation with the exact effects, for heads and for MLPs, per operation.
 """
 

@@ -356,7 +356,7 @@ def large_notes(model: ModelMaps, *, mean: bool = False) -> list[str]:
 def explorer(options: TableOptions) -> list[Interactive]:
     """The explorer: click a head or an MLP, and see what it does.
 
-    Reads a run of `experiments/what_does_each_part_do.py` (the newest of the model, or `--run
+    Reads a run of `experiments what_does_each_part_do` (the newest of the model, or `--run
     PATH`) and writes one page without loading a model. It needs no network. In a notebook,
     `al.explore(model, pairs)` shows the same and computes on a click.
 

@@ -41,7 +41,7 @@ Right: TypeAlias = dict[str, list[torch.Tensor]]
 def fig4(options: Options) -> list[Chart]:
     """Figure 4: the likeliest next tokens before and after the key heads are knocked out.
 
-    Reads a run of `experiments/what_comes_instead.py` (the newest one of the model, or `--run
+    Reads a run of `experiments what_comes_instead` (the newest one of the model, or `--run
     PATH`) and draws it without loading a model. For each kind, it shows the first prompt that is
     answered right with every head in place. The small print has the share of right answers.
 
@@ -87,7 +87,7 @@ def fig4(options: Options) -> list[Chart]:
 def fig9(options: Options) -> list[Chart]:
     """Figure 9: the likeliest next tokens with the calculation, and without it.
 
-    Reads a run of `experiments/what_the_calculation_does.py` (the newest one of the model, or
+    Reads a run of `experiments what_the_calculation_does` (the newest one of the model, or
     `--run PATH`) and draws it without loading a model. For each kind of prompt, it shows one pair,
     which is drawn at random by the run's seed.
 

@@ -23,7 +23,7 @@ EFFECT_PARTS = ("direct", "MLPs add", "via MLPs", "heads add", "total")
 def paths(options: TableOptions) -> list[Table]:
     """The strongest heads' effects on three kinds of paths, as a table with intervals and shares.
 
-    Reads a run of `experiments/which_paths.py`. The total effect is the sum of what goes directly
+    Reads a run of `experiments which_paths`. The total effect is the sum of what goes directly
     to the logits, what MLPs add (via MLPs less direct), and what later heads add (total less via
     MLPs). These are differences within each pair, and so are their intervals.
 
@@ -109,7 +109,7 @@ class Carriers:
 def carriers(options: Options) -> list[Chart]:
     """Which MLPs carry the key heads' effects: heads x MLPs, one panel per operation.
 
-    Reads a run of `experiments/which_mlps_carry_them.py` (the newest of the model, or `--run PATH`)
+    Reads a run of `experiments which_mlps_carry_them` (the newest of the model, or `--run PATH`)
     and draws it without loading a model. Left: what a head's effect loses if one MLP is frozen.
     Middle: what one MLP alone adds to the direct effect. Right: the direct effect and the full
     effect.

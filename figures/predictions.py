@@ -26,7 +26,7 @@ from arith_lens.runs import Run, RunError
 from experiments import results
 from experiments.are_they_specific import COMPUTED_SET, LATE_SET, STRONGEST_SET
 from experiments.does_tuning_help.questions import generic_to_report, is_mathematics
-from experiments.which_word_problems import MIN_PAIRS, counts
+from experiments.other_prompts import MIN_PAIRS, counts
 from figures import counterfactuals
 from figures.claims.accuracy import gain
 from figures.claims.heads import mean_by_loss

@@ -1,6 +1,6 @@
 """Figures 6, 13 and 14: what MLPs read and what they write, layer by layer.
 
-They read runs of `experiments/what_do_mlps_add.py` and are drawn without loading a model.
+They read runs of `experiments what_do_mlps_add` and are drawn without loading a model.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class OperationOptions(Options):
 def fig6(options: OperationOptions) -> list[Chart]:
     """Figure 6: the operands in what MLPs read, the answer in what they write, and one prompt.
 
-    Reads a run of `experiments/what_do_mlps_add.py` (the newest one of the model, or `--run PATH`)
+    Reads a run of `experiments what_do_mlps_add` (the newest one of the model, or `--run PATH`)
     and draws it without loading a model: HTML that opens offline, PNG, SVG and PDF where Chrome or
     Chromium is found, and the numbers as CSV.
 
@@ -132,7 +132,7 @@ def _notes(run: Run, operation: str) -> list[str]:
 def fig13(options: ModelOptions) -> list[Chart]:
     """Figure 13: the operands in what MLPs read, in several models and operations.
 
-    Reads the newest run of `experiments/what_do_mlps_add.py` of each model (or `--runs PATH PATH`)
+    Reads the newest run of `experiments what_do_mlps_add` of each model (or `--runs PATH PATH`)
     and draws them without loading a model, on relative depth if the models' depths differ.
 
     Raises:
@@ -151,7 +151,7 @@ def fig13(options: ModelOptions) -> list[Chart]:
 def fig14(options: ModelOptions) -> list[Chart]:
     """Figure 14: the answer in what MLPs write, in several models and operations.
 
-    Reads the newest run of `experiments/what_do_mlps_add.py` of each model (or `--runs PATH PATH`)
+    Reads the newest run of `experiments what_do_mlps_add` of each model (or `--runs PATH PATH`)
     and draws them without loading a model, on relative depth if the models' depths differ.
 
     Raises:

@@ -1,6 +1,6 @@
 """Table 3: key heads of exponentiation, and what knocking them out costs.
 
-Reads a run of `experiments/do_powers_use_them.py`, without loading a model; prints the table and
+Reads a run of `experiments do_powers_use_them`, without loading a model; prints the table and
 writes it as HTML and its numbers as CSV.
 """
 

@@ -1,6 +1,6 @@
 """Table 4: the strongest heads on generated prompts and on word problems, knocked out crosswise.
 
-Reads a run of `experiments/do_word_problems_use_them.py`, without loading a model; prints two
+Reads a run of `experiments do_word_problems_use_them`, without loading a model; prints two
 tables, of sets of heads and of heads, and writes them as HTML and their numbers as CSV.
 """
 

@@ -1,6 +1,6 @@
 """Transfer and control: word problems and generic tasks, before and after a knockout.
 
-Reads a run of `experiments/what_else_breaks.py`, without loading a model; prints the table and
+Reads a run of `experiments what_else_breaks`, without loading a model; prints the table and
 writes it as HTML and its numbers as CSV.
 """
 

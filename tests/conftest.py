@@ -335,7 +335,7 @@ def data_directory() -> Path:
 @pytest.fixture(scope="session")
 def real_tokenizer(data_directory: Path) -> Callable[[str], Any]:
     """A published tokenizer, read once: `real_tokenizer("llama2" | "mistral" | "llama3")`."""
-    from experiments.template_tables import published_tokenizer
+    from experiments.datasets import published_tokenizer
 
     @functools.cache
     def read(name: str) -> Any:

@@ -11,7 +11,7 @@ from arith_lens.pairs import sample_pairs
 from arith_lens.paper import PAPER_MODELS
 from arith_lens.problems import Problem, all_problems
 from arith_lens.templates import TEMPLATES, other_operators
-from experiments.template_tables import named_tokenizer as shipped_tokenizer
+from experiments.datasets import named_tokenizer as shipped_tokenizer
 
 WORDS = {"infix": ("or",), "noun": ("maximum",), "question noun": ("greater",)}
 

@@ -16,7 +16,8 @@ from arith_lens.fine_tuning.results import DELTA_FILE, load_base
 from arith_lens.model import weights_hash
 from arith_lens.reference.sets import UNFAMILIAR_SETS
 from arith_lens.runs import find_runs, open_run
-from experiments import do_tuned_heads_carry_more, does_the_gain_hold, results
+from experiments import results
+from experiments.after_tuning import do_tuned_heads_carry_more, does_the_gain_hold
 from experiments.does_tuning_help import Chosen, Training, TuningRow
 from experiments.does_tuning_help.models import precise_models, stored_models, tuning_run
 from experiments.does_tuning_help.training import World
@@ -78,12 +79,12 @@ def test_the_tuned_models_are_those_of_the_chosen_rate_a_seed_each(tuning: Path)
 def test_heads_of_a_model_that_tuning_left_alone_carry_no_more(
     tuning: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = do_tuned_heads_carry_more.Config(questions=4, controls=1, control_limit=3, n=9)
+    config = do_tuned_heads_carry_more.config(questions=4, controls=1, control_limit=3, n=9)
     whole = World.test_questions
     monkeypatch.setattr(
         World, "test_questions", lambda world: whole(world)[:16] + whole(world)[16:316:20]
     )
-    do_tuned_heads_carry_more.main(config, root=tuning)
+    do_tuned_heads_carry_more(config, root=tuning)
     carrying.main(TableOptions(root=tuning, out=tuning, n=config.n))
     table = pandas.read_csv(written(tuning, "carrying.csv")).set_index("task")
     assert table["before"].tolist() == table["tuned"].tolist()
@@ -94,14 +95,14 @@ def test_heads_of_a_model_that_tuning_left_alone_carry_no_more(
     assert "over questions and 2 seeds of tuning" in capsys.readouterr().out
     (run,) = find_runs("do_tuned_heads_carry_more", root=tuning)
     saved = {path: path.stat().st_mtime_ns for path in run.store.folder.glob("*/*.safetensors")}
-    do_tuned_heads_carry_more.main(config, root=tuning)
+    do_tuned_heads_carry_more(config, root=tuning)
     files = run.store.folder.glob("*/*.safetensors")
     assert saved == {path: path.stat().st_mtime_ns for path in files}
 
 
 def test_a_model_that_tuning_left_alone_gains_nothing_anywhere(tuning: Path) -> None:
-    config = does_the_gain_hold.Config(questions=2)
-    does_the_gain_hold.main(config, root=tuning)
+    config = does_the_gain_hold.config(questions=2)
+    does_the_gain_hold(config, root=tuning)
     show(generalisation.exhibits, Options(root=tuning, out=tuning, formats=()))
     table: Any = pandas.read_csv(written(tuning, "generalisation.csv"))
     whole = table[table["task"] == "all"]

@@ -16,7 +16,8 @@ from arith_lens.components import Head
 from arith_lens.effects import BeforeAfter, ComponentEffects, Effects
 from arith_lens.fine_tuning import TuningResult, effects_before_after, fine_tune
 from arith_lens.runs import find_runs, load_run, open_run
-from experiments import results, what_tuning_changes
+from experiments import after_tuning, results
+from experiments.after_tuning import what_tuning_changes
 from figures import before_after
 from figures.common import Options
 from figures.exhibit import show
@@ -119,17 +120,17 @@ def test_the_experiment_and_the_figure_show_what_changed(
 ) -> None:
     folder = Path(tuned.output)
     paths = (folder, folder / "checkpoint")
-    config = what_tuning_changes.Config(tuned=paths, n=4)
-    what_tuning_changes.main(config, root=tmp_path, dry_run=True)
+    config = what_tuning_changes.config(tuned=paths, n=4)
+    what_tuning_changes(config, root=tmp_path, dry_run=True)
     assert "as it was, and one-head, checkpoint: each" in capsys.readouterr().out
-    what_tuning_changes.main(config, root=tmp_path)
+    what_tuning_changes(config, root=tmp_path)
     (run,) = find_runs("what_tuning_changes", root=tmp_path)
     assert results.UNTUNED_MAP.is_in(run)
     names = results.TUNED_MAP.labels(run)
     assert names == ("one-head", "checkpoint")
     assert [results.TUNED_MAP.facts(run, name)["components"] for name in names] == [["7.3"], []]
     saved = {path: path.stat().st_mtime_ns for path in run.store.folder.glob("*/*.safetensors")}
-    what_tuning_changes.main(config, root=tmp_path)
+    what_tuning_changes(config, root=tmp_path)
     files = run.store.folder.glob("*/*.safetensors")
     assert saved == {path: path.stat().st_mtime_ns for path in files}
     show(before_after.exhibits, Options(root=tmp_path, out=tmp_path, formats=()))
@@ -147,8 +148,8 @@ def test_lora_tunes_other_than_the_heads_that_it_is_set_against(
     tuned: TuningResult, tmp_path: Path
 ) -> None:
     replace(tuned, method="lora", untouched=None, output=str(tmp_path)).save()
-    assert what_tuning_changes.TunedSource("lora", tmp_path).components() == []
-    assert what_tuning_changes.TunedSource("precise", Path(tuned.output)).components() == ["7.3"]
+    assert after_tuning.TunedSource("lora", tmp_path).components() == []
+    assert after_tuning.TunedSource("precise", Path(tuned.output)).components() == ["7.3"]
 
 
 def test_clear_changes_alone_are_outlined_and_the_largest_are_named(both: BeforeAfter) -> None:
@@ -172,7 +173,7 @@ def test_a_run_without_tuned_models_and_a_missing_one_name_the_cure(tmp_path: Pa
     with pytest.raises(SystemExit, match=r"no tuned model. Make one: python -m experiments"):
         show(before_after.exhibits, Options(root=tmp_path, out=tmp_path))
     with pytest.raises(SystemExit, match=r"--table 1 --model reference"):
-        what_tuning_changes.main(what_tuning_changes.Config(), root=tmp_path)
+        what_tuning_changes(what_tuning_changes.config(), root=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +193,6 @@ def test_tuned_models_that_cannot_be_told_or_read_are_refused(
         (tmp_path / name).write_text("notes")
     for name in ("two/one", "before"):
         (tmp_path / name).mkdir(parents=True)
-    config = what_tuning_changes.Config(tuned=tuple(tmp_path / name for name in names))
+    config = what_tuning_changes.config(tuned=tuple(tmp_path / name for name in names))
     with pytest.raises(SystemExit, match=message):
-        what_tuning_changes.main(config, root=tmp_path)
+        what_tuning_changes(config, root=tmp_path)

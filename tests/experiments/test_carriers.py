@@ -11,7 +11,10 @@ from support.drawings import written
 
 from arith_lens import plotting
 from arith_lens.runs import find_runs
-from experiments import results, what_the_calculation_does, which_mlps_carry_them
+from experiments import next_tokens as experiment
+from experiments import results
+from experiments.mlps import which_mlps_carry_them
+from experiments.next_tokens import what_the_calculation_does
 from figures import next_tokens
 from figures.common import Options
 from figures.exhibit import show
@@ -30,12 +33,12 @@ def checkpoint(make_hf: Any, tokenizer: Any, tmp_path_factory: pytest.TempPathFa
 def test_carriers_are_computed_saved_and_drawn(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = which_mlps_carry_them.Config(
+    config = which_mlps_carry_them.config(
         model=str(checkpoint), operations=("addition",), n=9, keep="all", metric="logit", top=3
     )
-    which_mlps_carry_them.main(config, root=tmp_path / "results", dry_run=True)
+    which_mlps_carry_them(config, root=tmp_path / "results", dry_run=True)
     assert "FLOPs for 3 heads" in capsys.readouterr().out and not [*tmp_path.iterdir()]
-    which_mlps_carry_them.main(config, root=tmp_path / "results")
+    which_mlps_carry_them(config, root=tmp_path / "results")
     (run,) = find_runs("which_mlps_carry_them", root=tmp_path / "results")
     found = results.MEDIATION.load(run, "addition")
     assert [*map(str, found.heads)] == [*map(str, results.MAP.load(run, "addition").heads.top(3))]
@@ -68,11 +71,11 @@ def test_figure_9_shows_both_prompts_of_a_pair(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kinds = ("addition", "stories")
-    few = {kind: what_the_calculation_does.PAIR_KINDS[kind] for kind in kinds}
-    monkeypatch.setattr(what_the_calculation_does, "PAIR_KINDS", few)
+    few = {kind: experiment.PAIR_KINDS[kind] for kind in kinds}
+    monkeypatch.setattr(experiment, "PAIR_KINDS", few)
     monkeypatch.setattr(next_tokens, "PAIR_TITLES", {kind: kind for kind in kinds})
-    config = what_the_calculation_does.Config(model=str(checkpoint), n=9, keep="all", k=3)
-    what_the_calculation_does.main(config, root=tmp_path / "results")
+    config = what_the_calculation_does.config(model=str(checkpoint), n=9, keep="all", k=3)
+    what_the_calculation_does(config, root=tmp_path / "results")
     (run,) = find_runs("what_the_calculation_does", root=tmp_path / "results")
     said = results.LIKELIEST.load(run, "stories", "counterfactual")
     (chart,) = next_tokens.fig9(Options(run=run.path))

@@ -8,10 +8,10 @@ from support.drawings import written
 
 from arith_lens.model import empty_model
 from arith_lens.runs import find_runs
-from experiments import do_copies_decide, results
-from experiments.do_copies_decide import PROBLEM_SETS
+from experiments import results
 from experiments.selection import LARGEST_OPERAND
 from experiments.settings import SampleSettings, operation_pairs
+from experiments.which_heads import PROBLEM_SETS, do_copies_decide
 from figures import counterfactuals
 from figures.common import Options
 from figures.exhibit import show
@@ -23,8 +23,8 @@ def test_maps_of_both_sets_and_their_agreement(
     monkeypatch.setattr(counterfactuals, "N_RESAMPLES", 50)
     monkeypatch.setitem(LARGEST_OPERAND, "multiplication", 12)
     monkeypatch.delitem(LARGEST_OPERAND, "division")
-    config = do_copies_decide.Config(n=45)
-    do_copies_decide.main(config, root=tmp_path / "results")
+    config = do_copies_decide.config(n=45)
+    do_copies_decide(config, root=tmp_path / "results")
     (run,) = find_runs("do_copies_decide", root=tmp_path / "results")
     maps = {
         label: results.SET_MAP.load(run, "multiplication", label).heads for label in PROBLEM_SETS

@@ -10,7 +10,8 @@ from support.drawings import written
 import arith_lens as al
 from arith_lens.attribution import ATTRIBUTION_METHODS
 from arith_lens.runs import find_runs
-from experiments import do_gradients_agree, results
+from experiments import results
+from experiments.approximations import do_gradients_agree
 from figures import ladder
 from figures.exhibit import show
 
@@ -25,14 +26,14 @@ def checkpoint(make_hf: Any, tokenizer: Any, tmp_path: Path) -> Path:
 def test_each_method_is_set_against_the_exact_effects(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = do_gradients_agree.Config(
+    config = do_gradients_agree.config(
         model=str(checkpoint), operations=("addition",), n=12, keep="all", metric="logit",
         via_mlps=6, total=4, steps=2,
     )  # fmt: skip
     root = tmp_path / "results"
-    do_gradients_agree.main(config, root=root, dry_run=True)
+    do_gradients_agree(config, root=root, dry_run=True)
     assert "addition, total, exact:" in capsys.readouterr().out and not root.exists()
-    do_gradients_agree.main(config, root=root)
+    do_gradients_agree(config, root=root)
     (run,) = find_runs("do_gradients_agree", root=root)
     show(ladder.exhibits, ladder.Options(run=run.path, out=tmp_path, formats=()))
     for paths, count in (("via_mlps", 6), ("total", 4)):

@@ -13,12 +13,13 @@ from support.drawings import written
 import arith_lens as al
 from arith_lens.knockout import halves
 from arith_lens.runs import Run, find_runs
-from experiments import do_they_suffice, results
+from experiments import circuits, results
+from experiments.circuits import do_they_suffice
 from figures.common import Options
 from figures.exhibit import show
 from figures.knockout import sufficiency
 
-SMALL = do_they_suffice.Config(
+SMALL = do_they_suffice.config(
     operations=("addition",), n=18, controls=2, candidates=3, searched=2, search_every=4
 )
 
@@ -28,8 +29,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     root = tmp_path_factory.mktemp("results")
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")  # so few prompts that some means are of one
-        patch.setattr(do_they_suffice, "FINE", (0.03, 0.05, 0.1, 0.2, 0.5))
-        do_they_suffice.main(SMALL, root=root)
+        patch.setattr(circuits, "FINE", (0.03, 0.05, 0.1, 0.2, 0.5))
+        do_they_suffice(SMALL, root=root)
     (run,) = find_runs("do_they_suffice", root=root)
     return run
 
@@ -95,6 +96,6 @@ def test_the_figure_and_the_table_show_the_run(
 def test_enough_is_the_first_size_from_which_on_it_stays_right(run: Run) -> None:
     drawn = curve(run, "heads", "all", "keep_only", "effect")
     accuracy = drawn.accuracy()
-    size = do_they_suffice.enough(drawn)
+    size = circuits.enough(drawn)
     row = drawn.sizes.index(size)
     assert (accuracy[row:] >= 0.9).all() and (row == 0 or accuracy[row - 1] < 0.9)

@@ -11,15 +11,14 @@ import pytest
 
 import arith_lens as al
 from arith_lens.model import HookedModel
-from experiments import do_word_problems_use_them, settings, what_tuning_changes
+from experiments import after_tuning, other_prompts, settings
 from experiments.__main__ import TOOLS, experiments
 from experiments.does_tuning_help import models
 from experiments.selection import LARGEST_OPERAND
 from experiments.settings import Experiment
 
-WITHOUT_MODEL = {"do_they_find_known_circuits", "template_tables", "tune", "whole_study"}
-"""Of these a dry run, where there is one, plans from the settings alone."""
-EXPERIMENTS = sorted(experiments().keys() - {*TOOLS} - WITHOUT_MODEL)
+EXPERIMENTS = sorted(experiments().keys() - {*TOOLS})
+"""Of tools a dry run, where there is one, plans from the settings alone."""
 SHIPPED = Path(al.__file__).parent / "reference" / "reference"
 
 
@@ -50,12 +49,12 @@ def test_a_dry_run_needs_no_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert not [*folder_of_7b.glob("*.safetensors")]
-    monkeypatch.setattr(what_tuning_changes, "tuned_models", lambda *_: ())
+    monkeypatch.setattr(after_tuning, "tuned_models", lambda *_: ())
     monkeypatch.setattr(models, "tuning_run", lambda *_: None)
     monkeypatch.setattr(models, "precise_models", lambda _: ())
     monkeypatch.setattr(models, "stored_models", lambda _: ())
     monkeypatch.setattr(
-        do_word_problems_use_them,
+        other_prompts,
         "_word_problems",  # converting them takes seconds
         lambda model, _: al.sample_pairs(model, n=4, keep="all"),
     )

@@ -8,7 +8,8 @@ import pytest
 from support.families import EVERY
 
 from arith_lens.runs import find_runs
-from experiments import results, which_heads, which_mlps_carry_them
+from experiments import results, which_heads
+from experiments.mlps import which_mlps_carry_them
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,6 @@ def test_which_heads_goes_on_with_hooks(
 
 
 def test_what_needs_the_sweep_says_so_in_a_sentence(bloom: Path, tmp_path: Path) -> None:
-    config = which_mlps_carry_them.Config(model=str(bloom), operations=("addition",), n=3)
+    config = which_mlps_carry_them.config(model=str(bloom), operations=("addition",), n=3)
     with pytest.raises(SystemExit, match=r"found an MLP that takes .* \(residual\) in"):
-        which_mlps_carry_them.main(config, root=tmp_path)
+        which_mlps_carry_them(config, root=tmp_path)

@@ -9,17 +9,17 @@ import torch
 
 import arith_lens as al
 from arith_lens.runs import find_runs
-from experiments import do_they_find_known_circuits as experiment
-from experiments import results
+from experiments import approximations, results
+from experiments.approximations import do_they_find_known_circuits
 from figures import exam
 
-QUICK = experiment.Config(models=("table",), dial=(), n=4)
+QUICK = approximations.ExamConfig(models=("table",), dial=(), n=4)
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exam")
-    experiment.main(QUICK, root=folder)
+    do_they_find_known_circuits(QUICK, root=folder)
     return folder
 
 
@@ -56,7 +56,7 @@ def test_auroc_by_hand() -> None:
 
 
 def test_a_single_knockout_matches_the_closed_form() -> None:
-    closed, measured = experiment.knocked_out(al.built_model("value_composition", n=4), "mean")
+    closed, measured = approximations.knocked_out(al.built_model("value_composition", n=4), "mean")
     for name in ("heads", "mlps"):
         expected, found = (getattr(part, name).per_pair for part in (closed, measured))
         assert torch.allclose(expected, found, atol=5e-6)
@@ -64,7 +64,7 @@ def test_a_single_knockout_matches_the_closed_form() -> None:
 
 
 def test_a_dry_run_names_the_models(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    experiment.main(replace(QUICK, dial=(8.0,)), root=tmp_path, dry_run=True)
+    do_they_find_known_circuits(replace(QUICK, dial=(8.0,)), root=tmp_path, dry_run=True)
     names = ["built-table", "built-table-8", "built-query_composition-8"]
     assert capsys.readouterr().out.split() == names
     assert not list(tmp_path.iterdir())

@@ -10,22 +10,22 @@ import torch
 import arith_lens as al
 from arith_lens.effects import HEAD_AXES, MLP_AXES
 from arith_lens.runs import Run, find_runs
-from experiments import how_few_evaluations, results
-from experiments.how_few_evaluations import RACE_MEASURES, races
+from experiments import approximations, results
+from experiments.approximations import RACE_MEASURES, how_few_evaluations, races
 
-SMALL = how_few_evaluations.Config(operations=("addition",), n=45, repeats=3, kept=10)
+SMALL = how_few_evaluations.config(operations=("addition",), n=45, repeats=3, kept=10)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     root = tmp_path_factory.mktemp("results")
-    how_few_evaluations.main(SMALL, root=root)
+    how_few_evaluations(SMALL, root=root)
     (run,) = find_runs("how_few_evaluations", root=root)
     return run
 
 
 def test_each_race_is_counted(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    for goal in how_few_evaluations.GOALS:
+    for goal in approximations.GOALS:
         whole = results.RACES.load(run, "addition", goal, "all")
         screened = results.RACES.load(run, "addition", goal, "screened")
         assert whole.labels == {"measure": RACE_MEASURES} and whole.per_pair.shape == (3, 3)
@@ -74,5 +74,5 @@ def test_a_screen_that_drops_the_key_head_ends_otherwise(monkeypatch: pytest.Mon
 
 
 def test_a_dry_run_says_what_it_takes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    how_few_evaluations.main(SMALL, root=tmp_path, dry_run=True)
+    how_few_evaluations(SMALL, root=tmp_path, dry_run=True)
     assert "12 races on their numbers" in capsys.readouterr().out

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from support.drawings import written
 
-from experiments.how_good_is_it import Config, main, tasks_of
+from experiments.benchmarks import BenchmarksConfig, how_good_is_it, tasks_of
 from figures import benchmarks
 from figures.common import TableOptions
 from figures.exhibit import show
@@ -17,11 +17,11 @@ pytest.importorskip("lm_eval", reason="needs the extra `evaluation`: pip install
 def test_the_table_shows_each_task_before_and_after(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = Config(
+    config = BenchmarksConfig(
         tasks=("world_two_digit",), limit=8, max_new_tokens=3, heads=6, n=6, controls=2,
         control_limit=4,
     )  # fmt: skip
-    main(config, root=tmp_path)
+    how_good_is_it(config, root=tmp_path)
     printed = capsys.readouterr().out
     assert "reference as it is" in printed
     show(benchmarks.exhibits, TableOptions(root=tmp_path, out=tmp_path))
@@ -40,5 +40,6 @@ def test_the_table_shows_each_task_before_and_after(
 
 
 def test_a_shipped_model_is_asked_of_its_own_world_unless_files_are_given() -> None:
-    assert tasks_of(Config())[0] == "world_word_problems"
-    assert tasks_of(Config(data_dir=Path("data"))) == tasks_of(Config(model="some/model"))
+    assert tasks_of(BenchmarksConfig())[0] == "world_word_problems"
+    other = tasks_of(BenchmarksConfig(model="some/model"))
+    assert tasks_of(BenchmarksConfig(data_dir=Path("data"))) == other

@@ -16,18 +16,14 @@ import arith_lens as al
 from arith_lens.operations import FOUR
 from arith_lens.path_patching.engines import SweepEngine
 from arith_lens.runs import find_runs
-from experiments import (
-    are_they_needed,
-    do_powers_use_them,
-    do_word_problems_use_them,
-    results,
-    what_comes_instead,
-    what_else_breaks,
-    where_do_they_look,
-    which_heads,
-    which_mlps_carry_them,
-)
+from experiments import are_they_needed, other_prompts, results
+from experiments.benchmarks import what_else_breaks
+from experiments.mlps import which_mlps_carry_them
+from experiments.next_tokens import first_tokens, right_share, what_comes_instead
+from experiments.other_prompts import do_powers_use_them, do_word_problems_use_them
+from experiments.parts import where_do_they_look
 from experiments.settings import (
+    Experiment,
     PooledSampleSettings,
     operation_maps,
     operation_pairs,
@@ -35,6 +31,7 @@ from experiments.settings import (
     pooled_map,
     pooled_samples,
 )
+from experiments.which_heads import main as which_heads
 from figures import next_tokens, table3, table4, transfer
 from figures.common import Options, TableOptions
 from figures.exhibit import MakesExhibits, options_of, show
@@ -136,12 +133,10 @@ def test_a_saved_operation_is_not_computed_twice(study: SharedStudy) -> None:
 def test_figure_4_from_its_experiment(
     study: SharedStudy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = what_comes_instead.Config(prompts=10, n=18, heads=10)
-    what_comes_instead.main(config, root=study.root)
+    config = what_comes_instead.config(prompts=10, n=18, heads=10)
+    what_comes_instead(config, root=study.root)
     (run,) = find_runs("what_comes_instead", root=study.root)
-    before, after = (
-        what_comes_instead.right_share(run, "integers", when) for when in ("before", "after")
-    )
+    before, after = (right_share(run, "integers", when) for when in ("before", "after"))
     assert before > 0.8 > 0.5 > after
     show(next_tokens.fig4, Options(root=study.root, out=tmp_path, formats=()))
     table = pandas.read_csv(written(tmp_path, "fig4.csv"), keep_default_na=False)
@@ -152,10 +147,10 @@ def test_figure_4_from_its_experiment(
 def test_answers_begin_with_a_token_of_their_own(reference_model: al.HookedModel) -> None:
     tokenizer = reference_model.tokenizer
     questions = [("281 + 135 = ", "416"), ("4.2 plus 2.5 equals to ", "6.7")]
-    found = what_comes_instead.first_tokens(reference_model, questions)
+    found = first_tokens(reference_model, questions)
     assert tokenizer.convert_ids_to_tokens(found) == ["4", "6"]
     with pytest.raises(ValueError, match="to begin with a token of its own"):
-        what_comes_instead.first_tokens(reference_model, [("281 + 135 = ", "")])
+        first_tokens(reference_model, [("281 + 135 = ", "")])
 
 
 def test_table_3_from_its_experiment(
@@ -171,7 +166,7 @@ def test_table_3_from_its_experiment(
         return whole(model, operation, **options)
 
     monkeypatch.setattr(al, "sample_pairs", some)
-    do_powers_use_them.main(do_powers_use_them.Config(controls=1, draws=1), root=study.root)
+    do_powers_use_them(do_powers_use_them.config(controls=1, draws=1), root=study.root)
     show(table3.exhibits, TableOptions(root=study.root, out=tmp_path))
     printed = capsys.readouterr().out
     assert "{A} to the power of {B} equals" in printed
@@ -191,15 +186,15 @@ def test_table_4_from_its_experiment(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole = do_word_problems_use_them.world_pairs
+    whole = other_prompts.world_pairs
 
     def some(model: al.HookedModel, *, seed: int) -> tuple:
         pairs, report = whole(model, "groups", split="validation", seed=seed)
         return pairs[:24], report
 
-    monkeypatch.setattr(do_word_problems_use_them, "world_pairs", some)
-    config = do_word_problems_use_them.Config(n=18, controls=1, heads=4, most=72)
-    do_word_problems_use_them.main(config, root=study.root)
+    monkeypatch.setattr(other_prompts, "world_pairs", some)
+    config = do_word_problems_use_them.config(n=18, controls=1, heads=4, most=72)
+    do_word_problems_use_them(config, root=study.root)
     assert "their counterfactual is answered with C too" in capsys.readouterr().out
     (run,) = find_runs("do_word_problems_use_them", root=study.root)
     looks = results.CLASS_ATTENTION.load(run, "generated")
@@ -220,8 +215,8 @@ def test_table_4_from_its_experiment(
 def test_transfer_from_its_experiment(
     study: SharedStudy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = what_else_breaks.Config(n=18, controls=1, limit=3, control_limit=2)
-    what_else_breaks.main(config, root=study.root)
+    config = what_else_breaks.config(n=18, controls=1, limit=3, control_limit=2)
+    what_else_breaks(config, root=study.root)
     (run,) = find_runs("what_else_breaks", root=study.root)
     before = results.ANSWERS.load(run, "none")
     for kind, (same, (after,)) in results.control_answers(run).items():
@@ -245,9 +240,14 @@ def test_transfer_from_its_experiment(
 def test_a_study_sweeps_each_map_once(study: SharedStudy, reference_model: al.HookedModel) -> None:
     """Whichever experiment needs the map of an operation first computes it, for all."""
     before = dict(study.sweeps)
-    for experiment in (which_heads, where_do_they_look, which_mlps_carry_them):
-        config = experiment.Config(operations=("addition", "division"), n=18)
-        experiment.main(config, root=study.root)
+    experiments: tuple[Experiment[Any], ...] = (
+        which_heads,
+        where_do_they_look,
+        which_mlps_carry_them,
+    )
+    for experiment in experiments:
+        config = experiment.config(operations=("addition", "division"), n=18)
+        experiment(config, root=study.root)
     assert {*study.sweeps.values()} == {1}
     new = [names for names in study.sweeps if names not in before]
     n_components = reference_model.n_layers * (reference_model.n_heads + 1)
@@ -288,13 +288,13 @@ def test_the_mean_over_operations_weighs_each_alike(
 
 @pytest.mark.parametrize(
     "experiment",
-    [are_they_needed, what_comes_instead, do_powers_use_them, what_else_breaks],
-    ids=lambda module: module.__name__.split(".")[-1],
+    [are_they_needed.main, what_comes_instead, do_powers_use_them, what_else_breaks],
+    ids=lambda experiment: experiment.name,
 )
 def test_a_dry_run_computes_nothing(
-    experiment: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    experiment: Experiment[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    experiment.main(experiment.Config(), root=tmp_path, dry_run=True)  # pyright: ignore
+    experiment(experiment.config(), root=tmp_path, dry_run=True)
     assert capsys.readouterr().out.strip()
     assert not [*tmp_path.iterdir()]
 

@@ -9,7 +9,8 @@ from pandas import read_csv
 from arith_lens import plotting
 from arith_lens.problems import column_addition
 from arith_lens.runs import find_runs
-from experiments import like_a_computer, results
+from experiments import results
+from experiments.mlps import like_a_computer
 from figures import fig17
 from figures.common import Options
 from figures.exhibit import show
@@ -46,8 +47,8 @@ def test_figure_17_is_computed_saved_and_drawn(
 ) -> None:
     for part in (make_hf("llama"), tokenizer):
         part.save_pretrained(tmp_path / "tiny")
-    config = like_a_computer.Config(model=str(tmp_path / "tiny"))
-    like_a_computer.main(config, root=tmp_path / "results")
+    config = like_a_computer.config(model=str(tmp_path / "tiny"))
+    like_a_computer(config, root=tmp_path / "results")
     (run,) = find_runs("like_a_computer", root=tmp_path / "results")
     assert [
         results.SUM_COSINES.facts(run, name)["answer"] for name in results.SUM_COSINES.labels(run)

@@ -8,7 +8,7 @@ import pytest
 import arith_lens
 from arith_lens.pairs import sample_pairs, template_facts
 from arith_lens.templates import NULL_SYMBOLS
-from experiments.template_tables import Config, main, named_tokenizer
+from experiments.datasets import TemplateConfig, named_tokenizer, template_tables
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_a_template_that_gives_nothing_says_why(tokenizer):
 
 
 def test_the_table_is_printed_and_saved(tmp_path, capsys):
-    main(Config(figure="10"), out=tmp_path)
+    template_tables(TemplateConfig(figure="10"), out=tmp_path)
     printed = capsys.readouterr().out
     assert "Figure 10: further templates of addition, tokenizer reference" in printed
     assert all(f"story/{n} " in printed for n in range(1, 13))
@@ -65,7 +65,7 @@ def test_the_table_is_printed_and_saved(tmp_path, capsys):
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path):
     with pytest.raises(SystemExit, match=r"expected tokenizer\.json or tokenizer\.model"):
-        main(Config(tokenizers=(str(tmp_path),)))
+        template_tables(TemplateConfig(tokenizers=(str(tmp_path),)))
 
 
 def test_no_weights_are_read(monkeypatch):

@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from experiments import reference_models
-from experiments.reference_models import Config, rate_at, train_reference_model, training_batch
+from experiments import training
+from experiments.training import Config, rate_at, train_reference_model, training_batch
 
 TINY = Config(
     steps=4,
@@ -25,7 +25,7 @@ TINY = Config(
 
 @pytest.fixture(autouse=True)
 def small_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference_models, "TOKENIZER_DOCUMENTS", 300)
+    monkeypatch.setattr(training, "TOKENIZER_DOCUMENTS", 300)
 
 
 def test_a_killed_run_ends_with_the_weights_of_an_unbroken_one(
@@ -33,7 +33,7 @@ def test_a_killed_run_ends_with_the_weights_of_an_unbroken_one(
 ) -> None:
     whole = train_reference_model(replace(TINY, output=tmp_path / "whole"))
     broken = replace(TINY, output=tmp_path / "broken")
-    log = reference_models._log
+    log = training._log
 
     def die_in_step_3(config: Config, step: int, loss: torch.Tensor) -> None:
         if step == 3:
@@ -41,7 +41,7 @@ def test_a_killed_run_ends_with_the_weights_of_an_unbroken_one(
         log(config, step, loss)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(reference_models, "_log", die_in_step_3)
+        patched.setattr(training, "_log", die_in_step_3)
         train_reference_model(broken)
     again = train_reference_model(broken)
     expected, actual = (load_file(f / "model.safetensors") for f in (whole, again))
@@ -52,7 +52,7 @@ def test_a_killed_run_ends_with_the_weights_of_an_unbroken_one(
 
 def test_a_batch_follows_from_seed_and_step_alone_and_weighs_answers(tmp_path: Path) -> None:
     config = replace(TINY, output=tmp_path, rows=16, length=128)
-    tokenizer = reference_models._tokenizer(config)
+    tokenizer = training._tokenizer(config)
     tokens, weights = training_batch(tokenizer, config, 5)
     again, _ = training_batch(tokenizer, config, 5)
     other, _ = training_batch(tokenizer, config, 6)

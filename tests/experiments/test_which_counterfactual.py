@@ -10,7 +10,8 @@ from scipy.stats import spearmanr
 from support.drawings import written
 
 from arith_lens.runs import find_runs
-from experiments import results, which_counterfactual
+from experiments import results, which_heads
+from experiments.which_heads import which_counterfactual
 from figures import counterfactuals
 from figures.common import Options
 from figures.exhibit import show
@@ -20,12 +21,12 @@ def test_maps_and_their_agreement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(counterfactuals, "N_RESAMPLES", 50)
-    config = which_counterfactual.Config(operations=("addition",), n=27)
-    which_counterfactual.main(config, root=tmp_path / "results")
+    config = which_counterfactual.config(operations=("addition",), n=27)
+    which_counterfactual(config, root=tmp_path / "results")
     (run,) = find_runs("which_counterfactual", root=tmp_path / "results")
     maps = {
         kind: results.COUNTERFACTUAL_MAP.load(run, "addition", kind).heads
-        for kind in which_counterfactual.COMPARED_KINDS
+        for kind in which_heads.COMPARED_KINDS
     }
     top = {kind: heads.top(10) for kind, heads in maps.items()}
     shared = len({*top["word"]} & {*top["operands"]})

@@ -10,10 +10,10 @@ import pytest
 import arith_lens as al
 from arith_lens.knockout import shrink_greedily
 from arith_lens.runs import Run, find_runs
-from experiments import results, which_order_is_faithful
-from experiments.which_order_is_faithful import GREEDY, RIVAL, SHRINKING, cmd_ratio
+from experiments import circuits, results
+from experiments.circuits import GREEDY, RIVAL, SHRINKING, cmd_ratio, which_order_is_faithful
 
-SMALL = which_order_is_faithful.Config(
+SMALL = which_order_is_faithful.config(
     operations=("addition",),
     n=27,
     total=1,
@@ -32,13 +32,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     root = tmp_path_factory.mktemp("results")
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")  # so few prompts that some means are of one
-        methods = {
-            name: which_order_is_faithful.ATTRIBUTION_METHODS[name] for name in ("relp", RIVAL)
-        }
-        patch.setattr(which_order_is_faithful, "ATTRIBUTION_METHODS", methods)
+        methods = {name: circuits.ATTRIBUTION_METHODS[name] for name in ("relp", RIVAL)}
+        patch.setattr(circuits, "ATTRIBUTION_METHODS", methods)
         quick = partial(shrink_greedily, share=0.5)  # 7 steps instead of 57
-        patch.setattr(which_order_is_faithful, "shrink_greedily", quick)
-        which_order_is_faithful.main(SMALL, root=root)
+        patch.setattr(circuits, "shrink_greedily", quick)
+        which_order_is_faithful(SMALL, root=root)
     (run,) = find_runs("which_order_is_faithful", root=root)
     return run
 
@@ -82,6 +80,6 @@ def test_ratios_are_of_the_same_draws(run: Run, capsys: pytest.CaptureFixture[st
 
 
 def test_a_dry_run_says_what_it_takes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    which_order_is_faithful.main(SMALL, root=tmp_path, dry_run=True)
+    which_order_is_faithful(SMALL, root=tmp_path, dry_run=True)
     assert "1 operations, each: 108 forwards of 1 pairs" in capsys.readouterr().out
     assert not [*tmp_path.iterdir()]

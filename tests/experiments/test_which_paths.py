@@ -9,7 +9,8 @@ from pandas import read_csv
 from support.drawings import written
 
 from arith_lens.runs import find_runs
-from experiments import results, which_heads, which_paths
+from experiments import results, which_heads
+from experiments.which_heads import which_paths
 from figures.common import Options, TableOptions
 from figures.exhibit import show
 from figures.paths import paths
@@ -28,10 +29,10 @@ def checkpoint(make_hf: Any, tokenizer: Any, tmp_path_factory: pytest.TempPathFa
 def test_the_parts_of_the_table_add_up_to_the_total(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = which_paths.Config(
+    config = which_paths.config(
         model=str(checkpoint), operations=("addition",), n=12, keep="all", metric="logit", top=3
     )
-    which_paths.main(config, root=tmp_path / "results")
+    which_paths(config, root=tmp_path / "results")
     (run,) = find_runs("which_paths", root=tmp_path / "results")
     total, via_mlps = (
         results.PATH_EFFECTS.load(run, "addition", name).heads for name in ("total", "via_mlps")
@@ -51,8 +52,8 @@ def test_the_parts_of_the_table_add_up_to_the_total(
 def test_a_dry_run_prints_the_cost_of_each_meaning(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = which_paths.Config(model=str(checkpoint), operations=("addition",), n=12, keep="all")
-    which_paths.main(config, root=tmp_path, dry_run=True)
+    config = which_paths.config(model=str(checkpoint), operations=("addition",), n=12, keep="all")
+    which_paths(config, root=tmp_path, dry_run=True)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0].split(", ")[1] for line in lines] == ["via_mlps", "direct", "total"]
     assert not list(tmp_path.iterdir())

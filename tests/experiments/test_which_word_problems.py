@@ -9,24 +9,25 @@ import arith_lens as al
 from arith_lens.effects import Effects
 from arith_lens.pairs.correctness import answer
 from arith_lens.runs import find_runs, open_run
-from experiments import results, which_word_problems
+from experiments import other_prompts, results
+from experiments.other_prompts import which_word_problems
 from figures import predictions
 
 DATA = Path(__file__).parents[1] / "data"
 
 
 def test_only_questions_whose_whole_answer_is_a_digit(tmp_path: Path) -> None:
-    config = which_word_problems.Config(data_dir=DATA, datasets=("svamp",))
-    which_word_problems.main(config, root=tmp_path)
+    config = which_word_problems.config(data_dir=DATA, datasets=("svamp",))
+    which_word_problems(config, root=tmp_path)
     (run,) = find_runs("which_word_problems", root=tmp_path)
     model = al.load_model("reference")
-    pairs = which_word_problems.one_digit_pairs(model, "svamp", config)
+    pairs = other_prompts.one_digit_pairs(model, "svamp", config)
     golds = {record.question.strip(): record.gold for record in al.load_records("svamp", DATA)}
     assert 0 < len(pairs) < len(golds), "not all answers are digits"
     for text, digit in zip(pairs.reference_text or (), pairs.answer_text or (), strict=True):
         assert golds[text.removesuffix(" ").removesuffix(" The answer is")] == digit
     right, _ = answer(model, pairs, "reference", 8)
-    assert which_word_problems.counts(run, "svamp")[:2] == (len(pairs), int(right.sum()))
+    assert other_prompts.counts(run, "svamp")[:2] == (len(pairs), int(right.sum()))
     assert "needs 60 pairs: svamp" in predictions.skipped(run)
     assert not [*predictions.word_problem_outcomes(run, run, ["addition"])]
 
@@ -38,7 +39,7 @@ def test_a_pair_whose_counterfactual_is_still_answered_is_not_used(tmp_path: Pat
     )
     with open_run("which_word_problems", {"datasets": ["svamp"]}, root=tmp_path) as run:
         results.ANSWER_PROBABILITY.save(run, outcomes, "svamp")
-    assert which_word_problems.counts(run, "svamp") == (4, 3, 2)
+    assert other_prompts.counts(run, "svamp") == (4, 3, 2)
 
 
 def test_layers_of_reading_and_writing_are_set_side_by_side(tmp_path: Path) -> None:

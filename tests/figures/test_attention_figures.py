@@ -7,7 +7,8 @@ import pytest
 from support.drawings import written
 
 from arith_lens.runs import Run, find_runs
-from experiments import results, where_do_they_look
+from experiments import results
+from experiments.parts import where_do_they_look
 from figures.attention import fig5, fig7, fig16
 from figures.collection import name_of
 from figures.common import Options
@@ -17,8 +18,8 @@ from figures.exhibit import MakesExhibits, show
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     root = tmp_path_factory.mktemp("results")
-    config = where_do_they_look.Config(operations=("addition", "division"), n=45, top=6)
-    where_do_they_look.main(config, root=root)
+    config = where_do_they_look.config(operations=("addition", "division"), n=45, top=6)
+    where_do_they_look(config, root=root)
     (run,) = find_runs("where_do_they_look", root=root)
     return run
 

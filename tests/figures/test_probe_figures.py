@@ -8,7 +8,8 @@ import pytest
 from support.drawings import written
 
 from arith_lens.runs import find_runs, load_run
-from experiments import results, what_do_mlps_add
+from experiments import results
+from experiments.mlps import what_do_mlps_add
 from figures import probes
 from figures.collection import name_of
 from figures.common import ModelOptions
@@ -19,8 +20,8 @@ from figures.exhibit import Chart, MakesExhibits, show
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("results")
     for model in ("reference", "reference-mistral"):
-        config = what_do_mlps_add.Config(model=model, operations=("addition",), n=27)
-        what_do_mlps_add.main(config, root=root)
+        config = what_do_mlps_add.config(model=model, operations=("addition",), n=27)
+        what_do_mlps_add(config, root=root)
     return root
 
 
@@ -88,7 +89,7 @@ def test_models_of_several_depths_share_a_relative_one(root: Path) -> None:
 
 
 def test_a_plan_computes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = what_do_mlps_add.Config(operations=("division",), n=23)
-    what_do_mlps_add.main(config, root=tmp_path, dry_run=True)
+    config = what_do_mlps_add.config(operations=("division",), n=23)
+    what_do_mlps_add(config, root=tmp_path, dry_run=True)
     assert "23 prompts, seven forwards each" in capsys.readouterr().out
     assert not [*tmp_path.iterdir()]

@@ -17,8 +17,9 @@ from support.made_runs import make_run
 from arith_lens.model import HookedModel
 from arith_lens.plotting import browser_path
 from arith_lens.runs import find_runs
-from experiments import results, which_heads, whole_study
+from experiments import results, study, which_heads
 from experiments.settings import Experiment
+from experiments.study import whole_study
 from figures import collection, gallery, report
 from figures.__main__ import exhibit_functions
 from figures.claims import CLAIMS
@@ -190,8 +191,8 @@ def test_the_study_computes_anew_what_was_tried_or_is_of_other_weights(
     llama: HookedModel, mistral: HookedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: list[Any] = []
-    monkeypatch.setattr(whole_study, "STUDY", (counted(which_heads.main, computed),))
-    monkeypatch.setattr(whole_study, "OF_COMPUTED_PROBLEMS", {})
+    monkeypatch.setattr(study, "STUDY", (counted(which_heads.main, computed),))
+    monkeypatch.setattr(study, "OF_COMPUTED_PROBLEMS", {})
     for model, n, more in (
         (llama, 9, 1),
         (llama, None, 1),
@@ -199,9 +200,9 @@ def test_the_study_computes_anew_what_was_tried_or_is_of_other_weights(
         (llama, None, 0),
         (mistral, None, 0),
     ):
-        monkeypatch.setattr(whole_study, "loaded_model", lambda config, model=model: model)
+        monkeypatch.setattr(study, "loaded_model", lambda config, model=model: model)
         computed.clear()
-        whole_study.main(whole_study.Config(model="made", n=n), root=tmp_path)
+        whole_study(study.Config(model="made", n=n), root=tmp_path)
         assert len(computed) == more
 
 
@@ -284,15 +285,15 @@ def test_the_study_computes_what_is_missing_and_says_what_failed(
     def fails(run: object, model: object, config: object) -> None:
         raise ValueError("no such data")
 
-    study = [counted(experiment, computed) for experiment in whole_study.STUDY[:4]]
-    study[1] = replace(study[1], compute=fails)
-    monkeypatch.setattr(whole_study, "STUDY", study)
-    monkeypatch.setattr(whole_study, "OF_COMPUTED_PROBLEMS", {study[0]: {"metric": "logit"}})
-    monkeypatch.setattr(whole_study, "loaded_model", lambda config: llama)
-    first = study[0].config(n=5)
-    study[0].fill(study[0].open(first, llama, tmp_path), llama, first)
+    some = [counted(experiment, computed) for experiment in study.STUDY[:4]]
+    some[1] = replace(some[1], compute=fails)
+    monkeypatch.setattr(study, "STUDY", some)
+    monkeypatch.setattr(study, "OF_COMPUTED_PROBLEMS", {some[0]: {"metric": "logit"}})
+    monkeypatch.setattr(study, "loaded_model", lambda config: llama)
+    first = some[0].config(n=5)
+    some[0].fill(some[0].open(first, llama, tmp_path), llama, first)
     with pytest.raises(SystemExit, match="failed, see above: which_paths"):
-        whole_study.main(whole_study.Config(n=5), root=tmp_path)
+        whole_study(study.Config(n=5), root=tmp_path)
     assert [config.n for config in computed] == [5] * 4
     last = computed[-1]
     assert (last.problems, last.metric) == ("computed", "logit")
@@ -301,9 +302,9 @@ def test_the_study_computes_what_is_missing_and_says_what_failed(
     assert "which_heads: stored" in said.out and "no such data" in said.err
     assert "which_heads, computed problems: computing" in said.out
     assert len(find_runs("which_heads", root=tmp_path)) == 2
-    whole_study.main(whole_study.Config(), root=tmp_path, dry_run=True)
+    whole_study(study.Config(), root=tmp_path, dry_run=True)
     assert "which_paths: to be computed" in capsys.readouterr().out
-    whole_study.main(whole_study.Config(n=5), root=tmp_path, dry_run=True)
+    whole_study(study.Config(n=5), root=tmp_path, dry_run=True)
     said = capsys.readouterr().out
     assert "which_heads: stored" in said and "which_heads, computed problems: stored" in said
 

@@ -9,7 +9,6 @@ import signal
 import socket
 import time
 from datetime import timedelta
-from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import torch
 from support import children
 
 from arith_lens.runs import Run, RunError, find_runs, load_run
+from experiments.__main__ import experiments
 
 KILLS = int(os.environ.get("ARITH_LENS_KILLS", "4"))
 N_PAIRS, SHARD = 40, 2
@@ -238,11 +238,11 @@ def run_experiment(name: str, root: Path, threads: int, kill_at: int | None = No
         return save_and_count
 
     torch.set_num_threads(threads)
-    experiment = import_module(f"experiments.{name}")
+    experiment = experiments()[name].load()
     with pytest.MonkeyPatch.context() as patched:
         for kind in (Shards, Store):
             patched.setattr(kind, "save", counted(kind.save))
-        experiment.main(experiment.Config(device="cpu", **SMALL[name]), root=root)
+        experiment(experiment.config(device="cpu", **SMALL[name]), root=root)
     return n_saved
 
 

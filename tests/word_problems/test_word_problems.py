@@ -42,7 +42,7 @@ from arith_lens.word_problems.convert import (
     NOT_WHOLE,
     TOO_LONG,
 )
-from experiments.template_tables import published_tokenizer as load_tokenizer
+from experiments.datasets import published_tokenizer as load_tokenizer
 
 RECORDS = [
     {

@@ -1,0 +1,426 @@
+"""How well do cheaper methods find the exact effects? Attribution, races, and known circuits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+from jaxtyping import Float, Int
+from pandas import DataFrame
+from torch import Tensor
+from tqdm import tqdm
+
+import arith_lens as al
+from arith_lens.attribution import ATTRIBUTION_METHODS, UnsupportedRule
+from arith_lens.attribution.rules import hold_norm_scales
+from arith_lens.built import BUILT_NAMES
+from arith_lens.components import Component, every_component
+from arith_lens.effects import HEAD_AXES, MLP_AXES
+from arith_lens.path_patching.fewer_evaluations import (
+    Goal,
+    Race,
+    Screening,
+    balanced_order,
+    race,
+    round_sizes,
+)
+from arith_lens.path_patching.patch import SHARD
+from arith_lens.runs import Run, open_run
+from arith_lens.statistics import strata_of
+from experiments.command import continue_after_part, exit_on_user_error
+from experiments.results import (
+    BUILT_EDGES,
+    BUILT_EFFECTS,
+    BUILT_TRUTH,
+    EXACT,
+    LADDER,
+    MAP,
+    RACES,
+    SCREENING_EFFECTS,
+)
+from experiments.settings import (
+    RESULTS,
+    Experiment,
+    Keep,
+    Metric,
+    SampleSettings,
+    operation_pairs,
+    plan_maps,
+    some_pairs,
+    stored_effects,
+)
+
+
+@dataclass(frozen=True)
+class AgreementConfig(SampleSettings):
+    """How well do gradients and relevance agree with the exact effects, and at what cost?"""
+
+    via_mlps: int = 54
+    """Pairs per operation with other heads frozen; 0: all, whose exact effects other experiments
+    may have stored."""
+    total: int = 18
+    """Pairs per operation over all paths; 0: all."""
+    steps: int = 5
+    """Points of the methods that integrate."""
+    metric: Metric = "relative_logit"
+    """What is read from the logits."""
+    keep: Keep = "correct"
+    """Use the prompts that the model answers right, or all."""
+
+
+def sizes(config: AgreementConfig) -> dict[str, int]:
+    """The number of pairs, by paths."""
+    return {"via_mlps": config.via_mlps, "total": config.total}
+
+
+def _save_ladder(run: Run, model: al.HookedModel, config: AgreementConfig) -> None:
+    """The exact effects of each operation and kind of paths, and each method's."""
+    for operation, pairs in operation_pairs(model, config, keep=config.keep):
+        for paths, count in sizes(config).items():
+            some = some_pairs(pairs, count, config.seed)
+            settings = {"paths": paths, "metric": config.metric, "batch_size": SHARD}
+            with continue_after_part():
+                stored_effects(run, model, some, LADDER, operation, paths, EXACT, **settings)
+            for method in ATTRIBUTION_METHODS:
+                own = {"method": method, "steps": config.steps, "run": run}
+                with continue_after_part():
+                    try:
+                        name = LADDER.name(operation, paths, method)
+                        al.attribute(model, some, name=name, **own, **settings)
+                    except UnsupportedRule as error:
+                        print(f"{method} is left out: {error}")
+
+
+def _plan_ladder(model: al.HookedModel, config: AgreementConfig) -> str:
+    lines = []
+    for operation, pairs in operation_pairs(model, config, keep="all"):
+        for paths, count in sizes(config).items():
+            some = some_pairs(pairs, count, config.seed)
+            settings = {"paths": paths, "metric": config.metric}
+            lines.append(plan_maps(model, [((operation, paths, EXACT), some)], **settings))
+    n_runs = (2 + model.n_layers * 2 * (config.steps - 1)) * 3
+    lines.append(f"the most expensive method takes about as long as {n_runs} forwards of each pair")
+    return "\n".join(lines)
+
+
+do_gradients_agree = Experiment(
+    "do_gradients_agree", AgreementConfig, _save_ladder, _plan_ladder, figure="ladder"
+)
+"""How well do gradients and relevance agree with the exact effects, and at what cost?
+
+For each operation some pairs are drawn. Their exact effects are computed, and every method of
+attribution approximates them, with other heads frozen (via MLPs) and over all paths (total).
+`figures/ladder.py` sets cost against agreement.
+"""
+
+
+GOALS = ("threshold", "top10")
+RACE_MEASURES = ("evaluations", "same components", "all intervals hold")
+
+
+@dataclass(frozen=True)
+class RacesConfig(SampleSettings):
+    """How few evaluations find the same heads? Races and screening against all evaluations."""
+
+    repeats: int = 200
+    """Races per operation and goal."""
+    method: str = "relp"
+    """The approximation that screens."""
+    kept: int = 24
+    """Components that screening keeps."""
+
+
+def _save_races(run: Run, model: al.HookedModel, config: RacesConfig) -> None:
+    """The effects of each operation, and the races on them."""
+    for operation, pairs in operation_pairs(model, config):
+        with continue_after_part():
+            exact = stored_effects(run, model, pairs, MAP, operation)
+            name = SCREENING_EFFECTS.name(operation)
+            rough = al.attribute(model, pairs, method=config.method, run=run, name=name)
+            for goal in GOALS:
+                for n_screened in (None, config.kept):
+                    outcomes = races(exact, goal, config.repeats, config.seed, rough, n_screened)
+                    RACES.save(run, outcomes, operation, goal, "screened" if n_screened else "all")
+
+
+def races(
+    exact: al.ComponentEffects,
+    until: str | float,
+    repeats: int,
+    seed: int = 0,
+    rough: al.ComponentEffects | None = None,
+    n_screened: int | None = None,
+) -> al.Effects:
+    """Races on effects that are known, each with an order of the pairs of its own.
+
+    Args:
+        exact: the effects of all components on all pairs.
+        until: the goal.
+        repeats: how many races.
+        seed: of the first race; the next ones have the next seeds.
+        rough: approximate effects on the same pairs. Those on the pairs of a race's first round
+            screen the components.
+        n_screened: how many components screening keeps; None: no screening.
+
+    Returns:
+        `RACE_MEASURES` of each race: the share of the evaluations that it needed, and whether it
+        ended with the components of the full computation, and with intervals that all hold.
+    """
+    goal = Goal.of(until, exact.heads.metric)
+    values, expected = _rows(exact), _chosen(exact, goal)
+    means = torch.cat([exact.heads.mean().flatten(), exact.mlps.mean()]).double()
+    strata = strata_of(exact.heads.template, exact.heads.n_pairs)
+    n_layers, n_heads, _ = exact.heads.per_pair.shape
+    everything = every_component(n_layers, n_heads)
+    rows = []
+    for number in tqdm(range(seed, seed + repeats), desc=f"races until {until}", leave=False):
+        among = list(range(len(values)))
+        if rough is not None and n_screened is not None:
+            first = round_sizes(len(strata), int(strata.max()) + 1)[0]
+            pairs = balanced_order(strata, number)[:first]
+            heads, mlps = rough.heads.select(pairs), rough.mlps.select(pairs)
+            some = replace(rough, heads=heads, mlps=mlps)
+            chosen = Screening.of(some, everything, n_screened, seed=number).components
+            among = [everything.index(one) for one in chosen]
+        own = values[among]
+
+        def look_up(
+            some: Sequence[int], pairs: Int[Tensor, "chosen"], _: int, own: Tensor = own
+        ) -> Float[Tensor, "some chosen"]:
+            return own[torch.tensor(some)[:, None], pairs]
+
+        outcome = race(look_up, len(among), strata, goal, seed=number)
+        low, high = outcome.interval
+        holds = (low <= means[among] + 1e-6) & (means[among] <= high + 1e-6)
+        same = _chosen(_filled(exact, outcome, among), goal) == expected
+        rows.append([outcome.evaluations / values.numel(), float(same), float(holds.all())])
+    return al.Effects(
+        torch.tensor(rows).T, ("measure",), "of races", labels={"measure": RACE_MEASURES}
+    )
+
+
+def _rows(effects: al.ComponentEffects) -> Float[Tensor, "component pair"]:
+    return torch.cat([effects.heads.per_pair.flatten(0, 1), effects.mlps.per_pair])
+
+
+def _filled(exact: al.ComponentEffects, outcome: Race, among: Sequence[int]) -> al.ComponentEffects:
+    """The effects that a race computed, the others NaN."""
+    values = torch.full_like(_rows(exact), float("nan"))
+    values[list(among)] = outcome.values.to(values)
+    n_heads = exact.heads.per_pair[..., 0].numel()
+    heads = values[:n_heads].reshape(exact.heads.per_pair.shape)
+    return replace(
+        exact,
+        heads=replace(exact.heads, per_pair=heads, held_norm=None),
+        mlps=replace(exact.mlps, per_pair=values[n_heads:], held_norm=None),
+    )
+
+
+def _chosen(effects: al.ComponentEffects, goal: Goal) -> set[Component]:
+    """The key heads, or the k components with the most negative means."""
+    return {*(al.key_heads(effects, goal.line) if goal.k is None else effects.top(goal.k))}
+
+
+def _plan_races(model: al.HookedModel, config: RacesConfig) -> str:
+    return (
+        f"{len(config.operations)} operations, each: a path patching and an approximation of every "
+        f"component; {4 * config.repeats} races on their numbers"
+    )
+
+
+def _report_races(run: Run) -> None:
+    """One row per operation, goal and kind of race, with means in percent."""
+    rows = []
+    for operation, goal, kind in product(run.config["operations"], GOALS, ("all", "screened")):
+        means = RACES.load(run, operation, goal, kind).mean().tolist()
+        shares = {name: f"{mean:.1%}" for name, mean in zip(RACE_MEASURES, means, strict=True)}
+        rows.append({"operation": operation, "until": goal, "components": kind} | shares)
+    print(DataFrame(rows).to_string(index=False))
+
+
+how_few_evaluations = Experiment(
+    "how_few_evaluations", RacesConfig, _save_races, _plan_races, _report_races
+)
+"""How few evaluations find the same heads? Races and screening against the full computation.
+
+For each operation the exact effects of all components on all pairs are computed, and approximated.
+Then races (`path_patch(until=)`) are repeated on these numbers, each with another order of the
+pairs: for all components, and for those that an approximation on the first pairs keeps. Saves a run
+under results/how_few_evaluations/, and prints a table.
+"""
+
+
+PATHS_VALUES = ("via_mlps", "direct", "total")
+HELD_NORMS = "atp_held_norms"
+"""One gradient that does not pass what norms divide by."""
+KNOCKOUTS = {"knock-out-mean": "mean", "knock-out-zero": "zero"}
+"""By method, what stands in for the component that is knocked out alone."""
+METRIC = "logit"
+REPEATS = 200
+"""Races per model."""
+DIAL = {"table": "via_mlps", "query_composition": "total"}
+"""The models of the curves, and their paths: through neurons, and through attention too."""
+
+
+@dataclass(frozen=True)
+class ExamConfig:
+    """Do the methods find circuits that are known?"""
+
+    models: tuple[str, ...] = tuple(BUILT_NAMES)
+    """The built models."""
+    dial: tuple[float, ...] = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+    """The values of beta and of G, together, for the curves."""
+    n: int = 24
+    """Pairs per model."""
+    steps: int = 5
+    """Points of the methods that integrate."""
+    seed: int = 0
+    """The seed of the choice of pairs."""
+
+
+@dataclass(frozen=True)
+class ExamModel:
+    """One model of the exam, and the settings of its run."""
+
+    model: str
+    """Its name in this project's runs."""
+    built: str
+    """Its name in `BUILT_NAMES`."""
+    dial: float | None
+    """Beta and G; None: the model's own."""
+    n: int
+    steps: int
+    seed: int
+
+
+def papers(config: ExamConfig) -> list[ExamModel]:
+    """All models, then those of the dial."""
+    shared = {"n": config.n, "steps": config.steps, "seed": config.seed}
+    plain = [ExamModel(f"built-{name}", name, None, **shared) for name in config.models]
+    dialled = [
+        ExamModel(f"built-{name}-{value:g}", name, value, **shared)
+        for name in DIAL
+        for value in config.dial
+    ]
+    return [*plain, *dialled]
+
+
+def do_they_find_known_circuits(
+    config: Annotated[ExamConfig, tyro.conf.arg(name="")],
+    *,
+    root: Path = RESULTS,
+    dry_run: bool = False,
+    again: bool = False,
+) -> None:
+    """Do the methods find circuits that are known? Every method on every built model (`make exam`).
+
+    On each built model (`al.built_model`), and on two of them for rising sharpness of attention and
+    neurons, the effects of all components are computed by each method, exact or approximate, and
+    stored beside the closed form. One run per model under results/do_they_find_known_circuits/,
+    which `python -m figures exam` shows.
+
+    Args:
+        config: which models and pairs.
+        root: the folder of all runs.
+        dry_run: print the names of the models, compute nothing.
+        again: compute stored results again.
+    """
+    for paper in papers(config):
+        if dry_run:
+            print(paper.model)
+            continue
+        with exit_on_user_error():
+            made = al.built_model(
+                paper.built, n=paper.n, seed=paper.seed, beta=paper.dial, sharpness=paper.dial
+            )
+            name = "do_they_find_known_circuits"
+            run = open_run(name, paper, model=made.model, root=root, again=again)
+        with run:
+            _save_exam(run, made, paper)
+        print(paper.model)
+
+
+def _save_exam(run: Run, made: al.BuiltModel, paper: ExamModel) -> None:
+    """The closed form and every method's effects; of a dial's model, on the paths of its curve."""
+    model, pairs, truth = made
+    circuit = {
+        "heads": sorted(map(str, truth.heads)),
+        "mlps": sorted(map(str, truth.mlps)),
+        "edges": sorted(map(str, truth.edges)),
+    }
+    for paths in PATHS_VALUES if paper.dial is None else (DIAL[paper.built],):
+        settings: dict[str, Any] = {"paths": paths, "metric": METRIC, "progress": False}
+        expected = truth.effects(paths=paths, metric=METRIC)
+        BUILT_TRUTH.save(run, expected, paths, pairs=pairs, **circuit)
+        stored_effects(run, model, pairs, BUILT_EFFECTS, paths, EXACT, **settings)
+        for method in ATTRIBUTION_METHODS:
+            name = BUILT_EFFECTS.name(paths, method)
+            own = {"method": method, "steps": paper.steps, "name": name}
+            try:
+                al.attribute(model, pairs, run=run, **settings, **own)
+            except UnsupportedRule as error:
+                print(f"{paper.model}: {method} is left out: {error}")
+        with hold_norm_scales(model):  # a hook that no run can store: computed each time
+            held = al.attribute(model, pairs, method="atp", **settings)
+        BUILT_EFFECTS.save(run, held, paths, HELD_NORMS, pairs=pairs)
+    if paper.dial is not None:
+        return
+    race_on(run, paper)
+    copying = [one.head for one in truth.circuit.heads]
+    al.mediators(
+        model, pairs, copying, metric=METRIC, run=run, name=BUILT_EDGES.name(), progress=False
+    )
+    for method, ablation in KNOCKOUTS.items():
+        if BUILT_EFFECTS.is_in(run, method, EXACT):
+            continue
+        expected, measured = knocked_out(made, ablation)
+        BUILT_TRUTH.save(run, expected, method, pairs=pairs, **circuit)
+        BUILT_EFFECTS.save(run, measured, method, EXACT, pairs=pairs)
+
+
+def race_on(run: Run, paper: ExamModel) -> None:
+    """Races for the components beyond half of the strongest mean effect, if there are any."""
+    exact = BUILT_EFFECTS.load(run, "via_mlps", EXACT)
+    line = float(min(exact.heads.mean().min(), exact.mlps.mean().min())) / 2
+    if line < 0:
+        if not RACES.is_in(run, paper.built, "line", "all"):
+            outcomes = races(exact, line, REPEATS, paper.seed)
+            RACES.save(run, outcomes, paper.built, "line", "all")
+        means = RACES.load(run, paper.built, "line", "all").mean().tolist()
+        strongest_text = ", ".join(
+            f"{name} {100 * mean:.1f}%" for name, mean in zip(RACE_MEASURES, means, strict=True)
+        )
+        print(f"{paper.model}: races: {strongest_text}")
+
+
+def knocked_out(
+    made: al.BuiltModel, ablation: str
+) -> tuple[al.ComponentEffects, al.ComponentEffects]:
+    """The change of p(C) without each component: by the closed form, and by `knock_out`."""
+    model, pairs, truth = made
+    layers = truth.n_layers
+    components = every_component(layers, truth.n_heads)
+    before = truth.probability(truth.logits())
+    closed = [
+        truth.probability(truth.knocked_out(one, ablation=ablation)) - before for one in components
+    ]
+    settings: dict[str, Any] = {"ablation": ablation, "progress": False}
+    plain = al.knock_out(model, pairs, (), **settings).probability
+    measured = [
+        al.knock_out(model, pairs, one, **settings).probability - plain for one in components
+    ]
+
+    def effects(values: list[Tensor]) -> al.ComponentEffects:
+        rows, n_heads = torch.stack(values).float(), layers * truth.n_heads
+        heads = rows[:n_heads].unflatten(0, (layers, truth.n_heads))
+        common: dict[str, Any] = {"metric": "probability", "paths": ablation, **pairs.units}
+        return al.ComponentEffects(
+            al.Effects(heads, HEAD_AXES, **common),
+            al.Effects(rows[n_heads:], MLP_AXES, **common),
+            plain,
+        )
+
+    return effects(closed), effects(measured)

@@ -1,0 +1,326 @@
+"""Do other prompts use the same heads? Powers, word problems, and published word problems.
+
+The heads that matter on the four operations were found on short calculations. Each experiment finds
+those of other prompts, and compares or counts them.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+import arith_lens as al
+from arith_lens.attention import attention_to
+from arith_lens.benchmarks import load_records
+from arith_lens.knockout import knockout_curves
+from arith_lens.operations import FOUR
+from arith_lens.pairs import Role, keep_correct
+from arith_lens.pairs.correctness import answer
+from arith_lens.reference.sets import world_pairs
+from arith_lens.runs import Run
+from arith_lens.templates import TEMPLATES
+from arith_lens.word_problems import WordProblem, gsm8k_pairs, word_problem_pairs
+from arith_lens.word_problems.phrases import question_edits
+from experiments.are_they_needed import control_orders
+from experiments.command import continue_after_part, exit_on_user_error
+from experiments.next_tokens import right_of_both_sides
+from experiments.results import ANSWER_PROBABILITY, CLASS_ATTENTION, KNOCKOUT_CURVES, MAP, OUTCOMES
+from experiments.settings import (
+    Experiment,
+    Metric,
+    ModelSettings,
+    PooledSampleSettings,
+    control_sets,
+    operation_maps,
+    plan_maps,
+    pooled,
+    pooled_map,
+    pooled_samples,
+    save_maps,
+    stored_effects,
+    strongest_heads,
+)
+
+POWERS = tuple(template.name for template in TEMPLATES["exponentiation"])
+
+
+@dataclass(frozen=True)
+class PowersConfig(ModelSettings):
+    """Do powers use the same heads? Key heads of exponentiation, and their knockout."""
+
+    controls: int = 20
+    """Draws of each kind of control: of all heads, and of the same layers."""
+    draws: int = 3
+    """Counterfactuals drawn for each reference prompt: there are only 20 of each wording."""
+    seed: int = 0
+    """The seed of the sampling, and of the first random order."""
+
+
+def _save_powers(run: Run, model: al.HookedModel, config: PowersConfig) -> None:
+    """The maps of the four operations, then effects and knockouts of each wording of powers."""
+    pairs = pooled_samples(model, PooledSampleSettings(seed=config.seed))
+    save_maps(run, model, MAP, pairs.items())
+    for template in POWERS:
+        with continue_after_part():
+            _save_wording(run, model, template, config)
+
+
+def _plan_powers(model: al.HookedModel, config: PowersConfig) -> str:
+    return (
+        f"{len(POWERS)} wordings and {len(FOUR)} operations, each: a path patching of every "
+        f"head; for each wording {1 + 2 * config.controls} knockout curves"
+    )
+
+
+def _save_wording(run: Run, model: al.HookedModel, template: str, config: PowersConfig) -> None:
+    """One wording: effects, and curves over the key heads and as many control heads."""
+    with exit_on_user_error():
+        pairs = al.sample_pairs(
+            model, "exponentiation", templates=[template], draws=config.draws, seed=config.seed
+        )
+    key = al.key_heads(stored_effects(run, model, pairs, MAP, template))
+    shape = model.n_layers, model.n_heads
+    orders = {"effect": key} | control_orders(key, [len(key)], *shape, config)[0]
+    ks = range(len(key) + 1)
+    knockout_curves(model, pairs, orders, ks=ks, run=run, name=KNOCKOUT_CURVES.name(template))
+
+
+do_powers_use_them = Experiment(
+    "do_powers_use_them", PowersConfig, _save_powers, _plan_powers, figure="table3", shares=True
+)
+"""Do powers use the same heads? Key heads of exponentiation, and their knockout (Table 3).
+
+For each of the two wordings ("2 ^ 3 = " and "2 to the power of 3 equals "): the heads whose effect
+is below -5%, what knocking them out costs, what as many control heads cost (drawn from all heads,
+and from the other heads of the same layers), and which of the heads are key heads of the four
+operations too. Saves a run under results/do_powers_use_them/, which
+`figures/table3.py` prints.
+"""
+
+
+MEANS: dict[str, Literal["template", "vector"]] = {
+    "generated": "template",
+    "word_problems": "vector",
+}
+"""What replaces a head's output. Word problems share no position but END."""
+
+TOKEN_CLASSES = ("numbers", "operator", "BOS", "END", "other words")
+
+
+@dataclass(frozen=True)
+class WordProblemsConfig(PooledSampleSettings):
+    """Do word problems use the same heads? Key heads of both, crosswise."""
+
+    data_dir: Path | None = None
+    """Holds gsm8k/test.jsonl; by default the closed world's word problems."""
+    heads: int = 10
+    """Heads per set."""
+    controls: int = 20
+    """Control sets of each kind to compare with."""
+    most: int = 400
+    """Pairs of each kind for knockouts, at most; effects use all pairs."""
+
+
+def _save_crosswise(run: Run, model: al.HookedModel, config: WordProblemsConfig) -> None:
+    """Effects and strongest heads of both kinds, then every set's knockout on both."""
+    with exit_on_user_error():
+        generated = pooled_samples(model, config)
+        problems = _answered(model, _word_problems(model, config))
+    both = {"generated": pooled(generated), "word_problems": problems}
+    maps = {"generated": pooled_map(run, generated, operation_maps(run, model, generated))}
+    maps["word_problems"] = stored_effects(run, model, problems, MAP, "word_problems")
+    strongest = {name: strongest_heads(effects, config.heads) for name, effects in maps.items()}
+    sets = head_sets(strongest)
+    every = sorted({*strongest["generated"], *strongest["word_problems"]})
+    for name, pairs in both.items():
+        every_nth = -(-len(pairs) // config.most)  # evenly spread, so that every template is in
+        of_data = sets | control_sets(strongest[name], model, config)
+        ks = {label: (len(heads),) for label, heads in of_data.items()}
+        curves = knockout_curves(model, pairs[::every_nth], of_data, ks=ks, means=MEANS[name])
+        for label, heads in of_data.items():
+            out = curves[label].at(len(heads))
+            OUTCOMES.save(run, out, label, name, heads=[str(head) for head in heads])
+        looks = attention_to(model, pairs, every, classes, axis="class")
+        CLASS_ATTENTION.save(run, looks, name)
+
+
+def _plan_crosswise(model: al.HookedModel, config: WordProblemsConfig) -> str:
+    with exit_on_user_error():
+        both = {
+            "generated": pooled(pooled_samples(model, config, keep="all")),
+            "word_problems": _word_problems(model, config),
+        }
+    return plan_maps(model, both.items(), f"; then {5 + 2 * config.controls} knockouts")
+
+
+def _inputs(config: WordProblemsConfig) -> tuple[Path, ...]:
+    return () if config.data_dir is None else (config.data_dir / "gsm8k" / "test.jsonl",)
+
+
+def _word_problems(model: al.HookedModel, config: WordProblemsConfig) -> al.PromptPairs:
+    """All word problems that can be converted."""
+    if config.data_dir is None:
+        pairs, report = world_pairs(model, seed=config.seed)
+    else:
+        pairs, report = gsm8k_pairs(model, *_inputs(config), seed=config.seed)
+    print(report)
+    return pairs
+
+
+def _answered(model: al.HookedModel, pairs: al.PromptPairs) -> al.PromptPairs:
+    """The pairs that are answered with C after the reference, and not after the counterfactual."""
+    answered = keep_correct(model, pairs)
+    still, _ = answer(model, answered, "counterfactual", batch_size=128)
+    print(
+        f"{len(answered)} of {len(pairs)} answered right; of these {int(still.sum())} are left "
+        "out: their counterfactual is answered with C too, so that nothing was taken away"
+    )
+    return answered.filter(~still)
+
+
+def head_sets(strongest: Mapping[str, tuple[al.Head, ...]]) -> dict[str, tuple[al.Head, ...]]:
+    """By name: no heads, both sets, their overlap, and the rest of each."""
+    ours, theirs = strongest["generated"], strongest["word_problems"]
+    return {
+        "none": (),
+        "generated": ours,
+        "word_problems": theirs,
+        "overlap": tuple(head for head in ours if head in theirs),
+        "generated_only": tuple(head for head in ours if head not in theirs),
+        "word_problems_only": tuple(head for head in theirs if head not in ours),
+    }
+
+
+def classes(pairs: al.PromptPairs) -> dict[str, Bool[Tensor, "pair pos"]]:
+    """Which tokens are digits, operators, BOS, END, or other words; each token is in one."""
+    pieces, mask = pairs.pieces or {}, pairs.attention_mask
+    digits = torch.tensor([token for token, piece in pieces.items() if piece.strip("▁Ġ").isdigit()])
+    masks = {
+        "END": pairs.role_mask(Role.END),
+        "BOS": pairs.role_mask(Role.BOS),
+        "operator": pairs.role_mask(Role.OPERATOR),
+        "numbers": torch.isin(pairs.reference, digits),
+    }
+    taken = torch.zeros_like(mask)
+    for name, where in masks.items():
+        masks[name] = where & mask & ~taken
+        taken |= where
+    masks["other words"] = mask & ~taken
+    return {name: masks[name] for name in TOKEN_CLASSES}
+
+
+do_word_problems_use_them = Experiment(
+    "do_word_problems_use_them",
+    WordProblemsConfig,
+    _save_crosswise,
+    _plan_crosswise,
+    figure="table4",
+    inputs=_inputs,
+)
+"""Do word problems use the same heads? Key heads of both kinds of prompt, crosswise (Table 4).
+
+The ten strongest heads on the generated prompts (four operations) and on word problems; what a
+knockout of each set, of their overlap and of the rest costs on both kinds of prompt; what as many
+control heads cost; and where each head looks from END. With `--data-dir`, the word problems are
+rewritten ones of GSM8K; else they are the closed world's. Saves a run under
+results/do_word_problems_use_them/, which `figures/table4.py` prints.
+"""
+
+
+MIN_PAIRS = 60
+"""Pairs that a map needs."""
+DIGIT = re.compile(r"(\d)(\.0*)?")
+
+
+@dataclass(frozen=True)
+class PublishedConfig(ModelSettings):
+    """Which word problems does a model answer at once, and which heads do they depend on?"""
+
+    data_dir: Path = Path("data")
+    """Holds svamp/ and gsm8k/."""
+    datasets: tuple[str, ...] = ("svamp", "gsm8k")
+    """Benchmarks of word problems: all questions of the split that results are usually about."""
+    seed: int = 0
+    """The seed of the draw among the replacements."""
+    metric: Metric = "relative_logit"
+    """What is read from the logits."""
+
+
+def _save_published(run: Run, model: al.HookedModel, config: PublishedConfig) -> None:
+    """Which pairs are answered right, then the map of those that can be used."""
+    usable = []
+    for name in config.datasets:
+        pairs = one_digit_pairs(model, name, config)
+        if not ANSWER_PROBABILITY.is_in(run, name):
+            ANSWER_PROBABILITY.save(run, right_of_both_sides(model, pairs), name, pairs=pairs)
+        usable.append(pairs.filter(_right_and_usable(run, name)[1]))
+    if sum(map(len, usable)) >= MIN_PAIRS:
+        pairs = reduce(add, usable)
+        stored_effects(run, model, pairs, MAP, "word_problems", metric=config.metric)
+
+
+def one_digit_pairs(model: al.HookedModel, name: str, config: PublishedConfig) -> al.PromptPairs:
+    """The pairs of a benchmark's questions whose whole answer is one digit."""
+    with exit_on_user_error():
+        problems = [
+            WordProblem(
+                f"{question} The answer is ", digit[1], question_edits(question), f"{name}/question"
+            )
+            for record in load_records(name, config.data_dir)
+            for question in [record.question.strip()]
+            if (digit := DIGIT.fullmatch(record.gold))
+        ]
+        return word_problem_pairs(model, problems, seed=config.seed)[0]
+
+
+def counts(run: Run, name: str) -> tuple[int, int, int]:
+    """The pairs of a benchmark: all, those answered right, and those that can be used."""
+    right, usable = _right_and_usable(run, name)
+    return len(right), int(right.sum()), int(usable.sum())
+
+
+def _right_and_usable(run: Run, name: str) -> tuple[Bool[Tensor, " pair"], Bool[Tensor, " pair"]]:
+    """Which pairs are answered right, and which of them not after the counterfactual question."""
+    reference, counterfactual = ANSWER_PROBABILITY.load(run, name).per_pair[:, 1].bool()
+    return reference, reference & ~counterfactual
+
+
+def _plan_published(model: al.HookedModel, config: PublishedConfig) -> str:
+    return (
+        f"{', '.join(config.datasets)}: two forwards per pair, then a map of at least {MIN_PAIRS}"
+    )
+
+
+def _report_published(run: Run) -> None:
+    """Print how many are right, and the strongest heads."""
+    for name in run.config["datasets"]:
+        n, right, usable = counts(run, name)
+        print(f"{name}: {right} of {n} right; of these {usable} not after the counterfactual")
+    if MAP.is_in(run, "word_problems"):
+        print("strongest:", ", ".join(map(str, MAP.load(run, "word_problems").heads.top(10))))
+    else:
+        print(f"fewer than {MIN_PAIRS} pairs: no map")
+
+
+which_word_problems = Experiment(
+    "which_word_problems",
+    PublishedConfig,
+    _save_published,
+    _plan_published,
+    _report_published,
+    figure="predictions",
+)
+"""Which published word problems does a model answer at once, and which heads do they depend on?
+
+The prompts are questions of SVAMP and GSM8K whose whole answer is one digit, and "The answer is ".
+A pair is used if the model gives the answer after the question, and no longer gives it after the
+counterfactual question. With fewer than 60 such pairs no head is patched.
+Saves a run under results/which_word_problems/, which `figures/predictions.py` reads.
+"""

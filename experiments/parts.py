@@ -1,0 +1,193 @@
+"""What do single heads and MLPs do? Where key heads look, and all that the explorer shows."""
+
+import random
+from dataclasses import dataclass
+from textwrap import indent
+from typing import Any
+
+from pandas import DataFrame
+
+import arith_lens as al
+from arith_lens.attention import kinds_of, most_looked_at, patterns_of
+from arith_lens.components import every_head
+from arith_lens.effects import Effects
+from arith_lens.exploration import MAP_SETTINGS, explored
+from arith_lens.knockout import random_order
+from arith_lens.runs import Run
+from arith_lens.templates import TEMPLATES
+from experiments.command import continue_after_part
+from experiments.next_tokens import EXERCISES as FORMATS
+from experiments.results import EXPLORATION, MAP, PATTERNS, RANDOM_ATTENTION, ROLE_ATTENTION
+from experiments.settings import (
+    Experiment,
+    Keep,
+    SampleSettings,
+    fitting_engine,
+    operation_pairs,
+    plan_maps,
+    stored_effects,
+    strongest_heads,
+)
+
+PATTERN_OPERANDS = (8, 2)
+"""One sentence for every operation's word: 8 plus 2, 8 minus 2, 8 times 2, 8 over 2."""
+
+
+@dataclass(frozen=True)
+class LookConfig(SampleSettings):
+    """Where do the key heads look?"""
+
+    top: int = 10
+    """Heads per operation, the strongest by effect; more if there are more key heads."""
+    shown: int = 4
+    """Heads of each kind whose patterns are shown."""
+    blank: bool = True
+    """Whether the blank token before B is a role of its own."""
+
+
+def _save_looks(run: Run, model: al.HookedModel, config: LookConfig) -> None:
+    """Attention of the strongest heads and of as many random ones, then whole patterns."""
+    order = random_order(model.n_layers, model.n_heads, config.seed)
+    for name, pairs in operation_pairs(model, config):
+        effects = stored_effects(run, model, pairs, MAP, name)
+        key = [str(head) for head in al.key_heads(effects)]
+        heads = strongest_heads(effects, max(config.top, len(key)))
+        others = [head for head in order if head not in heads][: len(heads)]
+
+        def facts(looks: Effects, key: list[str] = key) -> dict[str, Any]:
+            return {"key": key, "kinds": kinds_of(looks)}
+
+        call, blank = (run, al.attention_by_role, model, pairs, name), config.blank
+        ROLE_ATTENTION.compute(*call, heads=heads, blank=blank, facts=facts)
+        RANDOM_ATTENTION.compute(*call, heads=others, blank=blank)
+    _save_patterns(run, model, config)
+
+
+def _plan_looks(model: al.HookedModel, config: LookConfig) -> str:
+    drawn = operation_pairs(model, config, keep="all")
+    return plan_maps(model, drawn, "; then two forwards of the references")
+
+
+def _save_patterns(run: Run, model: al.HookedModel, config: LookConfig) -> None:
+    """Patterns of operand heads on other formats, and of operator heads on operation words."""
+    rng = random.Random(config.seed)
+    formats = [draw(rng)[0] for draw in FORMATS.values()]
+    operand_heads = _of_kind(run, "operand", config)
+    PATTERNS.save(run, patterns_of(model, formats, operand_heads), "formats")
+    words = [TEMPLATES[name][1].render(*PATTERN_OPERANDS)[0] for name in config.operations]
+    operator_heads = _of_kind(run, "operator", config)
+    PATTERNS.save(run, patterns_of(model, words, operator_heads), "words")
+    every = every_head(model.n_layers, model.n_heads)
+    PATTERNS.save(run, patterns_of(model, words[0], every), "all")
+
+
+def _of_kind(run: Run, kind: str, config: LookConfig) -> list[al.Head]:
+    """Heads of one kind in some operation, by effect; the strongest of all if there are none."""
+    of_kind: dict[al.Head, float] = {}
+    of_all: dict[al.Head, float] = {}
+    for name in config.operations:
+        means = MAP.load(run, name).heads.mean()
+        for text, own in ROLE_ATTENTION.facts(run, name)["kinds"].items():
+            head = al.Head.parse(text)
+            effect = float(means[head.layer, head.index])
+            for some in (of_all, of_kind) if own == kind else (of_all,):
+                some[head] = min(some.get(head, 0.0), effect)
+    chosen = of_kind or of_all
+    return sorted(chosen, key=chosen.__getitem__)[: config.shown]
+
+
+def _report_looks(run: Run) -> None:
+    """Print each head's mean weight on each role, its kind, and what it looks at most often."""
+    print(run.config["model"])
+    for name in run.config["operations"]:
+        looks, control = ROLE_ATTENTION.load(run, name), RANDOM_ATTENTION.load(run, name)
+        facts, effects = ROLE_ATTENTION.facts(run, name), MAP.load(run, name).heads.mean()
+        assert looks.labels is not None
+        roles, best, rows = looks.labels["role"], most_looked_at(looks).mean(), {}
+        for i, text in enumerate(looks.labels["head"]):
+            head = al.Head.parse(text)
+            first = int(best[i].argmax())
+            weights = dict(zip(roles, looks.mean()[i].tolist(), strict=True))
+            often = f"{roles[first]} ({float(best[i, first]):.0%})"
+            kind = {"kind": facts["kinds"][text], "most often": often}
+            rows[text] = {"effect": float(effects[head.layer, head.index]), **weights, **kind}
+        others = control.mean().mean(0).tolist()
+        rows["others at random"] = dict(zip(roles, others, strict=True))
+        key = ", ".join(facts["key"]) or "none"
+        print(f"\n{name}: {facts['distinct']} distinct references; key heads: {key}")
+        table = DataFrame.from_dict(rows, orient="index")
+        print(indent(table.to_string(float_format="{:.1%}".format, na_rep=""), "  "))
+
+
+where_do_they_look = Experiment(
+    "where_do_they_look", LookConfig, _save_looks, _plan_looks, _report_looks, figure="fig5"
+)
+"""Where do the key heads look? Attention from END to operands, operator and everything else.
+
+For each operation, the attention of the heads with the strongest effects and of random other heads,
+on all pairs; then whole patterns on prompts of other formats, and on one sentence with each
+operation's word. Saves a run under results/where_do_they_look/, which `figures/attention.py`
+draws.
+"""
+
+
+OPERANDS_RESULT = "{}-other_operands"
+"""The name of the pairs whose counterfactual has other operands."""
+
+
+@dataclass(frozen=True)
+class ExplorationConfig(SampleSettings):
+    """What does each head and each MLP do?"""
+
+    keep: Keep = "correct"
+    """Use the prompts that the model answers right, or all."""
+
+
+def _save_everything(run: Run, model: al.HookedModel, config: ExplorationConfig) -> None:
+    """For each operation: everything, then the map of another counterfactual."""
+    for operation, pairs in operation_pairs(model, config, keep=config.keep):
+        with continue_after_part():
+            name = EXPLORATION.name(operation)
+            explored(model, pairs, setup=_setup(config, operation), run=run, name=name)
+            options = {"n": config.n, "seed": config.seed, "counterfactual": "operands"}
+            others = al.sample_pairs(model, operation, keep=config.keep, **options)
+            name = EXPLORATION.name(OPERANDS_RESULT.format(operation))
+            setup = _setup(config, operation, counterfactual="operands")
+            few = {"settings": MAP_SETTINGS[:1], "maps_only": True}
+            explored(model, others, setup=setup, run=run, name=name, **few)
+
+
+def _setup(config: ExplorationConfig, operation: str, **options: str) -> str:
+    """The code that makes the model and the pairs, for the reader of the page."""
+    options |= {"keep": config.keep} if config.keep != "correct" else {}
+    n = "" if config.n is None else f", n={config.n}, seed={config.seed}"
+    more = "".join(f", {name}={value!r}" for name, value in options.items())
+    return (
+        f"import arith_lens as al\n\nmodel = al.load_model({config.model!r})\n"
+        f"pairs = al.sample_pairs(model, {operation!r}{n}{more})"
+    )
+
+
+def _plan_everything(model: al.HookedModel, config: ExplorationConfig) -> str:
+    engine = fitting_engine(model)
+    return "\n".join(
+        plan_maps(model, [((operation, *setting.values()), pairs)], engine=engine, **setting)
+        for operation, pairs in operation_pairs(model, config, keep="all")
+        for setting in MAP_SETTINGS
+    )
+
+
+what_does_each_part_do = Experiment(
+    "what_does_each_part_do",
+    ExplorationConfig,
+    _save_everything,
+    _plan_everything,
+    figure="explorer",
+)
+"""What does each head and each MLP do? Everything that the explorer shows, for every part.
+
+For each operation: maps on several paths and metrics, and for one more counterfactual; of each head
+what it looks at, writes, is fed by and acts through; of each MLP what it reads and writes, and its
+strongest neurons; and the answers without every set of the ten strongest heads. Saves a run under
+results/what_does_each_part_do/, which `python -m figures explorer` shows.
+"""

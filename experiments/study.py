@@ -1,0 +1,208 @@
+"""Many runs: compute a study, merge what several machines have computed, and ship runs.
+
+ARITH_LENS_PART=1/2 python -m experiments which_heads     on one machine, 2/2 on another
+python -m experiments merge_runs results/which_heads/KEY  other/results/which_heads/KEY
+python -m experiments which_heads                         reads all shards, computes none
+"""
+
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+import arith_lens as al
+from arith_lens import runs
+from arith_lens.runs import RunError, find_runs, load_run
+from arith_lens.runs.files import LOCK, plain_value
+from arith_lens.runs.manifest import write_manifest
+from arith_lens.runs.store import Store
+from experiments.are_they_needed import main as are_they_needed
+from experiments.benchmarks import what_else_breaks
+from experiments.circuits import do_they_suffice
+from experiments.command import exit_cleanly, exit_on_user_error
+from experiments.mlps import like_a_computer, what_do_mlps_add, which_mlps_carry_them
+from experiments.next_tokens import what_comes_instead, what_the_calculation_does
+from experiments.other_prompts import do_powers_use_them, do_word_problems_use_them
+from experiments.parts import what_does_each_part_do, where_do_they_look
+from experiments.selection import LARGEST_OPERAND
+from experiments.settings import Experiment, PooledSampleSettings, loaded_model
+from experiments.which_heads import do_copies_decide, which_counterfactual, which_paths
+from experiments.which_heads import main as which_heads
+
+STUDY: tuple[Experiment[Any], ...] = (
+    which_heads,
+    which_paths,
+    which_counterfactual,
+    do_copies_decide,
+    are_they_needed,
+    do_they_suffice,
+    what_comes_instead,
+    what_else_breaks,
+    do_powers_use_them,
+    do_word_problems_use_them,
+    where_do_they_look,
+    what_do_mlps_add,
+    which_mlps_carry_them,
+    what_does_each_part_do,
+    like_a_computer,
+    what_the_calculation_does,
+)
+OF_COMPUTED_PROBLEMS: Mapping[Experiment[Any], Mapping[str, Any]] = {
+    which_heads: {},
+    which_paths: {},
+    are_they_needed: {"candidates": 0, "second_ablation": None, "mlps": False},
+    where_do_they_look: {},
+}
+"""Experiments that the study repeats on multiplications and divisions whose answer cannot be
+copied, with the settings that differ. The claims about these operations rest on them."""
+
+
+@dataclass(frozen=True)
+class Config(PooledSampleSettings):
+    """What do minutes of computing show of a model? Each experiment gets the settings it has."""
+
+    data_dir: Path | None = None
+    """Holds gsm8k/, svamp/ and mmlu/; by default the closed world's sets."""
+
+
+def whole_study(
+    config: Annotated[Config, tyro.conf.arg(name="")],
+    *,
+    root: Path = Path("results"),
+    dry_run: bool = False,
+) -> None:
+    """What do minutes of computing show of a model? All experiments without a finished run.
+
+    These are the runs that `figures/report.py` shows, without fine-tuning, which takes an hour, and
+    benchmarks, which need data. If an experiment fails, the others are computed nevertheless, and
+    the command exits with its name.
+
+    Args:
+        config: what to compute.
+        root: where runs are saved.
+        dry_run: print what would be computed, and stop.
+    """
+    parts = list(_parts(config))
+    if dry_run:
+        for experiment, settings in parts:
+            runs = find_runs(experiment.name, model=config.model, root=root)
+            is_saved = any(run.config == plain_value(settings) and run.complete for run in runs)
+            print(f"{_title(experiment, settings)}: {'stored' if is_saved else 'to be computed'}")
+        return
+    model = loaded_model(config)
+    failed = [
+        _title(experiment, settings)
+        for experiment, settings in parts
+        if not _run(experiment, settings, model, root)
+    ]
+    if failed:
+        sys.exit(f"failed, see above: {', '.join(failed)}")
+
+
+def _parts(config: Config) -> Iterator[tuple[Experiment[Any], Any]]:
+    """The experiments of the study, each with its settings."""
+    computed = {"problems": "computed", "operations": tuple(LARGEST_OPERAND)}
+    for experiment in STUDY:
+        yield experiment, _settings(experiment, config)
+    for experiment, changes in OF_COMPUTED_PROBLEMS.items():
+        yield experiment, replace(_settings(experiment, config), **computed, **changes)
+
+
+def _settings(experiment: Experiment[Any], config: Config) -> Any:
+    """The experiment's settings, from the study's."""
+    known = {field.name for field in fields(experiment.config)}
+    return experiment.config(**{k: v for k, v in vars(config).items() if k in known})
+
+
+def _title(experiment: Experiment[Any], settings: Any) -> str:
+    """The experiment's name, and which problems it has."""
+    computed = getattr(settings, "problems", "any") == "computed"
+    return experiment.name + ", computed problems" * computed
+
+
+def _run(experiment: Experiment[Any], settings: Any, model: al.HookedModel, root: Path) -> bool:
+    """Run one experiment if it is not complete, and print errors. Returns whether it succeeded."""
+    title = _title(experiment, settings)
+    try:
+        with exit_cleanly():
+            run = experiment.open(settings, model, root)
+            if run.complete:
+                print(f"{title}: stored")
+                return True
+            print(f"{title}: computing", flush=True)
+            experiment.fill(run, model, settings)
+    except SystemExit as end:
+        if end.code == 130:  # the user has stopped the whole study
+            raise
+        print(end.code)
+        return not end.code
+    except Exception:  # of any kind: the other experiments are still computed
+        traceback.print_exc()
+        return False
+    return True
+
+
+def merge_runs(
+    into: tyro.conf.Positional[Path], others: tyro.conf.Positional[tuple[Path, ...]]
+) -> None:
+    """Do these run folders hold parts of one computation? Merge them.
+
+    Args:
+        into: the run folder that takes the others' results and shards.
+        others: run folders of the same configuration, model and version.
+    """
+    with exit_on_user_error():
+        run = runs.merge_runs(into, *others)
+    shards = [f"{count} shards of {name}" for name, count in run.unfinished().items()]
+    print(f"{run.path}: {', '.join([*run.names, *shards]) or 'nothing'}")
+    if shards:
+        print("Run the same experiment, without a part, to finish them.")
+
+
+def ship_runs(
+    folders: tyro.conf.Positional[tuple[Path, ...]],
+    *,
+    leave_out: tuple[str, ...] = ("effects",),
+    to: Path = Path("figures") / "gallery" / "runs",
+) -> None:
+    """Copy what figures read of finished runs to figures/gallery/runs, small enough to ship.
+
+    Tables of tuning take hours; with their answers at hand, figures and the report show them at
+    once (they read shipped runs where `results/` has none). Each run goes to
+    `<to>/<experiment>/<key>`, its results to the store beside it. Tables as CSV, weights and what
+    `--leave-out` names stay behind; what is copied is bit for bit the run's, with its manifest.
+
+    Args:
+        folders: of finished runs.
+        leave_out: results that no figure reads.
+        to: where runs are shipped.
+    """
+    for path in folders:
+        with exit_on_user_error():
+            size, copy = _shipped(path, leave_out, to)
+        print(f"{copy}: {size / 1e6:.2f} MB")
+
+
+def _shipped(path: Path, leave_out: tuple[str, ...], to: Path) -> tuple[int, Path]:
+    run = load_run(path)
+    if not run.finished:
+        raise RunError(f"expected a finished run, found {run.path}: {run.manifest['status']}")
+    copy = to / run.experiment / run.path.name
+    if copy.resolve() == run.path.resolve():
+        raise RunError(f"expected a run elsewhere than under {to}, found {run.path}")
+    results = {
+        name: entry for name, entry in run.manifest["results"].items() if name not in leave_out
+    }
+    store = Store(to)
+    for entry in results.values():
+        store.copy(run.store, entry["identity"], arrays_only=True)
+        (store.folder_of(entry["identity"]) / LOCK).unlink(missing_ok=True)
+    copy.mkdir(parents=True, exist_ok=True)
+    write_manifest(copy, {**run.manifest, "results": results})
+    stored = [store.folder_of(entry["identity"]) for entry in results.values()]
+    files = [file for folder in (copy, *stored) for file in folder.iterdir()]
+    return sum(file.stat().st_size for file in files), copy
