@@ -5,6 +5,7 @@ operations (Appendix A), two for exponentiation.
 Figure 10's twelve, time spans and stories of addition, follow as data with their word lists.
 """
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from string import Formatter
@@ -124,6 +125,22 @@ class StoryTemplate:
     ) -> tuple[str, CharSpans]:
         """The prompt without addition, with the same words, and its character spans."""
         return fill(self.counterfactual, A=str(a), B=str(b), **words)
+
+    def sample(self, rng: random.Random, a: int, b: int) -> tuple[str, str]:
+        """A reference prompt and a counterfactual with the same operands and shared words.
+
+        One word is drawn per slot, without repeats from one list, by `rng.random()` only. The two
+        token counts may differ; the caller draws again until they agree. The answer a + b is the
+        next number. In stories 1 and 2 the year's first three digits are in the prompt, so a + b
+        must be one digit.
+        """
+        words: dict[str, str] = {}
+        for _, slot, _, _ in Formatter().parse(self.text + self.counterfactual):
+            if slot is None or slot in words or slot in ("A", "B"):
+                continue
+            free = [word for word in SLOTS[slot.rstrip("23")] if word not in words.values()]
+            words[slot] = free[int(rng.random() * len(free))]
+        return self.render(a, b, words)[0], self.render_counterfactual(a, b, words)[0]
 
 
 # The paper prints the first words of each list and "..."; the lists are continued here.
