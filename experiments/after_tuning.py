@@ -16,7 +16,7 @@ from arith_lens.reference.sets import unfamiliar_questions
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
 from experiments.does_tuning_help.models import AfterTuning, precise_models, tuning_run
-from experiments.does_tuning_help.training import World
+from experiments.does_tuning_help.studies import World
 from experiments.results import (
     GENERALISATION_ANSWERS,
     KNOCKOUT_ANSWERS,

@@ -25,7 +25,7 @@ from arith_lens.probes import curve_of
 from arith_lens.runs import Run, RunError
 from experiments import results
 from experiments.are_they_specific import COMPUTED_SET, LATE_SET, STRONGEST_SET
-from experiments.does_tuning_help.questions import generic_to_report, is_mathematics
+from experiments.does_tuning_help import generic_to_report, is_mathematics
 from experiments.other_prompts import MIN_PAIRS, counts
 from figures import counterfactuals
 from figures.claims.accuracy import gain

@@ -17,8 +17,13 @@ from arith_lens.answers import Answers, OverSeeds, changes_by_question, over_see
 from arith_lens.paper import PaperTuning, paper_model
 from arith_lens.runs import Run, RunError
 from experiments import results
-from experiments.does_tuning_help import Criterion, TuningMethod, TuningRow
-from experiments.does_tuning_help.questions import generic_to_report, is_mathematics
+from experiments.does_tuning_help import (
+    Criterion,
+    TuningMethod,
+    TuningRow,
+    generic_to_report,
+    is_mathematics,
+)
 
 EXPERIMENT = "does_tuning_help"
 METHOD_NAMES: dict[TuningMethod, str] = {

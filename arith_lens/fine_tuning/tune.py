@@ -139,7 +139,7 @@ def _outcome(
     n_tuned = sum(w.numel() for w in prepared.model.parameters() if w.requires_grad)
     tuned = prepared.finish()
     result = TuningResult(
-        **facts | {"heads": tuple(facts["heads"]), "mlps": tuple(facts["mlps"])},
+        **{**facts, "heads": tuple(facts["heads"]), "mlps": tuple(facts["mlps"])},
         n_tuned=n_tuned,
         lora_rank=prepared.lora_rank,
         losses=losses,

@@ -1,20 +1,25 @@
 """Does tuning the heads that calculate help, and what does it cost elsewhere?
 
-Here is what is tuned: rows of Tables 1, 2 and 5, and the choice of rates. `questions` says what
-each question is for, `plan` fills in the settings and prints them, `training` does a training,
-`models` finds the tuned models, `__main__` is the command.
+Here is what is tuned (rows of Tables 1, 2 and 5), what each question is for, and how rates are
+chosen. `studies` has the data to tune on and the questions, `plan` fills in the settings and prints
+them, `models` finds the tuned models, `__main__` is the command and does the trainings.
+
+Validation word problems choose a rate for mathematics. Where a rate may lose little elsewhere, half
+of the generic questions measure this loss. The other half reports it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from math import isnan
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 
 from arith_lens.answers import Answers
 from arith_lens.arrays import Arrays
-from experiments.does_tuning_help.questions import generic_to_choose, validation
+from arith_lens.paper import BENCHMARKS
+from arith_lens.reference.word_problems import PROBLEM_FAMILIES
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -51,37 +56,57 @@ class Training:
     @property
     def name(self) -> str:
         """The name of its answers in a run."""
-        return f"{self.tuned.name}-rate-{rate_name(self.rate)}-seed-{self.seed}"
+        rate = f"{self.rate:g}".replace(".", "p")  # a name may hold no dots: 0.003 is 0p003
+        return f"{self.tuned.name}-rate-{rate}-seed-{self.seed}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Its settings, among the facts of its answers."""
+        return {**asdict(self.tuned), "rate": self.rate, "seed": self.seed}
 
 
-def rate_name(rate: float) -> str:
-    """A rate as part of a name, which may hold no dots: 0.003 is 0p003."""
-    return f"{rate:g}".replace(".", "p")
+VALIDATION = "validation/"
+"""The prefix of the tasks that rates are chosen on."""
+MATHEMATICS = (*PROBLEM_FAMILIES, *BENCHMARKS[:4])
+"""The tasks that are word problems, in the closed world and in the benchmarks."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How many heads and MLPs the tables tune, in proportion to the paper's."""
-
-    heads: int
-    """Heads of Table 1."""
-    several: tuple[int, ...]
-    """Heads of Table 2."""
-    mlps: int
-    """MLPs beside `heads` in Table 2."""
-    more: tuple[int, ...]
-    """MLPs of Table 5."""
+def validation(answers: Answers) -> list[bool]:
+    """Which questions are word problems for choosing a rate."""
+    return [task.startswith(VALIDATION) for task in answers.task]
 
 
-def table_rows(table: Literal[1, 2, 5], sizes: Sizes) -> tuple[TuningRow, ...]:
-    """The rows of a table, in the paper's order."""
-    if table == 1:
-        methods: tuple[TuningMethod, ...] = ("precise", "lora", "random")
-        return (TuningRow("full"), *(TuningRow(method, sizes.heads) for method in methods))
-    if table == 2:
-        alone = (TuningRow("precise", heads) for heads in sizes.several)
-        return (*alone, TuningRow("precise", sizes.heads, sizes.mlps))
-    return tuple(TuningRow("precise", sizes.heads, mlps) for mlps in sizes.more)
+def is_mathematics(answers: Answers) -> list[bool]:
+    """Which questions are of mathematics, without those that rates were chosen on."""
+    return [task.split("/")[0] in MATHEMATICS for task in answers.task]
+
+
+def generic(answers: Answers) -> list[bool]:
+    """Which questions are of the other tasks."""
+    return [
+        not math and not chooses
+        for math, chooses in zip(is_mathematics(answers), validation(answers), strict=True)
+    ]
+
+
+def generic_to_choose(answers: Answers) -> list[bool]:
+    """Which generic questions measure the loss at each rate: the first of each task, the third, …
+
+    None do where no question is for validation: then no rate is chosen.
+    """
+    chooses, seen, half = any(validation(answers)), Counter(), []
+    for task, is_generic in zip(answers.task, generic(answers), strict=True):
+        half.append(chooses and is_generic and seen[task] % 2 == 0)
+        seen[task] += 1
+    return half
+
+
+def generic_to_report(answers: Answers) -> list[bool]:
+    """Which generic questions tables and figures show: those that choose no rate."""
+    return [
+        is_generic and not chooses
+        for is_generic, chooses in zip(generic(answers), generic_to_choose(answers), strict=True)
+    ]
 
 
 def validation_accuracy(answers: Answers) -> float:

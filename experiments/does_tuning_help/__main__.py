@@ -9,20 +9,28 @@ under results/does_tuning_help/, which `python -m figures table1`, `table2`, `ta
 read. A killed run can be continued. Tables share their trainings.
 """
 
+import gc
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import isnan
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Annotated, Literal
+from threading import Thread
+from typing import Annotated, Any, Literal, TypeVar
 
+import torch
 import tyro
 
 import arith_lens as al
 from arith_lens.answers import Answers
 from arith_lens.fine_tuning.results import CHECKPOINT_FOLDER, RESULT_FILE
+from arith_lens.model import default_device
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
 from experiments.does_tuning_help import (
@@ -31,9 +39,9 @@ from experiments.does_tuning_help import (
     Training,
     TuningRow,
     generic_change,
+    generic_to_choose,
     grid,
     repeats,
-    table_rows,
     validation_accuracy,
 )
 from experiments.does_tuning_help.models import weights_folder
@@ -45,10 +53,9 @@ from experiments.does_tuning_help.plan import (
     empty_hf_model,
     on_gpu,
     planned,
+    table_rows,
     trainings_text,
 )
-from experiments.does_tuning_help.questions import generic_to_choose
-from experiments.does_tuning_help.training import TrainingJob, side_by_side, train_and_ask
 from experiments.results import CHOSEN_RATES, POOLED_MAP, TUNED_ANSWERS, UNTUNED_ANSWERS
 from experiments.settings import (
     PooledSampleSettings,
@@ -58,6 +65,9 @@ from experiments.settings import (
     pooled_samples,
     strongest_heads,
 )
+
+Work = TypeVar("Work")
+Result = TypeVar("Result")
 
 
 def main(
@@ -90,7 +100,7 @@ def main(
     with exit_on_user_error():
         empty = empty_hf_model(config.model)
         plan = planned(config, empty.config.num_hidden_layers, room)
-        tuned = table_rows(table, plan.sizes)
+        tuned = table_rows(table, plan.config)
         check_named_components(plan.config, tuned)
         print(trainings_text(tuned, table, plan, seeds, empty), flush=True)
     if dry_run:
@@ -148,7 +158,14 @@ def train_all(
     """Do every training that is not in `skip`; save each when it is done."""
     effects = None if plan.config.which_heads else POOLED_MAP.load(run)
     todo = [
-        job(training, effects, run, plan) for training in trainings if training.name not in skip
+        TrainingJob(
+            training,
+            plan,
+            *row_components(training.tuned, effects, plan.config),
+            weights_folder(run, training),
+        )
+        for training in trainings
+        if training.name not in skip
     ]
     started = time.monotonic()
     for count, (done, (answers, facts)) in enumerate(
@@ -163,24 +180,6 @@ def train_all(
             f"{len(todo) - count} to go, about {left / 60:.0f} min",
             flush=True,
         )
-
-
-def job(
-    training: Training, effects: al.ComponentEffects | None, run: Run, plan: TuningPlan
-) -> TrainingJob:
-    """The training with everything that a worker needs, such as its heads and MLPs."""
-    heads, mlps = row_components(training.tuned, effects, plan.config)
-    return TrainingJob(
-        training,
-        plan.config.model,
-        heads,
-        mlps,
-        plan.recipe,
-        plan.study,
-        weights_folder(run, training),
-        plan.config.device,
-        plan.dtype,
-    )
 
 
 def row_components(
@@ -223,3 +222,96 @@ def right(answers: Answers) -> str:
     if isnan(on_validation):
         return f"{answers.accuracy:.1%} of all questions right"
     return f"{on_validation:.1%} of validation right"
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """Everything that a worker needs."""
+
+    training: Training
+    plan: TuningPlan
+    heads: tuple[al.Head, ...]
+    """The strongest heads; for lora and random, as many are tuned."""
+    mlps: tuple[al.Mlp, ...]
+    output: Path
+
+
+def train_and_ask(job: TrainingJob) -> tuple[Answers, dict[str, Any]]:
+    """The tuned model's answers, and the facts of the training.
+
+    A training that was stopped in `job.output` is continued, and a finished one is read.
+    """
+    training, config, study = job.training, job.plan.config, job.plan.study
+    full = training.tuned.method == "full"
+    result = al.fine_tune(
+        config.model,
+        study.tuning_set(training.seed),
+        method=training.tuned.method,
+        heads=() if full else job.heads,
+        mlps=() if full else job.mlps,
+        output=job.output,
+        device=config.device,
+        progress=False,
+        **asdict(replace(job.plan.recipe, learning_rate=training.rate, seed=training.seed)),
+    )
+    gc.collect()  # the Trainer holds itself, and with it the optimizer's state
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    model = al.load_model(
+        result.model(),
+        dtype=getattr(torch, job.plan.dtype),
+        device=config.device or default_device(),
+    )
+    answers, facts = study.ask(model, job.output)
+    return answers, training.facts | facts | {
+        "which_heads": list(result.heads),
+        "which_mlps": list(result.mlps),
+        "parameters": result.n_tuned,
+        "of": result.n_parameters,
+        "lora_rank": result.lora_rank,
+        "n_examples": result.n_examples,
+        "seconds": result.seconds,
+        "samples_per_second": result.samples_per_second,
+        "losses": [list(point) for point in result.losses],
+        "untouched": str(result.untouched),
+    }
+
+
+def side_by_side(
+    work: Callable[[Work], Result], jobs: Sequence[Work], processes: int
+) -> Iterator[tuple[Work, Result]]:
+    """Run jobs in parallel, each in a process with one thread, and yield each when it is done.
+
+    Two trainings of a small model with one core each are faster than one with two cores. With one
+    process, the jobs run in this process. If a job raises an error, it is raised here, and no other
+    job is started. `work` and the jobs must be picklable.
+    """
+    if processes == 1 or len(jobs) < 2:
+        for job in jobs:
+            yield job, work(job)
+        return
+    with ProcessPoolExecutor(
+        processes, mp_context=get_context("spawn"), initializer=_start
+    ) as pool:
+        futures = {pool.submit(work, job): job for job in jobs}
+        try:
+            for done in as_completed(futures):
+                yield futures[done], done.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _start() -> None:
+    """Use one thread, and end with the parent process.
+
+    Otherwise a worker whose parent was killed would wait forever.
+    """
+    torch.set_num_threads(1)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

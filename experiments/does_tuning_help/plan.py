@@ -14,14 +14,8 @@ from arith_lens.fine_tuning.methods import prepare
 from arith_lens.fine_tuning.pieces import layout_of
 from arith_lens.model.checkpoints import Checkpoint, find_checkpoint, read_config
 from arith_lens.paper import BENCHMARKS
-from experiments.does_tuning_help import Sizes, TuningRow
-from experiments.does_tuning_help.training import (
-    Benchmarks,
-    Recipe,
-    ShortAnswers,
-    Study,
-    World,
-)
+from experiments.does_tuning_help import TuningMethod, TuningRow
+from experiments.does_tuning_help.studies import Benchmarks, ShortAnswers, Study, World
 from experiments.settings import Dtype
 
 WORLD_DEFAULTS: Mapping[str, Any] = {
@@ -128,8 +122,8 @@ class TuningPlan:
 
     config: Config
     study: Study
-    recipe: Recipe
-    sizes: Sizes
+    recipe: TuningSettings
+    """The settings of all trainings, less rate and seed."""
     keep_checkpoints: bool
     dtype: str = "float32"
     """The precision for answering."""
@@ -155,55 +149,76 @@ def planned(config: Config, n_layers: int, room: Room | None = None) -> TuningPl
         ValueError: several rates on the benchmarks, or options of benchmarks without data_dir.
     """
     room = room or Room()
+    in_world = config.data_dir is None
     defaults = PAPER_DEFAULTS if config.form == "solution" else SHORT_ANSWERS
-    defaults = WORLD_DEFAULTS if config.data_dir is None else defaults
-    settings = {name: getattr(config, name) for name in defaults}
-    open_ = {name: defaults[name] for name, value in settings.items() if value in (None, ())}
+    defaults = WORLD_DEFAULTS if in_world else defaults
+    open_ = {name: value for name, value in defaults.items() if getattr(config, name) in (None, ())}
     more = tuple(n_layers if n < 0 else n for n in config.more if n <= n_layers)
     filled: Any = replace(config, **open_, more=tuple(dict.fromkeys(more)))
-    if filled.data_dir is None:
-        if unused := [name for name in BENCHMARK_OPTIONS if getattr(config, name)]:
-            raise ValueError(
-                f"expected --data-dir, the benchmarks' folders, with {', '.join(unused)}, found "
-                "none: the closed world's questions are asked in one way"
-            )
-        if filled.form != "solution":
-            raise ValueError("expected --data-dir, the benchmarks' folders, with --form answer")
-        study: Study = World(filled.examples, filled.questions)
-        recipe = Recipe(filled.epochs, filled.batch, room.micro_batch, save_every=100)
-    elif filled.form == "answer":
-        if unused := [name for name in BENCHMARK_OPTIONS if getattr(config, name)]:
-            raise ValueError(f"expected --form solution with {', '.join(unused)}, found answer")
-        study = ShortAnswers(filled.data_dir, filled.examples, filled.questions)
-        recipe = Recipe(
-            filled.epochs, filled.batch, fitting_micro_batch(filled.batch), save_every=20
-        )
-    else:
-        if len(filled.rates) > 1:
-            raise ValueError(
-                "expected one rate on the benchmarks (the paper's is "
-                f"{PAPER_DEFAULTS['rates'][0]:g}), found {filled.rates}: no part of "
-                "theirs is held out to choose a rate on"
-            )
-        filled = replace(filled, tasks=filled.tasks or BENCHMARKS)
-        options = {"shots": filled.shots, "max_new_tokens": filled.max_new_tokens}
-        study = Benchmarks(
-            filled.data_dir, filled.examples, filled.questions, filled.tasks, **options
-        )
-        recipe = Recipe(
-            filled.epochs, filled.batch, fitting_micro_batch(filled.batch), save_every=20
-        )
-        if on_gpu(filled.device):
-            recipe = replace(recipe, recompute=True)
-            filled = replace(filled, dtype=filled.dtype or "bfloat16")
-    overrides = {"micro_batch": room.micro_batch, "save_every": room.save_every}
-    overrides |= {"recompute": room.recompute, "bf16": filled.dtype == "bfloat16"}
-    recipe = replace(
-        recipe, **{name: value for name, value in overrides.items() if value is not None}
+    study = _study(filled)
+    is_large = isinstance(study, Benchmarks) and on_gpu(filled.device)
+    if isinstance(study, Benchmarks):
+        filled = replace(filled, tasks=study.names)
+    if is_large:
+        filled = replace(filled, dtype=filled.dtype or "bfloat16")
+    settings: dict[str, Any] = {
+        "micro_batch": None if in_world else fitting_micro_batch(filled.batch),
+        "recompute": is_large,
+        "save_every": 100 if in_world else 20,
+    }
+    settings |= {name: value for name, value in vars(room).items() if value is not None}
+    recipe = TuningSettings(
+        epochs=filled.epochs,
+        batch_size=filled.batch,
+        micro_batch=settings["micro_batch"],
+        bf16=filled.dtype == "bfloat16",
+        gradient_checkpointing=settings["recompute"],
+        save_every=settings["save_every"],
+        end_with_eos=study.end_with_eos,
     )
-    sizes = Sizes(filled.heads, filled.several, filled.mlps, filled.more)
-    keep_checkpoints = room.keep_checkpoints or filled.data_dir is None
-    return TuningPlan(filled, study, recipe, sizes, keep_checkpoints)
+    return TuningPlan(filled, study, recipe, room.keep_checkpoints or in_world)
+
+
+def _study(config: Any) -> Study:
+    """The data and questions of a configuration whose defaults are filled in."""
+    unused = ", ".join(name for name in BENCHMARK_OPTIONS if getattr(config, name))
+    if config.data_dir is None:
+        if unused:
+            raise ValueError(
+                f"expected --data-dir, the benchmarks' folders, with {unused}, found none: the "
+                "closed world's questions are asked in one way"
+            )
+        if config.form != "solution":
+            raise ValueError("expected --data-dir, the benchmarks' folders, with --form answer")
+        return World(config.examples, config.questions)
+    if config.form == "answer":
+        if unused:
+            raise ValueError(f"expected --form solution with {unused}, found answer")
+        return ShortAnswers(config.data_dir, config.examples, config.questions)
+    if len(config.rates) > 1:
+        raise ValueError(
+            f"expected one rate on the benchmarks (the paper's is {PAPER_DEFAULTS['rates'][0]:g}), "
+            f"found {config.rates}: no part of theirs is held out to choose a rate on"
+        )
+    return Benchmarks(
+        config.data_dir,
+        config.examples,
+        config.questions,
+        config.tasks or BENCHMARKS,
+        shots=config.shots,
+        max_new_tokens=config.max_new_tokens,
+    )
+
+
+def table_rows(table: Literal[1, 2, 5], config: Any) -> tuple[TuningRow, ...]:
+    """The rows of a table, in the paper's order, for a configuration with its defaults."""
+    if table == 1:
+        methods: tuple[TuningMethod, ...] = ("precise", "lora", "random")
+        return (TuningRow("full"), *(TuningRow(method, config.heads) for method in methods))
+    if table == 2:
+        alone = (TuningRow("precise", heads) for heads in config.several)
+        return (*alone, TuningRow("precise", config.heads, config.mlps))
+    return tuple(TuningRow("precise", config.heads, mlps) for mlps in config.more)
 
 
 def check_named_components(config: Config, tuned: Sequence[TuningRow]) -> None:
@@ -276,36 +291,25 @@ def trainings_text(
         count, rank = parameter_count(empty, row)
         ranked = f", rank {rank}" if rank else ""
         lines.append(f"  {row.name}: {count:,} parameters ({count / total:.1%}){ranked}")
-    steps = -(-plan.study.n_examples // recipe.batch) * recipe.epochs
-    settings = TuningSettings(
-        **recipe.settings(config.rates[0], seed=config.seed, end_with_eos=True)
-    )
+    n_examples = len(plan.study.tuning_set(0))
+    steps = -(-n_examples // recipe.batch_size) * recipe.epochs
+    in_parts = recipe.micro_batch not in (None, recipe.batch_size)
+    again = ", activations computed again in the backward" * recipe.gradient_checkpointing
+    dtype = config.dtype or ("the checkpoint's own" if on_gpu(config.device) else "float32")
     lines += [
-        f"a training: {plan.study.n_examples:,} examples, {recipe.epochs} "
-        f"epoch{'s' * (recipe.epochs > 1)}, {recipe.batch} a step"
-        f"{_at_once(recipe)}: {steps:,} steps, a checkpoint every {recipe.save_every}",
+        f"a training: {n_examples:,} examples, {recipe.epochs} "
+        f"epoch{'s' * (recipe.epochs > 1)}, {recipe.batch_size} a step"
+        f"{f' ({recipe.micro_batch} at once)' * in_parts}: {steps:,} steps, a checkpoint every "
+        f"{recipe.save_every}",
         f"AdamW, rate {' or '.join(f'{rate:g}' for rate in config.rates)}, warm-up "
-        f"{settings.warmup:.0%}, then {settings.schedule} to 0; weight decay "
-        f"{settings.weight_decay:g}; gradients clipped at {settings.max_grad_norm:g}, those of "
+        f"{recipe.warmup:.0%}, then {recipe.schedule} to 0; weight decay "
+        f"{recipe.weight_decay:g}; gradients clipped at {recipe.max_grad_norm:g}, those of "
         "heads' slices times heads by tuned heads of the layer",
-        f"weights in {'bfloat16, what is tuned in float32' if recipe.bf16 else 'float32'}"
-        f"{', activations computed again in the backward' if recipe.recompute else ''}; answers in "
-        f"{_dtype_text(config)}",
+        f"weights in {'bfloat16, what is tuned in float32' if recipe.bf16 else 'float32'}{again}; "
+        f"answers in {dtype}",
         *plan.study.described(),
     ]
     return "\n".join(lines)
-
-
-def _dtype_text(config: Config) -> str:
-    if config.dtype:
-        return config.dtype
-    return "the checkpoint's own" if on_gpu(config.device) else "float32"
-
-
-def _at_once(recipe: Recipe) -> str:
-    if recipe.micro_batch in (None, recipe.batch):
-        return ""
-    return f" ({recipe.micro_batch} at once)"
 
 
 def parameter_count(empty: Any, row: TuningRow) -> tuple[int, int | None]:

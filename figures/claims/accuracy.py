@@ -18,8 +18,7 @@ from arith_lens.knockout import KnockoutCurve, KnockoutCurves, OutcomeChange, Ou
 from arith_lens.knockout.outcomes import drop
 from arith_lens.runs import Run
 from experiments import results
-from experiments.does_tuning_help import TuningMethod
-from experiments.does_tuning_help.questions import generic, generic_to_report, is_mathematics
+from experiments.does_tuning_help import TuningMethod, generic, generic_to_report, is_mathematics
 from figures.claims.claim import Measure, Measurement, Number, Unit, Within
 from figures.claims.evidence import Evidence, NotMeasured, estimate, per_operation
 from figures.claims.heads import NAN, NO_KEY, wording_title

@@ -20,7 +20,7 @@ from experiments import results
 from experiments.after_tuning import do_tuned_heads_carry_more, does_the_gain_hold
 from experiments.does_tuning_help import Chosen, Training, TuningRow
 from experiments.does_tuning_help.models import precise_models, stored_models, tuning_run
-from experiments.does_tuning_help.training import World
+from experiments.does_tuning_help.studies import World
 from figures import carrying, generalisation
 from figures.common import Options, TableOptions
 from figures.exhibit import MakesExhibits, options_of, show

@@ -12,20 +12,23 @@ from support.squares import square
 import experiments.does_tuning_help as tables
 from arith_lens.answers import Answers, Question
 from arith_lens.components import Head
-from experiments.does_tuning_help import Chosen, Sizes, Training, TuningRow, training
-from experiments.does_tuning_help import __main__ as command
-from experiments.does_tuning_help import plan as planning
-from experiments.does_tuning_help.questions import (
+from experiments.does_tuning_help import (
     VALIDATION,
+    Chosen,
+    Training,
+    TuningRow,
     generic_to_choose,
     generic_to_report,
 )
-from experiments.does_tuning_help.training import World, side_by_side
+from experiments.does_tuning_help import __main__ as command
+from experiments.does_tuning_help import plan as planning
+from experiments.does_tuning_help.plan import table_rows
+from experiments.does_tuning_help.studies import World
 from figures import frontier, table1
 from figures.common import Options, TableOptions
 from figures.exhibit import show
 
-SIZES = Sizes(heads=3, several=(1, 2, 3), mlps=3, more=(0, 1, 12))
+SIZES = planning.Config(heads=3, several=(1, 2, 3), mlps=3, more=(0, 1, 12))
 
 
 def answers(right: dict[str, list[bool]]) -> Answers:
@@ -35,18 +38,14 @@ def answers(right: dict[str, list[bool]]) -> Answers:
 
 
 def test_the_tables_have_the_papers_rows() -> None:
-    names = {table: [row.name for row in tables.table_rows(table, SIZES)] for table in (1, 2, 5)}
+    names = {table: [row.name for row in table_rows(table, SIZES)] for table in (1, 2, 5)}
     assert names[1] == ["full", "precise-3-0", "lora-3-0", "random-3-0"]
     assert names[2] == ["precise-1-0", "precise-2-0", "precise-3-0", "precise-3-3"]
     assert names[5] == ["precise-3-0", "precise-3-1", "precise-3-12"]
 
 
 def test_a_setting_that_two_tables_share_is_one_training() -> None:
-    shared = (
-        {*tables.table_rows(1, SIZES)}
-        & {*tables.table_rows(2, SIZES)}
-        & {*tables.table_rows(5, SIZES)}
-    )
+    shared = {*table_rows(1, SIZES)} & {*table_rows(2, SIZES)} & {*table_rows(5, SIZES)}
     assert shared == {TuningRow("precise", 3)}
     assert Training(TuningRow("precise", 3), 0.003, 1).name == "precise-3-0-rate-0p003-seed-1"
     assert len(tables.grid([TuningRow("full"), TuningRow("full")], (1e-3, 1e-2), 0)) == 2
@@ -125,10 +124,10 @@ def test_a_seed_draws_its_own_examples_and_the_end_of_an_answer_is_learned() -> 
 
 def test_work_side_by_side_gives_each_job_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     for processes in (1, 2):
-        assert dict(side_by_side(square, [1, 2, 3], processes)) == {1: 1, 2: 4, 3: 9}
-    monkeypatch.setattr(training, "get_context", lambda _: children.context)  # begins sooner
+        assert dict(command.side_by_side(square, [1, 2, 3], processes)) == {1: 1, 2: 4, 3: 9}
+    monkeypatch.setattr(command, "get_context", lambda _: children.context)  # begins sooner
     with pytest.raises(ValueError, match="unlucky"):
-        dict(side_by_side(square, [13, 14], 2))
+        dict(command.side_by_side(square, [13, 14], 2))
 
 
 QUESTIONS = [
@@ -143,11 +142,11 @@ CONFIG = planning.Config(rates=(1e-3, 1e-2), n=9, several=(1, 3), more=(0, 1))
 
 
 @pytest.fixture
-def pretended(monkeypatch: pytest.MonkeyPatch) -> list[training.TrainingJob]:
+def pretended(monkeypatch: pytest.MonkeyPatch) -> list[command.TrainingJob]:
     """Trainings that are not done: each answers more, and forgets more, the higher its rate."""
-    jobs: list[training.TrainingJob] = []
+    jobs: list[command.TrainingJob] = []
 
-    def train_and_ask(job: training.TrainingJob) -> tuple[Answers, dict]:
+    def train_and_ask(job: command.TrainingJob) -> tuple[Answers, dict]:
         jobs.append(job)
         high = job.training.rate > 5e-3
         correct = torch.tensor([high, high, high, not high, True, True, not high])
@@ -157,7 +156,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[training.TrainingJob]:
         expected = tuple(question.answer.strip() for question in QUESTIONS)
         answers = Answers(correct, ("",) * len(tasks), expected, tasks)
         job.output.mkdir(parents=True, exist_ok=True)
-        return answers, {**training.training_settings(job), **facts, "samples_per_second": 40.0}
+        return answers, {**job.training.facts, **facts, "samples_per_second": 40.0}
 
     monkeypatch.setattr(World, "all_questions", lambda self: QUESTIONS)
     monkeypatch.setattr(command, "train_and_ask", train_and_ask)
@@ -165,7 +164,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[training.TrainingJob]:
 
 
 def test_the_table_is_trained_at_every_rate_and_repeated_at_the_best(
-    tmp_path: Path, pretended: list[training.TrainingJob], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, pretended: list[command.TrainingJob], capsys: pytest.CaptureFixture[str]
 ) -> None:
     command.main(CONFIG, root=tmp_path, processes=1, seeds=2)
     trained = [job.training.name for job in pretended]
@@ -199,11 +198,11 @@ def test_the_table_is_trained_at_every_rate_and_repeated_at_the_best(
 
 
 def test_a_table_that_was_broken_off_goes_on_and_tables_share_trainings(
-    tmp_path: Path, pretended: list[training.TrainingJob], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, pretended: list[command.TrainingJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = command.train_and_ask
 
-    def killed(job: training.TrainingJob) -> tuple[Answers, dict]:
+    def killed(job: command.TrainingJob) -> tuple[Answers, dict]:
         if len(pretended) == 5:
             raise KeyboardInterrupt
         return whole(job)
@@ -239,23 +238,21 @@ def test_a_training_says_what_it_trained_and_is_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(World, "all_questions", lambda self: QUESTIONS)
-    job = training.TrainingJob(
+    config = planning.Config(examples=16, questions=1, epochs=1, batch=4, device="cpu")
+    job = command.TrainingJob(
         Training(TuningRow("precise", 2), 3e-3, 1),
-        "reference",
+        planning.planned(config, 12),
         (Head(5, 5), Head(5, 2)),
         (),
-        training.Recipe(epochs=1, batch=4),
-        World(examples=16, questions=1),
         tmp_path / "training",
-        "cpu",
     )
-    answers, facts = training.train_and_ask(job)
+    answers, facts = command.train_and_ask(job)
     assert facts["which_heads"] == ["5.2", "5.5"]
     assert facts["parameters"] == 2 * 4 * 128 * 16 and facts["of"] == 2_575_488
     assert facts["untouched"].startswith("2,559,104 untouched weights bit-identical")
     assert (facts["method"], facts["rate"], facts["seed"]) == ("precise", 3e-3, 1)
     assert answers.task == tuple(question.task for question in QUESTIONS)
-    again, facts_again = training.train_and_ask(job)
+    again, facts_again = command.train_and_ask(job)
     assert facts_again["seconds"] == facts["seconds"], "trained a second time"
     assert again.said == answers.said
 
@@ -263,7 +260,9 @@ def test_a_training_says_what_it_trained_and_is_not_repeated(
 def test_the_world_has_settings_of_its_size_and_what_is_given_counts() -> None:
     plan = planning.planned(planning.Config(examples=0, heads=5), 12)
     assert plan.study == World(examples=0, questions=500)
-    assert plan.sizes == Sizes(5, (1, 2, 3, 5, 6, 12), 3, (0, 1, 2, 3, 6, 12))
+    filled = plan.config
+    assert (filled.heads, filled.several) == (5, (1, 2, 3, 5, 6, 12))
+    assert (filled.mlps, filled.more) == (3, (0, 1, 2, 3, 6, 12))
     assert len(plan.config.rates) == 5
     assert not {"tasks", "shots", "max_new_tokens"} & {*plan.identity}, "nothing is asked with them"
     with pytest.raises(ValueError, match=r"expected --data-dir, .* with shots"):

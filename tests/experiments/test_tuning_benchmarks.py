@@ -13,7 +13,7 @@ from support.drawings import written
 
 from arith_lens.benchmarks import load_records
 from arith_lens.fine_tuning.results import load_base
-from experiments.does_tuning_help import Sizes, TuningRow, table_rows
+from experiments.does_tuning_help import TuningRow
 from experiments.does_tuning_help import __main__ as command
 from experiments.does_tuning_help.plan import (
     Config,
@@ -23,8 +23,9 @@ from experiments.does_tuning_help.plan import (
     fitting_micro_batch,
     parameter_count,
     planned,
+    table_rows,
 )
-from experiments.does_tuning_help.training import Benchmarks, ShortAnswers
+from experiments.does_tuning_help.studies import Benchmarks, ShortAnswers
 from figures import table1
 from figures.common import TableOptions
 from figures.exhibit import show
@@ -157,8 +158,9 @@ def test_a_table_that_is_asked_for_again_asks_and_trains_nothing(
 
 def test_the_benchmarks_have_the_papers_settings_and_one_rate() -> None:
     plan = planned(Config(data_dir=DATA), 32)
-    assert (plan.recipe.epochs, plan.recipe.batch, plan.config.rates) == (2, 128, (2e-5,))
-    assert plan.sizes == Sizes(32, (8, 16, 32, 48, 64), 3, (0, 1, 2, 3, 6, 32))
+    assert (plan.recipe.epochs, plan.recipe.batch_size, plan.config.rates) == (2, 128, (2e-5,))
+    assert (plan.config.heads, plan.config.several) == (32, (8, 16, 32, 48, 64))
+    assert (plan.config.mlps, plan.config.more) == (3, (0, 1, 2, 3, 6, 32))
     assert plan.config.tasks == ("gsm8k", "addsub", "singleeq", "svamp", "mmlu", "csqa")
     assert planned(Config(data_dir=DATA), 32, Room(micro_batch=2)).recipe.micro_batch == 2
     with pytest.raises(ValueError, match="one rate on the benchmarks"):
@@ -247,7 +249,7 @@ def test_short_answers_are_learned_on_named_heads_and_judged_on_test_parts(short
     study = ShortAnswers(DATA, 0, 0)
     tuned = {squeezed(line["prompt"]) for line in study.tuning_set(0)}
     assert tuned.isdisjoint(squeezed(question.prompt) for question in study.all_questions())
-    assert len(tuned) == study.n_examples > tasks["validation"] > 0
+    assert len(tuned) == len(study.tuning_set(0)) > tasks["validation"] > 0
 
 
 def test_commonsense_is_answered_by_the_likeliest_text(short: Path, foreign: Path) -> None:

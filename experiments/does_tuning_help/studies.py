@@ -1,34 +1,26 @@
-"""One training: its data and its test questions; parallel trainings."""
+"""What is tuned on, and which questions are answered before and after.
 
-import gc
-import os
+`World` has the closed world's frozen sets, `Benchmarks` the paper's data with written solutions,
+`ShortAnswers` published word problems whose number is learned at once.
+"""
+
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
 from pathlib import Path
-from threading import Thread
-from typing import Any, ClassVar, TypeAlias, TypeVar
-
-import torch
+from typing import Any, ClassVar, TypeAlias
 
 import arith_lens as al
 from arith_lens.answers import Answers, Question, load_questions
 from arith_lens.benchmarks import training_parts
 from arith_lens.benchmarks.training import TrainingPart, to_dataset
 from arith_lens.evaluation import EvaluationResult
-from arith_lens.fine_tuning import TuningResult
 from arith_lens.paper import BENCHMARKS
 from arith_lens.reference.sets import Line, load_set, world_questions
-from experiments.does_tuning_help import Training
-from experiments.does_tuning_help.questions import VALIDATION
+from experiments.does_tuning_help import VALIDATION
 
-Work = TypeVar("Work")
-Result = TypeVar("Result")
 END_OF_ANSWER = "\n"
 """The end of an answer in the closed world, which is learned with the answer.
 
@@ -102,16 +94,11 @@ class World:
         questions = self.all_questions()
         test = sum(not question.task.startswith(VALIDATION) for question in questions)
         return [
-            f"tuned on {self.n_examples:,} of {n_available:,} word problems of the closed world",
+            f"tuned on {len(self.tuning_set(0)):,} of {n_available:,} word problems of the closed "
+            "world",
             f"questions before and after: {len(questions) - test:,} validation word problems, to "
             f"choose rates on; {test:,} test questions",
         ]
-
-    @property
-    def n_examples(self) -> int:
-        """Examples per training."""
-        n_available = len(load_set("word_problems_tuning"))
-        return min(self.examples or n_available, n_available)
 
 
 @dataclass(frozen=True)
@@ -135,7 +122,7 @@ class Benchmarks:
 
     def tuning_set(self, seed: int) -> list[Line]:
         """Questions with their solutions. None of them is in a test set."""
-        return drawn_examples(self._trained, seed, self.examples)
+        return drawn_examples(lines_of(self._parts, "solution"), seed, self.examples)
 
     def ask(self, model: Any, root: Path) -> tuple[Answers, AnswerFacts]:
         """A model's answers to the benchmarks, and how the harness asked them.
@@ -160,7 +147,8 @@ class Benchmarks:
         """The training data and the questions, in words; reads all data, as a training does."""
         from arith_lens.evaluation.harness import build
 
-        lines = [f"tuned on {self.n_examples:,} solved word problems of {self.data_dir}:"]
+        n_examples = len(self.tuning_set(0))
+        lines = [f"tuned on {n_examples:,} solved word problems of {self.data_dir}:"]
         lines += [f"  {line}" for part in self._parts for line in str(part).splitlines()]
         built = build(self.names, data_dir=self.data_dir, shots=self.shots or None, held_out=True)
         lines.append("questions before and after each training:")
@@ -176,18 +164,9 @@ class Benchmarks:
             lines.append(f"  {name}: {questions:,} questions{subjects}, {_joined(shots)} shots")
         return lines
 
-    @property
-    def n_examples(self) -> int:
-        """Examples per training."""
-        return min(self.examples or len(self._trained), len(self._trained))
-
     @cached_property
     def _parts(self) -> list[TrainingPart]:
         return training_parts(data_dir=self.data_dir)
-
-    @cached_property
-    def _trained(self) -> list[Line]:
-        return lines_of(self._parts, "solution")
 
 
 @dataclass(frozen=True)
@@ -237,16 +216,11 @@ class ShortAnswers:
         """The training data and the questions, in words."""
         validation, test = len(self._parts[1]), len(self.all_questions())
         return [
-            f"tuned on the numbers of {self.n_examples:,} word problems of {self.data_dir}",
+            f"tuned on the numbers of {len(self.tuning_set(0)):,} word problems of {self.data_dir}",
             f"questions before and after: {validation:,} validation word problems, to choose rates "
             f"on; {test - validation:,} test problems; CommonsenseQA by the likelihood of its "
             f"choices' texts ({self.questions or 'all'} questions)",
         ]
-
-    @property
-    def n_examples(self) -> int:
-        """Examples per training."""
-        return min(self.examples or len(self._parts[0]), len(self._parts[0]))
 
     @cached_property
     def _parts(self) -> tuple[list[Line], list[Line]]:
@@ -284,147 +258,3 @@ def _family(task: str) -> str:
 
 def _joined(counts: set[int]) -> str:
     return ", ".join(map(str, sorted(counts)))
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """The settings of all trainings; all others are the defaults of `fine_tune`, the paper's."""
-
-    epochs: int
-    batch: int
-    micro_batch: int | None = None
-    bf16: bool = False
-    recompute: bool = False
-    """Gradient checkpointing."""
-    save_every: int = 100
-    """Steps between checkpoints, which a killed training may lose."""
-
-    def settings(self, rate: float, *, seed: int, end_with_eos: bool) -> dict[str, Any]:
-        """The arguments of `fine_tune`."""
-        return {
-            "learning_rate": rate,
-            "epochs": self.epochs,
-            "batch_size": self.batch,
-            "micro_batch": self.micro_batch,
-            "bf16": self.bf16,
-            "gradient_checkpointing": self.recompute,
-            "save_every": self.save_every,
-            "seed": seed,
-            "end_with_eos": end_with_eos,
-        }
-
-
-@dataclass(frozen=True)
-class TrainingJob:
-    """Everything that a worker needs."""
-
-    training: Training
-    source: str
-    heads: tuple[al.Head, ...]
-    """The strongest heads; for lora and random, as many are tuned."""
-    mlps: tuple[al.Mlp, ...]
-    recipe: Recipe
-    study: Study
-    output: Path
-    device: str | None = None
-    dtype: str = "float32"
-    """The precision for answering, before and after tuning."""
-
-
-def tuning_result(job: TrainingJob) -> TuningResult:
-    """Train, or continue a training that was stopped in `job.output`; a finished one is read."""
-    tuned = job.training.tuned
-    full = tuned.method == "full"
-    result = al.fine_tune(
-        job.source,
-        job.study.tuning_set(job.training.seed),
-        method=tuned.method,
-        heads=() if full else job.heads,
-        mlps=() if full else job.mlps,
-        output=job.output,
-        device=job.device,
-        progress=False,
-        **job.recipe.settings(
-            job.training.rate, seed=job.training.seed, end_with_eos=job.study.end_with_eos
-        ),
-    )
-    gc.collect()  # the Trainer holds itself, and with it the optimizer's state
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    return result
-
-
-def tuned_model(job: TrainingJob, result: TuningResult) -> al.HookedModel:
-    """The model that a training has left, for answering."""
-    return al.load_model(
-        result.model(),
-        dtype=getattr(torch, job.dtype),
-        device=job.device or ("cuda" if torch.cuda.is_available() else "cpu"),
-    )
-
-
-def train_and_ask(job: TrainingJob) -> tuple[Answers, dict[str, Any]]:
-    """The tuned model's answers, and the facts of the training."""
-    result = tuning_result(job)
-    answers, facts = job.study.ask(tuned_model(job, result), job.output)
-    return answers, training_settings(job) | facts | {
-        "which_heads": list(result.heads),
-        "which_mlps": list(result.mlps),
-        "parameters": result.n_tuned,
-        "of": result.n_parameters,
-        "lora_rank": result.lora_rank,
-        "n_examples": result.n_examples,
-        "seconds": result.seconds,
-        "samples_per_second": result.samples_per_second,
-        "losses": [list(point) for point in result.losses],
-        "untouched": str(result.untouched),
-    }
-
-
-def training_settings(job: TrainingJob) -> dict[str, Any]:
-    """The settings of a training, for the facts of its result."""
-    return {
-        **asdict(job.training.tuned),
-        "rate": job.training.rate,
-        "seed": job.training.seed,
-    }
-
-
-def side_by_side(
-    work: Callable[[Work], Result], jobs: Sequence[Work], processes: int
-) -> Iterator[tuple[Work, Result]]:
-    """Run jobs in parallel, each in a process with one thread, and yield each when it is done.
-
-    Two trainings of a small model with one core each are faster than one with two cores. With one
-    process, the jobs run in this process. If a job raises an error, it is raised here, and no other
-    job is started. `work` and the jobs must be picklable.
-    """
-    if processes == 1 or len(jobs) < 2:
-        for job in jobs:
-            yield job, work(job)
-        return
-    with ProcessPoolExecutor(
-        processes, mp_context=get_context("spawn"), initializer=_start
-    ) as pool:
-        futures = {pool.submit(work, job): job for job in jobs}
-        try:
-            for done in as_completed(futures):
-                yield futures[done], done.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _start() -> None:
-    """Use one thread, and end with the parent process.
-
-    Otherwise a worker whose parent was killed would wait forever.
-    """
-    torch.set_num_threads(1)
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
