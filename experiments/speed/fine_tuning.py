@@ -9,6 +9,7 @@ import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -19,7 +20,7 @@ import torch
 import tyro
 from torch import Tensor
 
-from arith_lens.fine_tuning.methods import TuningSettings, prepare
+from arith_lens.fine_tuning.methods import TuningSettings
 from arith_lens.fine_tuning.training import Example, collate, trainer_for
 from arith_lens.runs import Run
 from experiments.speed.fine_tuning_plan import (
@@ -31,25 +32,26 @@ from experiments.speed.fine_tuning_plan import (
     lora_work,
     plan_table,
     precise_work,
+    prepared_model,
     upper_heads,
 )
 from experiments.speed.measure import (
     GIB,
     Cell,
     Column,
+    Shape,
     SpeedTable,
     Timing,
     Usage,
     finish,
     in_process,
-    machine,
     machine_text,
+    meanwhile,
     print_and_save,
     require_gpu,
     resident,
     timed,
 )
-from experiments.speed.shapes import Shape, random_llama
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,26 +111,22 @@ def tuner_of(
     recompute: bool = False,
     n_steps: int = 1,
 ) -> Tuner:
-    """A random model prepared as `fine_tune` does.
+    """A `prepared_model` with its Trainer, optimizer and batch.
 
     Args:
-        dtype: with bfloat16 full fine-tuning keeps float32 weights, and the others bfloat16 ones
-            with float32 slices or adapters, as `fine_tune(..., bf16=True)` does.
+        dtype: bfloat16 trains as `fine_tune(..., bf16=True)` does.
         recompute: gradient checkpointing.
         n_steps: of data for the Trainer.
     """
-    half = dtype == "bfloat16"
-    weights = torch.bfloat16 if half and method != "full" else torch.float32
-    heads = [] if method == "full" else upper_heads(shape)
     settings = TuningSettings(
         batch_size=shape.n_pairs,
-        bf16=half,
+        bf16=dtype == "bfloat16",
         gradient_checkpointing=recompute,
         epochs=1,
         save_every=0,
         log_every=10**6,
     )
-    prepared = prepare(random_llama(shape, device, weights), method, heads, [], settings)
+    prepared = prepared_model(method, shape, device, settings)
     examples = random_examples(shape, n_steps)
     with TemporaryDirectory() as folder:
         trainer = trainer_for(
@@ -249,10 +247,7 @@ def speed_fine_tuning(
         print(plan_table(shape, config.dtype, memory_of(config.device)).markdown(PLAN_COLUMNS))
         return
     require_gpu(config.device)
-    facts = machine(config.device)
-    print_and_save(
-        "speed_fine_tuning", config, root, lambda run: measured_parts(config, shape, run, facts)
-    )
+    print_and_save("speed_fine_tuning", config, root, partial(measured_parts, config, shape))
 
 
 def measured_parts(config: Config, shape: Shape, run: Run, facts: dict[str, Any]) -> Iterator[str]:
@@ -264,7 +259,7 @@ def measured_parts(config: Config, shape: Shape, run: Run, facts: dict[str, Any]
         table = timing_table(config, shape)
         others = usage.others()
         run.save("speed", table, **facts, shape=shape, others_cores=others)
-        yield f"\n## Speed\n\nOther processes kept {others:.2f} cores busy meanwhile.\n"
+        yield f"\n## Speed\n\n{meanwhile(others)}\n"
         yield table.markdown(SPEED_COLUMNS)
     if "trainer" in config.parts:
         bare, trainer = overhead(config, shape)

@@ -11,7 +11,7 @@ that `make bench-finetune` measured (see docs/performance.md) this gives 97% to 
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from arith_lens import Head, Mlp
-from arith_lens.fine_tuning.methods import TuningSettings, prepare
-from experiments.speed.measure import GIB, Cell, Column, SpeedTable
-from experiments.speed.shapes import Shape, random_llama
+from arith_lens.fine_tuning.methods import Prepared, TuningSettings, prepare
+from experiments.speed.measure import GIB, Cell, Column, Shape, SpeedTable, random_llama
 
 METHODS = ("full", "lora", "precise")
 STEP_SHAPES = {
@@ -58,6 +57,17 @@ def upper_heads(shape: Shape) -> list[Head]:
     half = shape.n_layers // 2
     count = max(half, shape.n_layers * shape.n_heads // 32)
     return sorted(Head(half + i % half, i % shape.n_heads) for i in range(count))
+
+
+def prepared_model(method: str, shape: Shape, device: str, settings: TuningSettings) -> Prepared:
+    """A random model prepared as `fine_tune` does.
+
+    With `bf16` full fine-tuning keeps float32 weights, and the others bfloat16 ones with float32
+    slices or adapters.
+    """
+    weights = torch.bfloat16 if settings.bf16 and method != "full" else torch.float32
+    heads = [] if method == "full" else upper_heads(shape)
+    return prepare(random_llama(shape, device, weights), method, heads, [], settings)
 
 
 @dataclass(frozen=True)
@@ -184,18 +194,14 @@ def fitting_text(peak: int, available: int | None) -> str:
 def needed(method: str, shape: Shape, dtype: str, *, recompute: bool = False) -> Need:
     """What a step of `tuner_of` with the same arguments takes."""
     half = dtype == "bfloat16"
-    weights = torch.bfloat16 if half and method != "full" else torch.float32
     with _without_contents(method) as device:
-        heads = [] if method == "full" else upper_heads(shape)
-        plain = random_llama(shape, device, weights)
-        model = prepare(plain, method, heads, [], TuningSettings(bf16=half)).model.train()
+        model = prepared_model(method, shape, device, TuningSettings(bf16=half)).model.train()
         if recompute:
             model.gradient_checkpointing_enable({"use_reentrant": False})
             if method == "lora":
                 model.enable_input_require_grads()
         parameters = [*model.parameters()]
-        autocast = torch.autocast("cpu", torch.bfloat16, enabled=half and method == "full")
-        with autocast:
+        with torch.autocast("cpu", torch.bfloat16, enabled=half and method == "full"):
             saved_bytes = saved_tensor_bytes(model, shape, device)
     return Need(
         sum(weight.nbytes for weight in parameters),
@@ -217,14 +223,9 @@ def saved_tensor_bytes(model: Any, shape: Shape, device: str) -> int:
         return tensor
 
     ids = torch.zeros(shape.n_pairs, shape.n_tokens, dtype=torch.long, device=device)
-    with ExitStack() as stack:
-        stack.enter_context(
-            torch.autograd.graph.saved_tensors_hooks(save_tensor, lambda tensor: tensor)
-        )
-        # the mask depends on what the batch holds, which is nothing; rows of one length have none
-        stack.enter_context(
-            patch("transformers.models.llama.modeling_llama.create_causal_mask", _no_mask)
-        )
+    # the mask depends on what the batch holds, which is nothing; rows of one length have none
+    no_mask = patch("transformers.models.llama.modeling_llama.create_causal_mask", _no_mask)
+    with torch.autograd.graph.saved_tensors_hooks(save_tensor, lambda tensor: tensor), no_mask:
         model(input_ids=ids, labels=ids, use_cache=False)
     return sum(storage.nbytes() for storage in storages.values())
 

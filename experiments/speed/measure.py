@@ -1,5 +1,10 @@
-"""How the laboratory measures: the machine, time, peak memory, and tables of the results."""
+"""How the laboratory measures, and on what.
 
+It describes the machine, takes times and peak memory, and keeps tables of the results. It measures
+on random LLaMAs of some shapes, and on random prompts.
+"""
+
+import copy
 import ctypes
 import gc
 import multiprocessing
@@ -9,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -17,9 +22,12 @@ from unittest.mock import patch
 
 import psutil
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
+from arith_lens import HookedModel, PromptPairs, load_model
 from arith_lens.arrays import Arrays
+from arith_lens.components import Component, every_head, every_mlp
 from arith_lens.runs import Run, open_run
 from arith_lens.runs.manifest import installed
 
@@ -105,6 +113,11 @@ class Usage:
         return max(0.0, busy - own) / max(now.clock - self.clock, 1e-9)
 
 
+def meanwhile(others: float) -> str:
+    """What `Usage.others` says, as a sentence of a report."""
+    return f"Other processes kept {others:.2f} cores busy meanwhile."
+
+
 @dataclass(frozen=True)
 class Timing:
     """Medians of a method's rounds, and what it computed."""
@@ -144,9 +157,9 @@ def timed(
     for _ in range(1 + repeats):
         for name, compute in methods.items():
             if not runs[name] or sum(seconds for seconds, _ in runs[name]) < budget:
-                results[name], *spent = once(compute, device)
-                runs[name].append((spent[0], spent[1]))
-    return {name: _medians(runs[name], results[name]) for name in methods}
+                results[name], seconds, busy = once(compute, device)
+                runs[name].append((seconds, busy))
+    return {name: _medians(runs[name][1:] or runs[name], results[name]) for name in methods}
 
 
 def once(compute: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, float, float]:
@@ -165,10 +178,8 @@ def finish(device: torch.device) -> None:
 
 
 def _medians(runs: list[tuple[float, float]], result: Tensor) -> Timing:
-    counted = runs[1:] or runs
-    clock, busy = zip(*counted, strict=True)
-    spreads = _spread(clock), _spread(busy)
-    return Timing(median(clock), median(busy), len(counted), result, spreads)
+    clock, busy = zip(*runs, strict=True)
+    return Timing(median(clock), median(busy), len(runs), result, (_spread(clock), _spread(busy)))
 
 
 def _spread(values: tuple[float, ...]) -> float:
@@ -199,8 +210,9 @@ def resident(device: torch.device, *, reset: bool = False) -> int | None:
     return int(line.split()[1]) * 1024
 
 
-def beyond(peak: int | None, before: int | None) -> int | None:
-    """A peak above what was resident before; None where either is not known."""
+def peak_beyond(before: int | None, device: torch.device) -> int | None:
+    """The peak since the last reset above what was resident then; None where it is not known."""
+    peak = resident(device)
     return None if peak is None or before is None else peak - before
 
 
@@ -269,21 +281,163 @@ class SpeedTable:
         """Some columns, by their headings."""
         from pandas import DataFrame
 
-        cells = [
+        cells = DataFrame(
             {title: column.written(row.get(column.name)) for title, column in columns.items()}
             for row in self.rows
-        ]
-        printed = DataFrame(cells)
-        return printed.to_markdown(index=False, disable_numparse=True, stralign=None)
+        )
+        return cells.to_markdown(index=False, disable_numparse=True, stralign=None)
 
 
-def print_and_save(experiment: str, config: Any, root: Path, lines: Callable[[Run], Iterable[str]]
-) -> None:  # fmt: skip
-    """Open the run of a configuration, print each line as it is measured, and save the report."""
+def print_and_save(
+    experiment: str, config: Any, root: Path, lines: Callable[[Run, dict[str, Any]], Iterable[str]]
+) -> None:
+    """Open the run of a configuration, print each line as it is measured, and save the report.
+
+    Args:
+        experiment: the run's experiment.
+        config: what is measured, with the device.
+        root: the folder of all runs.
+        lines: measures, with the run and the machine's facts.
+    """
+    facts = machine(config.device)
     with open_run(experiment, config, root=root) as run:
         report = []
-        for line in lines(run):
+        for line in lines(run, facts):
             print(line, flush=True)
             report.append(line)
         (run.path / "report.md").write_text("\n".join(report) + "\n", encoding="utf-8")
     print(f"saved in {run.path}")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A LLaMA, and how many prompt pairs of how many tokens."""
+
+    n_layers: int
+    d_model: int
+    n_heads: int
+    d_mlp: int
+    d_vocab: int
+    n_pairs: int
+    n_tokens: int
+    n_kv_heads: int | None = None
+    """Fewer where queries are grouped; then it is a Mistral."""
+
+    def __str__(self) -> str:
+        grouped = "" if self.n_kv_heads is None else f" ({self.n_kv_heads} of keys and values)"
+        return (
+            f"{self.n_layers} layers, d_model {self.d_model}, {self.n_heads} heads{grouped}, "
+            f"d_mlp {self.d_mlp}, vocabulary {self.d_vocab:,}; {self.n_pairs} pairs of "
+            f"{self.n_tokens} tokens"
+        )
+
+
+SHAPES = {
+    "tiny": Shape(12, 128, 8, 352, 640, n_pairs=32, n_tokens=16),
+    "middle": Shape(8, 512, 16, 1376, 32_000, n_pairs=8, n_tokens=16),
+    "wide": Shape(2, 4096, 32, 11_008, 32_000, n_pairs=2, n_tokens=12),
+    "llama-7b": Shape(32, 4096, 32, 11_008, 32_000, n_pairs=8, n_tokens=16),
+    "llama-13b": Shape(40, 5120, 40, 13_824, 32_000, n_pairs=8, n_tokens=16),
+    "mistral-7b": Shape(32, 4096, 32, 14_336, 32_000, n_pairs=8, n_tokens=16, n_kv_heads=8),
+}
+"""The shipped reference model; a model that a CPU patches in seconds; two layers of LLaMA2-7B, at
+its full width; all of its 32; LLaMA2-13B and Mistral-7B."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One random model, as Transformers has it and as this package loads it, and its prompts."""
+
+    shape: Shape
+    raw: Any
+    model: HookedModel
+    """Shares its weights with `raw`, and nothing else: a bridge changes what it wraps."""
+    pairs: PromptPairs
+    reference: Int[Tensor, "pair pos"]
+    counterfactual: Int[Tensor, "pair pos"]
+    answer: Int[Tensor, " pair"]
+
+    @property
+    def device(self) -> torch.device:
+        return self.reference.device
+
+    def first_pair(self) -> "Setting":
+        """The same model with one pair."""
+        return replace(
+            self,
+            pairs=self.pairs[:1],
+            reference=self.reference[:1],
+            counterfactual=self.counterfactual[:1],
+            answer=self.answer[:1],
+        )
+
+    @property
+    def senders(self) -> list[Component]:
+        """Every head, then every MLP."""
+        shape = self.shape
+        return every_head(shape.n_layers, shape.n_heads) + every_mlp(shape.n_layers)
+
+
+def setting_of(
+    shape: Shape, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+) -> Setting:
+    """A random model and random prompts on a device; on "meta", their shapes alone."""
+    raw = random_llama(shape, device, dtype)
+    pairs = random_token_pairs(shape)
+    return Setting(
+        shape=shape,
+        raw=raw,
+        model=load_model((twin(raw), any_tokenizer())),
+        pairs=pairs,
+        reference=pairs.reference.to(device),
+        counterfactual=pairs.counterfactual.to(device),
+        answer=pairs.answer.to(device),
+    )
+
+
+def random_llama(shape: Shape, device: str | torch.device, dtype: torch.dtype) -> Any:
+    """A Transformers LLaMA (Mistral, where queries are grouped) with random weights."""
+    from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig
+
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {
+        "vocab_size": shape.d_vocab,
+        "hidden_size": shape.d_model,
+        "intermediate_size": shape.d_mlp,
+        "num_hidden_layers": shape.n_layers,
+        "num_attention_heads": shape.n_heads,
+    }
+    config = LlamaConfig(**sizes)
+    if shape.n_kv_heads is not None:
+        config = MistralConfig(**sizes, num_key_value_heads=shape.n_kv_heads)
+    with torch.device(device):
+        return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+
+
+def weights_bytes(size: str, dtype: str) -> int:
+    """What the weights of a shape take in a dtype."""
+    weights = random_llama(SHAPES[size], "meta", getattr(torch, dtype)).parameters()
+    return sum(weight.nbytes for weight in weights)
+
+
+def twin(model: Any) -> Any:
+    """A copy that shares the weights."""
+    return copy.deepcopy(model, {id(weight): weight for weight in model.parameters()})
+
+
+def any_tokenizer() -> Any:
+    """Prompts are random tokens, but a model wants a tokenizer."""
+    from transformers import LlamaTokenizer
+
+    return LlamaTokenizer(vocab={"<unk>": 0, "<s>": 1, "</s>": 2, "▁": 3}, merges=[])
+
+
+def random_token_pairs(shape: Shape) -> PromptPairs:
+    """References, and counterfactuals with about a quarter of the tokens exchanged."""
+    generator = torch.Generator().manual_seed(1)
+    size = (shape.n_pairs, shape.n_tokens)
+    reference, other = torch.randint(4, shape.d_vocab, (2, *size), generator=generator)
+    replaced = torch.rand(size, generator=generator) < 0.25
+    replaced[:, shape.n_tokens // 2] = True  # else a short pair may have none
+    answer = torch.randint(4, shape.d_vocab, size[:1], generator=generator)
+    return PromptPairs.from_tokens(reference, torch.where(replaced, other, reference), answer)

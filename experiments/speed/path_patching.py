@@ -18,16 +18,19 @@ import tyro
 from arith_lens.runs import Run
 from experiments.speed import tables
 from experiments.speed.measure import (
+    SHAPES,
+    Setting,
     Usage,
-    machine,
     machine_text,
+    meanwhile,
     print_and_save,
     require_gpu,
     require_memory,
+    setting_of,
     timed,
+    weights_bytes,
 )
 from experiments.speed.rivals import RIVALS
-from experiments.speed.shapes import SHAPES, Setting, setting_of, weights_bytes
 from experiments.speed.tables import ALL_PAIRS, FULL, QUICK, Growth
 
 Part = Literal["rivals", "growth", "memory", "few_shot"]
@@ -86,11 +89,12 @@ def speed(
         print(*planned_lines(config), sep="\n")
         return
     require_gpu(config.device)
-    _require_memory(config)
+    for size in config.sizes if config.device == "cpu" else ():
+        needed, free = weights_bytes(size, config.dtype), psutil.virtual_memory().available
+        require_memory(needed, free, f"--sizes {size}", "leave it out, or take --device cuda")
     if config.threads:
         torch.set_num_threads(config.threads)
-    facts = machine(config.device)
-    print_and_save("speed", config, root, lambda run: measured_parts(config, run, facts))
+    print_and_save("speed", config, root, partial(measured_parts, config))
 
 
 def measured_parts(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
@@ -128,7 +132,7 @@ def _rivals(config: Config, size: Size, run: Run, facts: dict[str, Any]) -> Iter
     run.save(f"floor_{size}", floor, **about)
     effect = float(next(iter(timings.values())).result.abs().max())
     yield f"\n## {size}: {setting.shape}\n"
-    yield f"{len(setting.senders)} senders.{_meanwhile(others)}\n"
+    yield f"{len(setting.senders)} senders. {meanwhile(others)}\n"
     yield table.markdown(tables.RIVAL_COLUMNS)
     yield f"\nThe largest effect is {effect:.2e}, the largest logit {largest:.2g}.\n"
     yield floor.markdown(tables.FLOOR_COLUMNS)
@@ -149,7 +153,7 @@ def _growth(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
     run.save("growth", points, **about)
     run.save("exponents", fitted, **about)
     yield f"\n## Growth, from {config.growth.base}\n"
-    yield f"One factor at a time.{_meanwhile(others)}\n"
+    yield f"One factor at a time. {meanwhile(others)}\n"
     yield fitted.markdown(tables.EXPONENT_COLUMNS)
     yield ""
     yield points.markdown(tables.POINT_COLUMNS)
@@ -177,10 +181,6 @@ def largest_logit(setting: Setting) -> float:
     return float(logits[rows, -1, setting.answer].abs().max())
 
 
-def _meanwhile(others: float) -> str:
-    return f" Other processes kept {others:.2f} cores busy meanwhile."
-
-
 def planned_lines(config: Config) -> Iterator[str]:
     """What would be run, and its operations; no weights are made."""
     for size in config.sizes if "rivals" in config.parts else ():
@@ -195,10 +195,3 @@ def planned_lines(config: Config) -> Iterator[str]:
     if "memory" in config.parts:
         shape = replace(SHAPES[config.memory_size], n_pairs=config.memory_pairs)
         yield f"memory: {len(RIVALS)} processes, each with {shape}"
-
-
-def _require_memory(config: Config) -> None:
-    """Exit before the work where a model does not fit in memory."""
-    for size in config.sizes if config.device == "cpu" else ():
-        needed, free = weights_bytes(size, config.dtype), psutil.virtual_memory().available
-        require_memory(needed, free, f"--sizes {size}", "leave it out, or take --device cuda")

@@ -15,8 +15,9 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import psutil
 import torch
@@ -30,29 +31,27 @@ from arith_lens.path_patching import plan
 from arith_lens.runs import Run
 from experiments.speed.measure import (
     GIB,
+    SHAPES,
     Column,
+    Shape,
     SpeedTable,
     Usage,
-    beyond,
-    machine,
+    any_tokenizer,
     machine_text,
+    meanwhile,
     once,
+    peak_beyond,
     print_and_save,
+    random_llama,
+    random_token_pairs,
     require_gpu,
     require_memory,
     resident,
-    timed,
-)
-from experiments.speed.rivals import sweep_flops
-from experiments.speed.shapes import (
-    SHAPES,
-    Shape,
-    any_tokenizer,
-    random_llama,
-    random_token_pairs,
     setting_of,
+    timed,
     weights_bytes,
 )
+from experiments.speed.rivals import sweep_flops
 from experiments.speed.tables import (
     PROPAGATE,
     READOUT,
@@ -137,15 +136,20 @@ def speed_scale(
         print(*_announced(config, shape), sep="\n")
         return
     require_gpu(config.device)
-    _require_memory(config)
+    if config.place != "offload":
+        needed, option = weights_bytes(config.size, config.dtype), f"--size {config.size}"
+        cure = "take --place offload, or a smaller shape"
+        require_memory(needed, _free(config.device), option, cure)
     if config.threads:
         torch.set_num_threads(config.threads)
     folder = root / "speed_scale" / "weights"
-    print_and_save("speed_scale", config, root, lambda run: _measured(config, shape, run, folder))
+    print_and_save("speed_scale", config, root, partial(_measured, config, shape, folder))
 
 
-def _measured(config: Config, shape: Shape, run: Run, folder: Path) -> Iterator[str]:
-    facts, usage = machine(config.device), Usage.now()
+def _measured(
+    config: Config, shape: Shape, folder: Path, run: Run, facts: dict[str, Any]
+) -> Iterator[str]:
+    usage = Usage.now()
     yield f"# {config.size}, {config.dtype} on {config.device}\n\n{machine_text(facts)}\n{shape}"
     loaded = load(
         config.size,
@@ -173,7 +177,7 @@ def _measured(config: Config, shape: Shape, run: Run, folder: Path) -> Iterator[
     run.save("parts", table, **facts, shape=shape, work=done, weights_bytes=size,
              load_peak_bytes=loaded.peak_bytes, others_cores=others)  # fmt: skip
     yield f"\n{table.markdown(PART_COLUMNS)}"
-    yield f"\nOther processes kept {others:.2f} cores busy meanwhile."
+    yield f"\n{meanwhile(others)}"
     if config.profile:
         yield f"\n```\n{profile(loaded.model, shard)}\n```"
 
@@ -184,22 +188,12 @@ def _gib(size: int | None) -> str:
 
 def _announced(config: Config, shape: Shape) -> Iterator[str]:
     """What would be run; no weights are made."""
-    flops = sweep_flops(setting_of(shape, "meta", getattr(torch, config.dtype))) / 1e12
-    size = weights_bytes(config.size, config.dtype)
+    setting = setting_of(shape, "meta", getattr(torch, config.dtype))
+    flops = sweep_flops(setting) / 1e12
+    size = sum(weight.nbytes for weight in setting.raw.parameters())
     yield f"{config.size}: {shape}"
     yield f"weights: {_gib(size)} in {config.dtype}, {config.place} for {config.device}"
     yield f"{flops:.4g} TFLOP, {flops / shape.n_pairs:.3g} per pair"
-
-
-def _require_memory(config: Config) -> None:
-    """Exit before the work where a model does not fit in memory."""
-    if config.place != "offload":
-        require_memory(
-            weights_bytes(config.size, config.dtype),
-            _free(config.device),
-            f"--size {config.size}",
-            "take --place offload, or a smaller shape",
-        )
 
 
 def _free(device: str) -> int:
@@ -214,11 +208,8 @@ def load(size: str, place: WeightSource, *, device: str, dtype: str, folder: Pat
         store(size, dtype, folder)
     where = torch.device(device)
     before = resident(where, reset=True)
-    if where.type == "cuda":
-        before = torch.cuda.memory_allocated(where)
     model = _loaded(size, place, device=device, dtype=getattr(torch, dtype), folder=folder)
-    peak = resident(where)
-    return Loaded(model, weights_bytes(size, dtype), beyond(peak, before))
+    return Loaded(model, weights_bytes(size, dtype), peak_beyond(before, where))
 
 
 def store(size: str, dtype: str, folder: Path) -> None:
@@ -228,19 +219,19 @@ def store(size: str, dtype: str, folder: Path) -> None:
     for name, _ in empty.named_parameters():
         layer = name.partition(".layers.")[2].partition(".")[0]
         files[f"part-{layer or name}.safetensors"].append(name)
-    partial = folder.with_name(f"{folder.name}.partial")  # a broken-off one is written anew
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    unfinished = folder.with_name(f"{folder.name}.partial")  # a broken-off one is written anew
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
     generator = torch.Generator().manual_seed(0)
     for file, names in tqdm(files.items(), desc=f"random weights in {folder}", unit="file"):
         drawn = {name: _drawn(empty.get_parameter(name), generator) for name in names}
-        save_file(drawn, partial / file, metadata={"format": "pt"})
+        save_file(drawn, unfinished / file, metadata={"format": "pt"})
     weight_map = {name: file for file, names in files.items() for name in names}
     index = json.dumps({"metadata": {}, "weight_map": weight_map})
-    (partial / "model.safetensors.index.json").write_text(index, encoding="utf-8")
-    empty.config.save_pretrained(partial)
-    any_tokenizer().save_pretrained(partial)
-    partial.rename(folder)
+    (unfinished / "model.safetensors.index.json").write_text(index, encoding="utf-8")
+    empty.config.save_pretrained(unfinished)
+    any_tokenizer().save_pretrained(unfinished)
+    unfinished.rename(folder)
 
 
 def _drawn(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -287,11 +278,9 @@ class PatchingCost:
 def patch_all(model: HookedModel, pairs: PromptPairs, *, progress: bool = True) -> PatchingCost:
     """Patch every head and MLP of every pair, after one pair that warms everything up."""
     device = model.device
-    before = matrix_rate(device, model.dtype)
+    rate = matrix_rate(device, model.dtype)
     path_patch(model, pairs[:1], metric=METRIC, certify=False, progress=False)
-    planned, base = plan(model, pairs), resident(device, reset=True)
-    if device.type == "cuda":
-        base = torch.cuda.memory_allocated(device)
+    planned, before = plan(model, pairs), resident(device, reset=True)
     effects = []
 
     def compute() -> Tensor:
@@ -299,12 +288,12 @@ def patch_all(model: HookedModel, pairs: PromptPairs, *, progress: bool = True) 
         return effects[0].heads.per_pair
 
     _, seconds, _ = once(compute, device)
-    peak = resident(device)
+    peak_bytes = peak_beyond(before, device)
     return PatchingCost(
         seconds=seconds,
         flops=planned.flops,
-        rate=(before + matrix_rate(device, model.dtype)) / 2,
-        peak_bytes=beyond(peak, base),
+        rate=(rate + matrix_rate(device, model.dtype)) / 2,
+        peak_bytes=peak_bytes,
         planned_bytes=planned.peak_bytes,
         chunk_sizes=effects[0].computation["chunk_sizes"],
     )

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,18 +19,21 @@ from arith_lens.path_patching.engines import SweepEngine, patch_settings
 from arith_lens.path_patching.recording import record_pairs
 from arith_lens.path_patching.sweep import Senders, sweep, trunk_of
 from experiments.speed.measure import (
+    SHAPES,
     Cell,
     Column,
+    Setting,
+    Shape,
     SpeedTable,
     Timing,
-    beyond,
     in_process,
     once,
+    peak_beyond,
     resident,
+    setting_of,
     timed,
 )
 from experiments.speed.rivals import RAW, RIVALS, SWEEP, Rival, by_this_package
-from experiments.speed.shapes import SHAPES, Setting, Shape, setting_of
 
 RIVAL_COLUMNS = {
     "method": Column("method"),
@@ -265,11 +269,10 @@ def exponents(growth: SpeedTable) -> SpeedTable:
     rows: list[dict[str, Cell]] = []
     series = growth.to_dataframe().groupby(["factor", "method"], sort=False)
     for (factor, method), points in series:  # pyright: ignore[reportGeneralTypeIssues]
-        value, spent, flops = (
+        value, *measured = (
             np.log(points[name].astype(float)) for name in ("value", "spent", "flops")
         )
-        time: Any = linregress(value, spent)
-        work: Any = linregress(value, flops)
+        time, work = (cast(Any, linregress(value, logs)) for logs in measured)
         rows.append(
             {
                 "factor": factor,
@@ -319,12 +322,12 @@ class PatchingMemoryJob:
         rival.compute(setting.first_pair(), senders)
         before = resident(setting.device, reset=True)
         rival.compute(setting, senders)
-        peak = resident(setting.device)
+        peak_bytes = peak_beyond(before, setting.device)
         predicted = None
         if rival.engine is not None:
             predicted = plan(setting.model, setting.pairs, engine=rival.engine).peak_bytes
         return {
-            "peak_bytes": beyond(peak, before),
+            "peak_bytes": peak_bytes,
             "model_bytes": sum(weight.nbytes for weight in setting.raw.parameters()),
             "predicted_bytes": predicted,
         }
@@ -386,12 +389,10 @@ def round_seconds(
         return SweepEngine.of(setting.model, engine_patching, certify=certify)(pairs, None)
 
     taken: dict[tuple[bool, bool], list[float]] = {}
-    for index in range(1 + rounds):
-        for shares in (False, True):
-            for certify in (False, True):
-                _, _, busy = once(partial(compute, shares, certify), setting.device)
-                if index:
-                    taken.setdefault((shares, certify), []).append(busy)
+    for index, *how in product(range(1 + rounds), (False, True), (False, True)):
+        _, _, busy = once(partial(compute, *how), setting.device)
+        if index:
+            taken.setdefault((how[0], how[1]), []).append(busy)
     return patching.own_tokens, taken
 
 

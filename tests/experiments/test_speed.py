@@ -1,7 +1,9 @@
 """The benchmark's ways compute the same numbers, at the cost it predicts, and it says where not."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,20 @@ from arith_lens.arrays import Arrays
 from arith_lens.path_patching import plan
 from arith_lens.runs import find_runs
 from arith_lens.runs.manifest import installed
-from experiments.speed import measure, path_patching, rivals, shapes, tables
-from experiments.speed.measure import Cell, Column, SpeedTable, Timing, Usage, timed
-from experiments.speed.shapes import SHAPES, Setting, Shape, setting_of
+from experiments.speed import measure, path_patching, rivals, tables
+from experiments.speed.measure import (
+    SHAPES,
+    Cell,
+    Column,
+    Setting,
+    Shape,
+    SpeedTable,
+    Timing,
+    Usage,
+    random_llama,
+    setting_of,
+    timed,
+)
 from experiments.speed.tables import FULL, QUICK, exponents, floor_table
 
 SMALL = Shape(3, 32, 4, 48, 100, n_pairs=3, n_tokens=6)
@@ -251,8 +264,9 @@ def test_memory_is_measured_in_a_process_of_its_own() -> None:
     peak = found["peak_bytes"]
     assert peak is None or 0 <= float(peak) < 5e8
     assert float(found["predicted_bytes"] or 0) > 1e5
+    failing = SimpleNamespace(measure=partial(int, "none"))  # its process loads no library
     with pytest.raises(RuntimeError, match=r"memory of .*'none'.* could not be measured"):
-        measure.in_process(replace(job, rival="none"))
+        measure.in_process(failing)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -273,5 +287,5 @@ def test_a_model_that_does_not_fit_is_refused(
 
 
 def test_the_7b_preset_has_the_papers_shape() -> None:
-    raw = setting_of(shapes.SHAPES["llama-7b"], "meta").raw
+    raw = random_llama(SHAPES["llama-7b"], "meta", torch.float32)
     assert sum(weight.numel() for weight in raw.parameters()) == 6_738_415_616

@@ -16,8 +16,7 @@ from experiments.speed import fine_tuning
 from experiments.speed import fine_tuning_plan as plan
 from experiments.speed.fine_tuning import tuner_of
 from experiments.speed.fine_tuning_plan import METHODS, STEP_SHAPES, upper_heads
-from experiments.speed.measure import GIB
-from experiments.speed.shapes import Shape, random_llama
+from experiments.speed.measure import GIB, Shape, random_llama
 
 SMALL = Shape(5, 32, 4, 48, 100, n_pairs=3, n_tokens=6)
 CHOICES = {

@@ -10,9 +10,8 @@ from transformers import AutoModelForCausalLM
 
 from arith_lens.path_patching import plan
 from arith_lens.runs import load_run
-from experiments.speed import scale, shapes, tables
-from experiments.speed.measure import SpeedTable
-from experiments.speed.shapes import SHAPES, Shape, random_llama, random_token_pairs
+from experiments.speed import scale, tables
+from experiments.speed.measure import SHAPES, Shape, SpeedTable, random_llama, random_token_pairs
 
 SMALL = Shape(3, 32, 4, 48, 64, n_pairs=4, n_tokens=8, n_kv_heads=2)
 
@@ -112,4 +111,4 @@ def test_grouped_shapes_are_mistrals() -> None:
     assert type(random_llama(SMALL, "meta", torch.float32)).__name__ == "MistralForCausalLM"
     plain = replace(SMALL, n_kv_heads=None)
     assert type(random_llama(plain, "meta", torch.float32)).__name__ == "LlamaForCausalLM"
-    assert "2 of keys and values" in str(shapes.SHAPES["tiny"])
+    assert "2 of keys and values" in str(SHAPES["tiny"])

@@ -25,7 +25,7 @@ from arith_lens.model import empty_model
 from arith_lens.reference.sets import load_set
 from experiments.speed import path_patching
 from experiments.speed.fine_tuning_plan import STEP_SHAPES
-from experiments.speed.shapes import SHAPES
+from experiments.speed.measure import SHAPES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
