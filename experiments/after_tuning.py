@@ -196,7 +196,7 @@ tuned heads matter more, does the calculation move to other heads? The prompts a
 model answers right before tuning; the run also has the share that is still right. By default the
 tuned models are the precise ones of Table 1, from the newest run of experiments/does_tuning_help.
 Other models can be delta files, outputs of `fine_tune`, or checkpoints. Saves a run under
-results/what_tuning_changes/, which `figures/before_after.py` draws.
+results/what_tuning_changes/, which `figures/after_tuning.py` draws.
 """
 
 
@@ -259,7 +259,7 @@ as many drawn from all heads, and as many of the same layers, drawn from all hea
 ones. A head is knocked out by one vector, its mean over the model's own counterfactuals of the
 four operations, at every token but BOS. Reads the newest finished run of
 experiments/does_tuning_help, and saves one under results/do_tuned_heads_carry_more/, which
-`figures/carrying.py` prints.
+`figures/tasks.py` prints.
 """
 
 
@@ -318,5 +318,5 @@ before tuning and those that Table 1 tuned (everything, the strongest heads, LoR
 both chosen rates) answer unseen problems of these families, the same problems in other wordings,
 problems with larger numbers, and calculations of other kinds. Reads the newest finished run of
 experiments/does_tuning_help, uses the models whose weights are stored, and saves a run under
-results/does_the_gain_hold/, which `figures/generalisation.py` draws.
+results/does_the_gain_hold/, which `figures/after_tuning.py` draws.
 """

@@ -113,7 +113,7 @@ do_gradients_agree = Experiment(
 
 For each operation some pairs are drawn. Their exact effects are computed, and every method of
 attribution approximates them, with other heads frozen (via MLPs) and over all paths (total).
-`figures/ladder.py` sets cost against agreement.
+`figures/agreement.py` sets cost against agreement.
 """
 
 

@@ -106,7 +106,7 @@ are chosen by their mean effect over the four operations and replaced by one vec
 the counterfactuals, at every token but BOS, generated ones too. Other sets are every head that is
 key in some operation, and two kinds of control: heads drawn from all heads, and heads of the same
 layers as the strongest ones, drawn from all heads but these. Saves a run under
-results/what_else_breaks/, which `figures/transfer.py` prints.
+results/what_else_breaks/, which `figures/tasks.py` prints.
 """
 
 
@@ -214,5 +214,5 @@ closed world's tasks. The model answers as it is; without the heads of the most 
 over the four operations (each replaced by one vector, its mean over the counterfactuals, at every
 token but BOS); and without control heads, as many drawn from all heads, and as many of the same
 layers drawn from all heads but these. Saves a run under results/how_good_is_it/,
-question by question, which `figures/benchmarks.py` prints. A killed run can be continued.
+question by question, which `figures/tasks.py` prints. A killed run can be continued.
 """

@@ -280,6 +280,6 @@ like_a_computer = Experiment(
 """Does the model add like a computer? Which digit each layer's MLP writes most (Figure 17).
 
 The paper's sum, and sums with a carry, of whose answer the model writes the first or
-the last digit. Saves a run under results/like_a_computer/, which `figures/fig17.py` compares with
+the last digit. Saves a run under results/like_a_computer/, which `figures/probes.py` compares with
 the column addition of a computer.
 """

@@ -101,7 +101,7 @@ For each of the two wordings ("2 ^ 3 = " and "2 to the power of 3 equals "): the
 is below -5%, what knocking them out costs, what as many control heads cost (drawn from all heads,
 and from the other heads of the same layers), and which of the heads are key heads of the four
 operations too. Saves a run under results/do_powers_use_them/, which
-`figures/table3.py` prints.
+`figures/shared_heads.py` prints.
 """
 
 
@@ -230,7 +230,7 @@ The ten strongest heads on the generated prompts (four operations) and on word p
 knockout of each set, of their overlap and of the rest costs on both kinds of prompt; what as many
 control heads cost; and where each head looks from END. With `--data-dir`, the word problems are
 rewritten ones of GSM8K; else they are the closed world's. Saves a run under
-results/do_word_problems_use_them/, which `figures/table4.py` prints.
+results/do_word_problems_use_them/, which `figures/shared_heads.py` prints.
 """
 
 

@@ -336,7 +336,7 @@ which_counterfactual = Experiment(
 A counterfactual prompt replaces the operator by a word without meaning (`word`), the operator by
 another one (`operator`), or the operands by others (`operands`). For each operation and kind, every
 head and MLP is patched. Saves a run under results/which_counterfactual/, which
-`figures/counterfactuals.py` draws.
+`figures/agreement.py` draws.
 """
 
 PROBLEM_SETS: Mapping[str, Problems] = {"one-digit": "any", "computed": "computed"}

@@ -9,18 +9,12 @@ from typing import Any
 from arith_lens.runs import Run, RunError, find_runs, load_run
 from experiments.selection import SharedSettings, weights_of
 from figures import (
+    after_tuning,
+    agreement,
     attention,
-    before_after,
-    benchmarks,
-    carrying,
-    counterfactuals,
     drawings,
     exam,
-    fig17,
-    frontier,
-    generalisation,
     knockout,
-    ladder,
     map_figures,
     next_tokens,
     paths,
@@ -28,10 +22,10 @@ from figures import (
     probes,
     robustness,
     seeds,
-    table1,
-    table3,
-    table4,
-    transfer,
+    shared_heads,
+    tasks,
+    tuning,
+    tuning_tables,
 )
 from figures.claims import Verdict, check_claims
 from figures.common import SHIPPED, NotComputed, Options, newest_run
@@ -70,8 +64,8 @@ SECTIONS = (
             map_figures.fig2,
             map_figures.fig15,
             map_figures.fig12,
-            counterfactuals.exhibits,
-            counterfactuals.computed,
+            agreement.counterfactuals,
+            agreement.computed,
             robustness.templates,
             robustness.stability,
             seeds.exhibits,
@@ -85,7 +79,7 @@ SECTIONS = (
         "gradients are compared with the exact effects on this model.",
         (
             exam.exhibits,
-            ladder.exhibits,
+            agreement.ladder,
         ),
     ),
     Section(
@@ -99,10 +93,10 @@ SECTIONS = (
             knockout.fig3,
             knockout.sufficiency,
             next_tokens.fig4,
-            transfer.exhibits,
-            table3.exhibits,
-            table4.exhibits,
-            benchmarks.exhibits,
+            tasks.transfer,
+            shared_heads.table3,
+            shared_heads.table4,
+            tasks.benchmarks,
         ),
     ),
     Section(
@@ -127,7 +121,7 @@ SECTIONS = (
             probes.fig13,
             probes.fig14,
             paths.carriers,
-            fig17.exhibits,
+            probes.fig17,
         ),
     ),
     Section(
@@ -144,13 +138,13 @@ SECTIONS = (
         "bit. This is compared with full tuning, LoRA and as many random heads: what is gained in "
         "mathematics, and what is lost elsewhere.",
         (
-            table1.exhibits,
-            table1.table2,
-            table1.table5,
-            frontier.exhibits,
-            generalisation.exhibits,
-            before_after.exhibits,
-            carrying.exhibits,
+            tuning_tables.table1,
+            tuning_tables.table2,
+            tuning_tables.table5,
+            tuning.frontier,
+            after_tuning.generalisation,
+            after_tuning.before_after,
+            tasks.carrying,
         ),
     ),
 )

@@ -18,6 +18,10 @@ SHIPPED = Path(__file__).parent / "gallery" / "runs"
 """Small runs of the reference models that come with the project."""
 
 
+PAPER_TASK_NAMES = {"commonsense_qa": "csqa"}
+"""The paper's names of benchmarks, where they differ."""
+
+
 class NotComputed(RunError):
     """A figure's results are missing; `command` computes them."""
 

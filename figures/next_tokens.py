@@ -4,9 +4,10 @@ They read runs of one model (the newest, or `--run PATH`) and are drawn without 
 """
 
 import random
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
+from jaxtyping import Bool
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
@@ -34,8 +35,8 @@ PAIR_TITLES = {
 SIDES = ("reference", "counterfactual")
 TokenLists: TypeAlias = dict[str, list[NextTokens]]
 """The next tokens before and after the change, by kind of prompt."""
-Right: TypeAlias = dict[str, list[torch.Tensor]]
-"""Whether the likeliest token is the answer, [prompt], before and after, by kind of prompt."""
+Right: TypeAlias = dict[str, list[Bool[torch.Tensor, " prompt"]]]
+"""Whether the likeliest token is the answer, before and after, by kind of prompt."""
 
 
 def fig4(options: Options) -> list[Chart]:
@@ -49,36 +50,33 @@ def fig4(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "what_comes_instead")
+    stored = results.NEXT_TOKENS
     tokens: TokenLists = {
-        kind: [results.NEXT_TOKENS.load(run, kind, when) for when in TIMES]
-        for kind in EXERCISE_TITLES
+        kind: [stored.load(run, kind, when) for when in TIMES] for kind in EXERCISE_TITLES
     }
-    answers = {
-        kind: torch.tensor(results.NEXT_TOKENS.facts(run, kind, TIMES[0])["answers"])
-        for kind in EXERCISE_TITLES
-    }
-    right: Right = {
-        kind: [side.ids[:, 0] == answers[kind] for side in tokens[kind]] for kind in EXERCISE_TITLES
-    }
-    heads = results.NEXT_TOKENS.facts(run, "word_problem", TIMES[0])["heads"]
-    small_print = _knockout_notes(run, heads, right)
-    parts = [
-        _part(tokens[kind], int(before.nonzero()[0]))
-        for kind, (before, _) in right.items()
-        if before.any()
-    ]
+    right: Right = {}
+    for kind, sides in tokens.items():
+        answers = torch.tensor(stored.facts(run, kind, TIMES[0])["answers"])
+        right[kind] = [side.ids[:, 0] == answers for side in sides]
+    heads = stored.facts(run, "word_problem", TIMES[0])["heads"]
+    notes = _knockout_notes(run, heads, right)
+    panels = []
+    for kind, (before, _) in right.items():
+        if before.any():
+            prompt = int(before.nonzero()[0])
+            panels.append(_panel(tokens[kind], prompt, tokens[kind][0].pieces[prompt][0]))
     return [
         Chart(
             name="fig4",
             title="Figure 4: the likeliest next tokens before and after the knockout",
             look=_knockout_look(tokens, right),
-            notes=small_print,
+            notes=notes,
             runs=(run,),
             numbers=_numbers(tokens, "when", TIMES),
             figure=plotting.next_token_panels(
-                parts,
+                panels,
                 names=("all heads in place", f"{len(heads)} heads knocked out"),
-                notes=small_print,
+                notes=notes,
             ),
         )
     ]
@@ -98,19 +96,19 @@ def fig9(options: Options) -> list[Chart]:
     tokens: TokenLists = {
         kind: [results.LIKELIEST.load(run, kind, side) for side in SIDES] for kind in PAIR_TITLES
     }
-    small_print = _calculation_notes(run)
+    notes = _calculation_notes(run)
     return [
         Chart(
             name="fig9",
             title="Figure 9: the likeliest next tokens with the calculation, and without it",
             look=calculation_look(run),
-            notes=small_print,
+            notes=notes,
             runs=(run,),
             numbers=_numbers(tokens, "side", SIDES),
             figure=plotting.next_token_panels(
                 [_pair(run, kind, tokens[kind]) for kind in PAIR_TITLES],
                 names=("with the calculation", "without it"),
-                notes=small_print,
+                notes=notes,
             ),
         )
     ]
@@ -118,29 +116,25 @@ def fig9(options: Options) -> list[Chart]:
 
 def _numbers(tokens: TokenLists, column: str, names: tuple[str, str]) -> DataFrame:
     """The likeliest tokens of every prompt; `column` says whether before or after the change."""
-    tables = []
-    for kind, sides in tokens.items():
-        for name, side in zip(names, sides, strict=True):
-            table = side.to_dataframe()
-            table.insert(0, "kind", kind)
-            table.insert(1, column, name)
-            tables.append(table)
-    return concat(tables, ignore_index=True)
+    tables: dict[Any, DataFrame] = {
+        (kind, name): side.to_dataframe()
+        for kind, sides in tokens.items()
+        for name, side in zip(names, sides, strict=True)
+    }
+    return concat(tables, names=["kind", column]).reset_index(["kind", column])
 
 
-def _part(sides: list[NextTokens], prompt: int) -> plotting.NextTokenPanel:
-    """One prompt, whose likeliest token before the change is the right answer."""
-    before, after = sides
-    return plotting.NextTokenPanel(
-        prompt=before.prompts[prompt],
-        before=_ranking(before, prompt),
-        after=_ranking(after, prompt),
-        answer=before.pieces[prompt][0],
+def _panel(
+    sides: list[NextTokens], prompt: int, answer: str, *, prompt_after: str | None = None
+) -> plotting.NextTokenPanel:
+    """The likeliest tokens of one prompt, before and after the change."""
+    before, after = (
+        plotting.Ranking(side.pieces[prompt], side.probabilities[prompt].double().numpy())
+        for side in sides
     )
-
-
-def _ranking(tokens: NextTokens, prompt: int) -> plotting.Ranking:
-    return plotting.Ranking(tokens.pieces[prompt], tokens.probabilities[prompt].double().numpy())
+    return plotting.NextTokenPanel(
+        sides[0].prompts[prompt], before, after, answer, prompt_after=prompt_after
+    )
 
 
 def _knockout_look(tokens: TokenLists, right: Right) -> str:
@@ -213,21 +207,14 @@ def _calculation_notes(run: Run) -> list[str]:
 
 def _pair(run: Run, kind: str, sides: list[NextTokens]) -> plotting.NextTokenPanel:
     """The pair of a kind that is shown. Its answer need not be among the likeliest tokens."""
-    before, after = sides
     pair = example(run, kind)
     right = results.LIKELIEST.facts(run, kind, "reference")["answers"][pair]
     pieces = {
         token: piece
-        for side in (after, before)
+        for side in reversed(sides)
         for token, piece in zip(side.ids[pair].tolist(), side.pieces[pair], strict=True)
     }
-    return plotting.NextTokenPanel(
-        prompt=before.prompts[pair],
-        before=_ranking(before, pair),
-        after=_ranking(after, pair),
-        answer=pieces.get(right, ""),
-        prompt_after=after.prompts[pair],
-    )
+    return _panel(sides, pair, pieces.get(right, ""), prompt_after=sides[1].prompts[pair])
 
 
 def example(run: Run, kind: str) -> int:

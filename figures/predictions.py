@@ -27,12 +27,18 @@ from experiments import results
 from experiments.are_they_specific import COMPUTED_SET, LATE_SET, STRONGEST_SET
 from experiments.does_tuning_help import generic_to_report, is_mathematics
 from experiments.other_prompts import MIN_PAIRS, counts
-from figures import counterfactuals
+from figures.agreement import (
+    COUNTERFACTUAL_ROWS,
+    N_STRONGEST,
+    cell_means,
+    in_common,
+    loaded,
+    resampled_cells,
+)
 from figures.claims.accuracy import gain
 from figures.claims.heads import mean_by_loss
 from figures.claims.information_flow import change_late, inflections_apart
 from figures.common import Options, chosen_run
-from figures.counterfactuals import N_STRONGEST, cell_means, in_common, resampled_cells
 from figures.exhibit import Table
 from figures.tuning import rows_at_chosen_rates
 
@@ -84,7 +90,7 @@ def exhibits(options: Options) -> list[Table]:
     maps_run, kept_run, looks_run = (chosen_run(options, name) for name in REQUIRED)
     accuracy = {name: accuracy_of(maps_run, name) for name in maps_run.config["operations"]}
     passing = [name for name in accuracy if passes(maps_run, name)]
-    maps = counterfactuals.loaded(maps_run, counterfactuals.COUNTERFACTUAL_ROWS, passing)
+    maps = loaded(maps_run, COUNTERFACTUAL_ROWS, passing)
 
     def operations_of(run: Run) -> list[str]:
         return [name for name in passing if name in run.config["operations"]]

@@ -1,7 +1,4 @@
-"""Figures 6, 13 and 14: what MLPs read and what they write, layer by layer.
-
-They read runs of `experiments what_do_mlps_add` and are drawn without loading a model.
-"""
+"""Figures 6, 13, 14 and 17: what MLPs read and what they write, layer by layer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +9,7 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.effects import Effects
 from arith_lens.probes import Turning, case_study, curve_of, turning_layers
+from arith_lens.problems import column_addition
 from arith_lens.runs import Run, RunError
 from experiments import results
 from figures.common import ModelOptions, Options, chosen_run, chosen_runs, sample_size
@@ -60,7 +58,8 @@ def fig6(options: OperationOptions) -> list[Chart]:
         raise RunError(
             f"expected one of {', '.join(run.config['operations'])}, found {operation!r}"
         )
-    tables = {read: numbers([run], read) for read in READS}
+    tables = {read: _numbers([run], read) for read in READS}
+    notes = _notes(run, operation)
     return [
         Chart(
             name="fig6" if options.operation is None else f"fig6-{operation}",
@@ -69,15 +68,15 @@ def fig6(options: OperationOptions) -> list[Chart]:
             "the answer C rises in what they write (b); the layers where the one falls and the "
             "other rises agree. In a single prompt (c) operands come first, the answer last, its "
             "neighbours in between.",
-            notes=_notes(run, operation),
+            notes=notes,
             runs=(run,),
             numbers=concat(tables, names=["read"]).reset_index("read"),
-            figure=_draw_operation(run, operation),
+            figure=_draw_operation(run, operation, notes),
         )
     ]
 
 
-def _draw_operation(run: Run, operation: str) -> plotting.Figure:
+def _draw_operation(run: Run, operation: str, notes: Sequence[str]) -> plotting.Figure:
     """What MLPs read, what they write, and the case study."""
     case = results.DIGIT_COSINES.facts(run, operation)["case"]
     text = plotting.plain(case["text"].strip())
@@ -90,7 +89,7 @@ def _draw_operation(run: Run, operation: str) -> plotting.Figure:
             plotting.CurvePanel(titles[2], (empty,), y_range=(0, 1)),
         ],
         x_title="Layer",
-        notes=_notes(run, operation),
+        notes=notes,
         across=2,
         panel=(290, 250),
     )
@@ -116,13 +115,13 @@ def _notes(run: Run, operation: str) -> list[str]:
     case = results.DIGIT_COSINES.facts(run, operation)["case"]
     normed = " after the final norm" if run.config["final_norm"] else ""
     return [
-        f"Model: {run.config['model']}, {operation}. {prompts_note([run], [operation])}",
+        f"Model: {run.config['model']}, {operation}. {_prompts_note([run], [operation])}",
         f"Cosines at END with columns of W_U{normed}. Others: a, digits that are neither A, B nor "
         "C; b, digits that are not C.",
         "Turning layers are of the curves as they are, the common rise of all digits in them. "
         f"a. {TURNING_NOTE['mlp_in']} b. {TURNING_NOTE['write']}",
-        f"Turning layers with 95% intervals: a {turning_text(run, operation, 'mlp_in')}; b "
-        f"{turning_text(run, operation, 'write')}.",
+        f"Turning layers with 95% intervals: a {_turning_text(run, operation, 'mlp_in')}; b "
+        f"{_turning_text(run, operation, 'write')}.",
         f"c. Printed: the digit that each layer writes most. Red: along the digit's column, so the "
         "write supports it, as in Figure 2; blue: against it. "
         f"A = {case['a']}, B = {case['b']}; framed: the answer, {case['c']}.",
@@ -168,7 +167,14 @@ def fig14(options: ModelOptions) -> list[Chart]:
 
 
 def panel(
-    run: Run, operation: str, read: str, *, title: str, first: bool = True
+    run: Run,
+    operation: str,
+    read: str,
+    *,
+    title: str,
+    less_others: bool = False,
+    relative: bool = False,
+    first: bool = True,
 ) -> plotting.CurvePanel:
     """The mean cosines of one probe with 95% bands, and where they turn.
 
@@ -176,62 +182,39 @@ def panel(
         run, operation: whose probe.
         read: "mlp_in" or "write".
         title: of the panel.
-        first: whether the axis has a title.
-    """
-    probe = results.PROBE.load(run, operation, read)
-    layers = np.arange(len(probe.per_pair), dtype=float)
-    lines = [
-        _line(curve_of(probe, token), layers, name, colour) for token, name, colour in READS[read]
-    ]
-    tokens, shape = TURNING[read]
-    turning = turning_layers(curve_of(probe, *tokens), shape)
-    return plotting.CurvePanel(
-        title=title,
-        lines=tuple(lines),
-        guides=_guides(turning.points, layers),
-        y_title="Cosine similarity" if first else "",
-    )
-
-
-def difference_panel(
-    run: Run, operation: str, read: str, *, title: str, relative: bool = False, first: bool = True
-) -> plotting.CurvePanel:
-    """The cosines of one probe less those of the other digits, per pair, and where they turn.
-
-    Args:
-        run, operation, read, title, first: as in `panel`.
+        less_others: the cosines less those of the other digits, per pair.
         relative: show layers as percent of the depth, to compare models of different depths.
+        first: whether the axis has a title.
     """
     probe = results.PROBE.load(run, operation, read)
     depth = len(probe.per_pair) - 1
     layers = np.arange(depth + 1) * (100 / depth if relative else 1.0)
-    lines = [
-        _line(curve_of(probe, token, less=OTHER_DIGITS[read]), layers, token, colour)
-        for token, _, colour in READS[read][:-1]
-    ]
-    turning = _turning_of_difference(probe, read)
+    lines = []
+    for token, name, colour in READS[read][:-1] if less_others else READS[read]:
+        curve = curve_of(probe, token, less=OTHER_DIGITS[read] if less_others else None)
+        low, high = curve.ci().numpy().astype(float)
+        mean = curve.mean().double().numpy()
+        lines.append(plotting.Line(layers, mean, token if less_others else name, colour, low, high))
+    points = {p for p in _turning(probe, read, less_others=less_others).points if p is not None}
+    y_title = "Cosine, less others" if less_others else "Cosine similarity"
     return plotting.CurvePanel(
         title=title,
         lines=tuple(lines),
-        guides=_guides(turning.points, layers),
-        y_title="Cosine, less others" if first else "",
+        guides=tuple((float(layers[point]), str(point)) for point in sorted(points)),
+        y_title=y_title * first,
     )
 
 
-def _turning_of_difference(probe: Effects, read: str) -> Turning:
+def _turning(probe: Effects, read: str, *, less_others: bool = False) -> Turning:
+    """Where the curve of a probe's main tokens turns."""
     tokens, shape = TURNING[read]
-    return turning_layers(curve_of(probe, *tokens, less=OTHER_DIGITS[read]), shape)
+    less = OTHER_DIGITS[read] if less_others else None
+    return turning_layers(curve_of(probe, *tokens, less=less), shape)
 
 
-def _line(curve: Effects, layers: np.ndarray, name: str, colour: str) -> plotting.Line:
-    low, high = curve.ci().numpy().astype(float)
-    return plotting.Line(layers, curve.mean().double().numpy(), name, colour, low=low, high=high)
-
-
-def turning_text(run: Run, operation: str, read: str) -> str:
+def _turning_text(run: Run, operation: str, read: str) -> str:
     """The turning layers of one probe with their 95% intervals, in words."""
-    tokens, shape = TURNING[read]
-    turning = turning_layers(curve_of(results.PROBE.load(run, operation, read), *tokens), shape)
+    turning = _turning(results.PROBE.load(run, operation, read), read)
     texts = [
         "none"
         if point is None or interval is None
@@ -241,23 +224,13 @@ def turning_text(run: Run, operation: str, read: str) -> str:
     return ", ".join(texts)
 
 
-def _guides(
-    points: Sequence[int | None], layers: np.ndarray
-) -> tuple[tuple[plotting.Number, str], ...]:
-    """A dotted line at each turning layer, without duplicates."""
-    turning = sorted({point for point in points if point is not None})
-    return tuple((float(layers[point]), str(point)) for point in turning)
-
-
-def numbers(runs: Sequence[Run], read: str) -> DataFrame:
+def _numbers(runs: Sequence[Run], read: str) -> DataFrame:
     """Means with intervals and turning layers, one row per model, operation, layer and token."""
     tables = []
     for run in runs:
         for operation in run.config["operations"]:
             probe = results.PROBE.load(run, operation, read)
-            tokens, shape = TURNING[read]
-            turning = turning_layers(curve_of(probe, *tokens), shape)
-            less_others = _turning_of_difference(probe, read)
+            turning, less_others = _turning(probe, read), _turning(probe, read, less_others=True)
             table = probe.to_dataframe()
             table.insert(0, "operation", operation)
             table.insert(0, "model", run.config["model"])
@@ -268,16 +241,16 @@ def numbers(runs: Sequence[Run], read: str) -> DataFrame:
     return concat(tables, ignore_index=True)
 
 
-def prompts_note(runs: Sequence[Run], operations: Sequence[str]) -> str:
+def _prompts_note(runs: Sequence[Run], operations: Sequence[str]) -> str:
     """How many prompts each model has, and the seed."""
-    counts_by_model = []
-    for run in runs:
-        counts = ", ".join(
-            sample_size(results.PROBE.facts(run, name, "mlp_in")) for name in operations
-        )
-        counts_by_model.append(f"{run.config['model']} ({counts})")
+    counts = [
+        f"{run.config['model']} ("
+        + ", ".join(sample_size(results.PROBE.facts(run, name, "mlp_in")) for name in operations)
+        + ")"
+        for run in runs
+    ]
     return (
-        f"Distinct prompts, all answered right: {'; '.join(counts_by_model)}; seed "
+        f"Distinct prompts, all answered right: {'; '.join(counts)}; seed "
         f"{runs[0].config['seed']}. Bands: 95% intervals."
     )
 
@@ -302,7 +275,7 @@ def _models(options: ModelOptions, read: str, *, name: str, title: str, look: st
         raise RunError("expected an operation that all runs have, found none")
     names = " and ".join(token for token, _, _ in READS[read][:-1])
     small_print = [
-        prompts_note(runs, operations),
+        _prompts_note(runs, operations),
         f"Cosines at END with columns of W_U: {names} less the mean of the other digits, per pair. "
         "Every panel has the same y axis. Numbers above: layers.",
         TURNING_NOTE[read],
@@ -314,7 +287,7 @@ def _models(options: ModelOptions, read: str, *, name: str, title: str, look: st
             look=f"{look} {_peaks(runs, operations, read)}",
             notes=small_print,
             runs=tuple(runs),
-            numbers=numbers(runs, read),
+            numbers=_numbers(runs, read),
             figure=_draw_models(runs, read, operations, small_print),
         )
     ]
@@ -352,11 +325,12 @@ def _draw_models(
     depths = {len(results.PROBE.load(run, operations[0], read).per_pair) for run in runs}
     relative = len(depths) > 1
     panels = [
-        difference_panel(
+        panel(
             run,
             operation,
             read,
             title=plotting.plain(operation.capitalize()),
+            less_others=True,
             relative=relative,
             first=operation == operations[0],
         )
@@ -374,4 +348,116 @@ def _draw_models(
         notes=notes,
         across=len(operations),
         panel=(140, 150),
+    )
+
+
+CLASS_COLOURS = {
+    "C": plotting.BLUE,
+    "A or B": plotting.OCHRE,
+    "C±1": "#a0d3f9",
+    "other": plotting.PALE,
+}
+
+
+def fig17(options: Options) -> list[Chart]:
+    """Figure 17: the column addition of a computer beside what each layer of the model writes.
+
+    Reads a run of `experiments like_a_computer` (the newest one of the model, or `--run PATH`)
+    and draws it without loading a model.
+
+    Raises:
+        RunError: there is no run.
+    """
+    run = chosen_run(options, "like_a_computer")
+    facts = {name: results.SUM_COSINES.facts(run, name) for name in results.SUM_COSINES.labels(run)}
+    winners = {name: layer_winners(run, name) for name in facts}
+    told = ("text", "answer", "said", "probability")
+    notes = [
+        f"Model: {run.config['model']}. Left: carries, both addends, sum; below, the number in the "
+        "sum's columns after each step from the right. Right: the digit whose column of W_U has "
+        "the largest cosine with what the MLP adds at END, layers from 0. C is the digit of the "
+        "answer. Margin: its cosine less that of the second digit; a small one decides little.",
+        "A digit that is several of these counts as the first of them; A or B means any digit of "
+        "theirs.",
+    ]
+    return [
+        Chart(
+            name="fig17",
+            title="Figure 17: the column addition of a computer beside the model's layers",
+            look="Whether the layers go through carries and partial sums as a computer does. In "
+            "the paper they do not: for 3 + 4 they write an operand, then a neighbour of the "
+            "answer, then the answer. Here the answer C stays the first digit: "
+            + "; ".join(_from_layer(facts[name], of_one) for name, of_one in winners.items())
+            + ".",
+            notes=notes,
+            runs=(run,),
+            numbers=DataFrame(
+                {key: facts[name][key] for key in told}
+                | {"layer": layer, "winner": digit, "class": kind, "margin": margin}
+                for name, of_one in winners.items()
+                for layer, (digit, kind, margin) in enumerate(of_one)
+            ),
+            figure=plotting.step_panels(
+                [_steps(facts[name], of_one) for name, of_one in winners.items()],
+                cells_title="digit that each layer's MLP writes most",
+                feet_title="layer; below, the digit's margin over the next one",
+                legend=tuple(CLASS_COLOURS.items()),
+                notes=notes,
+            ),
+        )
+    ]
+
+
+Winners = Sequence[tuple[int, str, float]]
+
+
+def layer_winners(run: Run, name: str) -> Winners:
+    """The digit that each layer writes most, its class, and its margin over the next digit."""
+    facts, cosines = results.SUM_COSINES.facts(run, name), results.SUM_COSINES.load(run, name)
+    of_prompt = cosines.per_pair[..., 0]
+    first, second = of_prompt.topk(2, dim=1).values.T
+    digits, margins = of_prompt.argmax(1).tolist(), (first - second).tolist()
+    return [
+        (digit, _kind(digit, facts), margin) for digit, margin in zip(digits, margins, strict=True)
+    ]
+
+
+def _kind(digit: int, facts: results.SumFacts) -> str:
+    answer = int(facts["answer"])
+    if digit == answer:
+        return "C"
+    if str(digit) in f"{facts['a']}{facts['b']}":
+        return "A or B"
+    return "C±1" if abs(digit - answer) == 1 else "other"
+
+
+def _from_layer(facts: results.SumFacts, winners: Winners) -> str:
+    """From which layer on all layers write the answer most."""
+    kinds = [kind for _, kind, _ in winners]
+    first = max((layer + 1 for layer, kind in enumerate(kinds) if kind != "C"), default=0)
+    text = facts["text"].strip()
+    if first == len(kinds):
+        return f"“{text}” not in the last layer"
+    before = kinds[:first].count("other")
+    return (
+        f"“{text}” from layer {first} on ({before} of the {first} layers before write none of A, "
+        "B, C and C±1)"
+    )
+
+
+def _steps(facts: results.SumFacts, winners: Winners) -> plotting.Steps:
+    """One prompt: base 2 and base 10 on the left, the model's layers on the right."""
+    right = "" if facts["said"] == facts["answer"] else f", right would be {facts['answer']}"
+    tables = []
+    for base in (2, 10):
+        added = column_addition(facts["a"], facts["b"], base)
+        rows = {"carry": added.carries, "A": added.a, "B": added.b, "sum": added.result}
+        lines = [f"{name:<6}{''.join(map(str, row))}" for name, row in rows.items()]
+        steps = f"steps {' → '.join(map(str, added.steps))}"
+        tables.append((f"base {base}", (*lines, steps)))
+    return plotting.Steps(
+        title=f"{facts['text'].strip()}  →  {facts['said']} ({facts['probability']:.0%}){right}",
+        tables=tuple(tables),
+        cells=tuple((str(digit), CLASS_COLOURS[kind]) for digit, kind, _ in winners),
+        feet=tuple(f"{margin:.2f}".lstrip("0") for _, _, margin in winners),
     )

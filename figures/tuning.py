@@ -1,29 +1,34 @@
-"""What Tables 1, 2 and 5 and the frontier share: reading a run of experiments/does_tuning_help.
+"""Trainings of experiments/does_tuning_help at every rate, and the frontier, which draws them.
 
-The words of the tables are in `figures/tuning_words.py`.
+`figures/tuning_tables.py` has Tables 1, 2 and 5.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
+from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.answers import Answers, OverSeeds, changes_by_question, over_seeds
-from arith_lens.paper import PaperTuning, paper_model
 from arith_lens.runs import Run, RunError
 from experiments import results
 from experiments.does_tuning_help import (
+    MOST_LOST,
+    Chosen,
     Criterion,
     TuningMethod,
     TuningRow,
     generic_to_report,
     is_mathematics,
 )
+from figures.common import Options, chosen_run
+from figures.exhibit import Chart
 
 EXPERIMENT = "does_tuning_help"
 METHOD_NAMES: dict[TuningMethod, str] = {
@@ -40,9 +45,9 @@ METHOD_COLOURS = {
 }
 MIN_QUESTIONS = 2
 """Questions of a task or group; one question has no standard error."""
+MOST_LOST_TEXT = f"at most {100 * MOST_LOST:g} points"
 Key = tuple[TuningMethod, int, int]
 """Method, number of heads, number of MLPs."""
-Numbers = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -76,18 +81,18 @@ class TableRow:
     rate: float
     trainings: tuple[str, ...]
     """The names of their results in the run."""
-    facts: tuple[results.TrainingFacts, ...]
-    answers: tuple[Answers, ...] = field(repr=False)
+    run: Run = field(repr=False)
     before: UntunedAnswers = field(repr=False)
 
-    @property
-    def title(self) -> str:
-        """What was tuned, in words."""
-        return title_of(self.key)
+    @cached_property
+    def facts(self) -> tuple[results.TrainingFacts, ...]:
+        """What each training tuned, and its cost."""
+        return tuple(results.TUNED_ANSWERS.facts(self.run, name) for name in self.trainings)
 
-    @property
-    def parameters(self) -> int:
-        return self.facts[0]["parameters"]
+    @cached_property
+    def answers(self) -> tuple[Answers, ...]:
+        """The answers after each training."""
+        return tuple(results.TUNED_ANSWERS.load(self.run, name) for name in self.trainings)
 
     @property
     def speed(self) -> float:
@@ -123,11 +128,6 @@ def possible_ends(change: OverSeeds, before: float) -> tuple[float, float]:
     return low, high
 
 
-def answers_before(run: Run) -> UntunedAnswers:
-    """The answers before tuning. Raises RunError if the run has none."""
-    return UntunedAnswers(results.UNTUNED_ANSWERS.load(run))
-
-
 def groups(answers: Answers) -> dict[str, list[bool]]:
     """Which test questions are of mathematics and which of other tasks, if there are enough.
 
@@ -138,14 +138,15 @@ def groups(answers: Answers) -> dict[str, list[bool]]:
 
 
 def tasks(answers: Answers) -> dict[str, list[bool]]:
-    """The test questions of each task that has enough for an interval."""
-    reports = [
-        math or other
-        for math, other in zip(is_mathematics(answers), generic_to_report(answers), strict=True)
-    ]
+    """The test questions of each task that has enough for an interval.
+
+    MMLU's subjects are one task, and kinds within a task are one task.
+    """
     names = [
-        _benchmark(task) if inside else ""
-        for task, inside in zip(answers.task, reports, strict=True)
+        ("mmlu" if task.startswith("mmlu") else task.split("/")[0]) if math or other else ""
+        for task, math, other in zip(
+            answers.task, is_mathematics(answers), generic_to_report(answers), strict=True
+        )
     ]
     return {
         name: [name_of_question == name for name_of_question in names]
@@ -154,46 +155,33 @@ def tasks(answers: Answers) -> dict[str, list[bool]]:
     }
 
 
-def _benchmark(task: str) -> str:
-    """MMLU's subjects are one benchmark, and kinds within a task one task."""
-    return "mmlu" if task.startswith("mmlu") else task.split("/")[0]
-
-
-def by_rate(run: Run, keys: Collection[Key]) -> dict[Key, dict[float, TableRow]]:
-    """Some settings of a run at each of their rates, the smallest first."""
-    trained, before = _trainings(run), answers_before(run)
+def rows_by_rate(run: Run) -> dict[Key, dict[float, TableRow]]:
+    """Each setting of a run at each of its rates, the smallest first."""
+    before = UntunedAnswers(results.UNTUNED_ANSWERS.load(run))
+    facts = {name: results.TUNED_ANSWERS.facts(run, name) for name in results.trainings(run)}
+    names: dict[Key, dict[float, list[str]]] = {}
+    for name in sorted(facts, key=lambda name: (facts[name]["rate"], facts[name]["seed"])):
+        of_key = names.setdefault(_key(results.tuned_by(facts[name])), {})
+        of_key.setdefault(facts[name]["rate"], []).append(name)
     return {
-        key: {rate: _row(run, key, rate, trained[key][rate], before) for rate in sorted(rates)}
-        for key, rates in trained.items()
-        if key in keys
+        key: {rate: TableRow(key, rate, tuple(same), run, before) for rate, same in rates.items()}
+        for key, rates in names.items()
     }
 
 
-def _trainings(run: Run) -> Mapping[Key, Mapping[float, Sequence[str]]]:
-    """The names of the trainings of each setting at each rate."""
-    names: dict[Key, dict[float, list[str]]] = {}
-    for name in results.trainings(run):
-        facts = results.TUNED_ANSWERS.facts(run, name)
-        rates = names.setdefault(key_of(results.tuned_by(facts)), {})
-        rates.setdefault(facts["rate"], []).append(name)
-    return names
-
-
-def key_of(tuned: TuningRow) -> Key:
-    """What is tuned, as a key of rows."""
+def _key(tuned: TuningRow) -> Key:
     return tuned.method, tuned.heads, tuned.mlps
 
 
-def _row(run: Run, key: Key, rate: float, names: Sequence[str], before: UntunedAnswers) -> TableRow:
-    ordered = tuple(sorted(names, key=lambda name: results.TUNED_ANSWERS.facts(run, name)["seed"]))
-    return TableRow(
-        key,
-        rate,
-        ordered,
-        tuple(results.TUNED_ANSWERS.facts(run, name) for name in ordered),
-        tuple(results.TUNED_ANSWERS.load(run, name) for name in ordered),
-        before,
-    )
+def chosen_rates(run: Run, table: int) -> Chosen:
+    """The rows of a table and their rates. Raises RunError if the run does not have the table."""
+    if not results.CHOSEN_RATES.is_in(run, str(table)):
+        tables = ", ".join(map(results.CHOSEN_RATES.name, results.CHOSEN_RATES.labels(run)))
+        raise RunError(
+            f"expected table {table} in {run.path}, found {tables or 'none'}. Make it: python -m "
+            f"experiments.{EXPERIMENT} --table {table} --model {run.config['model']}"
+        )
+    return results.CHOSEN_RATES.load(run, str(table))
 
 
 def rows_at_chosen_rates(
@@ -204,18 +192,8 @@ def rows_at_chosen_rates(
     Raises:
         RunError: the run does not have this table.
     """
-    if not results.CHOSEN_RATES.is_in(run, str(table)):
-        tables = ", ".join(map(results.CHOSEN_RATES.name, results.CHOSEN_RATES.labels(run)))
-        raise RunError(
-            f"expected table {table} in {run.path}, found {tables or 'none'}. Make it: python -m "
-            f"experiments.{EXPERIMENT} --table {table} --model {run.config['model']}"
-        )
-    trained, before = _trainings(run), answers_before(run)
-    chosen = results.CHOSEN_RATES.load(run, str(table)).rates_for(criterion)
-    return [
-        _row(run, key, rate, trained[key][rate], before)
-        for key, rate in ((key_of(tuned), rate) for tuned, rate in chosen.items())
-    ]
+    rates, rows = chosen_rates(run, table).rates_for(criterion), rows_by_rate(run)
+    return [rows[_key(tuned)][rate] for tuned, rate in rates.items()]
 
 
 def rows_by_criterion(run: Run, table: int) -> dict[Criterion, list[TableRow]]:
@@ -224,71 +202,135 @@ def rows_by_criterion(run: Run, table: int) -> dict[Criterion, list[TableRow]]:
     Raises:
         RunError: the run does not have this table.
     """
-    rows: dict[Criterion, list[TableRow]] = {"mathematics": rows_at_chosen_rates(run, table)}
-    for criterion in results.CHOSEN_RATES.load(run, str(table)).criteria:
-        if criterion not in rows:
-            rows[criterion] = rows_at_chosen_rates(run, table, criterion)
-    return rows
+    criteria: list[Criterion] = ["mathematics", *chosen_rates(run, table).criteria]
+    return {name: rows_at_chosen_rates(run, table, name) for name in dict.fromkeys(criteria)}
 
 
 def without_rate(run: Run, table: int, criterion: Criterion) -> list[Key]:
     """The rows of a table for which no rate of the grid serves a purpose."""
-    chosen = results.CHOSEN_RATES.load(run, str(table))
+    chosen = chosen_rates(run, table)
     rates = chosen.rates_for(criterion)
-    return [key_of(tuned) for tuned in chosen.validation if tuned not in rates]
+    return [_key(tuned) for tuned in chosen.validation if tuned not in rates]
 
 
-def rates_tried(run: Run, table: int) -> list[float]:
-    """The rates that every row of a table was trained at."""
-    return [*next(iter(results.CHOSEN_RATES.load(run, str(table)).validation.values()))]
+def frontier(options: Options) -> list[Chart]:
+    """What each method gains in mathematics and loses elsewhere, at every rate of the grid.
+
+    Reads a run of `experiments/does_tuning_help` (Table 1) and draws it without loading a model:
+    HTML that opens offline, PNG, SVG and PDF where Chrome or Chromium is found, and the numbers as
+    CSV.
+
+    Raises:
+        RunError: there is no run, or it lacks the table.
+    """
+    run = chosen_run(options, EXPERIMENT)
+    chosen, every = rows_by_criterion(run, 1), rows_by_rate(run)
+    methods = [[*every[row.key].values()] for row in chosen["mathematics"]]
+    purposes: dict[tuple[Key, float], list[Criterion]] = {}
+    for criterion, rows in chosen.items():
+        for row in rows:
+            purposes.setdefault((row.key, row.rate), []).append(criterion)
+    notes = _notes(run, chosen)
+    return [
+        Chart(
+            name="frontier",
+            title="What tuning gains in mathematics against what it loses elsewhere",
+            look="Up is better, right is better. A method whose line lies above another's gains "
+            "more for the same loss, at whichever rate each is trained.",
+            notes=notes,
+            runs=(run,),
+            numbers=DataFrame(record for rows in methods for record in _records(rows, purposes)),
+            figure=plotting.trail_chart(
+                [_trail(rows, purposes) for rows in methods],
+                x_title="Generic tasks, change in points (square-root scale)",
+                y_title="Word problems, change in points",
+                root=True,
+                notes=notes,
+            ),
+        )
+    ]
 
 
-def model_name(run: Run) -> str:
-    """The model's name; for a directory, its last part."""
-    name = run.config["model"]
-    return Path(name).name if Path(name).is_absolute() else name
+Purposes = Mapping[tuple[Key, float], Collection[Criterion]]
+"""What each rate of a method was chosen for; rates that were not chosen are left out."""
 
 
-def row_numbers(row: TableRow, criterion: Criterion, paper: PaperTuning | None = None) -> Numbers:
-    """A row of a table, for a program."""
-    method, heads, mlps = row.key
-    numbers: Numbers = {"chosen_for": criterion, "method": method, "heads": heads, "mlps": mlps}
-    numbers |= {name: ", ".join(row.facts[0][name]) for name in ("which_heads", "which_mlps")}
-    numbers |= {"parameters": row.parameters, "of": row.facts[0]["of"], "rate": row.rate}
-    numbers |= {"samples_per_second": row.speed, "seeds": len(row.trainings)}
-    numbers["seconds"] = sum(facts["seconds"] for facts in row.facts) / len(row.facts)
-    for name, change in row.changes.items():
-        numbers |= _numbered(name.replace(" ", "_"), row.before.accuracy[name], change)
-    if paper is not None:
-        numbers |= {f"paper_{name}": value for name, value in paper.accuracy.items()}
-    return numbers
+def _records(rows: Sequence[TableRow], purposes: Purposes) -> Iterator[dict[str, Any]]:
+    """One line per rate: the mean of both changes in points, their intervals, and each seed's."""
+    for row in rows:
+        line: dict[str, Any] = {"method": row.key[0], "heads": row.key[1], "rate": row.rate}
+        line["chosen_for"] = " ".join(purposes.get((row.key, row.rate), ()))
+        line["seeds"] = len(row.trainings)
+        for group in row.before.groups:
+            name, change = group.replace(" ", "_"), row.changes[group]
+            low, high = change.ci()
+            line |= {name: 100 * change.mean, f"{name}_low": 100 * low, f"{name}_high": 100 * high}
+            line[f"{name}_per_seed"] = " ".join(f"{100 * v:+.2f}" for v in change.per_seed)
+        yield line
 
 
-def task_numbers(row: TableRow, criterion: Criterion) -> list[Numbers]:
-    """One line per task: its questions, accuracy before, change and interval."""
-    method, heads, mlps = row.key
-    lines: list[Numbers] = []
-    for name in row.before.tasks:
-        change = row.changes[name]
-        line: Numbers = {"chosen_for": criterion, "method": method, "heads": heads, "mlps": mlps}
-        line |= {"task": name}
-        line |= {"questions": change.n_questions, "before": row.before.accuracy[name]}
-        low, high = change.ci()
-        lines.append(line | {"change": change.mean, "low": low, "high": high})
+def _trail(rows: Sequence[TableRow], purposes: Purposes) -> plotting.Trail:
+    """A method's rates: the means, with intervals where a rate has several trainings."""
+    (y, y_ends), (x, x_ends) = (_points(rows, group) for group in rows[0].before.groups)
+    method = rows[0].key[0]
+    return plotting.Trail(
+        x,
+        y,
+        tuple(f"{row.rate:.0e}".replace("e-0", "e-") for row in rows),
+        METHOD_NAMES[method],
+        METHOD_COLOURS[method],
+        tuple(_mark(row, purposes.get((row.key, row.rate), ())) for row in rows),
+        x_ends,
+        y_ends,
+    )
+
+
+def _points(
+    rows: Sequence[TableRow], group: str
+) -> tuple[Float[np.ndarray, " rate"], Float[np.ndarray, "rate end=2"]]:
+    """The mean change at each rate in points, and its interval, cut where none or all are right.
+
+    A rate with one training has no interval (NaN).
+    """
+    share = rows[0].before.accuracy[group]
+    changes = [row.changes[group] for row in rows]
+    ends = [
+        possible_ends(change, share) if len(change.per_seed) > 1 else (np.nan, np.nan)
+        for change in changes
+    ]
+    return 100 * np.array([change.mean for change in changes]), 100 * np.array(ends)
+
+
+def _mark(row: TableRow, purposes: Collection[Criterion]) -> plotting.TrailMark:
+    if "mathematics" in purposes:
+        return "ring"
+    if purposes:
+        return "square"
+    return "point" if len(row.trainings) > 1 else "pale"
+
+
+def _notes(run: Run, chosen: Mapping[Criterion, Sequence[TableRow]]) -> list[str]:
+    """How to read the figure, and what it was made from."""
+    config, rows = run.config, chosen["mathematics"]
+    before = rows[0].before
+    shares = ", ".join(
+        f"{name} {before.accuracy[name]:.1%} of {sum(inside)}"
+        for name, inside in before.groups.items()
+    )
+    heads = ", ".join(next((r.facts[0]["which_heads"] for r in rows if r.key[0] == "precise"), ()))
+    seeds = sorted({len(row.trainings) for some in chosen.values() for row in some})
+    lines = [
+        f"Model: {config['model']}, before tuning {shares}. Beside each point its rate; "
+        f"{config['examples'] or 'all'} word problems, {config['epochs']} "
+        f"epoch{'s' * (config['epochs'] > 1)}. Precise: heads {heads}; LoRA has as many "
+        "parameters.",
+        f"Large marks: means of {' or '.join(map(str, seeds))} seeds with 95% intervals over "
+        "questions and seeds (broad lines). Ring: the best rate for mathematics. "
+        + f"Square: the best that loses {MOST_LOST_TEXT} on other generic questions. "
+        * ("little_loss" in chosen)
+        + "Small points: one training.",
+    ]
+    unmet = [key for criterion in chosen for key in without_rate(run, 1, criterion)]
+    if unmet:
+        lines.append(f"No rate loses {MOST_LOST_TEXT}: {'; '.join(map(title_of, unmet))}.")
     return lines
-
-
-def _numbered(name: str, before: float, change: OverSeeds) -> Numbers:
-    low, high = change.ci()
-    values: Numbers = {"before": before, "change": change.mean, "low": low, "high": high}
-    values |= {"question_error": change.question_error, "seed_error": change.seed_error}
-    values |= {"questions": change.n_questions}
-    values["per_seed"] = " ".join(f"{value:+.4f}" for value in change.per_seed)
-    return {f"{name}_{key}": value for key, value in values.items()}
-
-
-def paper_rows(run: Run, table: int) -> dict[Key, PaperTuning]:
-    """The paper's rows of this table by key; empty if the model is not the paper's."""
-    paper = paper_model(run.config["model"])
-    of_table = [] if paper is None else [row for row in paper.tunings if row.table == table]
-    return {(cast(TuningMethod, row.method), row.heads, row.mlps): row for row in of_table}

@@ -21,9 +21,10 @@ from experiments.after_tuning import do_tuned_heads_carry_more, does_the_gain_ho
 from experiments.does_tuning_help import Chosen, Training, TuningRow
 from experiments.does_tuning_help.models import precise_models, stored_models, tuning_run
 from experiments.does_tuning_help.studies import World
-from figures import carrying, generalisation
+from figures.after_tuning import generalisation
 from figures.common import Options, TableOptions
 from figures.exhibit import MakesExhibits, options_of, show
+from figures.tasks import carrying
 
 HEADS = (al.Head(5, 5), al.Head(5, 2), al.Head(11, 6))
 
@@ -85,7 +86,7 @@ def test_heads_of_a_model_that_tuning_left_alone_carry_no_more(
         World, "test_questions", lambda world: whole(world)[:16] + whole(world)[16:316:20]
     )
     do_tuned_heads_carry_more(config, root=tuning)
-    carrying.main(TableOptions(root=tuning, out=tuning, n=config.n))
+    show(carrying, TableOptions(root=tuning, out=tuning, n=config.n))
     table = pandas.read_csv(written(tuning, "carrying.csv")).set_index("task")
     assert table["before"].tolist() == table["tuned"].tolist()
     assert {*table["more after tuning"].tolist()} == {0}
@@ -103,7 +104,7 @@ def test_heads_of_a_model_that_tuning_left_alone_carry_no_more(
 def test_a_model_that_tuning_left_alone_gains_nothing_anywhere(tuning: Path) -> None:
     config = does_the_gain_hold.config(questions=2)
     does_the_gain_hold(config, root=tuning)
-    show(generalisation.exhibits, Options(root=tuning, out=tuning, formats=()))
+    show(generalisation, Options(root=tuning, out=tuning, formats=()))
     table: Any = pandas.read_csv(written(tuning, "generalisation.csv"))
     whole = table[table["task"] == "all"]
     assert whole["set"].unique().tolist() == [*UNFAMILIAR_SETS]
@@ -122,12 +123,12 @@ def test_a_model_that_tuning_left_alone_gains_nothing_anywhere(tuning: Path) -> 
     results.GENERALISATION_ANSWERS.save(
         run, better, name, **results.GENERALISATION_ANSWERS.facts(run, name)
     )
-    show(generalisation.exhibits, Options(root=tuning, out=tuning, formats=()))
+    show(generalisation, Options(root=tuning, out=tuning, formats=()))
     table = pandas.read_csv(written(tuning, "generalisation.csv"))
     assert table["change"].max() > 0, "a gain would be seen"
 
 
-@pytest.mark.parametrize("exhibits", [carrying.exhibits, generalisation.exhibits])
+@pytest.mark.parametrize("exhibits", [carrying, generalisation])
 def test_a_missing_run_is_named_with_its_cure(exhibits: MakesExhibits, tmp_path: Path) -> None:
     options = options_of(exhibits)
     with pytest.raises(SystemExit, match=r"Make one: python -m experiments \w+ --model mine"):

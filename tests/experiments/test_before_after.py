@@ -18,7 +18,7 @@ from arith_lens.fine_tuning import TuningResult, effects_before_after, fine_tune
 from arith_lens.runs import find_runs, load_run, open_run
 from experiments import after_tuning, results
 from experiments.after_tuning import what_tuning_changes
-from figures import before_after
+from figures.after_tuning import before_after, changes
 from figures.common import Options
 from figures.exhibit import show
 
@@ -133,7 +133,7 @@ def test_the_experiment_and_the_figure_show_what_changed(
     what_tuning_changes(config, root=tmp_path)
     files = run.store.folder.glob("*/*.safetensors")
     assert saved == {path: path.stat().st_mtime_ns for path in files}
-    show(before_after.exhibits, Options(root=tmp_path, out=tmp_path, formats=()))
+    show(before_after, Options(root=tmp_path, out=tmp_path, formats=()))
     table: Any = pandas.read_csv(written(tmp_path, "before_after.csv"))
     assert table["tuned"].unique().tolist() == ["one-head", "checkpoint"]
     heads = table[(table["tuned"] == "one-head") & (table["layer"] == TUNED.layer)]
@@ -154,24 +154,24 @@ def test_lora_tunes_other_than_the_heads_that_it_is_set_against(
 
 def test_clear_changes_alone_are_outlined_and_the_largest_are_named(both: BeforeAfter) -> None:
     more = BeforeAfter(both.before, changed(both.after, Head(2, 1), 0.03))
-    marks = before_after.changes(more.heads, 0.01)
+    marks = changes(more.heads, 0.01)
     assert [(mark.text, mark.strong) for mark in marks] == [("11.3", True), ("2.1", False)]
-    assert len(before_after.changes(more.heads, 0.1)) == 1
+    assert len(changes(more.heads, 0.1)) == 1
     unclear = both.after.heads.per_pair.clone()
     unclear[2, 1, ::2] += 0.5
     unclear[2, 1, 1::2] -= 0.47
     other = replace(both.after, heads=replace(both.after.heads, per_pair=unclear))
-    found = before_after.changes(BeforeAfter(both.before, other).heads, 0.01)
+    found = changes(BeforeAfter(both.before, other).heads, 0.01)
     assert [mark.text for mark in found] == ["11.3"]
 
 
 def test_a_run_without_tuned_models_and_a_missing_one_name_the_cure(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"Make one: python -m experiments what_tuning_changes"):
-        show(before_after.exhibits, Options(root=tmp_path, out=tmp_path))
+        show(before_after, Options(root=tmp_path, out=tmp_path))
     with open_run("what_tuning_changes", {"model": "reference"}, root=tmp_path) as run:
         results.UNTUNED_MAP.save(run, make_effects("addition", 12, 8), pairs=MadePairs())
     with pytest.raises(SystemExit, match=r"no tuned model. Make one: python -m experiments"):
-        show(before_after.exhibits, Options(root=tmp_path, out=tmp_path))
+        show(before_after, Options(root=tmp_path, out=tmp_path))
     with pytest.raises(SystemExit, match=r"--table 1 --model reference"):
         what_tuning_changes(what_tuning_changes.config(), root=tmp_path)
 

@@ -12,7 +12,7 @@ from experiments import results
 from experiments.selection import LARGEST_OPERAND
 from experiments.settings import SampleSettings, operation_pairs
 from experiments.which_heads import PROBLEM_SETS, do_copies_decide
-from figures import counterfactuals
+from figures.agreement import computed
 from figures.common import Options
 from figures.exhibit import show
 
@@ -20,7 +20,7 @@ from figures.exhibit import show
 def test_maps_of_both_sets_and_their_agreement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(counterfactuals, "N_RESAMPLES", 50)
+    monkeypatch.setattr("figures.agreement.N_RESAMPLES", 50)
     monkeypatch.setitem(LARGEST_OPERAND, "multiplication", 12)
     monkeypatch.delitem(LARGEST_OPERAND, "division")
     config = do_copies_decide.config(n=45)
@@ -31,7 +31,7 @@ def test_maps_of_both_sets_and_their_agreement(
     }
     shared = len(set.intersection(*({*heads.top(10)} for heads in maps.values())))
     assert f"{shared} of 10 heads in both" in capsys.readouterr().out
-    show(counterfactuals.computed, Options(run=run.path, out=tmp_path, formats=()))
+    show(computed, Options(run=run.path, out=tmp_path, formats=()))
     (path,) = tmp_path.glob("computed*.csv")
     table = read_csv(path)
     assert table["top_10_in_common"].tolist() == [shared / 10] and len(table) == 1

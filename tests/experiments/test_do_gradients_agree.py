@@ -12,7 +12,8 @@ from arith_lens.attribution import ATTRIBUTION_METHODS
 from arith_lens.runs import find_runs
 from experiments import results
 from experiments.approximations import do_gradients_agree
-from figures import ladder
+from figures.agreement import ladder
+from figures.common import Options
 from figures.exhibit import show
 
 
@@ -35,7 +36,7 @@ def test_each_method_is_set_against_the_exact_effects(
     assert "addition, total, exact:" in capsys.readouterr().out and not root.exists()
     do_gradients_agree(config, root=root)
     (run,) = find_runs("do_gradients_agree", root=root)
-    show(ladder.exhibits, ladder.Options(run=run.path, out=tmp_path, formats=()))
+    show(ladder, Options(run=run.path, out=tmp_path, formats=()))
     for paths, count in (("via_mlps", 6), ("total", 4)):
         name = "ladder.csv" if paths == "via_mlps" else "ladder_total.csv"
         table: Any = read_csv(written(tmp_path, name))

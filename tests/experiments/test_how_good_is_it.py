@@ -7,9 +7,9 @@ import pytest
 from support.drawings import written
 
 from experiments.benchmarks import BenchmarksConfig, how_good_is_it, tasks_of
-from figures import benchmarks
 from figures.common import TableOptions
 from figures.exhibit import show
+from figures.tasks import benchmarks
 
 pytest.importorskip("lm_eval", reason="needs the extra `evaluation`: pip install '.[evaluation]'")
 
@@ -24,7 +24,7 @@ def test_the_table_shows_each_task_before_and_after(
     how_good_is_it(config, root=tmp_path)
     printed = capsys.readouterr().out
     assert "reference as it is" in printed
-    show(benchmarks.exhibits, TableOptions(root=tmp_path, out=tmp_path))
+    show(benchmarks, TableOptions(root=tmp_path, out=tmp_path))
     shown = capsys.readouterr().out
     assert "without 6 strongest" in shown and "2 draws of 6 from all heads" in shown
     numbers = pd.read_csv(written(tmp_path, "benchmarks.csv")).set_index("task")

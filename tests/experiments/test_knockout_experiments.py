@@ -32,10 +32,12 @@ from experiments.settings import (
     pooled_samples,
 )
 from experiments.which_heads import main as which_heads
-from figures import next_tokens, table3, table4, transfer
+from figures import next_tokens
 from figures.common import Options, TableOptions
 from figures.exhibit import MakesExhibits, options_of, show
 from figures.knockout import fig3
+from figures.shared_heads import table3, table4
+from figures.tasks import transfer
 
 
 @dataclass
@@ -167,7 +169,7 @@ def test_table_3_from_its_experiment(
 
     monkeypatch.setattr(al, "sample_pairs", some)
     do_powers_use_them(do_powers_use_them.config(controls=1, draws=1), root=study.root)
-    show(table3.exhibits, TableOptions(root=study.root, out=tmp_path))
+    show(table3, TableOptions(root=study.root, out=tmp_path))
     printed = capsys.readouterr().out
     assert "{A} to the power of {B} equals" in printed
     table = rows(tmp_path / "table3.csv", "wording")
@@ -199,7 +201,7 @@ def test_table_4_from_its_experiment(
     (run,) = find_runs("do_word_problems_use_them", root=study.root)
     looks = results.CLASS_ATTENTION.load(run, "generated")
     assert looks.mean().sum(-1).tolist() == pytest.approx([1.0] * len(looks.mean()), abs=1e-5)
-    show(table4.exhibits, TableOptions(root=study.root, out=tmp_path))
+    show(table4, TableOptions(root=study.root, out=tmp_path))
     table = rows(written(tmp_path, "table4.csv"), "set")
     heads = {name: {*row["heads"].split()} for name, row in table.items()}
     assert heads["overlap"] == heads["generated"] & heads["word_problems"]
@@ -229,7 +231,7 @@ def test_transfer_from_its_experiment(
             assert not {*heads} & {*strongest}
             layers = [[name.split(".")[0] for name in names] for names in (heads, strongest)]
             assert layers[0] == layers[1]
-    show(transfer.exhibits, TableOptions(root=study.root, out=tmp_path))
+    show(transfer, TableOptions(root=study.root, out=tmp_path))
     table = rows(written(tmp_path, "transfer.csv"), "task")
     assert table["all word problems"]["questions"] == "12"
     assert table["all generic tasks"]["questions"] == "15"
@@ -301,7 +303,7 @@ def test_a_dry_run_computes_nothing(
 
 @pytest.mark.parametrize(
     "exhibits",
-    [fig3, next_tokens.fig4, table3.exhibits, table4.exhibits, transfer.exhibits],
+    [fig3, next_tokens.fig4, table3, table4, transfer],
 )
 def test_a_missing_run_is_named_with_its_cure(exhibits: MakesExhibits, tmp_path: Path) -> None:
     options = options_of(exhibits)

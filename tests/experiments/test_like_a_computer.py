@@ -11,9 +11,9 @@ from arith_lens.problems import column_addition
 from arith_lens.runs import find_runs
 from experiments import results
 from experiments.mlps import like_a_computer
-from figures import fig17
 from figures.common import Options
 from figures.exhibit import show
+from figures.probes import fig17, layer_winners
 
 
 def number(digits: tuple[int, ...], base: int) -> int:
@@ -59,23 +59,24 @@ def test_figure_17_is_computed_saved_and_drawn(
         "2",
     ]
     assert results.SUM_COSINES.facts(run, "27-15-last")["text"] == "27 + 15 = 4"
-    show(fig17.exhibits, Options(run=run.path, out=tmp_path, formats=()))
+    show(fig17, Options(run=run.path, out=tmp_path, formats=()))
     table: Any = read_csv(tmp_path / "fig17.csv")
     assert len(table) == 4 * 3
     for name, rows in zip(
         results.SUM_COSINES.labels(run), table.groupby("text", sort=False), strict=True
     ):
-        shown = [digit for digit, _, _ in fig17.layer_winners(run, name)]
+        shown = [digit for digit, _, _ in layer_winners(run, name)]
         assert rows[1]["winner"].tolist() == shown
         cosines = (
             results.SUM_COSINES.load(run, name).per_pair[..., 0].sort(dim=1, descending=True).values
         )
         margins = (cosines[:, 0] - cosines[:, 1]).tolist()
         assert rows[1]["margin"].tolist() == pytest.approx(margins, abs=1e-6)
-    texts = [note.text for note in fig17.draw(run).layout.annotations]
+    (chart,) = fig17(Options(run=run.path))
+    texts = [note.text for note in chart.figure.layout.annotations]
     assert any("steps\u00a01\u00a0→\u00a03\u00a0→\u00a07" in text for text in texts)
     with pytest.raises(SystemExit, match=r"experiments like_a_computer"):
-        show(fig17.exhibits, Options(root=tmp_path / "none"))
+        show(fig17, Options(root=tmp_path / "none"))
 
 
 def test_cells_are_data() -> None:

@@ -26,9 +26,9 @@ from experiments.does_tuning_help.plan import (
     table_rows,
 )
 from experiments.does_tuning_help.studies import Benchmarks, ShortAnswers
-from figures import table1
 from figures.common import TableOptions
 from figures.exhibit import show
+from figures.tuning_tables import table1
 
 pytest.importorskip("lm_eval", reason="needs the extra `evaluation`: pip install '.[evaluation]'")
 
@@ -89,7 +89,7 @@ def share(answers: list[dict[str, str]], mathematics: bool) -> float:
 
 
 def rows_of(run: Path, out: Path) -> Iterator[tuple[str, Any]]:
-    show(table1.exhibits, TableOptions(run=run, out=out))
+    show(table1, TableOptions(run=run, out=out))
     for row in pandas.read_csv(written(out, "table1.csv")).to_dict("records"):
         end = "" if row["method"] == "full" else f"-{row['heads']}-0"
         yield f"{row['method']}{end}-rate-0p003-seed-0", row

@@ -12,7 +12,7 @@ from support.drawings import written
 from arith_lens.runs import find_runs
 from experiments import results, which_heads
 from experiments.which_heads import which_counterfactual
-from figures import counterfactuals
+from figures.agreement import counterfactuals
 from figures.common import Options
 from figures.exhibit import show
 
@@ -20,7 +20,7 @@ from figures.exhibit import show
 def test_maps_and_their_agreement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(counterfactuals, "N_RESAMPLES", 50)
+    monkeypatch.setattr("figures.agreement.N_RESAMPLES", 50)
     config = which_counterfactual.config(operations=("addition",), n=27)
     which_counterfactual(config, root=tmp_path / "results")
     (run,) = find_runs("which_counterfactual", root=tmp_path / "results")
@@ -31,7 +31,7 @@ def test_maps_and_their_agreement(
     top = {kind: heads.top(10) for kind, heads in maps.items()}
     shared = len({*top["word"]} & {*top["operands"]})
     assert f"word and operands: {shared} of 10 heads in both" in capsys.readouterr().out
-    show(counterfactuals.exhibits, Options(run=run.path, out=tmp_path, formats=()))
+    show(counterfactuals, Options(run=run.path, out=tmp_path, formats=()))
     table: Any = read_csv(written(tmp_path, "counterfactuals.csv"))
     row = table[(table["a"] == "word") & (table["b"] == "operands")].iloc[0]
     means = [maps[kind].mean().flatten().numpy() for kind in ("word", "operands")]

@@ -11,7 +11,8 @@ from torch import Tensor
 from arith_lens.answers import Answers
 from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 from arith_lens.runs import load_run
-from figures import counterfactuals, predictions, tuning
+from figures import predictions, tuning
+from figures.agreement import resampled_cells
 
 SHIPPED_TUNING = Path(predictions.__file__).parent / "gallery" / "runs" / tuning.EXPERIMENT
 WORD_PROBLEMS = ("gain_lose", "compare", "groups", "two_step")
@@ -96,7 +97,7 @@ def test_resampling_keeps_the_order_of_cells() -> None:
     effects = Effects(
         torch.arange(6.0).view(2, 3)[..., None].repeat(1, 1, 8), ("layer", "head"), "logit", "x"
     )
-    drawn = counterfactuals.resampled_cells(effects)
+    drawn = resampled_cells(effects)
     assert np.allclose(drawn, np.arange(6.0)[:, None])
 
 

@@ -83,7 +83,7 @@ def test_a_missing_run_is_named_with_its_command(root: Path, tmp_path: Path) -> 
 
 def test_models_of_several_depths_share_a_relative_one(root: Path) -> None:
     (run,) = find_runs("what_do_mlps_add", model="reference", root=root)
-    drawn = probes.difference_panel(run, "addition", "write", title="", relative=True)
+    drawn = probes.panel(run, "addition", "write", title="", less_others=True, relative=True)
     assert drawn.lines[0].x[0] == 0 and drawn.lines[0].x[-1] == pytest.approx(100)
     assert drawn.guides[-1] == (pytest.approx(100), "11")
 

@@ -11,10 +11,9 @@ from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import open_run
 from experiments import results
 from experiments.does_tuning_help import Chosen, Training, TuningRow
-from figures import table1
 from figures.common import TableOptions
 from figures.exhibit import Table
-from figures.tuning_words import change_cell, changed
+from figures.tuning_tables import change_cell, changed, table1
 
 TASKS = (
     ("gsm8k",) * 4
@@ -60,7 +59,7 @@ def drawn(tmp_path: Path) -> tuple[Table, Table]:
             results.TUNED_ANSWERS.save(run, answers(right), name, **facts)
         nothing = {2e-5: float("nan")}
         results.CHOSEN_RATES.save(run, Chosen({row: nothing for row in rows.values()}), "1")
-    groups, tasks = table1.exhibits(TableOptions(run=run.path))
+    groups, tasks = table1(TableOptions(run=run.path))
     return groups, tasks
 
 

@@ -1,0 +1,327 @@
+"""After tuning: does the gain hold on other questions, and which effects of heads have changed?"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from pandas import DataFrame, concat
+
+from arith_lens import plotting
+from arith_lens.answers import Answers, change_over_seeds
+from arith_lens.components import Head
+from arith_lens.effects import BeforeAfter, Effects
+from arith_lens.runs import Run
+from experiments import results
+from experiments.does_tuning_help import Criterion, TuningMethod
+from figures import maps
+from figures.common import NotComputed, Options, chosen_run
+from figures.exhibit import Chart
+from figures.tuning import (
+    METHOD_COLOURS,
+    METHOD_NAMES,
+    MIN_QUESTIONS,
+    MOST_LOST_TEXT,
+    possible_ends,
+)
+
+CRITERION_NAMES: dict[Criterion, str] = {"mathematics": "best rate", "little_loss": "small loss"}
+ACROSS = 4
+STEP = 25.0
+"""The y axis ends at multiples of so many points."""
+FLOOR, CEILING = 0.05, 0.95
+"""Below and above these accuracies before tuning, little can be lost or gained."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The trainings of one method at one chosen rate."""
+
+    criterion: Criterion
+    """What the rate was chosen for."""
+    method: TuningMethod
+    rate: float
+    answers: tuple[Answers, ...]
+    """One result per seed."""
+
+
+def generalisation(options: Options) -> list[Chart]:
+    """Does the gain of tuning hold on questions that were not tuned on?
+
+    Reads a run of `experiments does_the_gain_hold` and draws it without loading a model: HTML
+    that opens offline, PNG, SVG and PDF where Chrome or Chromium is found, and the numbers as CSV.
+
+    Raises:
+        RunError: there is no run.
+    """
+    run = chosen_run(options, "does_the_gain_hold")
+    before = results.GENERALISATION_ANSWERS.load(run, results.UNTUNED_ANSWERS.name())
+    tunings, question_sets = _tunings(run), _masks([task.split("/")[0] for task in before.task])
+    notes = _generalisation_notes(run, before, tunings, question_sets)
+    return [
+        Chart(
+            name="generalisation",
+            title="Does the gain of tuning hold on questions that were not tuned on?",
+            look="The first panel has the families that were tuned on. A gain that holds is as "
+            "high in the other panels. A bar below zero is an ability that tuning damages.",
+            notes=notes,
+            runs=(run,),
+            numbers=DataFrame(_records(before, tunings, question_sets)),
+            figure=_draw_generalisation(before, tunings, question_sets, notes),
+        )
+    ]
+
+
+Masks = Mapping[str, list[bool]]
+
+
+def _masks(names: Sequence[str]) -> Masks:
+    """For each name, the questions that have it."""
+    return {name: [other == name for other in names] for name in dict.fromkeys(names)}
+
+
+def _tunings(run: Run) -> list[Tuning]:
+    """The trainings of a run by purpose and method, in the order of the tables."""
+    stored = results.GENERALISATION_ANSWERS
+    facts = {
+        name: stored.facts(run, name)
+        for name in stored.labels(run)
+        if name != results.UNTUNED_ANSWERS.name()
+    }
+    tunings = []
+    for criterion in CRITERION_NAMES:
+        for method in METHOD_NAMES:
+            chosen = [
+                name
+                for name, of_one in facts.items()
+                if of_one["method"] == method and criterion in of_one["chosen_for"]
+            ]
+            if chosen:
+                answers = tuple(stored.load(run, name) for name in chosen)
+                tunings.append(Tuning(criterion, method, facts[chosen[0]]["rate"], answers))
+    return tunings
+
+
+def _records(
+    before: Answers, tunings: Sequence[Tuning], question_sets: Masks
+) -> Iterator[dict[str, Any]]:
+    """One line per set or task, purpose and method; changes are shares, not points."""
+    for name, mask in {**question_sets, **_masks(before.task)}.items():
+        if sum(mask) < MIN_QUESTIONS:
+            continue
+        for tuning in tunings:
+            change = change_over_seeds(before, tuning.answers, mask)
+            low, high = change.ci()
+            yield {
+                "set": name.split("/")[0],
+                "task": name.partition("/")[2] or "all",
+                "problems": change.n_questions,
+                "before": before.select(mask).accuracy,
+                "chosen_for": tuning.criterion,
+                "method": tuning.method,
+                "rate": tuning.rate,
+                "seeds": len(tuning.answers),
+                "change": change.mean,
+                "low": low,
+                "high": high,
+            }
+
+
+def _draw_generalisation(
+    before: Answers, tunings: Sequence[Tuning], question_sets: Masks, notes: Sequence[str]
+) -> plotting.Figure:
+    """One panel per set; in each the two rates of every method."""
+    panels = [
+        plotting.BarPanel(
+            f"{plotting.plain(name)} ({before.select(mask).accuracy:.0%})",
+            tuple(CRITERION_NAMES.values()),
+            tuple(_bars(before, tunings, method, mask) for method in METHOD_NAMES),
+            y_title="Change in points" * (index % ACROSS == 0),
+        )
+        for index, (name, mask) in enumerate(question_sets.items())
+    ]
+    ends = [end for part in panels for bars in part.series for end in (bars.low, bars.high)]
+    values = np.concatenate([end for end in ends if end is not None])
+    low, high = np.floor(np.nanmin(values) / STEP), np.ceil(np.nanmax(values) / STEP)
+    return plotting.bar_panels(
+        panels,
+        y_range=(STEP * min(float(low), -1.0), STEP * max(float(high), 1.0)),
+        notes=notes,
+        across=ACROSS,
+        panel=(158, 190),
+    )
+
+
+def _bars(
+    before: Answers, tunings: Sequence[Tuning], method: TuningMethod, mask: list[bool]
+) -> plotting.Bars:
+    """A method's changes in points, one bar per purpose; NaN where it has no rate."""
+    share, numbers = before.select(mask).accuracy, []
+    for criterion in CRITERION_NAMES:
+        of_method = [t for t in tunings if (t.criterion, t.method) == (criterion, method)]
+        changes = [change_over_seeds(before, tuning.answers, mask) for tuning in of_method]
+        numbers += [(c.mean, *possible_ends(c, share)) for c in changes] or [(np.nan,) * 3]
+    values, low, high = 100 * np.array(numbers).T
+    return plotting.Bars(values, low, high, METHOD_NAMES[method], METHOD_COLOURS[method])
+
+
+def _generalisation_notes(
+    run: Run, before: Answers, tunings: Sequence[Tuning], question_sets: Masks
+) -> list[str]:
+    """How to read the figure, and where little can change."""
+    shares = {name: before.select(mask).accuracy for name, mask in question_sets.items()}
+    extremes = {
+        "at the floor": [name for name, share in shares.items() if share < FLOOR],
+        "at the ceiling": [name for name, share in shares.items() if share > CEILING],
+    }
+    sizes = ", ".join(f"{name} {sum(mask)}" for name, mask in question_sets.items())
+    rates = {
+        criterion: ", ".join(
+            f"{METHOD_NAMES[t.method]} {t.rate:g} ({len(t.answers)} seeds)"
+            for t in tunings
+            if t.criterion == criterion
+        )
+        for criterion in CRITERION_NAMES
+    }
+    return [
+        f"Model: {run.config['model']}. Change of accuracy after tuning, against the same problems "
+        "before it; 95% intervals over problems and seeds. In brackets: accuracy before. Problems: "
+        f"{sizes}, each once. Intervals are cut where none or all answers would be right.",
+        *(
+            f"Little can change where the model is {where}: {', '.join(names)}."
+            for where, names in extremes.items()
+            if names
+        ),
+        f"Best rate, the best for mathematics: {rates['mathematics']}.",
+        f"Small loss, the best that loses {MOST_LOST_TEXT} on generic questions: "
+        f"{rates['little_loss'] or 'none'}.",
+    ]
+
+
+N_LABELS = 6
+CLEAR = 0.01
+"""Only larger changes of relative effects are outlined: many smaller ones are certain too."""
+
+
+@dataclass(frozen=True)
+class TunedComparison:
+    """One tuned model against the model as it was."""
+
+    name: str
+    both: BeforeAfter
+    facts: results.TunedFacts
+    computed: Bool[torch.Tensor, " pair"] | None
+
+    @property
+    def heads(self) -> list[Head]:
+        """The tuned heads, as far as they are known."""
+        return [Head.parse(name) for name in self.facts["components"] if "." in name]
+
+
+def before_after(options: Options) -> list[Chart]:
+    """What tuning changed: every head's and MLP's effect before it, after it, and the difference.
+
+    Reads a run of `experiments what_tuning_changes` (the newest of the model, or `--run PATH`)
+    and draws it without loading a model: one row of three maps per tuned model, on one scale.
+
+    Raises:
+        RunError: there is no run, or it has no tuned model.
+    """
+    run, stored = chosen_run(options, "what_tuning_changes"), results.TUNED_MAP
+    models = [
+        TunedComparison(
+            name, stored.load(run, name), stored.facts(run, name), stored.computed(run, name)
+        )
+        for name in stored.labels(run)
+    ]
+    if not models:
+        raise NotComputed(
+            f"expected effects after tuning, found that {run.path} holds no tuned model",
+            f"python -m experiments what_tuning_changes --model {run.config['model']}",
+        )
+    reading = maps.Reading.of(run.config)
+    notes = _comparison_notes(run, models, reading)
+    headings = [
+        f"{model.name}: {', '.join(model.facts['components'])} tuned"
+        if model.facts["components"]
+        else model.name
+        for model in models
+    ]
+    tables = {model.name: model.both.to_dataframe() for model in models}
+    return [
+        Chart(
+            name="before_after",
+            title=f"What tuning changed: effects before and after, {run.config['model']}",
+            look="Whether the clear changes stand at the tuned heads, which have dots, or "
+            "elsewhere: then parts that were not touched do other work now.",
+            notes=notes,
+            runs=(run,),
+            numbers=concat(tables, names=["tuned"]).reset_index("tuned"),
+            figure=maps.draw(
+                [panel for model in models for panel in _three_maps(model, reading)],
+                reading,
+                notes,
+                headings=headings,
+                across=3,
+                span=232,
+            ),
+        )
+    ]
+
+
+def _three_maps(model: TunedComparison, reading: maps.Reading) -> list[plotting.Panel]:
+    """Before, after, difference. Dots mark the tuned heads, outlines the clear changes."""
+    both, plain_reading = model.both, replace(reading, paper=None)
+    dots = tuple((head.layer, head.index) for head in model.heads)
+    panels = []
+    for title, side in (("before", both.before), ("after", both.after), ("after − before", both)):
+        heads, mlps = (maps.statistics(part, model.computed) for part in (side.heads, side.mlps))
+        panel = maps.panel(maps.Measured(title, "", heads, mlps), plain_reading, n_labels=N_LABELS)
+        panels.append(replace(panel, dots=dots))
+    outlined = changes(both.heads, CLEAR if reading.relative else 0.0)
+    return [*panels[:2], replace(panels[2], marks=tuple(outlined))]
+
+
+def changes(difference: Effects, least: float) -> list[plotting.Mark]:
+    """Heads with a mean change beyond `least` and an interval without zero, the largest first.
+
+    An outline is dark where the effect fell, so that the head supports the answer more.
+    """
+    means, certain = difference.mean().numpy(), is_certain(difference)
+    return maps.outlines(means, certain & (np.abs(means) > least), N_LABELS)
+
+
+def is_certain(difference: Effects) -> Bool[np.ndarray, "layer head"]:
+    """Where the 95% bootstrap interval of the mean change does not contain zero."""
+    low, high = difference.ci().numpy()
+    return (low > 0) | (high < 0)
+
+
+def _comparison_notes(run: Run, models: list[TunedComparison], reading: maps.Reading) -> list[str]:
+    """The small print: how to read the figure, and the data of each row."""
+    clear = f", beyond {CLEAR:.0%} of the logit" if reading.relative else ""
+    return [
+        maps.map_note(reading),
+        "Third column: the change within each pair; outlined where the 95% bootstrap interval of "
+        f"its mean leaves out zero{clear}: dark where the component's effect fell (it supports "
+        "the answer more), light where it rose. Dots: tuned heads.",
+        *(f"{model.name}: {_summary(model)}." for model in models),
+        f"{maps.data_note(run.config)[:-1]}; the four operations together. Right: before tuning.",
+    ]
+
+
+def _summary(model: TunedComparison) -> str:
+    """One tuned model in words: its right answers, its logits, how much changed and where."""
+    both = model.both
+    before, after = (float(side.logit.mean()) for side in (both.before, both.after))
+    means, certain = both.heads.mean().abs(), torch.as_tensor(is_certain(both.heads))
+    total = f"{int(certain.sum())} of {certain.numel()} heads changed"
+    if model.heads:
+        tuned_share = sum(means[head.layer, head.index] for head in model.heads) / means.sum()
+        total += f", the tuned ones by {float(tuned_share):.0%} of all change"
+    return (
+        f"{model.facts['still_right']:.1%} of prompts still answered right, mean logit of the "
+        f"answer {before:.1f} before and {after:.1f} after; {total}"
+    )
