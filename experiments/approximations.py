@@ -48,9 +48,9 @@ from experiments.settings import (
     Metric,
     SampleSettings,
     operation_pairs,
+    patch_and_store,
     plan_maps,
     some_pairs,
-    stored_effects,
 )
 
 
@@ -83,7 +83,7 @@ def _save_ladder(run: Run, model: al.HookedModel, config: AgreementConfig) -> No
             some = some_pairs(pairs, count, config.seed)
             settings = {"paths": paths, "metric": config.metric, "batch_size": SHARD}
             with continue_after_part():
-                stored_effects(run, model, some, LADDER, operation, paths, EXACT, **settings)
+                patch_and_store(run, model, some, LADDER, operation, paths, EXACT, **settings)
             for method in ATTRIBUTION_METHODS:
                 own = {"method": method, "steps": config.steps, "run": run}
                 with continue_after_part():
@@ -137,7 +137,7 @@ def _save_races(run: Run, model: al.HookedModel, config: RacesConfig) -> None:
     """The effects of each operation, and the races on them."""
     for operation, pairs in operation_pairs(model, config):
         with continue_after_part():
-            exact = stored_effects(run, model, pairs, MAP, operation)
+            exact = patch_and_store(run, model, pairs, MAP, operation)
             name = SCREENING_EFFECTS.name(operation)
             rough = al.attribute(model, pairs, method=config.method, run=run, name=name)
             for goal in GOALS:
@@ -355,7 +355,7 @@ def _save_exam(run: Run, made: al.BuiltModel, paper: ExamModel) -> None:
         settings: dict[str, Any] = {"paths": paths, "metric": METRIC, "progress": False}
         expected = truth.effects(paths=paths, metric=METRIC)
         BUILT_TRUTH.save(run, expected, paths, pairs=pairs, **circuit)
-        stored_effects(run, model, pairs, BUILT_EFFECTS, paths, EXACT, **settings)
+        patch_and_store(run, model, pairs, BUILT_EFFECTS, paths, EXACT, **settings)
         for method in ATTRIBUTION_METHODS:
             name = BUILT_EFFECTS.name(paths, method)
             own = {"method": method, "steps": paper.steps, "name": name}

@@ -34,8 +34,8 @@ from experiments.settings import (
     Metric,
     SampleSettings,
     operation_pairs,
+    patch_and_store,
     some_pairs,
-    stored_effects,
     strongest_heads,
 )
 
@@ -67,7 +67,7 @@ def _save_head_curves(run: Run, model: al.HookedModel, config: SufficiencyConfig
     for operation, pairs in operation_pairs(model, config):
         with continue_after_part():
             chosen_on, drawn_on = halves(pairs, config.seed)
-            effects = stored_effects(run, model, chosen_on, SEARCH_MAP, operation)
+            effects = patch_and_store(run, model, chosen_on, SEARCH_MAP, operation)
             for among, label, order in _head_orders(model, chosen_on, effects, config):
                 end = ("end",) if label == "effect" else ()
                 for kind, positions in product(CURVE_KINDS, ("all", *end)):
@@ -247,7 +247,7 @@ def scores_of(
     total: dict[str, Any] = {"paths": "total", "metric": config.measure}
     via_mlps = total | {"paths": "via_mlps"}
     scores = {
-        name: stored_effects(run, model, on, FAITHFUL_SCORES, operation, name, **settings)
+        name: patch_and_store(run, model, on, FAITHFUL_SCORES, operation, name, **settings)
         for name, on, settings in ((EXACT, some, via_mlps), (f"{EXACT}_total", few, total))
     }
     for method in ATTRIBUTION_METHODS:

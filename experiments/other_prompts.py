@@ -39,12 +39,12 @@ from experiments.settings import (
     PooledSampleSettings,
     control_sets,
     operation_maps,
+    patch_and_store,
     plan_maps,
     pooled,
     pooled_map,
     pooled_samples,
     save_maps,
-    stored_effects,
     strongest_heads,
 )
 
@@ -85,7 +85,7 @@ def _save_wording(run: Run, model: al.HookedModel, template: str, config: Powers
         pairs = al.sample_pairs(
             model, "exponentiation", templates=[template], draws=config.draws, seed=config.seed
         )
-    key = al.key_heads(stored_effects(run, model, pairs, MAP, template))
+    key = al.key_heads(patch_and_store(run, model, pairs, MAP, template))
     shape = model.n_layers, model.n_heads
     orders = {"effect": key} | control_orders(key, [len(key)], *shape, config)[0]
     ks = range(len(key) + 1)
@@ -135,7 +135,7 @@ def _save_crosswise(run: Run, model: al.HookedModel, config: WordProblemsConfig)
         problems = _answered(model, _word_problems(model, config))
     both = {"generated": pooled(generated), "word_problems": problems}
     maps = {"generated": pooled_map(run, generated, operation_maps(run, model, generated))}
-    maps["word_problems"] = stored_effects(run, model, problems, MAP, "word_problems")
+    maps["word_problems"] = patch_and_store(run, model, problems, MAP, "word_problems")
     strongest = {name: strongest_heads(effects, config.heads) for name, effects in maps.items()}
     sets = head_sets(strongest)
     every = sorted({*strongest["generated"], *strongest["word_problems"]})
@@ -263,7 +263,7 @@ def _save_published(run: Run, model: al.HookedModel, config: PublishedConfig) ->
         usable.append(pairs.filter(_right_and_usable(run, name)[1]))
     if sum(map(len, usable)) >= MIN_PAIRS:
         pairs = reduce(add, usable)
-        stored_effects(run, model, pairs, MAP, "word_problems", metric=config.metric)
+        patch_and_store(run, model, pairs, MAP, "word_problems", metric=config.metric)
 
 
 def one_digit_pairs(model: al.HookedModel, name: str, config: PublishedConfig) -> al.PromptPairs:

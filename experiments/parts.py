@@ -24,8 +24,8 @@ from experiments.settings import (
     SampleSettings,
     fitting_engine,
     operation_pairs,
+    patch_and_store,
     plan_maps,
-    stored_effects,
     strongest_heads,
 )
 
@@ -49,7 +49,7 @@ def _save_looks(run: Run, model: al.HookedModel, config: LookConfig) -> None:
     """Attention of the strongest heads and of as many random ones, then whole patterns."""
     order = random_order(model.n_layers, model.n_heads, config.seed)
     for name, pairs in operation_pairs(model, config):
-        effects = stored_effects(run, model, pairs, MAP, name)
+        effects = patch_and_store(run, model, pairs, MAP, name)
         key = [str(head) for head in al.key_heads(effects)]
         heads = strongest_heads(effects, max(config.top, len(key)))
         others = [head for head in order if head not in heads][: len(heads)]

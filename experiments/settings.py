@@ -309,7 +309,7 @@ def pooled(pairs: dict[str, al.PromptPairs]) -> al.PromptPairs:
     return reduce(add, pairs.values())
 
 
-def stored_effects(
+def patch_and_store(
     run: Run,
     model: al.HookedModel,
     pairs: al.PromptPairs,
@@ -346,7 +346,7 @@ def save_maps(
     settings = _with_engine(model, settings)
     for label, pairs in labelled:
         with continue_after_part():
-            stored_effects(run, model, pairs, stored, *_parts(label), **settings)
+            patch_and_store(run, model, pairs, stored, *_parts(label), **settings)
 
 
 def plan_maps(model: al.HookedModel, labelled: Labelled, note: str = "", **settings: Any) -> str:
@@ -371,7 +371,7 @@ def operation_maps(
     """
     engine = fitting_engine(model)
     return {
-        name: stored_effects(run, model, some, MAP, name, engine=engine)
+        name: patch_and_store(run, model, some, MAP, name, engine=engine)
         for name, some in pairs.items()
     }
 

@@ -35,9 +35,9 @@ from experiments.settings import (
     drawn_pairs,
     fitting_engine,
     operation_pairs,
+    patch_and_store,
     plan_maps,
     save_maps,
-    stored_effects,
 )
 
 DRAW_OPTIONS = ("problems", "answer_token", "counterfactual", "draws", "keep")
@@ -249,7 +249,7 @@ def _save_paths(run: Run, model: al.HookedModel, config: PathsConfig) -> None:
             for meaning in PATHS_SETTINGS:
                 settings = {"senders": heads, **shared, **meaning}
                 name = operation, meaning["paths"]
-                effects = stored_effects(run, model, pairs, PATH_EFFECTS, *name, **settings)
+                effects = patch_and_store(run, model, pairs, PATH_EFFECTS, *name, **settings)
                 heads = heads or effects.heads.top(config.top)
 
 

@@ -2,8 +2,9 @@
 
 `claims.toml` has the claims in words, with their thresholds. `claim` defines a claim, a number and
 a verdict; `evidence` finds the runs and computes numbers with intervals. `heads`,
-`information_flow` and `accuracy` measure the claims: one function per claim, which has the claim's
-name. `checking` checks all claims and shows them.
+`information_flow` and `accuracy` measure the claims. Each claim has its name there: a function, or
+a variable that `of_each` makes from a function of one operation's effects. `checking` checks all
+claims and shows them.
 
 Rules are stated before verdicts are computed. Their thresholds are the
 paper's own words where it has any; docs/claims.md says which are ours.

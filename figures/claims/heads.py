@@ -119,14 +119,14 @@ def mean_by_loss(heads: np.ndarray, values: np.ndarray) -> float:
     return float((size * values).sum() / size.sum())
 
 
-def stored_effects(evidence: Evidence) -> dict[str, ComponentEffects]:
+def maps_by_operation(evidence: Evidence) -> dict[str, ComponentEffects]:
     """The effects of every component, by operation."""
     runs = evidence.runs(HEADS_EXPERIMENT)
     return {name: results.MAP.load(run, name) for name, run in runs.items()}
 
 
 def _heads(evidence: Evidence) -> dict[str, tuple[Effects]]:
-    return {name: (effects.heads,) for name, effects in stored_effects(evidence).items()}
+    return {name: (effects.heads,) for name, effects in maps_by_operation(evidence).items()}
 
 
 def _with_strongest(evidence: Evidence) -> dict[str, tuple[Effects]]:
@@ -137,7 +137,7 @@ def _with_strongest(evidence: Evidence) -> dict[str, tuple[Effects]]:
 
 def _heads_and_mlps(evidence: Evidence) -> dict[str, tuple[Effects, Effects]]:
     return {
-        name: (effects.heads, effects.mlps) for name, effects in stored_effects(evidence).items()
+        name: (effects.heads, effects.mlps) for name, effects in maps_by_operation(evidence).items()
     }
 
 
@@ -166,7 +166,7 @@ via_mlps = of_each(_direct_and_via_mlps, lambda direct, via: 1 - direct.sum() / 
 
 
 def _heads_of(evidence: Evidence, *names: str) -> list[Effects]:
-    effects = stored_effects(evidence)
+    effects = maps_by_operation(evidence)
     return [effects[name].heads for name in names or FOUR]
 
 
