@@ -108,7 +108,9 @@ def _save_changes(run: Run, model: al.HookedModel, question: Comparison) -> None
     together = pooled(pairs)
     before = _map(run, model, "before", pairs, config)
     UNTUNED_MAP.save(run, before, pairs=together)
-    for tuned in question.tuned:
+
+    def compare(tuned: TunedSource) -> None:
+        """In a function, so that a tuned model is freed before the next one is loaded."""
         with exit_on_user_error():
             tuned_model = tuned.load(config.model, config.device)
         run.admit(tuned_model)
@@ -116,6 +118,9 @@ def _save_changes(run: Run, model: al.HookedModel, question: Comparison) -> None
         right, _ = answer(tuned_model, together, "reference", batch_size=128)
         facts = {"still_right": float(right.double().mean()), "components": tuned.components()}
         TUNED_MAP.save(run, both, tuned.name, pairs=together, **facts)
+
+    for tuned in question.tuned:
+        compare(tuned)
 
 
 def _plan_changes(model: al.HookedModel, question: Comparison) -> str:
