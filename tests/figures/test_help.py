@@ -4,6 +4,7 @@ from pathlib import Path
 
 from experiments.__main__ import DEFINITION, EXHIBIT, experiments
 from experiments.command import commands
+from figures import __main__ as figures
 from figures.__main__ import exhibit_functions, exhibits_and_pages
 
 WITHOUT_ONE_EXPERIMENT = {"fig1", "fig11", "predictions"}
@@ -40,3 +41,20 @@ def test_an_experiment_has_its_own_docstring_and_exhibit_or_its_modules(tmp_path
     assert [one.variable for one in found.values()] == ["main", "direct", "total"]
     assert found["maps"].sentence == "All maps. [figures map]"
     assert found["direct"].about == "The direct effects.\n\nMore."
+
+
+def test_an_exhibit_names_its_experiment_in_its_docstring_or_in_its_modules(tmp_path: Path) -> None:
+    (tmp_path / "maps.py").write_text(
+        '"""All maps. Reads a run of `experiments/which_heads.py`."""\n\n'
+        "def exhibits(options: Options) -> list[Chart]:\n    pass\n\n"
+        'def fig0(options: Options) -> list[Table]:\n    """Reads `experiments which_paths`."""\n'
+    )
+    (tmp_path / "drawings.py").write_text(
+        'def fig1(options: Options) -> list[Chart]:\n    """Reads a run of experiments."""\n'
+    )
+    found = commands(tmp_path, figures.DEFINITION, figures.EXPERIMENT)
+    assert {name: one.other for name, one in found.items()} == {
+        "maps": "which_heads",
+        "fig0": "which_paths",
+        "fig1": "",
+    }
