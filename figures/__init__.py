@@ -1,4 +1,4 @@
-"""The exhibits of one question per module: `python -m figures fig2`. They read runs, not models.
+"""Exhibits, related ones in a module: `python -m figures fig2`. They read runs, not models.
 
 Idle OpenMP threads sleep instead of spinning: a spinning thread takes the processor from the other
 work of the machine. The policy is read when torch is imported, so it is set before that. A value of
