@@ -8,7 +8,14 @@ import pandas as pd
 import pytest
 
 ROOT = Path(__file__).parents[2]
-METHODS = ("full", "precise")
+TUNED_ROWS = (
+    ("all weights", "full", 0),
+    ("LoRA, as many parameters as three heads", "lora", 0),
+    ("three strongest heads", "precise", 0),
+    ("three random heads", "random", 0),
+    ("three strongest heads and three strongest MLPs", "precise", 3),
+)
+"""Title, method and number of MLPs of each row of the table of tuning."""
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -49,6 +56,17 @@ def _row(task: str, row: Any) -> str:
     points = [f"{100 * value:+.1f}".replace("-", "−") for value in numbers]
     cells = "{} [{}, {}] | {} ({} to {}) | {} ({} to {})".format(*points)
     return f"| {task} ({row.before:.1%} before) | {cells} |"
+
+
+def _row_of_tuning(tuned: Any, title: str, method: str, n_mlps: int) -> str:
+    """The changes in points, with intervals, at the rate for mathematics and at the careful one."""
+    rows = tuned[(tuned.method == method) & (tuned.mlps == n_mlps)].set_index("chosen_for")
+    cells = [title]
+    for rate in ("mathematics", "little_loss"):
+        for task in ("word_problems", "generic_tasks"):
+            points = [round(100 * rows.loc[rate][f"{task}_{x}"]) for x in ("change", "low", "high")]
+            cells.append("{} [{}, {}]".format(*(f"{x:+d}" if x else "0" for x in points)))
+    return f"| {' | '.join(cells)} |".replace("-", "−")
 
 
 OPERATIONS = ("addition", "subtraction", "multiplication", "division")
@@ -99,23 +117,7 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
         return circuits[circuits["size"] == size].accuracy
 
     problems, generic = tasks.loc["all word problems"], tasks.loc["all generic tasks"]
-    table1, table5 = (table.set_index("chosen_for") for table in (table1, table5))
-    rates = {name: table1.loc[name].set_index("method") for name in ("mathematics", "little_loss")}
-    beside = table5.loc["mathematics"].set_index("mlps").loc[3]
-
-    def points(row: Any, task: str) -> str:
-        return f"{abs(100 * row[f'{task}_change']):.0f}"
-
-    def counted(number: str) -> str:
-        return f"{number} point{'s' * (number != '1')}"
-
-    gains, losses = (
-        {(rate, name): points(rates[rate].loc[name], task) for rate in rates for name in METHODS}
-        for task in ("word_problems", "generic_tasks")
-    )
-    precise_loss, full_loss = (
-        -100 * rates["little_loss"].loc[name].generic_tasks_change for name in ("precise", "full")
-    )
+    tuned: Any = pd.concat([table1, table5[table5.mlps == 3]])
     low_everywhere = everywhere[everywhere["size"] == 72].set_index("operation").accuracy
     sentences = [
         f"in subtraction 72 reach {low_everywhere['subtraction']:.0%}",
@@ -133,14 +135,10 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
         _row("generic tasks", generic),
         f"the model answers {100 * kept(5).min():.0f} to {kept(5).max():.0%} correctly",
         f"with no head kept, {100 * kept(0).min():.0f} to {kept(0).max():.0%}",
-        f"three heads gain {gains['mathematics', 'precise']} points in word problems and full "
-        f"tuning gains {gains['mathematics', 'full']}. On generic tasks they lose "
-        f"{losses['mathematics', 'precise']} and {losses['mathematics', 'full']}",
-        f"three heads gain {counted(gains['little_loss', 'precise'])} and lose "
-        f"{precise_loss:.1f}; full tuning gains {gains['little_loss', 'full']} and loses "
-        f"{full_loss:.1f}",
-        f"gain {points(beside, 'word_problems')} points and lose {points(beside, 'generic_tasks')}",
+        *(_row_of_tuning(tuned, *row) for row in TUNED_ROWS),
     ]
+    parameters = tuned[tuned.mlps == 3].parameters / tuned[tuned.mlps == 3].of
+    assert parameters.round(2).unique().tolist() == [0.17], "a sixth"
     assert len(key.groupby(["layer", "head"])) == 5
     assert round(without_four["addition"]) == round(without_four["multiplication"])
     assert enough == {"addition": 14, "division": 19, "multiplication": 10, "subtraction": 14}
