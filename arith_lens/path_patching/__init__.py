@@ -1,7 +1,7 @@
 """Path patching from every component to the logits: which does the answer depend on?
 
-`sweep` is the exact engine that computes all senders in one pass, `hook_engine` the same experiment
-in composable hooks, `certificate` the proof that the first computes this model, `cost` what it will
+`sweep` computes all senders exactly in one pass, `engines` does so or runs the same experiment with
+composable hooks, `certificate` is the proof that the sweep computes this model, `cost` what it will
 take.
 """
 

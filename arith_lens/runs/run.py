@@ -56,7 +56,7 @@ class Run:
         self._provenance = provenance  # written with what this process saves; None: the manifest's
         self._again = again
         self._locked = False
-        self._block = ExitStack()  # ends the lock of a `with` block
+        self._blocks: list[ExitStack] = []  # of the `with` blocks; the outermost has the lock
         self._started = time.monotonic()
         self._team = Processes()
         self._open = False
@@ -303,7 +303,7 @@ class Run:
                 block.enter_context(self.writing())
                 self.write_manifest(status="running")
             self._meet()
-            self._block = block.pop_all()
+            self._blocks.append(block.pop_all())
         self._open = True
         return self
 
@@ -314,10 +314,11 @@ class Run:
         trace: TracebackType | None,
     ) -> None:
         self._open = False
+        block = self._blocks.pop()
         if not self._team.leads:
             return
         try:
-            with self._block:
+            with block:
                 seconds = self.manifest["wall_seconds"] + round(time.monotonic() - self._started, 3)
                 self.write_manifest(status=self._status(kind), wall_seconds=seconds, ended=now())
         except RunError:

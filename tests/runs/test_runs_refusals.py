@@ -44,6 +44,17 @@ def test_a_second_writer_is_told_who_has_the_folder(tmp_path: Path) -> None:
         assert second.names == ("a",), "what the first saved meanwhile is seen"
 
 
+def test_a_run_within_itself_keeps_the_lock_until_the_outer_block_ends(tmp_path: Path) -> None:
+    run, other = (open_run("x", {}, root=tmp_path) for _ in range(2))
+    with run:
+        with run, pytest.raises(RunError, match="for this process alone"):
+            other.save("a", effects(1))
+        with pytest.raises(RunError, match="for this process alone"):
+            other.save("a", effects(1))
+    other.save("a", effects(1))
+    assert value_of(run, "a") == 1
+
+
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     code = (
         "import sys, time; from arith_lens.runs import open_run\n"
