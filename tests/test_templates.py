@@ -143,6 +143,9 @@ def test_a_story_has_different_words_and_keeps_the_operands(story):
             assert [text[slice(*spans[field])] for field in "AB"] == ["6", "2"]
         told.add(story.render(6, 2, words)[0] + story.render_counterfactual(6, 2, words)[0])
     assert len(told) > 10
+    rng = random.Random(5)
+    assert story.sample(random.Random(1), 6, 2) == story.sample(random.Random(1), 6, 2)
+    assert len({story.sample(rng, 6, 2) for _ in range(20)}) > 10
 
 
 def test_there_are_100_first_names_and_100_years():
