@@ -415,9 +415,11 @@ def _trainer_class() -> Any:
                 return
             to = Path(output_dir or str(self.args.output_dir))
             to.mkdir(parents=True, exist_ok=True)
-            trained = _trained_parameters(self.model).items()
-            copies = {name: weight.detach().cpu().contiguous() for name, weight in trained}
-            save_file(gathered or copies, to / WEIGHTS)
+            weights = gathered or {
+                name: weight.detach().cpu().contiguous()
+                for name, weight in _trained_parameters(self.model).items()
+            }
+            save_file(weights, to / WEIGHTS)
 
         def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
             if self.is_fsdp_enabled:  # FSDP stores its own shards beside the weights

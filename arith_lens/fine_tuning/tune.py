@@ -118,10 +118,12 @@ def fine_tune(
         return TuningResult.load(folder)
     n_parameters = sum(weight.numel() for weight in hf_model.parameters())
     prepared = prepare(hf_model, method, chosen, blocks, options)
+    n_tuned = sum(w.numel() for w in prepared.model.parameters() if w.requires_grad)
+    counts = {"n_parameters": n_parameters, "n_tuned": n_tuned}  # while no parameter is sharded
     trainer = train(
         prepared, examples, options, folder / STEPS_FOLDER, device=device, progress=progress
     )
-    result, tuned = _outcome(facts | {"n_parameters": n_parameters}, prepared, trainer, folder)
+    result, tuned = _outcome(facts | counts, prepared, trainer, folder)
     if result.untouched and progress:
         print(result.untouched)
     weights = whole_state(trainer)
@@ -136,11 +138,9 @@ def _outcome(
 ) -> tuple[TuningResult, Any]:
     """The result of a training, and the tuned model as a plain one."""
     losses = _losses(trainer)
-    n_tuned = sum(w.numel() for w in prepared.model.parameters() if w.requires_grad)
     tuned = prepared.finish()
     result = TuningResult(
         **{**facts, "heads": tuple(facts["heads"]), "mlps": tuple(facts["mlps"])},
-        n_tuned=n_tuned,
         lora_rank=prepared.lora_rank,
         losses=losses,
         seconds=trainer.outcome.metrics["train_runtime"],

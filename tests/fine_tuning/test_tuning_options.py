@@ -13,8 +13,8 @@ from support.quick_tuning import HEADS, QUICK
 from torch import nn
 from torch.nn import functional
 
-from arith_lens.fine_tuning import TuningResult, fine_tune
-from arith_lens.fine_tuning.training import ByLength, read_dataset
+from arith_lens.fine_tuning import TuningResult, fine_tune, tune
+from arith_lens.fine_tuning.training import ByLength, read_dataset, train
 
 ROWS = [
     {"prompt": f"Q: What is {a} plus {b}? A: ", "answer": " ".join([str(a + b)] * (1 + a % 4))}
@@ -187,6 +187,22 @@ def test_a_qwen3_model_is_tuned_exactly(make_hf: HFFactory, tokenizer: Any, tmp_
     assert q[3].all() and not q[:3].any()
     assert result.n_tuned == 2 * 4 * 16 * 32
     assert result.untouched is not None and result.untouched.identical
+
+
+def test_parameters_are_counted_before_a_training_that_may_shard_them(
+    source: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sharded(prepared: Any, *arguments: Any, **options: Any) -> Any:
+        trainer = train(prepared, *arguments, **options)
+        for parameter in prepared.model.parameters():
+            parameter.data = parameter.data.flatten()[:1]
+        return trainer
+
+    monkeypatch.setattr(tune, "train", sharded)
+    monkeypatch.setattr(tune, "_write", lambda *_, **__: None)
+    result = fine_tune(source, ROWS[:4], method="full", output=tmp_path, **QUICK)
+    size = sum(parameter.numel() for parameter in source[0].parameters())
+    assert result.n_tuned == result.n_parameters == size
 
 
 def test_a_dataset_a_list_and_a_file_are_the_same_rows(
