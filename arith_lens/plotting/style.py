@@ -85,10 +85,12 @@ def colour_at(value: Number, limit: Number) -> str:
     """The colour of `value` on a scale from -limit to limit, as `#rrggbb`; grey for NaN."""
     if not np.isfinite(value):
         return GRID
-    position = min(max(value / limit, -1.0), 1.0)
-    places = np.linspace(-1, 1, len(DIVERGING))
+    position = (min(max(value / limit, -1.0), 1.0) + 1) / 2 * (len(DIVERGING) - 1)
+    low = min(int(position), len(DIVERGING) - 2)
+    share = position - low
     mixed = [
-        round(np.interp(position, places, part)) for part in zip(*map(_rgb, DIVERGING), strict=True)
+        round(a + (b - a) * share)
+        for a, b in zip(_rgb(DIVERGING[low]), _rgb(DIVERGING[low + 1]), strict=True)
     ]
     return "#{:02x}{:02x}{:02x}".format(*mixed)
 
