@@ -10,7 +10,7 @@ from torch import Tensor
 
 from arith_lens.arrays import Arrays
 from arith_lens.components import NamedHook
-from arith_lens.model import HookedLike
+from arith_lens.model import HookedLike, require_finite
 from arith_lens.pairs.tokens import encode, left_pad, pieces, tokenizer_of
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def next_tokens(
 
     Raises:
         ValueError: there is no prompt, a prompt is empty, or k is larger than the vocabulary.
+        FloatingPointError: the model computes NaN or infinity. The message names the layer, or the
+            hooks if the model without them is finite.
     """
     prompts = (prompts,) if isinstance(prompts, str) else tuple(prompts)
     d_vocab = int(model.cfg.d_vocab)
@@ -92,11 +94,18 @@ def next_tokens(
     batches = []
     rows = [prompt.ids for prompt in encode(tokenizer, prompts)]
     for start in range(0, len(rows), batch_size):
-        tokens, mask = left_pad(rows[start : start + batch_size])
+        tokens, mask = (part.to(device) for part in left_pad(rows[start : start + batch_size]))
         logits = model.run_with_hooks(
-            tokens.to(device), fwd_hooks=hooks, attention_mask=mask.to(device), logits_to_keep=1
+            tokens, fwd_hooks=hooks, attention_mask=mask, logits_to_keep=1
         )
-        batches.append(logits[:, -1].float().softmax(-1).topk(k))
+        probabilities = logits[:, -1].float().softmax(-1)
+        if not bool(probabilities.isfinite().all()):
+            require_finite(model, tokens, attention_mask=mask)
+            raise FloatingPointError(
+                "expected finite logits, found NaN or infinity under the hooks; check the values "
+                "that they put in"
+            )
+        batches.append(probabilities.topk(k))
     ids = torch.cat([part.indices for part in batches]).cpu()
     names = {i: piece.replace("▁", " ") for i, piece in pieces(tokenizer, ids.tolist()).items()}
     return NextTokens(

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from arith_lens.runs.run import Run
 
 PART_VARIABLE = "ARITH_LENS_PART"
+SECONDS_BETWEEN_LINES = 30
+"""How often a progress bar is written where there is no terminal."""
 JOIN = timedelta(minutes=10)
 """How long the first process waits for the last one to start."""
 WORK = timedelta(days=30)
@@ -338,8 +340,6 @@ class ResultSlot:
             RunError: the run is not open, or shards that another process should have written are
                 missing.
         """
-        from tqdm.auto import tqdm
-
         finished = None if self.run is None else self.run.shards(self.name, self.identity, **part)
         team = processes() if finished else Processes()
         done = {} if finished is None else _loaded(finished, range(count))
@@ -348,8 +348,9 @@ class ResultSlot:
         steps = sizes or [1] * count
         total = sum(steps if team.count == 1 else [steps[index] for index in share])
         before = sum(steps[index] for index in done) if team.count == 1 else 0
-        hidden = None if progress and team.leads else True
-        with tqdm(total=total, initial=before, desc=title, unit=unit, disable=hidden) as bar:
+        with _bar(
+            progress and team.leads, total=total, initial=before, desc=title, unit=unit
+        ) as bar:
             for index in share:
                 done[index] = compute(index)
                 if finished:
@@ -366,6 +367,17 @@ class ResultSlot:
         if self.run is not None:
             self.run.save(self.name, result, pairs=self.pairs, identity=self.identity, **facts)
         return result
+
+
+def _bar(shown: bool, **options: Any) -> Any:
+    """A progress bar. If it is written to a file or a pipe, it is a line now and then."""
+    from tqdm.auto import tqdm
+
+    if not shown:
+        return tqdm(**options, disable=True)
+    if not sys.stderr.isatty() and "ipykernel" not in sys.modules:
+        options |= dict.fromkeys(["delay", "mininterval", "maxinterval"], SECONDS_BETWEEN_LINES)
+    return tqdm(**options)
 
 
 def _loaded(shards: Shards, indices: Iterable[int]) -> dict[int, Arrays]:

@@ -8,6 +8,7 @@ import pytest
 import arith_lens as al
 from arith_lens.knockout import counterfactual_means
 from arith_lens.model import HookedModel, require_finite
+from arith_lens.next_tokens import next_tokens
 
 HEADS = [al.Head(0, 1), al.Head(2, 0)]
 QUIET: dict[str, Any] = {"progress": False}
@@ -27,6 +28,7 @@ METHODS: dict[str, Callable[[HookedModel, al.PromptPairs], Any]] = {
     "probe": al.mlp_probe,
     "writes": lambda model, pairs: al.mlp_probe(model, pairs, read="write"),
     "lens": al.logit_lens,
+    "next tokens": lambda model, pairs: next_tokens(model, ["3 plus 5 equals to "]),
     "attention": lambda model, pairs: al.attention_by_role(model, pairs, [al.Head(2, 1)]),
 }
 
@@ -71,6 +73,15 @@ def test_a_probe_blames_the_unembedding(
     norm = broken(make_hf, tokenizer, "model.norm")
     with pytest.raises(FloatingPointError, match="from the final norm on"):
         al.mlp_probe(norm, pairs, final_norm=True)
+
+
+def test_hooks_that_break_next_tokens_are_blamed(llama: HookedModel) -> None:
+    def to_nan(value: Any, hook: Any) -> Any:
+        return value * float("nan")
+
+    hooks: Any = [("blocks.1.hook_mlp_out", to_nan)]
+    with pytest.raises(FloatingPointError, match="under the hooks"):
+        next_tokens(llama, "3 plus 5 equals to ", hooks=hooks)
 
 
 def test_a_knockout_that_breaks_a_sound_model_is_blamed_itself(

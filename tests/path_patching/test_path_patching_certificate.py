@@ -380,3 +380,20 @@ def test_the_unembedding_computes_the_chosen_rows_alone(llama: Any) -> None:
     row = 2 * llama.cfg.d_model * llama.cfg.d_vocab
     n_prompts = 2 * len(pairs) + 1
     assert [count - counts[0] for count in counts] == [0, 4 * row, n_prompts * row]
+
+
+def test_the_certificate_sweeps_nothing_again(
+    model: Any, pairs: PromptPairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweeps = []
+
+    def counted(*args: Any) -> Tensor:
+        sweeps.append(args)
+        return sweep.sweep(*args)
+
+    monkeypatch.setattr(engines, "sweep", counted)
+    path_patch(model, pairs, certify=False, progress=False)
+    without = len(sweeps)
+    path_patch(model, pairs, progress=False)
+    assert without > 0
+    assert len(sweeps) == 2 * without

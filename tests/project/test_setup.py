@@ -173,6 +173,18 @@ def test_no_dependency_is_required_twice() -> None:
     assert len(names) == len(set(names))
 
 
+INDIRECT = {"sentencepiece", "protobuf"}
+"""Transformers imports these to read tokenizers."""
+
+
+def test_every_required_package_is_imported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {re.split("[<>=]", requirement)[0] for requirement in project["dependencies"]}
+    text = "\n".join(file.read_text() for file in (ROOT / "arith_lens").rglob("*.py"))
+    imported = {*re.findall(r"^ *(?:from|import) (\w+)", text, flags=re.MULTILINE)}
+    assert {name for name in names if name.replace("-", "_") not in imported} == INDIRECT
+
+
 def run_ci(folder: Path, *, make: str, browser: bool) -> tuple[int, list[str]]:
     """The exit status of `.ci/run` and its calls in order, with stand-ins for every program."""
     (folder / ".ci").mkdir()

@@ -1,8 +1,10 @@
 """Shards outlive what made them, and are trusted only where they are of the same computation."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,9 +13,11 @@ from conftest import random_tokens
 
 from arith_lens.components import Head
 from arith_lens.effects import ComponentEffects
-from arith_lens.pairs import PromptPairs
+from arith_lens.model import HookedModel
+from arith_lens.pairs import PromptPairs, sample_pairs
 from arith_lens.path_patching import engines, path_patch
-from arith_lens.runs import Run, RunError, load_run, open_run
+from arith_lens.path_patching.engines import HookEngine
+from arith_lens.runs import Run, RunError, load_run, open_run, shards
 
 LENGTHS = (10, 7, 9, 5, 8, 10, 6)
 
@@ -419,3 +423,48 @@ def test_what_memory_could_not_hold_at_one_pair_is_tried_in_half_a_shard(
     parts = compute(None, llama, pairs, batch_size=4, certify=False)
     assert recorded == [4, 2, 2, 3, 1, 1, 1]
     torch.testing.assert_close(parts.heads.per_pair, whole.heads.per_pair, atol=1e-5, rtol=1e-4)
+
+
+def test_a_stopped_hook_engine_keeps_shards_of_eight_pairs(
+    llama: HookedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = sample_pairs(llama, "addition", n=20, keep="all", templates=["addition/0"])
+    settings: dict[str, Any] = {"senders": [Head(1, 0)], "engine": "hooks", "metric": "logit"}
+    expected = path_patch(llama, pairs, **settings).heads.per_pair
+    compute, sizes = HookEngine.__call__, []
+
+    def stopped(engine: HookEngine, some: Any, foil: Any) -> Any:
+        if len(sizes) == 2:
+            raise KeyboardInterrupt
+        sizes.append(len(some))
+        return compute(engine, some, foil)
+
+    monkeypatch.setattr(HookEngine, "__call__", stopped)
+    with pytest.raises(KeyboardInterrupt), open_run("x", {}, root=tmp_path) as run:
+        path_patch(llama, pairs, run=run, **settings)
+    assert sizes == [8, 8]
+
+    def counted(engine: HookEngine, some: Any, foil: Any) -> Any:
+        sizes.append(len(some))
+        return compute(engine, some, foil)
+
+    monkeypatch.setattr(HookEngine, "__call__", counted)
+    with open_run("x", {}, root=tmp_path) as run:
+        effects = path_patch(llama, pairs, run=run, **settings)
+    assert sizes == [8, 8, len(pairs) - 16], "the shards that were finished are not computed again"
+    assert torch.equal(effects.heads.per_pair.nan_to_num(7), expected.nan_to_num(7))
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_bar_in_a_pipe_is_a_line_now_and_then(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr("tqdm.auto.tqdm", lambda **options: seen.update(options))
+    monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: terminal))
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    shards._bar(True, total=3)
+    assert not seen.get("disable")
+    assert seen.get("mininterval") == (None if terminal else shards.SECONDS_BETWEEN_LINES)
+    shards._bar(False, total=3)
+    assert seen["disable"]
