@@ -75,15 +75,12 @@ def _aligned(tokenizer: Any, contexts: Iterable["_Context"]) -> dict["_Context",
     distinct = dict.fromkeys(contexts)
     texts = list(dict.fromkeys(c.around(s) for c in distinct for s in (c.words, *c.candidates)))
     lengths = dict(zip(texts, map(len, encode_ids(tokenizer, texts)), strict=True))
-    return {
-        context: [
-            words
-            for words in context.candidates
-            if lengths[context.around(words)] == lengths[context.around(context.words)]
-            and words != context.words
-        ]
-        for context in distinct
-    }
+    aligned = {}
+    for context in distinct:
+        others = [words for words in context.candidates if words != context.words]
+        length = lengths[context.around(context.words)]
+        aligned[context] = [w for w in others if lengths[context.around(w)] == length]
+    return aligned
 
 
 @dataclass(frozen=True)
