@@ -137,7 +137,6 @@ def _roles_and_blank(tokenizer: Any, pairs: PromptPairs) -> Masks:
     return parts
 
 
-HEAD_KINDS = ("operand", "operator", "other")
 MAJORITY = 0.5
 
 

@@ -2,6 +2,7 @@
 
 Tokens that several prompts begin with are computed once. Their keys and values are Transformers'
 cache, from which each prompt is continued. Numbers differ from those of whole prompts by rounding.
+`LogitScale` is what a model does to its logits after the unembedding.
 """
 
 import copy
