@@ -242,11 +242,7 @@ def test_transfer_from_its_experiment(
 def test_a_study_sweeps_each_map_once(study: SharedStudy, reference_model: al.HookedModel) -> None:
     """Whichever experiment needs the map of an operation first computes it, for all."""
     before = dict(study.sweeps)
-    experiments: tuple[Experiment[Any], ...] = (
-        which_heads,
-        where_do_they_look,
-        which_mlps_carry_them,
-    )
+    experiments: list[Experiment[Any]] = [which_heads, where_do_they_look, which_mlps_carry_them]
     for experiment in experiments:
         config = experiment.config(operations=("addition", "division"), n=18)
         experiment(config, root=study.root)
