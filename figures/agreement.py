@@ -19,6 +19,7 @@ from experiments.results import EXACT
 from experiments.selection import LARGEST_OPERAND
 from experiments.which_heads import COMPARED_KINDS, PROBLEM_SETS
 from figures import maps
+from figures.claims.heads import top_overlap
 from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart
 
@@ -172,17 +173,9 @@ def resampled_cells(effects: Effects) -> Float[np.ndarray, "cell resample"]:
     return resampled_means(effects.sample(), slice(None), N_RESAMPLES, 0).numpy()
 
 
-def in_common(
-    a: Float[np.ndarray, " head"], b: Float[np.ndarray, " head"], top: int = N_STRONGEST
-) -> float:
-    """The share of the strongest heads that two maps have in common."""
-    strongest = [{*np.argsort(values)[:top].tolist()} for values in (a, b)]
-    return len(strongest[0] & strongest[1]) / top
-
-
 def _agreement(a: Float[np.ndarray, " head"], b: Float[np.ndarray, " head"]) -> tuple[float, float]:
     """The rank correlation, and the share of the strongest heads in common."""
-    return float(np.asarray(spearmanr(a, b))[0]), in_common(a, b)
+    return float(np.asarray(spearmanr(a, b))[0]), top_overlap(a, b, N_STRONGEST)
 
 
 def _draw_maps(run: Run, operations: Collection[str], rows: MapRows) -> plotting.Figure:

@@ -31,12 +31,11 @@ from figures.agreement import (
     COUNTERFACTUAL_ROWS,
     N_STRONGEST,
     cell_means,
-    in_common,
     loaded,
     resampled_cells,
 )
 from figures.claims.accuracy import gain
-from figures.claims.heads import mean_by_loss
+from figures.claims.heads import mean_by_loss, top_overlap
 from figures.claims.information_flow import change_late, inflections_apart
 from figures.common import Options, chosen_run
 from figures.exhibit import Table
@@ -183,8 +182,8 @@ def shared(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterator[Outco
                 "P2: operations share heads",
                 f"{a}, {b}",
                 f"strongest {top} in common, {kind} changed",
-                in_common(means[a], means[b], top),
-                np.array([in_common(*draws, top) for draws in both]),
+                top_overlap(means[a], means[b], top),
+                np.array([top_overlap(*draws, top) for draws in both]),
                 ABOVE_HALF,
             )
 
@@ -366,8 +365,8 @@ def word_problem_outcomes(run: Run, looks: Run, operations: Sequence[str]) -> It
         "P8: word problems use the same heads",
         ", ".join(operations),
         f"strongest {SEVEN} in common",
-        in_common(cell_means(generated), cell_means(of_stories), SEVEN),
-        np.array([in_common(one, other, SEVEN) for one, other in both]),
+        top_overlap(cell_means(generated), cell_means(of_stories), SEVEN),
+        np.array([top_overlap(one, other, SEVEN) for one, other in both]),
         ABOVE_HALF,
     )
 

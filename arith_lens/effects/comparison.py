@@ -84,9 +84,9 @@ class BeforeAfter:
             table = getattr(self, name).to_dataframe().rename(columns={"mean": "difference"})
             if name == "mlps":
                 table.insert(1, "head", None)
-            for place, side in enumerate(("before", "after"), 2):
+            for column, side in enumerate(("before", "after"), 2):
                 mean = getattr(getattr(self, side), name).mean()
-                table.insert(place, side, mean.flatten().numpy())
+                table.insert(column, side, mean.flatten().numpy())
             tables.append(table)
         return concat(tables, ignore_index=True).astype({"head": "Int64"})
 

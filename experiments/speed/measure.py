@@ -27,7 +27,7 @@ from torch import Tensor
 
 from arith_lens import HookedModel, PromptPairs, load_model
 from arith_lens.arrays import Arrays
-from arith_lens.components import Component, every_head, every_mlp
+from arith_lens.components import Component, every_component
 from arith_lens.runs import Run, open_run
 from arith_lens.runs.manifest import installed
 
@@ -375,7 +375,7 @@ class Setting:
     def senders(self) -> list[Component]:
         """Every head, then every MLP."""
         shape = self.shape
-        return every_head(shape.n_layers, shape.n_heads) + every_mlp(shape.n_layers)
+        return every_component(shape.n_layers, shape.n_heads)
 
 
 def setting_of(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from arith_lens.components import every_head, every_mlp
+from arith_lens.components import every_component
 from arith_lens.model import HookedModel
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import plan
@@ -129,7 +129,7 @@ def sweep_parts(model: HookedModel, pairs: PromptPairs) -> dict[str, Callable[[]
     """The three parts of a sweep from every head and MLP, each to be run alone."""
     trunk, recording = trunk_of(model), record_pairs(model, pairs)[0]
     n_layers, n_heads = model.n_layers, model.n_heads
-    senders = Senders.of(every_head(n_layers, n_heads) + every_mlp(n_layers), n_layers)
+    senders = Senders.of(every_component(n_layers, n_heads), n_layers)
     rows = sweep(trunk, recording, senders)
     return {
         RECORD: lambda: record_pairs(model, pairs)[0].z,
