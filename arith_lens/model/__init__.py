@@ -40,6 +40,7 @@ from arith_lens.model.state import default_device as default_device
 from arith_lens.model.state import is_offloaded as is_offloaded
 from arith_lens.model.state import lacks_weights as lacks_weights
 from arith_lens.model.state import layers_with_weights as layers_with_weights
+from arith_lens.model.state import matmul_precision as matmul_precision
 from arith_lens.model.state import state_digest as state_digest
 from arith_lens.model.state import weights_hash as weights_hash
 from arith_lens.model.state import weights_loaded as weights_loaded

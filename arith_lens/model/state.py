@@ -336,7 +336,7 @@ def state_digest(model: Any) -> str:
         bridge.original_model.config._attn_implementation,
         compute_device(bridge),
         torch.get_num_threads(),
-        torch.get_float32_matmul_precision(),
+        matmul_precision(),
     ]
     digest = hashlib.sha256(str(settings).encode())
     for part in parts_of(bridge, bridge.original_model):
@@ -347,6 +347,22 @@ def state_digest(model: Any) -> str:
                         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
                         digest.update(_sums(tensor.detach()).cpu().numpy().data)
     return digest.hexdigest()
+
+
+def matmul_precision() -> str:
+    """How products of float32 matrices are rounded: `highest`, or each backend's own setting.
+
+    PyTorch's `get_float32_matmul_precision` raises after a backend's `fp32_precision` was set.
+    """
+    backends: Any = torch.backends
+    if not hasattr(backends.cuda.matmul, "fp32_precision"):  # PyTorch before 2.9
+        return torch.get_float32_matmul_precision()
+    settings = {
+        name: str(getattr(backends, name).matmul.fp32_precision) for name in ("cuda", "mkldnn")
+    }
+    if {*settings.values()} <= {"none", "ieee"}:
+        return "highest"
+    return ", ".join(f"{name} {setting}" for name, setting in settings.items())
 
 
 def _sums(tensor: Tensor) -> Tensor:

@@ -275,7 +275,7 @@ def identity_of(model: Any, pairs: SavedPairs | None, **question: Any) -> dict[s
     Raises:
         RunError: the model has a hook that is not of this package.
     """
-    from arith_lens.model import compute_device, configuration_hash
+    from arith_lens.model import compute_device, configuration_hash, matmul_precision
 
     bridge = getattr(model, "bridge", model)
     weight = next(bridge.parameters())
@@ -295,7 +295,7 @@ def identity_of(model: Any, pairs: SavedPairs | None, **question: Any) -> dict[s
             "attn_implementation": bridge.original_model.config._attn_implementation,
         },
         "threads": torch.get_num_threads(),
-        "matmul_precision": torch.get_float32_matmul_precision(),
+        "matmul_precision": matmul_precision(),
         "versions": software()["versions"],
     }
 

@@ -12,6 +12,7 @@ import torch
 
 from arith_lens.components import Head
 from arith_lens.hooks import ablate_heads, scale_heads
+from arith_lens.knockout import knock_out
 from arith_lens.model import HookedModel, buffers_hash, configuration_hash, load_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import path_patch
@@ -183,6 +184,33 @@ def test_a_run_refuses_a_model_that_was_changed_since_it_was_opened(
         pytest.raises(RunError, match=r"opened with .*configuration .*open a run with model="),
     ):
         run.identity(llama, pairs)
+
+
+def test_the_precision_of_matrix_products_is_part_of_the_identity_however_it_is_set(
+    llama: HookedModel, pairs: PromptPairs, tmp_path: Path
+) -> None:
+    """PyTorch's own getter raises an error after a backend's `fp32_precision` was set."""
+
+    def precision() -> str:
+        return identity(llama, pairs)["matmul_precision"]
+
+    backends: Any = torch.backends
+    settings = [(backends.cuda.matmul, "tf32"), (backends.mkldnn.matmul, "bf16")]
+    before = knock_out(llama, pairs, [Head(1, 0)]).probability
+    seen = [precision()]
+    for backend, value in settings:
+        with changed(backend, "fp32_precision", value):
+            seen.append(precision())
+            if value == "tf32":  # on a CPU it changes no number
+                assert torch.equal(knock_out(llama, pairs, [Head(1, 0)]).probability, before)
+                with open_run("precise", {}, model=llama, root=tmp_path) as run:
+                    path_patch(llama, pairs, run=run, metric="logit", progress=False)
+    assert len({*seen}) == 3
+    for value, place in (("highest", 0), ("medium", None), ("highest", 0)):
+        torch.set_float32_matmul_precision(value)
+        assert precision() == seen[place] if place == 0 else precision() not in seen
+    with changed(backends.cuda.matmul, "fp32_precision", "ieee"):
+        assert precision() == seen[0]
 
 
 def test_fingerprints_are_hexadecimal_digests(llama: HookedModel) -> None:
