@@ -84,7 +84,7 @@ def _row_of_ten(title: str, fig3: Any, curves: str) -> str:
 
 def _gains_elsewhere(gallery: Path) -> str:
     """What full tuning gains on questions unlike those that it was tuned on."""
-    table = pd.read_csv(gallery / "generalisation.csv")
+    table: Any = pd.read_csv(gallery / "generalisation.csv")
     full = table[(table.task == "all") & (table.chosen_for == "mathematics")]
     points = 100 * full[full.method == "full"].set_index("set")[["change", "low", "high"]]
     wordings = points.loc["other wordings"]
@@ -109,6 +109,8 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
     key: Any = heads[heads["mean"] < -0.05]
     effect = fig3[(fig3.curve == "effect") & (fig3.k == 4)].set_index("operation").accuracy
     without_four = 100 - 100 * effect
+    stepwise = fig3[(fig3.curve == "iterative") & (fig3.k == 4)].set_index("operation").accuracy
+    without_chosen = [round(100 * (1 - stepwise[name])) for name in OPERATIONS]
     tasks = transfer.set_index("task")
     columns = ["among", "positions", "kind", "order"]
     circuits = sufficiency[
@@ -146,6 +148,7 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
         f"With four heads the strongest cost {without_four['addition']:.0f} points in addition and "
         f"multiplication, {without_four['subtraction']:.0f} in subtraction and "
         f"{without_four['division']:.0f} in division",
+        "cost {}, {}, {} and {} points (+ − × ÷)".format(*without_chosen),
         _row("unseen word problems", problems),
         _row("generic tasks", generic),
         f"the model answers {100 * kept(5).min():.0f} to {kept(5).max():.0%} correctly",
