@@ -7,7 +7,7 @@ from experiments.command import Command, command, commands, named_command
 
 TOOLS = (
     *("convert_gsm8k", "convert_world", "do_they_find_known_circuits", "measure_reference"),
-    *("merge_runs", "ship_runs", "speed", "speed_fine_tuning", "speed_scale", "template_tables"),
+    *("ship_runs", "speed", "speed_fine_tuning", "speed_scale", "template_tables"),
     *("train_reference", "training_splits", "tune", "whole_study"),
 )
 """Commands that ask nothing about one model: each is a function of this name."""

@@ -1,9 +1,4 @@
-"""Many runs: compute a study, merge what several machines have computed, and ship runs.
-
-ARITH_LENS_PART=1/2 python -m experiments which_heads     on one machine, 2/2 on another
-python -m experiments merge_runs results/which_heads/KEY  other/results/which_heads/KEY
-python -m experiments which_heads                         reads all shards, computes none
-"""
+"""Many runs: compute a study, and ship runs."""
 
 import sys
 import traceback
@@ -15,7 +10,6 @@ from typing import Annotated, Any
 import tyro
 
 import arith_lens as al
-from arith_lens import runs
 from arith_lens.runs import RunError, find_runs, load_run
 from arith_lens.runs.files import LOCK, plain_value
 from arith_lens.runs.manifest import write_manifest
@@ -146,23 +140,6 @@ def _run(experiment: Experiment[Any], settings: Any, model: al.HookedModel, root
     return True
 
 
-def merge_runs(
-    into: tyro.conf.Positional[Path], others: tyro.conf.Positional[tuple[Path, ...]]
-) -> None:
-    """Do these run folders hold parts of one computation? Merge them.
-
-    Args:
-        into: the run folder that takes the others' results and shards.
-        others: run folders of the same configuration, model and version.
-    """
-    with exit_on_user_error():
-        run = runs.merge_runs(into, *others)
-    shards = [f"{count} shards of {name}" for name, count in run.unfinished().items()]
-    print(f"{run.path}: {', '.join([*run.names, *shards]) or 'nothing'}")
-    if shards:
-        print("Run the same experiment, without a part, to finish them.")
-
-
 def ship_runs(
     folders: tyro.conf.Positional[tuple[Path, ...]],
     *,
@@ -199,7 +176,7 @@ def _shipped(path: Path, leave_out: tuple[str, ...], to: Path) -> tuple[int, Pat
     }
     store = Store(to)
     for entry in results.values():
-        store.copy(run.store, entry["identity"], arrays_only=True)
+        store.copy_arrays(run.store, entry["identity"])
         (store.folder_of(entry["identity"]) / LOCK).unlink(missing_ok=True)
     copy.mkdir(parents=True, exist_ok=True)
     write_manifest(copy, {**run.manifest, "results": results})

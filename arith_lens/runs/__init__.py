@@ -13,7 +13,6 @@ Reading a run imports no model library, so that figures are redrawn in seconds.
 from arith_lens.runs.files import RunError as RunError
 from arith_lens.runs.folders import find_runs as find_runs
 from arith_lens.runs.folders import load_run as load_run
-from arith_lens.runs.folders import merge_runs as merge_runs
 from arith_lens.runs.folders import open_run as open_run
 from arith_lens.runs.folders import run_table as run_table
 from arith_lens.runs.run import Run as Run

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +21,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from arith_lens.arrays import Arrays
+from arith_lens.untrusted import parse_json
 
 
 class RunError(ValueError):
@@ -162,7 +164,7 @@ def folder_locked(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
 def _holder(folder: Path) -> str:
     """The process that has locked a folder, in words."""
     try:
-        holder = json.loads((folder / HOLDER).read_bytes())
+        holder = parse_json((folder / HOLDER).read_bytes())
         return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process, which has not said its name"
@@ -219,9 +221,19 @@ def plain_value(value: Any) -> Any:
     )
 
 
+def is_digest(value: object) -> bool:
+    """Whether a value is a SHA-256 in hexadecimal, as `digest` returns it."""
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
 def listed(names: Iterable[str]) -> str:
     """Names for an error message; "none" where there are none."""
     return ", ".join(sorted(names)) or "none"
+
+
+def is_name(name: str) -> bool:
+    """Whether a name has letters, digits, `_` and `-` alone, and at least a letter or digit."""
+    return name.replace("_", "").replace("-", "").isalnum()
 
 
 def check_name(name: str, what: str = "a result's name") -> None:
@@ -230,7 +242,7 @@ def check_name(name: str, what: str = "a result's name") -> None:
     Raises:
         ValueError: it has characters other than letters, digits, `_` and `-`.
     """
-    if not name.replace("_", "").replace("-", "").isalnum():
+    if not is_name(name):
         raise ValueError(f"expected {what} of letters, digits, _ and -, found {name!r}")
 
 
@@ -260,7 +272,7 @@ def from_bytes(data: bytes) -> Arrays:
     try:
         # the metadata precede the arrays, and follow their own length in eight bytes
         text = data[8 : 8 + int.from_bytes(data[:8], "little")]
-        header = json.loads(json.loads(text)["__metadata__"][_KEY])
+        header = parse_json(parse_json(text)["__metadata__"][_KEY])
         return Arrays(load_tensors(data), header)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise RunError(

@@ -1,7 +1,6 @@
-"""Run folders: open, load, find, list and merge them."""
+"""Run folders: open, load, find and list them."""
 
 import json
-import re
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -134,75 +133,6 @@ def _readable(files: Iterable[Path], otherwise: str) -> list[Run]:
     return runs
 
 
-def merge_runs(into: str | Path, *others: str | Path) -> Run:
-    """Copy the results and shards of `others` into the run folder `into`.
-
-    The same experiment, run with this folder, then computes only what is still missing. Each file
-    is checked before it is copied. The folders `others` do not change.
-
-    Returns:
-        The merged run.
-
-    Raises:
-        RunError: a folder is no run, is damaged, or has another configuration, model, version or
-            input; or results or shards of one name differ, or were computed in another way (device,
-            threads, versions, ...). The message names what differs.
-    """
-    target, sources = load_run(into), [load_run(path) for path in others]
-    for number, source in enumerate(sources):
-        _refuse_another_run(target, source)
-        for other in (target, *sources[:number]):
-            _refuse_another_computation(other, source)
-    # such as "part 1 of 2"; those that were merged before are in the manifest's parts
-    manifests = [run.manifest for run in (target, *sources)]
-    parts = sorted({p for one in manifests for p in (one["status"], *one.get("parts", []))})
-    with target.writing():
-        results, unfinished = dict(target.manifest["results"]), dict(target.manifest["unfinished"])
-        for source in sources:
-            for name, entry in source.manifest["results"].items():
-                target.store.copy(source.store, entry["identity"])
-                results.setdefault(name, entry)
-            for name, identity in source.manifest["unfinished"].items():
-                if name not in results and source.store.count_shards(identity):
-                    target.store.copy_shards(source.store, identity)
-                    unfinished[name] = identity
-        unfinished = {name: key for name, key in unfinished.items() if name not in results}
-        target.write_manifest(parts=parts, results=results, unfinished=unfinished)
-    _warn_of_missing(parts)
-    return load_run(into)
-
-
-def _refuse_another_run(target: Run, source: Run) -> None:
-    if other := _differing(decisive_parts(target.manifest), decisive_parts(source.manifest)):
-        raise RunError(
-            f"expected a part of the run in {target.path}, found {source.path} with another "
-            f"{', another '.join(other)}. Merge runs of one configuration, model and version."
-        )
-
-
-def _refuse_another_computation(target: Run, source: Run) -> None:
-    """Raise RunError if results or shards of one name have different identities."""
-    ours, theirs = _identities(target), _identities(source)
-    for name in sorted(ours.keys() & theirs.keys()):
-        if ours[name] == theirs[name]:
-            continue
-        differing = _differing(
-            target.store.question(ours[name]), source.store.question(theirs[name])
-        )
-        what = "".join(f", another {difference}" for difference in differing)
-        raise RunError(
-            f"expected shards of {name} that were computed like those of {target.path}, found "
-            f"those of {source.path}{what}: their bits are not the same. Compute all parts alike, "
-            "or remove one of the folders."
-        )
-
-
-def _identities(run: Run) -> dict[str, str]:
-    """The identity of each result that a run refers to or has begun, by name."""
-    begun = {name: run.manifest["unfinished"][name] for name in run.unfinished()}
-    return begun | {name: entry["identity"] for name, entry in run.manifest["results"].items()}
-
-
 def _differing(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = "") -> list[str]:
     names: list[str] = []
     for key in sorted({*a, *b}):
@@ -212,19 +142,3 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = "") -> 
         elif ours != theirs:
             names.append(f"{prefix}{key} ({ours} and {theirs})")
     return names
-
-
-def _warn_of_missing(parts: list[str]) -> None:
-    """Warn if parts are missing, by the names that `Processes` gives them."""
-    if "finished" in parts:
-        return
-    matches = [re.fullmatch(r"part (\d+) of (\d+)", part) for part in parts]
-    numbers = {(int(part[1]), int(part[2])) for part in matches if part}
-    for count in sorted({count for _, count in numbers}):
-        if missing := [k for k in range(1, count + 1) if (k, count) not in numbers]:
-            warnings.warn(
-                f"of {count} parts, {', '.join(map(str, missing))} "
-                "not among these folders, or stopped on the way: merge it too, or the next run "
-                "computes what is missing",
-                stacklevel=3,
-            )

@@ -21,8 +21,17 @@ from torch import Tensor
 
 from arith_lens.arrays import Arrays
 from arith_lens.hooks import has_identity, hooks_digest
-from arith_lens.runs.files import RunError, listed, now, plain_value, write
+from arith_lens.runs.files import (
+    RunError,
+    is_digest,
+    is_name,
+    listed,
+    now,
+    plain_value,
+    write,
+)
 from arith_lens.statistics import Units
+from arith_lens.untrusted import parse_json
 
 RUN_FORMAT = 3
 """The version of the layout of a run folder; folders of other versions are refused."""
@@ -89,7 +98,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             "Give a folder results/<experiment>/<key>, or run the experiment first."
         )
     try:
-        manifest = json.loads(file.read_bytes())
+        manifest = parse_json(file.read_bytes())
     except (OSError, ValueError) as error:
         raise RunError(f"{file} is damaged ({error}). Delete the folder and run again.") from error
     if not isinstance(manifest, dict) or "arith_lens_run" not in manifest:
@@ -120,14 +129,30 @@ def _lacking(manifest: Mapping[str, Any]) -> list[str]:
         "unfinished": dict,
     }
     lacking = [name for name, kind in kinds.items() if not isinstance(manifest.get(name), kind)]
-    if "results" in lacking:
+    if {"results", "unfinished"} & {*lacking}:
         return lacking
     parts = {"identity": str, "kind": str, "facts": dict}
-    return lacking + [
+    lacking += [
         f"{part} of {name}"
         for name, entry in manifest["results"].items()
         for part, kind in parts.items()
         if not isinstance(entry, dict) or not isinstance(entry.get(part), kind)
+    ]
+    return lacking or _foreign_names(manifest)
+
+
+def _foreign_names(manifest: Mapping[str, Any]) -> list[str]:
+    """The names and identities of a manifest that could lead out of the root: they become paths."""
+    results, unfinished = manifest["results"], manifest["unfinished"]
+    identities = {name: entry["identity"] for name, entry in results.items()} | unfinished
+    return [
+        f"a name of letters, digits, _ and - in place of {name!r}"
+        for name in (manifest["experiment"], *results, *unfinished)
+        if not is_name(name)
+    ] + [
+        f"a digest as the identity of {name}"
+        for name, key in identities.items()
+        if not is_digest(key)
     ]
 
 

@@ -61,7 +61,7 @@ class Processes:
     count: int = 1
     """The number of all processes."""
     apart: bool = False
-    """Whether each process writes to its own folder, to be merged afterwards."""
+    """Whether each process writes to a root of its own, to be copied into one afterwards."""
 
     @property
     def leads(self) -> bool:
@@ -149,6 +149,9 @@ def _waiting_room() -> Any:
 
 SHARDS_FOLDER = "shards"
 _QUESTION = "part.json"
+ATTEMPTS = 5
+"""How often a shard is written anew. A process that has finished the same result removes the folder
+of the shards, also while others write into it."""
 
 
 class Shards:
@@ -201,34 +204,28 @@ class Shards:
         Raises:
             RunError: the file cannot be written. Earlier shards stay.
         """
+        header = {"shard": [self._digest, index], **(notes or {})}
+        header["sha256"] = digest(to_bytes(Arrays(tensors, header)))
+        data = to_bytes(Arrays(tensors, header))
+        for attempt in range(ATTEMPTS):
+            try:
+                self._write(index, data)
+                return
+            except RunError as error:
+                is_gone = isinstance(error.__cause__, FileNotFoundError)
+                if not is_gone or attempt == ATTEMPTS - 1:
+                    raise
+
+    def _write(self, index: int, data: bytes) -> None:
+        """Write a shard's file, and its folder's question if that is missing."""
         if not (file := self.folder / _QUESTION).exists():
             self._prepare()
             make_folder(self.folder)
             write(file, json.dumps(plain_value(self._question), indent=2).encode())
-        header = {"shard": [self._digest, index], **(notes or {})}
-        header["sha256"] = digest(to_bytes(Arrays(tensors, header)))
-        write(self._path(index), to_bytes(Arrays(tensors, header)))
+        write(self._path(index), data)
 
     def _path(self, index: int) -> Path:
         return self.folder / f"{index:05d}.safetensors"
-
-
-def copy_shards(source: Path, target: Path) -> None:
-    """Copy the shards of one computation. Raises RunError if one is damaged."""
-    make_folder(target)
-    question = source / _QUESTION
-    try:
-        key = identity_digest(json.loads(question.read_bytes()))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{question} is damaged ({error}); remove that folder of shards") from error
-    write(target / _QUESTION, question.read_bytes())
-    for path in sorted(source.glob("*.safetensors")):
-        data = path.read_bytes()
-        try:
-            check_shard(data, key, int(path.stem))
-        except RunError as error:
-            raise RunError(f"{path} is damaged ({error}); remove it") from error
-        write(target / path.name, data)
 
 
 def check_shard(data: bytes, identity: str, index: int) -> Arrays:
@@ -390,12 +387,12 @@ def _of_others(shards: Shards, indices: list[int], team: Processes) -> dict[int,
     missing = len(indices) - len(loaded)
     if missing and team.apart:
         raise PartDone(
-            f"{team} is done and kept in {shards.folder}; {missing} shards are the others'. Bring "
-            "the folders together with arith_lens.runs.merge_runs, then run the same without a part"
+            f"{team} is done and kept in {shards.folder}; {missing} shards are the others'. Copy "
+            "the folder store/ of each machine into one, then run the same there without a part"
         )
     if missing:
         raise RunError(
             f"expected {missing} shards of other processes in {shards.folder}, found none. Let all "
-            "write to one file system, or compute parts apart and merge them: see docs/runs.md"
+            "write to one file system, or compute parts apart and copy them: see docs/runs.md"
         )
     return loaded

@@ -22,6 +22,7 @@ from arith_lens.runs.files import (
     digests,
     folder_locked,
     from_bytes,
+    is_digest,
     listed,
     make_folder,
     now,
@@ -33,7 +34,8 @@ from arith_lens.runs.files import (
     write,
 )
 from arith_lens.runs.manifest import SavedPairs, software
-from arith_lens.runs.shards import SHARDS_FOLDER, Shards, copy_shards, identity_digest
+from arith_lens.runs.shards import SHARDS_FOLDER, Shards, identity_digest
+from arith_lens.untrusted import parse_json
 
 STORE_FOLDER = "store"
 ENTRY_FILE, IDENTITY_FILE = "result.json", "identity.json"
@@ -61,7 +63,7 @@ class Store:
         """
         file = self.folder_of(identity) / ENTRY_FILE
         try:
-            entry = json.loads(file.read_bytes())
+            entry = parse_json(file.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
@@ -73,6 +75,8 @@ class Store:
             name for name, kind in parts.items() if not isinstance(entry.get(name), kind)
         ]:
             raise _damaged(file, f"it lacks {listed(missing)}")
+        if foreign := _foreign_files(entry):
+            raise _damaged(file, f"it names {listed(foreign)}, which are no files of this result")
         return entry
 
     def load(self, identity: str) -> Arrays:
@@ -126,55 +130,34 @@ class Store:
         """The number of finished shards of a result."""
         return len(list((self.folder_of(identity) / SHARDS_FOLDER).glob("*/*.safetensors")))
 
-    def question(self, identity: str) -> Mapping[str, Any]:
-        """What decided a result's numbers. Raises RunError if the file is damaged."""
-        file = self.folder_of(identity) / IDENTITY_FILE
-        try:
-            return json.loads(file.read_bytes())
-        except (OSError, ValueError) as error:
-            raise _damaged(file, str(error)) from error
+    def copy_arrays(self, source: "Store", identity: str) -> None:
+        """Copy the arrays of a complete result from another store, as readers need them.
 
-    def copy(self, source: "Store", identity: str, *, arrays_only: bool = False) -> None:
-        """Copy a complete result from another store.
+        The table and the prompts, which only people read, stay behind.
 
         Args:
             source: the other store.
             identity: the digest of the result's identity.
-            arrays_only: do not copy the table and the prompts, which only people read.
 
         Raises:
             RunError: the result is missing or damaged, or this store has another result of the same
                 identity.
         """
-        entry = source.entry(identity)
-        if entry is None:
-            raise RunError(f"expected a result at {source.folder_of(identity)}, found none")
         source.load(identity)
-        ours = self.entry(identity)
+        entry = source.entry(identity)
+        assert entry is not None, "its arrays were read"
+        arrays, ours = _arrays_digests(entry), self.entry(identity)
         if ours is not None:
-            if _arrays_digest(ours) != _arrays_digest(entry):
+            if {*_arrays_digests(ours).values()} != {*arrays.values()}:
                 raise RunError(
                     f"expected one result, found different ones in {self.folder_of(identity)} and "
                     f"{source.folder_of(identity)}. Keep one of the two."
                 )
             return
-        if arrays_only:
-            files = {name: key for name, key in entry["sha256"].items() if _is_arrays(name)}
-            entry = {**entry, "sha256": files}
         with self._writing(identity, None) as folder:
-            question = source.folder_of(identity) / IDENTITY_FILE
-            if question.exists() and not arrays_only:
-                write(folder / IDENTITY_FILE, question.read_bytes())
-            for file in entry["sha256"]:
+            for file in arrays:
                 write(folder / file, (source.folder_of(identity) / file).read_bytes())
-            write(folder / ENTRY_FILE, json.dumps(entry, indent=1).encode())
-            shutil.rmtree(folder / SHARDS_FOLDER, ignore_errors=True)
-
-    def copy_shards(self, source: "Store", identity: str) -> None:
-        """Copy the finished shards of a result. Raises RunError if one is damaged."""
-        self._prepare(identity, source.question(identity))
-        for folder in sorted((source.folder_of(identity) / SHARDS_FOLDER).glob("*/")):
-            copy_shards(folder, self.folder_of(identity) / SHARDS_FOLDER / folder.name)
+            write(folder / ENTRY_FILE, json.dumps({**entry, "sha256": arrays}, indent=1).encode())
 
     def _read(self, identity: str) -> bytes | None:
         """The result's file; None if another process replaced it during the reading."""
@@ -262,12 +245,19 @@ def without_pairs(arrays: Arrays) -> Arrays:
     return Arrays(tensors, arrays.header)
 
 
-def _arrays_digest(entry: Mapping[str, Any]) -> str:
-    return next(value for file, value in entry["sha256"].items() if _is_arrays(file))
+def _arrays_digests(entry: Mapping[str, Any]) -> dict[str, str]:
+    """The name and the digest of the file with a result's arrays."""
+    files = entry["sha256"].items()
+    return {name: key for name, key in files if name.endswith(".safetensors")}
 
 
-def _is_arrays(file: str) -> bool:
-    return file.endswith(".safetensors")
+def _foreign_files(entry: Mapping[str, Any]) -> list[str]:
+    """What `result.json` names besides the files of its result, or without a digest."""
+    stem = _stem(entry["generation"])
+    own = {f"{stem}.{kind}" for kind in ("safetensors", "csv", "pairs.jsonl")}
+    return [
+        repr(name) for name, key in entry["sha256"].items() if name not in own or not is_digest(key)
+    ]
 
 
 def _damaged(file: Path, why: str) -> RunError:

@@ -16,7 +16,7 @@ import arith_lens
 PACKAGE = Path(arith_lens.__file__).parent
 LAYERS = {
     **dict.fromkeys(["activations", "arrays", "components", "memory"], 0),
-    **dict.fromkeys(["operations", "plotting", "statistics"], 0),
+    **dict.fromkeys(["operations", "plotting", "statistics", "untrusted"], 0),
     **dict.fromkeys(["hooks", "model", "paper", "problems", "templates", "views"], 1),
     **dict.fromkeys(["explorer_page"], 2),  # shows tables, and knows no model
     **dict.fromkeys(["effects"], 3),

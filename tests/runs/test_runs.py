@@ -6,6 +6,7 @@ import json
 import platform
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -279,6 +280,56 @@ def _lose_manifest(folder: Path) -> None:
     (folder / "run.json").unlink()
 
 
+def _leave_by_identity(folder: Path) -> None:
+    _edit(folder, lambda manifest: manifest["results"]["addition"].update(identity="../../x"))
+
+
+def _leave_by_unfinished(folder: Path) -> None:
+    _edit(folder, lambda manifest: manifest["unfinished"].update(division="../../../x"))
+
+
+def _leave_by_result(folder: Path) -> None:
+    _edit(
+        folder,
+        lambda manifest: manifest["results"].update({"../x": manifest["results"]["addition"]}),
+    )
+
+
+def _leave_by_experiment(folder: Path) -> None:
+    _edit(folder, lambda manifest: manifest.update(experiment="../x"))
+
+
+def _leave_by_file(folder: Path) -> None:
+    _edit_result(folder, lambda entry: entry["sha256"].update({"../../../x.csv": "0" * 64}))
+
+
+def _leave_by_generation(folder: Path) -> None:
+    _edit_result(folder, lambda entry: entry.update(generation=-3))
+
+
+def _digest_of_another_kind(folder: Path) -> None:
+    _edit_result(folder, lambda entry: entry["sha256"].update({"result.csv": ["0" * 64]}))
+
+
+def _nest(folder: Path, file: str, levels: int) -> None:
+    (folder / file).write_text('{"a":' * levels + "1" + "}" * levels)
+
+
+def _nest_manifest(folder: Path) -> None:
+    _nest(folder, "run.json", 100_000)
+
+
+def _nest_configuration(folder: Path) -> None:
+    nested: dict[str, Any] = {}
+    for _ in range(300):
+        nested = {"a": nested}
+    _edit(folder, lambda manifest: manifest.update(config=nested))
+
+
+def _nest_result(folder: Path) -> None:
+    _nest(load_run(folder).folder("addition"), "result.json", 100_000)
+
+
 def _edit(folder: Path, change) -> None:
     _edit_file(folder / "run.json", change)
 
@@ -310,6 +361,16 @@ def _edit_file(file: Path, change) -> None:
         (_raise_format, "format 99"),
         (_make_foreign, "not written by arith_lens"),
         (_lose_manifest, "expected a run folder"),
+        (_leave_by_identity, "a digest as the identity of addition"),
+        (_leave_by_unfinished, "a digest as the identity of division"),
+        (_leave_by_result, r"in place of '\.\./x'"),
+        (_leave_by_experiment, r"in place of '\.\./x'"),
+        (_leave_by_file, r"'\.\./\.\./\.\./x\.csv', which are no files of this result"),
+        (_leave_by_generation, "no files of this result"),
+        (_digest_of_another_kind, "'result.csv', which are no files of this result"),
+        (_nest_manifest, "damaged .*levels"),
+        (_nest_configuration, "damaged .*levels"),
+        (_nest_result, "damaged .*levels"),
     ],
 )
 def test_what_the_run_did_not_write_is_refused(run: Run, harm, complaint: str) -> None:

@@ -356,6 +356,36 @@ def test_what_stands_in_a_shards_place_is_named(
         compute(run, llama, pairs)
 
 
+@pytest.mark.parametrize("shard", [0, 1, 3])
+def test_a_result_that_another_run_finishes_meanwhile_is_stored_by_both(
+    llama: Any, pairs: PromptPairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard: int
+) -> None:
+    """The other run finishes while this one computes a shard, and removes the folder of shards."""
+    right, n_done = engines.SweepEngine.__call__, 0
+
+    def overtaken(self: Any, *given: Any) -> Any:
+        nonlocal n_done
+        n_done += 1
+        values = right(self, *given)
+        if n_done == shard + 1:
+            with open_run("faster", {}, root=tmp_path) as faster:
+                monkeypatch.setattr(engines.SweepEngine, "__call__", right)
+                compute(faster, llama, pairs)
+                monkeypatch.setattr(engines.SweepEngine, "__call__", overtaken)
+        return values
+
+    monkeypatch.setattr(engines.SweepEngine, "__call__", overtaken)
+    with opened(tmp_path) as slower:
+        found = compute(slower, llama, pairs)
+    assert n_done == 4
+    expected = compute(None, llama, pairs)
+    for folder in (slower.path, *(tmp_path / "faster").iterdir()):
+        assert load_run(folder).finished
+        assert_same_bits(load_run(folder).load("path_patching"), expected)
+    assert_same_bits(found, expected)
+    assert shard_files(slower.path) == []
+
+
 def test_a_file_where_the_shards_should_be_is_named(
     llama: Any, pairs: PromptPairs, tmp_path: Path
 ) -> None:
