@@ -34,21 +34,32 @@ def hold_norm_scales(model: HookedLike) -> Iterator[None]:
     parts = [part for block in model.blocks for part in block.modules()]
     parts += [final] if isinstance(final, nn.Module) else []
     norms = list(dict.fromkeys(part for part in parts if "hook_normalized" in part._modules))
-    with _forward_hooks(norms, [_held(norm) for norm in norms]):
+    with ExitStack() as stack:
+        for norm in norms:
+            held = _Held(norm)
+            stack.callback(norm.hook_in.register_forward_hook(held.keep).remove)
+            # before the hooks at this point, which may cut the norm's output off from its input
+            handle = norm.hook_out.register_forward_hook(held.hold, prepend=True)
+            stack.callback(handle.remove)
         yield
 
 
-def _held(norm: Any) -> Any:
-    scale = NormScale(own_module(norm), in_float32(norm))
+class _Held:
+    """One norm, whose scale no gradient passes through."""
 
-    def hold(_: Any, args: Any, out: Tensor) -> Tensor:
-        with weights_loaded(norm):
-            divisor, bias = scale(args[0]), scale.bias
+    def __init__(self, norm: Any) -> None:
+        self.norm, self.scale = norm, NormScale(own_module(norm), in_float32(norm))
+
+    def keep(self, _: Any, args: Any, rows: Tensor) -> None:
+        self.rows = rows
+
+    def hold(self, _: Any, args: Any, out: Tensor) -> Tensor:
+        with weights_loaded(self.norm):
+            divisor, bias = self.scale(self.rows), self.scale.bias
             without = (out.detach() - bias).to(out)
+        del self.rows
         change = (divisor / divisor.detach() - 1).to(out)  # 0, with the gradient of the scale
         return out + without * change
-
-    return hold
 
 
 @contextmanager

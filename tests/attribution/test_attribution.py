@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial, reduce
+from itertools import product
 from typing import Any
 
 import pytest
@@ -212,8 +213,13 @@ def test_rules_compose_and_leave_the_model_as_it_was(mistral: HookedModel) -> No
     assert [[*module._forward_hooks] for module in modules] == hooks
 
 
-def atp_on_transformers(hf: Any, pairs: PromptPairs, places: Places) -> dict[str, list[Tensor]]:
-    """AtP over all paths: leaves by torch's own hooks on the modules that read z, and on MLPs."""
+def atp_on_transformers(
+    hf: Any, pairs: PromptPairs, places: Places, paths: str = "total"
+) -> dict[str, list[Tensor]]:
+    """AtP: leaves by torch's own hooks on the modules that read z, and on MLPs.
+
+    What the paths freeze is a constant at END."""
+    frozen = {"total": (), "via_mlps": ("z",), "direct": ("z", "mlp")}[paths]
     inner = partial(reduce, getattr)
     layers = inner(places.blocks.split("."), hf)
     ends: dict[str, list[Tensor]] = {"z": [], "mlp": []}
@@ -223,7 +229,8 @@ def atp_on_transformers(hf: Any, pairs: PromptPairs, places: Places) -> dict[str
         flat = values.reshape(len(pairs), -1, values.shape[-1])
         ends[part].append(flat[:, -1].detach())
         leaves[part].append(torch.zeros_like(flat[:, -1], requires_grad=True))
-        end = (flat[:, -1] + leaves[part][-1])[:, None]
+        end = (flat[:, -1].detach() if part in frozen else flat[:, -1]) + leaves[part][-1]
+        end = end[:, None]
         return torch.cat([flat[:, :-1], end], dim=1).view(values.shape)
 
     def run(tokens: Tensor) -> Tensor:
@@ -279,8 +286,7 @@ def test_families_have_the_gradient_of_plain_transformers_or_are_refused(
     family = FAMILIES[name]
     hf = family.make(len(tokenizer))
     pairs = make_pairs(hf, (7, 5))
-    after = {"Gemma 2": "post_feedforward_layernorm"}  # it adds this norm's output to the stream
-    places = replace(family.places, mlp=after.get(name, family.places.mlp))
+    places = replace(family.places, mlp=NORM_AFTER_MLP.get(name, family.places.mlp))
     expected = atp_on_transformers(hf, pairs, places)
     model = al.load_model((hf, tokenizer))
     result = al.attribute(model, pairs, method="atp", paths="total", **QUIET)
@@ -312,34 +318,50 @@ def relp_rules(hf: Any) -> Iterator[None]:
 
     with ExitStack() as stack:
         for name, module in hf.named_modules():
-            if type(module).__name__.endswith("RMSNorm") or name.endswith("act_fn"):
+            is_norm = type(module).__name__.endswith("RMSNorm")
+            if is_norm or name.endswith(("act_fn", "activation_fn")):
                 stack.callback(module.register_forward_hook(as_factor).remove)
             elif name.endswith("mlp"):
                 stack.callback(module.register_forward_pre_hook(halved).remove)
         yield
 
 
-@pytest.mark.parametrize("name", ["Gemma 2", "Gemma 3", "Qwen3"])
+NORM_AFTER_MLP = {
+    **dict.fromkeys(
+        ["Gemma 2", "Gemma 3", "OLMo 2", "OLMo 3", "EXAONE 4"], "post_feedforward_layernorm"
+    ),
+    "GLM-4": "post_mlp_layernorm",
+}
+"""The sender of an MLP is then this norm's output, which is added to the stream."""
+
+
+@pytest.mark.parametrize("name", [*NORM_AFTER_MLP, "Qwen3"])
 def test_rules_hold_with_norms_after_the_parts_and_norms_of_queries(
     name: str, tokenizer: Any
 ) -> None:
+    """On direct paths a head acts through the norm after its attention and the final norm."""
     family = (ADDITIVE | OWN_LAYERS)[name]
-    hf = family.make(len(tokenizer))
-    pairs = make_pairs(hf, (7, 5))
-    after = {"mlp": "post_feedforward_layernorm"} if name.startswith("Gemma") else {}
-    places = replace(family.places, **after)
-    plain = atp_on_transformers(hf, pairs, places)
-    with relp_rules(hf):
-        expected = atp_on_transformers(hf, pairs, places)
-    model = al.load_model((hf, tokenizer))
-    result = al.attribute(model, pairs, method="relp", paths="total", **QUIET)
-    for layer in range(model.n_layers):
-        by_head = expected["z"][layer].unflatten(-1, (model.n_heads, -1)).sum(-1).T
-        assert_close(result.heads.per_pair[layer], by_head, atol=1e-5, rtol=1e-3)
-        mlp = expected["mlp"][layer].sum(-1)
-        assert_close(result.mlps.per_pair[layer], mlp, atol=1e-5, rtol=1e-3)
-    others = zip(plain["z"], expected["z"], strict=True)
-    assert max(float((one - other).abs().max()) for one, other in others) > 1e-3
+    hfs = [family.make(len(tokenizer)) for _ in range(2)]  # loading one puts the bridge into it
+    pairs = make_pairs(hfs[0], (7, 5))
+    places = replace(family.places, mlp=NORM_AFTER_MLP.get(name, family.places.mlp))
+    model = al.load_model((hfs[1], tokenizer))
+    for paths in ("total", "via_mlps", "direct"):
+        plain = atp_on_transformers(hfs[0], pairs, places, paths)
+        with relp_rules(hfs[0]):
+            expected = atp_on_transformers(hfs[0], pairs, places, paths)
+        results = [al.attribute(model, pairs, method="relp", paths=paths, **QUIET)]
+        if paths == "direct":  # no gradient passes through attention or an MLP
+            results += [
+                al.attribute(model, pairs, method=method, paths=paths, **QUIET)
+                for method in ("attn_lrp", "gim")
+            ]
+        for result, layer in product(results, range(model.n_layers)):
+            by_head = expected["z"][layer].unflatten(-1, (model.n_heads, -1)).sum(-1).T
+            assert_close(result.heads.per_pair[layer], by_head, atol=1e-5, rtol=1e-3)
+            mlp = expected["mlp"][layer].sum(-1)
+            assert_close(result.mlps.per_pair[layer], mlp, atol=1e-5, rtol=1e-3)
+        others = zip(plain["z"], expected["z"], strict=True)
+        assert max(float((one - other).abs().max()) for one, other in others) > 1e-3
 
 
 def test_half_precision_gives_nearly_the_same(make_hf: Any, tokenizer: Any) -> None:
