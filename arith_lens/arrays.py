@@ -1,10 +1,24 @@
-"""Named arrays with a header: the form in which every result is written to a file."""
+"""Named arrays with a header: the form in which every result is written to a file.
 
+The file is of safetensors, with the header as JSON in its metadata. Reading one runs no code.
+"""
+
+import dataclasses
+import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
 from torch import Tensor
+
+from arith_lens.untrusted import parse_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -22,7 +36,7 @@ class Arrays:
         if self.header.get("kind") != kind:
             raise ValueError(
                 f"expected arrays of kind {kind!r}, found {self.header.get('kind')!r}; read them "
-                "with the from_arrays of the class that wrote them"
+                "with the class that wrote them"
             )
 
     def part(self, name: str) -> "Arrays":
@@ -34,6 +48,86 @@ class Arrays:
             if key.startswith(prefix)
         }
         return Arrays(tensors, self.header[name])
+
+    def to_bytes(self) -> bytes:
+        """The contents of a safetensors file.
+
+        Raises:
+            TypeError: the header has a value that JSON cannot hold.
+        """
+        # safetensors refuses tensors that share memory, as parts of one result may
+        tensors = {
+            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for name, tensor in self.tensors.items()
+        }
+        return save_tensors(tensors, metadata={_KEY: json.dumps(plain_value(self.header))})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Arrays":
+        """Read what `to_bytes` returned, bit for bit.
+
+        Raises:
+            ValueError: the contents are of another kind.
+        """
+        try:
+            # the metadata precede the arrays, and follow their own length in eight bytes
+            text = data[8 : 8 + int.from_bytes(data[:8], "little")]
+            header = parse_json(parse_json(text)["__metadata__"][_KEY])
+            return cls(load_tensors(data), header)
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"expected a safetensors file that arith_lens wrote, found other contents "
+                f"({error!r}); give the path of a result that was saved"
+            ) from error
+
+    def save(self, path: str | Path) -> Path:
+        """Write one file, which replaces an older one only when it is complete; its path."""
+        path = Path(path)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            partial.write_bytes(self.to_bytes())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Arrays":
+        """Read what `save` wrote. Raises ValueError for other contents, with the path."""
+        try:
+            return cls.from_bytes(Path(path).read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+
+_KEY = "arith_lens"  # a single entry: the order of several would differ from run to run
+
+
+def plain_value(value: Any) -> Any:
+    """Convert `value` to JSON's types: dataclasses to objects, tuples and sets to lists, paths to
+    text.
+
+    Raises:
+        TypeError: it contains something that JSON cannot hold, such as a tensor.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain_value(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain_value(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(plain_value(item) for item in value)
+    if isinstance(value, tuple | list | range):
+        return [plain_value(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, np.generic | Tensor) and value.ndim == 0:
+        return plain_value(value.item())
+    raise TypeError(
+        f"expected a value that JSON can keep, found {type(value).__name__}: {value!r}; "
+        "put numbers, text, lists and mappings into a configuration"
+    )
 
 
 def joined_arrays(

@@ -1,7 +1,7 @@
 """Where heads attend: attention from END, summed by role, and the patterns of single prompts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays
-from arith_lens.components import Heads, as_heads, check_components, pattern_name
+from arith_lens.components import Head, Heads, as_heads, check_components, pattern_name
 from arith_lens.effects import Effects
 from arith_lens.model import HookedLike, record
 from arith_lens.pairs import PromptPairs, Role, check_pairs
@@ -242,13 +242,14 @@ class Patterns:
         """One row per prompt, head and token, with the weight from END."""
         from pandas import DataFrame
 
+        names = ["prompt", "head", "layer", "index", "position", "token", "from_END"]
         rows = [
-            (prompt, head, at, token, float(weight))
+            (prompt, head, *astuple(Head.parse(head)), at, token, float(weight))
             for prompt, tokens, weights in zip(self.prompts, self.tokens, self.weights, strict=True)
             for head, row in zip(self.heads, weights[:, -1], strict=True)
             for at, (token, weight) in enumerate(zip(tokens, row, strict=True))
         ]
-        return DataFrame(rows, columns=["prompt", "head", "position", "token", "from_END"])
+        return DataFrame(rows, columns=names)
 
 
 def attention_view(model: HookedLike, prompt: str, heads: Heads) -> View:

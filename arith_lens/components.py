@@ -19,7 +19,7 @@ Activations: TypeAlias = Mapping[str, Tensor]
 NamedHook: TypeAlias = tuple[str, Callable[..., Any]]
 """A hook point's name and its function: `function(activation, hook) -> activation | None`."""
 
-_HEAD = re.compile(r"(\d+)\.(\d+)")
+_HEAD = re.compile(r"(\d+)\.(\d+)|L(\d+)H(\d+)")
 _MLP = re.compile(r"(?:MLP|mlp)[ .]?(\d+)")
 _LAYER = re.compile(r"blocks\.(\d+)\.")
 
@@ -43,11 +43,15 @@ class Head:
 
     @classmethod
     def parse(cls, text: str) -> "Head":
-        """Read `12.22`. Raises ValueError on anything else."""
+        """Read `12.22`, or TransformerLens' `L12H22`. Raises ValueError on anything else."""
         match = _HEAD.fullmatch(text.strip())
         if match is None:
-            raise ValueError(f"expected a head as layer.index, such as 12.22, found {text!r}")
-        return cls(int(match[1]), int(match[2]))
+            raise ValueError(
+                f"expected a head as layer.index, such as 12.22, found {text!r}; write both "
+                "numbers, counted from 0"
+            )
+        layer, index = filter(None, match.groups())
+        return cls(int(layer), int(index))
 
 
 @dataclass(frozen=True, order=True)
@@ -79,7 +83,7 @@ _MlpLike: TypeAlias = Mlp | str | int
 _ComponentLike: TypeAlias = Component | str | tuple[int, int]
 
 Heads: TypeAlias = _HeadLike | Iterable[_HeadLike]
-"""One head or several: `Head(5, 2)`, `"5.2"`, `(5, 2)`, or a list of such."""
+"""One head or several: `Head(5, 2)`, `"5.2"`, `"L5H2"`, `(5, 2)`, or a list of such."""
 
 Mlps: TypeAlias = _MlpLike | Iterable[_MlpLike]
 """One MLP or several: `Mlp(3)`, `"MLP 3"`, the layer 3, or a list of such."""
@@ -179,6 +183,19 @@ def _as_component(value: Any) -> Component:
         f"expected components such as Head(12, 22) and Mlp(12), found {value!r} "
         f"({type(value).__name__}); '12.22', (12, 22) and 'MLP 12' name them, too"
     )
+
+
+def head_columns(heads: Iterable[Head | None]) -> dict[str, list[Any]]:
+    """The columns that name heads in every table: `head` ("5.2"), its `layer` and its `index`.
+
+    A row without a head has None in all three.
+    """
+    rows = list(heads)
+    return {
+        "head": [None if head is None else str(head) for head in rows],
+        "layer": [None if head is None else head.layer for head in rows],
+        "index": [None if head is None else head.index for head in rows],
+    }
 
 
 def every_head(n_layers: int, n_heads: int) -> list[Head]:

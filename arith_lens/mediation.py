@@ -10,7 +10,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined_arrays
-from arith_lens.components import Activations, Component, Components, Head, as_components
+from arith_lens.components import (
+    Activations,
+    Component,
+    Components,
+    Head,
+    as_components,
+    every_mlp,
+)
 from arith_lens.effects import Effects
 from arith_lens.hooks import freeze, patch_heads, patch_mlps
 from arith_lens.model import HookedLike
@@ -58,9 +65,9 @@ class Mediation:
     direct: Effects
     """All MLPs are frozen, [head, pair]: `path_patch(paths="direct")`."""
     but: Effects
-    """The MLP of one layer is frozen, [head, layer, pair]."""
+    """The MLP of one layer is frozen, [head, mlp, pair]."""
     only: Effects
-    """Only the MLP of one layer is computed again, [head, layer, pair]."""
+    """Only the MLP of one layer is computed again, [head, mlp, pair]."""
     logit: Float[Tensor, " pair"]
     """The answer's logit in the unpatched run, [pair]."""
     n_left_out: int = 0
@@ -70,13 +77,13 @@ class Mediation:
 
     @property
     def carried(self) -> Effects:
-        """How much of the effect disappears when one MLP is frozen, [head, layer, pair]."""
+        """How much of the effect disappears when one MLP is frozen, [head, mlp, pair]."""
         change = self.via_mlps.per_pair[:, None] - self.but.per_pair
         return replace(self.but, per_pair=change, paths="carried")
 
     @property
     def conveyed(self) -> Effects:
-        """How much one MLP alone adds to the direct effect, [head, layer, pair]."""
+        """How much one MLP alone adds to the direct effect, [head, mlp, pair]."""
         change = self.only.per_pair - self.direct.per_pair[:, None]
         return replace(self.only, per_pair=change, paths="conveyed")
 
@@ -97,14 +104,14 @@ class Mediation:
         )
 
     def to_dataframe(self) -> "DataFrame":
-        """One row per head and layer: means and intervals of what is carried and conveyed there,
-        of the head's direct effect, and of its effect via MLPs."""
+        """One row per head and MLP: means and intervals of what this MLP carries and conveys, of
+        the head's direct effect, and of its effect via MLPs."""
         from pandas import DataFrame
 
         def columns(name: str, part: Effects) -> DataFrame:
             table: Any = part.to_dataframe()
             names = {"mean": name, "ci_low": f"{name}_low", "ci_high": f"{name}_high"}
-            return table[[*part.axes, *names]].rename(columns=names)
+            return table[[*part.places(), *names]].rename(columns=names)
 
         tables = [columns(name, getattr(self, name)) for name in (*VIEWS, "direct", "via_mlps")]
         return reduce(DataFrame.merge, tables)
@@ -125,7 +132,7 @@ class Mediation:
         arrays.require("mediation")
         return cls(
             heads=tuple(Head.parse(name) for name in arrays.header["heads"]),
-            **{name: Effects.from_arrays(arrays.part(name)) for name in MEDIATION_PARTS},
+            **{name: _by_mlp(Effects.from_arrays(arrays.part(name))) for name in MEDIATION_PARTS},
             logit=arrays.tensors["logit"],
             n_left_out=arrays.header["n_left_out"],
             computation=arrays.header["computation"],
@@ -137,6 +144,15 @@ class Mediation:
 
     def _repr_html_(self) -> str:
         return self.carried._repr_html_()
+
+
+def _by_mlp(part: Effects) -> Effects:
+    """Effects per head and MLP with the MLPs' names, which results of earlier versions lack."""
+    if part.axes != ("head", "layer"):
+        return part
+    n_layers = part.per_pair.shape[1]
+    labels = {**(part.labels or {}), "mlp": tuple(map(str, every_mlp(n_layers)))}
+    return replace(part, axes=("head", "mlp"), labels=labels)
 
 
 Free: TypeAlias = Literal["all", "none", "but", "only"]
@@ -402,16 +418,20 @@ def _mediation(
     layers = range(patching.n_layers)
     but = torch.stack([rows_of_layer("but", "all", layer) for layer in layers], dim=1)
     only = torch.stack([rows_of_layer("only", "none", layer) for layer in layers], dim=1)
-    labels = {"head": tuple(str(head) for head in heads)}
+    labels = {
+        "head": tuple(map(str, heads)),
+        "mlp": tuple(map(str, every_mlp(patching.n_layers))),
+    }
 
     def effects(numbers: Tensor, paths: str) -> Effects:
+        axes = ("head", "mlp")[: numbers.ndim - 1]
         return Effects(
             per_pair=numbers,
-            axes=("head", "layer")[: numbers.ndim - 1],
+            axes=axes,
             metric=patching.metric,
             paths=paths,
             **pairs.units,
-            labels=labels,
+            labels={axis: labels[axis] for axis in axes},
         )
 
     return Mediation(

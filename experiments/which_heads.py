@@ -178,14 +178,14 @@ def _print_table(effects: al.ComponentEffects, computed: Tensor | None) -> None:
     means, (low, high), (q, _) = heads.mean(), heads.ci(), effects.q_values()
     sides = None
     if computed is not None and computed.any() and not computed.all():
-        sides = al.contrast(heads, computed).set_index([*heads.axes])
+        sides = al.contrast(heads, computed).set_index("head")
     rows = []
     for head in chosen:
         at = (head.layer, head.index)  # pyright: ignore[reportAttributeAccessIssue]
         row = {"head": str(head), "effect": show(means[at])}
         row |= {"95% interval": f"{show(low[at])} to {show(high[at])}", "q": f"{q[at]:.1g}"}
         if sides is not None:
-            side = sides.loc[at].map(show)
+            side = sides.loc[str(head)].drop(["layer", "index"]).map(show)
             row |= {"computed": side["mean_in"], "copied": side["mean_out"]}
             row["difference"] = f"{side['difference']} ({side['ci_low']} to {side['ci_high']})"
         rows.append(row)

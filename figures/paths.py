@@ -8,6 +8,7 @@ from jaxtyping import Float
 from pandas import DataFrame, Series, concat
 
 from arith_lens import plotting
+from arith_lens.components import Mlp
 from arith_lens.effects import KEY, ComponentEffects, Effects, key_heads
 from arith_lens.mediation import Mediation
 from arith_lens.probes import PROBE_ROLES, curve_of
@@ -248,6 +249,7 @@ def _carriers_numbers(operations: list[Carriers]) -> DataFrame:
             "mlp_effect": operation.effects.mlps,
         }
         for name, effects in by_layer.items():
-            table[name] = effects.mean().double().numpy()[table["layer"]]
+            layers = [Mlp.parse(name).layer for name in table["mlp"]]
+            table[name] = effects.mean().double().numpy()[layers]
         tables.append(table)
     return concat(tables, ignore_index=True)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
+from arith_lens.arrays import Arrays
 from arith_lens.components import Head, Mlp
 from arith_lens.mediation import Mediation, mediation_flops, mediators
 from arith_lens.metrics import Readout
@@ -171,8 +172,20 @@ def test_a_run_keeps_the_result_and_does_not_compute_it_again(
         assert torch.equal(other.interaction.per_pair, found.interaction.per_pair)
     table = found.to_dataframe()
     assert len(table) == 2 * 3 and table["head"].tolist()[:3] == ["1.2"] * 3
-    chosen = table[(table["head"] == "0.0") & (table["layer"] == 2)]
+    chosen = table[(table["head"] == "0.0") & (table["mlp"] == "MLP 2")]
     assert chosen["carried"].item() == pytest.approx(float(found.carried.mean()[1, 2]))
+    assert table[["layer", "index"]].values.tolist()[:3] == [[1, 2]] * 3
+
+
+def test_results_that_count_layers_in_place_of_mlps_are_still_read(llama: Any) -> None:
+    found = mediators(llama, make_pairs(llama), [Head(1, 2)])
+    arrays = found.to_arrays()
+    old = {
+        name: dict(arrays.header[name], axes=["head", "layer", "pair"], labels={"head": ["1.2"]})
+        for name in ("but", "only")
+    }
+    back = Mediation.from_arrays(Arrays(arrays.tensors, {**arrays.header, **old}))
+    assert back.to_dataframe().equals(found.to_dataframe())
 
 
 def test_shards_change_nothing_but_rounding(mistral: Any) -> None:

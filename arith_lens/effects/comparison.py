@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined_arrays
-from arith_lens.effects.component_effects import KEY, ComponentEffects
+from arith_lens.effects.component_effects import KEY, ComponentEffects, joined_tables
 from arith_lens.effects.effects import Effects
 from arith_lens.statistics import (
     bootstrap_interval,
@@ -75,20 +75,16 @@ class BeforeAfter:
         return cls(*sides)
 
     def to_dataframe(self) -> "DataFrame":
-        """One row per component: layer, head (empty for an MLP), mean before and after, their
-        difference within pairs with the ends of its 95% bootstrap interval, and pairs used."""
-        from pandas import concat
-
-        tables = []
-        for name in ("heads", "mlps"):
-            table = getattr(self, name).to_dataframe().rename(columns={"mean": "difference"})
-            if name == "mlps":
-                table.insert(1, "head", None)
-            for column, side in enumerate(("before", "after"), 2):
-                mean = getattr(getattr(self, side), name).mean()
-                table.insert(column, side, mean.flatten().numpy())
-            tables.append(table)
-        return concat(tables, ignore_index=True).astype({"head": "Int64"})
+        """One row per component: its name, head and index (empty for an MLP), layer, mean before
+        and after, their difference within pairs with the ends of its 95% bootstrap interval, and
+        pairs used."""
+        table = joined_tables(self.heads, self.mlps).rename(columns={"mean": "difference"})
+        at = [*table.columns].index("difference")
+        for column, side in enumerate(("before", "after")):
+            effects = getattr(self, side)
+            means = torch.cat([effects.heads.mean().flatten(), effects.mlps.mean()])
+            table.insert(at + column, side, means.numpy())
+        return table
 
 
 def _check_comparable(a: Effects, b: Effects) -> None:
@@ -117,13 +113,31 @@ def _check_same(a: Effects, b: Effects) -> None:
         )
 
 
-def compare(a: Effects, b: Effects) -> "DataFrame":
-    """One row per component: its mean and rank (0 is the most negative) in `a` and in `b`."""
+def compare(a: Effects | ComponentEffects, b: Effects | ComponentEffects) -> "DataFrame":
+    """One row per component: its mean and rank (0 is the most negative) in `a` and in `b`.
+
+    With `ComponentEffects` on both sides, heads and MLPs are in one table and have one ranking.
+
+    Raises:
+        TypeError: the sides are of two kinds, or no effects.
+        ValueError: effects of other components, or measured in another way.
+    """
     from pandas import DataFrame
 
-    _check_comparable(a, b)
+    if isinstance(a, ComponentEffects) and isinstance(b, ComponentEffects):
+        for name in ("heads", "mlps"):
+            _check_comparable(getattr(a, name), getattr(b, name))
+        names = ["component", *a.heads.places()]
+    elif isinstance(a, Effects) and isinstance(b, Effects):
+        _check_comparable(a, b)
+        names = [*a.places()]
+    else:
+        raise TypeError(
+            f"expected Effects or ComponentEffects on both sides, found {type(a).__name__} and "
+            f"{type(b).__name__}; compare maps with maps, or a.heads with b.heads"
+        )
     left, right = a.to_dataframe(), b.to_dataframe()
-    table = {axis: left[axis] for axis in a.axes}
+    table = {name: left[name] for name in names}
     for name, side in (("a", left), ("b", right)):
         table |= {name: side["mean"], f"stderr_{name}": side["stderr"]}
         table[f"rank_{name}"] = side["mean"].rank(method="first") - 1
@@ -173,8 +187,7 @@ def contrast(
     means = {"mean_in": inside.mean().flatten(), "mean_out": outside.mean().flatten()}
     means["difference"] = means["mean_in"] - means["mean_out"]
     columns = means | {"ci_low": low.float(), "ci_high": high.float()}
-    places = effects.to_dataframe()[list(effects.axes)]
-    return places.join(DataFrame({name: value.numpy() for name, value in columns.items()}))
+    return DataFrame(effects.places() | {name: value.numpy() for name, value in columns.items()})
 
 
 def template_agreement(effects: Effects) -> "DataFrame":

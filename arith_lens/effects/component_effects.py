@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined_arrays
-from arith_lens.components import Component, Head, every_component
+from arith_lens.components import Component, Head, Mlp, as_components, every_component
 from arith_lens.effects.effects import HEAD_AXES, Effects
 from arith_lens.statistics import false_discovery_control
 
@@ -55,6 +56,15 @@ class ComponentEffects:
             computation={"parts": parts},
         )
 
+    def __getitem__(self, component: Head | Mlp | str | tuple[int, int]) -> Effects:
+        """The effects of one head or MLP on all pairs, such as `effects["5.5"]` or `"MLP 5"`.
+
+        Raises:
+            TypeError, IndexError: as in `Effects[...]`.
+        """
+        (one,) = as_components(component)
+        return (self.heads if isinstance(one, Head) else self.mlps)[one]
+
     def top(self, k: int) -> list[Component]:
         """The k most negative components, heads and MLPs together."""
         candidates: list[Component] = [*self.heads.top(k), *self.mlps.top(k)]
@@ -95,14 +105,20 @@ class ComponentEffects:
             computation=arrays.header["computation"],
         )
 
-    def to_dataframe(self) -> "DataFrame":
-        """One row per component: layer, head (none for an MLP), mean, error, interval, pairs, q."""
-        from pandas import concat
+    def save(self, path: str | Path) -> Path:
+        """Write one safetensors file, which `ComponentEffects.load` reads back; its path."""
+        return self.to_arrays().save(path)
 
-        table = concat([self.heads.to_dataframe(), self.mlps.to_dataframe()], ignore_index=True)
+    @classmethod
+    def load(cls, path: str | Path) -> "ComponentEffects":
+        """Read what `save` wrote. Raises ValueError for another file, with its path."""
+        return cls.from_arrays(Arrays.load(path))
+
+    def to_dataframe(self) -> "DataFrame":
+        """One row per component: its name, head and index (none for an MLP), layer, mean, error,
+        interval, pairs, q."""
+        table = joined_tables(self.heads, self.mlps)
         table["q"] = torch.cat([part.flatten() for part in self.q_values()]).numpy()
-        if "head" in table:
-            table["head"] = table["head"].astype("Int64")
         return table
 
     def explore(self) -> "Explorer":
@@ -120,6 +136,17 @@ class ComponentEffects:
 
     def _repr_html_(self) -> str:
         return self.heads.figure_html("heads") + self.mlps.figure_html("MLPs")
+
+
+def joined_tables(heads: Effects, mlps: Effects) -> "DataFrame":
+    """The tables of heads and of MLPs as one, with a column `component` ("5.2", "MLP 5")."""
+    from pandas import concat
+
+    table: Any = concat([heads.to_dataframe(), mlps.to_dataframe()], ignore_index=True)
+    layers = [str(Mlp(layer)) for layer in range(len(mlps.per_pair))]
+    n_heads = len(table) - len(layers)
+    table.insert(0, "component", [*table["head"][:n_heads], *layers])
+    return table.astype({"index": "Int64"})
 
 
 KEY = {"relative_logit": -0.05}
@@ -192,7 +219,7 @@ def effect_tables(effects: ComponentEffects) -> dict[str, "DataFrame"]:
         | {
             "component": list(map(str, names)),
             "layer": table["layer"],
-            "head": table["head"].fillna(-1).astype(int),
+            "head": table["index"].fillna(-1).astype(int),
             **{name: table[name] for name in ("mean", "ci_low", "ci_high")},
             "key": [str(name) in key for name in names],
         }

@@ -6,7 +6,9 @@ of 3 + 5 are not nine independent pieces of evidence.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +17,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from arith_lens.arrays import Arrays
-from arith_lens.components import Head, Mlp
+from arith_lens.components import (
+    Component,
+    Head,
+    Mlp,
+    as_components,
+    as_mlps,
+    head_columns,
+)
 from arith_lens.statistics import (
     HasUnits,
     Sample,
@@ -83,6 +92,59 @@ class Effects(HasUnits):
     def n_pairs(self) -> int:
         """How many pairs there are, those left out included."""
         return self.per_pair.shape[-1]
+
+    def __getitem__(self, component: Head | Mlp | str | tuple[int, int] | int) -> "Effects":
+        """The effects of one component on all pairs, such as `effects["5.5"].mean()`.
+
+        Args:
+            component: a head (`Head(5, 5)`, `"5.5"`, `"L5H5"`, `(5, 5)`), or an MLP (`Mlp(5)`,
+                `"MLP 5"`; where all effects are of MLPs, also 5).
+
+        Returns:
+            Effects without the axes of heads, or of MLPs; other axes, such as roles, stay.
+
+        Raises:
+            TypeError: something that names no component, or effects of other components.
+            KeyError, IndexError: these effects do not have it.
+        """
+        only_mlps = self.axes == MLP_AXES
+        (one,) = as_mlps(component) if only_mlps else as_components(component)  # pyright: ignore
+        axes, place = self._place_of(one)
+        return replace(
+            self,
+            per_pair=self.per_pair[place],
+            axes=self.axes[len(axes) :],
+            held_norm=None if self.held_norm is None else self.held_norm[place],
+            labels={name: of for name, of in (self.labels or {}).items() if name not in axes}
+            or None,
+        )
+
+    def _place_of(self, component: Component) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """The axes of heads or of MLPs, and a component's index on them."""
+        names = (self.labels or {}).get("head")
+        if not isinstance(component, Head):
+            axes, place = MLP_AXES, (component.layer,)
+        elif names is None:
+            axes, place = HEAD_AXES, (component.layer, component.index)
+        elif str(component) in names:
+            axes, place = ("head",), (names.index(str(component)),)
+        else:
+            raise KeyError(
+                f"expected one of the heads {', '.join(names)}, found {component}; compute its "
+                "effects, too"
+            )
+        if self.axes[: len(axes)] != axes or (axes == MLP_AXES and "head" in self.axes):
+            raise TypeError(
+                f"expected a component of these effects, whose axes are {self.axes}, found "
+                f"{component}; .heads has the heads, .mlps the MLPs, .select(mask) chooses pairs"
+            )
+        for axis, index, size in zip(axes, place, self.per_pair.shape, strict=False):
+            if index >= size:
+                raise IndexError(
+                    f"expected a {axis} from 0 to {size - 1}, found {component}; choose one of "
+                    "this model's components"
+                )
+        return axes, place
 
     def mean(self) -> Float[Tensor, "*component"]:
         """Mean over the pairs of each template, then over templates; NaN pairs are left out."""
@@ -251,11 +313,12 @@ class Effects(HasUnits):
             name: self.select(torch.as_tensor(names == name)) for name in sorted({*self.template})
         }
 
-    def to_dataframe(self) -> "DataFrame":
-        """One row per component: its index on each axis, mean, stderr, 95% interval, pairs used."""
-        from pandas import DataFrame
+    def places(self) -> dict[str, Any]:
+        """The columns that name the component of each row, in the order of `per_pair`.
 
-        low, high = self.ci()
+        A head has the columns `head` ("5.2"), `layer` and `index` in every table. Every other axis
+        has a column of its name, with its labels or with numbers from 0.
+        """
         shape = self.per_pair.shape[:-1]
         grid = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), int)
         labels = self.labels or {}
@@ -263,6 +326,29 @@ class Effects(HasUnits):
             axis: [labels[axis][i] for i in indices] if axis in labels else indices
             for axis, indices in zip(self.axes, grid, strict=True)
         }
+        named: dict[str, Any] = {}
+        if "head" in labels and "head" in columns:
+            with suppress(ValueError):  # labels of one's own may name something else
+                named = head_columns(map(Head.parse, columns["head"]))
+        elif columns.keys() >= {*HEAD_AXES}:
+            rows = zip(columns.pop("layer").tolist(), columns["head"].tolist(), strict=True)
+            named = head_columns(Head(*row) for row in rows)
+        return {
+            name: values
+            for axis, numbers in columns.items()
+            for name, values in (named if named and axis == "head" else {axis: numbers}).items()
+        }
+
+    def to_dataframe(self) -> "DataFrame":
+        """One row per component: its names (`places`), mean, stderr, 95% interval, pairs used.
+
+        In a CSV file, read the column `head` as text (`dtype={"head": str}`), else 5.10 becomes
+        5.1.
+        """
+        from pandas import DataFrame
+
+        low, high = self.ci()
+        columns = self.places()
         statistics = {"mean": self.mean(), "stderr": self.stderr(), "ci_low": low, "ci_high": high}
         columns |= {name: value.flatten().numpy() for name, value in statistics.items()}
         columns["n"] = (~self.per_pair.isnan()).sum(-1).flatten().numpy()
@@ -312,6 +398,15 @@ class Effects(HasUnits):
             **units,
             labels=labels and {axis: tuple(names) for axis, names in labels.items()},
         )
+
+    def save(self, path: str | Path) -> Path:
+        """Write one safetensors file, which `Effects.load` reads back bit for bit; its path."""
+        return self.to_arrays().save(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Effects":
+        """Read what `save` wrote. Raises ValueError for another file, with its path."""
+        return cls.from_arrays(Arrays.load(path))
 
     def heatmap(self, **options: Any) -> Any:
         """A plotly figure of the mean; `options` go to `plotting.heatmap`.

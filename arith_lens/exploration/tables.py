@@ -223,8 +223,11 @@ def _inputs(shares: Effects) -> "DataFrame":
 
 def _carriers(model: HookedLike, pairs: PromptPairs, heads: Sequence[Head]) -> "DataFrame":
     table: Any = mediators(model, pairs, heads, progress=False).to_dataframe()
-    table = table.rename(columns={"head": "component"})
-    return table[table["layer"] >= [int(name.split(".")[0]) for name in table["component"]]]
+    mlps = np.array([Mlp.parse(name).layer for name in table["mlp"]])
+    after = mlps >= table["layer"].to_numpy()  # an MLP before the head carries nothing of it
+    table = table.drop(columns=["layer", "index", "mlp"]).rename(columns={"head": "component"})
+    table.insert(1, "layer", mlps)
+    return table[after]
 
 
 @torch.no_grad()

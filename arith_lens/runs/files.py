@@ -1,27 +1,21 @@
-"""Write files atomically, lock folders, and write values as JSON, arrays as safetensors files."""
+"""Write files atomically, lock folders, and read the arrays of results."""
 
-import dataclasses
 import hashlib
 import json
 import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 
 from arith_lens.arrays import Arrays
-from arith_lens.untrusted import parse_json
+from arith_lens.arrays import plain_value as plain_value
 
 
 class RunError(ValueError):
@@ -194,33 +188,6 @@ def digests(files: Iterable[Path]) -> list[str]:
         ) from error
 
 
-def plain_value(value: Any) -> Any:
-    """Convert `value` to JSON's types: dataclasses to objects, tuples and sets to lists, paths to
-    text.
-
-    Raises:
-        TypeError: it contains something that JSON cannot hold, such as a tensor.
-    """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain_value(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain_value(item) for key, item in value.items()}
-    if isinstance(value, set | frozenset):
-        return sorted(plain_value(item) for item in value)
-    if isinstance(value, tuple | list | range):
-        return [plain_value(item) for item in value]
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if isinstance(value, np.generic | torch.Tensor) and value.ndim == 0:
-        return plain_value(value.item())
-    raise TypeError(
-        f"expected a value that JSON can keep, found {type(value).__name__}: {value!r}; "
-        "put numbers, text, lists and mappings into a configuration"
-    )
-
-
 def is_digest(value: object) -> bool:
     """Whether a value is a SHA-256 in hexadecimal, as `digest` returns it."""
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
@@ -246,35 +213,13 @@ def check_name(name: str, what: str = "a result's name") -> None:
         raise ValueError(f"expected {what} of letters, digits, _ and -, found {name!r}")
 
 
-_KEY = "arith_lens"  # a single entry: the order of several would differ from run to run
-
-
-def to_bytes(arrays: Arrays) -> bytes:
-    """The contents of a safetensors file.
-
-    Raises:
-        TypeError: the header has a value that JSON cannot hold.
-    """
-    # safetensors refuses tensors that share memory, as parts of one result may
-    tensors = {
-        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, tensor in arrays.tensors.items()
-    }
-    return save_tensors(tensors, metadata={_KEY: json.dumps(plain_value(arrays.header))})
-
-
 def from_bytes(data: bytes) -> Arrays:
-    """Read what `to_bytes` returned, bit for bit.
+    """Read what `Arrays.to_bytes` returned, bit for bit.
 
     Raises:
         RunError: the contents are of another kind.
     """
     try:
-        # the metadata precede the arrays, and follow their own length in eight bytes
-        text = data[8 : 8 + int.from_bytes(data[:8], "little")]
-        header = parse_json(parse_json(text)["__metadata__"][_KEY])
-        return Arrays(load_tensors(data), header)
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise RunError(
-            f"expected a safetensors file that arith_lens wrote, found other contents ({error!r})"
-        ) from error
+        return Arrays.from_bytes(data)
+    except ValueError as error:
+        raise RunError(str(error)) from error

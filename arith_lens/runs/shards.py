@@ -31,7 +31,6 @@ from arith_lens.runs.files import (
     from_bytes,
     make_folder,
     plain_value,
-    to_bytes,
     write,
 )
 from arith_lens.runs.manifest import SavedPairs
@@ -205,8 +204,8 @@ class Shards:
             RunError: the file cannot be written. Earlier shards stay.
         """
         header = {"shard": [self._digest, index], **(notes or {})}
-        header["sha256"] = digest(to_bytes(Arrays(tensors, header)))
-        data = to_bytes(Arrays(tensors, header))
+        header["sha256"] = digest(Arrays(tensors, header).to_bytes())
+        data = Arrays(tensors, header).to_bytes()
         for attempt in range(ATTEMPTS):
             try:
                 self._write(index, data)
@@ -237,7 +236,7 @@ def check_shard(data: bytes, identity: str, index: int) -> Arrays:
     arrays = from_bytes(data)
     notes = dict(arrays.header)
     written = notes.pop("sha256", None)
-    if digest(to_bytes(Arrays(arrays.tensors, notes))) != written:
+    if digest(Arrays(arrays.tensors, notes).to_bytes()) != written:
         raise RunError("its contents are not those that were written")
     if notes.pop("shard", None) != [identity, index]:
         raise RunError("it is a part of another computation")

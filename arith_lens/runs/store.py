@@ -30,7 +30,6 @@ from arith_lens.runs.files import (
     remove,
     remove_partials,
     replace,
-    to_bytes,
     write,
 )
 from arith_lens.runs.manifest import SavedPairs, software
@@ -206,7 +205,7 @@ def _write_files(
     if pairs is not None and pairs.computed is not None:
         tensors[COMPUTED_TENSOR] = pairs.computed
     contents = {
-        f"{stem}.safetensors": to_bytes(Arrays(tensors, arrays.header)),
+        f"{stem}.safetensors": Arrays(tensors, arrays.header).to_bytes(),
         f"{stem}.csv": result.to_dataframe().to_csv(index=False).encode(),
     }
     prompts = folder / f"{stem}.pairs.jsonl"

@@ -1,15 +1,20 @@
 """Effects: the statistics against formulas and resampling written out here."""
 
+import json
 import warnings
 from base64 import b64decode
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from torch.testing import assert_close
 
+from arith_lens.attention import Patterns
 from arith_lens.components import Head, Mlp
-from arith_lens.effects import ComponentEffects, Effects, compare, key_heads
+from arith_lens.effects import BeforeAfter, ComponentEffects, Effects, compare, contrast, key_heads
 
 
 def head_effects(n_pairs: int = 12, seed: int = 0, **fields: object) -> Effects:
@@ -228,11 +233,131 @@ def test_compare_ranks_the_same_components_side_by_side() -> None:
     table = compare(a, b)
     assert np.allclose(table["difference"], (b.mean() - a.mean()).flatten(), atol=1e-6)
     best = table.loc[table["rank_a"] == 0].iloc[0]
-    assert Head(int(best["layer"]), int(best["head"])) == a.top(1)[0]
+    assert Head(int(best["layer"]), int(best["index"])) == a.top(1)[0]
     with pytest.raises(ValueError, match="one metric"):
         compare(a, Effects(b.per_pair, b.axes, "logit"))
     with pytest.raises(ValueError, match="same components"):
         compare(a, Effects(b.per_pair[:1], b.axes, b.metric))
+
+
+def model_effects(seed: int = 0) -> ComponentEffects:
+    """Two layers of three heads, twelve pairs of four problems in three wordings."""
+    units = {
+        "template": tuple(f"addition/{i % 3}" for i in range(12)),
+        "cluster": torch.arange(12),
+        "problem": tuple(f"{i // 3} + 1" for i in range(12)),
+    }
+    heads = head_effects(seed=seed, held_norm=torch.zeros(2, 3, 12), **units)
+    mlps = Effects(torch.randn(2, 12), ("layer",), "relative_logit", **units)
+    return ComponentEffects(heads, mlps, torch.ones(12), 1, {"engine": "sweep", "shard_size": 32})
+
+
+@pytest.mark.parametrize("name", ["1.2", "L1H2", (1, 2), Head(1, 2)])
+def test_a_head_of_a_map_is_taken_by_its_name(name: str | tuple[int, int] | Head) -> None:
+    effects = model_effects()
+    for taken in (effects[name], effects.heads[name]):
+        assert taken.axes == () and torch.equal(taken.per_pair, effects.heads.per_pair[1, 2])
+        assert taken.problem == effects.heads.problem
+        assert taken.held_norm is not None and taken.held_norm.shape == (12,)
+        assert_close(taken.ci(seed=1), effects.heads.ci(seed=1)[:, 1, 2], atol=0.1, rtol=0.3)
+
+
+def test_an_mlp_of_a_map_is_taken_by_its_name_and_roles_stay() -> None:
+    effects = model_effects()
+    for taken in (effects["MLP 1"], effects[Mlp(1)], effects.mlps[1], effects.mlps["mlp1"]):
+        assert torch.equal(taken.per_pair, effects.mlps.per_pair[1])
+    roles = {"head": ("0.1", "2.0"), "role": ("a", "b", "END")}
+    looks = Effects(torch.rand(2, 3, 5), ("head", "role"), "attention", labels=roles)
+    assert looks["2.0"].axes == ("role",) and looks["2.0"].labels == {"role": ("a", "b", "END")}
+    assert torch.equal(looks["2.0"].per_pair, looks.per_pair[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("2.0", IndexError, "expected a layer from 0 to 1, found 2.0; choose"),
+        ("0.3", IndexError, "expected a head from 0 to 2, found 0.3"),
+        ("MLP 2", IndexError, "expected a layer from 0 to 1, found MLP 2"),
+        ("head 1", TypeError, "expected components such as .* found 'head 1'"),
+    ],
+)
+def test_a_component_that_a_map_does_not_have_is_refused(
+    name: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        model_effects()[name]
+
+
+def test_heads_and_mlps_are_not_taken_from_one_another() -> None:
+    effects = model_effects()
+    with pytest.raises(TypeError, match=r"axes are \('layer', 'head'\), found MLP 1; .*\.mlps"):
+        effects.heads["MLP 1"]
+    with pytest.raises(TypeError, match="expected MLPs"):
+        effects.mlps["1.2"]
+    looks = Effects(torch.rand(1, 5), ("head",), "attention", labels={"head": ("0.1",)})
+    with pytest.raises(KeyError, match=r"expected one of the heads 0\.1, found 1\.1"):
+        looks["1.1"]
+
+
+def test_effects_are_saved_in_one_file_and_read_back_bit_for_bit(tmp_path: Path) -> None:
+    effects = model_effects()
+    back = ComponentEffects.load(effects.save(tmp_path / "map.safetensors"))
+    assert torch.equal(back.heads.per_pair, effects.heads.per_pair)
+    assert torch.equal(back.mlps.per_pair, effects.mlps.per_pair)
+    assert back.computation == effects.computation and back.n_left_out == 1
+    assert back.heads.units["problem"] == effects.heads.problem
+    heads = Effects.load(effects.heads.save(tmp_path / "heads.safetensors"))
+    assert torch.equal(heads.ci(), effects.heads.ci())
+    assert {path.name for path in tmp_path.iterdir()} == {"map.safetensors", "heads.safetensors"}
+    # the file is what safetensors' own reader reads, with JSON beside it
+    with safe_open(tmp_path / "heads.safetensors", "pt") as file:
+        assert torch.equal(file.get_tensor("per_pair"), effects.heads.per_pair)
+        assert json.loads(file.metadata()["arith_lens"])["metric"] == "relative_logit"
+
+
+def test_a_file_of_something_else_is_refused_by_its_path(tmp_path: Path) -> None:
+    path = model_effects().save(tmp_path / "map.safetensors")
+    with pytest.raises(ValueError, match="'effects', found 'component_effects'"):
+        Effects.load(path)
+    (tmp_path / "other").write_bytes(b"\x80\x04K\x01.")  # a pickle
+    with pytest.raises(ValueError, match="other: expected a safetensors file that arith_lens wrot"):
+        ComponentEffects.load(tmp_path / "other")
+
+
+def test_a_head_has_the_same_columns_in_every_table() -> None:
+    effects = model_effects()
+    labels = {"head": ("1.2", "0.1"), "role": ("a", "END")}
+    looks = Effects(torch.rand(2, 2, 12), ("head", "role"), "attention", labels=labels)
+    patterns = Patterns(("x",), ("1.2",), (("a", "b"),), (torch.eye(2)[None],))
+    tables: list[Any] = [
+        effects.heads.to_dataframe(),
+        effects.to_dataframe(),
+        BeforeAfter(effects, effects).to_dataframe(),
+        compare(effects.heads, effects.heads),
+        compare(effects, effects),
+        contrast(effects.heads, torch.arange(12) < 6),
+        looks.to_dataframe(),
+        patterns.to_dataframe(),
+    ]
+    for table in tables:
+        row = table[table["head"] == "1.2"].iloc[0]
+        assert (row["layer"], row["index"]) == (1, 2)
+    merged = tables[0].merge(tables[6], on=["head", "layer", "index"])
+    assert len(merged) == 4 and merged["head"].tolist() == ["0.1", "0.1", "1.2", "1.2"]
+    mlps = tables[1][tables[1]["head"].isna()]
+    assert mlps["component"].tolist() == ["MLP 0", "MLP 1"] and mlps["layer"].tolist() == [0, 1]
+    assert mlps["index"].isna().all()
+
+
+def test_two_whole_maps_are_compared_with_one_ranking() -> None:
+    a, b = model_effects(), model_effects(seed=5)
+    table: Any = compare(a, b).set_index("component")
+    means = torch.cat([a.heads.mean().flatten(), a.mlps.mean()])
+    assert table["rank_a"].tolist() == means.argsort().argsort().tolist()
+    difference = float((b.heads.mean() - a.heads.mean())[1, 2])
+    assert table["difference"]["1.2"] == pytest.approx(difference, abs=1e-6)
+    with pytest.raises(TypeError, match="found ComponentEffects and Effects; compare maps with"):
+        compare(a, b.heads)
 
 
 def test_component_effects_rank_heads_and_mlps_together() -> None:

@@ -44,7 +44,7 @@ def test_a_change_is_within_pairs_and_its_interval_is_of_the_difference(both: Be
     after[11, 3] += noise
     after[0, 0, 5] = torch.nan
     noisy = replace(both.after, heads=replace(both.after.heads, per_pair=after))
-    table: Any = BeforeAfter(both.before, noisy).to_dataframe().set_index(["layer", "head"])
+    table: Any = BeforeAfter(both.before, noisy).to_dataframe().set_index(["layer", "index"])
     templates = torch.arange(N_PAIRS) % 3
     by_hand = torch.stack([(noise - 0.2)[templates == t].mean() for t in range(3)]).mean()
     row = table.loc[(11, 3)]
@@ -137,7 +137,7 @@ def test_the_experiment_and_the_figure_show_what_changed(
     table: Any = pandas.read_csv(written(tmp_path, "before_after.csv"))
     assert table["tuned"].unique().tolist() == ["one-head", "checkpoint"]
     heads = table[(table["tuned"] == "one-head") & (table["layer"] == TUNED.layer)]
-    (row,) = heads[heads["head"] == TUNED.index].to_dict("records")
+    (row,) = heads[heads["index"] == TUNED.index].to_dict("records")
     one = results.TUNED_MAP.load(run, "one-head")
     assert row["difference"] == pytest.approx(float(one.heads.mean()[7, 3]), abs=1e-6)
     page = written(tmp_path, "before_after.html").read_text()
