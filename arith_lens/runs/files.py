@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 
 from arith_lens.arrays import Arrays
 from arith_lens.arrays import plain_value as plain_value
+from arith_lens.untrusted import parse_json
 
 
 class RunError(ValueError):
