@@ -131,6 +131,8 @@ class RacesConfig(SampleSettings):
     """The approximation that screens."""
     kept: int = 24
     """Components that screening keeps."""
+    bound: float | None = None
+    """The largest size of an effect, on which the intervals of races rest; None: no bound."""
 
 
 def _save_races(run: Run, model: al.HookedModel, config: RacesConfig) -> None:
@@ -142,7 +144,8 @@ def _save_races(run: Run, model: al.HookedModel, config: RacesConfig) -> None:
             rough = al.attribute(model, pairs, method=config.method, run=run, name=name)
             for goal in GOALS:
                 for n_screened in (None, config.kept):
-                    outcomes = races(exact, goal, config.repeats, config.seed, rough, n_screened)
+                    settings = (config.repeats, config.seed, rough, n_screened, config.bound)
+                    outcomes = races(exact, goal, *settings)
                     RACES.save(run, outcomes, operation, goal, "screened" if n_screened else "all")
 
 
@@ -153,6 +156,7 @@ def races(
     seed: int = 0,
     rough: al.ComponentEffects | None = None,
     n_screened: int | None = None,
+    bound: float | None = None,
 ) -> al.Effects:
     """Races on effects that are known, each with an order of the pairs of its own.
 
@@ -164,12 +168,13 @@ def races(
         rough: approximate effects on the same pairs. Those on the pairs of a race's first round
             screen the components.
         n_screened: how many components screening keeps; None: no screening.
+        bound: the largest size of an effect; None: races without a bound.
 
     Returns:
         `RACE_MEASURES` of each race: the share of the evaluations that it needed, and whether it
         ended with the components of the full computation, and with intervals that all hold.
     """
-    goal = Goal.of(until, exact.heads.metric)
+    goal = Goal.of(until, exact.heads.metric, bound)
     values, expected = _rows(exact), _chosen(exact, goal)
     means = torch.cat([exact.heads.mean().flatten(), exact.mlps.mean()]).double()
     strata = strata_of(exact.heads.template, exact.heads.n_pairs)

@@ -40,6 +40,15 @@ def test_neurons_sum_to_the_direct_effect_of_their_mlp(llama: HookedModel) -> No
     assert expected.abs().max() > 1e-3
 
 
+def test_an_mlp_that_does_not_write_its_neurons_times_w_out_is_refused(llama: HookedModel) -> None:
+    pairs = make_pairs(llama.bridge.original_model)
+    with (
+        llama.hooks(al.scale_mlps("MLP 1", 1.5)),
+        pytest.raises(ValueError, match="expected an MLP that writes its neurons times W_out"),
+    ):
+        al.neuron_effects(llama, pairs, "MLP 1")
+
+
 def test_strange_mlps_are_refused(llama: HookedModel) -> None:
     pairs = make_pairs(llama.bridge.original_model)
     with pytest.raises(ValueError, match="found none"):

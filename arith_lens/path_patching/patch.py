@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.arrays import Arrays
-from arith_lens.components import Components
+from arith_lens.components import Component, Components
 from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 from arith_lens.memory import in_chunks
 from arith_lens.model import HookedLike, compute_device
@@ -29,7 +29,7 @@ from arith_lens.path_patching.engines import (
     SweepEngine,
     patch_settings,
 )
-from arith_lens.path_patching.fewer_evaluations import Goal, Screening, race
+from arith_lens.path_patching.fewer_evaluations import Goal, Race, Screening, race
 from arith_lens.runs import ResultSlot, Run
 from arith_lens.statistics import strata_of
 
@@ -52,6 +52,7 @@ def path_patch(
     screen: ComponentEffects | None = None,
     keep: int = 64,
     until: str | float | None = None,
+    bound: float | None = None,
     paths: str = "via_mlps",
     metric: str = "relative_logit",
     foil: Int[Tensor, " pair"] | None = None,
@@ -82,8 +83,13 @@ def path_patch(
         until: stop with a sender when its place is clear (`path_patching.fewer_evaluations`):
             `"threshold"` (key or not), a number (beyond this effect or not), or `"top10"` (among
             the 10 most negative or not; any number). Its effects on the other pairs are NaN.
-            `computation["race"]` has intervals that are valid although computing stopped early;
-            those of `Effects.ci` are not.
+            `computation["race"]` has intervals of the means over all pairs. They are guaranteed
+            only with `bound`. Without it they miss effects that few pairs have. The intervals of
+            `Effects.ci` are not valid after a race.
+        bound: for `until`: the largest size that an effect on any pair can have, in the metric's
+            unit, known before the effects are. A race then needs more pairs, and its intervals hold
+            together with 95% confidence, whatever the effects within the bound are. A sender that
+            exceeds it is computed on all pairs, with a warning.
         paths: on which paths a change may reach the logits. `"via_mlps"`: the residual stream and
             MLPs, with all other heads frozen (the paper's figures). `"direct"`: the residual stream
             alone. `"total"`: all paths (`engine="hooks"` only).
@@ -117,8 +123,8 @@ def path_patch(
         FloatingPointError: an activation is NaN or infinite; the message names its layer.
         IndexError: the model does not have a sender.
         TypeError: `screen` is not ComponentEffects.
-        ValueError: paths, metric, foil, engine, until or a number is not valid, there are no pairs,
-            or `screen` lacks a sender.
+        ValueError: paths, metric, foil, engine, until, bound or a number is not valid, there are no
+            pairs, or `screen` lacks a sender.
         RunError: the run is not open or was opened with another model; or the disk refuses, and
             finished shards are kept.
     """
@@ -131,14 +137,19 @@ def path_patch(
     if screen is not None:
         screening = Screening.of(screen, patching.components, keep)
         patching = patching.only(screening.components)
-    goal = None if until is None else Goal.of(until, metric)
+    if bound is not None and until is None:
+        raise ValueError(
+            f"expected bound= together with until=, found bound={bound} alone; add until="
+            "'threshold', or leave bound= out"
+        )
+    goal = None if until is None else Goal.of(until, metric, bound)
     engine_of = partial(engine_for, engine, model, certify=certify)
     size = shard_size(batch_size, engine)
     settings = {"engine": engine, "paths": paths, "metric": metric, "shard_size": size}
     checks = {"certify": certify, "spot_checks": spot_checks}
     details = settings | checks | patching_details(patching, foil)
     if goal is not None:
-        details |= {"race": [goal.line, goal.k]}
+        details |= {"race": [goal.line, goal.k]} | ({"bound": bound} if bound is not None else {})
     slot = ResultSlot.of(run, name or operation_name(pairs), model, pairs, **details)
     if (arrays := slot.stored(progress=progress)) is not None:
         return ComponentEffects.from_arrays(arrays)
@@ -256,6 +267,19 @@ def warn_of_ratios(logit: Float[Tensor, " pair"], metric: str) -> None:
         )
 
 
+def warn_of_bound(outcome: Race, components: Sequence[Component]) -> None:
+    """Warn if effects are larger than the bound that the intervals of a race rest on."""
+    beyond = [str(components[i]) for i in outcome.beyond_bound.nonzero()[:, 0].tolist()]
+    if beyond:
+        warnings.warn(
+            f"expected no effect larger than bound={outcome.bound}, found larger ones of "
+            f"{len(beyond)} senders ({', '.join(beyond[:5])}); these were computed on all pairs, "
+            "but the intervals of the others rest on a bound that does not hold: choose a larger "
+            "bound",
+            stacklevel=5,
+        )
+
+
 def _spot_checks(
     engine: HookEngine,
     effects: Float[Tensor, "sender pair"],
@@ -314,6 +338,7 @@ def _raced(
         return computed[1 : 1 + len(chosen)]
 
     outcome = race(measure, n, strata_of(pairs.template, len(pairs)), goal)
+    warn_of_bound(outcome, components)
     values[1:] = outcome.values
     if held.isfinite().any():
         values = torch.cat([values, held])

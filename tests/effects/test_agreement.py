@@ -64,6 +64,23 @@ def test_measures_are_those_of_scipy_and_of_counts_by_hand(
     assert all(low - 1e-9 <= high for _, low, high in found.values())
 
 
+def test_pairs_that_one_side_leaves_out_are_left_out_of_both(
+    exact: ComponentEffects, near: ComponentEffects
+) -> None:
+    """The other side has large effects on these pairs, which must not count."""
+    left_out = torch.arange(N_PAIRS) % 4 < 2  # every other problem, in both wordings
+    order = torch.randn(4, 6, 1, generator=torch.Generator().manual_seed(3))
+    wild = torch.where(left_out, 100 * order, exact.heads.per_pair)
+    holed = near.heads.per_pair.masked_fill(left_out, float("nan"))
+    a, b = (part.heads.per_pair[..., ~left_out].mean(-1).flatten() for part in (near, exact))
+    expected: Any = pearsonr(a.double().numpy(), b.double().numpy())
+    for sides in ((holed, wild), (wild, holed)):
+        parts = [replace(exact, heads=replace(exact.heads, per_pair=side)) for side in sides]
+        found, low, high = values(al.agreement(*parts), "heads")["pearson"]
+        assert found == pytest.approx(expected.statistic, abs=1e-5)
+        assert low <= found <= high
+
+
 def test_an_effect_agrees_with_itself(exact: ComponentEffects) -> None:
     for part in ("heads", "MLPs"):
         for measure, ends in values(al.agreement(exact, exact), part).items():

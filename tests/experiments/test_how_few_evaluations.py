@@ -60,6 +60,20 @@ def test_rare_effects_are_what_a_race_misses() -> None:
     assert float(exact.heads.mean()[0, 1]) < -0.15
     _, _, hold = races(exact, "threshold", 20).mean().tolist()
     assert hold < 0.5
+    bounded = races(exact, "threshold", 20, bound=12.5).mean().tolist()
+    assert bounded[1:] == [1.0, 1.0], "a bound that holds makes the intervals hold"
+    assert bounded[0] > 0.9, "at the price of nearly all evaluations"
+
+
+def test_intervals_of_races_hold_on_the_effects_of_a_shipped_model() -> None:
+    """Real effects as the population: the full computation knows the mean over all pairs."""
+    model = al.load_model("reference")
+    pairs = al.sample_pairs(model, "addition", n=144)
+    exact = al.path_patch(model, pairs, progress=False)
+    for bound, most in ((None, 0.2), (1.0, 0.9)):
+        share, same, hold = races(exact, "threshold", 20, bound=bound).mean().tolist()
+        assert same == 1.0 and hold >= 0.95
+        assert share < most
 
 
 def test_a_screen_that_drops_the_key_head_ends_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The explorer's tables are the numbers of the methods that they name, at once or by click."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -112,6 +113,27 @@ def test_baskets_are_knockouts(llama: HookedModel, pairs: al.PromptPairs) -> Non
         )
     none = finished(baskets(llama, pairs, rows, rows, [()], "knock_out"))
     assert none["answers"]["probability"].tolist() != answers["probability"].tolist()
+
+
+def test_a_basket_is_knocked_out_at_all_tokens_and_kept_at_end(make_model: Any) -> None:
+    """A model with large weights, so that the other positions give clearly other answers."""
+    sharp = make_model("llama", initializer_range=0.3)
+    pairs = al.sample_pairs(sharp, "addition", n=12, keep="all", templates=["addition/1"])
+    with torch.no_grad():
+        logits = sharp(pairs.reference, attention_mask=pairs.attention_mask)
+    pairs = replace(pairs, answer=logits[:, -1].argmax(-1))
+    chosen, rows = (al.Head(1, 2), al.Head(0, 1)), torch.arange(len(pairs))
+    for kind, method, positions in (
+        ("knock_out", al.knock_out, ("all", "end")),
+        ("keep_only", al.keep_only, ("end", "all")),
+    ):
+        own, other = (
+            method(sharp, pairs, chosen, positions=where, progress=False) for where in positions
+        )
+        answers = finished(baskets(sharp, pairs, rows, rows, [chosen], kind))["answers"]
+        found = torch.tensor(answers["probability"].to_numpy()).float()
+        assert (found - own.probability).abs().max() < 2e-3
+        assert (found - other.probability).abs().max() > 2e-2
 
 
 def test_a_sample_keeps_the_means_of_all_pairs(llama: HookedModel, pairs: al.PromptPairs) -> None:

@@ -138,6 +138,18 @@ def test_a_better_order_has_a_larger_cpr_and_a_smaller_cmd_with_intervals() -> N
     assert "CPR" in repr(good) and good.line("kept", "#c22").y[-1] == 100
 
 
+def test_the_intervals_of_a_curve_are_at_95_percent() -> None:
+    curve = planted([0, 0.5, 0.8, 1])
+    for name, (low, high) in curve.intervals(seed=3).items():
+        draws = curve.drawn(name, seed=3)
+        assert [(draws < low).mean(), (draws > high).mean()] == pytest.approx([0.025] * 2, abs=2e-3)
+    table, f = curve.to_dataframe(), curve._draws(0)
+    for row in (1, 2):  # the ends are 0 and 1 in every draw
+        below = (f[:, row] < table["faithfulness_low"][row]).mean()
+        above = (f[:, row] > table["faithfulness_high"][row]).mean()
+        assert [below, above] == pytest.approx([0.025] * 2, abs=2e-3)
+
+
 def test_growing_takes_what_helps_most_at_each_step(llama: Any) -> None:
     pairs = make_pairs(llama, n=6)
     candidates = every_head(llama.n_layers, llama.n_heads)[2:7]

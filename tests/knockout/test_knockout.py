@@ -221,6 +221,34 @@ def test_a_resample_is_drawn_by_its_seed_from_other_references(llama):
 
 
 @torch.no_grad()
+def test_a_resample_is_never_of_the_same_reference(llama, make_hf):
+    """Pairs 0 and 1 share their reference. So the donor of both is pair 2, whatever the seed."""
+    pairs = make_pairs(llama, n=3, templates=1)
+    pairs.reference[1] = pairs.reference[0]
+    plain = PromptPairs.from_tokens(
+        pairs.reference, pairs.counterfactual, pairs.answer, pairs.attention_mask
+    )
+    assert plain.cluster[0] == plain.cluster[1] != plain.cluster[2]
+    pairs, hf_model, rows = replace(plain, template=pairs.template), make_hf("llama"), {}
+    for i, donor in ((0, 1), (0, 2), (1, 2)):
+        edits, mask = [], pairs.attention_mask[i]
+        for component in MIXED:
+            value = raw_values(hf_model, pairs.counterfactual[donor], mask, component, 8)
+
+            def change(found, value=value):
+                found[1:] = value[1:]
+                return found
+
+            edits.append(edit(component, change, 8))
+        logits = raw_run(hf_model, pairs.reference[i], mask, edits)
+        rows[i, donor] = float(logits.float().softmax(-1)[pairs.answer[i]])
+    assert rows[0, 1] != pytest.approx(rows[0, 2], rel=1e-3), "another donor would be seen"
+    for seed in range(6):
+        found = knock_out(llama, pairs, MIXED, ablation="resample", seed=seed).probability
+        assert found[:2].tolist() == pytest.approx([rows[0, 2], rows[1, 2]], rel=1e-4)
+
+
+@torch.no_grad()
 def test_identity_a_component_given_its_own_value_changes_nothing(model):
     """One prompt a template, and X_c = X_r: the mean is the prompt's own run."""
     pairs = make_pairs(model, n=2)

@@ -1,5 +1,8 @@
 """Control orders, iterative masking against one knockout after another, and shrinking circuits."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
@@ -68,6 +71,32 @@ def test_masking_takes_what_one_knockout_after_another_finds(
     out = al.knock_out(model, pairs, order, progress=False)
     torch.testing.assert_close(found.curve.probability[3], out.probability)
     assert found.curve.ks == (0, 1, 2, 3)
+
+
+def test_masking_breaks_ties_by_probability_and_then_by_the_order_of_the_candidates(
+    llama: HookedModel, pairs: al.PromptPairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted outcomes: how many of 16 pairs stay right without a head, and p(C)."""
+    outcomes = {0: (8, 0.1), 1: (4, 0.9), 2: (4, 0.5), 3: (4, 0.5)}
+
+    class Planted:
+        replacements = SimpleNamespace(kind="template")
+
+        def __call__(self, variants: list[frozenset[al.Head]], **_: Any) -> torch.Tensor:
+            values = torch.zeros(3, len(variants), 16)
+            for row, heads in enumerate(variants):
+                (*_, (n_right, probability)) = [(16, 1.0), *(outcomes[h.index] for h in heads)]
+                values[0, row, :n_right], values[1, row] = 1, probability
+            return values
+
+        def forwards(self, variants: list[frozenset[al.Head]]) -> float:
+            return float(len(variants))
+
+    monkeypatch.setattr("arith_lens.knockout.orders.engine_of", lambda *_, **__: Planted())
+    for candidates, first in (([0, 1, 2, 3], 2), ([3, 1, 2, 0], 3), ([0, 1], 1)):
+        heads = [al.Head(0, index) for index in candidates]
+        found = mask_greedily(llama, pairs, heads, n=1, progress=False)
+        assert found.order == (al.Head(0, first),)
 
 
 @pytest.mark.parametrize("n", [0, 4])

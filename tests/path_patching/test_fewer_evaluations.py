@@ -1,6 +1,7 @@
 """Races stop early with the answer of the full computation, and screening says what it misses."""
 
 import inspect
+import math
 from collections.abc import Sequence
 from itertools import combinations
 from math import comb
@@ -23,6 +24,7 @@ from arith_lens.path_patching.fewer_evaluations import (
     race,
     round_sizes,
 )
+from arith_lens.path_patching.race_intervals import STAKES, betting_interval
 
 QUIET: dict[str, Any] = {"metric": "logit", "progress": False}
 REPEATS = 40
@@ -98,6 +100,137 @@ def test_an_interval_is_students_for_a_sample_without_replacement() -> None:
     width = stats.t.isf(tail, 15) * float(seen.std()) * ((1 - 16 / 160) / 16) ** 0.5
     expected = torch.tensor([float(seen.mean()) - width, float(seen.mean()) + width])
     assert_close(outcome.interval[:, 0], expected.double())
+
+
+def population(kind: str, seed: int, n_components: int = 10, n_pairs: int = 180) -> Tensor:
+    """Effects within +-2, by component and pair."""
+    rng = torch.Generator().manual_seed(seed)
+    noise = torch.randn(n_components, n_pairs, generator=rng)
+    if kind == "normal":
+        return 0.03 * noise
+    if kind == "log-normal":
+        return (0.01 * (math.exp(2) - (2 * noise).exp())).clamp(
+            min=-2
+        )  # of mean 0, but for the cut
+    is_strong = torch.rand(n_components, n_pairs, generator=rng) < 0.03
+    return torch.where(is_strong, torch.tensor(-2.0), 0.01 * noise)
+
+
+def coverage(kind: str, bound: float | None, repeats: int) -> tuple[float, float]:
+    """In which share of races all intervals hold, and the share of evaluations."""
+    covered, spent = 0, 0.0
+    for seed in range(repeats):
+        values = population(kind, seed)
+        strata = torch.arange(180) % 9
+        goal = Goal(line=-0.05, bound=bound)
+        outcome = race(lookup(values), len(values), strata, goal, seed=seed)
+        low, high = outcome.interval
+        truth = values.double().mean(1)  # all templates are equally large
+        covered += bool(((low <= truth + 1e-6) & (truth <= high + 1e-6)).all())
+        spent += outcome.evaluations / values.numel()
+    return covered / repeats, spent / repeats
+
+
+@pytest.mark.parametrize(
+    ("kind", "bound", "most"),
+    [("normal", 0.2, 0.4), ("log-normal", 2.0, 1.0), ("rare strong", 2.0, 1.0)],
+)
+def test_with_a_bound_all_intervals_hold_whatever_the_effects(
+    kind: str, bound: float, most: float
+) -> None:
+    share, spent = coverage(kind, bound, 40)
+    assert share >= 0.95
+    assert spent < most
+
+
+def test_without_a_bound_intervals_hold_for_normal_effects_and_not_for_rare_ones() -> None:
+    assert coverage("normal", None, 40)[0] >= 0.95
+    assert coverage("log-normal", None, 40)[0] < 0.5
+    assert coverage("rare strong", None, 40)[0] < 0.1
+
+
+def test_only_a_bound_is_recorded_as_a_guarantee() -> None:
+    values, strata = planted(90, 0, skewed=False)
+    names = [f"{i}" for i in range(30)]
+    largest = float(values.abs().max())
+    for bound, is_guaranteed in ((None, False), (largest, True), (largest / 2, False)):
+        outcome = race(lookup(values), 30, strata, Goal(line=-0.05, bound=bound))
+        notes = outcome.notes(names)
+        assert notes["guaranteed"] == is_guaranteed and notes["bound"] == bound
+        seen = ~outcome.values.isnan()
+        assert torch.equal(outcome.values[seen], values[seen])
+        beyond = [i for i in range(30) if bound and bool((values[i][seen[i]].abs() > bound).any())]
+        assert notes["beyond_bound"] == [names[i] for i in beyond]
+        assert (outcome.n_pairs[beyond] == 90).all()
+
+
+@pytest.mark.parametrize("sizes", [(60, 60), (90, 30)])
+def test_the_end_of_an_interval_is_where_the_capital_reaches_its_limit(
+    sizes: tuple[int, int],
+) -> None:
+    """The capital is played pair by pair in plain Python, for means beside either end."""
+    strata = torch.tensor([0] * sizes[0] + [1] * sizes[1])
+    values = 0.1 * torch.randn(1, 120, generator=torch.Generator().manual_seed(2)).clamp(-3, 3)
+    seen = torch.randperm(120, generator=torch.Generator().manual_seed(3))[:60]
+    tail, bound = 0.01, 0.4
+    low, high = betting_interval(values, seen, strata, tail, bound)[:, 0].tolist()
+    weights = [120 / (2 * sizes[s]) for s in strata.tolist()]
+    largest = bound * max(weights)
+
+    def highest_capital(mean: float, sign: int) -> float:
+        total, capitals, highest = 0.0, dict.fromkeys(STAKES, 1.0), 0.0
+        for number, pair in enumerate(seen.tolist()):
+            value = sign * weights[pair] * float(values[0, pair])
+            expected = (120 * sign * mean - total) / (120 - number)
+            for stake in STAKES:
+                capitals[stake] *= 1 + stake * (value - expected) / (expected + largest)
+            highest = max(highest, sum(capitals.values()) / len(STAKES))
+            total += value
+        return highest
+
+    step = 1e-4 * largest
+    assert highest_capital(low - step, 1) > 1 / tail > highest_capital(low + step, 1)
+    assert highest_capital(high + step, -1) > 1 / tail > highest_capital(high - step, -1)
+    assert low < float(torch.stack([values[0, strata == s].mean() for s in (0, 1)]).mean()) < high
+
+
+def test_a_bound_of_a_path_patching_that_does_not_hold_warns(
+    built: tuple[al.HookedModel, al.PromptPairs, Any], exact: al.ComponentEffects
+) -> None:
+    model, pairs, _ = built
+    largest = max(float(part.per_pair.abs().max()) for part in (exact.heads, exact.mlps))
+    raced = al.path_patch(model, pairs, until=-0.5, bound=1.01 * largest, **QUIET)
+    assert raced.computation["race"]["guaranteed"] is True
+    with pytest.warns(UserWarning, match=r"no effect larger than bound=0\.5, found larger ones"):
+        wrong = al.path_patch(model, pairs, until=-0.5, bound=0.5, **QUIET)
+    assert wrong.computation["race"]["guaranteed"] is False
+    assert len(wrong.computation["race"]["beyond_bound"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"bound": 1.0}, "together with until=, found bound=1.0 alone"),
+        ({"bound": 0.0, "until": -0.5}, "as a positive number"),
+        ({"bound": float("nan"), "until": "top3"}, "as a positive number"),
+    ],
+)
+def test_bounds_that_are_none(
+    built: tuple[al.HookedModel, al.PromptPairs, Any], settings: dict[str, Any], match: str
+) -> None:
+    with pytest.raises(ValueError, match=match):
+        al.path_patch(*built[:2], **settings, **QUIET)
+
+
+def test_a_race_with_a_bound_and_one_without_do_not_share_a_stored_result(
+    built: tuple[al.HookedModel, al.PromptPairs, Any], tmp_path: Path
+) -> None:
+    model, pairs, _ = built
+    with al.open_run("race", {}, model=model, root=tmp_path) as run:
+        plain = al.path_patch(model, pairs, until=-0.5, run=run, name="plain", **QUIET)
+        bounded = al.path_patch(model, pairs, until=-0.5, bound=9.0, run=run, name="b", **QUIET)
+    assert plain.computation["race"]["bound"] is None
+    assert bounded.computation["race"]["bound"] == 9.0
 
 
 def test_what_is_never_clear_is_computed_on_all_pairs() -> None:
@@ -243,6 +376,27 @@ def test_screening_and_racing_together(built: tuple[al.HookedModel, al.PromptPai
     both = al.path_patch(model, pairs, screen=screen, keep=4, until=-0.5, **QUIET)
     assert both.computation["race"]["of"] == 24 * len(pairs)
     assert both.computation["screen"]["others"] == 23
+
+
+def test_screening_keeps_the_largest_of_either_sign_and_checks_others_at_random() -> None:
+    """48 heads; the sizes of approximate effects fall from head to head, with changing signs."""
+    sizes = torch.linspace(1, 0.01, 48) * torch.tensor([1.0, -1.0]).repeat(24)
+    common: dict[str, Any] = {"metric": "logit"}
+    rough = al.ComponentEffects(
+        al.Effects(sizes.reshape(6, 8, 1), ("layer", "head"), **common),
+        al.Effects(torch.zeros(6, 1), ("layer",), **common),
+        torch.ones(1),
+    )
+    heads: list[Component] = [al.Head(i // 8, i % 8) for i in range(48)]
+    times = dict.fromkeys(heads[8:], 0)
+    for seed in range(200):
+        screening = Screening.of(rough, heads, 8, seed=seed)
+        assert list(screening.kept) == heads[:8]
+        assert len({*screening.checked}) == N_CHECKS and screening.n_others == 40
+        for one in screening.checked:
+            times[one] += 1
+    assert min(times.values()) > 70 and max(times.values()) < 130, "each in half of the draws"
+    assert Screening.of(rough, heads, 8) == Screening.of(rough, heads, 8, seed=0)
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (5, 2), (12, 3), (9, 9), (7, 0)])
