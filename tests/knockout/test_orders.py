@@ -82,10 +82,10 @@ def test_masking_breaks_ties_by_probability_and_then_by_the_order_of_the_candida
     class Planted:
         replacements = SimpleNamespace(kind="template")
 
-        def __call__(self, variants: list[frozenset[al.Head]], **_: Any) -> torch.Tensor:
+        def __call__(self, variants: list[frozenset[al.Head]], **settings: Any) -> torch.Tensor:
             values = torch.zeros(3, len(variants), 16)
             for row, heads in enumerate(variants):
-                (*_, (n_right, probability)) = [(16, 1.0), *(outcomes[h.index] for h in heads)]
+                n_right, probability = [(16, 1.0), *(outcomes[h.index] for h in heads)][-1]
                 values[0, row, :n_right], values[1, row] = 1, probability
             return values
 
