@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from experiments.command import Command, command, commands, named_command
+from experiments.command import Command, check_arguments, command, commands, named_command
 
 TOOLS = (
     *("convert_gsm8k", "convert_world", "do_they_find_known_circuits", "measure_reference"),
@@ -33,10 +33,17 @@ def main() -> None:
         "In brackets: the exhibit that draws it."
     )
     every = experiments()
-    if (name := named_command(every, "an experiment", usage)) is not None:
+    if (name := named_command(every, usage, _exhibits)) is not None:
+        check_arguments(every[name], name)
         main = every[name].load()  # an Experiment, or a function
         shares = getattr(main, "shares", name in SHARED_TOOLS)
         command(getattr(main, "command", main), name, every[name].about, shares=shares)
+
+
+def _exhibits() -> dict[str, Command]:
+    from figures.__main__ import exhibits_and_pages
+
+    return exhibits_and_pages()
 
 
 if __name__ == "__main__":

@@ -274,8 +274,8 @@ DIAL = {"table": "via_mlps", "query_composition": "total"}
 class ExamConfig:
     """Do the methods find circuits that are known?"""
 
-    models: tuple[str, ...] = tuple(BUILT_NAMES)
-    """The built models."""
+    models: tuple[str, ...] = ()
+    """Built models; by default all."""
     dial: tuple[float, ...] = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
     """The values of beta and of G, together, for the curves."""
     n: int = 24
@@ -304,7 +304,8 @@ class ExamModel:
 def papers(config: ExamConfig) -> list[ExamModel]:
     """All models, then those of the dial."""
     shared = {"n": config.n, "steps": config.steps, "seed": config.seed}
-    plain = [ExamModel(f"built-{name}", name, None, **shared) for name in config.models]
+    names = config.models or BUILT_NAMES
+    plain = [ExamModel(f"built-{name}", name, None, **shared) for name in names]
     dialled = [
         ExamModel(f"built-{name}-{value:g}", name, value, **shared)
         for name in DIAL

@@ -10,7 +10,7 @@ import select
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import cleandoc
@@ -20,9 +20,8 @@ from typing import Any, TextIO
 
 import tyro
 
-from arith_lens.path_patching import CertificateError, UnsupportedTrunk
-from arith_lens.runs import PartDone, RunError
-from arith_lens.runs.shards import PART_VARIABLE, claim_rank_zero
+from experiments.arguments import signature
+from experiments.checks import check_settings, suggestion
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,11 @@ class Command:
     """Its docstring; that of the module if it has the module's name."""
     other: str
     """The exhibit of an experiment, the experiment of an exhibit; "" if it has none."""
+
+    @property
+    def package(self) -> str:
+        """`experiments` or `figures`."""
+        return self.module.partition(".")[0]
 
     @property
     def sentence(self) -> str:
@@ -85,19 +89,21 @@ def _docstring(source: str) -> str:
     return re.split(r"\n\n(?:Args|Raises|Returns):", text)[0]
 
 
-def named_command(commands: Mapping[str, Command], kind: str, usage: str) -> str | None:
+def named_command(
+    commands: Mapping[str, Command], usage: str, others: Callable[[], Mapping[str, Command]]
+) -> str | None:
     """The command that the first argument names; it is removed from the arguments.
 
     Args:
         commands: the commands, by name, in the order of the help.
-        kind: what a command is called in an error.
         usage: the first line of the help.
+        others: reads the commands of the other package, for an error.
 
     Returns:
         The name, or None if the user wanted help, which is printed.
 
     Raises:
-        SystemExit: no command has this name; the message lists all commands.
+        SystemExit: no command has this name; the message has the nearest names.
     """
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
@@ -107,9 +113,62 @@ def named_command(commands: Mapping[str, Command], kind: str, usage: str) -> str
             print("\n".join([usage, "", *lines]))
         return None
     if name not in commands:
-        sys.exit(f"expected {kind} among {', '.join(commands)}, found {name!r}")
+        sys.exit(_unknown(name, commands, others()))
     del sys.argv[1]
     return name
+
+
+KINDS = {"experiments": "an experiment", "figures": "an exhibit"}
+"""What a command of a package is called."""
+
+
+def _unknown(name: str, commands: Mapping[str, Command], others: Mapping[str, Command]) -> str:
+    """The refusal of a name that no command has, with the nearest names."""
+    here, there = (next(iter(some.values())).package for some in (commands, others))
+    near = suggestion(name, commands) or ";"
+    if name in others:
+        near = f", which is {KINDS[there]}: python -m {there} {name}"
+        if (own := others[name].other) in commands:
+            near += f" (its own is {own}: python -m {here} {own})"
+        near += ";"
+    elif near == ";" and (other := suggestion(name, others)):
+        near = other.replace("did you mean ", f"did you mean python -m {there} ")
+    listed = f"python -m {here} --help lists all {len(commands)}"
+    return f"expected {KINDS[here]}, found {name!r}{near} {listed}"
+
+
+def check_arguments(entry: Command, name: str) -> None:
+    """Read and check the command line before anything is imported that computes.
+
+    A word that is not among the choices of an option gets the nearest ones.
+
+    Raises:
+        SystemExit: the user wanted help, which is printed; or something is wrong.
+    """
+    said = StringIO()
+    with rank_zero_prints(), robust_output():
+        try:
+            with redirect_stderr(said):
+                values = tyro.cli(
+                    signature(entry.module, entry.variable),
+                    prog=f"python -m {entry.package} {name}",
+                    description=entry.about,
+                )
+        except SystemExit as end:
+            print(said.getvalue(), end="", file=sys.stderr)
+            wrong = re.search(r"invalid choice '([^']*)'.*?\((.*?)\)", _unframed(said.getvalue()))
+            if wrong and (near := suggestion(wrong[1], re.findall(r"'([^']*)'", wrong[2]))):
+                print(near.removeprefix("; ").capitalize(), file=sys.stderr)
+            sys.exit(end.code)
+    try:
+        check_settings(values)
+    except (OSError, ValueError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
+def _unframed(text: str) -> str:
+    """The words in a frame of lines, as one line."""
+    return " ".join(re.sub("[│|╭╮╰╯─]", " ", text).split())
 
 
 def command(main: Callable[..., Any], name: str, about: str | None, *, shares: bool) -> None:
@@ -122,6 +181,9 @@ def command(main: Callable[..., Any], name: str, about: str | None, *, shares: b
         shares: whether several processes share its work. If not, the first process that torchrun
             or accelerate started does all of it, and the others exit at once.
     """
+    from arith_lens.runs import RunError
+    from arith_lens.runs.shards import PART_VARIABLE, claim_rank_zero
+
     with robust_output(), exit_cleanly(), rank_zero_prints():
         if not shares and PART_VARIABLE in os.environ:
             raise RunError(
@@ -194,6 +256,9 @@ def _is_closed(stream: TextIO) -> bool:
 @contextmanager
 def exit_cleanly() -> Iterator[None]:
     """If the user stops the run or the disk fills up, print what was saved, without a traceback."""
+    from arith_lens.path_patching import CertificateError, UnsupportedTrunk
+    from arith_lens.runs import RunError
+
     try:
         yield
     except KeyboardInterrupt:
@@ -211,6 +276,8 @@ def _with_notes(error: BaseException) -> str:
 @contextmanager
 def exit_on_user_error() -> Iterator[None]:
     """If something that the user named is wrong, exit with the error's message."""
+    from arith_lens.runs import RunError
+
     try:
         yield
     except (OSError, ValueError, RunError, FloatingPointError, MemoryError) as error:
@@ -220,6 +287,8 @@ def exit_on_user_error() -> Iterator[None]:
 @contextmanager
 def continue_after_part() -> Iterator[None]:
     """If this process has computed its part of a result, print that and continue."""
+    from arith_lens.runs import PartDone
+
     try:
         yield
     except PartDone as done:

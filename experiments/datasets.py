@@ -23,7 +23,7 @@ from arith_lens.pairs import keep_correct, template_facts
 from arith_lens.pairs.correctness import answer
 from arith_lens.plotting.markup import render
 from arith_lens.reference.sets import world_pairs
-from arith_lens.reference.word_problems import PROBLEM_FAMILIES, REWORDED_PARTS
+from arith_lens.reference.word_problems import PROBLEM_FAMILIES
 from arith_lens.templates import FIGURE_10
 from arith_lens.word_problems import gsm8k_pairs
 from experiments.command import exit_on_user_error
@@ -377,11 +377,11 @@ class WorldConfig:
 
     models: tuple[str, ...] = ("reference", "reference-mistral")
     """Reference models, by name or directory."""
-    families: tuple[str, ...] = PROBLEM_FAMILIES
-    """Families of word problems, among the world's four."""
+    families: tuple[str, ...] = ()
+    """Families of word problems; by default the world's four."""
     changes: tuple[str, ...] = (
         *("question", "operators", "referents", "operators+referents"),
-        *("question+operators+referents", "+".join(REWORDED_PARTS)),
+        *("question+operators+referents", "question+operators+referents+possession"),
     )
     """The parts to reword, joined by +."""
     split: str = "test"
@@ -412,14 +412,15 @@ def convert_world(
         root: the folder of all results.
         dry_run: print what would be measured, and stop.
     """
+    families = config.families or PROBLEM_FAMILIES
     if dry_run:
-        print(*config.models, *config.families, *config.changes, sep="\n")
+        print(*config.models, *families, *config.changes, sep="\n")
         return
     rows = []
     for name in config.models:
         with exit_on_user_error():
             model = al.load_model(name)
-        for family in config.families:
+        for family in families:
             rows += _world_rows(model, name, family, config)
     table = pandas.DataFrame(rows)
     print(table.round(3).to_string(index=False))

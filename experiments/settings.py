@@ -1,25 +1,29 @@
 """What experiments share: their settings, how they run, and their model, prompts and engine."""
 
+import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import torch
-import tyro
 
 import arith_lens as al
 from arith_lens.answers import Question
 from arith_lens.knockout import counterfactual_means, knockout_hooks, matched_order, random_order
 from arith_lens.model import empty_model
-from arith_lens.operations import FOUR, OPERATIONS, OperationName
+from arith_lens.operations import FOUR, OperationName
 from arith_lens.pairs import keep_correct
 from arith_lens.pairs.sampling import choose_templates
 from arith_lens.path_patching import fitting_engine as library_choice
-from arith_lens.problems import check_operands
 from arith_lens.runs import Run, open_run
+from experiments.arguments import DEFAULT_ROOT as RESULTS
+from experiments.arguments import experiment_command
+from experiments.checks import check_settings
 from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import MAP, POOLED_MAP, Stored
 from experiments.selection import LARGEST_OPERAND, some_of, some_questions
@@ -103,29 +107,8 @@ def loaded_model(config: Any, *, weights: bool = True) -> al.HookedModel:
     dtype = None if config.dtype is None else getattr(torch, config.dtype)
     load = al.load_model if weights else empty_model
     with exit_on_user_error():
-        _check_sample(config)
         return load(config.model, dtype=dtype, device=config.device)
 
-
-def _check_sample(config: Any) -> None:
-    """Refuse a sample that cannot be drawn, before a model is loaded. Raises ValueError."""
-    operations = getattr(config, "operations", FOUR)
-    if not operations or len({*operations}) < len(operations):
-        raise ValueError(
-            f"expected operations, each of them once, found {' '.join(operations) or 'none'}; "
-            f"name some of {', '.join(OPERATIONS)}, or leave --operations out"
-        )
-    if isinstance(config, PromptSettings) and (config.shots < 0 or config.exemplar_sets < 1):
-        raise ValueError(
-            f"expected shots of 0 or more and at least one set of examples, found {config.shots} "
-            f"and {config.exemplar_sets}"
-        )
-    if (operands := getattr(config, "operands", None)) is not None:
-        check_operands(range(operands[0], operands[1] + 1))
-
-
-RESULTS = Path("results")
-"""The folder of all runs, unless the user names another one."""
 
 Config = TypeVar("Config")
 T = TypeVar("T")
@@ -165,6 +148,7 @@ class Experiment(Generic[Config]):
     ) -> None:
         """Load the model, compute what is missing, save and print."""
         with exit_on_user_error():
+            check_settings({"config": config, "root": root})
             question = self.question(config, root)
         model = loaded_model(config, weights=not dry_run)
         if dry_run:
@@ -180,9 +164,19 @@ class Experiment(Generic[Config]):
             self.fill(run, model, question)
 
     def fill(self, run: Run, model: Any, question: Any) -> None:
-        """Compute what an opened run lacks, and print the report."""
-        with run:
-            self.compute(run, model, question)
+        """Compute what an opened run lacks, and print the report.
+
+        If an error comes before the first result, the run's folder is removed.
+        """
+        try:
+            with run:
+                self.compute(run, model, question)
+        except BaseException:
+            if os.environ.get("RANK", "0") == "0" and not (run.names or run.unfinished()):
+                shutil.rmtree(run.path, ignore_errors=True)
+                with suppress(OSError):  # it has other runs
+                    run.path.parent.rmdir()
+            raise
         if run.finished:
             self._conclude(run)
 
@@ -202,27 +196,7 @@ class Experiment(Generic[Config]):
     @property
     def command(self) -> Callable[..., None]:
         """The function that the command line calls."""
-        config_class: Any = self.config
-
-        def command(
-            config: Annotated[config_class, tyro.conf.arg(name="")],  # pyright: ignore
-            *,
-            root: Path = RESULTS,
-            dry_run: bool = False,
-            again: bool = False,
-        ) -> None:
-            """Compute, save and print.
-
-            Args:
-                config: what to compute.
-                root: the folder of all runs.
-                dry_run: print what it would cost, and stop; no weights are loaded.
-                again: compute stored results again; without it, finished results are used, and
-                    stopped ones are continued.
-            """
-            self(config, root=root, dry_run=dry_run, again=again)
-
-        return command
+        return experiment_command(self.config, self)
 
 
 fitting_engine = partial(library_choice, explain=print)

@@ -7,8 +7,8 @@ from typing import Any
 
 import tyro
 
-from experiments.command import Command, commands, named_command, robust_output
-from figures.exhibit import command_for
+from experiments.__main__ import experiments
+from experiments.command import Command, check_arguments, commands, named_command, robust_output
 
 FOLDER = Path(__file__).parent
 DEFINITION = re.compile(
@@ -45,7 +45,10 @@ def main() -> None:
         "python -m figures <exhibit> [options]; each has --help\n"
         "In brackets: the experiment whose run it shows."
     )
-    if (name := named_command(every, "an exhibit", usage)) is not None:
+    if (name := named_command(every, usage, experiments)) is not None:
+        check_arguments(every[name], name)
+        from figures.exhibit import command_for  # after the check: it imports what draws
+
         function = every[name].load()
         is_page = every[name].variable == "main"
         command(function if is_page else command_for(function), name, every[name].about)

@@ -8,10 +8,10 @@ name. A report collects them.
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeAlias, get_type_hints
+from typing import Any, Protocol, TypeAlias, get_type_hints
 
-import tyro
 from markupsafe import Markup
 from pandas import DataFrame
 
@@ -20,6 +20,7 @@ from arith_lens.plotting.markup import render
 from arith_lens.runs import Run, RunError
 from arith_lens.runs.files import write as write_file
 from arith_lens.views import Viewed, save_page
+from experiments.arguments import exhibit_command
 from experiments.selection import suffix
 from figures.common import Formats, files_folder
 
@@ -114,13 +115,7 @@ def command_for(exhibits: MakesExhibits) -> Callable[[Any], None]:
 
     Its options are those of `exhibits`.
     """
-    options_class: Any = options_of(exhibits)
-
-    def main(options: Annotated[options_class, tyro.conf.arg(name="")]) -> None:  # pyright: ignore
-        """Draw and write the exhibits, and print what was written."""
-        show(exhibits, options)
-
-    return main
+    return exhibit_command(options_of(exhibits), partial(show, exhibits))
 
 
 def named_by_settings(exhibit: Exhibit) -> Exhibit:

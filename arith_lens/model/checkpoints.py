@@ -249,7 +249,8 @@ def _cached_snapshot(model_id: str, error: Exception, weights: bool) -> str:
     if isinstance(config, str):
         return _checked_directory(Path(config).parent, weights)
     raise ConnectionError(
-        f"expected {model_id!r} as a directory, in the local cache or on the hub, found no such "
+        f"expected a shipped model ({', '.join([*REFERENCE_MODELS, *PACKAGED])}), or {model_id!r} "
+        "as a directory, in the local cache or on the hub, found no such "
         f"directory (looked in {Path(model_id).absolute()}), nothing in the cache and no "
         f"answer from the hub ({type(error).__name__}: {error}); check the path and the network, "
         "or download the model elsewhere and give its folder"

@@ -265,7 +265,9 @@ os._exit(0)
 
 
 @pytest.mark.parametrize("own", [None, "ACTIVE"])
-@pytest.mark.parametrize("entry", ["experiments", "figures", "tutorial", "your_own_task"])
+@pytest.mark.parametrize(
+    "entry", ["arith_lens", "experiments", "figures", "tutorial", "your_own_task"]
+)
 def test_idle_threads_sleep_before_torch_is_imported(
     tmp_path: Path, entry: str, own: str | None
 ) -> None:
