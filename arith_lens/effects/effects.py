@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from arith_lens.components import (
     as_mlps,
     head_columns,
 )
+from arith_lens.intervals import share_interval, studentised_interval
 from arith_lens.statistics import (
     HasUnits,
     Sample,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 HEAD_AXES = ("layer", "head")
 MLP_AXES = ("layer",)
+
+IntervalMethod = Literal["percentile", "studentised", "share"]
 
 
 class NoTemplates(ValueError):
@@ -171,21 +174,39 @@ class Effects(HasUnits):
         level: float = 0.95,
         *,
         over: str = "problem",
+        method: str = "percentile",
         n_resamples: int = 1000,
         seed: int = 0,
     ) -> Float[Tensor, "bound=2 *component"]:
-        """Lower and upper end of the bootstrap interval of `mean`.
+        """Lower and upper end of an interval of `mean`. NaN where `stderr` is.
 
-        Problems are drawn with replacement, each in all its wordings, and wordings are drawn too
-        (`arith_lens.statistics.resampled_means`). NaN where `stderr` is.
+        Args:
+            level: such as 0.95.
+            over: what counts as one observation; see `Effects`.
+            method: `"percentile"`: problems are drawn with replacement, each in all its wordings,
+                and wordings are drawn too (`arith_lens.statistics.resampled_means`); the shipped
+                tables have these intervals. `"studentised"` is wider, and holds better for skewed
+                effects. `"share"` is Wilson's, for numbers that are 0 or 1
+                (`arith_lens.intervals`, with the measured coverage in docs/knockout.md).
+            n_resamples: the number of draws; `"share"` draws nothing.
+            seed: the seed of the draws.
 
         Raises:
-            ValueError: a level outside 0 to 1, or another `over`.
+            ValueError: a level outside 0 to 1, another `over` or `method`, or `"share"` for other
+                numbers than 0 and 1.
         """
         if not 0 < level < 1:
             raise ValueError(f"expected a level between 0 and 1, found {level}; say 0.95 for 95%")
+        if method not in get_args(IntervalMethod):
+            raise ValueError(
+                f"expected method among {', '.join(get_args(IntervalMethod))}, found {method!r}"
+            )
         sample = self.sample(over=over)
-        ends = bootstrap_interval(sample, level=level, n_resamples=n_resamples, seed=seed)
+        if method == "share":
+            ends = share_interval(sample, level=level)
+        else:
+            interval = studentised_interval if method == "studentised" else bootstrap_interval
+            ends = interval(sample, level=level, n_resamples=n_resamples, seed=seed)
         return ends.float().reshape(2, *self.per_pair.shape[:-1])
 
     def sign_test(self, *, over: str = "problem") -> Float[Tensor, "*component"]:

@@ -70,10 +70,17 @@ class Outcomes(HasUnits):
         """The mean of p(C). Templates have equal weight."""
         return float(self.effects().mean()[1])
 
-    def ci(self, level: float = 0.95, *, seed: int = 0) -> tuple[float, float]:
-        """Bootstrap interval of `accuracy`, over problems."""
-        low, high = self.effects().ci(level, seed=seed)[:, 0].tolist()
-        return low, high
+    def ci(self, level: float = 0.95) -> tuple[float, float]:
+        """Wilson's interval of `accuracy`, over problems (`arith_lens.intervals.share_interval`).
+
+        It has a width even if all answers are right. The intervals of `drop` and of the curves are
+        bootstraps, which have none.
+        """
+        correct = self.correct.float()[None]
+        low, high = Effects(correct, ("measure",), "correct", **self.units).ci(
+            level, method="share"
+        )
+        return float(low), float(high)
 
     def select(self, mask: Bool[Tensor, " pair"] | Int[Tensor, " chosen"] | slice) -> "Outcomes":
         """The outcomes of some of the pairs, such as `outcomes.select(outcomes.computed)`."""

@@ -1,0 +1,134 @@
+"""Intervals that hold for skewed effects, and for shares near 0 and 1.
+
+The percentile interval of `arith_lens.statistics` takes its shape from the draws. If effects are
+skewed, it is too short on the side of the long tail. `studentised_interval` (bootstrap-t; Efron and
+Tibshirani, 1993, chapter 12.5) draws the ratio of the error to the standard error instead.
+`share_interval` (Wilson, 1927) is for numbers that are 0 or 1. If all answers are right, draws do
+not differ, and a percentile interval has no width. Wilson's interval has.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from arith_lens.statistics import Sample, clustered_stderr, mean_over_strata
+
+DRAWS_AT_ONCE = 2**22
+"""The number of draws that are held at a time: 32 MB."""
+
+Ends = Float[Tensor, "bound=2 component"]
+
+
+def studentised_interval(sample: Sample, *, level: float, n_resamples: int, seed: int) -> Ends:
+    """The bootstrap-t interval of `mean_over_strata`, over clusters.
+
+    Clusters are drawn within their block. In each draw, the error of the mean is divided by the
+    standard error in this draw. What the clusters do not explain (the draw of the strata, and
+    blocks of one cluster) is added as Student's t. Neither end is closer to the mean than in
+    Student's interval: with heavy tails, draws of few clusters would make it too short. NaN where
+    fewer than two clusters count.
+
+    Args:
+        sample: the numbers, with clusters, strata and blocks.
+        level: such as 0.95.
+        n_resamples: the number of draws.
+        seed: the seed of the draws.
+    """
+    from scipy.stats import t
+
+    sample = Sample(sample.values.double(), sample.strata, sample.clusters, sample.blocks)
+    mean = mean_over_strata(sample.values, sample.strata)
+    stderr, freedom = clustered_stderr(sample)
+    quantile = torch.as_tensor(t.isf((1 - level) / 2, freedom.clamp(min=1).numpy()))
+    student = torch.stack([mean - quantile * stderr, mean + quantile * stderr])
+    influence, block = _influence(sample)
+    blocks = [chosen for b in block.unique() if len(chosen := (block == b).nonzero()[:, 0]) > 1]
+    if not blocks:
+        return student
+    rng = np.random.default_rng(seed)
+    times = [
+        torch.as_tensor(rng.multinomial(len(c), np.full(len(c), 1 / len(c)), n_resamples)).double()
+        for c in blocks
+    ]
+    n_free = max(1, len(sample.strata.unique()) - len(sample.blocks.unique()))
+    rest = torch.as_tensor(rng.standard_t(n_free, n_resamples))
+    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    ends = []
+    for part in torch.arange(len(mean)).split(max(1, DRAWS_AT_ONCE // n_resamples)):
+        error, variance = torch.zeros(2, len(part), n_resamples, dtype=torch.float64)
+        of_clusters = torch.zeros(len(part), dtype=torch.float64)
+        for chosen, drawn in zip(blocks, times, strict=True):
+            own, n = influence[part][:, chosen], len(chosen)
+            moved = own @ drawn.T
+            error += moved
+            variance += n / (n - 1) * (own.square() @ drawn.T - moved.square() / n).clamp(min=0)
+            of_clusters += n / (n - 1) * own.square().sum(1)
+        ratio = (error / variance.sqrt()).nan_to_num(nan=0.0)
+        beyond = (stderr[part].square() - of_clusters).clamp(min=0).sqrt()
+        draws = beyond[:, None] * rest - of_clusters.sqrt()[:, None] * ratio
+        ends.append(mean[part] + draws.nan_to_num(nan=0.0).quantile(tails, -1))
+    studentised = torch.cat(ends, dim=-1)
+    studentised = torch.where(studentised.isfinite(), studentised, student)
+    low, high = studentised[0].minimum(student[0]), studentised[1].maximum(student[1])
+    return torch.stack([low, high]).masked_fill(stderr.isnan(), float("nan"))
+
+
+def _influence(
+    sample: Sample,
+) -> tuple[Float[Tensor, "component cluster"], Float[Tensor, " cluster"]]:
+    """How much each cluster moves the mean over strata, and the block of each cluster."""
+    values, n_components = sample.values, len(sample.values)
+    _, cluster = sample.clusters.unique(return_inverse=True)
+    _, stratum = sample.strata.unique(return_inverse=True)
+    n_clusters, n_strata = int(cluster.max()) + 1, int(stratum.max()) + 1
+    valid = (~values.isnan()).double()
+    known = values.nan_to_num(nan=0.0)
+    counts = valid.new_zeros(n_components, n_strata).index_add(1, stratum, valid)
+    sums = valid.new_zeros(n_components, n_strata).index_add(1, stratum, known)
+    means = (sums / counts).nan_to_num(nan=0.0)
+    weight = 1 / (counts.clamp(min=1) * (counts > 0).sum(1, keepdim=True).clamp(min=1))
+    moved = (known - means[:, stratum]) * valid * weight[:, stratum]
+    influence = valid.new_zeros(n_components, n_clusters).index_add(1, cluster, moved)
+    block = torch.zeros(n_clusters).index_put((cluster,), sample.blocks.float())
+    return influence, block
+
+
+def share_interval(sample: Sample, *, level: float) -> Ends:
+    """Wilson's interval of a share, with the number of observations that the clusters are worth.
+
+    If p is the share (`mean_over_strata`) and e its standard error over clusters, the pairs are
+    worth p (1 - p) / e² independent ones, at most one per pair. If all numbers are the same, each
+    cluster counts as one. Student's t stands for the normal quantile. NaN where fewer than two
+    clusters count.
+
+    Args:
+        sample: numbers that are 0 or 1, or NaN.
+        level: such as 0.95.
+
+    Raises:
+        ValueError: another number.
+    """
+    from scipy.stats import t
+
+    values = sample.values.double()
+    if not ((values == 0) | (values == 1) | values.isnan()).all():
+        raise ValueError(
+            "expected numbers that are 0 or 1 for the interval of a share, found others; use "
+            "method='studentised' for means"
+        )
+    sample = Sample(values, sample.strata, sample.clusters, sample.blocks)
+    share = mean_over_strata(values, sample.strata)
+    stderr, freedom = clustered_stderr(sample)
+    _, cluster = sample.clusters.unique(return_inverse=True)
+    valid = (~values.isnan()).double()
+    n_clusters = int(cluster.max()) + 1 if len(cluster) else 0
+    used = valid.new_zeros(len(values), n_clusters).index_add(1, cluster, valid) > 0
+    worth = share * (1 - share) / stderr.square()
+    worth = torch.where(stderr > 0, worth.minimum(valid.sum(1)), used.sum(1).double())
+    quantile = torch.as_tensor(t.isf((1 - level) / 2, freedom.clamp(min=1).numpy()))
+    square = quantile.square() / worth
+    centre = (share + square / 2) / (1 + square)
+    width = (square * share * (1 - share) + square.square() / 4).sqrt() / (1 + square)
+    ends = torch.stack([centre - width, centre + width]).clamp(0, 1)
+    return ends.masked_fill(stderr.isnan(), float("nan"))
