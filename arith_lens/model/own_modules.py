@@ -256,18 +256,24 @@ class LayerInputs:
         return {name: chosen(value) for name, value in self.others[layer].items()}
 
 
-def plain_layers(model: HookedLike) -> tuple[PlainLayer, ...] | None:
+def plain_layers(model: HookedLike, *, any_family: bool = False) -> tuple[PlainLayer, ...] | None:
     """The plain layers of a model; None if they would not compute the same as the model.
 
     They do not if hooks are active, the architecture is not in FAMILIES or is changed by a
     subclass, the model is in training mode, or its layers are on several devices.
+
+    Args:
+        model: HookedModel or TransformerBridge.
+        any_family: whether to take architectures outside FAMILIES too. The caller then compares
+            what the layers compute with the model.
     """
     from transformers import AttentionInterface
 
     bridge: Any = getattr(model, "bridge", model)
     hf_model = bridge.original_model
     known = type(hf_model).__module__.startswith("transformers.models.")
-    if not known or getattr(hf_model.config, "model_type", None) not in FAMILIES:
+    tested = getattr(hf_model.config, "model_type", None) in FAMILIES
+    if not known or not (tested or any_family):
         return None
     blocks = list(model.blocks)
     devices = {compute_device(block) for block in blocks}

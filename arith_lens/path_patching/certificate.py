@@ -27,6 +27,11 @@ OF_EACH_LENGTH = 2
 """The number of pairs of each length for the checks that need a computation of their own."""
 
 
+HOOKS_INSTEAD = (
+    "or use engine='hooks', which is general and slower; certify=False computes all the same"
+)
+
+
 class CertificateError(RuntimeError):
     """The sweep does not reproduce the model; nothing was saved."""
 
@@ -49,8 +54,11 @@ class Certificate:
         """The names of the checks that did not pass. NaN does not pass."""
         return [name for name, value in self.found.items() if not value <= self.allowed]
 
-    def require(self) -> None:
+    def require(self, cure: str = HOOKS_INSTEAD) -> None:
         """Check the outcome. Warns if the certificate is vacuous.
+
+        Args:
+            cure: what else can be done, for the error.
 
         Raises:
             CertificateError: a check did not pass. The message has all numbers.
@@ -69,8 +77,7 @@ class Certificate:
             raise CertificateError(
                 f"expected the sweep to reproduce the model within {self.allowed:.0e} of the "
                 f"largest value, found\n{numbers}\n"
-                "Take active hooks off the model, or use engine='hooks', which is general and "
-                "slower; certify=False computes all the same"
+                f"Take active hooks off the model; {cure}"
             )
 
 

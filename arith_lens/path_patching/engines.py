@@ -379,7 +379,7 @@ class SweepEngine:
             part = recording.pairs(chosen)
             rows = self.propagation.rows(self.trunk, part, self.patching.senders)
             ends[chosen] = rows[0].cpu()
-            return self._effects(rows, part, pairs.answer[chosen], chosen_foil)
+            return self.effects(rows, part, pairs.answer[chosen], chosen_foil)
 
         n_rows = 1 + len(self.names)
         one_pair = rows_bytes(n_rows, recording.stream.shape[-1])
@@ -400,7 +400,7 @@ class SweepEngine:
         notes, self.pending_notes = self.pending_notes, {}
         return notes
 
-    def _effects(
+    def effects(
         self,
         rows: Float[Tensor, "row pair d_model"],
         recording: Recording,

@@ -319,7 +319,7 @@ def _record_by_hook_points(
     for layer, block in enumerate(blocks):
         names["z", layer] = z_name(layer)
         for part, module in (("attn_out", block.attn), ("mlp_out", mlp_exit(block))):
-            names[part, layer], factors[part, layer] = _exit_point(block, f"hook_{part}", module)
+            names[part, layer], factors[part, layer] = exit_point(block, f"hook_{part}", module)
 
     def store(value: Tensor, hook: Any = None, *, part: tuple[str, int]) -> None:
         seen[part] = batch.at_end(value).flatten(1) / factors.get(part, 1)
@@ -329,7 +329,7 @@ def _record_by_hook_points(
     return seen, returned
 
 
-def _exit_point(block: Any, name: str, part: Any) -> tuple[str, float]:
+def exit_point(block: Any, name: str, part: Any) -> tuple[str, float]:
     """The hook point at which a part's output is seen after all hooks, and its factor there.
 
     Granite's blocks have points of their own, which come after the factor on their additions.

@@ -206,20 +206,35 @@ def sweep(
     rows = torch.empty(senders.n_rows, n_pairs, d_model, device=recording.stream.device)
     rows[0] = recording.stream[0]
     live = 1
-    for layer, heads in zip(trunk.each_layer(), senders.heads, strict=True):
-        attention = recording.attn_out[0, layer]
-        after_mlp = None
-        if layer in senders.mlps:  # this row begins after the MLP and must not enter it
-            mlp_out = recording.mlp_out[1, layer]
-            after_mlp = rows[0] + trunk.layers[layer].written(attention, mlp_out)
-        sent = slice(live, live + len(heads))
-        changes = head_changes(trunk, recording, layer, heads) if heads else None
-        trunk.layers[layer].advance(Entry(rows[: sent.stop], attention, sent, changes))
-        live = sent.stop
-        if after_mlp is not None:
-            rows[live] = after_mlp
-            live += 1
+    for layer in trunk.each_layer():
+        live = advance_senders(trunk, recording, senders, layer, rows, live)
     return rows
+
+
+def advance_senders(
+    trunk: Trunk,
+    recording: Recording,
+    senders: Senders,
+    layer: int,
+    rows: Float[Tensor, "row pair d_model"],
+    live: int,
+) -> int:
+    """Take the first `live` rows through one layer, in place, and begin those of its senders.
+
+    Returns:
+        The number of live rows after it.
+    """
+    heads, attention = senders.heads[layer], recording.attn_out[0, layer]
+    after_mlp = None
+    if layer in senders.mlps:  # this row begins after the MLP and must not enter it
+        mlp_out = recording.mlp_out[1, layer]
+        after_mlp = rows[0] + trunk.layers[layer].written(attention, mlp_out)
+    sent = slice(live, live + len(heads))
+    changes = head_changes(trunk, recording, layer, heads) if heads else None
+    trunk.layers[layer].advance(Entry(rows[: sent.stop], attention, sent, changes))
+    if after_mlp is not None:
+        rows[sent.stop] = after_mlp
+    return sent.stop + (after_mlp is not None)
 
 
 def direct_rows(
@@ -232,16 +247,26 @@ def direct_rows(
     """
     run = recording.stream[0].float()
     changes = [torch.zeros_like(run)[None]]
-    for index, heads in zip(trunk.each_layer(), senders.heads, strict=True):
+    for index in trunk.each_layer():
         layer, attention = trunk.layers[index], recording.attn_out[0, index]
-        written, other = (layer.written(attention, out) for out in recording.mlp_out[:, index])
-        run = run + written
-        if heads:
-            sent = head_changes(trunk, recording, index, heads)
-            changes.append(layer.written_change(attention, sent))
-        if index in senders.mlps:
-            changes.append((other - written)[None])
+        run = run + layer.written(attention, recording.mlp_out[0, index])
+        changes += direct_changes(trunk, recording, senders, index)
     return run + torch.cat(changes)
+
+
+def direct_changes(
+    trunk: Trunk, recording: Recording, senders: Senders, index: int
+) -> list[Float[Tensor, "sent pair d_model"]]:
+    """What the senders of a layer change in the stream at its exit: its heads, then its MLP."""
+    layer, heads = trunk.layers[index], senders.heads[index]
+    attention, changes = recording.attn_out[0, index], []
+    if heads:
+        sent = head_changes(trunk, recording, index, heads)
+        changes.append(layer.written_change(attention, sent))
+    if index in senders.mlps:
+        written, other = (layer.written(attention, out) for out in recording.mlp_out[:, index])
+        changes.append((other - written)[None])
+    return changes
 
 
 def head_changes(

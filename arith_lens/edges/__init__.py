@@ -1,0 +1,12 @@
+"""Paths between components: who writes what a head or an MLP reads, with exact effects.
+
+`recording` runs both prompts at every position, `receivers` computes a head's output with one of
+its inputs exchanged, `engine` makes one row per edge and certifies them, `effects` has the public
+function.
+"""
+
+from arith_lens.edges.effects import EMBEDDINGS as EMBEDDINGS
+from arith_lens.edges.effects import SUBSETS as SUBSETS
+from arith_lens.edges.effects import edge_effects as edge_effects
+from arith_lens.edges.effects import shapley_shares as shapley_shares
+from arith_lens.edges.receivers import UnsupportedReceiver as UnsupportedReceiver

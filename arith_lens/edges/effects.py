@@ -1,0 +1,294 @@
+"""`edge_effects`: who writes what a head or an MLP reads, and what that does to the answer."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import permutations
+from math import factorial, prod
+from typing import cast, get_args
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from arith_lens.components import (
+    Components,
+    Head,
+    as_components,
+    check_components,
+    every_component,
+)
+from arith_lens.edges.engine import MLP_INPUT, EdgeEngine, EdgeSettings, Group, Places, Via
+from arith_lens.effects import Effects
+from arith_lens.model import HookedLike
+from arith_lens.pairs import PromptPairs, Role
+from arith_lens.path_patching.engines import SweepEngine, patch_settings
+from arith_lens.path_patching.patch import (
+    by_shards,
+    patching_details,
+    shard_size,
+    warn_of_ratios,
+)
+from arith_lens.runs import ResultSlot, Run
+
+EMBEDDINGS = "embeddings"
+"""The sender that writes the token embeddings (and positions, where they are added)."""
+SUBSETS = ("q", "k", "v", "qk", "qv", "kv", "qkv")
+"""Every choice of inputs that read a changed stream."""
+
+
+@torch.no_grad()
+def edge_effects(
+    model: HookedLike,
+    pairs: PromptPairs,
+    receivers: Components,
+    *,
+    senders: Components | None = None,
+    inputs: Sequence[str] = ("q", "k", "v"),
+    positions: str | int | Role = "all",
+    group: str = "shared",
+    via: str = "via_mlps",
+    paths: str = "via_mlps",
+    metric: str = "relative_logit",
+    run: Run | None = None,
+    name: str = "edges",
+    progress: bool = True,
+) -> Effects:
+    """The effect on the answer of each path sender → input of a receiver → logits (not in the
+    paper).
+
+    The reference prompts run. One sender gets its counterfactual output, and one input of one
+    receiver reads the stream with this change; everything else that reads the sender does not. The
+    receiver's new output at END then goes to the logits as in `path_patch`. This is exact: norms,
+    scores and their softmax are computed again.
+
+    Effects through q, k and v need not add up, because attention is not linear. Letters together,
+    such as `"qkv"`, are inputs that read the change at the same time; with all seven of `SUBSETS`,
+    `shapley_shares` splits the whole among q, k and v.
+
+    Args:
+        model: HookedModel or TransformerBridge.
+        pairs: the prompts and their answers.
+        receivers: heads and MLPs that read, such as `effects.heads.top(5)`.
+        senders: heads and MLPs that write; None: all, and the embeddings.
+        inputs: inputs of the heads: `q`, `k`, `v`, or several letters together. An MLP has one
+            input, `mlp`, which the result has if an MLP receives.
+        positions: the tokens at which senders act. `"all"`; a `Role`; an int (0 is the prompt's
+            first token, -1 is END); or `"each"`, which adds an axis of roles (of positions where
+            pairs have no roles and one length).
+        group: with `"shared"`, the heads that share keys and values with the receiver read the
+            change in k or v too, because their weights are the same. With `"head"`, the receiver
+            alone reads it. Both are equal in models without grouped queries.
+        via: with `"via_mlps"`, the MLPs between sender and receiver react to the change, at each
+            token by itself. With `"direct"` they are held.
+        paths: from the receiver to the logits, `"via_mlps"` or `"direct"`, as in `path_patch`.
+        metric: one of `metrics.METRICS` that needs no foil.
+        run: an open run, which stores each shard when it is finished, and then the result.
+        name: the name of the result in the run.
+        progress: whether to show a progress bar.
+
+    Returns:
+        [receiver input sender pair], or [receiver input sender role pair] with
+        `positions="each"`. NaN where a sender does not come before the receiver, and for inputs
+        that a receiver does not have.
+
+    Raises:
+        UnsupportedTrunk, UnsupportedReceiver: the model's layers cannot be computed one by one.
+        CertificateError: all senders together do not have the effect that path patching gives for
+            the receiver, or another check of the computation fails.
+        FloatingPointError, IndexError, RunError: as in `path_patch`.
+        ValueError: receivers, inputs, positions, group, via, paths or metric are not valid.
+    """
+    settings = _settings(
+        model, pairs, receivers, senders, inputs, group=group, via=via, paths=paths, metric=metric
+    )
+    places, labels = _places(pairs, positions)
+    settings = replace(settings, n_places=len(labels))
+    sweep = SweepEngine.of(model, settings.patching, certify=True)
+    engine = EdgeEngine(model, settings, places, sweep)
+    size = shard_size(None)
+    details = patching_details(settings.patching, None) | {
+        "method": "edge_effects",
+        "metric": metric,
+        "paths": paths,
+        "receivers": [str(receiver) for receiver in settings.receivers],
+        "senders": [EMBEDDINGS] * settings.embeddings + [str(one) for one in settings.senders],
+        "inputs": list(settings.inputs),
+        "positions": str(positions),
+        "group": group,
+        "via": via,
+        "shard_size": size,
+    }
+    slot = ResultSlot.of(run, name, model, pairs, **details)
+    if (arrays := slot.stored(progress=progress)) is not None:
+        return Effects.from_arrays(arrays)
+    values, _ = by_shards(engine, pairs, None, size, slot=slot, progress=progress, title="edges")
+    warn_of_ratios(values[0], metric)
+    return slot.save(_effects(values, settings, pairs, labels, each=positions == "each"))
+
+
+def shapley_shares(edges: Effects) -> Effects:
+    """The parts of the effect through q, k and v together that are due to each of them.
+
+    The share of an input is its effect beside each choice of the other two, with the weights of
+    Shapley. The three shares add up to the effect of `qkv`, pair by pair.
+
+    Args:
+        edges: of `edge_effects(inputs=SUBSETS)`.
+
+    Returns:
+        The same axes, with the inputs q, k and v.
+
+    Raises:
+        ValueError: some of the seven inputs are missing.
+    """
+    names = (edges.labels or {}).get("input", ())
+    missing = [name for name in SUBSETS if name not in names]
+    if missing:
+        raise ValueError(
+            f"expected effects of the inputs {', '.join(SUBSETS)}, found none of "
+            f"{', '.join(missing)}; compute them with edge_effects(inputs=SUBSETS)"
+        )
+    effect = {"": torch.zeros_like(edges.per_pair[:, 0])}
+    effect |= {name: edges.per_pair[:, names.index(name)] for name in SUBSETS}
+
+    def joined(letters: Sequence[str]) -> str:
+        return "".join(one for one in "qkv" if one in letters)
+
+    shares = []
+    for letter in "qkv":
+        orders = [order[: order.index(letter)] for order in permutations("qkv")]
+        gains = [effect[joined([*before, letter])] - effect[joined(before)] for before in orders]
+        shares.append(torch.stack(gains).sum(0) / factorial(3))
+    labels = {**(edges.labels or {}), "input": ("q", "k", "v")}
+    return replace(edges, per_pair=torch.stack(shares, 1), labels=labels, held_norm=None)
+
+
+def _settings(
+    model: HookedLike,
+    pairs: PromptPairs,
+    receivers: Components,
+    senders: Components | None,
+    inputs: Sequence[str],
+    *,
+    group: str,
+    via: str,
+    paths: str,
+    metric: str,
+) -> EdgeSettings:
+    """Check the arguments. Raises the errors of `edge_effects`."""
+    for value, allowed, what in ((group, Group, "group"), (via, Via, "via"), (paths, Via, "paths")):
+        if value not in get_args(allowed):
+            raise ValueError(
+                f"expected {what} of {' or '.join(map(repr, get_args(allowed)))}, found {value!r}"
+            )
+    chosen = tuple(dict.fromkeys(as_components(receivers)))
+    if not chosen:
+        raise ValueError(
+            "expected heads or MLPs that receive, found none; take effects.heads.top(5)"
+        )
+    names = tuple(dict.fromkeys([inputs] if isinstance(inputs, str) else inputs))
+    strange = [name for name in names if name not in SUBSETS]
+    if strange or not names:
+        raise ValueError(
+            f"expected inputs among {', '.join(SUBSETS)}, found {', '.join(strange) or 'none'}; "
+            "MLPs that receive have their input in any case"
+        )
+    n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
+    patching = patch_settings(model, chosen, paths=paths, metric=metric, foil=None, pairs=pairs)
+    every = every_component(n_layers, n_heads)
+    writing = every if senders is None else list(dict.fromkeys(as_components(senders)))
+    check_components(writing, n_layers, n_heads)
+    settings = EdgeSettings(
+        receivers=chosen,
+        inputs=names + ((MLP_INPUT,) if any(not isinstance(r, Head) for r in chosen) else ()),
+        senders=tuple(writing),
+        embeddings=senders is None,
+        n_places=1,
+        group=cast(Group, group),
+        via=cast(Via, via),
+        patching=patching,
+    )
+    lonely = [receiver for receiver in chosen if not settings.n_before(receiver)]
+    if lonely:
+        raise ValueError(
+            f"expected senders before every receiver, found none before {lonely[0]}; heads read "
+            "what layers below them write"
+        )
+    return settings
+
+
+def _places(pairs: PromptPairs, positions: str | int | Role) -> tuple[Places, tuple[str, ...]]:
+    """The function from pairs to masks of the tokens at which senders act, and the masks' names."""
+    if isinstance(positions, int) and not isinstance(positions, bool):
+        shortest = int(pairs.lengths.min())
+        if not -shortest <= positions < shortest:
+            raise ValueError(
+                f"expected a position from {-shortest} to {shortest - 1}, which every prompt has, "
+                f"found {positions}"
+            )
+        return lambda some: [_column(some, positions)], (str(positions),)
+    if positions == "all":
+        return lambda some: [some.attention_mask], ("all",)
+    if positions == "each" and pairs.spans is not None:
+        roles = [role for role in Role if bool(pairs.role_mask(role).any())]
+        return lambda some: [some.role_mask(role) for role in roles], tuple(map(str, roles))
+    if positions == "each":
+        lengths = pairs.lengths
+        if int(lengths.min()) < int(lengths.max()):
+            raise ValueError(
+                "expected pairs with roles, or prompts of one length, found lengths from "
+                f"{int(lengths.min())} to {int(lengths.max())}; give one position or 'all'"
+            )
+        columns = range(int(lengths.max()))
+        return lambda some: [_column(some, i) for i in columns], tuple(map(str, columns))
+    try:
+        role = Role(positions)
+    except ValueError:
+        raise ValueError(
+            f"expected positions of 'all', 'each', a number or a role ({', '.join(Role)}), found "
+            f"{positions!r}"
+        ) from None
+    if not bool(pairs.role_mask(role).any()):
+        raise ValueError(f"expected prompts with a token of the role {role}, found none")
+    return lambda some: [some.role_mask(role)], (str(role),)
+
+
+def _column(pairs: PromptPairs, position: int) -> Bool[Tensor, "pair pos"]:
+    """One token of each prompt; numbers from 0 count from its first token."""
+    columns, width = torch.arange(pairs.reference.shape[1]), pairs.reference.shape[1]
+    at = position + (width if position < 0 else width - pairs.lengths)
+    return columns == torch.as_tensor(at).expand(len(pairs))[:, None]
+
+
+def _effects(
+    values: Tensor,
+    settings: EdgeSettings,
+    pairs: PromptPairs,
+    places: tuple[str, ...],
+    *,
+    each: bool,
+) -> Effects:
+    """The grid of edges, without the rows of all senders together."""
+    n_edges, n_receivers = prod(settings.grid), len(settings.receivers)
+    held_from = 1 + n_edges + n_receivers
+    parts = (values[start : start + n_edges] for start in (1, held_from))
+    grids = [part.unflatten(0, settings.grid) for part in parts]
+    axes = ("receiver", "input", "sender", "role")
+    labels: dict[str, tuple[str, ...]] = {
+        "receiver": tuple(map(str, settings.receivers)),
+        "input": settings.inputs,
+        "sender": (EMBEDDINGS,) * settings.embeddings + tuple(map(str, settings.senders)),
+        "role": places,
+    }
+    if not each:
+        grids, axes = [grid[:, :, :, 0] for grid in grids], axes[:3]
+        del labels["role"]
+    return Effects(
+        grids[0],
+        axes,
+        settings.patching.metric,
+        paths=settings.patching.paths,
+        **pairs.units,
+        labels=labels,
+        held_norm=grids[1],
+    )

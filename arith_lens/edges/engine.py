@@ -1,0 +1,434 @@
+"""One row of END's residual stream per edge: a sender's change, as one receiver passes it on.
+
+A sender changes the residual stream at some tokens. All other heads are held, so tokens do not mix
+before the receiver, and a change is one row per token (`Changes`). The receiver reads the changed
+stream through one of its inputs (`receivers`). What it then writes at END goes through the rest of
+the model as in path patching: attention outputs are constants, MLPs are computed again or held.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import prod
+from typing import Any, Literal, TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from arith_lens.components import Component, Head, Mlp, in_forward_order
+from arith_lens.edges.receivers import AttentionCode, Receiver, project
+from arith_lens.edges.recording import Positions
+from arith_lens.memory import fitting_pairs, in_chunks
+from arith_lens.metrics import logit_tolerance
+from arith_lens.model import HookedLike, compute_device
+from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching.certificate import TINY, Certificate
+from arith_lens.path_patching.engines import PatchSettings, SweepEngine
+from arith_lens.path_patching.layers import AdditiveLayer, Entry, Layer
+from arith_lens.path_patching.recording import Recording
+from arith_lens.path_patching.sweep import (
+    Senders,
+    Trunk,
+    advance_senders,
+    direct_changes,
+    head_changes,
+    rows_bytes,
+)
+
+Via: TypeAlias = Literal["via_mlps", "direct"]
+Group: TypeAlias = Literal["shared", "head"]
+Places = Callable[[PromptPairs], Sequence[Bool[Tensor, "pair pos"]]]
+"""The tokens at which senders act: one mask, or one for each role."""
+
+SENDERS_AT_ONCE = 64
+"""Senders whose queries, keys and values are in memory together."""
+MLP_INPUT = "mlp"
+"""The input of an MLP that receives."""
+LEAST_EFFECT = 1e-2
+"""Smaller effects of all receivers are no measure for relative errors."""
+
+
+@dataclass(frozen=True)
+class EdgeSettings:
+    """Which edges are computed, and how. The tail is that of path patching the receivers."""
+
+    receivers: tuple[Component, ...]
+    inputs: tuple[str, ...]
+    """Any of q, k, v, or several letters together; `mlp` for MLPs that receive."""
+    senders: tuple[Component, ...]
+    embeddings: bool
+    """Whether the embeddings are a sender, the first one."""
+    n_places: int
+    """The number of masks of the tokens at which senders act."""
+    group: Group
+    via: Via
+    patching: PatchSettings
+    """Path patching of the receivers: metric, candidates, paths from them to the logits."""
+
+    @property
+    def n_senders(self) -> int:
+        return self.embeddings + len(self.senders)
+
+    @property
+    def grid(self) -> tuple[int, int, int, int]:
+        return len(self.receivers), len(self.inputs), self.n_senders, self.n_places
+
+    @property
+    def by_layer(self) -> Senders:
+        return Senders.of(self.senders, self.patching.n_layers)
+
+    @property
+    def rows_of_senders(self) -> list[int]:
+        """The row of each sender in `grid`, in the order in which the layers begin them."""
+        order = [self.embeddings + self.senders.index(c) for c in in_forward_order(self.senders)]
+        return [0, *order] if self.embeddings else order
+
+    def n_before(self, receiver: Component) -> int:
+        """The number of senders that come before a receiver."""
+        heads_too = not isinstance(receiver, Head)
+        return self.embeddings + sum(
+            c.layer < receiver.layer or (heads_too and is_head_of(c, receiver.layer))
+            for c in self.senders
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """The rows at END: unpatched; each edge; each receiver with all senders together."""
+        edges = sum(
+            self.n_before(r) * self.n_places * sum(self.takes(r, name) for name in self.inputs)
+            for r in self.receivers
+        )
+        return 1 + edges + len(self.receivers)
+
+    def takes(self, receiver: Component, name: str) -> bool:
+        """Whether a receiver has this input."""
+        return isinstance(receiver, Head) == (name != MLP_INPUT)
+
+
+def is_head_of(component: Component, layer: int) -> bool:
+    return isinstance(component, Head) and component.layer == layer
+
+
+@dataclass
+class Changes:
+    """What each sender changes in the stream at the entry of a layer, layer by layer."""
+
+    trunk: Trunk
+    positions: Positions
+    settings: EdgeSettings
+    rows: Float[Tensor, "row token d_model"]
+    """With MLPs in between: the stream itself, row 0 that of the reference. Else the changes, after
+    a row of zeros."""
+    live: int
+
+    @classmethod
+    def of(cls, trunk: Trunk, positions: Positions, settings: EdgeSettings) -> "Changes":
+        streams = positions.everywhere.stream.float()
+        rows = streams.new_empty(1 + settings.n_senders, *streams.shape[1:])
+        rows[0] = streams[0] if settings.via == "via_mlps" else 0
+        if settings.embeddings:
+            rows[1] = rows[0] + streams[1] - streams[0]
+        return cls(trunk, positions, settings, rows, 1 + settings.embeddings)
+
+    def now(self) -> Float[Tensor, "sender token d_model"]:
+        """The changes at the entry of the next layer, for the senders before it."""
+        return self.rows[1 : self.live] - self.rows[0]
+
+    def advance(self, layer: int) -> None:
+        """Pass a layer, and add its own senders."""
+        recording, senders = self.positions.everywhere, self.settings.by_layer
+        if self.settings.via == "via_mlps":
+            self.live = advance_senders(self.trunk, recording, senders, layer, self.rows, self.live)
+            return
+        for changes in direct_changes(self.trunk, recording, senders, layer):
+            self.rows[self.live : self.live + len(changes)] = changes
+            self.live += len(changes)
+
+
+@dataclass(frozen=True)
+class EdgeRows:
+    """END's residual stream before the final norm, and what each row is."""
+
+    rows: Float[Tensor, "row pair d_model"]
+    """Row 0 is unpatched."""
+    index: Sequence[int]
+    """For each other row, its place among the values: the grid of edges, then the receivers with
+    all senders together."""
+    ends: Recording
+    """Both runs at END."""
+    errors: Mapping[str, float]
+    """Relative differences of what was computed in two ways."""
+
+
+@dataclass
+class EdgeEngine:
+    """All edges into some receivers. The first shard is certified before it is returned.
+
+    The values are the unpatched logit, the grid of edges (NaN where a sender does not come before
+    the receiver), the receivers with all senders together; and the last two again with the final
+    norm's scale held.
+    """
+
+    model: HookedLike
+    settings: EdgeSettings
+    places: Places
+    sweep: SweepEngine
+    """Path patching of the receivers, which certifies the tail."""
+    certificate: Certificate | None = None
+    pending_notes: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(
+        self, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None
+    ) -> Float[Tensor, "value pair"]:
+        errors: list[Mapping[str, float]] = []
+
+        def part(chosen: slice) -> Tensor:
+            some = pairs[chosen]
+            edges = self._rows(some)
+            errors.append(edges.errors)
+            return self._values(edges, some, None if foil is None else foil[chosen])
+
+        settings = self.settings
+        n_tokens = 2 * settings.n_senders * pairs.reference.shape[1]
+        one_pair = rows_bytes(settings.n_rows + n_tokens, int(self.model.cfg.d_model))
+        device = compute_device(self.model.unembed)
+        values, chunk = in_chunks(part, len(pairs), fitting_pairs(one_pair, len(pairs), device))
+        if self.certificate is None:
+            self._certify(values, pairs, foil, errors)
+        self.pending_notes.setdefault("chunk_sizes", []).append(min(chunk, len(pairs)))
+        return values
+
+    def notes(self) -> dict[str, Any]:
+        notes, self.pending_notes = self.pending_notes, {}
+        return notes
+
+    def _values(
+        self, edges: EdgeRows, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None
+    ) -> Float[Tensor, "value pair"]:
+        read = self.sweep.effects(edges.rows, edges.ends, pairs.answer, foil)
+        n = len(edges.index)
+        width = prod(self.settings.grid) + len(self.settings.receivers)
+        values = read.new_full((1 + 2 * width, len(pairs)), float("nan"))
+        values[0] = read[0]
+        index = torch.tensor(edges.index, device=read.device)
+        values[1 + index], values[1 + width + index] = read[1 : 1 + n], read[1 + n :]
+        return values.cpu()
+
+    def _certify(
+        self,
+        values: Float[Tensor, "value pair"],
+        pairs: PromptPairs,
+        foil: Int[Tensor, " pair"] | None,
+        errors: Sequence[Mapping[str, float]],
+    ) -> None:
+        """Compare each receiver, with all senders together, with path patching of the receiver.
+
+        Raises:
+            CertificateError: they differ, or a part of the computation is not the model's.
+        """
+        swept = self.sweep(pairs, foil).cpu()
+        receivers, start = self.settings.receivers, 1 + prod(self.settings.grid)
+        order = [receivers.index(c) for c in self.sweep.patching.components]
+        together = values[start : start + len(receivers)][order].nan_to_num()
+        expected = swept[1 : 1 + len(receivers)].nan_to_num()
+        scale = expected.abs().max().clamp(min=LEAST_EFFECT)
+        found = {name: max(one[name] for one in errors) for name in errors[0]}
+        found["all senders together = the receiver's own effect"] = float(
+            (together - expected).abs().max() / scale
+        )
+        if self.sweep.certificate is not None:
+            found |= self.sweep.certificate.found
+        allowed = logit_tolerance(self.model.W_U.dtype)
+        self.certificate = Certificate(found, allowed, len(pairs))
+        self.certificate.require("edges cannot be computed for this model")
+        self.pending_notes["certificate"] = asdict(self.certificate)
+
+    def _rows(self, pairs: PromptPairs) -> EdgeRows:
+        """All rows at the end of the model, for some pairs."""
+        settings, trunk = self.settings, self.sweep.trunk
+        layers = frozenset(receiver.layer for receiver in settings.receivers)
+        positions = Positions.of(self.model, pairs, layers)
+        into = _Into(self.model, settings, trunk, positions, pairs, self.places(pairs))
+        changes = Changes.of(trunk, positions, settings)
+        recomputed = settings.patching.paths == "via_mlps"
+        first = positions.ends.stream[0].float()
+        rows = first.new_empty(settings.n_rows, *first.shape)
+        rows[0], live = first, 1
+        for layer in trunk.each_layer():
+            attention, of_layer = positions.ends.attn_out[0, layer], trunk.layers[layer]
+            sent = into.heads(layer, changes) if layer in layers else None
+            written = into.mlp(layer, changes) if layer in layers else None
+            stop = live + (0 if sent is None else len(sent))
+            if recomputed:
+                of_layer.advance(Entry(rows[:stop], attention, slice(live, stop), sent))
+            else:
+                of_layer.advance(Entry(rows[:1], attention, slice(1, 1), None))
+                if sent is not None:
+                    rows[live:stop] = of_layer.written_change(attention, sent)
+            live = stop
+            if written is not None:
+                rows[live : live + len(written)] = written + (rows[0] if recomputed else 0)
+                live += len(written)
+            if layer < max(layers):
+                changes.advance(layer)
+        if not recomputed:
+            rows[1:] += rows[0]
+        return EdgeRows(rows, into.index, positions.ends, into.errors)
+
+
+@dataclass
+class _Into:
+    """What the receivers of a layer write at END, for each changed stream."""
+
+    model: HookedLike
+    settings: EdgeSettings
+    trunk: Trunk
+    positions: Positions
+    pairs: PromptPairs
+    masks: Sequence[Bool[Tensor, "pair pos"]]
+    index: list[int] = field(default_factory=list)
+    errors: dict[str, float] = field(default_factory=dict)
+    code: AttentionCode | None = None
+
+    def heads(self, layer: int, changes: Changes) -> Float[Tensor, "row pair d_model"] | None:
+        """The changes of the attention's output by the edges into a layer's heads."""
+        heads = [r for r in self.settings.receivers if isinstance(r, Head) and r.layer == layer]
+        if not heads:
+            return None
+        if self.code is None:
+            self.code = AttentionCode.of(self.model, self.pairs)
+        entries, at = self.positions.entries[layer], self._tokens
+        receiver = Receiver.of(self.code, layer, entries[0])
+        reference, other = (run[at].float() for run in entries)
+        sent, before = changes.now(), self.settings.rows_of_senders
+        self._note_sum(sent, other - reference)
+        rows = []
+        for place, mask in enumerate(self.masks):
+            shown = mask.to(sent.device)[at][:, None]
+            for some in torch.arange(len(sent)).split(SENDERS_AT_ONCE):
+                streams = reference + sent[some] * shown
+                edges = self._read(receiver, streams, heads, self.settings.inputs)
+                for head, name, written in edges:
+                    rows.append(written)
+                    self.index += [self._place(head, name, before[i], place) for i in some.tolist()]
+        n_edges = prod(self.settings.grid)
+        for head, _, written in self._read(receiver, other[None], heads, ("qkv",), alone=True):
+            rows.append(written)
+            self.index.append(n_edges + self.settings.receivers.index(head))
+            self._note_z(receiver, head, written[0])
+        return torch.cat(rows)
+
+    def mlp(self, layer: int, changes: Changes) -> Float[Tensor, "row pair d_model"] | None:
+        """The changes of an MLP's output at END by the edges into it."""
+        receiver = Mlp(layer)
+        if receiver not in self.settings.receivers:
+            return None
+        of_layer, ends = self.trunk.layers[layer], self.positions.ends
+        entry, other = (run[:, -1].float() for run in self.positions.entries[layer])
+        attention = ends.attn_out[:, layer].float()
+        sent = changes.now()
+        at_end = entry.new_zeros(len(sent), *entry.shape)
+        is_end = self.positions.is_end
+        at_end[:, self.positions.prompt[is_end]] = sent[:, is_end]
+        streams = [entry[None], entry + at_end]
+        attentions = [attention[:1], attention[:1].expand(len(sent), -1, -1)]
+        heads = self.settings.by_layer.heads[layer]
+        if heads:  # they come before the MLP of their own layer
+            own = head_changes(self.trunk, ends, layer, heads)
+            streams.append(entry.expand(len(heads), -1, -1))
+            attentions.append(attention[0] + own)
+        written = _mlp_writes(of_layer, torch.cat(streams), torch.cat(attentions))
+        together = _mlp_writes(of_layer, other[None], attention[1:])
+        edges, rows = written[1:] - written[0], []
+        order = self.settings.rows_of_senders[: len(edges)]
+        for place, mask in enumerate(self.masks):
+            rows.append(edges * mask[:, -1].to(edges.device)[:, None])
+            self.index += [self._place(receiver, MLP_INPUT, row, place) for row in order]
+        self.index.append(prod(self.settings.grid) + self.settings.receivers.index(receiver))
+        return torch.cat([*rows, together - written[0]])
+
+    @property
+    def _tokens(self) -> tuple[Tensor, Tensor]:
+        return self.positions.prompt, self.positions.column
+
+    def _place(self, receiver: Component, name: str, sender: int, place: int) -> int:
+        """The place of an edge in the grid."""
+        _, n_inputs, n_senders, n_places = self.settings.grid
+        row = self.settings.receivers.index(receiver) * n_inputs + self.settings.inputs.index(name)
+        return (row * n_senders + sender) * n_places + place
+
+    def _read(
+        self,
+        receiver: Receiver,
+        streams: Float[Tensor, "state token d_model"],
+        heads: Sequence[Head],
+        inputs: Sequence[str],
+        *,
+        alone: bool = False,
+    ) -> Iterator[tuple[Head, str, Float[Tensor, "state pair d_model"]]]:
+        """The change of the attention's output for each head and input that reads the streams.
+
+        Args:
+            receiver: the attention of the reference run.
+            streams: at the tokens whose stream differs.
+            heads: the receivers.
+            inputs: the inputs that read the streams.
+            alone: whether heads with the same keys and values keep those of the reference run.
+        """
+        w_o = self.trunk.attentions[receiver.layer].W_O.float()
+        query, key, value, _ = project(receiver.code, receiver.layer, streams, *self._tokens)
+        for head in heads:
+            kv = head.index // receiver.group
+            keys, values = (
+                receiver.everywhere(part[:, kv], reference[kv], *self._tokens)
+                for part, reference in ((key, receiver.key), (value, receiver.value))
+            )
+            for name in (name for name in inputs if name != MLP_INPUT):
+                shared = self.settings.group == "shared" and not alone and name != "q"
+                written: Tensor | float = 0.0
+                for index in receiver.sharing(head.index) if shared else (head.index,):
+                    queries = None
+                    if "q" in name and index == head.index:
+                        queries = receiver.at_end(query[:, index], index, *self._tokens)
+                    seen = (keys if "k" in name else None, values if "v" in name else None)
+                    z = receiver.z(index, queries, *seen) - receiver.z(index)
+                    written = written + z.to(w_o.device) @ w_o[index]
+                assert isinstance(written, Tensor)
+                yield head, name, written.to(streams.device)
+
+    def _note_z(
+        self, receiver: Receiver, head: Head, written: Float[Tensor, "pair d_model"]
+    ) -> None:
+        """How far a head's output is from the recorded one, in both runs."""
+        z = self.positions.ends.z[:, receiver.layer, :, head.index].float()
+        change = head_changes(self.trunk, self.positions.ends, receiver.layer, [head.index])[0]
+        scale = z.abs().max().clamp(min=TINY)
+        self._note("a head's own output", (receiver.z(head.index)[0] - z[0]).abs().max() / scale)
+        size = change.abs().max().clamp(min=TINY)
+        self._note("a head's output from X_c's stream", (written - change).abs().max() / size)
+
+    def _note_sum(self, sent: Tensor, total: Tensor) -> None:
+        """All senders' own changes add up to the stream's, where layers simply add."""
+        settings = self.settings
+        n_layers, n_heads = settings.patching.n_layers, settings.patching.n_heads
+        every = settings.embeddings and len(settings.senders) == n_layers * (n_heads + 1)
+        additive = all(isinstance(layer, AdditiveLayer) for layer in self.trunk.layers)
+        if every and additive and settings.via == "direct":
+            size = total.norm().clamp(min=TINY)
+            self._note("the senders' changes add up", (sent.sum(0) - total).norm() / size)
+
+    def _note(self, name: str, error: Tensor) -> None:
+        self.errors[name] = max(self.errors.get(name, 0.0), float(error))
+
+
+def _mlp_writes(
+    layer: Layer,
+    entry: Float[Tensor, "row pair d_model"],
+    attention: Float[Tensor, "row pair d_model"],
+) -> Float[Tensor, "row pair d_model"]:
+    """What an MLP adds to the stream, for streams at the layer's entry and attention outputs."""
+    outputs = attention.flatten(0, 1)
+    rows = entry.reshape(1, *outputs.shape).clone()
+    layer.advance(Entry(rows, outputs, slice(1, 1), None))
+    without = layer.written(outputs, torch.zeros_like(outputs))
+    return (rows[0] - without).view(entry.shape) - entry

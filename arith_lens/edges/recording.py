@@ -1,0 +1,106 @@
+"""Both runs of some pairs at every position, for the changes that earlier components send."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from arith_lens.components import resid_post_name, resid_pre_name, z_name
+from arith_lens.model import HookedLike, mlp_exit, record
+from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching.recording import Recording, exit_point, joined_runs
+
+
+@dataclass(frozen=True)
+class Positions:
+    """The tokens at which the two runs differ. Everything elsewhere is as in the reference run."""
+
+    everywhere: Recording
+    """Both runs; its axis `pair` counts these tokens, pair by pair."""
+    ends: Recording
+    """Both runs at END; its axis `pair` counts pairs."""
+    prompt: Int[Tensor, " token"]
+    """The pair of each token."""
+    column: Int[Tensor, " token"]
+    """The column of each token."""
+    entries: dict[int, Float[Tensor, "run=2 pair pos d_model"]]
+    """The residual stream at the entry of the receivers' layers, at every position."""
+
+    @classmethod
+    def of(cls, model: HookedLike, pairs: PromptPairs, layers: frozenset[int]) -> "Positions":
+        """Run both prompts of each pair once.
+
+        Args:
+            model: HookedModel or TransformerBridge.
+            pairs: the prompts.
+            layers: the receivers' layers.
+
+        Raises:
+            FloatingPointError: an activation is not finite; the message names its layer.
+        """
+        tokens = (pairs.reference, pairs.counterfactual)
+        runs = [_run(model, prompts, pairs.attention_mask, layers) for prompts in tokens]
+        both = joined_runs([run for run, _ in runs])
+        n_pairs, width = pairs.reference.shape
+        differs = _differs(both).view(n_pairs, width) & pairs.attention_mask.to(both.stream.device)
+        prompt, column = differs.nonzero().unbind(-1)
+        end = torch.arange(n_pairs, device=prompt.device) * width + width - 1
+        return cls(
+            everywhere=both.pairs((prompt * width + column).tolist()),
+            ends=both.pairs(end.tolist()),
+            prompt=prompt,
+            column=column,
+            entries={k: torch.stack([entries[k] for _, entries in runs]) for k in layers},
+        )
+
+    @property
+    def is_end(self) -> Bool[Tensor, " token"]:
+        """Whether each token is END."""
+        width = next(iter(self.entries.values())).shape[2]
+        return self.column == width - 1
+
+
+def _differs(both: Recording) -> Bool[Tensor, " token"]:
+    """Where the stream, a head or an MLP has another value in the counterfactual run."""
+    parts = [both.stream[:, None], both.z.flatten(-2), both.mlp_out, both.end[:, None]]
+    return torch.stack([(one[0] != one[1]).any(-1).any(0) for one in parts]).any(0)
+
+
+def _run(
+    model: HookedLike,
+    tokens: Int[Tensor, "pair pos"],
+    mask: Bool[Tensor, "pair pos"],
+    layers: frozenset[int],
+) -> tuple[Recording, dict[int, Float[Tensor, "pair pos d_model"]]]:
+    """One run at every position as a `Recording` of one run, and the entries of some layers."""
+    blocks = list(model.blocks)
+    entries = {layer: resid_pre_name(layer) for layer in {0, *layers}}
+    ends = resid_post_name(len(blocks) - 1)
+    z = [z_name(layer) for layer in range(len(blocks))]
+    exits = {
+        part: [exit_point(block, f"hook_{part}", module) for block, module in modules]
+        for part, modules in (
+            ("attn_out", [(block, block.attn) for block in blocks]),
+            ("mlp_out", [(block, mlp_exit(block)) for block in blocks]),
+        )
+    }
+    names = [*entries.values(), ends, *z, *(name for part in exits.values() for name, _ in part)]
+    seen = record(model, tokens, names, attention_mask=mask)
+    flat = partial(rearrange, pattern="pair pos ... -> (pair pos) ...")
+
+    def outputs(part: str) -> Float[Tensor, "run=1 layer token d_model"]:
+        shape = tokens.shape
+        values = [seen[name].reshape(*shape, -1) / factor for name, factor in exits[part]]
+        return torch.stack([flat(value) for value in values])[None]
+
+    recording = Recording(
+        stream=flat(seen[entries[0]])[None],
+        z=torch.stack([flat(seen[name]) for name in z])[None],
+        attn_out=outputs("attn_out"),
+        mlp_out=outputs("mlp_out"),
+        end=flat(seen[ends])[None],
+    )
+    return recording, {layer: seen[entries[layer]] for layer in layers}
