@@ -400,12 +400,15 @@ class _Into:
         self, receiver: Receiver, head: Head, written: Float[Tensor, "pair d_model"]
     ) -> None:
         """How far a head's output is from the recorded one, in both runs."""
-        z = self.positions.ends.z[:, receiver.layer, :, head.index].float()
-        change = head_changes(self.trunk, self.positions.ends, receiver.layer, [head.index])[0]
+        layer, ends = receiver.layer, self.positions.ends
+        z = ends.z[:, layer, :, head.index].float()
         scale = z.abs().max().clamp(min=TINY)
         self._note("a head's own output", (receiver.z(head.index)[0] - z[0]).abs().max() / scale)
-        size = change.abs().max().clamp(min=TINY)
-        self._note("a head's output from X_c's stream", (written - change).abs().max() / size)
+        writes = self.trunk.head_writes(layer, ends.z[:, layer].flatten(0, 1), [head.index])
+        reference, other = writes[0].view(2, *written.shape)
+        size = writes.abs().max().clamp(min=TINY)
+        error = (written - (other - reference)).abs().max() / size
+        self._note("a head's output from X_c's stream", error)
 
     def _note_sum(self, sent: Tensor, total: Tensor) -> None:
         """All senders' own changes add up to the stream's, where layers simply add."""

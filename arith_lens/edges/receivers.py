@@ -45,11 +45,17 @@ class AttentionCode:
                 f"expected a model whose layers can be run one by one, found {name} with active "
                 "hooks, in training mode, or on several devices; take hooks off, and use one device"
             )
-        inputs = layer_inputs(model, pairs.reference, pairs.attention_mask)
+        try:
+            inputs = layer_inputs(model, pairs.reference, pairs.attention_mask)
+        except (IndexError, TypeError, RuntimeError, AttributeError) as error:
+            raise UnsupportedReceiver(
+                f"expected a model that passes the stream from layer to layer alone, found {name}, "
+                f"which does not ({type(error).__name__}: {error}); path_patch works on whole heads"
+            ) from error
         if inputs is None:
             raise UnsupportedReceiver(
                 f"expected layers whose arguments split by position, found others in {name}; "
-                "patch heads as a whole instead: path_patch works on this model"
+                "path_patch works on whole heads"
             )
         return cls(layers, inputs)
 

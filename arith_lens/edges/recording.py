@@ -46,6 +46,8 @@ class Positions:
         both = joined_runs([run for run, _ in runs])
         n_pairs, width = pairs.reference.shape
         differs = _differs(both).view(n_pairs, width) & pairs.attention_mask.to(both.stream.device)
+        if not bool(differs.any()):  # equal prompts: one token, so that no array is empty
+            differs[0, -1] = True
         prompt, column = differs.nonzero().unbind(-1)
         end = torch.arange(n_pairs, device=prompt.device) * width + width - 1
         return cls(

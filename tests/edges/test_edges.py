@@ -1,0 +1,352 @@
+"""Edges: against torch's own hooks on plain Transformers, identities, known circuits."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from oracles import make_pairs
+from support.families import SWEPT
+from torch import Tensor
+from torch.testing import assert_close
+
+import arith_lens as al
+from arith_lens.components import Component, Head, Mlp
+from arith_lens.edges import EMBEDDINGS, SUBSETS, UnsupportedReceiver, edge_effects, shapley_shares
+from arith_lens.model import load_model
+from arith_lens.pairs import PromptPairs, Role
+from arith_lens.path_patching.certificate import CertificateError
+
+NORMS = ("Qwen3", "Gemma 2", "Gemma 3", "OLMo 2")
+REFUSED = ("CodeGen", "Falcon", "Falcon, sequential", "GPT-J", "GPT-Neo")
+"""Families whose attention is code of their own."""
+
+
+@dataclass
+class Plain:
+    """A Transformers model of LLaMA's kind, with hooks of torch alone.
+
+    A run is given what replaces the outputs of embeddings, of heads (the input of o_proj), of MLPs,
+    of projections, at every position or at END.
+    """
+
+    hf: Any
+    pairs: PromptPairs
+
+    def __post_init__(self) -> None:
+        self.layers = self.hf.model.layers
+        self.d_head = self.layers[0].self_attn.o_proj.weight.shape[1] // self.n_heads
+        self.reference = self.run(self.pairs.reference)
+        self.counterfactual = self.run(self.pairs.counterfactual)
+
+    @property
+    def n_heads(self) -> int:
+        return self.hf.config.num_attention_heads
+
+    def exit(self, layer: int) -> Any:
+        """The module whose output the MLP adds to the stream."""
+        return getattr(self.layers[layer], "post_feedforward_layernorm", self.layers[layer].mlp)
+
+    def projection(self, layer: int, name: str) -> Any:
+        """The module with what heads read, side by side; a norm over all heads mixes them."""
+        attention = self.layers[layer].self_attn
+        projection = getattr(attention, f"{name}_proj")
+        norm = getattr(attention, f"{name}_norm", None)
+        over_all = norm is not None and len(norm.weight) == len(projection.weight)
+        return norm if over_all else projection
+
+    @torch.no_grad()
+    def run(self, tokens: Tensor, put: dict[Any, Tensor] | None = None) -> dict[Any, Tensor]:
+        """What each part puts out; `put` replaces it, by the same keys."""
+        put, seen = put or {}, {}
+
+        def keep(key: Any, value: Tensor) -> Tensor:
+            seen[key] = put.get(key, value).clone()
+            return seen[key]
+
+        def after(module: Any, key: Any) -> Any:
+            return module.register_forward_hook(lambda _, __, out: keep(key, out))
+
+        def before(module: Any, key: Any) -> Any:
+            def hook(_: Any, args: Any, kwargs: Any) -> Any:
+                if args:
+                    return (keep(key, args[0]), *args[1:]), kwargs
+                return args, kwargs | {"hidden_states": keep(key, kwargs["hidden_states"])}
+
+            return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+        with ExitStack() as stack:
+            handles = [after(self.hf.model.embed_tokens, "embeddings")]
+            for k, block in enumerate(self.layers):
+                handles += [before(block, ("entry", k)), before(block.self_attn.o_proj, ("z", k))]
+                handles += [after(self.exit(k), ("mlp", k))]
+                for name in "qkv":
+                    handles.append(after(self.projection(k, name), (name, k)))
+            for handle in handles:
+                stack.callback(handle.remove)
+            mask = self.pairs.attention_mask.long()
+            position_ids = (mask.cumsum(-1) - 1).clamp(min=0)
+            seen["logits"] = self.hf(
+                tokens, attention_mask=mask, position_ids=position_ids, use_cache=False
+            ).logits[:, -1]
+        return seen
+
+    def held(self, *, mlps: bool) -> dict[Any, Tensor]:
+        """All heads at every position as in the reference run, and all MLPs if asked for."""
+        parts = ("z", "mlp") if mlps else ("z",)
+        return {key: value for key, value in self.reference.items() if key[0] in parts}
+
+    def columns(self, heads: Any) -> list[int]:
+        return [h * self.d_head + i for h in heads for i in range(self.d_head)]
+
+    def sent(self, sender: Component | None, receiver: Component, via: str, mask: Tensor) -> Any:
+        """A run in which one sender has its counterfactual output, and all heads are held."""
+        put = self.held(mlps=via == "direct")
+        if isinstance(receiver, Mlp):
+            put.pop(("mlp", receiver.layer), None)
+
+        def chosen(key: Any, columns: Any = slice(None)) -> Tensor:
+            value, other = self.reference[key].clone(), self.counterfactual[key]
+            mixed = torch.where(mask[..., None], other, value)
+            value[..., columns] = mixed[..., columns]
+            return value
+
+        if sender is None:
+            put["embeddings"] = chosen("embeddings")
+        elif isinstance(sender, Mlp):
+            put["mlp", sender.layer] = chosen(("mlp", sender.layer))
+        else:
+            key = ("z", sender.layer)
+            put[key] = chosen(key, self.columns([sender.index]))
+        return self.run(self.pairs.reference, put)
+
+    def edge(
+        self,
+        sender: Component | None,
+        receiver: Component,
+        name: str = "qkv",
+        *,
+        via: str = "via_mlps",
+        paths: str = "via_mlps",
+        group: str = "shared",
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """The change of the answer's logit, [pair]."""
+        mask = self.pairs.attention_mask if mask is None else mask
+        sent, put = self.sent(sender, receiver, via, mask), self.held(mlps=paths == "direct")
+        if isinstance(receiver, Mlp):
+            put["mlp", receiver.layer] = self.at_end("mlp", receiver.layer, sent)
+        else:
+            put["z", receiver.layer] = self.read(sent, receiver, name, group)
+        logits = self.run(self.pairs.reference, put)["logits"]
+        rows = torch.arange(len(logits))
+        return (logits - self.reference["logits"])[rows, self.pairs.answer]
+
+    def at_end(self, part: str, layer: int, run: Any, columns: Any = slice(None)) -> Tensor:
+        value = self.reference[part, layer].clone()
+        value[:, -1, columns] = run[part, layer][:, -1, columns]
+        return value
+
+    def read(self, sent: Any, receiver: Head, name: str, group: str) -> Tensor:
+        """z with the outputs of the receiver's projections spliced from the run of the sender."""
+        layer = receiver.layer
+        size = self.n_heads // self.hf.config.num_key_value_heads
+        kv = receiver.index // size
+        entry = self.run(self.pairs.reference, {("entry", layer): sent["entry", layer]})
+        put: dict[Any, Tensor] = {}
+        for letter in name:
+            value = self.reference[letter, layer].clone()
+            columns = self.columns([receiver.index if letter == "q" else kv])
+            value[..., columns] = entry[letter, layer][..., columns]
+            put[letter, layer] = value
+        z = self.run(self.pairs.reference, put)
+        shared = group == "shared" and name != "q"
+        heads = range(kv * size, (kv + 1) * size) if shared else [receiver.index]
+        return self.at_end("z", layer, z, self.columns(heads))
+
+
+def compare(
+    model: Any, receivers: list[Any], senders: list[Any], *, tolerance: float = 1e-5, **options: Any
+) -> None:
+    """All edges between these, in the library and by torch's hooks."""
+    pairs = make_pairs(model)
+    plain = Plain(model.bridge.original_model, pairs)
+    inputs = options.pop("inputs", SUBSETS)
+    edges = edge_effects(
+        model, pairs, receivers, inputs=inputs, metric="logit", progress=False, **options
+    )
+    labels, largest = edges.labels or {}, 0.0
+    scale = plain.reference["logits"].abs().max()
+    for r, receiver in enumerate(receivers):
+        names = inputs if isinstance(receiver, Head) else ("mlp",)
+        for name in names:
+            of_input = edges.per_pair[r, labels["input"].index(name)]
+            for sender in senders:
+                row = labels["sender"].index(EMBEDDINGS if sender is None else str(sender))
+                expected = plain.edge(sender, receiver, name, **options)
+                assert_close(
+                    of_input[row], expected, atol=tolerance * float(scale), rtol=1e-4,
+                    msg=lambda text, at=(sender, name, receiver): f"{at}: {text}",
+                )  # fmt: skip
+                largest = max(largest, float(expected.abs().max()))
+    assert largest > 50 * tolerance * scale, "a wrong edge could not be seen"
+
+
+SENDERS = [None, Head(0, 1), Head(0, 2), Mlp(0), Head(1, 3), Mlp(1)]
+
+
+@pytest.mark.parametrize("via", ["direct", "via_mlps"])
+@pytest.mark.parametrize("paths", ["direct", "via_mlps"])
+def test_each_edge_is_that_of_torchs_own_hooks(model: Any, via: str, paths: str) -> None:
+    """Grouped queries, unequal lengths, a sliding window."""
+    compare(model, [Head(2, 3), Head(2, 0), Mlp(2)], SENDERS, via=via, paths=paths)
+
+
+@pytest.mark.parametrize("group", ["shared", "head"])
+def test_heads_that_share_keys_and_values_read_together_or_alone(llama: Any, group: str) -> None:
+    compare(llama, [Head(2, 1), Head(1, 2)], [None, Head(0, 0), Mlp(0)], group=group)
+
+
+def test_layers_of_two_digits_are_right(deep: Any) -> None:
+    compare(deep, [Head(11, 1), Mlp(11)], [Head(10, 0), Mlp(10), Mlp(9)])
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_after_attention_and_on_queries_are_right(name: str, tokenizer: Any) -> None:
+    model = load_model((SWEPT[name].make(len(tokenizer)), tokenizer))
+    compare(model, [Head(1, 2), Mlp(1)], [None, Head(0, 1), Mlp(0)], tolerance=2e-5)
+
+
+def test_senders_at_one_token_are_right(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    plain = Plain(llama.bridge.original_model, pairs)
+    edges = edge_effects(llama, pairs, "2.1", positions=-3, metric="logit", progress=False)
+    mask = torch.zeros_like(pairs.attention_mask)
+    mask[:, -3] = True
+    for row, sender in enumerate([None, Head(0, 0)]):
+        for i, name in enumerate("qkv"):
+            expected = plain.edge(sender, Head(2, 1), name, mask=mask)
+            assert_close(edges.per_pair[0, i, row], expected, atol=2e-5, rtol=1e-3)
+    assert float(edges.per_pair[0, 0].nan_to_num().abs().max()) == 0, "END alone asks"
+    assert float(edges.per_pair[0, 1].nan_to_num().abs().max()) > 1e-3
+
+
+def test_no_sender_changes_nothing_and_a_wrong_head_would_be_seen(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    same = PromptPairs.from_tokens(
+        pairs.reference, pairs.reference, pairs.answer, pairs.attention_mask
+    )
+    with pytest.warns(UserWarning, match="shows nothing"):
+        edges = edge_effects(llama, same, ["2.1", "MLP 2"], metric="logit", progress=False)
+    assert float(edges.per_pair.nan_to_num().abs().max()) == 0
+    plain = Plain(llama.bridge.original_model, pairs)
+    edges = edge_effects(llama, pairs, "2.1", metric="logit", progress=False)
+    row = (edges.labels or {})["sender"].index("0.2")
+    with pytest.raises(AssertionError, match="not close"):
+        expected = plain.edge(Head(0, 1), Head(2, 1), "v")
+        assert_close(edges.per_pair[0, 2, row], expected, atol=2e-5, rtol=1e-3)
+
+
+def test_what_comes_after_the_receiver_is_left_out(llama: Any) -> None:
+    edges = edge_effects(llama, make_pairs(llama), ["1.1", "MLP 1"], progress=False)
+    mean = edges.mean()
+    senders, inputs = (edges.labels or {})["sender"], (edges.labels or {})["input"]
+    known = [name for i, name in enumerate(senders) if not bool(mean[0, 0, i].isnan())]
+    assert set(known) == {EMBEDDINGS, "MLP 0", *(f"0.{i}" for i in range(4))}
+    mlp = mean[1, inputs.index("mlp")]
+    known = [name for i, name in enumerate(senders) if not bool(mlp[i].isnan())]
+    assert set(known) == {EMBEDDINGS, "MLP 0", *(f"{k}.{i}" for k in (0, 1) for i in range(4))}
+    assert bool(mean[0, inputs.index("mlp")].isnan().all()) and bool(mean[1, 0].isnan().all())
+
+
+def test_one_query_head_per_group_shares_with_nobody(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    edges = [edge_effects(llama, pairs, "2.1", group=g, progress=False) for g in ("shared", "head")]
+    assert torch.equal(*(one.per_pair.nan_to_num() for one in edges))
+
+
+def test_shapley_shares_add_up_to_the_whole(mistral: Any) -> None:
+    pairs = make_pairs(mistral)
+    edges = edge_effects(mistral, pairs, ["2.1", "1.0"], inputs=SUBSETS, progress=False)
+    shares = shapley_shares(edges)
+    assert (shares.labels or {})["input"] == ("q", "k", "v")
+    whole = edges.per_pair[:, SUBSETS.index("qkv")]
+    assert_close(shares.per_pair.sum(1), whole, equal_nan=True)
+    q, k, v, qk, qv, kv, qkv = edges.per_pair[0, :, 0]
+    by_hand = q / 3 + (qk - k) / 6 + (qv - v) / 6 + (qkv - kv) / 3
+    assert_close(shares.per_pair[0, 0, 0], by_hand)
+    with pytest.raises(ValueError, match="found none of qk, qv, kv, qkv"):
+        shapley_shares(edge_effects(mistral, pairs, "2.1", progress=False))
+
+
+def test_roles_are_an_axis_and_add_up_through_the_values() -> None:
+    """With one sender and the pattern held, what values carry adds up over tokens."""
+    model = al.load_model("reference")
+    pairs = al.sample_pairs(model, "addition", n=8, seed=1)
+    options: dict[str, Any] = {"via": "direct", "inputs": "v", "paths": "direct", "progress": False}
+    each = edge_effects(model, pairs, "3.4", positions="each", metric="logit", **options)
+    roles = (each.labels or {})["role"]
+    assert each.axes == ("receiver", "input", "sender", "role")
+    assert str(Role.OPERATOR) in roles
+    operator = edge_effects(
+        model, pairs, "3.4", positions=Role.OPERATOR, metric="logit", **options
+    ).per_pair[0, 0]
+    row = roles.index(str(Role.OPERATOR))
+    assert_close(each.per_pair[0, 0, :, row], operator, equal_nan=True)
+    assert float(operator[0].abs().mean()) > 1e-4
+
+
+@cache
+def built(name: str) -> Any:
+    return al.built_model(name, n=8)
+
+
+WITHOUT_EFFECT = {"key_composition": {("0.0", "1.4", "k")}}
+"""The operator that 0.0 notes is another one in X_c, but 1.4 looks for any operator."""
+BY_THE_NORM = {"deep": {("MLP 0", "MLP 2", "mlp")}}
+"""MLP 2 does not read what MLP 0 writes, but it divides by the length of the stream."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["query_composition", "key_composition", "value_composition", "deep", "grouped", "table"],
+)
+def test_edges_of_known_circuits_are_those_that_were_built(name: str) -> None:
+    """An edge that was built acts, and no other does."""
+    made = built(name)
+    links = {
+        (str(edge.sender), str(edge.receiver), edge.input.replace("in", "mlp"))
+        for edge in made.truth.edges
+        if edge.receiver is not None
+    }
+    receivers = {receiver for _, receiver, _ in links}
+    edges = edge_effects(
+        made.model, made.pairs, receivers, via="direct", metric="logit", progress=False
+    )
+    size = edges.per_pair.nan_to_num().abs().amax(-1)
+    labels = edges.labels or {}
+    acting = {
+        (labels["sender"][s], labels["receiver"][r], labels["input"][i])
+        for r, i, s in (size > 1e-6 * size.max()).nonzero().tolist()
+    }
+    acting = {edge for edge in acting if edge[0] != EMBEDDINGS}
+    assert links - acting == WITHOUT_EFFECT.get(name, set())
+    assert acting - links == BY_THE_NORM.get(name, set())
+
+
+@pytest.mark.parametrize("name", sorted(SWEPT))
+def test_every_family_is_certified_or_refused_by_name(name: str, tokenizer: Any) -> None:
+    family = SWEPT[name]
+    model = load_model((family.make(len(tokenizer)), tokenizer))
+    pairs = make_pairs(model)
+    if name in REFUSED:
+        with pytest.raises(UnsupportedReceiver, match=type(model.bridge.original_model).__name__):
+            edge_effects(model, pairs, Head(1, 2), progress=False)
+    elif name == "gpt-oss":  # its softmax has one more score, which no token has
+        with pytest.raises(CertificateError, match=r"FAILED .* a head's own output"):
+            edge_effects(model, pairs, Head(1, 2), progress=False)
+    else:
+        edges = edge_effects(model, pairs, [Head(1, 2), Mlp(1)], metric="logit", progress=False)
+        assert float(edges.per_pair.nan_to_num().abs().max()) > 1e-4
