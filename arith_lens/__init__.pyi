@@ -15,7 +15,9 @@ from .built import BuiltModel as BuiltModel
 from .built import built_model as built_model
 from .components import Head as Head
 from .components import Mlp as Mlp
-from .composition import composition as composition
+from .edges import composition as composition
+from .edges import edge_effects as edge_effects
+from .edges import shapley_shares as shapley_shares
 from .effects import ComponentEffects as ComponentEffects
 from .effects import Effects as Effects
 from .effects import agreement as agreement

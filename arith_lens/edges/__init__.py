@@ -2,11 +2,12 @@
 
 `recording` runs both prompts at every position, `receivers` computes a head's output with one of
 its inputs exchanged, `engine` makes one row per edge and certifies them, `effects` has the public
-function.
+function. `composition` asks less: which share of a head's change a sender makes.
 """
 
-from arith_lens.edges.effects import EMBEDDINGS as EMBEDDINGS
+from arith_lens.edges.composition import composition as composition
 from arith_lens.edges.effects import SUBSETS as SUBSETS
 from arith_lens.edges.effects import edge_effects as edge_effects
 from arith_lens.edges.effects import shapley_shares as shapley_shares
 from arith_lens.edges.receivers import UnsupportedReceiver as UnsupportedReceiver
+from arith_lens.edges.recording import EMBEDDINGS as EMBEDDINGS

@@ -17,7 +17,8 @@ from arith_lens.components import (
     check_components,
     every_component,
 )
-from arith_lens.edges.engine import MLP_INPUT, EdgeEngine, EdgeSettings, Group, Places, Via
+from arith_lens.edges.engine import MLP_INPUT, EdgeEngine, EdgeSettings, Group, Places
+from arith_lens.edges.recording import EMBEDDINGS, Via
 from arith_lens.effects import Effects
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs, Role
@@ -30,8 +31,6 @@ from arith_lens.path_patching.patch import (
 )
 from arith_lens.runs import ResultSlot, Run
 
-EMBEDDINGS = "embeddings"
-"""The sender that writes the token embeddings (and positions, where they are added)."""
 SUBSETS = ("q", "k", "v", "qk", "qv", "kv", "qkv")
 """Every choice of inputs that read a changed stream."""
 

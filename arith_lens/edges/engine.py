@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from arith_lens.components import Component, Head, Mlp, in_forward_order
+from arith_lens.components import Component, Head, Mlp
 from arith_lens.edges.receivers import AttentionCode, Receiver, project
-from arith_lens.edges.recording import Positions
+from arith_lens.edges.recording import Changes, Positions, Via, forward_rows
 from arith_lens.memory import fitting_pairs, in_chunks
 from arith_lens.metrics import logit_tolerance
 from arith_lens.model import HookedLike, compute_device
@@ -29,13 +29,10 @@ from arith_lens.path_patching.recording import Recording
 from arith_lens.path_patching.sweep import (
     Senders,
     Trunk,
-    advance_senders,
-    direct_changes,
     head_changes,
     rows_bytes,
 )
 
-Via: TypeAlias = Literal["via_mlps", "direct"]
 Group: TypeAlias = Literal["shared", "head"]
 Places = Callable[[PromptPairs], Sequence[Bool[Tensor, "pair pos"]]]
 """The tokens at which senders act: one mask, or one for each role."""
@@ -80,7 +77,7 @@ class EdgeSettings:
     @property
     def rows_of_senders(self) -> list[int]:
         """The row of each sender in `grid`, in the order in which the layers begin them."""
-        order = [self.embeddings + self.senders.index(c) for c in in_forward_order(self.senders)]
+        order = [self.embeddings + row for row in forward_rows(self.senders)]
         return [0, *order] if self.embeddings else order
 
     def n_before(self, receiver: Component) -> int:
@@ -107,42 +104,6 @@ class EdgeSettings:
 
 def is_head_of(component: Component, layer: int) -> bool:
     return isinstance(component, Head) and component.layer == layer
-
-
-@dataclass
-class Changes:
-    """What each sender changes in the stream at the entry of a layer, layer by layer."""
-
-    trunk: Trunk
-    positions: Positions
-    settings: EdgeSettings
-    rows: Float[Tensor, "row token d_model"]
-    """With MLPs in between: the stream itself, row 0 that of the reference. Else the changes, after
-    a row of zeros."""
-    live: int
-
-    @classmethod
-    def of(cls, trunk: Trunk, positions: Positions, settings: EdgeSettings) -> "Changes":
-        streams = positions.everywhere.stream.float()
-        rows = streams.new_empty(1 + settings.n_senders, *streams.shape[1:])
-        rows[0] = streams[0] if settings.via == "via_mlps" else 0
-        if settings.embeddings:
-            rows[1] = rows[0] + streams[1] - streams[0]
-        return cls(trunk, positions, settings, rows, 1 + settings.embeddings)
-
-    def now(self) -> Float[Tensor, "sender token d_model"]:
-        """The changes at the entry of the next layer, for the senders before it."""
-        return self.rows[1 : self.live] - self.rows[0]
-
-    def advance(self, layer: int) -> None:
-        """Pass a layer, and add its own senders."""
-        recording, senders = self.positions.everywhere, self.settings.by_layer
-        if self.settings.via == "via_mlps":
-            self.live = advance_senders(self.trunk, recording, senders, layer, self.rows, self.live)
-            return
-        for changes in direct_changes(self.trunk, recording, senders, layer):
-            self.rows[self.live : self.live + len(changes)] = changes
-            self.live += len(changes)
 
 
 @dataclass(frozen=True)
@@ -249,7 +210,9 @@ class EdgeEngine:
         layers = frozenset(receiver.layer for receiver in settings.receivers)
         positions = Positions.of(self.model, pairs, layers)
         into = _Into(self.model, settings, trunk, positions, pairs, self.places(pairs))
-        changes = Changes.of(trunk, positions, settings)
+        changes = Changes.of(
+            trunk, positions, settings.by_layer, embeddings=settings.embeddings, via=settings.via
+        )
         recomputed = settings.patching.paths == "via_mlps"
         first = positions.ends.stream[0].float()
         rows = first.new_empty(settings.n_rows, *first.shape)
@@ -376,22 +339,17 @@ class _Into:
             alone: whether heads with the same keys and values keep those of the reference run.
         """
         w_o = self.trunk.attentions[receiver.layer].W_O.float()
-        query, key, value, _ = project(receiver.code, receiver.layer, streams, *self._tokens)
+        parts = project(receiver.code, receiver.layer, streams, *self._tokens)[:3]
         for head in heads:
-            kv = head.index // receiver.group
-            keys, values = (
-                receiver.everywhere(part[:, kv], reference[kv], *self._tokens)
-                for part, reference in ((key, receiver.key), (value, receiver.value))
-            )
+            own = receiver.inputs_of(head.index, parts, *self._tokens)
             for name in (name for name in inputs if name != MLP_INPUT):
                 shared = self.settings.group == "shared" and not alone and name != "q"
                 written: Tensor | float = 0.0
                 for index in receiver.sharing(head.index) if shared else (head.index,):
-                    queries = None
-                    if "q" in name and index == head.index:
-                        queries = receiver.at_end(query[:, index], index, *self._tokens)
-                    seen = (keys if "k" in name else None, values if "v" in name else None)
-                    z = receiver.z(index, queries, *seen) - receiver.z(index)
+                    seen = {kind: part for kind, part in own.items() if kind[0] in name}
+                    if index != head.index:  # its queries are its own
+                        seen.pop("query", None)
+                    z = receiver.z(index, **seen) - receiver.z(index)
                     written = written + z.to(w_o.device) @ w_o[index]
                 assert isinstance(written, Tensor)
                 yield head, name, written.to(streams.device)

@@ -122,6 +122,25 @@ class Receiver:
         weights = (scores + mask).float().softmax(-1)
         return (weights @ value.float())[:, :, 0]
 
+    def inputs_of(
+        self,
+        head: int,
+        parts: tuple[Tensor, ...],
+        prompt: Int[Tensor, " token"],
+        column: Int[Tensor, " token"],
+    ) -> dict[str, Tensor]:
+        """A head's queries at END, and its keys and values, from `Parts` of some tokens.
+
+        Elsewhere they are those of the reference run.
+        """
+        query, key, value = parts
+        kv, tokens = head // self.group, (prompt, column)
+        return {
+            "query": self.at_end(query[:, head], head, *tokens),
+            "key": self.everywhere(key[:, kv], self.key[kv], *tokens),
+            "value": self.everywhere(value[:, kv], self.value[kv], *tokens),
+        }
+
     def at_end(
         self,
         query: Float[Tensor, "state token d_head"],

@@ -1,17 +1,37 @@
-"""Both runs of some pairs at every position, for the changes that earlier components send."""
+"""Both runs of some pairs at every position, and what earlier components change there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal, TypeAlias
 
 import torch
 from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from arith_lens.components import resid_post_name, resid_pre_name, z_name
+from arith_lens.components import (
+    Component,
+    in_forward_order,
+    resid_post_name,
+    resid_pre_name,
+    z_name,
+)
 from arith_lens.model import HookedLike, mlp_exit, record
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.recording import Recording, exit_point, joined_runs
+from arith_lens.path_patching.sweep import Senders, Trunk, advance_senders, direct_changes
+
+EMBEDDINGS = "embeddings"
+"""The sender that writes the token embeddings (and positions, where they are added)."""
+
+Via: TypeAlias = Literal["via_mlps", "direct"]
+"""Whether the MLPs between a sender and a receiver react to the change."""
+
+
+def forward_rows(senders: Sequence[Component]) -> list[int]:
+    """The place of each sender among `senders`, in the order in which the layers begin them."""
+    return [senders.index(sender) for sender in in_forward_order(senders)]
 
 
 @dataclass(frozen=True)
@@ -106,3 +126,43 @@ def _run(
         end=flat(seen[ends])[None],
     )
     return recording, {layer: seen[entries[layer]] for layer in layers}
+
+
+@dataclass
+class Changes:
+    """What each sender changes in the stream at the entry of a layer, layer by layer."""
+
+    trunk: Trunk
+    positions: Positions
+    senders: Senders
+    via: Via
+    rows: Float[Tensor, "row token d_model"]
+    """With MLPs in between: the stream itself, row 0 that of the reference. Else the changes, after
+    a row of zeros."""
+    live: int
+
+    @classmethod
+    def of(
+        cls, trunk: Trunk, positions: Positions, senders: Senders, *, embeddings: bool, via: Via
+    ) -> "Changes":
+        """The changes before the first layer: those of the embeddings, if they are a sender."""
+        streams = positions.everywhere.stream.float()
+        rows = streams.new_empty(embeddings + senders.n_rows, *streams.shape[1:])
+        rows[0] = streams[0] if via == "via_mlps" else 0
+        if embeddings:
+            rows[1] = rows[0] + streams[1] - streams[0]
+        return cls(trunk, positions, senders, via, rows, 1 + embeddings)
+
+    def now(self) -> Float[Tensor, "sender token d_model"]:
+        """The changes at the entry of the next layer, for the senders before it."""
+        return self.rows[1 : self.live] - self.rows[0]
+
+    def advance(self, layer: int) -> None:
+        """Pass a layer, and add its own senders."""
+        recording, senders = self.positions.everywhere, self.senders
+        if self.via == "via_mlps":
+            self.live = advance_senders(self.trunk, recording, senders, layer, self.rows, self.live)
+            return
+        for changes in direct_changes(self.trunk, recording, senders, layer):
+            self.rows[self.live : self.live + len(changes)] = changes
+            self.live += len(changes)

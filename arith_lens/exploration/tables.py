@@ -15,7 +15,7 @@ from torch import Tensor
 
 from arith_lens.attention import attention_by_role, kinds_of, patterns_of
 from arith_lens.components import Component, Head, Mlp, every_head, every_mlp
-from arith_lens.composition import composition
+from arith_lens.edges import composition
 from arith_lens.effects import Effects
 from arith_lens.explorer_page import Tables
 from arith_lens.knockout.engine import engine_of

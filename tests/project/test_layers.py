@@ -22,10 +22,10 @@ LAYERS = {
     **dict.fromkeys(["explorer_page"], 2),  # shows tables, and knows no model
     **dict.fromkeys(["effects"], 3),
     **dict.fromkeys(["benchmarks", "pairs", "runs"], 4),
-    **dict.fromkeys(["composition", "metrics", "next_tokens", "word_problems"], 5),
+    **dict.fromkeys(["metrics", "next_tokens", "word_problems"], 5),
     **dict.fromkeys(["answers", "attention", "built", "knockout"], 6),
     **dict.fromkeys(["path_patching", "probes"], 6),
-    **dict.fromkeys(["attribution", "fine_tuning", "mediation", "neurons"], 7),
+    **dict.fromkeys(["attribution", "edges", "fine_tuning", "mediation", "neurons"], 7),
     **dict.fromkeys(["reference"], 7),  # makes the shipped models and sets
     **dict.fromkeys(["evaluation", "exploration"], 8),  # evaluation asks the closed world's sets
 }

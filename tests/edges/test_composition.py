@@ -10,7 +10,7 @@ from torch import Tensor
 
 import arith_lens as al
 from arith_lens.components import Head, Mlp
-from arith_lens.composition import INPUTS
+from arith_lens.edges.composition import INPUTS
 from arith_lens.model import HookedModel
 
 
