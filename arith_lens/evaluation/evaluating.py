@@ -259,7 +259,11 @@ def evaluate(
     loaded = _loaded(model, hooks)
     settings = harness.settings_of(built, loaded, limit=limit, seed=seed, too_long=too_long)
     settings |= {"hooks": describe_hooks(hooks), "hook_steps": hook_steps}
-    question = {"evaluation": settings, "hooks": hooks_digest(hooks) if run else None}
+    question = {
+        "evaluation": settings,
+        "hooks": hooks_digest(hooks) if run else None,
+        "batch_size": batch_size,
+    }
     slot = ResultSlot.of(run, name, loaded, None, **question)
     if (arrays := slot.stored(progress=progress, **(facts or {}))) is not None:
         return EvaluationResult.from_arrays(arrays)

@@ -6,6 +6,8 @@ paper's metric needs raw logits. TransformerLens 4.0 removed HookedTransformer; 
 and values are the same (see `docs/names.md`).
 """
 
+from arith_lens.model.environment import code_hash as code_hash
+from arith_lens.model.environment import unknown_influences as unknown_influences
 from arith_lens.model.forwards import Beginning as Beginning
 from arith_lens.model.forwards import LogitScale as LogitScale
 from arith_lens.model.forwards import accepted_options as accepted_options
@@ -32,6 +34,7 @@ from arith_lens.model.own_modules import plain_layers as plain_layers
 from arith_lens.model.own_modules import with_parts as with_parts
 from arith_lens.model.own_modules import without_bridge as without_bridge
 from arith_lens.model.own_modules import without_patterns as without_patterns
+from arith_lens.model.settings import numeric_settings as numeric_settings
 from arith_lens.model.state import active_hooks as active_hooks
 from arith_lens.model.state import buffers_hash as buffers_hash
 from arith_lens.model.state import compute_device as compute_device
@@ -40,7 +43,7 @@ from arith_lens.model.state import default_device as default_device
 from arith_lens.model.state import is_offloaded as is_offloaded
 from arith_lens.model.state import lacks_weights as lacks_weights
 from arith_lens.model.state import layers_with_weights as layers_with_weights
-from arith_lens.model.state import matmul_precision as matmul_precision
 from arith_lens.model.state import state_digest as state_digest
+from arith_lens.model.state import tokenizer_hash as tokenizer_hash
 from arith_lens.model.state import weights_hash as weights_hash
 from arith_lens.model.state import weights_loaded as weights_loaded

@@ -14,12 +14,15 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import chain
 from operator import itemgetter
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as nn_module
 
 from arith_lens.components import NamedHook
+from arith_lens.model.settings import numeric_settings
 
 
 def default_device() -> str:
@@ -162,21 +165,34 @@ def active_hooks(model: Any) -> list[NamedHook]:
         * hooks at hook points, under the name TransformerLens gives the point
           (`blocks.3.attn.hook_z`), with the function as it was passed to `hooks`
         * PyTorch's forward hooks and forward pre-hooks, under the module's path
+        * PyTorch's hooks of all modules, under `every module`
         * a `forward` that replaces a module's own, under the module's path and `.forward`
     """
+    everywhere = [
+        ("every module", function)
+        for hooks in (nn_module._global_forward_pre_hooks, nn_module._global_forward_hooks)
+        for function in hooks.values()
+        if not is_framework(function)
+    ]
     if not _is_touched(model):
-        return []
+        return everywhere
     modules = modules_of(model)
     located = [
         (path, module, function) for path, module in modules for function in _functions_at(module)
     ]
     names = _names_of_points(getattr(model, "bridge", model)) if located else {}
     hooks = [(names.get(id(module), path), function) for path, module, function in located]
-    return hooks + [
+    replaced = [
         (f"{path}.forward", function)
         for path, module in modules
-        if (function := vars(module).get("forward")) is not None and not _is_framework(function)
+        for name in _FORWARDS
+        if (function := vars(module).get(name)) is not None and not is_framework(function)
     ]
+    return everywhere + hooks + replaced
+
+
+_FORWARDS = ("forward", "_old_forward")
+"""Where a module has a function in place of its class's; accelerate keeps the former one."""
 
 
 def _is_touched(model: Any) -> bool:
@@ -211,14 +227,14 @@ def _functions_at(module: nn.Module) -> Iterator[Callable[..., Any]]:
     """The functions that users registered at one module."""
     handles = {handle.hook.id: handle for handle in getattr(module, "fwd_hooks", ())}
     for function in module._forward_pre_hooks.values():
-        if not _is_framework(function):
+        if not is_framework(function):
             yield function
     for key, function in module._forward_hooks.items():
         handle = handles.get(key)
         if handle is None or handle.user_hook is None:
-            if not _is_framework(function):
+            if not is_framework(function):
                 yield function
-        elif not (handle.is_permanent and _is_framework(handle.user_hook)):
+        elif not (handle.is_permanent and is_framework(handle.user_hook)):
             yield handle.user_hook
 
 
@@ -235,12 +251,20 @@ def _names_of_points(bridge: Any) -> dict[int, str]:
     return names
 
 
-def _is_framework(function: Any) -> bool:
-    """Whether a framework's code defines the function."""
-    while isinstance(function, partial):
-        function = function.func
-    module = getattr(function, "__module__", None) or type(function).__module__
-    return module.split(".")[0] in _FRAMEWORKS
+def is_framework(function: Any) -> bool:
+    """Whether frameworks' code defines the function, and what it wraps.
+
+    A user's function that has taken the name of a framework's function (`functools.wraps`) is none.
+    """
+    while isinstance(function, partial | MethodType):
+        function = function.func if isinstance(function, partial) else function.__func__
+    modules = {getattr(function, "__module__", None) or type(function).__module__}
+    if isinstance(function, FunctionType):
+        modules.add(str(function.__globals__.get("__name__")))
+    if not {name.split(".")[0] for name in modules} <= _FRAMEWORKS:
+        return False
+    wrapped = getattr(function, "__wrapped__", None)
+    return wrapped is None or is_framework(wrapped)
 
 
 _WITHOUT_EFFECT = frozenset(
@@ -324,6 +348,25 @@ def _plain(value: Any) -> Any:
     return f"{named.__module__}.{named.__qualname__}"
 
 
+def tokenizer_hash(tokenizer: Any) -> str | None:
+    """SHA-256 of a tokenizer: its vocabulary, its rules and its special tokens; None for None.
+
+    How the last texts were padded or cut does not count.
+    """
+    if tokenizer is None:
+        return None
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        vocabulary = sorted(tokenizer.get_vocab().items())
+        rules = json.dumps([type(tokenizer).__qualname__, vocabulary])
+    else:  # before the added tokens: the padding and the cut of the last call
+        rules = backend.to_str().partition('"added_tokens"')[2]
+    special = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}
+    options = ("padding_side", "add_bos_token", "add_eos_token", "clean_up_tokenization_spaces")
+    settings = [sorted(special.items()), *(getattr(tokenizer, name, None) for name in options)]
+    return hashlib.sha256(f"{json.dumps(settings)}{rules}".encode()).hexdigest()
+
+
 def state_digest(model: Any) -> str:
     """A digest of weights, buffers, settings, precision and device, for use in one process.
 
@@ -336,7 +379,7 @@ def state_digest(model: Any) -> str:
         bridge.original_model.config._attn_implementation,
         compute_device(bridge),
         torch.get_num_threads(),
-        matmul_precision(),
+        numeric_settings(),
     ]
     digest = hashlib.sha256(str(settings).encode())
     for part in parts_of(bridge, bridge.original_model):
@@ -347,22 +390,6 @@ def state_digest(model: Any) -> str:
                         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
                         digest.update(_sums(tensor.detach()).cpu().numpy().data)
     return digest.hexdigest()
-
-
-def matmul_precision() -> str:
-    """How products of float32 matrices are rounded: `highest`, or each backend's own setting.
-
-    PyTorch's `get_float32_matmul_precision` raises after a backend's `fp32_precision` was set.
-    """
-    backends: Any = torch.backends
-    if not hasattr(backends.cuda.matmul, "fp32_precision"):  # PyTorch before 2.9
-        return torch.get_float32_matmul_precision()
-    settings = {
-        name: str(getattr(backends, name).matmul.fp32_precision) for name in ("cuda", "mkldnn")
-    }
-    if {*settings.values()} <= {"none", "ieee"}:
-        return "highest"
-    return ", ".join(f"{name} {setting}" for name, setting in settings.items())
 
 
 def _sums(tensor: Tensor) -> Tensor:

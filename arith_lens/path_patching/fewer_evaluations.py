@@ -111,6 +111,14 @@ class Screening:
             if count == n - m or comb(n - count - 1, m) <= (1 - CONFIDENCE) * comb(n, m)
         )
 
+    def choice(self) -> dict[str, Any]:
+        """What was chosen, as JSON. Two screenings of one choice have one record."""
+        return {
+            "kept": [str(component) for component in self.kept],
+            "checked": [str(component) for component in self.checked],
+            "others": self.n_others,
+        }
+
     def notes(self, effects: ComponentEffects) -> dict[str, Any]:
         """For the record of a computation: what was kept, and how much may be missed.
 
@@ -120,9 +128,7 @@ class Screening:
         exact = means_of(effects, self.checked)
         strongest = max(exact, key=lambda component: abs(exact[component]), default=None)
         return {
-            "kept": [str(component) for component in self.kept],
-            "checked": [str(component) for component in self.checked],
-            "others": self.n_others,
+            **self.choice(),
             "strongest_checked": None if strongest is None else str(strongest),
             "strongest_checked_effect": None if strongest is None else exact[strongest],
             "at_most_stronger": self.n_stronger,

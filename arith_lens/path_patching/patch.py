@@ -148,6 +148,8 @@ def path_patch(
     settings = {"engine": engine, "paths": paths, "metric": metric, "shard_size": size}
     checks = {"certify": certify, "spot_checks": spot_checks}
     details = settings | checks | patching_details(patching, foil)
+    if screening is not None:
+        details |= {"screen": screening.choice()}
     if goal is not None:
         details |= {"race": [goal.line, goal.k]} | ({"bound": bound} if bound is not None else {})
     slot = ResultSlot.of(run, name or operation_name(pairs), model, pairs, **details)

@@ -7,7 +7,8 @@ equal bits.
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -20,6 +21,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from arith_lens.arrays import Arrays
+from arith_lens.code_digest import UnknownCode, digest_of_code
 from arith_lens.hooks import has_identity, hooks_digest
 from arith_lens.runs.files import (
     RunError,
@@ -298,9 +300,15 @@ def identity_of(model: Any, pairs: SavedPairs | None, **question: Any) -> dict[s
         question: the method and its settings.
 
     Raises:
-        RunError: the model has a hook that is not of this package.
+        RunError: the model has a hook that is not of this package, or runs code of the user that
+            refers to something without a description.
     """
-    from arith_lens.model import compute_device, configuration_hash, matmul_precision
+    from arith_lens.model import (
+        compute_device,
+        configuration_hash,
+        numeric_settings,
+        tokenizer_hash,
+    )
 
     bridge = getattr(model, "bridge", model)
     weight = next(bridge.parameters())
@@ -315,12 +323,14 @@ def identity_of(model: Any, pairs: SavedPairs | None, **question: Any) -> dict[s
             "buffers_sha256": fingerprint("buffers_hash", model),
             "configuration_sha256": configuration_hash(model),
             "hooks_sha256": _digest_of_hooks(model),
+            "code_sha256": _digest_of_code(model),
+            "tokenizer_sha256": tokenizer_hash(getattr(model, "tokenizer", None)),
             "dtype": str(weight.dtype),
             "device": _device(compute_device(bridge)),
             "attn_implementation": bridge.original_model.config._attn_implementation,
         },
         "threads": torch.get_num_threads(),
-        "matmul_precision": matmul_precision(),
+        "settings": numeric_settings(),
         "versions": software()["versions"],
     }
 
@@ -333,8 +343,11 @@ def _device(device: torch.device) -> str:
 
 
 def _digest_of_labels(pairs: SavedPairs | None) -> str | None:
-    """A digest of what results store besides numbers: templates, roles, operands."""
-    names = ("template", "operation", "operands", "computed", "spans", "problem")
+    """A digest of what results store besides numbers: templates, roles, operands, texts."""
+    names = (
+        *("template", "operation", "operands", "computed", "spans", "problem", "examples"),
+        *("exemplar_set", "reference_text", "counterfactual_text", "answer_text"),
+    )
     labels = {name: getattr(pairs, name, None) for name in names}
     known = {name: label for name, label in labels.items() if label is not None}
     text = json.dumps(known, sort_keys=True, default=Tensor.tolist)
@@ -343,15 +356,49 @@ def _digest_of_labels(pairs: SavedPairs | None) -> str | None:
 
 def _digest_of_hooks(model: Any) -> str | None:
     """A digest of the active hooks; RunError for one that cannot be recognised again."""
-    from arith_lens.model import active_hooks
+    from arith_lens.model import active_hooks, unknown_influences
 
     hooks = active_hooks(model)
-    for name, function in hooks:
-        if not has_identity((name, function)):
-            raise RunError(
-                f"expected a model without hooks, or with hooks of arith_lens.hooks alone, found "
-                f"{function!r:.80} at {name}: a run cannot tell what another function computes, "
-                "nor whether it is the same one next time. Remove it (model.bridge.reset_hooks(), "
-                "or remove() of its handle), or compute without run="
-            )
+    unknown = [hook for hook in hooks if not has_identity(hook)] + unknown_influences(model)
+    for name, function in unknown:
+        raise RunError(
+            f"expected a model without hooks, or with hooks of arith_lens.hooks alone, found "
+            f"{function!r:.80} at {name}: a run cannot tell what another function computes, "
+            "nor whether it is the same one next time. Remove it (model.bridge.reset_hooks(), "
+            "or remove() of its handle), or compute without run="
+        )
     return hooks_digest(hooks)
+
+
+def _digest_of_code(model: Any) -> str:
+    """A digest of the code of a model's forward; RunError if it cannot be recognised again."""
+    from arith_lens.model import code_hash
+
+    try:
+        return code_hash(model)
+    except UnknownCode as error:
+        raise RunError(
+            "expected a model whose code can be recognised next time, found a class or function of "
+            f"your own that cannot be described ({error}). Let it refer to functions and plain "
+            "values alone, undo it, or compute without run="
+        ) from error
+
+
+def method_identity(method: Callable[..., Any]) -> dict[str, str]:
+    """The name of a method, and a digest of its code unless it is a function of this package.
+
+    Raises:
+        RunError: it refers to something without a description.
+    """
+    module, qualname = (getattr(method, part, "") for part in ("__module__", "__qualname__"))
+    name = f"{module}.{qualname}"
+    if name.startswith("arith_lens.") and getattr(sys.modules[module], qualname, None) is method:
+        return {"method": name}
+    try:
+        return {"method": name, "code_sha256": digest_of_code(method)}
+    except UnknownCode as error:
+        raise RunError(
+            f"expected a method that can be recognised next time, found {method!r:.80}, "
+            f"which refers to something that cannot be described ({error}). Give what changes as "
+            "a setting, or call the method and store its result with run.save"
+        ) from error

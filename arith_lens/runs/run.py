@@ -28,6 +28,7 @@ from arith_lens.runs.manifest import (
     describe_pairs,
     identity_of,
     key_parts,
+    method_identity,
     read_manifest,
     read_result,
     write_manifest,
@@ -195,7 +196,9 @@ class Run:
 
         Args:
             name: the name of the result in this run.
-            method: a function of this package, such as `mlp_probe`.
+            method: a function of this package, such as `mlp_probe`, or of your own. Your own one is
+                recognised by its code, the values that it holds, and the functions and global
+                values that it refers to.
             model: the first argument of the method.
             pairs: its second argument.
             facts: JSON values to store with the result, or a function that makes them from it.
@@ -203,9 +206,12 @@ class Run:
 
         Returns:
             The result, as an object of its class.
+
+        Raises:
+            RunError: as in `identity`; or your method refers to something that nobody could
+                recognise next time, such as an open file.
         """
-        question = {"method": f"{method.__module__}.{method.__qualname__}", "settings": settings}
-        identity = self.identity(model, pairs, **question)
+        identity = self.identity(model, pairs, **method_identity(method), settings=settings)
         arrays = self.stored(identity)
         result = method(model, pairs, **settings) if arrays is None else read_result(arrays)
         values = facts(result) if callable(facts) else facts or {}

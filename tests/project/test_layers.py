@@ -15,7 +15,7 @@ import arith_lens
 
 PACKAGE = Path(arith_lens.__file__).parent
 LAYERS = {
-    **dict.fromkeys(["activations", "components", "memory"], 0),
+    **dict.fromkeys(["activations", "code_digest", "components", "memory"], 0),
     **dict.fromkeys(["operations", "plotting", "statistics", "untrusted"], 0),
     **dict.fromkeys(["arrays", "hooks", "intervals", "model", "paper"], 1),
     **dict.fromkeys(["problems", "templates", "views"], 1),

@@ -192,7 +192,7 @@ def test_the_precision_of_matrix_products_is_part_of_the_identity_however_it_is_
     """PyTorch's own getter raises an error after a backend's `fp32_precision` was set."""
 
     def precision() -> str:
-        return identity(llama, pairs)["matmul_precision"]
+        return identity(llama, pairs)["settings"]["matmul_precision"]
 
     backends: Any = torch.backends
     settings = [(backends.cuda.matmul, "tf32"), (backends.mkldnn.matmul, "bf16")]
