@@ -3,7 +3,15 @@
 import re
 from pathlib import Path
 
-from experiments.command import Command, check_arguments, command, commands, named_command
+from arith_lens.progress import working
+from experiments.command import (
+    Command,
+    check_arguments,
+    command,
+    commands,
+    is_first,
+    named_command,
+)
 
 TOOLS = (
     *("convert_gsm8k", "convert_world", "do_they_find_known_circuits", "measure_reference"),
@@ -35,7 +43,8 @@ def main() -> None:
     every = experiments()
     if (name := named_command(every, usage, _exhibits)) is not None:
         check_arguments(every[name], name)
-        main = every[name].load()  # an Experiment, or a function
+        with working("importing PyTorch and what computes", shown=is_first()):
+            main = every[name].load()  # an Experiment, or a function
         shares = getattr(main, "shares", name in SHARED_TOOLS)
         command(getattr(main, "command", main), name, every[name].about, shares=shares)
 

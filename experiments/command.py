@@ -295,11 +295,16 @@ def continue_after_part() -> Iterator[None]:
         print(done)
 
 
+def is_first() -> bool:
+    """Whether this is the only process, or the first of those that were started together."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 @contextmanager
 def rank_zero_prints() -> Iterator[None]:
     """If several processes were started together, only the first one prints and warns."""
     with ExitStack() as stack:
-        if os.environ.get("RANK", "0") != "0":
+        if not is_first():
             stack.enter_context(redirect_stdout(StringIO()))
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")

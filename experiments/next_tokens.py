@@ -14,6 +14,7 @@ from arith_lens.next_tokens import next_tokens
 from arith_lens.operations import FOUR
 from arith_lens.pairs.correctness import answer, keep_correct
 from arith_lens.pairs.tokens import continued, encode
+from arith_lens.progress import counted
 from arith_lens.reference.sets import load_set
 from arith_lens.runs import Run
 from arith_lens.templates import FIGURE_10
@@ -64,7 +65,8 @@ class CalculationConfig(ModelSettings):
 
 def _save_both_sides(run: Run, model: al.HookedModel, config: CalculationConfig) -> None:
     """For each kind of prompt: the likeliest tokens of every prompt, and whether they are C."""
-    for kind, prompts in PAIR_KINDS.items():
+    for kind in counted([*PAIR_KINDS], "kinds of prompts"):
+        prompts = PAIR_KINDS[kind]
         n = N_SAMPLED if config.n is None and kind == "two_digits" else config.n
         with exit_on_user_error():
             pairs = al.sample_pairs(model, n=n, seed=config.seed, keep="all", **prompts)

@@ -1,6 +1,5 @@
 """What experiments share: their settings, how they run, and their model, prompts and engine."""
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,11 +19,12 @@ from arith_lens.operations import FOUR, OperationName
 from arith_lens.pairs import keep_correct
 from arith_lens.pairs.sampling import choose_templates
 from arith_lens.path_patching import fitting_engine as library_choice
+from arith_lens.progress import working
 from arith_lens.runs import Run, open_run
 from experiments.arguments import DEFAULT_ROOT as RESULTS
 from experiments.arguments import experiment_command
 from experiments.checks import check_settings
-from experiments.command import continue_after_part, exit_on_user_error
+from experiments.command import continue_after_part, exit_on_user_error, is_first
 from experiments.results import MAP, POOLED_MAP, Stored
 from experiments.selection import LARGEST_OPERAND, some_of, some_questions
 
@@ -150,7 +150,8 @@ class Experiment(Generic[Config]):
         with exit_on_user_error():
             check_settings({"config": config, "root": root})
             question = self.question(config, root)
-        model = loaded_model(config, weights=not dry_run)
+        with working(f"{self.name}: loading the model", shown=is_first()):
+            model = loaded_model(config, weights=not dry_run)
         if dry_run:
             print(self.plan(model, question))
             return
@@ -169,10 +170,10 @@ class Experiment(Generic[Config]):
         If an error comes before the first result, the run's folder is removed.
         """
         try:
-            with run:
+            with run, working(f"{self.name}: computing", shown=is_first()):
                 self.compute(run, model, question)
         except BaseException:
-            if os.environ.get("RANK", "0") == "0" and not (run.names or run.unfinished()):
+            if is_first() and not (run.names or run.unfinished()):
                 shutil.rmtree(run.path, ignore_errors=True)
                 with suppress(OSError):  # it has other runs
                     run.path.parent.rmdir()

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 import arith_lens as al
+from arith_lens.progress import counted, working
 from arith_lens.runs import RunError, find_runs, load_run
 from arith_lens.runs.files import LOCK, plain_value
 from arith_lens.runs.manifest import write_manifest
@@ -87,11 +88,13 @@ def whole_study(
             is_saved = any(run.config == plain_value(settings) and run.complete for run in runs)
             print(f"{_title(experiment, settings)}: {'stored' if is_saved else 'to be computed'}")
         return
-    model = loaded_model(config)
+    with working(f"{config.model}: loading"):
+        model = loaded_model(config)
+    titles = {_title(*part): part for part in parts}
     failed = [
-        _title(experiment, settings)
-        for experiment, settings in parts
-        if not _run(experiment, settings, model, root)
+        title
+        for title in counted([*titles], "experiments")
+        if not _run(*titles[title], model, root)
     ]
     if failed:
         sys.exit(f"failed, see above: {', '.join(failed)}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import tyro
 
+from arith_lens.progress import working
 from experiments.__main__ import experiments
 from experiments.command import Command, check_arguments, commands, named_command, robust_output
 
@@ -47,11 +48,12 @@ def main() -> None:
     )
     if (name := named_command(every, usage, experiments)) is not None:
         check_arguments(every[name], name)
-        from figures.exhibit import command_for  # after the check: it imports what draws
+        with working(f"drawing {name}"):
+            from figures.exhibit import command_for  # after the check: it imports what draws
 
-        function = every[name].load()
-        is_page = every[name].variable == "main"
-        command(function if is_page else command_for(function), name, every[name].about)
+            function = every[name].load()
+            is_page = every[name].variable == "main"
+            command(function if is_page else command_for(function), name, every[name].about)
 
 
 def command(main: Callable[..., Any], name: str, about: str | None) -> None:

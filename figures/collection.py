@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from arith_lens.progress import counted, working
 from arith_lens.runs import Run, RunError, find_runs, load_run
 from experiments.selection import SharedSettings, weights_of
 from figures import (
@@ -217,9 +218,12 @@ def collection_of(
     settings = SharedSettings(n=n, weights=newest_weights(model, root))
     sections = []
     failed = []
+    names = [name_of(function) for section in SECTIONS for function in section.exhibits]
+    signs = counted(names, "figures and tables")
     for section in SECTIONS:
         parts: list[Exhibit | MissingExhibit] = []
         for function in section.exhibits:
+            next(signs)
             try:
                 exhibits = collected(function, model, root, other_models, settings=settings)
             except Exception as error:  # of any kind: the other figures are still drawn
@@ -228,7 +232,9 @@ def collection_of(
                 failed.append(exhibits.name)
             parts += [exhibits] if isinstance(exhibits, MissingExhibit) else exhibits
         sections.append((section, tuple(parts)))
-    verdicts = check_claims(model, roots=(root, SHIPPED), settings=settings)
+    signs.close()
+    with working("the paper's claims"):
+        verdicts = check_claims(model, roots=(root, SHIPPED), settings=settings)
     return Collection(model, tuple(sections), tuple(verdicts), tuple(failed))
 
 

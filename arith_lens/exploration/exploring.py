@@ -283,7 +283,7 @@ def _each(
     for number, (name, compute) in enumerate(parts.items()):
         yield number / len(parts)
         if note:
-            note(f"  {name}")
+            note(f"  {number + 1} of {len(parts)}: {name}")
         try:
             tables.append(compute())
         except ValueError as error:

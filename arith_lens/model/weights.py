@@ -20,6 +20,8 @@ from typing import Any
 
 from filelock import FileLock
 
+from arith_lens.progress import working
+
 CACHE = "ARITH_LENS_CACHE"
 """The environment variable that names the cache folder."""
 ORIGIN = "quantised_from"
@@ -94,7 +96,9 @@ def converted(file: Path) -> Path:
     folder = cache_folder() / f"{file.stem}-{digest[:16]}"
     with _making(folder) as partial:
         if partial is not None:
-            _convert(file, digest, partial)
+            size = f"{file.stat().st_size / 1e6:.0f} MB"
+            with working(f"converting {file.name} ({size}) to float32 in {folder}, once"):
+                _convert(file, digest, partial)
     return folder
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, Storable
+from arith_lens.progress import bar
 from arith_lens.runs.files import (
     RunError,
     digest,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from arith_lens.runs.run import Run
 
 PART_VARIABLE = "ARITH_LENS_PART"
-SECONDS_BETWEEN_LINES = 30
-"""How often a progress bar is written where there is no terminal."""
 JOIN = timedelta(minutes=10)
 """How long the first process waits for the last one to start."""
 WORK = timedelta(days=30)
@@ -344,14 +343,13 @@ class ResultSlot:
         steps = sizes or [1] * count
         total = sum(steps if team.count == 1 else [steps[index] for index in share])
         before = sum(steps[index] for index in done) if team.count == 1 else 0
-        with _bar(
-            progress and team.leads, total=total, initial=before, desc=title, unit=unit
-        ) as bar:
+        options = {"total": total, "initial": before, "desc": title, "unit": unit}
+        with bar(shown=progress and team.leads, **options) as shown:
             for index in share:
                 done[index] = compute(index)
                 if finished:
                     finished.save(index, done[index].tensors, done[index].header)
-                bar.update(steps[index])
+                shown.update(steps[index])
         team.wait()
         if finished and team.count > 1:
             done |= _of_others(finished, [n for n in range(count) if n not in done], team)
@@ -363,17 +361,6 @@ class ResultSlot:
         if self.run is not None:
             self.run.save(self.name, result, pairs=self.pairs, identity=self.identity, **facts)
         return result
-
-
-def _bar(shown: bool, **options: Any) -> Any:
-    """A progress bar. If it is written to a file or a pipe, it is a line now and then."""
-    from tqdm.auto import tqdm
-
-    if not shown:
-        return tqdm(**options, disable=True)
-    if not sys.stderr.isatty() and "ipykernel" not in sys.modules:
-        options |= dict.fromkeys(["delay", "mininterval", "maxinterval"], SECONDS_BETWEEN_LINES)
-    return tqdm(**options)
 
 
 def _loaded(shards: Shards, indices: Iterable[int]) -> dict[int, Arrays]:

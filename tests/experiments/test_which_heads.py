@@ -162,7 +162,7 @@ def test_a_users_mistake_ends_with_its_message_alone(config: Config, tmp_path: P
     broken.write_text("{oops")
     for mistaken, said in (
         (replace(config, model=str(tmp_path / "nowhere")), "found nothing at"),
-        (replace(config, n=10**6), "only .* distinct reference prompts exist"),
+        (replace(config, n=10**6), "expected --n of at most 729 in addition"),
         (replace(config, pairs=broken), "mine.jsonl"),
         (replace(config, pairs=tmp_path / "none.jsonl"), "none.jsonl"),
         (replace(config, keep="correct"), "0.0%"),

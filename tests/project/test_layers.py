@@ -16,7 +16,7 @@ import arith_lens
 PACKAGE = Path(arith_lens.__file__).parent
 LAYERS = {
     **dict.fromkeys(["activations", "code_digest", "components", "memory"], 0),
-    **dict.fromkeys(["operations", "plotting", "statistics", "untrusted"], 0),
+    **dict.fromkeys(["operations", "plotting", "progress", "statistics", "untrusted"], 0),
     **dict.fromkeys(["arrays", "hooks", "intervals", "model", "paper"], 1),
     **dict.fromkeys(["problems", "templates", "views"], 1),
     **dict.fromkeys(["explorer_page"], 2),  # shows tables, and knows no model

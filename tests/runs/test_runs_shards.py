@@ -1,10 +1,8 @@
 """Shards outlive what made them, and are trusted only where they are of the same computation."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +15,7 @@ from arith_lens.model import HookedModel
 from arith_lens.pairs import PromptPairs, sample_pairs
 from arith_lens.path_patching import engines, path_patch
 from arith_lens.path_patching.engines import HookEngine
-from arith_lens.runs import Run, RunError, load_run, open_run, shards
+from arith_lens.runs import Run, RunError, load_run, open_run
 
 LENGTHS = (10, 7, 9, 5, 8, 10, 6)
 
@@ -483,18 +481,3 @@ def test_a_stopped_hook_engine_keeps_shards_of_eight_pairs(
         effects = path_patch(llama, pairs, run=run, **settings)
     assert sizes == [8, 8, len(pairs) - 16], "the shards that were finished are not computed again"
     assert torch.equal(effects.heads.per_pair.nan_to_num(7), expected.nan_to_num(7))
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_bar_in_a_pipe_is_a_line_now_and_then(
-    terminal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: dict[str, Any] = {}
-    monkeypatch.setattr("tqdm.auto.tqdm", lambda **options: seen.update(options))
-    monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: terminal))
-    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
-    shards._bar(True, total=3)
-    assert not seen.get("disable")
-    assert seen.get("mininterval") == (None if terminal else shards.SECONDS_BETWEEN_LINES)
-    shards._bar(False, total=3)
-    assert seen["disable"]

@@ -1,0 +1,100 @@
+"""Signs that a long computation goes on: a line at its start, and one at least every ten seconds.
+
+They go to stderr. Where a count is known, the sign is a bar, which moves while nothing is finished.
+Where stderr is no terminal, signs come every ten seconds in the first minute, then every thirty.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Any, TypeVar
+
+SECONDS_BETWEEN_SIGNS = 10
+SECONDS_BETWEEN_LINES = 30
+"""The same after the first minute, where there is no terminal."""
+
+Item = TypeVar("Item")
+_signs: list[Callable[[], Any]] = []
+"""What shows that the work goes on, the innermost work last; only this one is shown."""
+
+
+@contextmanager
+def working(what: str, *, shown: bool = True) -> Iterator[None]:
+    """Print what is done, and again with the seconds until it is done.
+
+    While a bar or other work inside shows signs of its own, this prints none.
+
+    Args:
+        what: such as "loading the model".
+        shown: whether to print.
+    """
+    if not shown:
+        yield
+        return
+    started = time.monotonic()
+    _print(f"{what} …")
+    with _repeated(lambda: _print(f"{what}: {time.monotonic() - started:.0f} s so far")):
+        yield
+
+
+@contextmanager
+def bar(*, shown: bool, **options: Any) -> Iterator[Any]:
+    """A progress bar of tqdm, whose time goes on while nothing is finished.
+
+    If it is written to a file or a pipe, it is a line now and then.
+
+    Args:
+        shown: whether to show it.
+        options: of tqdm.
+    """
+    from tqdm.auto import tqdm
+
+    if not shown:
+        yield tqdm(**options, disable=True)
+        return
+    if not _is_seen():
+        options |= dict.fromkeys(["delay", "mininterval", "maxinterval"], SECONDS_BETWEEN_LINES)
+    with tqdm(**options) as shown_bar, _repeated(shown_bar.refresh):
+        yield shown_bar
+
+
+def counted(items: Sequence[Item], what: str, *, shown: bool = True) -> Generator[Item, None, None]:
+    """Each item; before it is used, a line such as `prompts: 2 of 6, addition`."""
+    for number, item in enumerate(items, 1):
+        with working(f"{what}: {number} of {len(items)}, {item}", shown=shown):
+            yield item
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _is_seen() -> bool:
+    """Whether bars are drawn in a terminal or a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+@contextmanager
+def _repeated(sign: Callable[[], Any]) -> Iterator[None]:
+    """Show a sign now and then, as long as no inner work shows its own."""
+    ended, started = Event(), time.monotonic()
+
+    def repeat() -> None:
+        wait = SECONDS_BETWEEN_SIGNS
+        while not ended.wait(wait):
+            if _signs[-1:] == [sign]:
+                sign()
+            if not _is_seen() and time.monotonic() - started > 60:
+                wait = SECONDS_BETWEEN_LINES
+
+    _signs.append(sign)
+    thread = Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        _signs.remove(sign)
