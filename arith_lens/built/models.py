@@ -31,6 +31,7 @@ from arith_lens.built.circuits import (
 )
 from arith_lens.model import HookedModel, load_model
 from arith_lens.pairs import PromptPairs, Role
+from arith_lens.pairs.tokens import NO_ANSWER
 
 N_HEADS = 8
 """The number of heads in each layer."""
@@ -186,17 +187,19 @@ def _pairs(
     rng = random.Random(seed)
     rng.shuffle(problems)
     problems = problems[:n]
-    rows, others = [], []
+    rows, others, other_answers = [], [], []
     width = 5 + max(fillers)
     for number, (a, op, b, c) in enumerate(problems):
         count = fillers[number % len(fillers)]
         start = [FILLER] * (width - 5 - count) + [BOS] + [FILLER] * count
-        other = {"operator": (a, VOID, b), "a": (VOID, op, b)}.get(changes)
+        void = {"operator": (a, VOID, b, NO_ANSWER), "a": (VOID, op, b, NO_ANSWER)}
+        other = void.get(changes)
         if other is None:
             fits = [x for x in problems if x[1] == op and x[0] != a and x[2] != b and x[3] != c]
-            other = rng.choice(fits)[:3]
+            other = rng.choice(fits)
         rows.append([*start, a, op, b, EQUALS])
-        others.append([*start, *other, EQUALS])
+        others.append([*start, *other[:3], EQUALS])
+        other_answers.append(other[3])
     lengths = torch.tensor([5 + fillers[i % len(fillers)] for i in range(len(problems))])
     columns = {Role.OPERAND_A: -4, Role.OPERATOR: -3, Role.OPERAND_B: -2, Role.END: -1}
     starts = {role: torch.full((len(rows),), width + at) for role, at in columns.items()}
@@ -206,6 +209,7 @@ def _pairs(
         reference=torch.tensor(rows),
         counterfactual=torch.tensor(others),
         answer=torch.tensor([c for *_, c in problems]),
+        counterfactual_answer=torch.tensor(other_answers),
         attention_mask=torch.arange(width) >= width - lengths[:, None],
         spans={role: torch.stack([start, start + 1], 1) for role, start in starts.items()},
         template=tuple(f"built/{length}" for length in lengths.tolist()),

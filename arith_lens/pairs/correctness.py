@@ -82,7 +82,11 @@ def _mean(values: list[tuple[float, int]]) -> float:
 
 
 def check_shapes(
-    reference: Tensor, counterfactual: Tensor, answer: Tensor, mask: Tensor | None
+    reference: Tensor,
+    counterfactual: Tensor,
+    answer: Tensor,
+    mask: Tensor | None,
+    counterfactual_answer: Tensor | None = None,
 ) -> None:
     """Raise ValueError, with the shapes, if tensors cannot be aligned pairs."""
     if reference.ndim != 2 or reference.shape != counterfactual.shape:
@@ -97,6 +101,11 @@ def check_shapes(
     if answer.shape != reference.shape[:1]:
         raise ValueError(
             f"one answer token per pair: expected [{len(reference)}], found {list(answer.shape)}"
+        )
+    if counterfactual_answer is not None and counterfactual_answer.shape != answer.shape:
+        raise ValueError(
+            f"expected one counterfactual_answer per pair [{len(answer)}], found "
+            f"{list(counterfactual_answer.shape)}; give -1 where a counterfactual has no answer"
         )
     if mask is not None and mask.shape != reference.shape:
         raise ValueError(
@@ -163,9 +172,10 @@ def check_pairs(model: Any, pairs: "PromptPairs") -> None:
 
 
 def _check_vocabulary(pairs: "PromptPairs", d_vocab: int) -> None:
-    for name in ("reference", "counterfactual", "answer"):
+    for name in ("reference", "counterfactual", "answer", "counterfactual_answer"):
         tokens = getattr(pairs, name)
-        strange = (tokens < 0) | (tokens >= d_vocab)
+        least = -1 if name == "counterfactual_answer" else 0  # -1: it has no answer
+        strange = (tokens < least) | (tokens >= d_vocab)
         if bool(strange.any()):
             raise ValueError(
                 f"expected tokens from 0 to {d_vocab - 1}, found {int(tokens[strange][0])} in "

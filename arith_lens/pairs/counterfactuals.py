@@ -25,12 +25,17 @@ from arith_lens.pairs.references import (
 )
 from arith_lens.pairs.tokens import (
     FIELDS,
+    NO_ANSWER,
     Prompt,
     aligned,
+    continued,
     encode,
+    encode_ids,
     null_phrases,
     token_spans,
+    token_texts,
     tokenizer_name,
+    tokens_after,
 )
 from arith_lens.problems import Problem
 from arith_lens.templates import CharSpans, Template, other_operators
@@ -94,7 +99,17 @@ def check_operation(kind: str, operation: str) -> None:
 SWAPS: Mapping[str, DigitChange | None] = {"operands": None, **DIGIT_CHANGES}
 """The kinds with other operands, and which digits of them differ; None: any."""
 COUNTERFACTUAL_KINDS = ("word", "operands", "operator", *DIGIT_CHANGES)
-Rendered = tuple[str, CharSpans]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A counterfactual prompt, before it is tokenized."""
+
+    text: str
+    chars: CharSpans
+    """The character spans of its fields."""
+    answer: str = ""
+    """What follows the prompt in the answer of its own problem; empty if it has no answer."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +131,9 @@ class Pair:
     reference: Reference
     counterfactual: Prompt
     counterfactual_text: str
+    answer: int = NO_ANSWER
+    """The token after END in the counterfactual; -1 if it has no answer."""
+    answer_text: str = ""
 
 
 def draw_pairs(
@@ -133,19 +151,44 @@ def draw_pairs(
     """
     make = partial(_other_operands, SWAPS[kind]) if kind in SWAPS else _QUEUES[kind]
     queues = make(tokenizer, references, sources, rng)
-    drawn: list[list[Pair]] = [[] for _ in references]
+    drawn: list[list[tuple[Prompt, Candidate]]] = [[] for _ in references]
     while short := [i for i, pairs in enumerate(drawn) if len(pairs) < draws]:
-        candidates: list[Rendered] = []
+        candidates: list[Candidate] = []
         for i in short:
             candidate = next(queues[i], None)
             if candidate is None:
                 raise ValueError(_too_few(references[i], len(drawn[i]), draws, kind))
             candidates.append(candidate)
-        prompts = encode(tokenizer, [text for text, _ in candidates])
-        for i, (text, chars), prompt in zip(short, candidates, prompts, strict=True):
-            if _agrees(references[i], prompt, chars, kind):
-                drawn[i].append(Pair(references[i], prompt, text))
-    return [pair for of_reference in drawn for pair in of_reference]
+        prompts = encode(tokenizer, [candidate.text for candidate in candidates])
+        for i, candidate, prompt in zip(short, candidates, prompts, strict=True):
+            if _agrees(references[i], prompt, candidate.chars, kind):
+                drawn[i].append((prompt, candidate))
+    chosen = [pair for of_reference in drawn for pair in of_reference]
+    answers = _own_answers(tokenizer, chosen)
+    of_pair = [reference for reference in references for _ in range(draws)]
+    return [
+        Pair(reference, prompt, candidate.text, *answer)
+        for reference, (prompt, candidate), answer in zip(of_pair, chosen, answers, strict=True)
+    ]
+
+
+def _own_answers(
+    tokenizer: Any, counterfactuals: Sequence[tuple[Prompt, Candidate]]
+) -> list[tuple[int, str]]:
+    """The token after END in each counterfactual, and its text; (-1, "") if it has no answer."""
+    with_answer = [candidate for _, candidate in counterfactuals if candidate.answer]
+    answered = iter(encode_ids(tokenizer, [continued(c.text, c.answer) for c in with_answer]))
+    after = [
+        tokens_after(prompt.ids, next(answered)) if candidate.answer else ()
+        for prompt, candidate in counterfactuals
+    ]
+    texts = token_texts(tokenizer, [tokens[0] for tokens in after if tokens])
+    return [
+        (tokens[0], texts[tokens[0]])
+        if tokens and texts[tokens[0]] and candidate.answer.startswith(texts[tokens[0]])
+        else (NO_ANSWER, "")
+        for tokens, (_, candidate) in zip(after, counterfactuals, strict=True)
+    ]
 
 
 def _agrees(reference: Reference, other: Prompt, chars: CharSpans, kind: str) -> bool:
@@ -165,10 +208,10 @@ def _agrees(reference: Reference, other: Prompt, chars: CharSpans, kind: str) ->
 
 def _null_words(
     tokenizer: Any, references: Sequence[Reference], sources: Sources, rng: random.Random
-) -> list[Iterator[Rendered]]:
+) -> list[Iterator[Candidate]]:
     """Null words in place of the operator; in stories, another verb, thing or name."""
     candidates: dict[AnyTemplate, list[str]] = {}
-    queues: list[Iterator[Rendered]] = []
+    queues: list[Iterator[Candidate]] = []
     for wording in (reference.wording for reference in references):
         template = wording.template
         if not isinstance(template, Template):
@@ -178,22 +221,38 @@ def _null_words(
             listed = sources.words[template.kind]
             candidates[template] = null_phrases(tokenizer, template, wording.problem, listed)
         # Taken from the end, which is how the first pairs of this project were drawn.
-        queues.append(_with_words(wording, shuffled(candidates[template], rng)[::-1]))
+        words = shuffled(candidates[template], rng)[::-1]
+        queues.append(_with_words(wording, dict.fromkeys(words)))
     return queues
 
 
-def _with_words(wording: Wording, words: Sequence[str]) -> Iterator[Rendered]:
+def _with_words(wording: Wording, operations: Mapping[str, str | None]) -> Iterator[Candidate]:
+    """Counterfactuals with other words, and the operation of each word; None: it has none."""
     template, problem = wording.template, wording.problem
     assert isinstance(template, Template)
-    return (wording.ended(*template.render(problem.a, problem.b, word)) for word in words)
+    for word, operation in operations.items():
+        rendered = wording.ended(*template.render(problem.a, problem.b, word))
+        yield Candidate(*rendered, answer=_rest_of_answer(wording, operation))
 
 
-def _retold(wording: Wording, counts: Mapping[str, int], rng: random.Random) -> Iterator[Rendered]:
+def _rest_of_answer(wording: Wording, operation: str | None) -> str:
+    """The answer of another operation after the digits of C in the prompt; empty if none follows,
+    or if no non-negative integer is the answer."""
+    other = operation and Problem(operation, wording.problem.a, wording.problem.b)
+    if not other or not other.is_exact:
+        return ""
+    answer = str(other.answer)
+    return answer.removeprefix(wording.prefix) if answer.startswith(wording.prefix) else ""
+
+
+def _retold(wording: Wording, counts: Mapping[str, int], rng: random.Random) -> Iterator[Candidate]:
     template, problem = wording.template, wording.problem
     assert not isinstance(template, Template)
     for other in one_by_one(counterfactual_choices(template, wording.words, counts), rng):
         words = {**wording.words, **other}
-        yield wording.ended(*template.render_counterfactual(problem.a, problem.b, words))
+        yield Candidate(
+            *wording.ended(*template.render_counterfactual(problem.a, problem.b, words))
+        )
 
 
 def _other_operands(
@@ -202,19 +261,22 @@ def _other_operands(
     references: Sequence[Reference],
     sources: Sources,
     rng: random.Random,
-) -> list[Iterator[Rendered]]:
+) -> list[Iterator[Candidate]]:
     """Other fitting A and B of the same lengths, with another answer token."""
     groups = {name: lengthwise(tokenizer, wordings) for name, wordings in sources.wordings.items()}
     wordings = [reference.wording for reference in references]
     return [_swapped(w, groups[w.template.name].like(w, change), rng) for w in wordings]
 
 
-def _swapped(wording: Wording, others: Sequence[Wording], rng: random.Random) -> Iterator[Rendered]:
+def _swapped(
+    wording: Wording, others: Sequence[Wording], rng: random.Random
+) -> Iterator[Candidate]:
     """Without the problems that the examples give away."""
     for other in one_by_one(others, rng):
         given_away = any(map(other.gives_away, wording.solved))
         if other.answer != wording.answer and not given_away:
-            yield replace(other, words=wording.words, examples=wording.examples).reference()
+            swapped = replace(other, words=wording.words, examples=wording.examples)
+            yield Candidate(*swapped.reference(), answer=swapped.rest)
 
 
 @dataclass(frozen=True)
@@ -294,16 +356,17 @@ NARROWED = {
 
 def _other_operators(
     tokenizer: Any, references: Sequence[Reference], sources: Sources, rng: random.Random
-) -> list[Iterator[Rendered]]:
+) -> list[Iterator[Candidate]]:
     """Words and symbols of the operator's length for a calculation with another result."""
     candidates: dict[AnyTemplate, dict[str, str]] = {}
-    queues: list[Iterator[Rendered]] = []
+    queues: list[Iterator[Candidate]] = []
     for wording in (reference.wording for reference in references):
         if wording.template not in candidates:
             candidates[wording.template] = _operators(tokenizer, wording)
         asking = candidates[wording.template].items()
         words = [word for word, operation in asking if not _asks_for(wording, operation)]
-        queues.append(_with_words(wording, shuffled(words, rng)))
+        chosen = {word: candidates[wording.template][word] for word in shuffled(words, rng)}
+        queues.append(_with_words(wording, chosen))
     return queues
 
 
@@ -322,8 +385,8 @@ def _operators(tokenizer: Any, wording: Wording) -> dict[str, str]:
     template = wording.template
     words = other_operators(template) if isinstance(template, Template) else {}
     text, chars = wording.reference()
-    rendered = _with_words(wording, list(words)) if words else iter(())
-    reference, *prompts = encode(tokenizer, [text, *(text for text, _ in rendered)])
+    rendered = _with_words(wording, words) if words else iter(())
+    reference, *prompts = encode(tokenizer, [text, *(other.text for other in rendered)])
     operators = {
         word: words[word]
         for word, prompt in zip(words, prompts, strict=True)

@@ -26,6 +26,7 @@ from arith_lens.pairs.references import (
     role_spans,
 )
 from arith_lens.pairs.tokens import (
+    NO_ANSWER,
     Prompt,
     Role,
     Span,
@@ -50,7 +51,8 @@ if TYPE_CHECKING:
 TOKEN_KEYS = ("reference", "counterfactual", "answer")
 OPTIONAL_KEYS = ("template", "a", "b")
 EXAMPLE_KEYS = ("examples", "exemplar_set")
-KEYS = (*TOKEN_KEYS, *OPTIONAL_KEYS, "problem", *EXAMPLE_KEYS)
+OTHER_ANSWER = "counterfactual_answer"
+KEYS = (*TOKEN_KEYS, OTHER_ANSWER, *OPTIONAL_KEYS, "problem", *EXAMPLE_KEYS)
 
 
 def write_jsonl(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
@@ -130,7 +132,7 @@ def _checked(row: Any, where: str) -> Mapping[str, Any]:
             f"{where}: expected the keys {', '.join(TOKEN_KEYS)}, each with text; "
             f"{', '.join(missing)} is missing or empty; found {keys or 'nothing'}"
         )
-    for column in TOKEN_KEYS:
+    for column in (*TOKEN_KEYS, *({OTHER_ANSWER} & row.keys())):
         if re.search("[\ud800-\udfff]", text := str(row[column])):
             raise ValueError(
                 f"{where}: expected text in {column!r}, found half of a surrogate pair in "
@@ -201,14 +203,31 @@ def pair_fields(rows: Sequence[Mapping[str, Any]], model: Any) -> dict[str, Any]
                 "length.\nGive counterfactuals of the same number of tokens (BOS included in the "
                 "counts)."
             )
+    other_answers = _cells(rows, OTHER_ANSWER)
+    continued_others = [
+        continued(*both) for both in zip(counterfactuals, other_answers, strict=True)
+    ]
+    other_tokens = [
+        _answer(tokenizer, i, counterfactuals[i], other_answers[i], others[i], answered)
+        if other_answers[i].strip()
+        else NO_ANSWER
+        for i, answered in enumerate(encode(tokenizer, continued_others))
+    ]
     return {
-        **token_fields(tokenizer, prompts, others, tokens),
+        **token_fields(tokenizer, prompts, others, tokens, other_tokens),
         "reference_text": tuple(references),
         "counterfactual_text": tuple(counterfactuals),
         "answer_text": tuple(answers),
+        "counterfactual_answer_text": tuple(other_answers),
         "problem": _labels(rows),
         **_known(tokenizer, rows, prompts),
     }
+
+
+def _cells(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    """A column as text; empty where a row lacks it."""
+    cells = [row.get(name) for row in rows]
+    return ["" if cell is None else str(cell) for cell in cells]
 
 
 def _labels(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -327,8 +346,13 @@ def _pattern(template: AnyTemplate, problem: Problem) -> str:
 
 
 _TEXTS = ("reference_text", "counterfactual_text", "answer_text")
-_TUPLES = ("template", "problem", "examples", "exemplar_set", "operation", *_TEXTS)
-_TENSORS = ("operands", "computed")
+_OTHER_TEXT = f"{OTHER_ANSWER}_text"
+_TUPLES = (
+    *("template", "problem", "examples", "exemplar_set", "operation"),
+    *_TEXTS,
+    _OTHER_TEXT,
+)
+_TENSORS = ("operands", "computed", OTHER_ANSWER)
 
 
 def text_rows(pairs: "PromptPairs") -> list[dict[str, Any]]:
@@ -344,6 +368,8 @@ def text_rows(pairs: "PromptPairs") -> list[dict[str, Any]]:
         a, b = pairs.operands.T.tolist()
         columns |= {"template": pairs.template, "a": a, "b": b}
     columns["problem"] = pairs.problem
+    if any(others := pairs.counterfactual_answer_text or ()):
+        columns[OTHER_ANSWER] = others
     if pairs.examples is not None and pairs.exemplar_set is not None:
         columns |= {"examples": pairs.examples, "exemplar_set": pairs.exemplar_set}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

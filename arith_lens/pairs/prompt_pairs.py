@@ -1,7 +1,7 @@
 """PromptPairs: reference prompts and their counterfactuals, aligned token by token."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from arith_lens.model.hooked import PAD
 from arith_lens.operations import OPERATIONS
 from arith_lens.pairs import files
 from arith_lens.pairs.correctness import Selection, check_mask, check_shapes, refuse_padding
-from arith_lens.pairs.tokens import Role
+from arith_lens.pairs.tokens import NO_ANSWER, Role
 from arith_lens.statistics import HasUnits, Units
 
 Spans = Mapping[Role, Int[Tensor, "pair start_stop=2"]]
@@ -51,10 +51,20 @@ class PromptPairs(HasUnits):
     pieces: Mapping[int, str] | None = None  # how the tokenizer writes each id that occurs
     selection: Selection | None = None  # how the filter chose these pairs, if it did
     explicit_mask: bool = True  # False: from_tokens had no mask, and took all tokens as read
+    counterfactual_answer: Int[Tensor, " pair"] = field(
+        default_factory=lambda: torch.empty(0, dtype=torch.long)
+    )
+    """C': the token after END in the counterfactual, the answer of its own problem; -1 where it has
+    no answer, as in `3 void 5`. If it is not given, no counterfactual has one."""
+    counterfactual_answer_text: tuple[str, ...] | None = None
+    """The text of C'; empty where there is none."""
 
     def __post_init__(self) -> None:
         if not self.problem:
             object.__setattr__(self, "problem", _problems(self))
+        if not len(self.counterfactual_answer):
+            none = torch.full((len(self.answer),), NO_ANSWER)
+            object.__setattr__(self, "counterfactual_answer", none)
 
     @classmethod
     def from_tokens(
@@ -65,6 +75,7 @@ class PromptPairs(HasUnits):
         attention_mask: Int[Tensor, "pair_m pos_m"] | Bool[Tensor, "pair_m pos_m"] | None = None,
         *,
         pad_token: int | None = None,
+        counterfactual_answer: Int[Tensor, " pair_o"] | None = None,
     ) -> "PromptPairs":
         """Pairs of your own from bare tokens; without roles, templates and text.
 
@@ -75,12 +86,14 @@ class PromptPairs(HasUnits):
                 one that looks like padding too.
             pad_token: the tokenizer's padding id, if known; padded rows without a mask are then
                 refused.
+            counterfactual_answer: the token after END in each counterfactual, C'; -1 where it has
+                no answer. None: no counterfactual has one.
 
         Raises:
             ValueError: unequal shapes, no pairs, a mask with holes or an empty row, or padding
                 without a mask.
         """
-        check_shapes(reference, counterfactual, answer, attention_mask)
+        check_shapes(reference, counterfactual, answer, attention_mask, counterfactual_answer)
         if attention_mask is None:
             refuse_padding(reference, counterfactual, pad_token)
             mask = torch.ones_like(reference, dtype=torch.bool)
@@ -94,6 +107,9 @@ class PromptPairs(HasUnits):
             answer=answer.clone(),
             attention_mask=mask.gather(1, order),
             explicit_mask=attention_mask is not None,
+            **{}
+            if counterfactual_answer is None
+            else {"counterfactual_answer": counterfactual_answer.long()},
         )
 
     def refuse_unmasked(self, pad_token: int | None) -> None:
@@ -215,6 +231,8 @@ class PromptPairs(HasUnits):
                 f"{n_computed} computed (C is neither A nor B, nor follows from A = B), "
                 f"{len(self) - n_computed} that need no calculation"
             )
+        if n_other := int((self.counterfactual_answer != NO_ANSWER).sum()):
+            lines.append(f"{n_other} counterfactuals have an answer of their own (C')")
         lines.append(str(self.selection or "not filtered by any model's answers"))
         return "\n".join(lines)
 
@@ -263,6 +281,9 @@ class PromptPairs(HasUnits):
     @staticmethod
     def from_rows(rows: Sequence[Mapping[str, Any]], model: Any) -> "PromptPairs":
         """Prompts of your own as dicts, `{"reference": …, "counterfactual": …, "answer": …}`.
+
+        A row may also have `counterfactual_answer`: the answer of the counterfactual's own problem,
+        C'; without it, the counterfactual has no answer.
 
         Args:
             model: a model with a `.tokenizer`, or a tokenizer

@@ -318,6 +318,7 @@ def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair], exemplar_set: str) -
             [reference.prompt for reference in references],
             [pair.counterfactual for pair in pairs],
             [reference.answer for reference in references],
+            [pair.answer for pair in pairs],
         ),
         spans=role_spans(tokenizer, [(r.prompt, r.spans) for r in references]),
         template=tuple(wording.template.name for wording in wordings),
@@ -329,6 +330,7 @@ def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair], exemplar_set: str) -
         reference_text=tuple(reference.text for reference in references),
         counterfactual_text=tuple(pair.counterfactual_text for pair in pairs),
         answer_text=tuple(wording.answer for wording in wordings),
+        counterfactual_answer_text=tuple(pair.answer_text for pair in pairs),
     )
 
 

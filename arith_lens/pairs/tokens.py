@@ -33,6 +33,8 @@ class Role(StrEnum):
     OTHER = "other"
 
 
+NO_ANSWER = -1
+"""In place of C' where a counterfactual has no answer."""
 Span = tuple[int, int]
 FIELDS = ("A", "op", "B")
 MIN_CANDIDATES = 4  # with fewer candidates than this, phrases with one more word are tried too
@@ -200,17 +202,28 @@ def left_pad(
 
 
 def token_fields(
-    tokenizer: Any, prompts: Sequence[Prompt], others: Sequence[Prompt], answers: Sequence[int]
+    tokenizer: Any,
+    prompts: Sequence[Prompt],
+    others: Sequence[Prompt],
+    answers: Sequence[int],
+    other_answers: Sequence[int] | None = None,
 ) -> dict[str, Any]:
-    """The fields of PromptPairs that hold tokens: both sides, C, the mask, and the pieces."""
+    """The fields of PromptPairs that hold tokens: both sides, C, C', the mask, and the pieces.
+
+    `other_answers` are the answers of the counterfactuals, -1 for none; None: none has one.
+    """
+    own = [NO_ANSWER] * len(answers) if other_answers is None else list(other_answers)
     rows, other_rows = [prompt.ids for prompt in prompts], [prompt.ids for prompt in others]
     reference, mask = left_pad(rows)
     return {
         "reference": reference,
         "counterfactual": left_pad(other_rows)[0],
         "answer": torch.tensor(answers),
+        "counterfactual_answer": torch.tensor(own),
         "attention_mask": mask,
-        "pieces": pieces(tokenizer, [*rows, *other_rows, answers]),
+        "pieces": pieces(
+            tokenizer, [*rows, *other_rows, answers, [token for token in own if token >= 0]]
+        ),
     }
 
 

@@ -209,6 +209,8 @@ class SavedPairs(Protocol):
     @property
     def attention_mask(self) -> Bool[Tensor, "pair pos"]: ...
     @property
+    def counterfactual_answer(self) -> Int[Tensor, " pair"]: ...
+    @property
     def computed(self) -> Bool[Tensor, " pair"] | None: ...
     @property
     def reference_text(self) -> tuple[str, ...] | None: ...
@@ -278,6 +280,8 @@ def describe_pairs(pairs: SavedPairs) -> Mapping[str, Any]:
     for tensor in (pairs.reference, pairs.counterfactual, pairs.answer, pairs.attention_mask):
         digest.update(f"{tuple(tensor.shape)}".encode())
         digest.update(tensor.cpu().long().numpy().tobytes())
+    if bool((pairs.counterfactual_answer >= 0).any()):  # else the digest is that of pairs without
+        digest.update(pairs.counterfactual_answer.cpu().long().numpy().tobytes())
     for unit in (pairs.units["template"], pairs.units["problem"]):
         digest.update(json.dumps(unit).encode())
     return {

@@ -39,6 +39,8 @@ def pairs() -> PromptPairs:
         reference_text=("a", "b", "a"),
         counterfactual_text=("x", "y", "z"),
         answer_text=("3", "7", "3"),
+        counterfactual_answer=torch.tensor([13, -1, 13]),
+        counterfactual_answer_text=("4", "", "4"),
         pieces={1: "<s>", 5: "<b>", 6: "▁6"},
         selection=Selection(6, 3, 0.5, 0.0, {"t/0": (2, 3), "t/1": (1, 3)}),
     )
@@ -65,6 +67,18 @@ def test_bare_tokens_have_neither_roles_nor_text():
     assert pairs.spans is pairs.template is pairs.reference_text is pairs.selection is None
     with pytest.raises(ValueError, match="have no roles"):
         pairs.role_mask(Role.END)
+
+
+def test_bare_tokens_have_the_answers_of_counterfactuals_that_they_are_given():
+    none = PromptPairs.from_tokens(REFERENCE, COUNTERFACTUAL, ANSWER)
+    assert none.counterfactual_answer.tolist() == [-1, -1, -1]
+    other = torch.tensor([13, -1, 14])
+    pairs = PromptPairs.from_tokens(REFERENCE, COUNTERFACTUAL, ANSWER, counterfactual_answer=other)
+    assert pairs.counterfactual_answer.tolist() == [13, -1, 14]
+    assert pairs[1:].counterfactual_answer.tolist() == [-1, 14]
+    assert (pairs[2] + none[:2]).counterfactual_answer.tolist() == [14, -1, -1]
+    with pytest.raises(ValueError, match="-1 where a counterfactual has no answer"):
+        PromptPairs.from_tokens(REFERENCE, COUNTERFACTUAL, ANSWER, counterfactual_answer=other[:2])
 
 
 def test_right_padding_becomes_left_padding():

@@ -31,6 +31,25 @@ OWN_PROMPTS = [
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_the_answers_of_counterfactuals_come_back_from_files(tokenizer, tmp_path, kind):
+    options = {"keep": "all", "templates": "symbols", "counterfactual": "operator"}
+    pairs = sample_pairs(tokenizer, "subtraction", **options)
+    assert -1 in pairs.counterfactual_answer and (pairs.counterfactual_answer > 0).any()
+    getattr(pairs, f"to_{kind}")(tmp_path / "pairs")
+    assert same(getattr(PromptPairs, f"from_{kind}")(tmp_path / "pairs", tokenizer), pairs)
+    assert same(PromptPairs.from_dataset(pairs.to_dataset()), pairs)
+
+
+def test_rows_of_ones_own_may_say_what_the_counterfactual_answers(tokenizer):
+    row = {"reference": "3 plus 4 equals ", "counterfactual": "3 plus 5 equals ", "answer": "7"}
+    pairs = PromptPairs.from_rows([{**row, "counterfactual_answer": 8}, row], tokenizer)
+    eight = tokenizer.convert_tokens_to_ids("8")
+    assert pairs.counterfactual_answer.tolist() == [eight, -1]
+    with pytest.raises(ValueError, match="the answer '12' is not the one token after '3 plus 5"):
+        PromptPairs.from_rows([{**row, "counterfactual_answer": "12"}], tokenizer)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
 def test_text_files_give_the_same_pairs_back(pairs, tokenizer, tmp_path, kind):
     path = tmp_path / f"pairs.{kind}"
     getattr(pairs, f"to_{kind}")(path)

@@ -5,6 +5,7 @@
 
 import operator as op
 import random
+import re
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -145,6 +146,46 @@ def test_other_operands_have_the_same_lengths_and_another_answer(tokenizer, oper
         assert own != c
         place = -1 if which == "last" else 0
         assert own[place] != c[place] == pairs.answer_text[i]
+
+
+def calculations(pairs: PromptPairs) -> list[tuple[str, str, str]]:
+    """A, operator and B as the counterfactuals of templates with a symbol write them."""
+    found = [re.fullmatch(r"(\d+) (\S) (\d+) = ?(\d*)", t) for t in pairs.counterfactual_text]
+    return [match.groups()[:3] for match in found]
+
+
+@pytest.mark.parametrize("which", ["whole", "first", "last"])
+def test_the_answer_of_other_operands_follows_the_counterfactual(tokenizer, which):
+    pairs = sample_pairs(
+        tokenizer, "subtraction", n=30, keep="all", operands=range(1, 41), templates="symbols",
+        answer_token=which, counterfactual="operands",
+    )  # fmt: skip
+    texts = [str(int(a) - int(b)) for a, sign, b in calculations(pairs) if sign == "-"]
+    assert len(texts) == 30
+    digits = [text[-1 if which == "last" else 0] for text in texts]
+    assert list(pairs.counterfactual_answer_text) == digits
+    assert pairs.counterfactual_answer.tolist() == tokenizer.convert_tokens_to_ids(digits)
+    assert (pairs.counterfactual_answer != pairs.answer).all()
+
+
+def test_the_answer_of_another_operator_is_its_first_digit_or_none(tokenizer):
+    pairs = sample_pairs(
+        tokenizer, "subtraction", keep="all", templates="symbols", counterfactual="operator"
+    )
+    signs = {"+": op.add, "*": op.mul, "/": Fraction, "^": op.pow}
+    values = [signs[sign](int(a), int(b)) for a, sign, b in calculations(pairs)]
+    texts = [str(value)[0] if value == int(value) else "" for value in values]
+    assert "" in texts and len({*texts}) > 5, "some quotients are no whole number"
+    assert list(pairs.counterfactual_answer_text) == texts
+    tokens = [tokenizer.convert_tokens_to_ids(text) if text else -1 for text in texts]
+    assert pairs.counterfactual_answer.tolist() == tokens
+    assert f"{len(texts) - texts.count('')} counterfactuals have an answer" in pairs.summary()
+
+
+def test_null_words_have_no_answer(tokenizer):
+    pairs = sample_pairs(tokenizer, n=20, keep="all")
+    assert pairs.counterfactual_answer.tolist() == [-1] * 20
+    assert pairs.counterfactual_answer_text == ("",) * 20
 
 
 @pytest.mark.parametrize("operation", FOUR)

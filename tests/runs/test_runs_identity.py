@@ -115,6 +115,7 @@ def test_settings_tokens_and_labels_are_part_of_the_identity(
         identity(llama, pairs),
         identity(llama, pairs, paths="direct"),
         identity(llama, replace(pairs, answer=answers)),
+        identity(llama, replace(pairs, counterfactual_answer=answers)),
         identity(llama, replace(pairs, template=("a", "b") * 3)),
         identity(llama, replace(pairs, computed=torch.ones(6, dtype=torch.bool))),
     ]
