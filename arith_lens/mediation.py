@@ -37,6 +37,7 @@ from arith_lens.path_patching.patch import (
     n_left_out,
     patching_details,
     shard_size,
+    warn_of_no_answer,
     warn_of_ratios,
 )
 from arith_lens.path_patching.recording import Recording, shard_recording_flops
@@ -353,6 +354,7 @@ def mediators(
         compute, pairs, foil, size, slot=slot, progress=progress, title="mediators"
     )
     warn_of_ratios(values[0], metric)
+    warn_of_no_answer(pairs, patching)
     computation = computation_of(model, pairs, settings, notes)
     return slot.save(_mediation(values, chosen, pairs, patching, computation))
 

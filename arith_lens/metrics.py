@@ -9,11 +9,14 @@ another number.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from arith_lens.pairs import PromptPairs
+from arith_lens.pairs.tokens import NO_ANSWER
 
 SMALL_TOTAL = 0.1
 """A smaller change by the whole counterfactual prompt is no measure for shares of it."""
@@ -29,6 +32,12 @@ class Readout:
     """The logarithm of the sum of exp(logit) over the vocabulary."""
     others: Float[Tensor, "*row pair"] | None = None
     """The mean logit of the candidates that are not the answer."""
+    other_answer: Float[Tensor, "*row pair"] | None = None
+    """The logit of the counterfactual's answer, C'; that of C where there is none."""
+    answers_other: Float[Tensor, "*row pair"] | None = None
+    """1 where the likeliest token is C', else 0; NaN where there is no C', or C' is C."""
+    own: Float[Tensor, "*row pair"] | None = None
+    """The values of a function of the user's."""
 
     def unpatched(self) -> "Readout":
         """Row 0 of a sweep's readout."""
@@ -50,25 +59,98 @@ class Readout:
         return Readout(**{name: function(values) for name, values in known.items()})
 
 
-def read_logits(
-    logits: Float[Tensor, "pair d_vocab"],
-    answer: Int[Tensor, " pair"],
-    foil: Int[Tensor, " pair"] | None = None,
-    candidates: Int[Tensor, " candidate"] | None = None,
-) -> Readout:
+Reads: TypeAlias = Literal[
+    "vocabulary", "foil", "candidates", "other answer", "likeliest", "function"
+]
+"""What a metric reads beside the answer's logit."""
+
+MetricFunction: TypeAlias = Callable[[Tensor, PromptPairs], Tensor]
+"""A metric of the user's: from logits at END [row d_vocab] and the pairs of these rows, one number
+per row. It is called with the logits of one run at a time."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What is read of the logits of some pairs at END."""
+
+    answer: Int[Tensor, " pair"]
+    foil: Int[Tensor, " pair"] | None = None
+    candidates: Int[Tensor, " candidate"] | None = None
+    """Tokens whose mean logit is read, without the answer's; None: no mean."""
+    other_answer: Int[Tensor, " pair"] | None = None
+    """C', or C where there is none; None: nothing is read of it."""
+    vocabulary: bool = False
+    """Whether the logarithm of the sum over the vocabulary is read."""
+    likeliest: bool = False
+    """Whether it is read if the likeliest token is C'."""
+    function: Callable[[Float[Tensor, "pair d_vocab"]], Float[Tensor, " pair"]] | None = None
+    """A function of whole rows of logits."""
+
+    @classmethod
+    def of(
+        cls,
+        pairs: PromptPairs,
+        reads: Reads | None = None,
+        *,
+        foil: Int[Tensor, " pair"] | None = None,
+        candidates: Int[Tensor, " candidate"] | None = None,
+        function: MetricFunction | None = None,
+    ) -> "Targets":
+        """What a metric that reads this needs of some pairs."""
+        other = None
+        if reads in ("other answer", "likeliest"):
+            known = pairs.counterfactual_answer != NO_ANSWER
+            other = torch.where(known, pairs.counterfactual_answer, pairs.answer)
+        return cls(
+            pairs.answer,
+            foil,
+            candidates,
+            other,
+            vocabulary=reads == "vocabulary",
+            likeliest=reads == "likeliest",
+            function=function and (lambda logits: _one_per_row(function(logits, pairs), logits)),
+        )
+
+    def is_other(self, likeliest: Int[Tensor, "*row pair"]) -> Float[Tensor, "*row pair"] | None:
+        """`Readout.answers_other` by the likeliest tokens; None if it is not read."""
+        if not self.likeliest or self.other_answer is None:
+            return None
+        other, answer = (part.to(likeliest.device) for part in (self.other_answer, self.answer))
+        return (likeliest == other).float().masked_fill(other == answer, float("nan"))
+
+
+def _one_per_row(values: Any, logits: Float[Tensor, "row d_vocab"]) -> Float[Tensor, " row"]:
+    if not isinstance(values, Tensor) or values.shape != logits.shape[:1]:
+        shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise ValueError(
+            f"expected a metric function that returns one number per row of logits, "
+            f"[{len(logits)}], found {shape}; reduce over the vocabulary alone"
+        )
+    return values.float()
+
+
+def read_logits(logits: Float[Tensor, "pair d_vocab"], targets: Targets) -> Readout:
     """Everything a metric may read, in float32, from whole rows of logits at END."""
     logits = logits.float()
-    rows = torch.arange(len(logits), device=logits.device)
-    answer = answer.to(logits.device)
-    others = None
-    if candidates is not None:
-        of_candidates = logits[:, candidates.to(logits.device)]
-        others = mean_of_others(of_candidates, candidates, answer)
+
+    def of(tokens: Int[Tensor, " pair"] | None) -> Float[Tensor, " pair"] | None:
+        if tokens is None:
+            return None
+        return logits.gather(-1, tokens.to(logits.device)[:, None])[:, 0]
+
+    answer, others = of(targets.answer), None
+    assert answer is not None
+    if targets.candidates is not None:
+        of_candidates = logits[:, targets.candidates.to(logits.device)]
+        others = mean_of_others(of_candidates, targets.candidates, targets.answer)
     return Readout(
-        answer=logits[rows, answer],
-        foil=None if foil is None else logits[rows, foil.to(logits.device)],
+        answer=answer,
+        foil=of(targets.foil),
         log_total=logits.logsumexp(-1),
         others=others,
+        other_answer=of(targets.other_answer),
+        answers_other=targets.is_other(logits.argmax(-1)),
+        own=None if targets.function is None else targets.function(logits),
     )
 
 
@@ -87,7 +169,7 @@ class Metric:
     """One number per pair and run, and how effects on it are expressed."""
 
     value: Callable[[Readout], Float[Tensor, "*row pair"]]
-    reads: Literal["vocabulary", "foil", "candidates"] | None = None
+    reads: Reads | None = None
     """What a readout must hold beside the answer's logit."""
     share_of: Literal["reference", "total"] | None = None
     """What the change is divided by: m of the reference run, or the change by the counterfactual
@@ -108,7 +190,9 @@ class Metric:
         if self.share_of == "total":
             assert counterfactual is not None, "a share of the total needs the counterfactual run"
             total = self.value(counterfactual) - origin
-            return (change / total).masked_fill(total.abs() < SMALL_TOTAL, float("nan"))
+            small = total.abs() < SMALL_TOTAL
+            # by 1 where it is small, so that these pairs have no infinite gradient
+            return (change / total.masked_fill(small, 1)).masked_fill(small, float("nan"))
         return change
 
 
@@ -135,6 +219,23 @@ def _over_others(readout: Readout) -> Float[Tensor, "*row pair"]:
     return readout.answer - readout.others
 
 
+def _over_answer(readout: Readout) -> Float[Tensor, "*row pair"]:
+    assert readout.other_answer is not None, "interchange needs the logit of the other answer"
+    return readout.other_answer - readout.answer
+
+
+def _answers_other(readout: Readout) -> Float[Tensor, "*row pair"]:
+    assert readout.answers_other is not None, "answers_other needs the likeliest token"
+    return readout.answers_other
+
+
+def _own(readout: Readout) -> Float[Tensor, "*row pair"]:
+    assert readout.own is not None, "a metric of one's own needs its values"
+    return readout.own
+
+
+OWN_METRIC = Metric(_own, "function")
+"""A function of the user's (`MetricFunction`)."""
 METRICS: Mapping[str, Metric] = {
     "relative_logit": Metric(_answer, share_of="reference"),
     "logit": Metric(_answer),
@@ -145,12 +246,16 @@ METRICS: Mapping[str, Metric] = {
     "share_of_total": Metric(_answer, share_of="total"),
     "share_of_total_contrast": Metric(_over_others, "candidates", "total"),
     "share_of_total_probability": Metric(_probability, "vocabulary", "total"),
+    "interchange": Metric(_over_answer, "other answer", "total"),
+    "answers_other": Metric(_answers_other, "likeliest"),
 }
 """By name. `relative_logit` is the paper's (Algorithm 1): (logit_p - logit_o) / logit_o of the
 answer, NaN where logit_o is not positive. `logprob` is in nats. `digit_contrast` is the logit of
 the answer less the mean logit of the other candidates, so that a rise of all of them does not move
 it. A share of the total is 0 for no change and 1 for as much as the whole counterfactual prompt
-changes, NaN where that is less than `SMALL_TOTAL`."""
+changes, NaN where that is less than `SMALL_TOTAL`. `interchange` is such a share of the logit of
+the counterfactual's answer C' less that of C. `answers_other` is 1 where the patched run answers
+with C' and the reference run does not. Both are NaN where the counterfactual has no answer."""
 
 
 def get_metric(

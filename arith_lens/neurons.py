@@ -15,7 +15,7 @@ from arith_lens.components import (
     resid_post_name,
 )
 from arith_lens.effects import Effects
-from arith_lens.metrics import METRICS
+from arith_lens.metrics import METRICS, Targets
 from arith_lens.model import HookedLike, record, weights_loaded
 from arith_lens.pairs import PromptPairs, check_pairs
 from arith_lens.path_patching.sweep import Trunk, trunk_of
@@ -73,7 +73,8 @@ def _effects(
         for tokens in (pairs.reference, pairs.counterfactual)
     ]
     end = runs[0][last][:, -1].float()
-    reference = trunk.read(end[None], pairs.answer).unpatched()
+    targets = Targets(pairs.answer)
+    reference = trunk.read(end[None], targets).unpatched()
     effects = []
     for mlp in mlps:
         before, after = (run[neurons_name(mlp.layer)][:, -1].float() for run in runs)
@@ -84,7 +85,7 @@ def _effects(
         rows = []
         for part in torch.arange(len(w_out)).split(NEURONS_AT_ONCE):
             written = (after - before)[:, part].T[..., None] * w_out[part][:, None]
-            readout = trunk.read(end + written, pairs.answer, scale_of=end)
+            readout = trunk.read(end + written, targets, scale_of=end)
             rows.append(METRICS["relative_logit"].effect(readout, reference).cpu())
         effects.append(torch.cat(rows))
     return torch.stack(effects)

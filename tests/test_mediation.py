@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from arith_lens.arrays import Arrays
 from arith_lens.components import Head, Mlp
 from arith_lens.mediation import Mediation, mediation_flops, mediators
-from arith_lens.metrics import Readout
+from arith_lens.metrics import METRICS, Readout
 from arith_lens.model import load_model
 from arith_lens.path_patching import UnsupportedTrunk, patch, path_patch
 from arith_lens.path_patching.certificate import Certificate
@@ -220,4 +220,4 @@ def test_a_row_that_is_not_finite_is_named() -> None:
     logits = torch.ones(3, 2)
     logits[2, 1] = torch.nan
     with pytest.raises(FloatingPointError, match="second"):
-        effects_of(Readout(logits), "logit", ["first", "second"])
+        effects_of(Readout(logits), METRICS["logit"], ["first", "second"])

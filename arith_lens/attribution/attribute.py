@@ -31,6 +31,7 @@ from arith_lens.attribution.rules import (
     split_attention_products,
 )
 from arith_lens.effects import ComponentEffects
+from arith_lens.metrics import MetricFunction
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import PatchSettings, patch_settings
@@ -40,7 +41,9 @@ from arith_lens.path_patching.patch import (
     computation_of,
     operation_name,
     patching_details,
+    refuse_stored_function,
     shard_size,
+    warn_of_no_answer,
     warn_of_ratios,
 )
 from arith_lens.runs import ResultSlot, Run
@@ -180,7 +183,7 @@ def attribute(
     *,
     method: str = "relp",
     paths: str = "via_mlps",
-    metric: str = "relative_logit",
+    metric: str | MetricFunction = "relative_logit",
     foil: Int[Tensor, " pair"] | None = None,
     candidates: Sequence[int] | None = None,
     steps: int = 5,
@@ -202,7 +205,8 @@ def attribute(
             `"atp_star"` have no sign: they are magnitudes.
         paths: the paths that the gradient takes. `"via_mlps"`: the residual stream and MLPs, with
             all other heads frozen. `"direct"`: the residual stream alone. `"total"`: all paths.
-        metric: one of `metrics.METRICS`.
+        metric: one of `metrics.METRICS` with a gradient (`answers_other` has none), or a function,
+            as in `path_patch`.
         foil: for `logit_difference`, one token per pair.
         candidates: for `digit_contrast`, the tokens whose mean logit is compared with the answer's.
         steps: the number of points of `"eap_ig"` and `"ig_activations"`.
@@ -232,7 +236,8 @@ def attribute(
         model, None, paths=paths, metric=metric, foil=foil, pairs=pairs, candidates=candidates
     )
     size = shard_size(batch_size)
-    settings = {"paths": paths, "metric": metric, "steps": steps, "shard_size": size}
+    refuse_stored_function(patching, run)
+    settings = {"paths": paths, "metric": patching.metric, "steps": steps, "shard_size": size}
     identity = settings | patching_details(patching, foil) | {"method": f"attribute {method}"}
     name = name or f"{method}-{operation_name(pairs)}"
     slot = ResultSlot.of(run, name, model, pairs, **identity)
@@ -242,7 +247,8 @@ def attribute(
     values, notes = by_shards(
         compute, pairs, foil, size, slot=slot, progress=progress, title="attribution"
     )
-    warn_of_ratios(values[0], metric)
+    warn_of_ratios(values[0], patching.metric)
+    warn_of_no_answer(pairs, patching)
     how = {"method": method, "signed": method not in UNSIGNED, **settings}
     computation = computation_of(model, pairs, how, notes)
     return slot.save(component_effects(values, pairs, patching, computation))

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.components import NamedHook, layer_of, mlp_out_name, resid_pre_name, z_name
-from arith_lens.metrics import METRICS, Readout, read_logits
+from arith_lens.metrics import Readout, read_logits
 from arith_lens.model import HookedLike, accepted_options, require_finite, starting_at
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import PatchSettings
@@ -205,8 +205,7 @@ class GradientBatch:
         options = accepted_options(self.model, logits_to_keep=1, use_cache=False)
         options["attention_mask"] = mask.to(device)
         logits = self.model.run_with_hooks(tokens.to(device), fwd_hooks=hooks, **options)
-        columns = (self.pairs.answer, self.foil, self.patching.candidate_tokens)
-        return read_logits(logits[:, -1], *columns)
+        return read_logits(logits[:, -1], self.patching.targets(self.pairs, self.foil))
 
     def gradient(
         self,
@@ -225,6 +224,11 @@ class GradientBatch:
         """
         self.counts["backwards"] += 1
         effect = self._effect(run, reference, counterfactual)
+        if not effect.requires_grad:
+            raise ValueError(
+                f"expected a metric with a gradient, found {self.patching.metric!r}, which has "
+                "none; take another metric, or path_patch, which needs no gradient"
+            )
         leaves = list(run.leaves.values())
         gradients = torch.autograd.grad(effect.sum(), leaves, retain_graph=retain_graph)
         return dict(zip(run.leaves, gradients, strict=True))
@@ -258,8 +262,8 @@ class GradientBatch:
     def _effect(
         self, run: Forward, reference: Forward, counterfactual: Forward
     ) -> Float[Tensor, " pair"]:
-        metric, others = METRICS[self.patching.metric], (reference, counterfactual)
-        return metric.effect(run.readout, *(other.readout.detached() for other in others))
+        others = (other.readout.detached() for other in (reference, counterfactual))
+        return self.patching.measure.effect(run.readout, *others)
 
 
 def names_of(layer: int) -> tuple[str, str]:

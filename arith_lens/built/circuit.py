@@ -27,8 +27,9 @@ from arith_lens.components import (
     every_mlp,
 )
 from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
-from arith_lens.metrics import Readout, get_metric, mean_of_others
+from arith_lens.metrics import Readout, Targets, get_metric, mean_of_others
 from arith_lens.pairs import PromptPairs
+from arith_lens.pairs.tokens import NO_ANSWER
 
 N_TOKENS = 16
 """The size of the vocabulary, of a head, and of most slots."""
@@ -374,11 +375,14 @@ class Truth:
 
     def _read(self, logits: Float[Tensor, "pair token"]) -> Readout:
         """What metrics read. In float64, unlike the logits that methods read."""
-        answer = self.pairs.answer
+        answer, own = self.pairs.answer, self.pairs.counterfactual_answer
+        other = torch.where(own == NO_ANSWER, answer, own)
         return Readout(
             answer=logits.gather(1, answer[:, None])[:, 0],
             log_total=logits.logsumexp(-1),
             others=mean_of_others(logits[:, DIGITS], DIGITS, answer),
+            other_answer=logits.gather(1, other[:, None])[:, 0],
+            answers_other=Targets.of(self.pairs, "likeliest").is_other(logits.argmax(-1)),
         )
 
     def knocked_out(

@@ -166,7 +166,7 @@ class EdgeEngine:
     def _values(
         self, edges: EdgeRows, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None
     ) -> Float[Tensor, "value pair"]:
-        read = self.sweep.effects(edges.rows, edges.ends, pairs.answer, foil)
+        read = self.sweep.effects(edges.rows, edges.ends, self.sweep.patching.targets(pairs, foil))
         n = len(edges.index)
         width = prod(self.settings.grid) + len(self.settings.receivers)
         values = read.new_full((1 + 2 * width, len(pairs)), float("nan"))

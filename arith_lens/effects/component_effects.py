@@ -25,7 +25,8 @@ class ComponentEffects:
     """The effects of every head and every MLP of a model, from one experiment.
 
     `logit` is the answer's logit in the unpatched reference run, from the same kernels as the
-    effects. `n_left_out` pairs had no positive logit and take no part in a ratio. `computation`
+    effects. `n_left_out` pairs have no effect: their logit is not
+    positive, for a ratio, or the metric cannot be stated for them. `computation`
     says how it was computed: engine, shards, dtype, certificate.
     """
 

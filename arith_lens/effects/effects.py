@@ -485,7 +485,7 @@ class Effects(HasUnits):
 
     @property
     def _unit(self) -> str:
-        return "%" if self.metric.startswith(("relative_", "share_of_")) else ""
+        return "%" if self.metric.startswith(("relative_", "share_of_", "interchange")) else ""
 
     def _legend(self) -> dict[str, Any]:
         from arith_lens import plotting

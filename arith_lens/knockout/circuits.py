@@ -7,7 +7,7 @@ CMD (Mueller et al., 2025).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -26,14 +26,14 @@ from arith_lens.components import (
     parse_component,
 )
 from arith_lens.effects import Effects
-from arith_lens.knockout.engine import checked_components, engine_of
+from arith_lens.knockout.engine import KnockoutEngine, checked_components, engine_of
 from arith_lens.knockout.knock_out import knock_out, knockout_slot
 from arith_lens.knockout.means import Means
 from arith_lens.knockout.outcomes import Outcomes, components_text, read_back, stored
-from arith_lens.metrics import METRICS, Readout, get_metric, read_logits
+from arith_lens.metrics import METRICS, Readout, Targets, get_metric, read_logits
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
-from arith_lens.pairs.tokens import candidate_tokens
+from arith_lens.pairs.tokens import NO_ANSWER, candidate_tokens
 from arith_lens.runs import Run
 from arith_lens.statistics import HasUnits, resampled_means
 
@@ -314,7 +314,8 @@ def circuit_curve(
     engine = engine_of(model, pairs, components, means=means, seed=seed, **settings)
     out = (lambda k: chosen[k:]) if kind == "keep_only" else (lambda k: chosen[:k])
     variants = [frozenset(out(k)) for k in sizes]
-    read = partial(read_metric, metric=metric, answer=pairs.answer, candidates=tokens)
+    answered = with_other_answers(engine, metric)
+    read = partial(read_metric, metric=metric, pairs=answered, candidates=tokens)
     values = engine(variants, slot=slot, progress=progress, read=read)
     curve = CircuitCurve(
         value=values[1].float(),
@@ -374,17 +375,34 @@ def metric_candidates(
     return candidate_tokens(model, pairs.answer.tolist(), candidates)
 
 
+def with_other_answers(engine: KnockoutEngine, metric: str) -> PromptPairs:
+    """The engine's pairs, with C' of the counterfactuals from which replacements come.
+
+    Raises:
+        ValueError: the metric reads C', and a pair has none.
+    """
+    other = engine.other_answers
+    without = int((other == NO_ANSWER).sum())
+    if METRICS[metric].reads == "likeliest" and without:
+        raise ValueError(
+            f"expected a counterfactual with another answer for each pair with {metric!r}, found "
+            f"{without} of {len(other)} without one; sample pairs with counterfactual='operands', "
+            "use ablation='counterfactual', or leave these pairs out"
+        )
+    return replace(engine.pairs, counterfactual_answer=other)
+
+
 def read_metric(
     logits: Float[Tensor, "state pair d_vocab"],
     rows: Int[Tensor, " pair"],
     *,
     metric: str,
-    answer: Int[Tensor, " all_pairs"],
+    pairs: PromptPairs,
     candidates: tuple[int, ...] | None,
 ) -> Float[Tensor, "what=2 state pair"]:
     """Whether the answer is right, and the metric, on the CPU."""
-    target = answer[rows].to(logits.device)
     others = None if candidates is None else torch.tensor(candidates)
-    readout = Readout.stack([read_logits(state, target, None, others) for state in logits])
-    correct = logits.argmax(-1) == target
+    targets = Targets.of(pairs[rows], METRICS[metric].reads, candidates=others)
+    readout = Readout.stack([read_logits(state, targets) for state in logits])
+    correct = logits.argmax(-1) == targets.answer.to(logits.device)
     return torch.stack([correct.double(), METRICS[metric].value(readout).double()]).cpu()

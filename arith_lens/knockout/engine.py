@@ -34,6 +34,7 @@ from arith_lens.model import (
     state_digest,
 )
 from arith_lens.pairs import PromptPairs, check_pairs
+from arith_lens.pairs.tokens import NO_ANSWER
 from arith_lens.runs import ResultSlot
 
 N_TOP = 5
@@ -233,6 +234,14 @@ class KnockoutEngine:
         done[:, :, like_lengths] = sorted_by_length
         return done
 
+    @property
+    def other_answers(self) -> Int[Tensor, " pair"]:
+        """C' of the counterfactual whose outputs replace those of a pair: its own, or that of its
+        donor; -1 where that is no other answer than C."""
+        pairs, donor = self.pairs, self.replacements.donor
+        other = pairs.counterfactual_answer if donor is None else pairs.counterfactual_answer[donor]
+        return other.masked_fill(other == pairs.answer, NO_ANSWER)
+
     def forwards(self, variants: Sequence[Variant]) -> float:
         """The cost of the variants, in whole forwards of the pairs."""
         return n_forwards(variants, int(self.model.cfg.n_layers), int(self.model.cfg.n_heads))
@@ -243,9 +252,11 @@ class KnockoutEngine:
         Raises:
             ValueError: replacements are the outputs on other pairs (`resample`).
         """
-        if self.replacements.donor is not None:
-            raise ValueError("expected means or zero, found resample, which needs all pairs")
-        replacements = replace(self.replacements, group=self.replacements.group[rows])
+        if self.replacements.kind == "resample":
+            raise ValueError("expected another ablation, found resample, which needs all pairs")
+        own = None if self.replacements.donor is None else torch.arange(len(rows))
+        group = self.replacements.group[rows]
+        replacements = replace(self.replacements, group=group, donor=own)
         chosen = self.chosen[rows]
         return replace(self, pairs=self.pairs[rows], replacements=replacements, chosen=chosen)
 

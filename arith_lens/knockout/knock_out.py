@@ -39,8 +39,10 @@ def knock_out(
     Args:
         components: heads and MLPs, in any mixture; none of them gives the baseline
         ablation: what stands in for their output: `"mean"`, over counterfactual prompts (the
-            paper's), `"zero"`, or `"resample"`, the output on the counterfactual of another aligned
-            pair, drawn with `seed`
+            paper's), `"zero"`, `"resample"`, the output on the counterfactual of another aligned
+            pair, drawn with `seed`, or `"counterfactual"`, the output on the pair's own
+            counterfactual. With these two, `answers_other` of the outcomes says where the answer
+            becomes that of the counterfactual
         positions: `"all"`: every token but BOS and padding; `"end"`: END alone
         means: None: over these pairs' counterfactuals, a mean a template and position where they
             have templates, else one vector a component; `"template"` or `"vector"` says which; or
@@ -61,6 +63,7 @@ def knock_out(
         **_measured(values, pairs),
         components=chosen,
         means=engine.replacements.kind,
+        counterfactual_answer=engine.other_answers,
         **settings,
     )
 

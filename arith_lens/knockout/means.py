@@ -78,6 +78,9 @@ Means: TypeAlias = Literal["template", "vector"] | Activations | None
 """`template`: one mean per template and position; `vector`: one per component; or vectors by hook
 name, from `counterfactual_means`. None: `template` if pairs have templates, else `vector`."""
 
+ABLATIONS = ("mean", "zero", "resample", "counterfactual")
+"""What replaces outputs: a mean over counterfactual prompts, nothing, the output on the
+counterfactual of another aligned pair, or on the pair's own counterfactual."""
 BATCH = 64
 
 
@@ -86,13 +89,13 @@ class Replacements:
     """The replacements of the outputs of knocked-out components, for any of the pairs."""
 
     kind: str
-    """`template`, `vector`, `given`, `zero`, `resample`; `none` if nothing is out."""
+    """`template`, `vector`, `given`, `none` (nothing is out), or the ablation."""
     values: Activations
-    """By hook name [group pos ...], with columns aligned at END; none for `zero`, `resample`."""
+    """By hook name [group pos ...], with columns aligned at END; for means alone."""
     group: Int[Tensor, " pair"]
     """The row of `values` for each pair."""
     donor: Int[Tensor, " pair"] | None = None
-    """For `resample`: the pair whose counterfactual run gives the replacement."""
+    """For `resample`, `counterfactual`: the pair whose counterfactual run gives the replacement."""
 
     def of(
         self, model: HookedLike, pairs: PromptPairs, rows: Int[Tensor, " row"], names: list[str]
@@ -100,7 +103,7 @@ class Replacements:
         """The replacements for some of the pairs, by hook name.
 
         Args:
-            model: the model, which runs for `resample`.
+            model: the model, which runs the counterfactuals of donors.
             pairs: all pairs.
             rows: the pairs to use.
             names: the hook names.
@@ -153,8 +156,8 @@ def replacements(
     seed: int,
 ) -> Replacements:
     """The replacements for some components. Raises the errors of `knock_out`."""
-    if ablation not in ("mean", "zero", "resample"):
-        raise ValueError(f"expected ablation 'mean', 'zero' or 'resample', found {ablation!r}")
+    if ablation not in ABLATIONS:
+        raise ValueError(f"expected ablation among {', '.join(ABLATIONS)}, found {ablation!r}")
     if ablation != "mean" and means is not None:
         raise ValueError(f"expected means= with ablation='mean' alone, found {ablation!r}")
     names = hook_names(components)
@@ -165,6 +168,8 @@ def replacements(
         return Replacements("zero", {}, alone)
     if ablation == "resample":
         return Replacements("resample", {}, alone, _donors(pairs, seed))
+    if ablation == "counterfactual":
+        return Replacements("counterfactual", {}, alone, torch.arange(len(pairs)))
     if isinstance(means, Mapping):
         return Replacements("given", given_vectors(means, names), alone)
     kind = means or ("template" if pairs.template is not None else "vector")

@@ -31,6 +31,7 @@ from arith_lens.knockout.circuits import (
     components_among,
     metric_candidates,
     read_metric,
+    with_other_answers,
 )
 from arith_lens.knockout.curves import KnockoutCurve
 from arith_lens.knockout.engine import checked_components, engine_of
@@ -297,8 +298,9 @@ def shrink_greedily(
     settings: dict[str, Any] = {"ablation": ablation, "positions": positions, "means": means}
     left = components_among(model, among)
     tokens = metric_candidates(model, pairs, metric, candidates)
-    read = partial(read_metric, metric=metric, answer=pairs.answer, candidates=tokens)
     engine = engine_of(model, pairs, left, seed=seed, **settings)
+    answered = with_other_answers(engine, metric)
+    read = partial(read_metric, metric=metric, pairs=answered, candidates=tokens)
 
     def mean(variants: list[frozenset[Component]]) -> Float[Tensor, " variant"]:
         return _means(engine(variants, progress=progress, read=read)[1], pairs)

@@ -33,7 +33,7 @@ class Outcomes(HasUnits):
     components: tuple[Component, ...]
     """The components that were knocked out; none is the baseline."""
     ablation: str
-    """`mean`, `zero` or `resample`."""
+    """`mean`, `zero`, `resample` or `counterfactual`."""
     positions: str
     """`all` (except BOS and padding) or `end`."""
     means: str
@@ -46,6 +46,33 @@ class Outcomes(HasUnits):
     """The problem of each pair. Errors and intervals count problems."""
     computed: Bool[Tensor, " pair"] | None = None
     """Whether C needs a calculation (`Problem.computed`); None if unknown."""
+    counterfactual_answer: Int[Tensor, " pair"] | None = None
+    """C': the answer of the counterfactual whose outputs replace those of the components (of the
+    donor with `resample`, else of the pair); -1 where it has none, or the same as the reference."""
+
+    @property
+    def answers_other(self) -> Float[Tensor, " pair"]:
+        """1 where the most likely token is C', else 0; NaN where there is no C'."""
+        if self.counterfactual_answer is None:
+            return torch.full_like(self.probability, float("nan"))
+        other = self.counterfactual_answer
+        return (self.top[:, 0] == other).float().masked_fill(other < 0, float("nan"))
+
+    def other_share(self) -> float:
+        """The share of pairs answered with C', of those that have one. Templates have equal weight.
+
+        With `ablation="counterfactual"` it is what `metric="answers_other"` of `path_patch` is for
+        one component: how often these components carry the other problem's answer over.
+        """
+        return float(self._others().mean())
+
+    def other_ci(self, level: float = 0.95, *, seed: int = 0) -> tuple[float, float]:
+        """Bootstrap interval of `other_share`, over problems."""
+        low, high = self._others().ci(level, seed=seed).tolist()
+        return low, high
+
+    def _others(self) -> Effects:
+        return Effects(self.answers_other, (), "answers C'", **self.units)
 
     @property
     def n_pairs(self) -> int:
@@ -91,6 +118,8 @@ class Outcomes(HasUnits):
         from pandas import DataFrame
 
         columns = {"correct": self.correct, "probability": self.probability, "top": self.top[:, 0]}
+        if bool(self.answers_other.isfinite().any()):
+            columns["answers_other"] = self.answers_other
         known = {**columns, **self.units, "computed": self.computed}
         return DataFrame(
             {
@@ -114,10 +143,16 @@ class Outcomes(HasUnits):
         low, high = self.ci()
         return (
             f"Outcomes({self.accuracy():.1%} right ({low:.1%} to {high:.1%}), mean p(C) "
-            f"{self.mean_probability():.3f}, {self.n_pairs} pairs, without "
+            f"{self.mean_probability():.3f}, {self._other_text()}{self.n_pairs} pairs, without "
             f"{components_text(self.components)}, ablation {self.ablation}, "
             f"positions {self.positions}, means {self.means})"
         )
+
+    def _other_text(self) -> str:
+        """The share of C' for a line of text; empty if no pair has one."""
+        if not bool(self.answers_other.isfinite().any()):
+            return ""
+        return f"answered C' {self.other_share():.1%}, "
 
     def _repr_html_(self) -> str:
         from arith_lens.plotting.markup import render
@@ -138,12 +173,13 @@ _TABLE = """<table>
 </table>"""
 
 
+TOKENS = ("top", "computed", "counterfactual_answer")
 SETTING = ("ablation", "positions", "means")
 
 
 def stored(kind: str, result: Any, header: Mapping[str, Any]) -> Arrays:
     """The arrays of a result that is made of knockouts: its measures, its settings and a header."""
-    known = {name: getattr(result, name, None) for name in ("top", "computed")}
+    known = {name: getattr(result, name, None) for name in TOKENS}
     tensors = {name: tensor for name, tensor in known.items() if tensor is not None}
     settings = {name: getattr(result, name) for name in SETTING}
     measures = result.effects().to_arrays()
@@ -161,7 +197,7 @@ def read_back(
     arrays.require(kind)
     measures = Effects.from_arrays(arrays.part("measures"))
     correct, value = measures.per_pair
-    tensors = {name: arrays.tensors[name] for name in ("top", "computed") if name in arrays.tensors}
+    tensors = {name: arrays.tensors[name] for name in TOKENS if name in arrays.tensors}
     settings = {name: arrays.header[name] for name in SETTING}
     fields = {"correct": correct.bool(), second: value, **measures.units, **tensors, **settings}
     return fields, arrays.header
@@ -170,13 +206,14 @@ def read_back(
 def select_pairs(result: Any, mask: Bool[Tensor, " pair"] | Int[Tensor, " chosen"] | slice) -> Any:
     """The same outcomes or curve on some of the pairs."""
     rows = torch.arange(result.n_pairs)[mask]
+    labels = {name: getattr(result, name, None) for name in ("computed", "counterfactual_answer")}
     return replace(
         result,
         correct=result.correct[..., rows],
         probability=result.probability[..., rows],
         top=result.top[..., rows, :],
         **chosen_units(result.units, rows),
-        computed=None if result.computed is None else result.computed[rows],
+        **{name: label[rows] for name, label in labels.items() if label is not None},
     )
 
 

@@ -107,9 +107,9 @@ class PromptPairs(HasUnits):
             answer=answer.clone(),
             attention_mask=mask.gather(1, order),
             explicit_mask=attention_mask is not None,
-            **{}
+            counterfactual_answer=torch.full_like(answer, NO_ANSWER)
             if counterfactual_answer is None
-            else {"counterfactual_answer": counterfactual_answer.long()},
+            else counterfactual_answer.long(),
         )
 
     def refuse_unmasked(self, pad_token: int | None) -> None:

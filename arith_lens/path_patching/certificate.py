@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.metrics import logit_tolerance
+from arith_lens.metrics import Targets, logit_tolerance
 from arith_lens.model import HookedLike, weights_loaded
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.recording import PromptBatch, Recording, joined_runs, record_batch
@@ -114,7 +114,7 @@ def certificate_of(
     index = pairs.answer[with_logits].to(returned.device).expand(2, -1)[..., None]
     own = returned.gather(-1, index)[..., 0].float()
     attention_error, everything = _all_heads(trunk, recording.pairs(chosen))
-    logit = trunk.read(everything[None], pairs.answer[chosen]).answer[0]
+    logit = trunk.read(everything[None], Targets(pairs.answer[chosen])).answer[0]
     return Certificate(
         found={
             "sum of the heads' writes and the bias = attn_out": attention_error,

@@ -140,7 +140,7 @@ def flops_of_rows(
     mlps = [matrix_elements(block.mlp) for block in model.blocks]
     through_mlps = sum(rows * size for rows, size in zip(passing, mlps, strict=True))
     writes = sum(map(len, patching.senders.heads)) * cfg.d_head * cfg.d_model
-    columns = 1 + patching.reads_foil + patching.reads_vocabulary * cfg.d_vocab
+    columns = 1 + patching.reads_second_token + patching.reads_vocabulary * cfg.d_vocab
     columns += len(patching.candidates or ())
     return 2 * (through_mlps + writes + n_read * cfg.d_model * columns)
 

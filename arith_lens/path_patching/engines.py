@@ -32,7 +32,16 @@ from arith_lens.components import (
 )
 from arith_lens.hooks import freeze, patch_heads, patch_mlps
 from arith_lens.memory import fitting_pairs, in_chunks
-from arith_lens.metrics import METRICS, Readout, get_metric, read_logits
+from arith_lens.metrics import (
+    METRICS,
+    OWN_METRIC,
+    Metric,
+    MetricFunction,
+    Readout,
+    Targets,
+    get_metric,
+    read_logits,
+)
 from arith_lens.model import HookedLike, active_hooks, record
 from arith_lens.pairs import PromptPairs, check_pairs
 from arith_lens.pairs.tokens import candidate_tokens
@@ -66,7 +75,7 @@ class PatchSettings:
     paths: Paths
     """The paths on which a change may reach the logits."""
     metric: str
-    """One of `metrics.METRICS`."""
+    """One of `metrics.METRICS`, or the name of `function`."""
     n_layers: int
     """The model's number of layers."""
     n_heads: int
@@ -76,23 +85,37 @@ class PatchSettings:
     own_tokens: int | None = None
     """The number of tokens at the end of each prompt that are recorded for this prompt alone; None:
     all of them."""
+    function: MetricFunction | None = None
+    """A metric of the user's."""
 
     @property
     def senders(self) -> Senders:
         return Senders.of(self.components, self.n_layers)
 
     @property
-    def reads_vocabulary(self) -> bool:
-        return METRICS[self.metric].reads == "vocabulary"
+    def measure(self) -> Metric:
+        """What is read, and how effects on it are expressed."""
+        return METRICS[self.metric] if self.function is None else OWN_METRIC
+
+    def targets(self, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None) -> Targets:
+        """What is read of some pairs."""
+        candidates, function = self.candidate_tokens, self.function
+        reads = self.measure.reads
+        return Targets.of(pairs, reads, foil=foil, candidates=candidates, function=function)
 
     @property
-    def reads_foil(self) -> bool:
-        return METRICS[self.metric].reads == "foil"
+    def reads_vocabulary(self) -> bool:
+        return self.measure.reads in ("vocabulary", "likeliest", "function")
+
+    @property
+    def reads_second_token(self) -> bool:
+        """Whether the logit of a second token is read: the foil's, or that of C'."""
+        return self.measure.reads in ("foil", "other answer", "likeliest")
 
     @property
     def reads_total(self) -> bool:
         """Whether the metric also reads the counterfactual run."""
-        return METRICS[self.metric].share_of == "total"
+        return self.measure.share_of == "total"
 
     @property
     def candidate_tokens(self) -> Int[Tensor, " candidate"] | None:
@@ -105,13 +128,13 @@ class PatchSettings:
 
 
 def effects_of(
-    readout: Readout, metric: str, rows: Sequence[str], counterfactual: Readout | None = None
+    readout: Readout, metric: Metric, rows: Sequence[str], counterfactual: Readout | None = None
 ) -> Float[Tensor, "row pair"]:
     """Row 0: the unpatched logit of the answer. Other rows: the effects.
 
     Args:
         readout: the logits of all rows.
-        metric: one of `metrics.METRICS`.
+        metric: how effects are expressed.
         rows: what each row but the first is, for the error.
         counterfactual: the logits of the counterfactual run, for shares of the total.
 
@@ -125,7 +148,7 @@ def effects_of(
             f"expected finite logits, found NaN or infinity {where}; load the model in a wider "
             "dtype (bfloat16 or float32), and check its weights"
         )
-    changes = METRICS[metric].effect(readout, readout.unpatched(), counterfactual)
+    changes = metric.effect(readout, readout.unpatched(), counterfactual)
     return torch.cat([readout.answer[:1], changes[1:]])
 
 
@@ -134,7 +157,7 @@ def patch_settings(
     senders: Components | None,
     *,
     paths: str,
-    metric: str,
+    metric: str | MetricFunction,
     foil: Int[Tensor, " foil"] | None,
     pairs: PromptPairs,
     candidates: Sequence[int] | None = None,
@@ -143,7 +166,8 @@ def patch_settings(
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     if paths not in get_args(Paths):
         raise ValueError(f"expected paths among {', '.join(get_args(Paths))}, found {paths!r}")
-    reads = get_metric(metric, foil, candidates).reads
+    function = None if isinstance(metric, str) else metric
+    reads = _checked_metric(metric, foil, candidates).reads
     if not len(pairs):
         raise ValueError("expected at least one pair, found none; sample more, or filter less")
     if foil is not None and len(foil) != len(pairs):
@@ -152,7 +176,8 @@ def patch_settings(
     return PatchSettings(
         components=_in_order(senders, n_layers, n_heads),
         paths=cast(Paths, paths),
-        metric=metric,
+        metric=metric if isinstance(metric, str) else metric_name(metric),
+        function=function,
         n_layers=n_layers,
         n_heads=n_heads,
         candidates=candidate_tokens(model, pairs.answer.tolist(), candidates)
@@ -160,6 +185,32 @@ def patch_settings(
         else None,
         own_tokens=own_tokens(model, pairs),
     )
+
+
+def _checked_metric(
+    metric: str | MetricFunction,
+    foil: Int[Tensor, " foil"] | None,
+    candidates: Sequence[int] | None,
+) -> Metric:
+    """The metric. Raises ValueError if it is unknown, or does not read what is given for it."""
+    if isinstance(metric, str):
+        return get_metric(metric, foil, candidates)
+    if not callable(metric):
+        raise ValueError(
+            f"expected a metric among {', '.join(METRICS)}, or a function of logits [row d_vocab] "
+            f"and pairs, found {metric!r:.80}"
+        )
+    if foil is not None or candidates is not None:
+        raise ValueError(
+            "expected no foil and no candidates with a metric function, found some; the function "
+            "has all logits, so read these tokens there"
+        )
+    return OWN_METRIC
+
+
+def metric_name(metric: MetricFunction) -> str:
+    """The name of a metric function, such as `my_metric()`, which no named metric has."""
+    return f"{getattr(metric, '__name__', type(metric).__name__)}()"
 
 
 def _in_order(senders: Components | None, n_layers: int, n_heads: int) -> tuple[Component, ...]:
@@ -277,12 +328,12 @@ class HookEngine:
             logits = self.model.run_with_hooks(
                 tokens.to(device), fwd_hooks=hooks, attention_mask=mask, logits_to_keep=1
             )
-            return read_logits(logits[:, -1], pairs.answer, foil, patching.candidate_tokens)
+            return read_logits(logits[:, -1], patching.targets(pairs, foil))
 
         interventions = self.propagation.interventions(patching, *self._runs(pairs, mask))
         readout = Readout.stack([read(pairs.reference, hooks) for hooks in interventions])
         total = read(pairs.counterfactual, []) if patching.reads_total else None
-        return effects_of(readout, patching.metric, self.propagation.names(patching), total)
+        return effects_of(readout, patching.measure, self.propagation.names(patching), total)
 
     def _runs(
         self, pairs: PromptPairs, mask: Bool[Tensor, "pair pos"]
@@ -361,7 +412,7 @@ class SweepEngine:
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None
     ) -> Float[Tensor, "row pair"]:
-        uncertified = self.certify and self.certificate is None
+        patching, uncertified = self.patching, self.certify and self.certificate is None
         shortest = int(pairs.lengths.argmin())
         recording, repeated = record_pairs(
             self.model,
@@ -370,7 +421,7 @@ class SweepEngine:
             logits=uncertified and (self.hooked or checked_pairs(pairs.lengths)),
             hooked=self.hooked,
             repeated=shortest if self.certify and not self.hooked else None,
-            own_tokens=self.patching.own_tokens,
+            own_tokens=patching.own_tokens,
         )
         ends = torch.empty(len(pairs), recording.stream.shape[-1])
 
@@ -379,7 +430,7 @@ class SweepEngine:
             part = recording.pairs(chosen)
             rows = self.propagation.rows(self.trunk, part, self.patching.senders)
             ends[chosen] = rows[0].cpu()
-            return self.effects(rows, part, pairs.answer[chosen], chosen_foil)
+            return self.effects(rows, part, patching.targets(pairs[chosen], chosen_foil))
 
         n_rows = 1 + len(self.names)
         one_pair = rows_bytes(n_rows, recording.stream.shape[-1])
@@ -404,24 +455,21 @@ class SweepEngine:
         self,
         rows: Float[Tensor, "row pair d_model"],
         recording: Recording,
-        answer: Int[Tensor, " pair"],
-        foil: Int[Tensor, " pair"] | None,
+        targets: Targets,
     ) -> Float[Tensor, "value pair"]:
         """Row 0: the unpatched logit; then the effects; then, for path patching, the effects with
         the final norm's scale held at the reference run's."""
         patching, names = self.patching, self.names
-        columns: Any = (answer, foil, patching.candidate_tokens)
 
         def read(some: Tensor, scale_of: Tensor | None = None) -> Readout:
-            vocabulary = patching.reads_vocabulary
-            return self.trunk.read(some, *columns, vocabulary=vocabulary, scale_of=scale_of)
+            return self.trunk.read(some, targets, scale_of=scale_of)
 
         readout, total = read(rows), None
         if patching.reads_total:
             counterfactual = recording.end[1:].float()
             total = read(counterfactual).unpatched()
-        values = effects_of(readout, patching.metric, names, total)
+        values = effects_of(readout, patching.measure, names, total)
         if not self.propagation.splits_norm:
             return values
         held = read(rows, rows[0])
-        return torch.cat([values, effects_of(held, patching.metric, names, total)[1:]])
+        return torch.cat([values, effects_of(held, patching.measure, names, total)[1:]])

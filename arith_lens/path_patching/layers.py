@@ -8,7 +8,7 @@ here.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -299,10 +299,32 @@ class Unembedding:
     def log_total(self, final: Float[Tensor, "row pair d_model"]) -> Float[Tensor, "row pair"]:
         flat = final.flatten(0, 1)
         total = flat.new_full((len(flat),), float("-inf"))
+        for _, logits in self._chunks(flat):
+            total = torch.logaddexp(total, logits.logsumexp(-1))
+        return total.reshape(final.shape[:2])
+
+    def likeliest(self, final: Float[Tensor, "row pair d_model"]) -> Int[Tensor, "row pair"]:
+        """The token with the largest logit of the vocabulary."""
+        flat = final.flatten(0, 1)
+        largest = flat.new_full((len(flat),), float("-inf"))
+        token = torch.zeros(len(flat), dtype=torch.long, device=flat.device)
+        for start, logits in self._chunks(flat):
+            value, index = logits.max(-1)
+            token = torch.where(value > largest, start + index, token)
+            largest = torch.maximum(largest, value)
+        return token.reshape(final.shape[:2])
+
+    def whole(self, final: Float[Tensor, "pair d_model"]) -> Float[Tensor, "pair d_vocab"]:
+        """The logits of the whole vocabulary."""
+        return torch.cat([logits for _, logits in self._chunks(final)], dim=-1)
+
+    def _chunks(
+        self, flat: Float[Tensor, "flat d_model"]
+    ) -> Iterator[tuple[int, Float[Tensor, "flat chunk"]]]:
+        """The logits of some tokens at a time, and the first one of them."""
         for start in range(0, self.w_u.shape[1], VOCABULARY_CHUNK):
             part = slice(start, start + VOCABULARY_CHUNK)
             logits = flat @ self.w_u[:, part].float()
             if self.b_u is not None:
                 logits += self.b_u[part].float()
-            total = torch.logaddexp(total, self.scale(logits).logsumexp(-1))
-        return total.reshape(final.shape[:2])
+            yield start, self.scale(logits)

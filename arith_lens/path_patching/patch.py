@@ -19,8 +19,10 @@ from arith_lens.arrays import Arrays
 from arith_lens.components import Component, Components
 from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 from arith_lens.memory import in_chunks
+from arith_lens.metrics import MetricFunction
 from arith_lens.model import HookedLike, compute_device
 from arith_lens.pairs import PromptPairs
+from arith_lens.pairs.tokens import NO_ANSWER
 from arith_lens.path_patching.engines import (
     Engine,
     HookEngine,
@@ -54,7 +56,7 @@ def path_patch(
     until: str | float | None = None,
     bound: float | None = None,
     paths: str = "via_mlps",
-    metric: str = "relative_logit",
+    metric: str | MetricFunction = "relative_logit",
     foil: Int[Tensor, " pair"] | None = None,
     candidates: Sequence[int] | None = None,
     engine: str = "sweep",
@@ -95,7 +97,10 @@ def path_patch(
             alone. `"total"`: all paths (`engine="hooks"` only).
         metric: one of `metrics.METRICS`. `relative_logit` leaves out pairs whose logit is not
             positive. Shares of the total leave out pairs on which the whole counterfactual prompt
-            changes next to nothing. The result has their number.
+            changes next to nothing. `interchange` and `answers_other` leave out pairs whose
+            counterfactual has no answer. The result has their number. Or a function of logits
+            [row d_vocab] and the pairs of these rows that returns one number per row; the effect is
+            its value in the patched run less that in the reference run.
         foil: for `logit_difference`, one token per pair, to compare with the answer.
         candidates: for `digit_contrast`, the tokens whose mean logit is compared with the answer's.
             The default is the ten digits, written as the answers are.
@@ -142,10 +147,11 @@ def path_patch(
             f"expected bound= together with until=, found bound={bound} alone; add until="
             "'threshold', or leave bound= out"
         )
-    goal = None if until is None else Goal.of(until, metric, bound)
+    refuse_stored_function(patching, run)
+    goal = None if until is None else Goal.of(until, patching.metric, bound)
     engine_of = partial(engine_for, engine, model, certify=certify)
     size = shard_size(batch_size, engine)
-    settings = {"engine": engine, "paths": paths, "metric": metric, "shard_size": size}
+    settings = {"engine": engine, "paths": paths, "metric": patching.metric, "shard_size": size}
     checks = {"certify": certify, "spot_checks": spot_checks}
     details = settings | checks | patching_details(patching, foil)
     if screening is not None:
@@ -160,7 +166,8 @@ def path_patch(
         values, notes = by_shards(engine_of(patching), pairs, foil, size, **common)
     else:
         values, notes = _raced(engine_of, patching, pairs, foil, goal, size, **common)
-    warn_of_ratios(values[0], metric)
+    warn_of_ratios(values[0], patching.metric)
+    warn_of_no_answer(pairs, patching)
     n_senders = len(patching.components)
     computation = computation_of(model, pairs, settings | {"n_senders": n_senders}, notes)
     if spot_checks:
@@ -279,6 +286,30 @@ def warn_of_bound(outcome: Race, components: Sequence[Component]) -> None:
             "but the intervals of the others rest on a bound that does not hold: choose a larger "
             "bound",
             stacklevel=5,
+        )
+
+
+def warn_of_no_answer(pairs: PromptPairs, patching: PatchSettings) -> None:
+    """Warn if pairs are left out because their counterfactual has no answer that is not C."""
+    if patching.measure.reads not in ("other answer", "likeliest"):
+        return
+    own = pairs.counterfactual_answer
+    without = int(((own == NO_ANSWER) | (own == pairs.answer)).sum())
+    if without:
+        warnings.warn(
+            f"of {len(pairs)} pairs, {without} are left out because their counterfactual has no "
+            "other answer than the reference (counterfactual_answer); counterfactual='operands' "
+            "makes pairs that have one",
+            stacklevel=4,
+        )
+
+
+def refuse_stored_function(patching: PatchSettings, run: Run | None) -> None:
+    """Raise ValueError for a metric function in a run, which could not recognise it again."""
+    if run is not None and patching.function is not None:
+        raise ValueError(
+            f"expected a metric by name with run=, found the function {patching.metric}: a run "
+            "cannot tell whether a function is the same next time; compute without run="
         )
 
 

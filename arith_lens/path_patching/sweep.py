@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 from einops import einsum
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.components import Component, Head, NamedHook
-from arith_lens.metrics import Readout, mean_of_others
+from arith_lens.metrics import Readout, Targets, mean_of_others
 from arith_lens.model import (
     HookedLike,
     LogitScale,
@@ -104,21 +104,15 @@ class Trunk:
     def read(
         self,
         rows: Float[Tensor, "row pair d_model"],
-        answer: Int[Tensor, " pair"],
-        foil: Int[Tensor, " pair"] | None = None,
-        candidates: Int[Tensor, " candidate"] | None = None,
+        targets: Targets,
         *,
-        vocabulary: bool = False,
         scale_of: Float[Tensor, "pair d_model"] | None = None,
     ) -> Readout:
         """Apply the final norm and read logits.
 
         Args:
             rows: END's residual stream after the last layer.
-            answer: the token of each pair's answer.
-            foil: a second token per pair; None: no logit of a foil.
-            candidates: tokens whose mean logit is read, without the answer's; None: no mean.
-            vocabulary: whether to compute the log-sum of all logits (in chunks of the vocabulary).
+            targets: what is read. The vocabulary is read in chunks.
             scale_of: rows whose scale the final norm divides by, instead of each row's own.
         """
         with weights_loaded(*self.last):
@@ -126,15 +120,32 @@ class Trunk:
             final = self.final_norm(rows)
             if scale_of is not None:
                 final = self.final_scale.exchanged(final, rows, scale_of)
-            final, others = final.to(ends.w_u.device), None
-            if candidates is not None:
-                others = mean_of_others(ends.logits_of(final, candidates), candidates, answer)
-            return Readout(
-                answer=ends.logit_of(final, answer),
-                foil=None if foil is None else ends.logit_of(final, foil),
-                log_total=ends.log_total(final) if vocabulary else None,
-                others=others,
-            )
+            return _readout(ends, final.to(ends.w_u.device), targets)
+
+
+def _readout(
+    ends: Unembedding, final: Float[Tensor, "row pair d_model"], targets: Targets
+) -> Readout:
+    """The logits that are read of rows after the final norm."""
+    others, other_answer = None, None
+    answer = ends.logit_of(final, targets.answer)
+    if (candidates := targets.candidates) is not None:
+        others = mean_of_others(ends.logits_of(final, candidates), candidates, targets.answer)
+    if targets.other_answer is not None:
+        none = (targets.other_answer == targets.answer).to(answer.device)
+        other_answer = torch.where(none, answer, ends.logit_of(final, targets.other_answer))
+    own = None
+    if targets.function is not None:
+        own = torch.stack([targets.function(ends.whole(row)) for row in final])
+    return Readout(
+        answer=answer,
+        foil=None if targets.foil is None else ends.logit_of(final, targets.foil),
+        log_total=ends.log_total(final) if targets.vocabulary else None,
+        others=others,
+        other_answer=other_answer,
+        answers_other=targets.is_other(ends.likeliest(final)) if targets.likeliest else None,
+        own=own,
+    )
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from arith_lens.components import every_component
+from arith_lens.metrics import Targets
 from arith_lens.model import HookedModel
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import plan
@@ -134,7 +135,7 @@ def sweep_parts(model: HookedModel, pairs: PromptPairs) -> dict[str, Callable[[]
     return {
         RECORD: lambda: record_pairs(model, pairs)[0].z,
         PROPAGATE: lambda: sweep(trunk, recording, senders),
-        READOUT: lambda: trunk.read(rows, pairs.answer).answer,
+        READOUT: lambda: trunk.read(rows, Targets(pairs.answer)).answer,
     }
 
 

@@ -148,7 +148,7 @@ def test_other_operands_have_the_same_lengths_and_another_answer(tokenizer, oper
         assert own[place] != c[place] == pairs.answer_text[i]
 
 
-def calculations(pairs: PromptPairs) -> list[tuple[str, str, str]]:
+def calculations(pairs: PromptPairs) -> list[tuple[str, ...]]:
     """A, operator and B as the counterfactuals of templates with a symbol write them."""
     found = [re.fullmatch(r"(\d+) (\S) (\d+) = ?(\d*)", t) for t in pairs.counterfactual_text]
     return [match.groups()[:3] for match in found]

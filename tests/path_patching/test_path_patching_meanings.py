@@ -1,5 +1,7 @@
 """Every metric under every meaning of paths, against raw Transformers and the metrics' formulas."""
 
+import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,12 +12,15 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from arith_lens import metrics
+from arith_lens.attribution import attribute
 from arith_lens.components import Head, Mlp
 from arith_lens.effects import ComponentEffects
 from arith_lens.metrics import METRICS
 from arith_lens.model import load_model
+from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import path_patch
 from arith_lens.path_patching.sweep import trunk_of
+from arith_lens.runs import open_run
 
 ROWS = torch.arange(5)
 
@@ -48,12 +53,22 @@ def contrast(logits: Tensor, answer: Tensor) -> Tensor:
     return logits[ROWS, answer] - torch.stack(means)
 
 
+def over_answer(logits: Tensor, answer: Tensor, other: Tensor) -> Tensor:
+    """The logit of C' less that of C; NaN where there is no C'."""
+    return (logits[ROWS, other] - logits[ROWS, answer]).masked_fill(other < 0, torch.nan)
+
+
+def answers_other(logits: Tensor, answer: Tensor, other: Tensor) -> Tensor:
+    return (logits.argmax(-1) == other).float().masked_fill(other < 0, torch.nan)
+
+
 def expected(
     metric: str,
     patched: Tensor,
     runs: list[Tensor],
     answer: Tensor,
     foil: Tensor,
+    other: Tensor,
 ) -> Tensor:
     origin, counterfactual = runs
 
@@ -65,13 +80,15 @@ def expected(
             "probability": lambda: logits.softmax(-1)[ROWS, answer],
             "logit_difference": lambda: logits[ROWS, answer] - logits[ROWS, foil],
             "digit_contrast": lambda: contrast(logits, answer),
+            "interchange": lambda: over_answer(logits, answer, other),
+            "answers_other": lambda: answers_other(logits, answer, other),
             "share_of_total": lambda: logits[ROWS, answer],
             "share_of_total_contrast": lambda: contrast(logits, answer),
             "share_of_total_probability": lambda: logits.softmax(-1)[ROWS, answer],
         }[metric]()
 
     change = read(patched) - read(origin)
-    if metric.startswith("share_of_total"):
+    if metric.startswith("share_of_total") or metric == "interchange":
         total = read(counterfactual) - read(origin)
         return torch.where(total.abs() < SMALL, torch.nan, change / total)
     return change / read(origin) if metric == "relative_logit" else change
@@ -88,20 +105,76 @@ def test_every_metric_is_its_formula_on_raw_logits(
     senders: list[Head | Mlp] = [Head(0, 1), Head(last - 1, 0), Mlp(0), Mlp(last)]
     logits = {sender: oracle.patched(sender, paths) for sender in senders}
     foil = (pairs.answer + 1) % model.cfg.d_vocab
+    other = logits[Mlp(last)].argmax(-1)  # so that some patched runs answer with it
+    other = torch.where(other == pairs.answer, foil, other)
+    other[1] = -1
+    pairs = replace(pairs, counterfactual_answer=other)
     engine = "hooks" if paths == "total" else "sweep"
     for metric, description in METRICS.items():
         given = foil if description.reads == "foil" else None
         chosen = CANDIDATES if description.reads == "candidates" else None
         options: dict[str, Any] = {"paths": paths, "metric": metric, "engine": engine}
-        result = path_patch(model, pairs, senders=senders, foil=given, candidates=chosen, **options)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            result = path_patch(
+                model, pairs, senders=senders, foil=given, candidates=chosen, **options
+            )
+        left_out = any("of 5 pairs, 1 are left out" in str(one.message) for one in warned)
+        assert left_out == (metric in ("interchange", "answers_other"))
         sizes = []
         for sender in senders:
-            right = expected(metric, logits[sender], oracle.logits, pairs.answer, foil)
+            right = expected(metric, logits[sender], oracle.logits, pairs.answer, foil, other)
             found = effect(result, sender)
             atol = oracle.tolerance * (10 if description.share_of == "total" else 1)
             assert_close(found, right, atol=atol, rtol=1e-4, equal_nan=True)
             sizes.append(float(right.nan_to_num().abs().max()))
         assert max(sizes) > 20 * oracle.tolerance, "the test must be able to fail"
+
+
+def entropy_beside(logits: Tensor, pairs: PromptPairs) -> Tensor:
+    """The entropy of each row, less the logit of the prompt's own last token."""
+    logprob = logits.log_softmax(-1)
+    own = logits.gather(-1, pairs.reference[:, -1:])[:, 0]
+    return -(logprob.exp() * logprob).sum(-1) - own
+
+
+def test_a_function_of_logits_is_a_metric_in_both_engines(llama: Any, make_hf: Any) -> None:
+    pairs = make_pairs(llama)
+    oracle = Raw(make_hf("llama"), pairs)
+    senders: list[Head | Mlp] = [Head(0, 1), Head(1, 0), Mlp(0), Mlp(2)]
+    before = entropy_beside(oracle.logits[0], pairs)
+    for paths, engine in (("via_mlps", "sweep"), ("direct", "hooks"), ("total", "hooks")):
+        options: dict[str, Any] = {"paths": paths, "engine": engine, "batch_size": 2}
+        result = path_patch(llama, pairs, senders=senders, metric=entropy_beside, **options)
+        assert result.heads.metric == "entropy_beside()"
+        for sender in senders:
+            right = entropy_beside(oracle.patched(sender, paths), pairs) - before
+            assert_close(effect(result, sender), right, atol=5 * oracle.tolerance, rtol=1e-4)
+            assert right.abs().max() > 20 * oracle.tolerance, "the test must be able to fail"
+
+
+def test_a_function_with_a_gradient_is_attributed(llama: Any) -> None:
+    """The function that reads C's logit has the scores of the metric `logit`."""
+    pairs = make_pairs(llama)
+
+    def answers_logit(logits: Tensor, of_pairs: PromptPairs) -> Tensor:
+        return logits.gather(-1, of_pairs.answer[:, None])[:, 0]
+
+    options: dict[str, Any] = {"method": "atp", "batch_size": 2}
+    ours = attribute(llama, pairs, metric=answers_logit, **options)
+    named = attribute(llama, pairs, metric="logit", **options)
+    assert_close(ours.mlps.per_pair, named.mlps.per_pair, atol=1e-6, rtol=1e-5)
+
+
+def test_a_metric_function_is_checked(llama: Any, tmp_path: Any) -> None:
+    pairs = make_pairs(llama)
+    with pytest.raises(ValueError, match=r"one number per row of logits, \[5\], found \[\]"):
+        path_patch(llama, pairs, metric=lambda logits, _: logits.mean())
+    with pytest.raises(ValueError, match="expected no foil and no candidates"):
+        path_patch(llama, pairs, metric=entropy_beside, candidates=[3, 4])
+    named = pytest.raises(ValueError, match="expected a metric by name with run=")
+    with open_run("own", {}, model=llama, root=tmp_path) as run, named:
+        path_patch(llama, pairs, metric=entropy_beside, run=run)
 
 
 @pytest.mark.parametrize("paths", ["via_mlps", "direct"])
