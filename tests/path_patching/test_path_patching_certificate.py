@@ -15,6 +15,7 @@ from transformers import LlamaForCausalLM
 
 from arith_lens.components import Head, Mlp
 from arith_lens.hooks import Edit, ablate_heads, ablate_mlps, scale_mlps
+from arith_lens.metrics import Targets
 from arith_lens.model import load_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
@@ -302,7 +303,7 @@ def test_a_wrong_sweep_is_found_out(model: Any, pairs: PromptPairs, mistake: str
 
     def certified(computed: sweep.Trunk) -> certificate.Certificate:
         rows = sweep.sweep(computed, recorded, senders)
-        values = computed.read(rows, pairs.answer).answer
+        values = computed.read(rows, Targets(pairs.answer)).answer
         return certificate.certificate_of(
             computed, recorded, {0: repeated}, rows[0], values, pairs, senders
         )

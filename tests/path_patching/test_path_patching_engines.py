@@ -15,6 +15,7 @@ from torch.testing import assert_close
 
 from arith_lens.components import Head, Mlp
 from arith_lens.hooks import scale_mlps
+from arith_lens.metrics import Targets
 from arith_lens.model import load_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
@@ -121,7 +122,7 @@ def test_the_final_norm_and_the_unembedding_may_be_on_two_devices(model: Any) ->
     right = sweep.trunk_of(model)
     apart = replace(right, unembed=SimpleNamespace(W_U=right.unembed.W_U.to("meta")))
     rows = torch.randn(4, 3, model.cfg.d_model)
-    readout = apart.read(rows, torch.tensor([5, 6, 7]), vocabulary=True)
+    readout = apart.read(rows, Targets(torch.tensor([5, 6, 7]), vocabulary=True))
     assert readout.answer.device.type == "meta" and readout.answer.shape == (4, 3)
 
 
