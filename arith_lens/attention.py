@@ -35,11 +35,21 @@ BLANK = "blank before B"
 Masks = Mapping[str, Bool[Tensor, "pair pos"]]
 """Which tokens are of each kind."""
 
+Groups = Mapping[str, Bool[Tensor, "pair pos"] | Sequence[int]]
+"""Groups of tokens by name: masks, or positions in each prompt."""
+REST = "the rest"
+"""All tokens that no group has."""
+
 BATCH = 64
 
 
 def attention_by_role(
-    model: HookedLike, pairs: PromptPairs, heads: Heads, *, blank: bool = False
+    model: HookedLike,
+    pairs: PromptPairs,
+    heads: Heads,
+    *,
+    blank: bool = False,
+    groups: Groups | None = None,
 ) -> Effects:
     """The attention of each head from END to the tokens of each role (the paper, section 5.2).
 
@@ -53,14 +63,21 @@ def attention_by_role(
         heads: the heads to look at.
         blank: whether the blank token before B is a role of its own, `BLANK`, and not one of the
             other words.
+        groups: groups of tokens of your own in place of roles, by name (not in the paper): a mask
+            [pair pos], or a list of positions, counted in each prompt from its first token (0) or
+            from END (-1). All other tokens are the group `the rest`.
 
     Returns:
-        Weights between 0 and 1, [head role pair].
+        Weights between 0 and 1, [head role pair]; with groups, [head group pair].
 
     Raises:
-        ValueError: the pairs have no roles, or no head is given.
+        ValueError: the pairs have no roles, or no head is given; or groups share a token, or are no
+            masks and no positions.
         IndexError: the model does not have a head.
     """
+    if groups is not None:
+        masks = _group_masks(pairs, groups)
+        return attention_to(model, pairs, heads, lambda _: masks, axis="group")
     kinds = partial(_roles_and_blank, tokenizer_of(model)) if blank else _roles
     return attention_to(model, pairs, heads, kinds, axis="role")
 
@@ -83,7 +100,7 @@ def attention_to(
         model: HookedModel or TransformerBridge.
         pairs: the prompts.
         heads: the heads to look at.
-        kinds: returns, for some of the pairs, a mask of the tokens of each kind, by name.
+        kinds: returns, for the pairs, a mask of the tokens of each kind, by name.
         axis: the name of the axis of kinds.
     """
     chosen = as_heads(heads)
@@ -92,24 +109,65 @@ def attention_to(
     check_components(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
     check_pairs(model, pairs)
     names = sorted({pattern_name(head.layer) for head in chosen})
-    parts, labels = [], ()
-    for batch in pairs.batches(BATCH):
+    masks = kinds(pairs)
+    columns = torch.stack([*masks.values()])
+    parts = []
+    for rows in torch.arange(len(pairs)).split(BATCH):
+        batch = pairs[rows]
         mask = batch.attention_mask
         recorded = record(model, batch.reference, names, attention_mask=mask, positions=-1)
         of_heads = [recorded[pattern_name(head.layer)][:, head.index, 0] for head in chosen]
         weights = torch.stack(of_heads).float()
-        masks = kinds(batch)
-        labels = tuple(masks)
-        columns = torch.stack([*masks.values()]).to(weights)
-        sums = einsum(weights, columns, "head pair key, kind pair key -> head kind pair")
+        of_kinds = columns[:, rows].to(weights)
+        sums = einsum(weights, of_kinds, "head pair key, kind pair key -> head kind pair")
         parts.append(sums.cpu())
     return Effects(
         per_pair=torch.cat(parts, dim=-1),
         axes=("head", axis),
         metric="attention weight from END",
         **pairs.units,
-        labels={"head": tuple(map(str, chosen)), axis: labels},
+        labels={"head": tuple(map(str, chosen)), axis: tuple(masks)},
     )
+
+
+def _group_masks(pairs: PromptPairs, groups: Groups) -> Masks:
+    """The masks of groups, and of all tokens that no group has."""
+    if not groups or REST in groups:
+        raise ValueError(
+            f"expected groups of tokens by name, none called {REST!r}, found {[*groups]}; that "
+            "name is for all other tokens"
+        )
+    masks = {name: _mask_of(pairs, name, group) for name, group in groups.items()}
+    counts = torch.stack([*masks.values()]).sum(0)
+    if bool((counts > 1).any()):
+        pair, column = (counts > 1).nonzero()[0].tolist()
+        names = [name for name, mask in masks.items() if mask[pair, column]]
+        raise ValueError(
+            f"expected each token in one group, found {' and '.join(names)} at column {column} of "
+            f"pair {pair}; take it out of one of them"
+        )
+    return {**masks, REST: pairs.attention_mask & (counts == 0)}
+
+
+def _mask_of(
+    pairs: PromptPairs, name: str, group: Bool[Tensor, "pair pos"] | Sequence[int]
+) -> Bool[Tensor, "pair pos"]:
+    """A group as a mask, without padding."""
+    mask = pairs.attention_mask
+    if isinstance(group, Tensor):
+        if group.dtype != torch.bool or group.shape != mask.shape:
+            raise ValueError(
+                f"expected the group {name!r} as a mask of {list(mask.shape)} booleans, found "
+                f"{list(group.shape)} of {group.dtype}; or give a list of positions"
+            )
+        return group & mask
+    column, width = torch.arange(mask.shape[1]), mask.shape[1]
+    first = width - pairs.lengths
+    chosen = torch.zeros_like(mask)
+    for position in group:
+        at = first + position if position >= 0 else torch.full_like(first, width + position)
+        chosen |= column == at[:, None]
+    return chosen & mask
 
 
 def _roles(pairs: PromptPairs) -> Masks:

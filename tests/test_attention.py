@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from oracles import make_pairs
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -228,3 +229,32 @@ def test_mistakes_are_named(llama: al.HookedModel) -> None:
         patterns_of(llama, [], [al.Head(0, 0)])
     with pytest.raises(ValueError, match="and 0 heads"):
         patterns_of(llama, "3 + 5 = ", [])
+
+
+def test_weights_of_own_groups_are_transformers_own(make_hf: Any, mistral: Any) -> None:
+    """A mask, and positions from both ends, in prompts of unequal lengths."""
+    pairs = make_pairs(mistral)
+    third = torch.arange(9) == ((~pairs.attention_mask).sum(1) + 2)[:, None]
+    heads = [al.Head(0, 1), al.Head(2, 3)]
+    groups: dict[str, Any] = {"third": third, "ends": [0, -1, -2]}
+    found = attention_by_role(mistral, pairs, heads, groups=groups)
+    assert found.axes == ("head", "group") and found.labels is not None
+    assert found.labels["group"] == ("third", "ends", "the rest")
+    hf = make_hf("mistral")
+    for pair, mask in enumerate(pairs.attention_mask):
+        for number, head in enumerate(heads):
+            row = raw_row(hf, pairs.reference[pair, mask], head.layer, head.index)
+            ends = row[0] + row[-1] + row[-2]
+            expected = torch.stack([row[2], ends, row.sum() - row[2] - ends])
+            assert_close(found.per_pair[number, :, pair], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_groups_that_are_none_or_share_a_token_are_refused(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    shared = {"last": [-1], "end": [-2, -1]}
+    with pytest.raises(ValueError, match="found last and end at column 8 of pair 0"):
+        attention_by_role(llama, pairs, ["0.1"], groups=shared)
+    with pytest.raises(ValueError, match="as a mask of"):
+        attention_by_role(llama, pairs, ["0.1"], groups={"all": torch.ones(2, 9).bool()})
+    with pytest.raises(ValueError, match="none called 'the rest'"):
+        attention_by_role(llama, pairs, ["0.1"], groups={"the rest": [0]})

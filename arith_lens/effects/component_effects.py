@@ -78,7 +78,7 @@ class ComponentEffects:
 
     def q_values(
         self, *, over: str = "problem"
-    ) -> tuple[Float[Tensor, "layer head"], Float[Tensor, " layer"]]:
+    ) -> tuple[Float[Tensor, "layer head *place"], Float[Tensor, " layer *place"]]:
         """Of heads and of MLPs: sign tests, false discoveries controlled over both together.
 
         Benjamini and Hochberg's control, over all components of the experiment: calling all with
@@ -86,7 +86,8 @@ class ComponentEffects:
         """
         heads, mlps = (part.sign_test(over=over) for part in (self.heads, self.mlps))
         together = false_discovery_control(torch.cat([heads.flatten(), mlps.flatten()]))
-        return together[: heads.numel()].reshape(heads.shape), together[heads.numel() :]
+        of_heads, of_mlps = together.tensor_split([heads.numel()])
+        return of_heads.reshape(heads.shape), of_mlps.reshape(mlps.shape)
 
     def to_arrays(self) -> Arrays:
         """For a file: heads, MLPs and logits; how they were computed is in the header."""

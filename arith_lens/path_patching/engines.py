@@ -278,6 +278,8 @@ class Propagation:
     splits_norm: bool = False
     """Whether each row of a sweep is also read with the final norm's scale held at the reference
     run's."""
+    at_end: bool = True
+    """Whether the counterfactual run is recorded at END alone; else at all positions."""
 
     @classmethod
     def of(cls, paths: Paths) -> "Propagation":
@@ -338,7 +340,7 @@ class HookEngine:
     def _runs(
         self, pairs: PromptPairs, mask: Bool[Tensor, "pair pos"]
     ) -> tuple[Activations, Activations]:
-        """z and MLP outputs: of the reference run at all positions, of the other run at END.
+        """z and MLP outputs of the reference run at all positions, and of the other run.
 
         Raises:
             ValueError: a layer has no attention heads or no MLP.
@@ -354,8 +356,9 @@ class HookEngine:
                 f"lacks one of their hook points ({error.args[0]}); path patching cannot be done "
                 "on it"
             ) from error
-        ends = record(model, pairs.counterfactual, names, attention_mask=mask, positions=-1)
-        return reference, ends
+        at = -1 if self.propagation.at_end else None
+        other = record(model, pairs.counterfactual, names, attention_mask=mask, positions=at)
+        return reference, other
 
     def of(self, sender: Component) -> "HookEngine":
         """The same engine for one sender."""

@@ -32,6 +32,13 @@ from arith_lens.path_patching.engines import (
     patch_settings,
 )
 from arith_lens.path_patching.fewer_evaluations import Goal, Race, Screening, race
+from arith_lens.path_patching.positions import (
+    PatchPositions,
+    Places,
+    PositionEngine,
+    position_effects,
+    refuse_positions,
+)
 from arith_lens.runs import ResultSlot, Run
 from arith_lens.statistics import strata_of
 
@@ -62,6 +69,7 @@ def path_patch(
     engine: str = "sweep",
     certify: bool = True,
     spot_checks: int = 0,
+    positions: PatchPositions = "end",
     batch_size: int | None = None,
     run: Run | None = None,
     name: str | None = None,
@@ -108,6 +116,11 @@ def path_patch(
         certify: first prove on a few pairs that the sweep reproduces the model.
         spot_checks: the number of random (sender, pair) cells to compute again by hooks. The
             largest difference is stored in `computation`.
+        positions: where components are patched (not in the paper). `"end"`: END. A `Role`: all its
+            tokens together. A whole number: this position, from the first token (0) or from END
+            (-1). `"each"`: each position in turn; the effects then have a last axis of positions
+            with names, and NaN where a prompt is shorter. All but `"end"` need `paths="total"` and
+            `engine="hooks"`.
         batch_size: the number of pairs in a shard. Equal shards give equal bits; others agree
             within rounding.
         run: an open run (`with open_run(...) as run`), which stores each shard when it is finished,
@@ -138,6 +151,11 @@ def path_patch(
     patching = patch_settings(
         model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs, candidates=candidates
     )
+    places = None
+    if positions != "end":
+        only_end = {"screen": screen is not None, "until": until is not None}
+        refuse_positions(positions, paths, engine, only_end | {"spot_checks": spot_checks})
+        places = Places.of(positions, pairs)
     screening = None
     if screen is not None:
         screening = Screening.of(screen, patching.components, keep)
@@ -156,13 +174,18 @@ def path_patch(
     details = settings | checks | patching_details(patching, foil)
     if screening is not None:
         details |= {"screen": screening.choice()}
+    if places is not None:
+        details |= {"positions": str(positions), "places": list(places.names)}
     if goal is not None:
         details |= {"race": [goal.line, goal.k]} | ({"bound": bound} if bound is not None else {})
     slot = ResultSlot.of(run, name or operation_name(pairs), model, pairs, **details)
     if (arrays := slot.stored(progress=progress)) is not None:
         return ComponentEffects.from_arrays(arrays)
     common: dict[str, Any] = {"slot": slot, "progress": progress}
-    if goal is None:
+    if places is not None:
+        at_places = PositionEngine(model, patching, places)
+        values, notes = by_shards(at_places, pairs, foil, size, **common)
+    elif goal is None:
         values, notes = by_shards(engine_of(patching), pairs, foil, size, **common)
     else:
         values, notes = _raced(engine_of, patching, pairs, foil, goal, size, **common)
@@ -170,6 +193,9 @@ def path_patch(
     warn_of_no_answer(pairs, patching)
     n_senders = len(patching.components)
     computation = computation_of(model, pairs, settings | {"n_senders": n_senders}, notes)
+    if places is not None:
+        computation["positions"] = list(places.names)
+        return slot.save(position_effects(values, pairs, patching, places, computation))
     if spot_checks:
         check = HookEngine(model, patching, Propagation.of(patching.paths))
         effects = values[1 : 1 + n_senders]

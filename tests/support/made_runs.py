@@ -43,6 +43,7 @@ class MadePairs:
 
     reference = counterfactual = torch.arange(18 * 4).reshape(18, 4)
     answer = torch.arange(18)
+    counterfactual_answer = torch.full((18,), -1)
     attention_mask = torch.ones(18, 4, dtype=torch.bool)
     computed = torch.arange(18) % 2 == 0
     reference_text = None
