@@ -2,7 +2,8 @@
 #
 #   make fig2                                            the reference model, in about a minute
 #   make fig2 MODEL=meta-llama/Llama-2-7b-hf N=300 DEVICE=cuda
-#   make fig2 OPERATIONS="addition division" PAIRS=mine.jsonl
+#   make fig2 OPERATIONS="addition division" N=9
+#   make fig2 PAIRS=mine.jsonl                           prompts of your own
 #   make fig2 MODEL=gemma-3-270m SHOTS=4 TEMPLATES=symbols   a pretrained model, after make gemma
 
 MODEL ?= reference
@@ -50,17 +51,18 @@ OF_MODEL = --model $(call quoted,$(MODEL))
 SAMPLE = $(COUNT) $(NAMED) $(if $(PAIRS),--pairs $(call quoted,$(PAIRS))) $(if $(KEEP),--keep $(KEEP))
 WITH = $(SAMPLE) $(HARDWARE)
 ASK = $(OF_MODEL) $(WITH) $(PROMPTS)
-SHOW = $(SAMPLE) $(OF_MODEL)
 SHOW_N = $(COUNT) $(OF_MODEL)
 ALONE = $(OF_MODEL) $(HARDWARE)
 KNOCK = $(ALONE) $(COUNT) $(PROMPTS)
 KNOCK_EACH = $(KNOCK) $(NAMED)
 KNOCK_DATA = $(KNOCK) $(DATA_DIR)
+EVALUATE = $(KNOCK_DATA) $(if $(TASKS),--tasks $(TASKS)) $(if $(LIMIT),--limit $(LIMIT))
 KNOCK_TUNED = $(KNOCK) $(if $(TUNED),--tuned $(TUNED))
 TUNE = $(ALONE) $(COUNT) $(DATA_DIR) $(if $(LIMIT),--questions $(LIMIT)) $(if $(TASKS),--tasks $(TASKS))
 
+PROBE = $(COUNT) $(NAMED) $(HARDWARE) $(PROMPTS)
 PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments what_do_mlps_add \
-	--model "$$model" $(COUNT) $(HARDWARE) || exit 1; done
+	--model "$$model" $(PROBE) || exit 1; done
 
 # Prompts of one's own work with these alone; the other targets would answer another question.
 TAKE_PAIRS = fig2 fig12 fig15 stability templates
@@ -80,50 +82,50 @@ help: ## list the targets
 
 setup: $(STAMP) ## make .venv and install everything, once
 
-# Most targets compute with one experiment and draw with one figure:
-#   exhibit,<target>,<experiment>,<variable with its options>,<variable with the figure's options>
+# Most targets compute with one experiment, and draw its run with one figure, which takes the same
+# options and finds the run by them: exhibit,<target>,<experiment>,<variable with the options>
 define exhibit
 .PHONY: $(1)
 $(1): $(STAMP)
 	$$(START_$(1)) experiments $(2) $$($(3))
-	$$(BIN)/python -m figures $(subst -,_,$(1)) $$($(4))
+	$$(BIN)/python -m figures $(subst -,_,$(1)) $$($(3))
 START_$(1) ?= $$(BIN)/python -m
 endef
 
 # On a CPU several processes of one thread share the work of small models better than threads do.
 START_fig3 = $(if $(PROCESSES),OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --nproc_per_node $(PROCESSES) -m,$(BIN)/python -m)
 
-$(eval $(call exhibit,fig2,which_heads,ASK,SHOW)) ## which heads does the answer depend on? compute, then draw figures/<model>/fig2.html
-$(eval $(call exhibit,fig3,are_they_needed,KNOCK_EACH,SHOW)) ## are the key heads needed? accuracy as heads are knocked out (some minutes; PROCESSES=2 shares them)
-$(eval $(call exhibit,sufficiency,do_they_suffice,KNOCK_EACH,SHOW)) ## do they suffice? accuracy with only the first k heads, and without them
-$(eval $(call exhibit,fig4,what_comes_instead,KNOCK,SHOW_N)) ## what does the model say without them? next tokens before and after
-$(eval $(call exhibit,fig5,where_do_they_look,KNOCK_EACH,SHOW)) ## where do the key heads look? attention from END by role
-$(eval $(call exhibit,fig6,what_do_mlps_add,KNOCK_EACH,SHOW)) ## what do MLPs read and add? cosines with the numbers, one prompt in full
-$(eval $(call exhibit,fig7,where_do_they_look,KNOCK_EACH,SHOW)) ## operand heads on other formats: which tokens END looks at
-$(eval $(call exhibit,fig9,what_the_calculation_does,KNOCK,SHOW_N)) ## what does the model say with the calculation, and without it?
-$(eval $(call exhibit,fig15,which_heads,ASK,SHOW)) ## the large map, every number in its cell: compute, then draw figures/<model>/fig15.html
-$(eval $(call exhibit,fig16,where_do_they_look,KNOCK_EACH,SHOW)) ## operator heads on the word of each operation
-$(eval $(call exhibit,fig17,like_a_computer,ALONE,OF_MODEL)) ## does the model add like a computer? columns with carries beside its layers
-$(eval $(call exhibit,table1,does_tuning_help --table 1,TUNE,SHOW_N)) ## does tuning the key heads help? compared with full tuning, LoRA, random heads (about 20 minutes)
-$(eval $(call exhibit,table2,does_tuning_help --table 2,TUNE,SHOW_N)) ## how many heads to tune? (half an hour; can be stopped and continued)
-$(eval $(call exhibit,table3,do_powers_use_them,ALONE,OF_MODEL)) ## do powers use the same heads?
-$(eval $(call exhibit,table4,do_word_problems_use_them,KNOCK_DATA,SHOW_N)) ## do word problems use the same heads? DATA= holds gsm8k/; else the closed world's
-$(eval $(call exhibit,table5,does_tuning_help --table 5,TUNE,SHOW_N)) ## how many MLPs to tune with the heads? (half an hour; can be stopped and continued)
-$(eval $(call exhibit,paths,which_paths,ASK,SHOW)) ## the strongest heads' effects: direct, via MLPs, total
-$(eval $(call exhibit,ladder,do_gradients_agree,ASK,SHOW)) ## how well do gradients agree with the exact effects, and at what cost?
-$(eval $(call exhibit,carriers,which_mlps_carry_them,ASK,SHOW)) ## which MLPs carry the strongest heads' effects? compute, then draw
-$(eval $(call exhibit,counterfactuals,which_counterfactual,KNOCK_EACH,SHOW)) ## do the strongest heads depend on the counterfactual? three kinds side by side
-$(eval $(call exhibit,computed,do_copies_decide,KNOCK,SHOW_N)) ## do the same heads matter where no answer can be copied? larger products and quotients
-$(eval $(call exhibit,explorer,what_does_each_part_do,KNOCK_EACH,SHOW)) ## click a head and see what it does: one offline page, figures/<model>/explorer.html
+$(eval $(call exhibit,fig2,which_heads,ASK)) ## which heads does the answer depend on? compute, then draw figures/<model>/fig2.html
+$(eval $(call exhibit,fig3,are_they_needed,KNOCK_EACH)) ## are the key heads needed? accuracy as heads are knocked out (some minutes; PROCESSES=2 shares them)
+$(eval $(call exhibit,sufficiency,do_they_suffice,KNOCK_EACH)) ## do they suffice? accuracy with only the first k heads, and without them
+$(eval $(call exhibit,fig4,what_comes_instead,KNOCK)) ## what does the model say without them? next tokens before and after
+$(eval $(call exhibit,fig5,where_do_they_look,KNOCK_EACH)) ## where do the key heads look? attention from END by role
+$(eval $(call exhibit,fig6,what_do_mlps_add,KNOCK_EACH)) ## what do MLPs read and add? cosines with the numbers, one prompt in full
+$(eval $(call exhibit,fig7,where_do_they_look,KNOCK_EACH)) ## operand heads on other formats: which tokens END looks at
+$(eval $(call exhibit,fig9,what_the_calculation_does,KNOCK)) ## what does the model say with the calculation, and without it?
+$(eval $(call exhibit,fig15,which_heads,ASK)) ## the large map, every number in its cell: compute, then draw figures/<model>/fig15.html
+$(eval $(call exhibit,fig16,where_do_they_look,KNOCK_EACH)) ## operator heads on the word of each operation
+$(eval $(call exhibit,fig17,like_a_computer,ALONE)) ## does the model add like a computer? columns with carries beside its layers
+$(eval $(call exhibit,table1,does_tuning_help --table 1,TUNE)) ## does tuning the key heads help? compared with full tuning, LoRA, random heads (about 20 minutes)
+$(eval $(call exhibit,table2,does_tuning_help --table 2,TUNE)) ## how many heads to tune? (half an hour; can be stopped and continued)
+$(eval $(call exhibit,table3,do_powers_use_them,ALONE)) ## do powers use the same heads?
+$(eval $(call exhibit,table4,do_word_problems_use_them,KNOCK_DATA)) ## do word problems use the same heads? DATA= holds gsm8k/; else the closed world's
+$(eval $(call exhibit,table5,does_tuning_help --table 5,TUNE)) ## how many MLPs to tune with the heads? (half an hour; can be stopped and continued)
+$(eval $(call exhibit,paths,which_paths,ASK)) ## the strongest heads' effects: direct, via MLPs, total
+$(eval $(call exhibit,ladder,do_gradients_agree,ASK)) ## how well do gradients agree with the exact effects, and at what cost?
+$(eval $(call exhibit,carriers,which_mlps_carry_them,ASK)) ## which MLPs carry the strongest heads' effects? compute, then draw
+$(eval $(call exhibit,counterfactuals,which_counterfactual,KNOCK_EACH)) ## do the strongest heads depend on the counterfactual? three kinds side by side
+$(eval $(call exhibit,computed,do_copies_decide,KNOCK)) ## do the same heads matter where no answer can be copied? larger products and quotients
+$(eval $(call exhibit,explorer,what_does_each_part_do,KNOCK_EACH)) ## click a head and see what it does: one offline page, figures/<model>/explorer.html
 explore: explorer ## the same as make explorer
-$(eval $(call exhibit,exam,do_they_find_known_circuits,,)) ## do the methods find circuits that are known? every method on every built model (some minutes)
-$(eval $(call exhibit,stability,which_heads,ASK,SHOW)) ## how many problems until the strongest heads stay the same?
-$(eval $(call exhibit,templates,which_heads,ASK,SHOW)) ## the strongest heads in each wording
-$(eval $(call exhibit,transfer,what_else_breaks,KNOCK_DATA,SHOW_N)) ## what else breaks? DATA= holds gsm8k/, svamp/, mmlu/; else the closed world's sets
-$(eval $(call exhibit,frontier,does_tuning_help --table 1,TUNE,SHOW_N)) ## how much is gained in mathematics and lost elsewhere, at every rate of table1
-$(eval $(call exhibit,carrying,do_tuned_heads_carry_more,OF_MODEL,OF_MODEL)) ## do other abilities hang on the tuned heads? needs table1
-$(eval $(call exhibit,generalisation,does_the_gain_hold,OF_MODEL,OF_MODEL)) ## does the gain hold on other wordings, larger numbers, other kinds of calculation? needs table1
-$(eval $(call exhibit,before-after,what_tuning_changes,KNOCK_TUNED,SHOW_N)) ## which heads' effects change by tuning? needs table1, or TUNED= deltas or folders
+$(eval $(call exhibit,exam,do_they_find_known_circuits,)) ## do the methods find circuits that are known? every method on every built model (some minutes)
+$(eval $(call exhibit,stability,which_heads,ASK)) ## how many problems until the strongest heads stay the same?
+$(eval $(call exhibit,templates,which_heads,ASK)) ## the strongest heads in each wording
+$(eval $(call exhibit,transfer,what_else_breaks,KNOCK_DATA)) ## what else breaks? DATA= holds gsm8k/, svamp/, mmlu/; else the closed world's sets
+$(eval $(call exhibit,frontier,does_tuning_help --table 1,TUNE)) ## how much is gained in mathematics and lost elsewhere, at every rate of table1
+$(eval $(call exhibit,carrying,do_tuned_heads_carry_more,OF_MODEL)) ## do other abilities hang on the tuned heads? needs table1
+$(eval $(call exhibit,generalisation,does_the_gain_hold,OF_MODEL)) ## does the gain hold on other wordings, larger numbers, other kinds of calculation? needs table1
+$(eval $(call exhibit,before-after,what_tuning_changes,KNOCK_TUNED)) ## which heads' effects change by tuning? needs table1, or TUNED= deltas or folders
 
 fig1: $(STAMP) ## the three steps of the method, drawn without a model
 	$(BIN)/python -m figures $@
@@ -141,30 +143,29 @@ fig10: $(STAMP) ## print the stories of addition under a tokenizer; TOKENIZER= o
 	$(BIN)/python -m experiments template_tables --figure 10 --tokenizers $(TOKENIZER)
 
 fig12: $(STAMP) ## the map of fig2 for several MODELS on one scale: compute, then draw figures/models/fig12.html
-	for model in $(MODELS); do $(BIN)/python -m experiments which_heads --model "$$model" $(WITH) || exit 1; done
-	$(BIN)/python -m figures $@ --models $(MODELS) $(SAMPLE)
+	for model in $(MODELS); do $(BIN)/python -m experiments which_heads --model "$$model" $(WITH) $(PROMPTS) || exit 1; done
+	$(BIN)/python -m figures $@ --models $(MODELS) $(WITH) $(PROMPTS)
 
 fig13: $(STAMP) ## what MLPs read, in several MODELS
 	$(PROBE_MODELS)
-	$(BIN)/python -m figures $@ --models $(MODELS) $(COUNT)
+	$(BIN)/python -m figures $@ --models $(MODELS) $(PROBE)
 
 fig14: $(STAMP) ## what MLPs write, in several MODELS
 	$(PROBE_MODELS)
-	$(BIN)/python -m figures $@ --models $(MODELS) $(COUNT)
+	$(BIN)/python -m figures $@ --models $(MODELS) $(PROBE)
 
 evaluate: $(STAMP) ## how good is the model at benchmarks, with and without key heads? DATA= TASKS= LIMIT=; default: the closed world's tasks
-	$(BIN)/python -m experiments how_good_is_it $(KNOCK_DATA) \
-		$(if $(TASKS),--tasks $(TASKS)) $(if $(LIMIT),--limit $(LIMIT))
-	$(BIN)/python -m figures benchmarks $(SHOW_N)
+	$(BIN)/python -m experiments how_good_is_it $(EVALUATE)
+	$(BIN)/python -m figures benchmarks $(EVALUATE)
 
 claims: $(STAMP) ## which of the paper's claims hold? reads stored runs; names the command for each missing run
 	$(BIN)/python -m figures claims $(SHOW_N)
 
 report: $(STAMP) ## all figures and claims on one page: compute what takes minutes, then write figures/<model>/report.html
 	@status=0; \
-	$(BIN)/python -m experiments whole_study $(KNOCK) $(DATA_DIR) || status=$$?; \
+	$(BIN)/python -m experiments whole_study $(KNOCK_DATA) || status=$$?; \
 	test $$status -ne 130 || exit 130; \
-	$(BIN)/python -m figures report $(SHOW_N) || exit $$?; \
+	$(BIN)/python -m figures report $(KNOCK_DATA) || exit $$?; \
 	test $$status -eq 0 || echo "the report shows the other studies: some failed, see above" >&2; \
 	exit $$status
 
@@ -183,20 +184,21 @@ gemma: $(STAMP) ## install the pretrained model gemma-3-270m (240 MB), convert i
 # Four solved examples in symbols: where this model answers. DATA= holds svamp/, gsm8k/ and csqa/ for P6, P8 and P9.
 GEMMA = --model gemma-3-270m --templates symbols --shots 4
 PASSING = --operations multiplication division
-TUNED_GEMMA = --form answer --seeds 1 --which-heads 12.1 15.2 12.0 12.3 15.3 12.2 9.0
+TUNED_GEMMA = --form answer --which-heads 12.1 15.2 12.0 12.3 15.3 12.2 9.0
+# $(call gemma,<experiment>,<exhibit>,<options>): compute, then draw the run.
+gemma = $(BIN)/python -m experiments $(1) $(3) && $(BIN)/python -m figures $(2) $(3)
 gemma-study: $(STAMP) ## compute and draw docs/gemma.md (DATA= for P6, P8, P9; takes hours; can be stopped and continued); needs make gemma
 	$(BIN)/python -m experiments which_examples --model gemma-3-270m --operations addition subtraction
-	$(BIN)/python -m experiments which_counterfactual $(GEMMA) --exemplar-sets 5 --metric digit_contrast
-	$(BIN)/python -m experiments which_heads $(GEMMA) --exemplar-sets 3 --counterfactual operands
-	$(BIN)/python -m experiments do_they_suffice $(GEMMA) --exemplar-sets 3 $(PASSING) --n 12 --controls 1 --candidates 0
-	$(BIN)/python -m experiments where_do_they_look $(GEMMA) --exemplar-sets 3
+	$(call gemma,which_counterfactual,counterfactuals,$(GEMMA) --exemplar-sets 5 --metric digit_contrast)
+	$(call gemma,which_heads,fig2,$(GEMMA) --exemplar-sets 3 --counterfactual operands)
+	$(call gemma,do_they_suffice,sufficiency,$(GEMMA) --exemplar-sets 3 $(PASSING) --n 12 --controls 1 --candidates 0)
+	$(call gemma,where_do_they_look,fig5,$(GEMMA) --exemplar-sets 3)
 	$(BIN)/python -m experiments are_they_specific $(GEMMA) --exemplar-sets 5 $(PASSING) $(DATA_DIR)
 	$(BIN)/python -m experiments what_do_mlps_add $(GEMMA) --exemplar-sets 5 $(PASSING)
-	$(BIN)/python -m experiments do_gradients_agree $(GEMMA) $(PASSING) --via-mlps 12 --total 6
+	$(call gemma,do_gradients_agree,ladder,$(GEMMA) $(PASSING) --via-mlps 12 --total 6)
 	$(if $(DATA),$(BIN)/python -m experiments which_word_problems --model gemma-3-270m --data-dir $(call quoted,$(DATA)))
-	$(if $(DATA),$(BIN)/python -m experiments does_tuning_help --model gemma-3-270m $(DATA_DIR) $(TUNED_GEMMA))
-	for name in counterfactuals fig2 sufficiency fig5 ladder predictions $(if $(DATA),table1); do \
-		$(BIN)/python -m figures $$name --model gemma-3-270m || exit 1; done
+	$(if $(DATA),$(call gemma,does_tuning_help --seeds 1,table1,--model gemma-3-270m $(DATA_DIR) $(TUNED_GEMMA)))
+	$(BIN)/python -m figures predictions --model gemma-3-270m
 
 notebook: $(STAMP) ## open the notebooks in JupyterLab, which is installed the first time
 	@test -x $(BIN)/jupyter-lab || $(BIN)/python -m pip install --quiet \

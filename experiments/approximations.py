@@ -1,6 +1,6 @@
 """How well do cheaper methods find the exact effects? Attribution, races, and known circuits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -284,6 +284,11 @@ class ExamConfig:
     """Points of the methods that integrate."""
     seed: int = 0
     """The seed of the choice of pairs."""
+
+    @classmethod
+    def filled(cls, settings: Mapping[str, Any], n_layers: int | None) -> dict[str, Any]:
+        """The defaults that depend on the model: a run is of one value of the dial."""
+        return {"dial": settings.get("dial")}
 
 
 @dataclass(frozen=True)

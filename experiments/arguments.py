@@ -8,6 +8,7 @@ define these are executed here.
 import ast
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import field, fields, make_dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -52,44 +53,99 @@ def experiment_command(
 
 
 def exhibit_command(
-    options_class: Any, show: Callable[[Any], Any] = lambda options: {"": options}
-) -> Callable[[Any], Any]:
+    options_class: Any,
+    settings_class: Any = None,
+    show: Callable[..., Any] = lambda *parts: dict(enumerate(parts)),
+) -> Callable[..., Any]:
     """The function that the command line of an exhibit calls.
 
     Args:
         options_class: a dataclass of the exhibit's options.
-        show: it gets the options; by default it returns them.
+        settings_class: the settings of the experiment whose run it shows; None if it shows none.
+        show: it gets the options, and the settings if there are any; by default it returns them.
     """
 
     def main(options: Annotated[options_class, tyro.conf.arg(name="")]) -> Any:  # pyright: ignore
         """Draw and write the exhibits, and print what was written."""
         return show(options)
 
-    return main
+    if settings_class is None:
+        return main
+    if not hasattr(options_class, "model"):
+        settings_class = _without_model(settings_class)
+
+    def main_with_settings(
+        options: Annotated[options_class, tyro.conf.arg(name="")],  # pyright: ignore
+        config: Annotated[settings_class, tyro.conf.arg(name="")],  # pyright: ignore
+    ) -> Any:
+        """Draw and write the exhibits of the run with these settings, and print what was written.
+
+        Args:
+            options: where the files go.
+            config: the settings of the experiment, as its command has them.
+        """
+        return show(options, config)
+
+    return main_with_settings
 
 
-def signature(module: str, variable: str) -> Callable[..., Any]:
+def _without_model(settings_class: Any) -> Any:
+    """The class of settings, without the option `--model`."""
+    if not hasattr(settings_class, "model"):
+        return settings_class
+    hidden = ("model", tyro.conf.Suppress[str], field(default=settings_class.model))
+    name = settings_class.__name__
+    return make_dataclass(name, [hidden], bases=(settings_class,), frozen=True)
+
+
+def signature(module: str, variable: str, settings_class: Any = None) -> Callable[..., Any]:
     """A function with the arguments of a command, which returns the values that it gets.
 
     Args:
         module: the dotted name of the module that defines the command.
         variable: the `Experiment`, or the function, that the command starts.
+        settings_class: for an exhibit, the settings of its experiment.
     """
     slice_ = _slice(module)
     definition = slice_.definition(variable)
     if isinstance(definition, ast.ImportFrom):
-        return signature(str(definition.module), variable)
+        return signature(str(definition.module), variable, settings_class)
     if isinstance(definition, ast.Assign):  # an Experiment: its second argument is the settings
-        assert isinstance(definition.value, ast.Call)
-        return experiment_command(slice_.value(ast.unparse(definition.value.args[1])))
+        return experiment_command(experiment_settings(module, variable))
     assert isinstance(definition, ast.FunctionDef)
     returns = ast.unparse(definition.returns) if definition.returns else ""
-    if returns.startswith("list["):
-        (options,) = definition.args.args
-        assert options.annotation is not None
-        return exhibit_command(slice_.value(ast.unparse(options.annotation)))
+    if returns.startswith("list[") or settings_class is not None:
+        options_class = slice_.value(_name_of_class(definition.args.args[0].annotation))
+        has_settings = any(field.name == "settings" for field in fields(options_class))
+        return exhibit_command(options_class, settings_class if has_settings else None)
     _drop_body(definition)
     return slice_.value(variable)
+
+
+def experiment_settings(module: str, variable: str) -> Any:
+    """The class of an experiment's settings; None if its command has no such class.
+
+    Args:
+        module: the dotted name of the module that defines the experiment.
+        variable: the `Experiment`, or the function, that its command starts.
+    """
+    slice_ = _slice(module)
+    definition = slice_.definition(variable)
+    if isinstance(definition, ast.Assign):
+        assert isinstance(definition.value, ast.Call)
+        return slice_.value(ast.unparse(definition.value.args[1]))
+    assert isinstance(definition, ast.FunctionDef)
+    first = definition.args.args[:1]
+    is_config = bool(first) and first[0].arg == "config"
+    return slice_.value(_name_of_class(first[0].annotation)) if is_config else None
+
+
+def _name_of_class(annotation: ast.expr | None) -> str:
+    """The class of an argument; of `Annotated[Config, ...]`, the `Config`."""
+    assert annotation is not None
+    if isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Tuple):
+        annotation = annotation.slice.elts[0]
+    return ast.unparse(annotation)
 
 
 def constant(module: str, name: str) -> Any:

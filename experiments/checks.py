@@ -25,6 +25,11 @@ EXISTING = ("folder", "folders", "into", "others", "pairs", "run", "runs", "tune
 """Files or folders that a command reads."""
 DATA_FOLDERS = ("gsm8k", "svamp", "addsub", "singleeq", "mawps", "mmlu", "csqa")
 """The benchmarks' folders, any of which a data folder can hold."""
+OF_TEMPLATES = (
+    *("templates", "shots", "exemplars", "exemplar_sets", "n", "seed", "operations", "problems"),
+    *("operands", "answer_token", "counterfactual", "draws"),
+)
+"""Settings of prompts that are made from templates. A file of prompts has none of them."""
 WORDINGS = ("operation", "symbols", "all")
 
 
@@ -56,6 +61,7 @@ def check_settings(values: Mapping[str, Any]) -> None:
     settings: dict[str, Any] = {}
     for name, value in values.items():
         if is_dataclass(value):
+            _check_own_prompts(value)
             settings |= {field.name: getattr(value, field.name) for field in fields(value)}
         else:
             settings[name] = value
@@ -65,6 +71,22 @@ def check_settings(values: Mapping[str, Any]) -> None:
     _check_paths(settings)
     if "templates" in settings:  # prompts are drawn
         _check_sample(settings)
+
+
+def _check_own_prompts(config: Any) -> None:
+    """Refuse a file of prompts together with settings that it cannot have."""
+    if getattr(config, "pairs", None) is None:
+        return
+    unused = [
+        option(field.name)
+        for field in fields(config)
+        if field.name in OF_TEMPLATES and getattr(config, field.name) != field.default
+    ]
+    if unused:
+        raise ValueError(
+            f"expected --pairs without settings of the templates, found {', '.join(unused)}: the "
+            "file's own prompts are used as they are. Leave these options out, or --pairs"
+        )
 
 
 def _check_count(name: str, value: Any) -> None:

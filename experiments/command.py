@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 import tyro
 
-from experiments.arguments import signature
+from experiments.arguments import experiment_settings, signature
 from experiments.checks import check_settings, suggestion
 
 
@@ -137,20 +137,26 @@ def _unknown(name: str, commands: Mapping[str, Command], others: Mapping[str, Co
     return f"expected {KINDS[here]}, found {name!r}{near} {listed}"
 
 
-def check_arguments(entry: Command, name: str) -> None:
+def check_arguments(entry: Command, name: str, experiment: Command | None = None) -> None:
     """Read and check the command line before anything is imported that computes.
 
     A word that is not among the choices of an option gets the nearest ones.
+
+    Args:
+        entry: the command.
+        name: its name.
+        experiment: of an exhibit, the experiment whose settings it takes.
 
     Raises:
         SystemExit: the user wanted help, which is printed; or something is wrong.
     """
     said = StringIO()
+    settings = experiment and experiment_settings(experiment.module, experiment.variable)
     with rank_zero_prints(), robust_output():
         try:
             with redirect_stderr(said):
                 values = tyro.cli(
-                    signature(entry.module, entry.variable),
+                    signature(entry.module, entry.variable, settings),
                     prog=f"python -m {entry.package} {name}",
                     description=entry.about,
                 )

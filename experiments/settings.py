@@ -25,6 +25,7 @@ from experiments.arguments import DEFAULT_ROOT as RESULTS
 from experiments.arguments import experiment_command
 from experiments.checks import check_settings
 from experiments.command import continue_after_part, exit_on_user_error, is_first
+from experiments.finding import figure_command
 from experiments.results import MAP, POOLED_MAP, Stored
 from experiments.selection import LARGEST_OPERAND, some_of, some_questions
 
@@ -186,7 +187,7 @@ class Experiment(Generic[Config]):
         self.report(run)
         print(f"\nsaved in {run.path}")
         if self.figure:
-            print(f"python -m figures {self.figure} --model {run.config['model']} draws it")
+            print(f"{figure_command(self.figure, run)} draws it")
 
     def open(self, question: Any, model: Any, root: Path, *, again: bool = False) -> Run:
         """The run of a question, new or stored."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import tyro
 
@@ -47,13 +47,18 @@ def main() -> None:
         "In brackets: the experiment whose run it shows."
     )
     if (name := named_command(every, usage, experiments)) is not None:
-        check_arguments(every[name], name)
+        experiment = every[name].other
+        check_arguments(every[name], name, experiments().get(experiment))
         with working(f"drawing {name}"):
-            from figures.exhibit import command_for  # after the check: it imports what draws
+            from figures.exhibit import command_for, with_settings  # they import what draws
 
             function = every[name].load()
-            is_page = every[name].variable == "main"
-            command(function if is_page else command_for(function), name, every[name].about)
+            if every[name].variable != "main":
+                function = command_for(function, experiment)
+            elif experiment:
+                options = get_type_hints(function)["options"]
+                function = with_settings(function, options, experiment)
+            command(function, name, every[name].about)
 
 
 def command(main: Callable[..., Any], name: str, about: str | None) -> None:

@@ -16,8 +16,9 @@ from arith_lens.effects import BeforeAfter, Effects
 from arith_lens.runs import Run
 from experiments import results
 from experiments.does_tuning_help import Criterion, TuningMethod
+from experiments.finding import NotComputed
 from figures import maps
-from figures.common import NotComputed, Options, chosen_run
+from figures.common import Options, chosen_run, command_for_run
 from figures.exhibit import Chart
 from figures.tuning import (
     METHOD_COLOURS,
@@ -223,7 +224,7 @@ class TunedComparison:
 def before_after(options: Options) -> list[Chart]:
     """What tuning changed: every head's and MLP's effect before it, after it, and the difference.
 
-    Reads a run of `experiments what_tuning_changes` (the newest of the model, or `--run PATH`)
+    Reads a run of `experiments what_tuning_changes` (by its settings, or `--run PATH`)
     and draws it without loading a model: one row of three maps per tuned model, on one scale.
 
     Raises:
@@ -239,7 +240,7 @@ def before_after(options: Options) -> list[Chart]:
     if not models:
         raise NotComputed(
             f"expected effects after tuning, found that {run.path} holds no tuned model",
-            f"python -m experiments what_tuning_changes --model {run.config['model']}",
+            command_for_run(run),
         )
     reading = maps.Reading.of(run.config)
     notes = _comparison_notes(run, models, reading)

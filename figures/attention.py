@@ -1,6 +1,6 @@
 """Figures 5, 7 and 16: where heads look from END, by role and on a few prompts.
 
-They read a run of `experiments where_do_they_look` (the model's newest, or `--run PATH`) and are
+They read a run of `experiments where_do_they_look` (by its settings, or `--run PATH`) and are
 drawn without loading a model.
 """
 
@@ -36,7 +36,7 @@ N_NAMED = 4
 def fig5(options: Options) -> list[Chart]:
     """Figure 5: where operand heads and operator heads look from END, in four operations.
 
-    Reads a run of `experiments where_do_they_look` (the model's newest, or `--run PATH`) and
+    Reads a run of `experiments where_do_they_look` (by its settings, or `--run PATH`) and
     draws it without loading a model: HTML that opens offline, PNG, SVG and PDF where Chrome or
     Chromium is found, and the numbers as CSV. It also writes a page of every head.
 
@@ -205,7 +205,7 @@ BLANKS = " ▁Ġ"
 def fig7(options: Options) -> list[Chart]:
     """Figure 7: the attention of operand heads on formats that they were not found with.
 
-    Reads a run of `experiments where_do_they_look` (the model's newest, or `--run PATH`) and
+    Reads a run of `experiments where_do_they_look` (by its settings, or `--run PATH`) and
     draws it without loading a model.
 
     Raises:
@@ -236,7 +236,7 @@ def fig7(options: Options) -> list[Chart]:
 def fig16(options: Options) -> list[Chart]:
     """Figure 16: the attention of operator heads on the word of each operation.
 
-    Reads a run of `experiments where_do_they_look` (the model's newest, or `--run PATH`) and
+    Reads a run of `experiments where_do_they_look` (by its settings, or `--run PATH`) and
     draws it without loading a model.
 
     Raises:

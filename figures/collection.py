@@ -8,7 +8,7 @@ from typing import Any
 
 from arith_lens.progress import counted, working
 from arith_lens.runs import Run, RunError, find_runs, load_run
-from experiments.selection import SharedSettings, weights_of
+from experiments.finding import NotComputed, RunSettings, weights_of
 from figures import (
     after_tuning,
     agreement,
@@ -29,7 +29,7 @@ from figures import (
     tuning_tables,
 )
 from figures.claims import Verdict, check_claims
-from figures.common import SHIPPED, NotComputed, Options, newest_run
+from figures.common import SHIPPED, run_with
 from figures.exhibit import Exhibit, MakesExhibits, options_of
 
 
@@ -205,7 +205,11 @@ class Collection:
 
 
 def collection_of(
-    model: str, root: Path, other_models: tuple[str, ...] = (), *, n: int | None = None
+    model: str,
+    root: Path,
+    other_models: tuple[str, ...] = (),
+    *,
+    settings: RunSettings | None = None,
 ) -> Collection:
     """All exhibits of a model's newest checkpoint.
 
@@ -213,9 +217,10 @@ def collection_of(
         model: the model's name in the experiments.
         root: the folder of all runs.
         other_models: those that figures of several models also show.
-        n: use runs of so many reference prompts per operation; None: of all prompts.
+        settings: the settings of the runs; the paper's if not given.
     """
-    settings = SharedSettings(n=n, weights=newest_weights(model, root))
+    settings = settings or RunSettings.of_paper()
+    settings = replace(settings, weights=newest_weights(model, root))
     sections = []
     failed = []
     names = [name_of(function) for section in SECTIONS for function in section.exhibits]
@@ -252,7 +257,7 @@ def collected(
     root: Path,
     other_models: tuple[str, ...] = (),
     *,
-    settings: SharedSettings | None = None,
+    settings: RunSettings | None = None,
 ) -> list[Exhibit] | MissingExhibit:
     """Figures or tables of one model. Errors that are not about runs are raised.
 
@@ -264,7 +269,7 @@ def collected(
             out.
         settings: the settings of the runs; the paper's if not given.
     """
-    settings = settings or SharedSettings()
+    settings = settings or RunSettings.of_paper()
     try:
         return [*function(_options(function, model, root, other_models, settings))]
     except RunError as error:
@@ -290,7 +295,7 @@ def _options(
     model: str,
     root: Path,
     other_models: tuple[str, ...],
-    settings: SharedSettings,
+    settings: RunSettings,
 ) -> Any:
     """The options that a figure takes, as far as they are about runs."""
     values: dict[str, Any] = {"model": model, "root": root, "settings": settings}
@@ -307,11 +312,9 @@ def _options(
     return options(**{name: value for name, value in values.items() if name in taken})
 
 
-def _has_run(function: MakesExhibits, model: str, root: Path, settings: SharedSettings) -> bool:
+def _has_run(function: MakesExhibits, model: str, root: Path, settings: RunSettings) -> bool:
     try:
-        newest_run(
-            COMPARISON_EXPERIMENTS[function], Options(model=model, root=root, settings=settings)
-        )
+        run_with(settings, COMPARISON_EXPERIMENTS[function], model, root)
     except NotComputed:
         return False
     return True

@@ -1,18 +1,27 @@
 """What every figure and table shares: which run it shows, and where its files go."""
 
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import tyro
 
-from arith_lens.operations import FOUR
-from arith_lens.runs import Run, RunError, find_runs, load_run
-from experiments.selection import SharedSettings, settings_text
+from arith_lens.runs import Run, RunError, load_run
+from experiments.finding import (
+    RESULTS,
+    NotComputed,
+    RunSettings,
+    experiment_command,
+    find_run,
+    settings_text,
+    unusual_settings,
+)
 
 Formats: TypeAlias = tuple[Literal["png", "svg", "pdf"], ...]
+
+FREE = RunSettings({})
+"""Any settings, as far as one run has them: see `find_run`."""
 
 SHIPPED = Path(__file__).parent / "gallery" / "runs"
 """Small runs of the reference models that come with the project."""
@@ -22,46 +31,20 @@ PAPER_TASK_NAMES = {"commonsense_qa": "csqa"}
 """The paper's names of benchmarks, where they differ."""
 
 
-class NotComputed(RunError):
-    """A figure's results are missing; `command` computes them."""
-
-    def __init__(self, reason: str, command: str) -> None:
-        super().__init__(f"{reason}. Make one: {command}")
-        self.command = command
-
-
 @dataclass(frozen=True)
-class RunOptions:
-    """The settings of the run to show, as the experiment had them."""
-
-    n: int | None = None
-    """Its distinct reference prompts per operation; all if not given."""
-    operations: tuple[str, ...] = FOUR
-    """Its operations."""
-    pairs: Path | None = None
-    """Its file of prompts, if it was not made from the templates."""
-    keep: str = "correct"
-    """Which prompts it used."""
-    settings: tyro.conf.Suppress[SharedSettings | None] = None
-    """Show only runs with these settings, as a report does."""
-
-    def demands(self) -> SharedSettings:
-        """The settings that a run must have."""
-        return self.settings or SharedSettings(self.n, self.operations, self.pairs, self.keep)
-
-
-@dataclass(frozen=True)
-class TableOptions(RunOptions):
+class TableOptions:
     """Which run to show, and where its files go."""
 
-    model: str = "reference"
-    """Show the newest finished run of this model."""
+    model: tyro.conf.Suppress[str] = "reference"
+    """Its model; the command line has it among the experiment's settings."""
     run: Path | None = None
-    """Show this run folder instead."""
+    """Show this run folder, instead of the run with these settings."""
     out: Path | None = None
     """Where the files go; figures/<model> if not given."""
-    root: Path = Path("results")
+    root: Path = RESULTS
     """The folder of all runs."""
+    settings: tyro.conf.Suppress[RunSettings] = FREE
+    """The settings of the run; the command line has those of its experiment."""
 
 
 @dataclass(frozen=True)
@@ -83,29 +66,42 @@ class DrawingOptions:
 
 
 @dataclass(frozen=True)
-class ModelOptions(RunOptions):
+class ModelOptions:
     """Which runs to draw, and where their files go."""
 
     models: tuple[str, ...] = ("reference", "reference-mistral")
-    """Draw the newest finished run of each, in this order."""
+    """Draw the run of each with these settings, in this order."""
     runs: tuple[Path, ...] = ()
     """Draw these run folders instead."""
     out: Path = Path("figures") / "models"
     """Where the files go."""
-    root: Path = Path("results")
+    root: Path = RESULTS
     """The folder of all runs."""
     formats: Formats = ("png", "svg", "pdf")
     """Static pictures to draw as well."""
+    settings: tyro.conf.Suppress[RunSettings] = FREE
+    """The settings of the runs; the command line has those of their experiment."""
 
 
 def chosen_run(options: TableOptions, experiment: str) -> Run:
-    """The run at `options.run`, or the model's newest. Raises RunError if none can be drawn."""
-    run = load_run(options.run) if options.run else newest_run(experiment, options)
+    """The run at `options.run`, or the one with the settings of the options.
+
+    Raises:
+        RunError: there is no such run, or it has no results or other settings.
+    """
+    if options.run is None:
+        return run_with(options.settings, experiment, options.model, options.root)
+    run = load_run(options.run)
     if run.experiment != experiment or not run.names:
         raise NotComputed(
             f"expected a run of {experiment} with results, found one of {run.experiment} with "
             f"{len(run.names)} ({run.manifest['status']}) in {run.path}",
-            f"python -m experiments {experiment}",
+            experiment_command(experiment, str(run.config.get("model", "")), {}),
+        )
+    if differences := options.settings.differences(run):
+        raise RunError(
+            f"expected a run with the settings that are named beside --run, found {run.path} with "
+            f"{settings_text(differences)}. Leave these settings out, or name another run."
         )
     return run
 
@@ -114,9 +110,9 @@ def chosen_runs(options: ModelOptions, experiment: str) -> list[Run]:
     """The runs to draw. Raises RunError if some are missing; it has the command for each."""
     runs: list[Run] = []
     missing: list[RunError] = []
-    sample = {field.name: getattr(options, field.name) for field in fields(RunOptions)}
-    wanted = [TableOptions(model=model, root=options.root, **sample) for model in options.models]
-    for choice in [TableOptions(run=path) for path in options.runs] or wanted:
+    shared = TableOptions(root=options.root, settings=options.settings)
+    wanted = [replace(shared, model=model) for model in options.models]
+    for choice in [replace(shared, run=path) for path in options.runs] or wanted:
         try:
             runs.append(chosen_run(choice, experiment))
         except RunError as error:
@@ -128,31 +124,13 @@ def chosen_runs(options: ModelOptions, experiment: str) -> list[Run]:
     return runs
 
 
-def newest_run(experiment: str, options: TableOptions) -> Run:
-    """The newest finished run of a model with the settings of `options`.
-
-    If there is none under the root, it is a shipped run. If the options have no settings, it can
-    be a run with other settings.
+def run_with(settings: RunSettings, experiment: str, model: str, root: Path) -> Run:
+    """The run of a model with these settings under a folder; without one there, a shipped run.
 
     Raises:
-        NotComputed: there is no such run; the error has the command that makes one.
+        RunError: as `find_run`.
     """
-    settings = options.demands()
-    others: dict[Path, tuple[Run, str]] = {}
-    for root in (options.root, SHIPPED):
-        for run in find_runs(experiment, model=options.model, root=root):
-            differences = settings.differences(run)
-            if not differences:
-                return run
-            others[run.path] = run, settings_text(differences)
-    if others and settings == SharedSettings() and options.settings is None:
-        return next(iter(others.values()))[0]
-    seen = "".join(f"; {path} has {text}" for path, (_, text) in others.items())
-    raise NotComputed(
-        f"expected a finished run of {options.model} under {options.root / experiment}"
-        f"{' with these settings' * bool(others)}, found none{seen}",
-        f"python -m experiments {experiment} --model {shlex.quote(options.model)}",
-    )
+    return find_run(experiment, model, settings, (root, SHIPPED))
 
 
 def sample_size(facts: Mapping[str, Any]) -> str:
@@ -173,6 +151,13 @@ def counts_prompts(run: Run) -> bool:
 def shipped(run: Run) -> bool:
     """Whether a run came with the project."""
     return run.path.resolve().is_relative_to(SHIPPED)
+
+
+def command_for_run(run: Run, **changes: Any) -> str:
+    """The command that computes a run like this one, with changed settings."""
+    root = RESULTS if shipped(run) else run.path.parents[1]
+    settings = {**unusual_settings(run), **changes}
+    return experiment_command(run.experiment, str(run.config["model"]), settings, root)
 
 
 def files_folder(runs: Sequence[Run]) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tyro
 from jaxtyping import Float
 from pandas import DataFrame, concat
 
@@ -19,8 +20,9 @@ from arith_lens.mediation import Mediation
 from arith_lens.runs import Run, find_runs
 from experiments import results
 from experiments.approximations import DIAL, KNOCKOUTS, PATHS_VALUES
+from experiments.finding import RESULTS, NotComputed, RunSettings, experiment_command, find_run
 from experiments.results import EXACT
-from figures.common import Formats, NotComputed
+from figures.common import FREE, Formats
 from figures.exhibit import Chart, Exhibit, Table
 
 EXPERIMENT = "do_they_find_known_circuits"
@@ -53,10 +55,12 @@ class Options:
 
     out: Path = Path("figures") / "built_models"
     """Where the files go."""
-    root: Path = Path("results")
+    root: Path = RESULTS
     """The folder of all runs."""
     formats: Formats = ("png", "svg", "pdf")
     """Static pictures to draw as well."""
+    settings: tyro.conf.Suppress[RunSettings] = FREE
+    """The settings of the runs; the command line has those of their experiment."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ class ExamRun:
 
 def exhibits(options: Options) -> list[Exhibit]:
     """Charts of errors and of the dial, and two tables. Raises RunError if a model has no run."""
-    papers = _papers(options.root)
+    papers = _papers(options)
     plain = [paper for paper in papers if paper.dial is None]
     graded = concat([grades(paper) for paper in plain], ignore_index=True)
     curves = dial_errors(papers)
@@ -136,19 +140,24 @@ def exhibits(options: Options) -> list[Exhibit]:
     ]
 
 
-def _papers(root: Path) -> list[ExamRun]:
-    """The newest run of each model, sorted by name and dial."""
-    papers: dict[str, ExamRun] = {}
-    for run in find_runs(EXPERIMENT, root=root):
-        config = run.config
-        paper = ExamRun(config["built"], config["dial"], run)
-        papers.setdefault(config["model"], paper)
+def _papers(options: Options) -> list[ExamRun]:
+    """The run of each model with the settings of the options, sorted by name and dial."""
+    values = dict(options.settings.values)
+    names, dial = values.pop("models", None), values.pop("dial", None)
+    configs = {run.config["model"]: run.config for run in find_runs(EXPERIMENT, root=options.root)}
+    papers = [
+        ExamRun(config["built"], config["dial"], run)
+        for model, config in configs.items()
+        if (config["dial"] is None and (names is None or config["built"] in names))
+        or (config["dial"] is not None and (dial is None or config["dial"] in dial))
+        for run in [find_run(EXPERIMENT, model, RunSettings(values), (options.root,))]
+    ]
     if not papers:
         raise NotComputed(
-            f"expected finished runs under {root / EXPERIMENT}, found none",
-            f"python -m experiments {EXPERIMENT}",
+            f"expected finished runs under {options.root / EXPERIMENT}, found none",
+            experiment_command(EXPERIMENT, "", options.settings.values, options.root),
         )
-    return sorted(papers.values(), key=lambda paper: (paper.built, paper.dial or 0.0))
+    return sorted(papers, key=lambda paper: (paper.built, paper.dial or 0.0))
 
 
 def _means(effects: ComponentEffects) -> dict[str, float]:

@@ -7,7 +7,7 @@ name. A report collects them.
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, get_type_hints
@@ -21,8 +21,14 @@ from arith_lens.runs import Run, RunError
 from arith_lens.runs.files import write as write_file
 from arith_lens.views import Viewed, save_page
 from experiments.arguments import exhibit_command
-from experiments.selection import suffix
-from figures.common import Formats, files_folder
+from experiments.finding import (
+    RunSettings,
+    config_class,
+    settings_text,
+    suffix,
+    unusual_settings,
+)
+from figures.common import Formats, files_folder, shipped
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,6 +97,11 @@ def show(exhibits: MakesExhibits, options: Destination) -> None:
         module_exhibits = exhibits(options)
     except RunError as error:
         sys.exit(str(error))
+    for path in dict.fromkeys(r.path for e in module_exhibits for r in e.runs if shipped(r)):
+        named = getattr(options, "run", None) or getattr(options, "runs", ())
+        if not named:
+            root = getattr(options, "root", "")
+            print(f"no such run under {root}: this is the one that ships with the project, {path}")
     for exhibit in map(named_by_settings, module_exhibits):
         folder = options.out or files_folder(exhibit.runs)
         try:
@@ -110,20 +121,60 @@ def options_of(exhibits: MakesExhibits) -> Any:
     return get_type_hints(exhibits)["options"]
 
 
-def command_for(exhibits: MakesExhibits) -> Callable[[Any], None]:
+def command_for(exhibits: MakesExhibits, experiment: str = "") -> Callable[..., None]:
     """The function that the command line calls: it shows the exhibits.
 
-    Its options are those of `exhibits`.
+    Its options are those of `exhibits`, and the settings of their experiment.
+
+    Args:
+        exhibits: makes the exhibits.
+        experiment: the name of the experiment whose runs they show; "" if there is not one.
     """
-    return exhibit_command(options_of(exhibits), partial(show, exhibits))
+    return with_settings(partial(show, exhibits), options_of(exhibits), experiment)
+
+
+def with_settings(
+    write: Callable[[Any], None], options_class: Any, experiment: str
+) -> Callable[..., None]:
+    """A command with the options of `write` and the settings of an experiment.
+
+    The settings become `options.settings`, and its model. With a run that is named by its folder,
+    only settings that are not the defaults are demanded.
+    """
+
+    def show_run(options: Any, config: Any = None) -> None:
+        if config is None:
+            write(options)
+            return
+        is_named = bool(getattr(options, "run", None) or getattr(options, "runs", ()))
+        settings = RunSettings.of_config(config, changed_only=is_named)
+        model = {"model": config.model} if hasattr(options, "model") else {}
+        write(replace(options, settings=settings, **model))
+
+    shows_runs = experiment and "settings" in {field.name for field in fields(options_class)}
+    return exhibit_command(
+        options_class, config_class(experiment) if shows_runs else None, show_run
+    )
 
 
 def named_by_settings(exhibit: Exhibit) -> Exhibit:
-    """The exhibit, with settings that are not the paper's in the names of its files."""
+    """The exhibit, with settings that are not the defaults in its file names and its notes."""
     ending = suffix(exhibit.runs[0]) if exhibit.runs else ""
+    if not ending:
+        return exhibit
+    changes: dict[str, Any] = {"name": exhibit.name + ending}
+    changes["notes"] = notes = [*exhibit.notes, *settings_notes(exhibit.runs)]
     if isinstance(exhibit, Chart):
-        exhibit = replace(exhibit, views_name=exhibit.views_name and exhibit.views_name + ending)
-    return replace(exhibit, name=exhibit.name + ending)
+        changes["views_name"] = exhibit.views_name and exhibit.views_name + ending
+        changes["figure"] = plotting.with_notes(exhibit.figure, notes)
+    return replace(exhibit, **changes)
+
+
+def settings_notes(runs: Sequence[Run]) -> list[str]:
+    """A line for the settings of runs that are not the defaults."""
+    texts = dict.fromkeys(settings_text(unusual_settings(run)) for run in runs)
+    settings = "; ".join(filter(None, texts))
+    return [f"Settings that are not the defaults: {settings}."] if settings else []
 
 
 def write_exhibit(exhibit: Exhibit, folder: Path, formats: Formats = ()) -> list[Path]:

@@ -15,11 +15,12 @@ import tyro
 
 from arith_lens import plotting
 from arith_lens.runs import RunError
+from experiments.finding import RunSettings
 from figures.claims import Verdict, check_claims
 from figures.claims.checking import table as claims_table
 from figures.claims.checking import write_page
 from figures.collection import SECTIONS, MissingExhibit, Section, collected, name_of
-from figures.common import SHIPPED, TableOptions, newest_run
+from figures.common import SHIPPED, run_with
 from figures.exhibit import Chart, Exhibit, Table
 
 GALLERY_MODELS = ("reference", "reference-mistral")
@@ -50,7 +51,7 @@ class Options:
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw every exhibit, and print what is missing. Without the first map, change nothing."""
     try:
-        newest_run("which_heads", TableOptions(model=GALLERY_MODELS[0], root=options.root))
+        run_with(RunSettings.of_paper(), "which_heads", GALLERY_MODELS[0], options.root)
     except RunError as error:
         sys.exit(str(error))
     text = [PAGE_HEAD]

@@ -41,7 +41,7 @@ N_COMPARED = 10
 def fig3(options: Options) -> list[Chart]:
     """Figure 3: accuracy and p(C) as heads and MLPs are knocked out, by effect and at random.
 
-    Reads a run of `experiments/are_they_needed.py` (the newest one of the model, or `--run PATH`)
+    Reads a run of `experiments/are_they_needed.py` (by its settings, or `--run PATH`)
     and draws it without loading a model: HTML that opens offline, PNG, SVG and PDF where Chrome or
     Chromium is found, and the numbers as CSV.
 

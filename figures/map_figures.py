@@ -17,6 +17,7 @@ from figures.common import (
     TableOptions,
     chosen_run,
     chosen_runs,
+    command_for_run,
     sample_size,
 )
 from figures.exhibit import Chart, Interactive
@@ -51,7 +52,7 @@ class ModelMaps:
 def fig2(options: Options) -> list[Chart]:
     """Figure 2: what every head and MLP does to the logit of the right answer, by operation.
 
-    Reads a run of `experiments/which_heads.py` (the newest one of the model, or `--run PATH`) and
+    Reads a run of `experiments/which_heads.py` (by its settings, or `--run PATH`) and
     draws it without loading a model: HTML that opens offline, PNG, SVG and PDF where Chrome or
     Chromium is found, and the numbers as CSV. `python -m figures fig12` draws several models on one
     scale, `python -m figures fig15` prints every number in its cell.
@@ -98,7 +99,7 @@ SHARED_SETTINGS = ("metric", "paths", "keep")
 def fig12(options: ModelOptions) -> list[Chart]:
     """Figure 12: the maps of several models on one colour scale, two rows per model.
 
-    Reads the newest run of `experiments/which_heads.py` of each model (or `--runs PATH PATH`) and
+    Reads the run of `experiments/which_heads.py` of each model (or `--runs PATH PATH`) and
     draws them without loading a model, with one map per operation. Each map has its own model's
     layers and heads; a colour means the same in all maps.
 
@@ -208,7 +209,7 @@ class LargeMapOptions(Options):
 def fig15(options: LargeMapOptions) -> list[Chart]:
     """Figure 15: the large maps, every head's and MLP's effect as a number in its cell.
 
-    Reads a run of `experiments/which_heads.py` (the newest one of the model, or `--run PATH`) and
+    Reads a run of `experiments/which_heads.py` (by its settings, or `--run PATH`) and
     draws one map per operation, a single operation, or the mean over all the run's operations,
     without loading a model. Key heads have their names in their cells.
 
@@ -249,8 +250,8 @@ def chosen_operations(run: Run, operation: str) -> ModelMaps:
     if operation not in operations:
         raise RunError(
             f"expected an operation of the run, {', '.join(operations)}, {ALL_OPERATIONS} or "
-            f"{MEAN_MAP}, found {operation}. Compute it: python -m experiments which_heads --model "
-            f"{run.config['model']} --operations {operation}"
+            f"{MEAN_MAP}, found {operation}. Compute it: "
+            f"{command_for_run(run, operations=(operation,))}"
         )
     return ModelMaps(run, {operation: maps.measure(run, operation)})
 
@@ -356,9 +357,9 @@ def large_notes(model: ModelMaps, *, mean: bool = False) -> list[str]:
 def explorer(options: TableOptions) -> list[Interactive]:
     """The explorer: click a head or an MLP, and see what it does.
 
-    Reads a run of `experiments what_does_each_part_do` (the newest of the model, or `--run
-    PATH`) and writes one page without loading a model. It needs no network. In a notebook,
-    `al.explore(model, pairs)` shows the same and computes on a click.
+    Reads a run of `experiments what_does_each_part_do` (by its settings, or `--run PATH`) and
+    writes one page without loading a model. It needs no network. In a notebook, `al.explore(model,
+    pairs)` shows the same and computes on a click.
 
     Raises:
         RunError: there is no run.

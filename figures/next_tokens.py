@@ -1,6 +1,7 @@
 """Figures 4 and 9: the likeliest next tokens of prompts, before and after a change.
 
-They read runs of one model (the newest, or `--run PATH`) and are drawn without loading a model.
+They read runs of one model (by their settings, or `--run PATH`) and are drawn without loading a
+model.
 """
 
 import random
@@ -42,9 +43,9 @@ Right: TypeAlias = dict[str, list[Bool[torch.Tensor, " prompt"]]]
 def fig4(options: Options) -> list[Chart]:
     """Figure 4: the likeliest next tokens before and after the key heads are knocked out.
 
-    Reads a run of `experiments what_comes_instead` (the newest one of the model, or `--run
-    PATH`) and draws it without loading a model. For each kind, it shows the first prompt that is
-    answered right with every head in place. The small print has the share of right answers.
+    Reads a run of `experiments what_comes_instead` (by its settings, or `--run PATH`) and draws it
+    without loading a model. For each kind, it shows the first prompt that is answered right with
+    every head in place. The small print has the share of right answers.
 
     Raises:
         RunError: there is no run.
@@ -85,9 +86,9 @@ def fig4(options: Options) -> list[Chart]:
 def fig9(options: Options) -> list[Chart]:
     """Figure 9: the likeliest next tokens with the calculation, and without it.
 
-    Reads a run of `experiments what_the_calculation_does` (the newest one of the model, or
-    `--run PATH`) and draws it without loading a model. For each kind of prompt, it shows one pair,
-    which is drawn at random by the run's seed.
+    Reads a run of `experiments what_the_calculation_does` (by its settings, or `--run PATH`) and
+    draws it without loading a model. For each kind of prompt, it shows one pair, which is drawn at
+    random by the run's seed.
 
     Raises:
         RunError: there is no run.

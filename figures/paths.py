@@ -110,7 +110,7 @@ class Carriers:
 def carriers(options: Options) -> list[Chart]:
     """Which MLPs carry the key heads' effects: heads x MLPs, one panel per operation.
 
-    Reads a run of `experiments which_mlps_carry_them` (the newest of the model, or `--run PATH`)
+    Reads a run of `experiments which_mlps_carry_them` (by its settings, or `--run PATH`)
     and draws it without loading a model. Left: what a head's effect loses if one MLP is frozen.
     Middle: what one MLP alone adds to the direct effect. Right: the direct effect and the full
     effect.

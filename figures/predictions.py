@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from itertools import combinations, product
 from operator import add
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import torch
+import tyro
 from jaxtyping import Float
 from pandas import DataFrame
 
@@ -22,10 +24,11 @@ from arith_lens.knockout import CircuitCurve
 from arith_lens.operations import OPERATIONS
 from arith_lens.pairs import Role
 from arith_lens.probes import curve_of
-from arith_lens.runs import Run, RunError
+from arith_lens.runs import Run, RunError, load_run
 from experiments import results
 from experiments.are_they_specific import COMPUTED_SET, LATE_SET, STRONGEST_SET
 from experiments.does_tuning_help import generic_to_report, is_mathematics
+from experiments.finding import RESULTS, RunSettings
 from experiments.other_prompts import MIN_PAIRS, counts
 from figures.agreement import (
     COUNTERFACTUAL_ROWS,
@@ -37,7 +40,7 @@ from figures.agreement import (
 from figures.claims.accuracy import gain
 from figures.claims.heads import mean_by_loss, top_overlap
 from figures.claims.information_flow import change_late, inflections_apart
-from figures.common import Options, chosen_run
+from figures.common import FREE, run_with
 from figures.exhibit import Table
 from figures.tuning import rows_at_chosen_rates
 
@@ -84,9 +87,35 @@ class Outcome:
     """Of `verdict`, on the interval and the condition."""
 
 
-def exhibits(options: Options) -> list[Table]:
+@dataclass(frozen=True)
+class PredictionOptions:
+    """Which runs to show, and where the files go."""
+
+    model: str = "reference"
+    """Show the runs of this model."""
+    run: tuple[Path, ...] = ()
+    """Show these run folders, each for its experiment; the others are looked for beside them."""
+    out: Path | None = None
+    """Where the files go; figures/<model> if not given."""
+    root: Path = RESULTS
+    """The folder of all runs."""
+    settings: tyro.conf.Suppress[RunSettings] = FREE
+    """The settings of the runs that are not named."""
+
+    def chosen(self, experiment: str) -> Run:
+        """The run of an experiment. Raises RunError as `chosen_run`."""
+        named = [load_run(path) for path in self.run]
+        for run in named:
+            if run.experiment == experiment:
+                return run
+        model = str(named[0].config["model"]) if named else self.model
+        root = named[0].path.parents[1] if named else self.root
+        return run_with(self.settings, experiment, model, root)
+
+
+def exhibits(options: PredictionOptions) -> list[Table]:
     """The outcomes of a model's runs. Raises RunError if a run of `REQUIRED` is missing."""
-    maps_run, kept_run, looks_run = (chosen_run(options, name) for name in REQUIRED)
+    maps_run, kept_run, looks_run = map(options.chosen, REQUIRED)
     accuracy = {name: accuracy_of(maps_run, name) for name in maps_run.config["operations"]}
     passing = [name for name in accuracy if passes(maps_run, name)]
     maps = loaded(maps_run, COUNTERFACTUAL_ROWS, passing)
@@ -129,10 +158,10 @@ def exhibits(options: Options) -> list[Table]:
     ]
 
 
-def _run_or_reason(options: Options, experiment: str) -> Run | str:
+def _run_or_reason(options: PredictionOptions, experiment: str) -> Run | str:
     """The run of an experiment; without one, the reason and the command that makes it."""
     try:
-        return chosen_run(options, experiment)
+        return options.chosen(experiment)
     except RunError as error:
         return str(error)
 

@@ -45,7 +45,7 @@ class OperationOptions(Options):
 def fig6(options: OperationOptions) -> list[Chart]:
     """Figure 6: the operands in what MLPs read, the answer in what they write, and one prompt.
 
-    Reads a run of `experiments what_do_mlps_add` (the newest one of the model, or `--run PATH`)
+    Reads a run of `experiments what_do_mlps_add` (by its settings, or `--run PATH`)
     and draws it without loading a model: HTML that opens offline, PNG, SVG and PDF where Chrome or
     Chromium is found, and the numbers as CSV.
 
@@ -131,7 +131,7 @@ def _notes(run: Run, operation: str) -> list[str]:
 def fig13(options: ModelOptions) -> list[Chart]:
     """Figure 13: the operands in what MLPs read, in several models and operations.
 
-    Reads the newest run of `experiments what_do_mlps_add` of each model (or `--runs PATH PATH`)
+    Reads the run of `experiments what_do_mlps_add` of each model (or `--runs PATH PATH`)
     and draws them without loading a model, on relative depth if the models' depths differ.
 
     Raises:
@@ -150,7 +150,7 @@ def fig13(options: ModelOptions) -> list[Chart]:
 def fig14(options: ModelOptions) -> list[Chart]:
     """Figure 14: the answer in what MLPs write, in several models and operations.
 
-    Reads the newest run of `experiments what_do_mlps_add` of each model (or `--runs PATH PATH`)
+    Reads the run of `experiments what_do_mlps_add` of each model (or `--runs PATH PATH`)
     and draws them without loading a model, on relative depth if the models' depths differ.
 
     Raises:
@@ -362,7 +362,7 @@ CLASS_COLOURS = {
 def fig17(options: Options) -> list[Chart]:
     """Figure 17: the column addition of a computer beside what each layer of the model writes.
 
-    Reads a run of `experiments like_a_computer` (the newest one of the model, or `--run PATH`)
+    Reads a run of `experiments like_a_computer` (by its settings, or `--run PATH`)
     and draws it without loading a model.
 
     Raises:

@@ -2,7 +2,8 @@
 
 Reads the model's runs without loading a model, and writes figures/<model>/report.html: one file
 that opens without a network, on a phone too, and can be printed. It lists missing figures with the
-commands that compute them. `make report` first computes everything that takes minutes.
+commands that compute them. `make report` first computes everything that takes minutes
+(`experiments whole_study`).
 """
 
 import json
@@ -26,15 +27,30 @@ from arith_lens.plotting.markup import environment
 from arith_lens.runs import Run, RunError
 from arith_lens.runs.files import write as write_file
 from arith_lens.views import POLICY, bundle, script_json
+from experiments.finding import (
+    RunSettings,
+    experiment_command,
+    figure_command,
+    name_ending,
+    not_default,
+)
 from figures.claims import Verdict
-from figures.collection import Collection, MissingExhibit, collection_of
-from figures.common import shipped, slug
+from figures.collection import (
+    COMPARISON_EXPERIMENTS,
+    Collection,
+    MissingExhibit,
+    collection_of,
+    name_of,
+)
+from figures.common import FREE, RESULTS, shipped, slug
 from figures.exhibit import Chart, Exhibit, Interactive, html_table
 
 WIDTH = 690
 """Width of a printed page's text, in pixels; wider charts are printed smaller."""
 MOST_DATA = 300_000
 """The longest CSV, in letters, that the page includes."""
+STUDY = "whole_study"
+"""The command that computes what the page shows."""
 CLAIM_GROUPS = {
     "heads": "Heads and MLPs that matter",
     "sharing": "Heads in common",
@@ -59,29 +75,29 @@ PHRASES = {
 class Options:
     """Which model to show, and where the page goes."""
 
-    model: str = "reference"
-    """Show its newest finished runs."""
-    n: int | None = None
-    """Show runs with this number of reference prompts per operation; with all if not given."""
+    model: tyro.conf.Suppress[str] = "reference"
+    """Its model; the command line has it among the study's settings."""
+    settings: tyro.conf.Suppress[RunSettings] = FREE
+    """The settings of the runs, in place of the paper's; the command line has the study's."""
     beside: tuple[str, ...] = ("reference", "reference-mistral")
     """Models to show beside it in figures of several models, if they have runs."""
     out: Path | None = None
     """The page's file; figures/<model>/report.html if not given."""
-    root: Path = Path("results")
+    root: Path = RESULTS
     """The folder of all runs."""
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Write the page, and print what it shows and what is missing."""
-    collection = collection_of(options.model, options.root, options.beside, n=options.n)
-    of_n = f" N={options.n}" * (options.n is not None)
+    settings = RunSettings.of_paper(**options.settings.values)
+    collection = collection_of(options.model, options.root, options.beside, settings=settings)
     if not any(exhibit.runs for exhibit in collection.exhibits):
         sys.exit(
             f"expected finished runs of {options.model} under {options.root}, found none of any "
-            "experiment. Make all that take minutes: make report "
-            f"MODEL={shlex.quote(options.model)}{of_n}"
+            "experiment. Make all that take minutes: "
+            f"{experiment_command(STUDY, options.model, settings.values, options.root)}"
         )
-    name = f"report{f'-n{options.n}' * (options.n is not None)}.html"
+    name = f"report{name_ending(not_default(STUDY, settings.values))}.html"
     page = options.out or Path("figures") / slug(options.model) / name
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
@@ -196,8 +212,13 @@ def _size(text: str) -> str:
 
 def _command(exhibit: Exhibit) -> str:
     """The command that writes an exhibit's files."""
-    of_model = f" --model {exhibit.runs[0].config['model']}" if exhibit.runs else ""
-    return f"python -m figures {exhibit.name.split('-')[0]}{of_model}"
+    name = exhibit.name.split("-")[0]
+    if len(exhibit.runs) == 1:
+        return figure_command(name, exhibit.runs[0])
+    if name in map(name_of, COMPARISON_EXPERIMENTS):
+        paths = " ".join(shlex.quote(str(run.path)) for run in exhibit.runs)
+        return f"python -m figures {name} --runs {paths}"
+    return f"python -m figures {name}"
 
 
 def _about_model(runs: Sequence[Run]) -> str:

@@ -35,7 +35,7 @@ class StabilityOptions(Options):
 
     k: int = 5
     """How many heads the top set has."""
-    draws: int = 200
+    samples: int = 200
     """Samples of each size."""
 
 
@@ -53,7 +53,7 @@ def stability(options: StabilityOptions) -> list[Chart]:
     try:
         tables = {
             name: stability_of(
-                results.MAP.load(run, name).heads, k=options.k, n_draws=options.draws
+                results.MAP.load(run, name).heads, k=options.k, n_draws=options.samples
             )
             for name in results.MAP.labels(run)
         }

@@ -19,10 +19,11 @@ from arith_lens.effects import ComponentEffects, key_heads
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from experiments import results
+from experiments.finding import NotComputed, RunSettings
 from experiments.selection import LARGEST_OPERAND, training_folder
 from figures.claims import heads
 from figures.claims.evidence import HEADS_EXPERIMENT, Evidence, NotMeasured
-from figures.common import SHIPPED, NotComputed, Options
+from figures.common import SHIPPED, Options
 from figures.exhibit import Chart, Exhibit, Table, command_for
 
 SEEDS = (1, 2)
@@ -93,7 +94,8 @@ def _others(options: Options) -> list[RecipeTraining]:
 
 
 def _training(name: str, seed: int, options: Options) -> RecipeTraining:
-    evidence = Evidence(name, (options.root, SHIPPED), options.settings)
+    settings = RunSettings.of_paper(**options.settings.values)
+    evidence = Evidence(name, (options.root, SHIPPED), settings)
     try:
         runs = evidence.runs(HEADS_EXPERIMENT)
     except NotMeasured as error:

@@ -27,7 +27,7 @@ from experiments.does_tuning_help import (
     generic_to_report,
     is_mathematics,
 )
-from figures.common import Options, chosen_run
+from figures.common import Options, chosen_run, command_for_run
 from figures.exhibit import Chart
 
 EXPERIMENT = "does_tuning_help"
@@ -178,8 +178,8 @@ def chosen_rates(run: Run, table: int) -> Chosen:
     if not results.CHOSEN_RATES.is_in(run, str(table)):
         tables = ", ".join(map(results.CHOSEN_RATES.name, results.CHOSEN_RATES.labels(run)))
         raise RunError(
-            f"expected table {table} in {run.path}, found {tables or 'none'}. Make it: python -m "
-            f"experiments.{EXPERIMENT} --table {table} --model {run.config['model']}"
+            f"expected table {table} in {run.path}, found {tables or 'none'}. Make it: "
+            f"{command_for_run(run)} --table {table}"
         )
     return results.CHOSEN_RATES.load(run, str(table))
 

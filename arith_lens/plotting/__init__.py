@@ -39,6 +39,7 @@ from arith_lens.plotting.heatmap import svg_heatmap as svg_heatmap
 from arith_lens.plotting.heatmap import svg_lines as svg_lines
 from arith_lens.plotting.labels import Box as Box
 from arith_lens.plotting.page import plain as plain
+from arith_lens.plotting.page import with_notes as with_notes
 from arith_lens.plotting.page import without_notes as without_notes
 from arith_lens.plotting.panels import Mark as Mark
 from arith_lens.plotting.panels import Panel as Panel

@@ -60,8 +60,7 @@ class Sheet:
             boxes: the box of each panel, in pixels from the top left corner.
             notes: the small print (plain text). Its lines fit between the page's margins.
         """
-        letters = max(int((size[0] - LEFT - 12) / _LETTER), 40)
-        self.notes = [line for note in notes for line in textwrap.wrap(note, letters) or [""]]
+        self.notes = wrapped(notes, size[0])
         self.size = size[0], size[1] + LINE * len(self.notes)
         self.boxes = boxes
         self._parts: dict[str, list[dict[str, Any]]] = {}
@@ -243,6 +242,12 @@ class Sheet:
         return self._figure.update_layout(self._parts)
 
 
+def wrapped(notes: Sequence[str], width: Number) -> list[str]:
+    """The lines of the small print of a page of this width in pixels."""
+    letters = max(int((width - LEFT - 12) / _LETTER), 40)
+    return [line for note in notes for line in textwrap.wrap(note, letters) or [""]]
+
+
 def plain(text: str) -> str:
     """`text` as plotly shows it letter by letter: no tag, no entity, no formula.
 
@@ -328,22 +333,39 @@ def bear_colours(figure: Figure) -> None:
 def without_notes(figure: Figure) -> Figure:
     """A copy without the small print, and without the room for it, for a page that says it in
     text of its own."""
+    return with_notes(figure, ())
+
+
+def with_notes(figure: Figure, notes: Sequence[str]) -> Figure:
+    """A copy with other small print (plain text) and as much room as it needs."""
     parts = figure.to_dict()  # plain dicts: plotly's objects take long to change
     layout = parts["layout"]
     annotations = layout.get("annotations", [])
-    notes = [note for note in annotations if note.get("name") != _SMALL_PRINT]
-    height = layout["height"] - LINE * (len(annotations) - len(notes))
+    small_print = [note for note in annotations if note.get("name") == _SMALL_PRINT]
+    others = [note for note in annotations if note.get("name") != _SMALL_PRINT]
+    lines = wrapped(notes, layout["width"])
+    height = layout["height"] + LINE * (len(lines) - len(small_print))
     stretch = layout["height"] / height
 
     def moved(y: Number) -> float:  # as far from the top as before
         return 1 - (1 - y) * stretch
 
     axes = [part for name, part in layout.items() if name.startswith("yaxis")]
-    placed = [part for part in (*notes, *layout.get("shapes", [])) if part.get("yref") == "paper"]
+    placed = [part for part in (*others, *layout.get("shapes", [])) if part.get("yref") == "paper"]
     for part in [*placed, layout.get("coloraxis", {}).get("colorbar", {})]:
         part |= {key: moved(part[key]) for key in ("y", "y0", "y1") if key in part}
     for axis in axes:
         if "domain" in axis:  # else an axis of the whole page
             axis["domain"] = [max(moved(end), 0.0) for end in axis["domain"]]
-    layout |= {"annotations": notes, "height": height}
+    pattern = {
+        **{"name": _SMALL_PRINT, "x": LEFT / layout["width"], "xref": "paper", "yref": "paper"},
+        **{"xanchor": "left", "yanchor": "bottom", "align": "left", "borderpad": 0},
+        **{"showarrow": False, "font": {"size": 11, "color": NOTE}},
+        **(small_print[0] if small_print else {}),
+    }
+    new = [
+        {**pattern, "text": plain(line), "y": (12 + LINE * (len(lines) - 1 - index)) / height}
+        for index, line in enumerate(lines)
+    ]
+    layout |= {"annotations": [*others, *new], "height": height}
     return plotly().graph_objects.Figure(parts)

@@ -56,6 +56,7 @@ from experiments.does_tuning_help.plan import (
     table_rows,
     trainings_text,
 )
+from experiments.finding import figure_command
 from experiments.results import CHOSEN_RATES, POOLED_MAP, TUNED_ANSWERS, UNTUNED_ANSWERS
 from experiments.settings import (
     PooledSampleSettings,
@@ -120,7 +121,7 @@ def main(
             done -= {t.name for t in every if not (weights_folder(run, t) / RESULT_FILE).is_file()}
         train_all(every, run, plan, processes, skip=done)
         CHOSEN_RATES.save(run, chosen, str(table))
-    print(f"saved in {run.path}; python -m figures table{table} --model {config.model} prints it")
+    print(f"saved in {run.path}; {figure_command(f'table{table}', run)} prints it")
 
 
 def begun(plan: TuningPlan, root: Path, *, again: bool) -> tuple[Run, TuningPlan]:

@@ -11,8 +11,9 @@ import torch
 import arith_lens as al
 from arith_lens.fine_tuning import TuningResult
 from arith_lens.fine_tuning.results import RESULT_FILE
-from arith_lens.runs import Run, RunError, find_runs
+from arith_lens.runs import Run, RunError
 from experiments.does_tuning_help import Criterion, Training
+from experiments.finding import RunSettings, experiment_command, find_run, unusual_settings
 from experiments.results import CHOSEN_RATES, TUNED_ANSWERS, trainings, tuned_by
 from experiments.settings import ModelSettings
 
@@ -86,19 +87,16 @@ class AfterTuning(Generic[ConfigClass]):
 
 
 def tuning_run(model: str, root: Path) -> Run:
-    """The newest finished run of the tuning experiment that has Table 1.
+    """The finished run of the tuning experiment that has Table 1.
 
     Raises:
-        RunError: there is no such run; the message has the command that makes one.
+        RunError: there is no such run; the message has the command that makes one. Or there are
+            several with different settings, and none has the defaults.
     """
-    runs = find_runs(EXPERIMENT, model=model, root=root)
-    complete = [run for run in runs if CHOSEN_RATES.is_in(run, TABLE_1)]
-    if not complete:
-        raise RunError(
-            f"expected a finished run of {model} with Table 1 under {root / EXPERIMENT}, found "
-            f"none. Make one: python -m experiments {EXPERIMENT} --table 1 --model {model}"
-        )
-    return complete[0]
+    table = CHOSEN_RATES.name(TABLE_1)
+    option = f"--table {TABLE_1}"
+    free = RunSettings({})
+    return find_run(EXPERIMENT, model, free, (root,), result=table, option=option)
 
 
 def precise_models(run: Run) -> list[TunedModel]:
@@ -159,7 +157,6 @@ def _model(run: Run, training: Training) -> TunedModel:
 
 
 def _cure(run: Run) -> str:
-    return (
-        f"Train them again: python -m experiments {EXPERIMENT} --model {run.config['model']} "
-        "--weights"
-    )
+    root, model = run.path.parents[1], str(run.config["model"])
+    command = experiment_command(EXPERIMENT, model, unusual_settings(run), root)
+    return f"Train them again: {command} --weights"

@@ -100,6 +100,17 @@ class Config:
     max_new_tokens: int | None = None
     """Of a written answer; what the benchmark says, mostly 256, if not given."""
 
+    @classmethod
+    def filled(cls, settings: Mapping[str, Any], n_layers: int | None) -> dict[str, Any]:
+        """The defaults that depend on the data and on the model's number of layers."""
+        if settings.get("data_dir") is None:
+            defaults = dict(WORLD_DEFAULTS)
+        elif settings.get("form", "solution") == "solution":
+            defaults = {**PAPER_DEFAULTS, "tasks": BENCHMARKS}
+        else:
+            defaults = dict(SHORT_ANSWERS)
+        return defaults | {"more": counts_of_mlps(cls.more, n_layers)}
+
 
 @dataclass(frozen=True)
 class Room:
@@ -150,11 +161,9 @@ def planned(config: Config, n_layers: int, room: Room | None = None) -> TuningPl
     """
     room = room or Room()
     in_world = config.data_dir is None
-    defaults = PAPER_DEFAULTS if config.form == "solution" else SHORT_ANSWERS
-    defaults = WORLD_DEFAULTS if in_world else defaults
+    defaults = Config.filled(vars(config), n_layers) | {"tasks": ()}
     open_ = {name: value for name, value in defaults.items() if getattr(config, name) in (None, ())}
-    more = tuple(n_layers if n < 0 else n for n in config.more if n <= n_layers)
-    filled: Any = replace(config, **open_, more=tuple(dict.fromkeys(more)))
+    filled: Any = replace(config, **open_, more=counts_of_mlps(config.more, n_layers))
     study = _study(filled)
     is_large = isinstance(study, Benchmarks) and on_gpu(filled.device)
     if isinstance(study, Benchmarks):
@@ -177,6 +186,13 @@ def planned(config: Config, n_layers: int, room: Room | None = None) -> TuningPl
         end_with_eos=study.end_with_eos,
     )
     return TuningPlan(filled, study, recipe, room.keep_checkpoints or in_world)
+
+
+def counts_of_mlps(counts: Sequence[int], n_layers: int | None) -> tuple[int, ...]:
+    """The counts that a model can have; -1 is all. None: its number of layers is not known."""
+    if n_layers is None:
+        return tuple(counts)
+    return tuple(dict.fromkeys(n_layers if n < 0 else n for n in counts if n <= n_layers))
 
 
 def _study(config: Any) -> Study:

@@ -1,6 +1,6 @@
 """The paper's claims, one row each: the paper's value, this model's, and the verdict on it.
 
-Reads the newest finished run of every experiment that the claims need, without loading a model;
+Reads the finished run of every experiment that the claims need, without loading a model;
 prints the list and writes it as HTML and its numbers as CSV. If a claim's run is missing, the list
 has the command that would measure the claim. `write_page` writes the tables of docs/claims.md.
 """
@@ -18,7 +18,7 @@ from pandas import DataFrame
 
 from arith_lens.operations import FOUR, OPERATIONS
 from arith_lens.runs import Run, RunError, load_run
-from experiments.selection import SharedSettings
+from experiments.finding import NotComputed, RunSettings
 from figures.claims import accuracy, heads, information_flow
 from figures.claims.claim import (
     Claim,
@@ -30,7 +30,7 @@ from figures.claims.claim import (
     verdict_table,
 )
 from figures.claims.evidence import HEADS_EXPERIMENT, PROBES_EXPERIMENT, Evidence, NotMeasured
-from figures.common import SHIPPED, NotComputed, counts_prompts, slug
+from figures.common import SHIPPED, counts_prompts, slug
 from figures.exhibit import Table, show
 
 CLAIMS_FILE = Path(__file__).with_name("claims.toml")
@@ -108,11 +108,11 @@ def check_claims(
     model: str,
     *,
     roots: Sequence[Path | str] = ("results",),
-    settings: SharedSettings | None = None,
+    settings: RunSettings | None = None,
 ) -> list[Verdict]:
     """The paper's claims, each with what this model's runs say of it; loads no model.
 
-    For each experiment, the newest finished run with these settings is used, from the first folder
+    For each experiment, the finished run with these settings is used, from the first folder
     that has one. If a run is missing or damaged, its claims are "not measured", with the reason and
     the command that would measure them.
 
@@ -153,11 +153,11 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 def exhibits(options: Options) -> list[Table]:
     """The list of claims. Raises RunError if no claim has a run."""
     verdicts = check_claims(
-        options.model, roots=options.roots, settings=SharedSettings(n=options.n)
+        options.model, roots=options.roots, settings=RunSettings.of_paper(n=options.n)
     )
     if not any(verdict.runs for verdict in verdicts):
         raise NotComputed(
-            f"expected runs to check claims on, found {verdicts[0].why}", verdicts[0].command
+            f"expected runs to check claims on, found none: {verdicts[0].why}", verdicts[0].command
         )
     return [table(options.model, verdicts)]
 

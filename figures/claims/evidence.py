@@ -1,10 +1,9 @@
 """The runs that claims are measured from, and numbers with intervals from what they hold.
 
-The runs are the newest finished ones with the paper's settings. A number is a statistic of mean
+The runs are finished ones with the paper's settings. A number is a statistic of mean
 effects. For its interval, the statistic is computed again for every resample.
 """
 
-import shlex
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,16 +14,17 @@ import numpy as np
 
 from arith_lens.effects import Effects
 from arith_lens.operations import FOUR
-from arith_lens.runs import Run, find_runs
+from arith_lens.runs import Run, RunError, find_runs
 from arith_lens.statistics import resampled_means
-from experiments.results import CHOSEN_RATES
-from experiments.selection import (
-    LARGEST_OPERAND,
-    TRAININGS_FOLDER,
-    SharedSettings,
-    settings_text,
+from experiments.finding import (
+    NotComputed,
+    RunSettings,
+    experiment_command,
+    find_run,
     weights_of,
 )
+from experiments.results import CHOSEN_RATES
+from experiments.selection import LARGEST_OPERAND, TRAININGS_FOLDER
 from figures.claims.claim import Measure, Measurement, Number, Unit, Within
 
 HEADS_EXPERIMENT, PROBES_EXPERIMENT = "which_heads", "what_do_mlps_add"
@@ -47,16 +47,16 @@ class Evidence:
     """
 
     def __init__(
-        self, model: str, roots: Sequence[Path], settings: SharedSettings | None = None
+        self, model: str, roots: Sequence[Path], settings: RunSettings | None = None
     ) -> None:
         self.model = model
         self.roots = tuple(roots)
-        self.settings = settings or SharedSettings()
+        self.settings = settings or RunSettings.of_paper()
         self._found: dict[tuple[str, int | None, str], Run] = {}
         self._used: dict[Path, None] = {}
 
     def run(self, experiment: str, *, table: int | None = None, problems: str = "any") -> Run:
-        """The newest finished run with these settings, from the first folder that has one.
+        """The finished run with these settings, from the first folder that has one.
 
         Args:
             experiment: the experiment's name
@@ -96,13 +96,9 @@ class Evidence:
 
     def command(self, experiment: str, table: int | None = None, problems: str = "any") -> str:
         """The command that makes a run of this experiment, with this table or these problems."""
-        option = f" --table {table}" if table is not None else ""
-        if problems == "computed":
-            option += f" --problems computed --operations {' '.join(LARGEST_OPERAND)}"
-        option += f" --model {shlex.quote(self.model)}"
-        if (root := str(self.roots[0])) != "results":
-            option += f" --root {shlex.quote(root)}"
-        return f"python -m experiments {experiment}{option}"
+        settings = self._settings(problems).values
+        command = experiment_command(experiment, self.model, settings, self.roots[0])
+        return command if table is None else f"{command} --table {table}"
 
     def another(self) -> "Evidence":
         """The evidence of the other model whose heads were looked at last.
@@ -130,29 +126,25 @@ class Evidence:
             f"python -m experiments {HEADS_EXPERIMENT} --model ANOTHER",
         )
 
+    def _settings(self, problems: str) -> RunSettings:
+        if problems != "computed":
+            return self.settings
+        return self.settings.changed(problems=problems, operations=tuple(LARGEST_OPERAND))
+
     def _find(self, experiment: str, table: int | None, problems: str) -> Run:
-        refused: list[str] = []
-        wanted = self.settings
-        if problems == "computed":
-            wanted = replace(wanted, problems=problems, operations=tuple(LARGEST_OPERAND))
-        for root in self.roots:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                runs = find_runs(experiment, model=self.model, root=root)
-            refused += [str(warning.message) for warning in caught]
-            for run in runs:
-                reason = settings_text(wanted.differences(run))
-                if not reason and table is not None and not CHOSEN_RATES.is_in(run, str(table)):
-                    reason = f"no {CHOSEN_RATES.name(str(table))}"
-                if not reason:
-                    weights = self.settings.weights or weights_of(run)
-                    self.settings = replace(self.settings, weights=weights)
-                    return run
-                refused.append(f"{run.path} has {reason}")
-        places = ", ".join(map(str, self.roots))
-        why = f"no finished run of {experiment} of {self.model} under {places}"
-        command = self.command(experiment, table, problems)
-        raise NotMeasured("; ".join([why, *refused]), command)
+        result = CHOSEN_RATES.name(str(table)) if table is not None else ""
+        wanted = self._settings(problems)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                run = find_run(experiment, self.model, wanted, self.roots, result=result)
+            except RunError as error:
+                reason = error.reason if isinstance(error, NotComputed) else str(error)
+                why = "; ".join([reason, *(str(warning.message) for warning in caught)])
+                command = self.command(experiment, table, problems)
+                raise NotMeasured(why, command) from error
+        self.settings = replace(self.settings, weights=self.settings.weights or weights_of(run))
+        return run
 
 
 def estimate(

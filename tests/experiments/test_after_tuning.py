@@ -86,7 +86,7 @@ def test_heads_of_a_model_that_tuning_left_alone_carry_no_more(
         World, "test_questions", lambda world: whole(world)[:16] + whole(world)[16:316:20]
     )
     do_tuned_heads_carry_more(config, root=tuning)
-    show(carrying, TableOptions(root=tuning, out=tuning, n=config.n))
+    show(carrying, TableOptions(root=tuning, out=tuning))
     table = pandas.read_csv(written(tuning, "carrying.csv")).set_index("task")
     assert table["before"].tolist() == table["tuned"].tolist()
     assert {*table["more after tuning"].tolist()} == {0}

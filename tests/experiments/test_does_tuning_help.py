@@ -178,7 +178,7 @@ def test_the_table_is_trained_at_every_rate_and_repeated_at_the_best(
     by_method = {job.training.tuned.method: job for job in pretended}
     assert [str(head) for head in by_method["precise"].heads] == ["5.5", "5.2", "7.3"]
     assert by_method["random"].heads == by_method["precise"].heads, "those it is set against"
-    show(table1, TableOptions(root=tmp_path, out=tmp_path, n=CONFIG.n))
+    show(table1, TableOptions(root=tmp_path, out=tmp_path))
     printed = capsys.readouterr().out
     assert "word problems (100.0%\N{NO-BREAK SPACE}before)" in printed
     assert "LoRA: about as many parameters" in printed
@@ -190,7 +190,7 @@ def test_the_table_is_trained_at_every_rate_and_repeated_at_the_best(
     assert shown["rate"].tolist() == [0.01] * 4 + [0.001] * 4
     assert shown["generic_tasks_change"].tolist() == pytest.approx([-0.5] * 4 + [0] * 4)
     assert shown["generic_tasks_questions"].tolist() == [2] * 8, "two of four choose"
-    show(frontier, Options(root=tmp_path, out=tmp_path, n=CONFIG.n, formats=()))
+    show(frontier, Options(root=tmp_path, out=tmp_path, formats=()))
     points = pandas.read_csv(written(tmp_path, "frontier.csv"))
     assert points["rate"].tolist() == [0.001, 0.01] * 4
     assert points["chosen_for"].tolist() == ["little_loss", "mathematics"] * 4
@@ -219,11 +219,11 @@ def test_a_table_that_was_broken_off_goes_on_and_tables_share_trainings(
     further = [job.training.name for job in pretended[16:]]
     assert further == [f"precise-3-1-rate-{end}" for end in
                        ("0p001-seed-0", "0p01-seed-0", "0p01-seed-1", "0p001-seed-1")]  # fmt: skip
-    show(table5, TableOptions(root=tmp_path, out=tmp_path, n=CONFIG.n))
+    show(table5, TableOptions(root=tmp_path, out=tmp_path))
     shown = pandas.read_csv(written(tmp_path, "table5.csv"))
     assert shown["mlps"].tolist() == [0, 1] * 2 and shown["which_mlps"].tolist()[1] == "MLP 11"
     with pytest.raises(SystemExit, match=r"--table 2 --model reference"):
-        show(table2, TableOptions(root=tmp_path, out=tmp_path, n=CONFIG.n))
+        show(table2, TableOptions(root=tmp_path, out=tmp_path))
 
 
 def test_a_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

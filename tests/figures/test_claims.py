@@ -172,7 +172,9 @@ def test_an_error_of_the_program_is_no_missing_measurement(tmp_path: Path) -> No
 
 def test_a_model_without_runs_has_no_page_of_claims(tmp_path: Path) -> None:
     options = figure.Options("nope", (tmp_path,), tmp_path / "out")
-    with pytest.raises(SystemExit, match=r"no finished run of which_heads of nope .* Make one: "):
+    with pytest.raises(
+        SystemExit, match=r"a finished run of nope under .*which_heads, found none. Make one: "
+    ):
         figure.main(options)
     assert not (tmp_path / "out").exists()
 

@@ -294,17 +294,19 @@ def test_another_model_has_to_show_the_same(
     monkeypatch.setattr("figures.claims.evidence.N_RESAMPLES", 20 * n_numbers)
     won = ["other"] * 3 + ["A", "B", "C±1", "C±1"] + ["C"] * 5
     curves = {"operands": UP_AND_DOWN, "C": RISING, "others": FALLING}
-    for model in ("made", "second"):
-        made.what_do_mlps_add(tmp_path, curves, won, model=model)
-    made.which_heads(tmp_path, PLUS)
-    alone = Verdicts(tmp_path)["repeats_in_another_model"]
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    for root in (here, elsewhere):
+        for model in ("made", "second"):
+            made.what_do_mlps_add(root, curves, won, model=model)
+        made.which_heads(root, PLUS)
+    alone = Verdicts(here)["repeats_in_another_model"]
     assert alone.judgement == "not measured" and "of another model" in alone.why
-    second = made.which_heads(tmp_path, PLUS, model="second")
-    both = Verdicts(tmp_path)["repeats_in_another_model"]
+    second = made.which_heads(here, PLUS, model="second")
+    both = Verdicts(here)["repeats_in_another_model"]
     assert both.judgement == "holds here" and both.numbers[0].value == 5
     assert len(both.runs) == 6 and second.path in both.runs
     late = {(11, head): -0.2 for head in range(3)}
-    made.which_heads(tmp_path, late, model="second", seed=8)
-    other = Verdicts(tmp_path)["repeats_in_another_model"]
+    made.which_heads(elsewhere, late, model="second")
+    other = Verdicts(elsewhere)["repeats_in_another_model"]
     assert other.judgement == "does not hold here" and other.numbers[0].value == 4
     assert "middle_layers: holds here, does not hold here" in other.measured

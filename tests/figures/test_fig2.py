@@ -15,7 +15,7 @@ from arith_lens.paper import PAPER_MODELS, paper_model
 from arith_lens.runs import Run, load_run, open_run
 from experiments import results
 from figures import maps
-from figures.common import Options, newest_run
+from figures.common import Options, chosen_run
 from figures.exhibit import show
 from figures.map_figures import ModelMaps, draw_operations, fig2, operation_notes
 
@@ -96,7 +96,7 @@ def test_the_page_loads_nothing_from_elsewhere(drawn: Path) -> None:
 
 def test_the_page_says_what_it_shows(run: Run, model: ModelMaps) -> None:
     text = " ".join(operation_notes(model))
-    for part in ("Model: reference", "seed 7", "via MLPs", "−5%", "answered right"):
+    for part in ("Model: reference", "seed 0", "via MLPs", "−5%", "answered right"):
         assert part in text
     titles = [note.text for note in drawn_alone(run, "addition").layout.annotations]
     assert any("Addition" in title and "18 references" in title for title in titles)
@@ -173,13 +173,10 @@ def test_the_papers_models_are_known_by_their_ids(name: str, found: str | None) 
     assert (model and model.name) == found
 
 
-def test_the_newest_run_of_the_model_is_drawn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_run(tmp_path, "reference", seed=1)
-    newest = make_run(tmp_path, "reference", seed=2)
+def test_the_run_of_the_model_is_drawn_and_a_missing_one_has_its_command(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "reference", seed=1)
     make_run(tmp_path, "another", seed=3)
-    assert newest_run("which_heads", Options(root=tmp_path)).path == newest.path
+    assert chosen_run(Options(root=tmp_path), "which_heads").path == run.path
     with pytest.raises(SystemExit, match=r"python -m experiments which_heads --model gpt2"):
         show(fig2, Options(model="gpt2", root=tmp_path))
 

@@ -18,13 +18,15 @@ from arith_lens.model import HookedModel
 from arith_lens.plotting import browser_path
 from arith_lens.runs import find_runs
 from experiments import results, study, which_heads
+from experiments.finding import NotComputed, RunSettings
+from experiments.selection import LARGEST_OPERAND
 from experiments.settings import Experiment
 from experiments.study import whole_study
 from figures import collection, gallery, report
 from figures.__main__ import exhibit_functions
 from figures.claims import CLAIMS
 from figures.collection import SECTIONS, MissingExhibit, collected, name_of
-from figures.common import NotComputed, Options, newest_run
+from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Table, named_by_settings, show, write_exhibit
 from figures.map_figures import fig2
 from figures.robustness import templates
@@ -84,7 +86,8 @@ def test_one_run_is_enough_and_the_rest_is_named_with_its_command(page: str) -> 
 
 def test_sections_headings_and_heads_are_links_to_where_they_are_shown(tmp_path: Path) -> None:
     make_run(tmp_path, "made")
-    make_run(tmp_path, "made", problems="computed")  # claims on all operations name its heads
+    of_computed = {"problems": "computed", "operations": [*LARGEST_OPERAND]}
+    make_run(tmp_path, "made", **of_computed)  # claims on all operations name its heads
     page = page_of(tmp_path)
     (bar,) = re.findall(r'<nav class="bar".*?</nav>', page)
     sections = re.findall(r'<section id="(\w+)"', page)
@@ -96,7 +99,7 @@ def test_sections_headings_and_heads_are_links_to_where_they_are_shown(tmp_path:
 
 
 def test_without_any_run_the_command_is_said(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"found none.*make report MODEL=gpt2"):
+    with pytest.raises(SystemExit, match=r"found none.*whole_study --model gpt2 --root"):
         report.main(report.Options(model="gpt2", root=tmp_path))
 
 
@@ -155,7 +158,9 @@ def test_a_try_out_is_not_taken_for_the_study_and_has_files_of_its_own(tmp_path:
     own = make_run(tmp_path, "made", pairs="my/pairs of.jsonl", keep="all")
 
     def shown(**options: Any) -> Path:
-        return newest_run("which_heads", Options(model="made", root=tmp_path, **options)).path
+        settings = RunSettings.of_paper(**options)
+        options = Options(model="made", root=tmp_path, settings=settings)
+        return chosen_run(options, "which_heads").path
 
     assert shown() == full.path
     assert shown(**TRIED) == tried.path
@@ -167,7 +172,7 @@ def test_a_try_out_is_not_taken_for_the_study_and_has_files_of_its_own(tmp_path:
         named_by_settings(Table(name="t", cells=DataFrame(), runs=(run,), **words)).name
         for run in (full, tried, own)
     ]
-    assert names == ["t", "t-n9-addition", "t-pairs_of-keep-all"]
+    assert names == ["t", "t-n9-addition", "t-keep-all-pairs_of"]
 
 
 def test_a_try_out_alone_is_drawn_under_its_own_name_but_in_no_report(tmp_path: Path) -> None:
@@ -313,7 +318,9 @@ def test_a_module_without_a_run_is_missing(tmp_path: Path) -> None:
     found = collected(fig2, "reference", tmp_path)
     assert not isinstance(found, list)
     assert found.title.startswith("Figure 2: what every head")
-    assert found.command == "python -m experiments which_heads --model reference"
+    assert found.command == (
+        f"python -m experiments which_heads --model reference --root {tmp_path}"
+    )
     make_run(tmp_path, "reference")
     (chart,) = collected(fig2, "reference", tmp_path)  # pyright: ignore
     assert isinstance(chart, Chart)

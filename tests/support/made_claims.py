@@ -74,7 +74,7 @@ def which_heads(
     **config: object,
 ) -> Run:
     """A run of path patching; `heads` of all operations alike, or by operation."""
-    defaults = {"paths": "via_mlps", "metric": "relative_logit", "keep": "correct", "seed": 7}
+    defaults = {"paths": "via_mlps", "metric": "relative_logit", "keep": "correct", "seed": 0}
 
     def fill(run: Run, name: str) -> None:
         own = heads.get(name, heads)  # pyright: ignore

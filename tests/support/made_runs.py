@@ -77,7 +77,7 @@ def shard_files(run: Run, name: str) -> list[Path]:
 
 
 def make_run(root: Path, model: str, n_layers: int = 12, n_heads: int = 8, **config) -> Run:
-    usual = {"paths": "via_mlps", "metric": "relative_logit", "keep": "correct", "seed": 7}
+    usual = {"paths": "via_mlps", "metric": "relative_logit", "keep": "correct", "seed": 0}
     config = {**usual, "model": model, **config}
     with made_run("which_heads", config, root) as run:
         for operation in OPERATIONS:

@@ -1,0 +1,234 @@
+"""A run is found by its settings, never by its age alone, with the options that computed it."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import pytest
+import tyro
+from support.made_runs import make_run
+
+from arith_lens.runs import RunError
+from experiments.__main__ import experiments
+from experiments.command import check_arguments
+from experiments.finding import (
+    NotComputed,
+    RunSettings,
+    config_class,
+    experiment_command,
+    figure_command,
+    find_run,
+    suffix,
+)
+from experiments.which_heads import Config
+from figures.__main__ import exhibits_and_pages
+from figures.common import Options, chosen_run
+from figures.exhibit import named_by_settings, options_of, show, with_settings
+from figures.map_figures import fig2
+
+ROOT = Path(__file__).parents[2]
+EVERY_VARIABLE = {
+    **{"N": "7", "OPERATIONS": "addition division", "KEEP": "all", "DTYPE": "bfloat16"},
+    **{"DEVICE": "cpu", "SHOTS": "2", "SETS": "3", "TEMPLATES": "symbols", "MODEL": "made"},
+    **{"DATA": "my data", "TASKS": "gsm8k", "LIMIT": "5", "TUNED": "a b", "MODELS": "made other"},
+}
+CHANGES_NO_RUN = {"--table"}
+"""An option of an experiment that only adds results to its run."""
+
+
+def found(root: Path, config: Config) -> Path:
+    settings = RunSettings.of_config(config)
+    return find_run("which_heads", "made", settings, (root,)).path
+
+
+def test_a_run_is_found_by_its_settings_whichever_is_newer(tmp_path: Path) -> None:
+    pairs = tmp_path / "mine.jsonl"
+    settings: list[dict[str, Any]] = [
+        *({}, {"shots": 2, "templates": ("symbols",)}, {"n": 9, "operations": ("addition",)}),
+        *({"exemplar_sets": 3, "shots": 2}, {"keep": "all"}, {"problems": "computed"}),
+        *({"counterfactual": "operands"}, {"metric": "logit"}, {"pairs": pairs}),
+        *({"dtype": "bfloat16"}, {"seed": 1}),
+    ]
+    made = [make_run(tmp_path, **{"model": "made", **some}).path for some in settings]
+    assert [found(tmp_path, Config(model="made", **some)) for some in settings] == made
+    make_run(tmp_path, "made", seed=5)  # newer than all of them
+    assert [found(tmp_path, Config(model="made", **some)) for some in settings] == made
+    with pytest.raises(NotComputed, match=r"which_heads --model made --n 8 --root"):
+        found(tmp_path, Config(model="made", n=8))
+
+
+def test_runs_that_differ_in_settings_are_refused_and_listed(tmp_path: Path) -> None:
+    two = [make_run(tmp_path, "made", n=n) for n in (8, 9)]
+    options = Options(model="made", root=tmp_path)
+    with pytest.raises(RunError) as refused:
+        chosen_run(options, "which_heads")
+    assert not isinstance(refused.value, NotComputed)
+    for run, n in zip(two, (8, 9), strict=True):
+        assert f"{run.path}: --n {n}" in str(refused.value)
+    usual = make_run(tmp_path, "made")
+    make_run(tmp_path, "made", n=10)
+    assert chosen_run(options, "which_heads").path == usual.path, "the defaults decide"
+
+
+def test_runs_of_other_weights_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = make_run(tmp_path / "a", "made"), make_run(tmp_path / "a", "made", note="new")
+    manifest = old.path / "run.json"
+    manifest.write_text(
+        manifest.read_text().replace('"model": {}', '"model": {"weights_sha256": "w"}')
+    )
+    assert find_run("which_heads", "made", RunSettings({}), (tmp_path / "a",)).path == new.path
+    assert f"other weights or other input files: {old.path}" in capsys.readouterr().err
+
+
+def test_a_figure_of_other_settings_has_files_and_a_caption_of_its_own(tmp_path: Path) -> None:
+    usual = make_run(tmp_path, "made")
+    other = make_run(tmp_path, "made", shots=2, exemplar_sets=1, templates=["symbols"])
+    out = tmp_path / "out"
+    show(fig2, Options(run=usual.path, out=out, formats=()))
+    before = (out / "fig2.csv").read_bytes()
+    show(fig2, Options(run=other.path, out=out, formats=()))
+    assert (out / "fig2.csv").read_bytes() == before
+    assert (out / "fig2-templates-symbols-shots-2.csv").is_file()
+    (plain,) = fig2(Options(run=other.path))
+    chart: Any = named_by_settings(plain)
+    line = "Settings that are not the defaults: templates symbols, shots 2."
+    assert chart.notes[-1] == line
+    small_print = [note for note in chart.figure.layout.annotations if note.name == "note"]
+    assert " ".join(note.text for note in small_print).endswith(line)
+    drawn: Any = plain
+    assert chart.figure.layout.height > drawn.figure.layout.height
+    assert suffix(usual) == ""
+
+
+def test_long_settings_are_cut_and_stay_apart(tmp_path: Path) -> None:
+    names = [f"template/{i}" for i in range(40)]
+    endings = [suffix(make_run(tmp_path, "made", templates=names[:n])) for n in (39, 40)]
+    assert len({*endings}) == 2 and max(map(len, endings)) <= 80
+
+
+def test_a_run_that_is_named_must_have_the_settings_that_are_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "made", n=9)
+    drawn: list[Any] = []
+    draw = with_settings(drawn.append, options_of(fig2), "which_heads")
+    for n in ("9", "8"):
+        tyro.cli(draw, args=["--run", str(run.path), "--n", n])
+    assert chosen_run(drawn[0], "which_heads").path == run.path
+    with pytest.raises(RunError, match=r"found .* with n 9"):
+        chosen_run(drawn[1], "which_heads")
+
+
+def test_hints_are_commands_that_find_the_same_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "my runs", "made", shots=2, operations=["division"])
+    words = shlex.split(figure_command("fig2", run))
+    assert words[:4] == ["python", "-m", "figures", "fig2"]
+    drawn: list[Any] = []
+    tyro.cli(with_settings(drawn.append, options_of(fig2), "which_heads"), args=words[4:])
+    assert chosen_run(drawn[0], "which_heads").path == run.path
+    wanted = Config(model="my model", shots=2, operations=("division",), n=8)
+    text = experiment_command(
+        "which_heads", "my model", RunSettings.of_config(wanted).values, tmp_path / "my runs"
+    )
+    words = shlex.split(text)
+    assert words[:4] == ["python", "-m", "experiments", "which_heads"]
+    parsed, root = tyro.cli(command_of("which_heads"), args=words[4:])
+    assert parsed == wanted and root == tmp_path / "my runs"
+
+
+def command_of(experiment: str) -> Any:
+    """A command with the options of an experiment, which returns its settings and its folder."""
+    settings: Any = config_class(experiment)
+
+    def command(
+        config: Annotated[settings, tyro.conf.arg(name="")],  # pyright: ignore
+        root: Path = Path("results"),
+    ) -> tuple[Any, Path]:
+        return config, root
+
+    return command
+
+
+@pytest.mark.parametrize(
+    "more", [["--n", "9"], ["--operations", "addition"], ["--shots", "2"], ["--seed", "1"]]
+)
+@pytest.mark.parametrize("command", ["experiments which_heads", "figures fig2"])
+def test_a_file_of_prompts_with_settings_of_templates_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, more: list[str]
+) -> None:
+    arguments = ["--pairs", str(tmp_path / "mine.jsonl"), *more, "--root", str(tmp_path)]
+    package, name = command.split()
+    entry = (experiments() if package == "experiments" else exhibits_and_pages())[name]
+    monkeypatch.setattr(sys, "argv", [package, *arguments])
+    with pytest.raises(SystemExit, match=f"--pairs without settings of the templates.*{more[0]}"):
+        check_arguments(entry, name, experiments().get(entry.other))
+    monkeypatch.setattr(sys, "argv", [package, *more, "--root", str(tmp_path)])
+    check_arguments(entry, name, experiments().get(entry.other))
+
+
+def lines_of(target: str, folder: Path) -> tuple[list[list[str]], list[list[str]]]:
+    """The arguments of the experiments and of the figures that a target starts."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, folder)
+    variables = [f"{name}={value}" for name, value in EVERY_VARIABLE.items()]
+    text = subprocess.run(
+        ["make", "-n", "-C", str(folder), target, *variables], capture_output=True, text=True
+    ).stdout.replace('"$model"', "made")
+    calls = re.findall(r"-m (experiments|figures) ([^;|&\n]*)", text.replace("\\\n", " "))
+    of = {
+        kind: [shlex.split(call) for k, call in calls if k == kind]
+        for kind in ("experiments", "figures")
+    }
+    return of["experiments"], of["figures"]
+
+
+def options_in(arguments: list[str]) -> dict[str, list[str]]:
+    """The options of a command line, each with its values."""
+    options: dict[str, list[str]] = {}
+    for word in arguments:
+        if word.startswith("--"):
+            options[word] = []
+        elif options:
+            options[[*options][-1]].append(word)
+    return options
+
+
+def targets() -> list[str]:
+    """The targets that compute with an experiment and draw with a figure."""
+    text = (ROOT / "Makefile").read_text()
+    return [
+        *re.findall(r"call exhibit,([a-z0-9-]+),", text),
+        "fig12",
+        "fig13",
+        "fig14",
+        "evaluate",
+        "report",
+    ]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make")
+@pytest.mark.parametrize("target", targets())
+def test_each_option_of_an_experiment_reaches_its_figure(target: str, tmp_path: Path) -> None:
+    computed, drawn = lines_of(target, tmp_path)
+    assert len(computed) == len(drawn) == 1
+    ours, theirs = options_in(computed[0]), options_in(drawn[0])
+    assert {**ours, "--models": 0}.keys() >= theirs.keys()
+    missing = ours.keys() - theirs.keys() - CHANGES_NO_RUN
+    assert missing <= ({"--model"} if "--models" in theirs else set())
+    assert all(ours[name] == value for name, value in theirs.items() if name in ours)
+    page = exhibits_and_pages()[drawn[0][0]]
+    assert page.other == computed[0][0]
+    function = page.load()
+    options = get_type_hints(function)["options"]
+    settings: Any = config_class(page.other)
+    known = {f"--{name.replace('_', '-')}" for name in settings.__dataclass_fields__}
+    assert {*ours} - CHANGES_NO_RUN <= known | BEYOND.get(target, set())
+    assert "settings" in options.__dataclass_fields__
+
+
+BEYOND = {"fig9": {"--shots", "--exemplar-sets", "--templates"}}
+"""Options that a target passes although its experiment has no such setting: both refuse them."""
