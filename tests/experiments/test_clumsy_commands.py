@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import tyro
@@ -20,10 +20,10 @@ import arith_lens as al
 from arith_lens.model import loading
 from experiments import __main__ as experiments
 from experiments import settings, which_heads
-from experiments.arguments import signature
+from experiments.arguments import experiment_settings, signature
 from figures import __main__ as figures
 from figures.__main__ import exhibits_and_pages
-from figures.exhibit import command_for
+from figures.exhibit import command_for, with_settings
 
 MAINS = {"experiments": experiments.main, "figures": figures.main}
 
@@ -264,8 +264,12 @@ def test_the_arguments_that_are_read_from_the_code_are_those_of_the_command(name
     if isinstance(imported, settings.Experiment):
         imported = imported.command
     elif one.package == "figures" and one.variable != "main":
-        imported = command_for(imported)
-    assert help_of(signature(one.module, one.variable)) == help_of(imported)
+        imported = command_for(imported, one.other)
+    elif one.package == "figures" and one.other:
+        imported = with_settings(imported, get_type_hints(imported)["options"], one.other)
+    experiment = experiments.experiments().get(one.other) if one.package == "figures" else None
+    taken = experiment and experiment_settings(experiment.module, experiment.variable)
+    assert help_of(signature(one.module, one.variable, taken)) == help_of(imported)
 
 
 @pytest.mark.parametrize("line", ["experiments fig2", "figures fig2 --n 0"])
