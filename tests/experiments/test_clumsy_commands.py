@@ -78,7 +78,7 @@ CLUMSY = {
     "figures fig2 --modl reference": r"Unrecognized options.*--model",
     "figures fig2 --format png": r"Unrecognized options.*--formats",
     "figures fig1 --model reference": r"Unrecognized options: --model",
-    "figures fig2 --device cuda": r"Unrecognized options: --device",
+    "figures fig1 --device cuda": r"Unrecognized options: --device",
     # Words that are no choice
     "experiments which_heads --operations addtion": r"invalid choice 'addtion'.*mean addition\?",
     "experiments which_heads --operations Division": r"invalid choice 'Division'.*mean division\?",
