@@ -159,8 +159,8 @@ def test_a_try_out_is_not_taken_for_the_study_and_has_files_of_its_own(tmp_path:
 
     def shown(**options: Any) -> Path:
         settings = RunSettings.of_paper(**options)
-        options = Options(model="made", root=tmp_path, settings=settings)
-        return chosen_run(options, "which_heads").path
+        chosen = Options(model="made", root=tmp_path, settings=settings)
+        return chosen_run(chosen, "which_heads").path
 
     assert shown() == full.path
     assert shown(**TRIED) == tried.path
