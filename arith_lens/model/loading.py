@@ -8,7 +8,9 @@ functions.
 import copy
 import inspect
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -99,6 +101,32 @@ def transformers_logits(model: Any) -> Float[Tensor, "row pos d_vocab"] | None:
             f"{error}); choose a causal language model"
         ) from error
     return logits if bool(logits[mask].isfinite().all()) else None
+
+
+def keep_masks_finite(dtype: torch.dtype) -> None:
+    """Let Transformers' masks in float64 have the lowest value of float32, for this process.
+
+    Eager attention computes its softmax in float32 in many families. There the lowest value of
+    float64 is minus infinity, so that padding on the left, which sees no token, becomes NaN.
+
+    Args:
+        dtype: the dtype of a model. Nothing changes unless it is float64.
+    """
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+
+    make_mask = ALL_MASK_ATTENTION_FUNCTIONS["eager"]
+    if dtype != torch.float64 or getattr(make_mask, "func", None) is _mask_in_float32_range:
+        return
+    AttentionMaskInterface.register("eager", partial(_mask_in_float32_range, make_mask))
+
+
+def _mask_in_float32_range(
+    make_mask: Callable[..., Tensor | None], *sizes: Any, **options: Any
+) -> Tensor | None:
+    mask = make_mask(*sizes, **options)
+    if mask is None or mask.dtype != torch.float64:
+        return mask
+    return mask.clamp(min=torch.finfo(torch.float32).min)
 
 
 def tolerated_difference(dtype: torch.dtype) -> float:
@@ -199,11 +227,13 @@ def load_model(
         device = default_device()
     on_cpu = str(device) == "cpu" or (device_map is not None and not torch.cuda.is_available())
     loader = VerifiedLoader(_auto_class(config, checkpoint.location), device)
+    dtype = dtype or _default_dtype(config, on_cpu=on_cpu, trust_remote_code=trust_remote_code)
+    keep_masks_finite(dtype)
     bridge = _boot(
         checkpoint.location,
         model_class=loader,
         tokenizer=tokenizer,
-        dtype=dtype or _default_dtype(config, on_cpu=on_cpu, trust_remote_code=trust_remote_code),
+        dtype=dtype,
         device=device,
         device_map=device_map,
         **({} if offload_folder is None else {"offload_folder": str(offload_folder)}),
@@ -295,6 +325,7 @@ def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedMo
     placed = next(hf_model.parameters())
     if not hf_model.config.architectures:  # the bridge needs it, and only saving sets it
         hf_model.config.architectures = [type(hf_model).__name__]
+    keep_masks_finite(placed.dtype)
     logits = transformers_logits(hf_model.eval())
     bridge = _boot(
         name,
