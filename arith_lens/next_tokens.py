@@ -10,7 +10,7 @@ from torch import Tensor
 
 from arith_lens.arrays import Arrays
 from arith_lens.components import NamedHook
-from arith_lens.model import HookedLike, require_finite
+from arith_lens.model import HookedLike, require_evaluation_mode, require_finite
 from arith_lens.pairs.tokens import encode, left_pad, pieces, tokenizer_of
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ def next_tokens(
         batch_size: the number of prompts that run together.
 
     Raises:
-        ValueError: there is no prompt, a prompt is empty, or k is larger than the vocabulary.
+        ValueError: there is no prompt, a prompt is empty, k is larger than the vocabulary, or the
+            model is in training mode.
         FloatingPointError: the model computes NaN or infinity. The message names the layer, or the
             hooks if the model without them is finite.
     """
@@ -89,6 +90,7 @@ def next_tokens(
             f"expected prompts with text and k from 1 to {d_vocab}, found {len(prompts)} prompts, "
             f"{sum(not prompt for prompt in prompts)} of them empty, and k={k}"
         )
+    require_evaluation_mode(model)
     tokenizer, hooks = tokenizer_of(model), list(hooks)
     device = torch.device(model.cfg.device)
     batches = []

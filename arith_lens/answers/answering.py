@@ -20,6 +20,7 @@ from arith_lens.benchmarks.readers import LETTERS
 from arith_lens.benchmarks.records import ANSWER_AT_ONCE
 from arith_lens.components import NamedHook
 from arith_lens.hooks import hooks_digest
+from arith_lens.model import require_evaluation_mode
 from arith_lens.pairs.tokens import left_pad
 from arith_lens.runs import ResultSlot, Run
 
@@ -156,11 +157,12 @@ def answer_questions(
         progress: whether to show a progress bar.
 
     Raises:
-        ValueError: there are no questions, a prompt is longer than the model's context, or choices
-            are not different single tokens.
+        ValueError: there are no questions, a prompt is longer than the model's context, choices are
+            not different single tokens, or the model is in training mode.
     """
     if not questions:
         raise ValueError("no questions: expected at least one Question(prompt, answer)")
+    require_evaluation_mode(model)
     hooks = list(hooks)
     tokenized = [_tokenized(model.tokenizer, i, question) for i, question in enumerate(questions)]
     _check_lengths(model, tokenized)

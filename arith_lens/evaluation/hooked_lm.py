@@ -35,6 +35,7 @@ from arith_lens.model import (
     active_hooks,
     continues_prompts,
     n_common,
+    require_evaluation_mode,
     without_patterns,
 )
 from arith_lens.pairs.tokens import left_pad
@@ -112,6 +113,7 @@ class HookedLM(TemplateLM):
         progress: bool = True,
     ) -> None:
         super().__init__()
+        require_evaluation_mode(model)
         self.model = model
         self.hooks = list(hooks)
         self.hook_steps = hook_steps

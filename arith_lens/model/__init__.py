@@ -43,6 +43,7 @@ from arith_lens.model.state import default_device as default_device
 from arith_lens.model.state import is_offloaded as is_offloaded
 from arith_lens.model.state import lacks_weights as lacks_weights
 from arith_lens.model.state import layers_with_weights as layers_with_weights
+from arith_lens.model.state import require_evaluation_mode as require_evaluation_mode
 from arith_lens.model.state import state_digest as state_digest
 from arith_lens.model.state import tokenizer_hash as tokenizer_hash
 from arith_lens.model.state import weights_hash as weights_hash

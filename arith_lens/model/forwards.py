@@ -22,6 +22,7 @@ from torch import Tensor
 from arith_lens.activations import Positions, keep_activation
 from arith_lens.components import NamedHook, layer_of, mlp_out_name, z_name
 from arith_lens.model.hooked import HookedLike, Tokens, check_tokens, checked_hooks
+from arith_lens.model.state import require_evaluation_mode
 
 
 @torch.no_grad()
@@ -49,10 +50,11 @@ def record(
 
     Raises:
         ValueError: prompts have unequal lengths, are padded without a mask, or are padded on the
-            right while END is requested.
+            right while END is requested; or the model is in training mode.
         FloatingPointError: an activation is NaN or infinite; the message names the first layer.
         IndexError, KeyError: the model does not have a layer or a hook point.
     """
+    require_evaluation_mode(model)
     device = torch.device(model.cfg.device)
     tokens, mask = check_tokens(tokens, attention_mask, model.tokenizer, device)
     if mask is not None and isinstance(positions, int) and not bool(mask[:, positions].all()):

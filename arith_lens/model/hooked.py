@@ -11,7 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from arith_lens.components import NamedHook, layer_of
-from arith_lens.model.state import active_hooks
+from arith_lens.model.state import active_hooks, require_evaluation_mode
 from arith_lens.model.weights import ORIGIN
 
 Tokens: TypeAlias = Tensor | Sequence[Any] | str
@@ -287,9 +287,10 @@ class HookedModel:
             Prompt and new tokens; text for prompts that are text.
 
         Raises:
-            ValueError: hooks with positions act on every step, prompts have unequal lengths, or
-                prompts are padded without a mask.
+            ValueError: hooks with positions act on every step, prompts have unequal lengths or are
+                padded without a mask, or the model is in training mode.
         """
+        require_evaluation_mode(self)
         chosen = _hooks_for_steps(checked_hooks(fwd_hooks, self.n_layers), hook_steps, options)
         tokens, mask = check_tokens(tokens, attention_mask, self.tokenizer, self.device)
         if mask is not None:

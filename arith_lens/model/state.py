@@ -148,6 +148,25 @@ def parts_of(*modules: Any) -> list[Any]:
     return list(parts.values())
 
 
+def require_evaluation_mode(model: Any) -> None:
+    """Check that no part of a model is in training mode, where dropout changes every run.
+
+    Every method that runs a model calls this. A plain forward, `model(tokens)`, does not.
+
+    Raises:
+        ValueError: a part is in training mode.
+    """
+    bridge = getattr(model, "bridge", model)
+    roots = [bridge, getattr(bridge, "original_model", None)]
+    parts = parts_of(*(root for root in roots if isinstance(root, nn.Module)))
+    if any(part.training for part in parts):
+        first = next(path for path, part in modules_of(model) if part.training)
+        raise ValueError(
+            f"expected a model in evaluation mode, found {first} in training mode, where dropout "
+            "changes the numbers of every run; call eval() on the bridge (model.bridge.eval())"
+        )
+
+
 _FRAMEWORKS = frozenset({"accelerate", "torch", "transformer_lens", "transformers"})
 
 

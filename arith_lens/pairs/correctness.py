@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from arith_lens.model import HookedLike, require_finite
+from arith_lens.model import HookedLike, require_evaluation_mode, require_finite
 from arith_lens.model.hooked import PAD
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def refuse_padding(reference: Tensor, counterfactual: Tensor, pad_token: int | N
 
 
 def check_pairs(model: Any, pairs: "PromptPairs") -> None:
-    """Check that pairs fit a model.
+    """Check that pairs fit a model, and that the model gives one prompt the same numbers twice.
 
     Args:
         model: a model with TransformerLens' `cfg` and a tokenizer.
@@ -163,8 +163,9 @@ def check_pairs(model: Any, pairs: "PromptPairs") -> None:
     Raises:
         ValueError: pairs are padded without a mask, have tokens beyond the vocabulary, were made
             with another tokenizer (which pairs from bare tokens do not show), or are longer than
-            the context.
+            the context; or the model is in training mode.
     """
+    require_evaluation_mode(model)
     pairs.refuse_unmasked(getattr(model.tokenizer, "pad_token_id", None))
     _check_vocabulary(pairs, int(model.cfg.d_vocab))
     _check_tokenizer(pairs, model.tokenizer)
@@ -258,6 +259,7 @@ def answer(
         side: "reference" or "counterfactual".
         batch_size: the number of pairs that run together.
     """
+    require_evaluation_mode(model)
     rights, probabilities = [], []
     for batch in pairs.batches(batch_size):
         logits = _logits_at_end(model, batch, side)

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 import torch
 from oracles import make_pairs
+from support.dropout import drop_always
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaForCausalLM
@@ -282,11 +283,13 @@ def test_a_norm_whose_scale_is_another_is_found_out(
     assert [line.split("  ")[-1] for line in failed] == [CHECKS["norm"]]
 
 
-def test_dropout_that_was_left_on_is_found_out(make_model: Callable[..., Any]) -> None:
-    model = make_model("llama", attention_dropout=0.2)
+def test_dropout_that_is_on_in_evaluation_mode_is_found_out(
+    make_model: Callable[..., Any],
+) -> None:
+    model = make_model("llama")
     pairs = make_pairs(model)
     path_patch(model, pairs)
-    model.bridge.train()
+    drop_always(model)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         with pytest.raises(CertificateError, match=f"FAILED  .*{CHECKS['null heads']}"):

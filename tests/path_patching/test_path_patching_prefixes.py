@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import random_tokens
+from support.dropout import drop_always
 from torch.utils.flop_counter import FlopCounterMode
 
 from arith_lens.model import HookedModel, forwards, load_model
@@ -196,10 +197,10 @@ def test_the_certificate_sees_a_beginning_that_is_not_the_prompts(
 def test_dropout_is_seen_where_beginnings_are_shared(
     make_model: Callable[..., Any], eager_rule: None
 ) -> None:
-    model = make_model("llama", attention_dropout=0.2)
+    model = make_model("llama")
     pairs = few_shot(model)
     path_patch(model, pairs, metric="logit")
-    model.bridge.train()
+    drop_always(model)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         with pytest.raises(CertificateError, match=r"FAILED .*z of another run"):
