@@ -43,7 +43,7 @@ def neuron_effects(model: HookedLike, pairs: PromptPairs, mlps: Mlps) -> Effects
 
     Raises:
         ValueError: no MLP is given, or the MLP is not neurons times W_out (such as a mixture of
-            experts).
+            experts); or the model does not fit the sweep of `path_patch`.
         IndexError: the model does not have an MLP.
     """
     chosen = as_mlps(mlps)
@@ -51,7 +51,9 @@ def neuron_effects(model: HookedLike, pairs: PromptPairs, mlps: Mlps) -> Effects
         raise ValueError("expected MLPs, found none; see effects.mlps.top(3)")
     check_components(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
     check_pairs(model, pairs)
-    trunk = trunk_of(model)
+    for mlp in chosen:
+        _require_neurons(model, mlp)
+    trunk = trunk_of(model, advice="use path_patch with engine='hooks', which patches whole MLPs")
     parts = [_effects(model, trunk, batch, chosen) for batch in pairs.batches(BATCH)]
     return Effects(
         torch.cat(parts, dim=-1),
@@ -94,6 +96,19 @@ def _effects(
 def neurons_name(layer: int) -> str:
     """The hook name of what the neurons put out, [batch pos d_mlp]."""
     return f"blocks.{layer}.mlp.hook_post"
+
+
+def _require_neurons(model: HookedLike, mlp: Mlp) -> None:
+    """Raise ValueError for an MLP without one matrix that its neurons are multiplied by."""
+    module = model.blocks[mlp.layer].mlp
+    with weights_loaded(module):
+        matrix = getattr(module, "W_out", None)
+    if not isinstance(matrix, Tensor):
+        raise ValueError(
+            f"expected an MLP that writes its neurons times W_out, found {mlp} without one W_out "
+            "for all tokens (a mixture of experts has one for each expert); use path_patch, which "
+            "patches whole MLPs"
+        )
 
 
 def _check_neurons(by_neurons: Tensor, mlp_change: Tensor, mlp: Mlp) -> None:

@@ -1,8 +1,11 @@
 """Direct effects of neurons: by hand from the plain model's weights, and as a sum the MLP's own."""
 
+from typing import Any
+
 import pytest
 import torch
 from oracles import Raw, make_pairs
+from support.families import EVERY
 
 import arith_lens as al
 from arith_lens.model import HookedModel
@@ -47,6 +50,23 @@ def test_an_mlp_that_does_not_write_its_neurons_times_w_out_is_refused(llama: Ho
         pytest.raises(ValueError, match="expected an MLP that writes its neurons times W_out"),
     ):
         al.neuron_effects(llama, pairs, "MLP 1")
+
+
+@pytest.mark.parametrize("name", ["Mixtral", "gpt-oss", "Gemma 3", "OPT"])
+def test_a_family_without_neurons_that_write_is_sent_to_path_patching(
+    name: str, tokenizer: Any
+) -> None:
+    """Experts; a norm after the MLP; an MLP that is part of its layer."""
+    reasons = {
+        "Gemma 3": r"writes its neurons times W_out, found .*MLP 1 differs .*; use path_patch",
+        "OPT": r"found an MLP that is no module of its own .*; use path_patch with engine='hooks'",
+    }
+    experts = r"writes its neurons times W_out, found MLP 1 without one W_out .*; use path_patch"
+    hf = EVERY[name].make(len(tokenizer))
+    pairs = make_pairs(hf, (8, 6))
+    model = al.load_model((hf, tokenizer))
+    with pytest.raises(ValueError, match=reasons.get(name, experts)):
+        al.neuron_effects(model, pairs, [1])
 
 
 def test_strange_mlps_are_refused(llama: HookedModel) -> None:

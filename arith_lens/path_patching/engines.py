@@ -52,6 +52,7 @@ from arith_lens.path_patching.sweep import (
     Senders,
     Trunk,
     direct_rows,
+    has_component_points,
     refuse_uneven_hooks,
     rows_bytes,
     sweep,
@@ -237,12 +238,17 @@ def fitting_engine(
         model: HookedModel or TransformerBridge.
         paths: as in `path_patch`.
         explain: is called with a sentence if the model does not fit the sweep.
+
+    Raises:
+        UnsupportedTrunk: no engine can compute the model.
     """
     if paths == "total":
         return "hooks"
     try:
         trunk_of(model)
     except UnsupportedTrunk as error:
+        if not has_component_points(model):
+            raise
         reason = str(error).partition(", found ")[2].partition("; use ")[0]
         explain(
             f"The fast sweep does not fit this model: {reason}. The slower engine computes the "

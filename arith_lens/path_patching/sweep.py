@@ -21,7 +21,7 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from arith_lens.components import Component, Head, NamedHook
+from arith_lens.components import Component, Head, NamedHook, mlp_out_name, z_name
 from arith_lens.metrics import Readout, Targets, mean_of_others
 from arith_lens.model import (
     HookedLike,
@@ -305,12 +305,22 @@ _RECORDED = re.compile(
     r"blocks\.\d+\.(attn\b|hook_(attn|q_|k_|v_)))"
 )
 """Hook points whose values are recorded with hooks active, and not computed again by the sweep."""
+HOOK_ENGINE = "use engine='hooks', which is general and slower"
+NO_ENGINE = (
+    "no engine can patch its components, because some layers have no hook point at the outputs of "
+    "heads or of an MLP"
+)
 _FIRST_NORM = re.compile(r"blocks\.\d+\.ln1\b")
 """Hook points of the norm before the attention, which some layers' own code computes again."""
 
 
-def trunk_of(model: HookedLike) -> Trunk:
+def trunk_of(model: HookedLike, *, advice: str = HOOK_ENGINE) -> Trunk:
     """The trunk of a model.
+
+    Args:
+        model: HookedModel or TransformerBridge.
+        advice: what the error tells to do instead, if the model has the hook points of all
+            components.
 
     Raises:
         UnsupportedTrunk: the sweep cannot compute the model. The message names the reason.
@@ -327,7 +337,8 @@ def trunk_of(model: HookedLike) -> Trunk:
     if reason is not None:
         raise UnsupportedTrunk(
             "expected layers that compute END's row from their attention's output alone, found "
-            f"{reason} in {_name_of(model)}; use engine='hooks', which is general and slower"
+            f"{reason} in {_name_of(model)}; "
+            + (advice if has_component_points(model) else NO_ENGINE)
         )
     return Trunk(
         blocks=blocks,
@@ -340,6 +351,13 @@ def trunk_of(model: HookedLike) -> Trunk:
         logit_scale=LogitScale.of(model.cfg),
         offloaded=any(map(is_offloaded, blocks)),
     )
+
+
+def has_component_points(model: HookedLike) -> bool:
+    """Whether every layer has the hook points of its heads and of its MLP."""
+    points = getattr(model, "bridge", model).hook_dict
+    layers = range(int(model.cfg.n_layers))
+    return all(name(layer) in points for layer in layers for name in (z_name, mlp_out_name))
 
 
 def _layer(block: Any, model: HookedLike) -> Layer:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.families import SWEPT
 
 import arith_lens as al
 from arith_lens.arrays import Arrays
@@ -256,3 +257,12 @@ def test_tokens_are_data(exploration: Exploration) -> None:
     tables["tokens"]["token"] = HOSTILE
     page = Explorer({HOSTILE: (exploration.facts, tables)}, title=HOSTILE).to_html()
     assert "<script>document" not in page and "<img" not in page
+
+
+def test_experts_are_shown_without_neurons(tokenizer: Any) -> None:
+    model = al.load_model((SWEPT["Mixtral"].make(len(tokenizer)), tokenizer))
+    pairs = al.sample_pairs(model, "addition", n=3, keep="all", templates=["addition/1"])
+    request = {"kind": "component", "component": "MLP 1", "set": "pairs"}
+    facts, tables = finished(Live(model, {"pairs": pairs}).respond(request))["pairs"]
+    assert list(facts["missing"]) == ["neurons"] and "W_out" in facts["missing"]["neurons"]
+    assert {*tables} == {"numbers", "digits"}

@@ -19,6 +19,7 @@ from support.families import (
     REFUSED,
     SWEPT,
     UNFAITHFUL,
+    WITHOUT_HEADS,
     Family,
 )
 from torch.testing import assert_close
@@ -28,7 +29,13 @@ from arith_lens.hooks import scale_mlps
 from arith_lens.knockout import knock_out
 from arith_lens.model import HookedModel, load_model
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching import CertificateError, UnsupportedTrunk, path_patch, sweep
+from arith_lens.path_patching import (
+    CertificateError,
+    UnsupportedTrunk,
+    fitting_engine,
+    path_patch,
+    sweep,
+)
 
 PATHS = ["via_mlps", "direct"]
 SOME = [Head(0, 0), Head(0, 3), Mlp(0), Head(1, 2), Mlp(1)]
@@ -92,6 +99,18 @@ def test_a_refused_family_is_named_and_hooks_compute_it(name: str, tokenizer: An
         with pytest.raises(UnsupportedTrunk, match=message):
             path_patch(model, raw.pairs, metric="logit", paths=paths)
         assert_equals_raw_hooks(model, raw, engine="hooks", paths=paths, senders=SOME)
+
+
+@pytest.mark.parametrize("name", WITHOUT_HEADS)
+def test_a_family_that_no_engine_computes_is_sent_to_none(name: str, tokenizer: Any) -> None:
+    model, hf = loaded(WITHOUT_HEADS[name], tokenizer)
+    pairs = make_pairs(hf, (8, 6))
+    for refused in (lambda: path_patch(model, pairs), lambda: fitting_engine(model)):
+        with pytest.raises(UnsupportedTrunk, match=r"in layer 0 .*; no engine can patch") as caught:
+            refused()
+        assert "engine=" not in str(caught.value)
+    with pytest.raises(ValueError, match=r"path patching cannot be done"):
+        path_patch(model, pairs, engine="hooks")
 
 
 @pytest.mark.parametrize("name", ["GPT-J", "Falcon", "BLOOM", "Pythia"])

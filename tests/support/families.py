@@ -221,6 +221,18 @@ REFUSED = {
 }
 """Families that it refuses, and the reason it gives."""
 
+WITHOUT_HEADS = {
+    "JetMoE": Family(
+        "JetMoe",
+        GROUPED | LOCAL_EXPERTS | {"kv_channels": 8},
+    ),
+    "LFM2": Family(
+        "Lfm2",
+        GROUPED | {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
+    ),
+}
+"""Families in which some layers have no heads with outputs of their own."""
+
 UNFAITHFUL = {"GPT": Family("OpenAIGPT", GPT_SIZES, GPT_2)}
 """Families whose bridge computes something else than Transformers."""
 
