@@ -15,9 +15,10 @@ from arith_lens.model import checkpoints, load_model, weights
 
 gguf_package = pytest.importorskip("gguf", reason="needs the package gguf")
 
+GEMMA = LLAMA_SIZES | {"num_key_value_heads": 1, "head_dim": 16, "query_pre_attn_scalar": 16}
 FAMILIES = {
     "llama": Family("Llama", GROUPED | {"tie_word_embeddings": True}),
-    "gemma3": Family("Gemma3Text", LLAMA_SIZES | {"num_key_value_heads": 1, "head_dim": 16}),
+    "gemma3": Family("Gemma3Text", GEMMA),
 }
 NAMES = {
     "model.embed_tokens.weight": "token_embd.weight",
@@ -45,7 +46,16 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def write(hf: Any, tokenizer: Any, file: Path, family: str, *, file_type: int = 0) -> None:
+def write(
+    hf: Any,
+    tokenizer: Any,
+    file: Path,
+    family: str,
+    *,
+    file_type: int = 0,
+    attention_scale: float | None = None,
+    stretch: float | None = None,
+) -> None:
     """The model as llama.cpp's converter writes it, in float32 or Q8_0."""
     config = hf.config
     writer: Any = gguf_package.GGUFWriter(file, family)
@@ -62,6 +72,11 @@ def write(hf: Any, tokenizer: Any, file: Path, family: str, *, file_type: int = 
     rope = config.rope_parameters
     writer.add_rope_freq_base(rope.get("rope_theta") or rope["full_attention"]["rope_theta"])
     writer.add_file_type(file_type)
+    if attention_scale is not None:
+        writer.add_attention_scale(attention_scale)
+    if stretch is not None:
+        writer.add_rope_scaling_type(gguf_package.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(stretch)
     pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     writer.add_tokenizer_model("llama")
     writer.add_token_list(pieces)
@@ -124,6 +139,34 @@ def test_a_file_gives_the_model_that_was_written(
         [7, 30]
     )
     assert len(list(cache.glob("*/model.safetensors"))) == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("n_layers", "scalar", "written"),
+    [(2, 16, {}), (62, 8, {}), (2, 168, {"attention_scale": 168**-0.5}), (6, 16, {"stretch": 8.0})],
+)
+def test_a_gemma_attends_as_in_llama_cpp(
+    n_layers: int, scalar: int, written: dict[str, float], tokenizer: Any, tmp_path: Path
+) -> None:
+    """By d_head; of 27B, which has 62 layers, by d_model / n_heads; by the file's own factor. The
+    layers with full attention have stretched positions in files that say so."""
+    sizes = {"num_hidden_layers": n_layers, "query_pre_attn_scalar": scalar}
+    family = Family("Gemma3Text", GEMMA | sizes)
+    plain = family.make(len(tokenizer))
+    ropes = copy.deepcopy(plain.config.rope_parameters)
+    if "stretch" in written:
+        ropes["full_attention"] |= {"rope_type": "linear", "factor": written["stretch"]}
+    hf = family.make(len(tokenizer), rope_parameters=ropes)
+    file = tmp_path / "small.gguf"
+    write(hf, tokenizer, file, "gemma3", **written)
+    tokens = torch.tensor([[1, 7, 9, 30, 12, 44, 5, 81]])
+    expected = hf(tokens).logits
+    assert_close(load_model(file)(tokens), expected, atol=1e-4, rtol=1e-3)
+    other = family.make(len(tokenizer), query_pre_attn_scalar=256)  # Transformers' default
+    assert (other(tokens).logits - expected).abs().max() > 1e-2, "the test must be able to fail"
+    if "stretch" in written:
+        assert (plain(tokens).logits - expected).abs().max() > 1e-2
 
 
 def test_quantised_weights_are_those_of_the_file_and_results_say_so(
