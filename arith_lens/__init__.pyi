@@ -48,6 +48,7 @@ from .knockout import circuit_curve as circuit_curve
 from .knockout import keep_only as keep_only
 from .knockout import knock_out as knock_out
 from .knockout import knockout_curve as knockout_curve
+from .knockout import knockout_hooks as knockout_hooks
 from .mediation import Mediation as Mediation
 from .mediation import mediators as mediators
 from .model import HookedModel as HookedModel

@@ -12,6 +12,16 @@ Positions: TypeAlias = int | slice | Tensor | None
 on the left); a slice; Int[Tensor, "batch"]: one per row; Bool[Tensor, "batch pos"]: a mask."""
 
 
+def check_positions(positions: Any) -> None:
+    """Raise TypeError for what names no positions, such as the `"end"` of `knock_out`."""
+    whole_numbers = isinstance(positions, int) and not isinstance(positions, bool)
+    if positions is not None and not (whole_numbers or isinstance(positions, slice | Tensor)):
+        raise TypeError(
+            "expected positions as None (all), a number (-1 is END), a slice, or a tensor with one "
+            f"position per prompt or a mask, found {positions!r}; name END by -1"
+        )
+
+
 def position_axis(name: str) -> int:
     """The axis of an activation that has the prompt's positions."""
     return 2 if name.endswith(("hook_pattern", "hook_attn_scores")) else 1

@@ -17,7 +17,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from arith_lens.activations import Positions, keep_activation, position_mask
+from arith_lens.activations import (
+    Positions,
+    check_positions,
+    keep_activation,
+    position_mask,
+)
 from arith_lens.components import (
     Activations,
     Heads,
@@ -40,6 +45,9 @@ class Edit:
     """Heads of the layer. None: all heads, or an activation without a head axis."""
     positions: Positions = None
     """The positions in the prompt."""
+
+    def __post_init__(self) -> None:
+        check_positions(self.positions)
 
     @property
     def is_uniform(self) -> bool:
@@ -217,6 +225,7 @@ def capture(
         into: the dictionary that gets the copies, by hook name.
         positions: the positions to copy.
     """
+    check_positions(positions)
     return [
         (name, partial(keep_activation, name=name, into=into, positions=positions))
         for name in names
@@ -236,22 +245,25 @@ def ablate_heads(
     positions: Positions = None,
     seed: int = 0,
 ) -> list[NamedHook]:
-    """Knock out heads as in the paper's section 4 (which uses the mean).
+    """Replace the outputs of heads at every position, BOS and padding included.
+
+    `knock_out` and `knockout_hooks` do not change BOS. So their numbers differ from those of these
+    hooks, which do not know the tokens.
 
     Args:
-        heads: the heads to knock out.
+        heads: the heads to ablate.
         source: for `mean`, the means (see `mean_activations`), [n_heads d_head] or
             [1 #pos n_heads d_head], the same for all prompts. For `resample`, a counterfactual run
             of the same length; for each row, one of its rows is drawn. For `zero`, nothing.
         ablation: the replacement of the heads' output.
-        positions: the positions to change. The paper's knockout does not change BOS and padding;
-            give a mask for that.
+        positions: the positions to change. None: all.
         seed: the seed of the draw in `resample`.
 
     Raises:
         ValueError: the ablation is unknown, its source is missing, or the source for `mean` has
             several prompts. (A run of one prompt cannot be told from a mean.) If each prompt has
             its own mean, give the means, one row per prompt, to `patch_heads`.
+        TypeError: a value is no head, or names no positions.
         KeyError, IndexError: as in `patch_heads`.
     """
     heads = as_heads(heads)
@@ -269,7 +281,8 @@ def ablate_mlps(
     positions: Positions = None,
     seed: int = 0,
 ) -> list[NamedHook]:
-    """Knock out MLPs. Arguments and errors as in `ablate_heads`, with mlp_out in place of z."""
+    """Replace what MLPs add at every position. Arguments and errors as in `ablate_heads`, with
+    mlp_out in place of z."""
     layers = layers_of_mlps(mlps)
     if ablation == "zero":
         return _change_mlps(layers, torch.zeros_like, positions)

@@ -283,7 +283,8 @@ def knockout_hooks(
 ) -> list[NamedHook]:
     """Hooks that knock out components on any text, batch and length, and during evaluation.
 
-    In each forward they find BOS by the tokenizer's id, and do not change it. They may change
+    They change what `knock_out` changes, with `means="vector"` or zero: every position but BOS.
+    In each forward they find BOS by the tokenizer's id. They may change
     padding, which nothing reads. Under `generate` they act on every new token, with or without a
     cache. Always pass the whole list, because the first hook serves the others.
 

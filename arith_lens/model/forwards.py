@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.activations import Positions, keep_activation
+from arith_lens.activations import Positions, check_positions, keep_activation
 from arith_lens.components import NamedHook, layer_of, mlp_out_name, z_name
 from arith_lens.model.hooked import HookedLike, Tokens, check_tokens, checked_hooks
 from arith_lens.model.state import require_evaluation_mode
@@ -55,6 +55,7 @@ def record(
         IndexError, KeyError: the model does not have a layer or a hook point.
     """
     require_evaluation_mode(model)
+    check_positions(positions)
     device = torch.device(model.cfg.device)
     tokens, mask = check_tokens(tokens, attention_mask, model.tokenizer, device)
     if mask is not None and isinstance(positions, int) and not bool(mask[:, positions].all()):

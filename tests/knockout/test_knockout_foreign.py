@@ -136,6 +136,34 @@ def test_end_alone_belongs_to_the_prompt(
     assert int(written[0, -1]) == int(first)
 
 
+@pytest.mark.parametrize("positions", ["all", "end"])
+@pytest.mark.parametrize("ablation", ["zero", "mean"])
+def test_hooks_knock_out_what_knock_out_does(
+    both: tuple[Any, HookedModel], ablation: str, positions: str
+) -> None:
+    """BOS stays as it is; `ablate_heads` and `ablate_mlps` change it."""
+    model = both[1]
+    pairs = al.sample_pairs(model, "addition", n=6, keep="all")
+    mean = counterfactual_means(model, pairs, KNOCKED_OUT) if ablation == "mean" else None
+    settings: dict[str, Any] = {"ablation": ablation, "positions": positions, "progress": False}
+    expected = al.knock_out(model, pairs, KNOCKED_OUT, means=mean, **settings).probability
+
+    def probability(hooks: Any) -> torch.Tensor:
+        logits = model.run_with_hooks(
+            pairs.reference, fwd_hooks=hooks, attention_mask=pairs.attention_mask
+        )[:, -1]
+        return logits.softmax(-1)[torch.arange(len(pairs)), pairs.answer]
+
+    hooks = al.knockout_hooks(model, KNOCKED_OUT, mean, ablation=ablation, positions=positions)
+    torch.testing.assert_close(probability(hooks), expected, atol=1e-6, rtol=1e-3)
+    heads, mlps = KNOCKED_OUT[:2], KNOCKED_OUT[2:]
+    options: dict[str, Any] = {"ablation": ablation}
+    options["positions"] = -1 if positions == "end" else None
+    others = al.ablate_heads(heads, mean, **options) + al.ablate_mlps(mlps, mean, **options)
+    alike = torch.allclose(probability(others), expected, atol=1e-6, rtol=1e-3)
+    assert alike == (positions == "end")
+
+
 def test_zero_needs_no_means_and_nothing_needs_no_hooks(llama: HookedModel) -> None:
     assert len(knockout_hooks(llama, KNOCKED_OUT, ablation="zero")) == 4  # with the watch of BOS
     assert knockout_hooks(llama, [], ablation="zero") == []

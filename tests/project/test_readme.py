@@ -6,6 +6,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
+
+import arith_lens as al
 
 ROOT = Path(__file__).parents[2]
 TUNED_ROWS = (
@@ -29,12 +32,20 @@ def test_the_example_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> No
     if not (ROOT / "arith_lens" / "reference" / "reference" / "config.json").exists():
         pytest.skip("the reference model is not there yet")
     (example,) = blocks("python")
-    exec(compile(example, "README.md", "exec"), {})
+    names: dict[str, Any] = {}
+    exec(compile(example, "README.md", "exec"), names)
     printed = capsys.readouterr().out
     percent = r"[-+]\d+\.\d%"
     line = rf"^\d+\.\d+ {percent} \({percent} to {percent}\)$"
     assert re.search(line, printed, flags=re.MULTILINE)
-    assert "key heads: " in printed
+    out = al.knock_out(names["model"], names["pairs"], names["heads"], ablation="zero")
+    assert f"right without {len(names['heads'])} key heads: {out.correct.float().mean():.0%}" in (
+        printed
+    )
+    assert torch.equal(names["right"], out.correct), "hooks knock out what knock_out does"
+    rows = torch.arange(len(out.correct))
+    probability = names["logits"][:, -1].softmax(-1)[rows, names["pairs"].answer]
+    torch.testing.assert_close(probability, out.probability, atol=1e-5, rtol=1e-4)
 
 
 def test_the_tree_names_every_package() -> None:
