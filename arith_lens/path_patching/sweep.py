@@ -355,8 +355,9 @@ def trunk_of(model: HookedLike, *, advice: str = HOOK_ENGINE) -> Trunk:
 
 def has_component_points(model: HookedLike) -> bool:
     """Whether every layer has the hook points of its heads and of its MLP."""
-    points = getattr(model, "bridge", model).hook_dict
+    bridge: Any = getattr(model, "bridge", model)
     layers = range(int(model.cfg.n_layers))
+    points = bridge.hook_dict
     return all(name(layer) in points for layer in layers for name in (z_name, mlp_out_name))
 
 

@@ -147,7 +147,7 @@ def test_a_file_gives_the_model_that_was_written(
     [(2, 16, {}), (62, 8, {}), (2, 168, {"attention_scale": 168**-0.5}), (6, 16, {"stretch": 8.0})],
 )
 def test_a_gemma_attends_as_in_llama_cpp(
-    n_layers: int, scalar: int, written: dict[str, float], tokenizer: Any, tmp_path: Path
+    n_layers: int, scalar: int, written: dict[str, Any], tokenizer: Any, tmp_path: Path
 ) -> None:
     """By d_head; of 27B, which has 62 layers, by d_model / n_heads; by the file's own factor. The
     layers with full attention have stretched positions in files that say so."""
