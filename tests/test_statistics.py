@@ -12,7 +12,13 @@ from torch.testing import assert_close
 
 from arith_lens import statistics
 from arith_lens.effects import ComponentEffects, Effects, contrast
-from arith_lens.statistics import Sample, Units, false_discovery_control, resampled_means
+from arith_lens.statistics import (
+    Sample,
+    Units,
+    false_discovery_control,
+    joined_units,
+    resampled_means,
+)
 
 UNEQUAL = (5, 8, 12, 30, 60)
 """References of each template."""
@@ -300,6 +306,17 @@ def test_the_interval_of_a_difference_covers_it_about_as_often_as_it_says() -> N
     assert share_holding(naive, 0.7) < 0.8
 
 
+def test_what_wordings_do_to_both_sides_cancels_in_a_contrast() -> None:
+    """Wordings differ by far more than problems, and alike on both sides of the contrast."""
+    effects = crossed(0.5, 400.0, n_components=300)
+    second = torch.arange(effects.n_pairs) >= effects.n_pairs // 2  # half of the problems
+    table = contrast(effects, second)
+    assert 0.9 < share_holding(table, 0.0) < 0.99
+    width = float((table["ci_high"] - table["ci_low"]).median())
+    low, high = effects.ci()
+    assert width < 0.5 * float((high - low).median())
+
+
 def test_a_contrast_needs_two_sides_and_references_that_are_on_one() -> None:
     effects, _ = synthetic("normal", (6, 9), n_components=2)
     with pytest.raises(ValueError, match="0 of"):
@@ -312,3 +329,13 @@ def test_a_problem_in_two_blocks_is_a_cluster_in_each() -> None:
     units = Units(template=("a/0", "a/0", "b/0", "b/0"), cluster=None, problem=("x", "y", "x", "y"))
     sample = Sample.of(torch.zeros(1, 4), units, "problem")
     assert sample.clusters.tolist() == [0, 1, 2, 3] and sample.blocks.tolist() == [0, 0, 1, 1]
+
+
+def test_reference_prompts_of_two_sets_are_different_ones_and_problems_are_the_same() -> None:
+    one = Units(template=("a/0",) * 3, cluster=torch.tensor([0, 0, 2]), problem=("x", "x", "y"))
+    two = Units(template=("a/1",) * 2, cluster=torch.tensor([0, 1]), problem=("x", "z"))
+    both = joined_units(one, two)
+    assert both["cluster"] is not None and len(both["cluster"].unique()) == 4
+    assert both["cluster"].tolist()[:3] == [0, 0, 2]
+    assert both["problem"] == ("x", "x", "y", "x", "z")
+    assert both["template"] == ("a/0", "a/0", "a/0", "a/1", "a/1")

@@ -56,6 +56,14 @@ def test_noise_alone_agrees_as_chance_does() -> None:
     assert another.mean() == pytest.approx(chance, abs=0.05)
 
 
+def test_the_strongest_are_the_most_negative_and_not_the_largest() -> None:
+    """Three components act by -0.1 to -0.3 without noise; ten others oppose by 1 and more."""
+    noise = torch.rand(10, 60, generator=torch.Generator().manual_seed(2))
+    values = torch.cat([torch.tensor([[-0.3], [-0.2], [-0.1]]).expand(3, 60), 1 + noise])
+    table = measured(Effects(values, ("layer",), "logit"), k=3, n_draws=20)
+    assert (table["mean"] == 1).all() and (table["low"] == 1).all()
+
+
 def test_a_draw_takes_whole_references_and_weighs_templates_equally() -> None:
     """One reference of two, all draws of it: the top component is that reference's own."""
     values = torch.tensor([[-9.0, -9.0, 0.0], [0.0, 0.0, -1.0]])

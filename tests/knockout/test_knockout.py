@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from conftest import random_tokens
+from scipy import stats
 
 from arith_lens.components import Head, Mlp, every_head, mlp_out_name, z_name
 from arith_lens.knockout import (
@@ -386,6 +387,17 @@ def test_layers_below_the_lowest_are_computed_once(deep):
         handle.remove()
     assert rows == [2] * 10 + [4, 6, 8]  # pairs x states
     assert curve.n_forwards == pytest.approx((10 + 2 + 3 + 4) / 13)
+
+
+def test_an_accuracy_of_all_or_none_is_not_certain(llama):
+    """Six references, all right or all wrong: Wilson's interval, with Student's t for 5."""
+    outcomes = replace(knock_out(llama, make_pairs(llama), []), template=None)
+    square = stats.t.ppf(0.975, 5) ** 2
+    end = 1 / (1 + square / 6)
+    for right, expected in ((True, (end, 1.0)), (False, (0.0, 1 - end))):
+        some = replace(outcomes, correct=torch.full((6,), right))
+        assert some.ci() == pytest.approx(expected, abs=1e-5)
+        assert some.ci(0.5)[right] == expected[right] and some.ci(0.5) != some.ci()
 
 
 def test_outcomes_weigh_templates_equally_and_err_by_reference(llama):
