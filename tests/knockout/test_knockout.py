@@ -430,6 +430,18 @@ def test_a_drop_is_absolute_and_relative_and_paired(llama):
         drop(before, after.select(slice(0, 5)))
 
 
+@pytest.mark.parametrize("level", [0.95, 0.5])
+def test_the_interval_of_a_drop_is_at_its_level(llama, level):
+    """Twenty references: as wide as Student's interval of the paired differences."""
+    before = knock_out(llama, make_pairs(llama, n=20, templates=1), [])
+    first, second = torch.rand(2, 20, generator=torch.Generator().manual_seed(0))
+    before, after = (replace(before, probability=p) for p in (first, second))
+    low, high = drop(before, after, level=level).probability.absolute_ci
+    error = float((second - first).std()) / 20**0.5
+    expected = 2 * stats.t.ppf((1 + level) / 2, 19) * error
+    assert high - low == pytest.approx(expected, rel=0.1)
+
+
 def test_outcomes_and_curves_come_back_from_their_arrays(mistral):
     pairs = make_pairs(mistral)
     outcomes = knock_out(mistral, pairs, MIXED)
