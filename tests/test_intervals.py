@@ -123,6 +123,29 @@ def test_a_studentised_interval_draws_the_ratio_of_error_and_standard_error() ->
     assert low == pytest.approx(expected_low, rel=0.02)
 
 
+def test_studentised_intervals_speak_of_other_wordings_too() -> None:
+    """Wordings differ by much more than problems do; each study draws nine of them."""
+    draw = np.random.default_rng(5)
+    wordings = draw.standard_normal((N_STUDIES, 1, 9))
+    effects = studies(wordings + 0.3 * draw.standard_normal((N_STUDIES, 36, 9)))
+    below, above = misses(effects.ci(method="studentised"), 0.0)
+    assert 0.92 < 1 - below - above < 0.985
+    below, above = misses(effects.ci(method="studentised", over="prompt"), 0.0)
+    assert 1 - below - above < 0.5, "over prompts, wordings are fixed"
+
+
+def test_a_share_is_worth_no_more_answers_than_it_has_pairs() -> None:
+    """Of 30 problems in two wordings, 28 are right in one of them, and two in both or in none. So
+    problems differ less than independent answers would."""
+    right = np.zeros((1, 30, 2))
+    right[0, ::2, 0] = right[0, 1::2, 1] = 1
+    right[0, 0], right[0, 1] = 1, 0
+    low, high = studies(right).ci(method="share")[:, 0].tolist()
+    square = stats.t.ppf(0.975, 29) ** 2
+    width = (square / 60 * 0.25 + (square / 60) ** 2 / 4) ** 0.5 / (1 + square / 60)
+    assert (low, high) == pytest.approx((0.5 - width, 0.5 + width), abs=0.005)
+
+
 def test_pairs_left_out_and_single_problems_are_handled() -> None:
     effects = skewed("normal", 12, 3)
     holes = torch.rand(effects.per_pair.shape, generator=torch.Generator().manual_seed(0)) < 0.2

@@ -1,6 +1,7 @@
 """Turning layers and winners, on curves and numbers whose truth is known."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from arith_lens.pairs import PromptPairs
 from arith_lens.probes import (
     chance,
     curve_of,
+    curves,
     digit_classes,
     distinct,
     turning_layers,
@@ -124,3 +126,9 @@ def test_winners_are_the_digits_with_the_largest_cosine() -> None:
                                  labels={"token": ("A",)}), "A"), pairs)  # fmt: skip
     with pytest.raises(ValueError, match="answers of one digit, found '12'"):
         winners(probe, problems((4, 3, 7), (9, 3, 12)))
+
+
+@pytest.mark.parametrize(("level", "ends"), [(0.95, (25, 975)), (0.5, (250, 750))])
+def test_the_interval_of_a_turning_layer_is_at_its_level(level: float, ends: Any) -> None:
+    """Resamples that turn at each of the layers 0 to 1000 once."""
+    assert curves._interval([*range(1001)], level) == ends
