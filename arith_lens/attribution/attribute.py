@@ -41,8 +41,8 @@ from arith_lens.path_patching.patch import (
     computation_of,
     operation_name,
     patching_details,
-    refuse_stored_function,
     shard_size,
+    stored_function,
     warn_of_no_answer,
     warn_of_ratios,
 )
@@ -236,9 +236,9 @@ def attribute(
         model, None, paths=paths, metric=metric, foil=foil, pairs=pairs, candidates=candidates
     )
     size = shard_size(batch_size)
-    refuse_stored_function(patching, run)
     settings = {"paths": paths, "metric": patching.metric, "steps": steps, "shard_size": size}
     identity = settings | patching_details(patching, foil) | {"method": f"attribute {method}"}
+    identity |= stored_function(patching, run)
     name = name or f"{method}-{operation_name(pairs)}"
     slot = ResultSlot.of(run, name, model, pairs, **identity)
     if (arrays := slot.stored(progress=progress)) is not None:

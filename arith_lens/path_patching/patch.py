@@ -40,6 +40,7 @@ from arith_lens.path_patching.positions import (
     refuse_positions,
 )
 from arith_lens.runs import ResultSlot, Run
+from arith_lens.runs.manifest import method_identity
 from arith_lens.statistics import strata_of
 
 SHARD = 64
@@ -108,7 +109,8 @@ def path_patch(
             changes next to nothing. `interchange` and `answers_other` leave out pairs whose
             counterfactual has no answer. The result has their number. Or a function of logits
             [row d_vocab] and the pairs of these rows that returns one number per row; the effect is
-            its value in the patched run less that in the reference run.
+            its value in the patched run less that in the reference run. A run knows the function
+            by its code.
         foil: for `logit_difference`, one token per pair, to compare with the answer.
         candidates: for `digit_contrast`, the tokens whose mean logit is compared with the answer's.
             The default is the ten digits, written as the answers are.
@@ -165,13 +167,12 @@ def path_patch(
             f"expected bound= together with until=, found bound={bound} alone; add until="
             "'threshold', or leave bound= out"
         )
-    refuse_stored_function(patching, run)
     goal = None if until is None else Goal.of(until, patching.metric, bound)
     engine_of = partial(engine_for, engine, model, certify=certify)
     size = shard_size(batch_size, engine)
     settings = {"engine": engine, "paths": paths, "metric": patching.metric, "shard_size": size}
     checks = {"certify": certify, "spot_checks": spot_checks}
-    details = settings | checks | patching_details(patching, foil)
+    details = settings | checks | patching_details(patching, foil) | stored_function(patching, run)
     if screening is not None:
         details |= {"screen": screening.choice()}
     if places is not None:
@@ -330,13 +331,15 @@ def warn_of_no_answer(pairs: PromptPairs, patching: PatchSettings) -> None:
         )
 
 
-def refuse_stored_function(patching: PatchSettings, run: Run | None) -> None:
-    """Raise ValueError for a metric function in a run, which could not recognise it again."""
-    if run is not None and patching.function is not None:
-        raise ValueError(
-            f"expected a metric by name with run=, found the function {patching.metric}: a run "
-            "cannot tell whether a function is the same next time; compute without run="
-        )
+def stored_function(patching: PatchSettings, run: Run | None) -> dict[str, Any]:
+    """What identifies a metric function in a run: its name and a digest of its code.
+
+    Raises:
+        RunError: it refers to something that cannot be described.
+    """
+    if run is None or patching.function is None:
+        return {}
+    return {"metric_function": method_identity(patching.function)}
 
 
 def _spot_checks(

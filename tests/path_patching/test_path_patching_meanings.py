@@ -166,15 +166,29 @@ def test_a_function_with_a_gradient_is_attributed(llama: Any) -> None:
     assert_close(ours.mlps.per_pair, named.mlps.per_pair, atol=1e-6, rtol=1e-5)
 
 
-def test_a_metric_function_is_checked(llama: Any, tmp_path: Any) -> None:
+def test_a_metric_function_is_checked(llama: Any) -> None:
     pairs = make_pairs(llama)
     with pytest.raises(ValueError, match=r"one number per row of logits, \[5\], found \[\]"):
         path_patch(llama, pairs, metric=lambda logits, _: logits.mean())
     with pytest.raises(ValueError, match="expected no foil and no candidates"):
         path_patch(llama, pairs, metric=entropy_beside, candidates=[3, 4])
-    named = pytest.raises(ValueError, match="expected a metric by name with run=")
-    with open_run("own", {}, model=llama, root=tmp_path) as run, named:
-        path_patch(llama, pairs, metric=entropy_beside, run=run)
+
+
+def test_a_run_knows_a_metric_function_by_its_code(llama: Any, tmp_path: Any) -> None:
+    """Two functions of one name."""
+    pairs = make_pairs(llama)
+
+    def scaled(factor: float) -> Any:
+        return lambda logits, of_pairs: factor * entropy_beside(logits, of_pairs)
+
+    def stored(factor: float) -> Tensor:
+        with open_run("own", {}, model=llama, root=tmp_path) as run:
+            options: dict[str, Any] = {"senders": [Mlp(2)], "run": run}
+            return path_patch(llama, pairs, metric=scaled(factor), **options).mlps.per_pair[2]
+
+    first, second = stored(1.0), stored(2.0)
+    assert_close(second, 2 * first, atol=1e-5, rtol=1e-5)
+    assert torch.equal(stored(1.0), first) and first.abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("paths", ["via_mlps", "direct"])
