@@ -11,6 +11,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from arith_lens.components import (
+    Component,
     Components,
     Head,
     as_components,
@@ -31,6 +32,8 @@ from arith_lens.path_patching.patch import (
 )
 from arith_lens.runs import ResultSlot, Run
 
+TOGETHER = "together"
+"""Everything before a receiver as one sender."""
 SUBSETS = ("q", "k", "v", "qk", "qv", "kv", "qkv")
 """Every choice of inputs that read a changed stream."""
 
@@ -68,7 +71,8 @@ def edge_effects(
         model: HookedModel or TransformerBridge.
         pairs: the prompts and their answers.
         receivers: heads and MLPs that read, such as `effects.heads.top(5)`.
-        senders: heads and MLPs that write; None: all, and the embeddings.
+        senders: heads and MLPs that write; None: all, and the embeddings. `"together"`: everything
+            before the receiver as one sender, that is, the counterfactual run's own stream.
         inputs: inputs of the heads: `q`, `k`, `v`, or several letters together. An MLP has one
             input, `mlp`, which the result has if an MLP receives.
         positions: the tokens at which senders act. `"all"`; a `Role`; an int (0 is the prompt's
@@ -110,7 +114,7 @@ def edge_effects(
         "metric": metric,
         "paths": paths,
         "receivers": [str(receiver) for receiver in settings.receivers],
-        "senders": [EMBEDDINGS] * settings.embeddings + [str(one) for one in settings.senders],
+        "senders": sender_names(settings),
         "inputs": list(settings.inputs),
         "positions": str(positions),
         "group": group,
@@ -194,14 +198,17 @@ def _settings(
         )
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     patching = patch_settings(model, chosen, paths=paths, metric=metric, foil=None, pairs=pairs)
-    every = every_component(n_layers, n_heads)
-    writing = every if senders is None else list(dict.fromkeys(as_components(senders)))
+    together = isinstance(senders, str) and senders == TOGETHER
+    writing: list[Component] = every_component(n_layers, n_heads) if senders is None else []
+    if senders is not None and not together:
+        writing = list(dict.fromkeys(as_components(senders)))
     check_components(writing, n_layers, n_heads)
     settings = EdgeSettings(
         receivers=chosen,
         inputs=names + ((MLP_INPUT,) if any(not isinstance(r, Head) for r in chosen) else ()),
         senders=tuple(writing),
         embeddings=senders is None,
+        together=together,
         n_places=1,
         group=cast(Group, group),
         via=cast(Via, via),
@@ -214,6 +221,12 @@ def _settings(
             "what layers below them write"
         )
     return settings
+
+
+def sender_names(settings: EdgeSettings) -> list[str]:
+    """The names along the axis of senders."""
+    first = [TOGETHER] * settings.together + [EMBEDDINGS] * settings.embeddings
+    return [*first, *map(str, settings.senders)]
 
 
 def _places(pairs: PromptPairs, positions: str | int | Role) -> tuple[Places, tuple[str, ...]]:
@@ -276,7 +289,7 @@ def _effects(
     labels: dict[str, tuple[str, ...]] = {
         "receiver": tuple(map(str, settings.receivers)),
         "input": settings.inputs,
-        "sender": (EMBEDDINGS,) * settings.embeddings + tuple(map(str, settings.senders)),
+        "sender": tuple(sender_names(settings)),
         "role": places,
     }
     if not each:

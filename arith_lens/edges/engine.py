@@ -55,6 +55,8 @@ class EdgeSettings:
     senders: tuple[Component, ...]
     embeddings: bool
     """Whether the embeddings are a sender, the first one."""
+    together: bool
+    """Whether everything before a receiver is one sender: the counterfactual run's own stream."""
     n_places: int
     """The number of masks of the tokens at which senders act."""
     group: Group
@@ -64,7 +66,7 @@ class EdgeSettings:
 
     @property
     def n_senders(self) -> int:
-        return self.embeddings + len(self.senders)
+        return self.together + self.embeddings + len(self.senders)
 
     @property
     def grid(self) -> tuple[int, int, int, int]:
@@ -78,14 +80,18 @@ class EdgeSettings:
     def rows_of_senders(self) -> list[int]:
         """The row of each sender in `grid`, in the order in which the layers begin them."""
         order = [self.embeddings + row for row in forward_rows(self.senders)]
-        return [0, *order] if self.embeddings else order
+        return [0, *order] if self.embeddings or self.together else order
 
     def n_before(self, receiver: Component) -> int:
         """The number of senders that come before a receiver."""
         heads_too = not isinstance(receiver, Head)
-        return self.embeddings + sum(
-            c.layer < receiver.layer or (heads_too and is_head_of(c, receiver.layer))
-            for c in self.senders
+        return (
+            self.together
+            + self.embeddings
+            + sum(
+                c.layer < receiver.layer or (heads_too and is_head_of(c, receiver.layer))
+                for c in self.senders
+            )
         )
 
     @property
@@ -265,6 +271,8 @@ class _Into:
         reference, other = (run[at].float() for run in entries)
         sent, before = changes.now(), self.settings.rows_of_senders
         self._note_sum(sent, other - reference)
+        if self.settings.together:
+            sent = (other - reference)[None]
         rows = []
         for place, mask in enumerate(self.masks):
             shown = mask.to(sent.device)[at][:, None]
@@ -303,6 +311,8 @@ class _Into:
         written = _mlp_writes(of_layer, torch.cat(streams), torch.cat(attentions))
         together = _mlp_writes(of_layer, other[None], attention[1:])
         edges, rows = written[1:] - written[0], []
+        if self.settings.together:
+            edges = together - written[0]
         order = self.settings.rows_of_senders[: len(edges)]
         for place, mask in enumerate(self.masks):
             rows.append(edges * mask[:, -1].to(edges.device)[:, None])

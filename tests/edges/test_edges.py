@@ -261,6 +261,22 @@ def test_what_comes_after_the_receiver_is_left_out(llama: Any) -> None:
     assert bool(mean[0, inputs.index("mlp")].isnan().all()) and bool(mean[1, 0].isnan().all())
 
 
+@pytest.mark.parametrize("paths", ["direct", "via_mlps"])
+def test_everything_together_is_path_patching_of_the_receiver(mistral: Any, paths: str) -> None:
+    pairs, receivers = make_pairs(mistral), ["2.1", "1.0", "MLP 2", "MLP 0"]
+    options: dict[str, Any] = {"metric": "logit", "paths": paths, "progress": False}
+    edges = edge_effects(
+        mistral, pairs, receivers, senders="together", inputs=SUBSETS, group="head", **options
+    )
+    patched = al.path_patch(mistral, pairs, senders=receivers, **options)
+    for row, receiver in enumerate(receivers):
+        name = "mlp" if "MLP" in receiver else "qkv"
+        column = (edges.labels or {})["input"].index(name)
+        assert_close(edges.per_pair[row, column, 0], patched[receiver].per_pair, atol=2e-5, rtol=0)
+    raw = Plain(mistral.bridge.original_model, pairs)
+    assert float(patched["2.1"].per_pair.abs().max()) > 1e-3 * float(raw.reference["logits"].max())
+
+
 def test_one_query_head_per_group_shares_with_nobody(llama: Any) -> None:
     pairs = make_pairs(llama)
     edges = [edge_effects(llama, pairs, "2.1", group=g, progress=False) for g in ("shared", "head")]
