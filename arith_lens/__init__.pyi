@@ -15,6 +15,8 @@ from .built import BuiltModel as BuiltModel
 from .built import built_model as built_model
 from .components import Head as Head
 from .components import Mlp as Mlp
+from .edges import CircuitGraph as CircuitGraph
+from .edges import circuit_graph as circuit_graph
 from .edges import composition as composition
 from .edges import edge_effects as edge_effects
 from .edges import shapley_shares as shapley_shares

@@ -9,5 +9,7 @@ from arith_lens.edges.composition import composition as composition
 from arith_lens.edges.effects import SUBSETS as SUBSETS
 from arith_lens.edges.effects import edge_effects as edge_effects
 from arith_lens.edges.effects import shapley_shares as shapley_shares
+from arith_lens.edges.graph import CircuitGraph as CircuitGraph
+from arith_lens.edges.graph import circuit_graph as circuit_graph
 from arith_lens.edges.receivers import UnsupportedReceiver as UnsupportedReceiver
 from arith_lens.edges.recording import EMBEDDINGS as EMBEDDINGS
