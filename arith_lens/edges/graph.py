@@ -24,7 +24,7 @@ class CircuitGraph:
 
     nodes: "DataFrame"
     """One row per component: its effect on the answer (`mean`, `low`, `high`), the same with the
-    final norm's scale held (`held`, …), and the number of problems `n`. Embeddings have no effect."""
+    final norm's scale held (`held`, …), and the number of problems `n`."""
     edges: "DataFrame"
     """One row per edge whose interval excludes 0: `sender`, `receiver`, `input`, its effect."""
     level: float

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from arith_lens.plotting.labels import Box
+from arith_lens.plotting.labels import XY, Box
 from arith_lens.plotting.page import Sheet, plain
 from arith_lens.plotting.style import (
     BLUE,
@@ -15,6 +15,7 @@ from arith_lens.plotting.style import (
     PALE,
     TEXT,
     Figure,
+    Number,
     colour_at,
     ink_on,
     signed,
@@ -36,7 +37,7 @@ def draw_circuit(nodes: Any, edges: Any, n_layers: int, *, title: str = "") -> F
     """Draw nodes and edges with the columns of `CircuitGraph`.
 
     Args:
-        nodes: a table with `node`, `layer`, `mean`, `low`, `high`, `held`; MLPs are coloured by `held`.
+        nodes: a table with `node`, `layer`, `mean`, `low`, `high`, `held` (colours of MLPs).
         edges: a table with `sender`, `receiver`, `input`, `mean`, `low`, `high`.
         n_layers: the number of layers.
         title: a heading.
@@ -63,14 +64,14 @@ def draw_circuit(nodes: Any, edges: Any, n_layers: int, *, title: str = "") -> F
     return sheet.finished(left=12)
 
 
-def _y(layer: float, n_layers: int) -> float:
+def _y(layer: int, n_layers: int) -> Number:
     """Depth upwards: the embeddings below layer 0, C above the last layer."""
     return HEAD + ROW * (n_layers - layer)
 
 
-def _places(nodes: Any, n_layers: int) -> Mapping[str, tuple[float, float]]:
+def _places(nodes: Any, n_layers: int) -> Mapping[str, XY]:
     """The pixel of each node: heads spread over their layer, MLPs on END's stream."""
-    places: dict[str, tuple[float, float]] = {"C": (STREAM, _y(n_layers, n_layers) - 26)}
+    places: dict[str, XY] = {"C": (STREAM, _y(n_layers, n_layers) - 26)}
     heads: dict[int, list[str]] = {}
     for row in nodes.itertuples():
         name, layer = str(row.node), int(row.layer)
@@ -108,7 +109,7 @@ def _scaffold(sheet: Sheet, n_layers: int, title: str) -> None:
         _text(sheet, title, (12, 16), TEXT, anchor="left", size=14)
 
 
-def _edge(sheet: Sheet, places: Mapping[str, tuple[float, float]], row: Any, widest: float) -> None:
+def _edge(sheet: Sheet, places: Mapping[str, XY], row: Any, widest: Number) -> None:
     """A curve from the sender up to the receiver."""
     (x0, y0), (x1, y1) = places[str(row.sender)], places[str(row.receiver)]
     middle = (y0 + y1) / 2
@@ -126,7 +127,7 @@ def _edge(sheet: Sheet, places: Mapping[str, tuple[float, float]], row: Any, wid
     sheet.add_curve((x0, y0), controls, (x1, y1), line=line, layer="below")
 
 
-def _node(sheet: Sheet, at: tuple[float, float], row: Any, limit: float) -> None:
+def _node(sheet: Sheet, at: XY, row: Any, limit: Number) -> None:
     x, y = at
     name = str(row.node)
     if int(row.layer) < 0:
@@ -157,7 +158,7 @@ def _node(sheet: Sheet, at: tuple[float, float], row: Any, limit: float) -> None
 def _text(
     sheet: Sheet,
     text: str,
-    at: tuple[float, float],
+    at: XY,
     ink: str,
     *,
     anchor: str = "center",

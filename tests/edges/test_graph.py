@@ -1,0 +1,135 @@
+"""The circuit as a graph: which edges it has, its files, its picture."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from oracles import make_pairs
+
+import arith_lens as al
+from arith_lens.edges import EMBEDDINGS, CircuitGraph, circuit_graph
+from arith_lens.effects import ComponentEffects, Effects
+from arith_lens.knockout import CircuitFile
+
+N = 40
+
+
+def made(means: dict[tuple[str, str, str], float], spread: float = 0.01) -> Effects:
+    """Edges of a model with two layers of two heads: normal effects around given means."""
+    receivers, inputs = ("1.0", "MLP 1"), ("q", "k", "v", "mlp")
+    senders = (EMBEDDINGS, "0.0", "0.1", "1.0", "1.1", "MLP 0", "MLP 1")
+    values = torch.full((2, 4, len(senders), N), float("nan"))
+    noise = torch.randn(N, generator=torch.Generator().manual_seed(0))
+    noise = spread * (noise - noise.mean()) / noise.std()
+    for (sender, receiver, name), mean in means.items():
+        at = receivers.index(receiver), inputs.index(name), senders.index(sender)
+        values[at] = mean + noise
+    labels = {"receiver": receivers, "input": inputs, "sender": senders}
+    return Effects(values, ("receiver", "input", "sender"), "logit", labels=labels)
+
+
+def node_effects() -> ComponentEffects:
+    heads = torch.arange(4.0).view(2, 2, 1).expand(2, 2, N) / 10 - 0.35
+    mlps = torch.tensor([[-0.5], [0.25]]).expand(2, N)
+    return ComponentEffects(
+        Effects(heads, ("layer", "head"), "logit"),
+        Effects(mlps, ("layer",), "logit"),
+        logit=torch.ones(N),
+    )
+
+
+STRONG = {
+    (EMBEDDINGS, "1.0", "v"): -0.5,
+    ("MLP 0", "1.0", "k"): 0.2,
+    ("1.0", "MLP 1", "mlp"): -0.3,
+}
+WEAK = {("0.0", "1.0", "q"): 0.0001, ("0.1", "MLP 1", "mlp"): -0.0001}
+
+
+@pytest.fixture
+def graph() -> CircuitGraph:
+    return circuit_graph(made(STRONG | WEAK), node_effects())
+
+
+def edges_of(graph: CircuitGraph) -> dict[tuple[str, str, str], float]:
+    rows: Any = graph.edges
+    return {(r.sender, r.receiver, r.input): r.mean for r in rows.itertuples()}
+
+
+def test_edges_are_those_whose_interval_excludes_zero(graph: CircuitGraph) -> None:
+    assert edges_of(graph) == pytest.approx(STRONG, abs=1e-6)
+    assert graph.n_tested == len(STRONG | WEAK)
+    assert graph.expected_by_chance == pytest.approx(0.05 * 5)
+    rows: Any = graph.edges
+    assert all(row.low <= row.mean <= row.high and row.n == N for row in rows.itertuples())
+    nodes: Any = graph.nodes.set_index("node")
+    assert {*nodes.index} == {EMBEDDINGS, "MLP 0", "1.0", "MLP 1"}
+    assert nodes["mean"]["1.0"] == pytest.approx(-0.15)
+    assert nodes["mean"]["MLP 1"] == pytest.approx(0.25)
+    assert math.isnan(nodes["mean"][EMBEDDINGS])
+    assert [str(one) for one in graph.components] == ["1.0", "MLP 0", "MLP 1"]
+
+
+def test_the_smallest_graph_has_the_largest_edges_up_to_a_share(graph: CircuitGraph) -> None:
+    by_size = sorted(STRONG, key=lambda edge: -abs(STRONG[edge]))
+    for share, n in ((0.4, 1), (0.6, 2), (0.7, 2), (0.9, 3), (1.0, 3)):
+        assert {*edges_of(graph.strongest(share))} == {*by_size[:n]}, share
+    assert {*edges_of(graph.at_least(0.25))} == {*by_size[:2]}
+    with pytest.raises(ValueError, match="found 0"):
+        graph.strongest(0.0)
+
+
+def test_files_of_other_tools_are_read_back(graph: CircuitGraph, tmp_path: Path) -> None:
+    circuit = CircuitFile.load(graph.to_mib(d_model=8).save(tmp_path / "mib.json"))
+    inside = {name: edge.score for name, edge in circuit.edges.items()}
+    assert inside["input->a1.h0<v>"] == pytest.approx(0.5)
+    assert inside["m0->a1.h0<k>"] == pytest.approx(-0.2)
+    assert inside["a1.h0->m1"] == pytest.approx(0.3)
+    assert inside["a1.h0->logits"] == pytest.approx(0.15)
+    assert {str(one) for one in circuit.components} == {"1.0", "MLP 0", "MLP 1"}
+    graph.to_neuronpedia(tmp_path / "graph.json", slug="test")
+    content = json.loads((tmp_path / "graph.json").read_text())
+    nodes = {node["node_id"]: node for node in content["nodes"]}
+    assert {*nodes} == {EMBEDDINGS, "MLP 0", "1.0", "MLP 1", "logits"}
+    assert nodes["logits"]["is_target_logit"] and nodes["1.0"]["layer"] == "1"
+    links = {(link["source"], link["target"]): link["weight"] for link in content["links"]}
+    assert links[EMBEDDINGS, "1.0"] == pytest.approx(-0.5)
+    assert links["MLP 1", "logits"] == pytest.approx(0.25)
+    assert all({*pair} <= {*nodes} for pair in links)
+
+
+def test_a_line_is_as_wide_as_its_edge(graph: CircuitGraph) -> None:
+    figure = graph.figure(title="Addition")
+    curves = [shape for shape in figure.layout.shapes if shape.type == "path"]
+    widths = sorted(curve.line.width for curve in curves)
+    assert len(widths) == 3 and widths[-1] == 9.0
+    assert widths[0] == pytest.approx(0.8 + 8.2 * 0.2 / 0.5)
+    assert {curve.line.dash for curve in curves} == {"solid", "dash"}
+    texts = " ".join(str(note.text) for note in figure.layout.annotations)
+    assert "Addition" in texts and "logit of C" in texts
+    sizes = [note.font.size for note in figure.layout.annotations if note.text]
+    assert min(sizes) * 6.9 * 72 / figure.layout.width >= 6.5, "points at a page's width"
+
+
+def test_what_does_not_fit_is_refused(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    effects = al.path_patch(llama, pairs, progress=False)
+    edges = al.edge_effects(llama, pairs, "2.1", metric="logit", progress=False)
+    with pytest.raises(ValueError, match="give both the same metric"):
+        circuit_graph(edges, effects)
+    with pytest.raises(ValueError, match="found the axes"):
+        circuit_graph(effects.heads, effects)
+
+
+def test_a_graph_of_a_real_model_has_the_norm_held(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    effects = al.path_patch(llama, pairs, metric="logit", progress=False)
+    edges = al.edge_effects(llama, pairs, ["2.1", "MLP 2"], metric="logit", progress=False)
+    graph = circuit_graph(edges, effects)
+    nodes: Any = graph.nodes.set_index("node")
+    expected = effects.mlps.without_norm_scale().mean()[2]
+    assert nodes["held"]["MLP 2"] == pytest.approx(float(expected))
+    assert nodes["held"]["MLP 2"] != pytest.approx(nodes["mean"]["MLP 2"])
