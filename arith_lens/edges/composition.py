@@ -57,7 +57,8 @@ def composition(model: HookedLike, pairs: PromptPairs, heads: Heads) -> Effects:
         raise ValueError("expected heads that receive, found none; see key_heads(effects.heads)")
     check_components(chosen, n_layers, n_heads)
     check_pairs(model, pairs)
-    trunk, every = trunk_of(model), every_component(n_layers, n_heads)
+    advice = "path_patch with engine='hooks' computes effects of its components alone"
+    trunk, every = trunk_of(model, advice=advice), every_component(n_layers, n_heads)
     parts = [_shares(model, trunk, batch, chosen) for batch in pairs.batches(BATCH)]
     return Effects(
         torch.cat(parts, dim=-1),

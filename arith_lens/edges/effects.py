@@ -106,7 +106,8 @@ def edge_effects(
     )
     places, labels = _places(pairs, positions)
     settings = replace(settings, n_places=len(labels))
-    sweep = SweepEngine.of(model, settings.patching, certify=True)
+    advice = "path_patch with engine='hooks' computes effects of its components alone"
+    sweep = SweepEngine.of(model, settings.patching, certify=True, advice=advice)
     engine = EdgeEngine(model, settings, places, sweep)
     size = shard_size(None)
     details = patching_details(settings.patching, None) | {

@@ -49,6 +49,7 @@ from arith_lens.path_patching.certificate import Certificate, certificate_of, ch
 from arith_lens.path_patching.layers import UnsupportedTrunk
 from arith_lens.path_patching.recording import Recording, own_tokens, record_pairs
 from arith_lens.path_patching.sweep import (
+    HOOK_ENGINE,
     Senders,
     Trunk,
     direct_rows,
@@ -400,8 +401,9 @@ class SweepEngine:
         *,
         certify: bool,
         propagation: Propagation | None = None,
+        advice: str = HOOK_ENGINE,
     ) -> "SweepEngine":
-        """The engine for a model.
+        """The engine for a model. `advice` is that of `trunk_of`.
 
         Raises:
             UnsupportedTrunk: the sweep cannot compute this model, or cannot reproduce a hook on it.
@@ -412,7 +414,7 @@ class SweepEngine:
                 "expected paths='via_mlps' or 'direct' with engine='sweep', found 'total': later "
                 "heads then change at every position; use engine='hooks', for chosen senders"
             )
-        hooks, trunk = active_hooks(model), trunk_of(model)
+        hooks, trunk = active_hooks(model), trunk_of(model, advice=advice)
         refuse_uneven_hooks(hooks, trunk)
         propagation = propagation or Propagation.of(patching.paths)
         names = propagation.names(patching)

@@ -24,6 +24,7 @@ from support.families import (
 )
 from torch.testing import assert_close
 
+import arith_lens as al
 from arith_lens.components import Component, Head, Mlp
 from arith_lens.hooks import scale_mlps
 from arith_lens.knockout import knock_out
@@ -99,6 +100,17 @@ def test_a_refused_family_is_named_and_hooks_compute_it(name: str, tokenizer: An
         with pytest.raises(UnsupportedTrunk, match=message):
             path_patch(model, raw.pairs, metric="logit", paths=paths)
         assert_equals_raw_hooks(model, raw, engine="hooks", paths=paths, senders=SOME)
+
+
+@pytest.mark.parametrize("method", [al.neuron_effects, al.composition, al.edge_effects])
+def test_a_method_without_engines_sends_a_refused_family_to_path_patching(
+    method: Callable[..., Any], tokenizer: Any
+) -> None:
+    model, hf = loaded(REFUSED["OPT"][0], tokenizer)
+    pairs = make_pairs(hf, (8, 6))
+    chosen = [Mlp(1)] if method is al.neuron_effects else [Head(1, 0)]
+    with pytest.raises(UnsupportedTrunk, match=r"; (use )?path_patch with engine='hooks'"):
+        method(model, pairs, chosen)
 
 
 @pytest.mark.parametrize("name", WITHOUT_HEADS)

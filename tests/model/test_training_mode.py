@@ -44,6 +44,10 @@ METHODS: dict[str, Callable[[HookedModel, al.PromptPairs], Any]] = {
     "attribution": lambda model, pairs: al.attribute(model, pairs, method="atp", **QUIET),
     "mediators": lambda model, pairs: al.mediators(model, pairs, HEADS[:1], **QUIET),
     "composition": lambda model, pairs: al.composition(model, pairs, [al.Head(2, 1)]),
+    "edges": lambda model, pairs: al.edge_effects(model, pairs, [al.Head(2, 1)], **QUIET),
+    "positions": lambda model, pairs: al.path_patch(
+        model, pairs, senders=HEADS, paths="total", engine="hooks", positions="each", **QUIET
+    ),
     "neurons": lambda model, pairs: al.neuron_effects(model, pairs, [1]),
     "probe": al.mlp_probe,
     "probe of heads": lambda model, pairs: al.head_probe(model, pairs, HEADS),
