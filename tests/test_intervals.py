@@ -134,6 +134,18 @@ def test_studentised_intervals_speak_of_other_wordings_too() -> None:
     assert 1 - below - above < 0.5, "over prompts, wordings are fixed"
 
 
+def test_wordings_widen_a_studentised_interval_on_the_side_of_the_tail() -> None:
+    """The same problems, with and without wordings that differ by 0.7 of the problems' error."""
+    draw = np.random.default_rng(6)
+    values = np.exp(draw.standard_normal((N_STUDIES, 36, 1))) + 0.01 * draw.random((1, 36, 9))
+    wordings = draw.standard_normal((N_STUDIES, 1, 9))
+    wordings -= wordings.mean(2, keepdims=True)
+    size = 0.7 * 3 * values.std((1, 2), keepdims=True) / 6  # 3 and 6: roots of 9 and 36
+    plain, worded = studies(values), studies(values + size * wordings)
+    reach = [e.ci(method="studentised")[1] - e.mean() for e in (plain, worded)]
+    assert 1.05 < float((reach[1] / reach[0]).median()) < 1.5
+
+
 def test_a_share_is_worth_no_more_answers_than_it_has_pairs() -> None:
     """Of 30 problems in two wordings, 28 are right in one of them, and two in both or in none. So
     problems differ less than independent answers would."""
