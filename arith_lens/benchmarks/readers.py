@@ -1,7 +1,6 @@
 """Readers of benchmarks, one for each, from the published files or from the Hugging Face hub."""
 
 import csv
-import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any, cast
 
 from arith_lens.benchmarks.parsing import parse_number, same_number, without_separators
 from arith_lens.benchmarks.records import Record, flag_of
+from arith_lens.untrusted import parse_json
 
 RawRecord = Mapping[str, Any]
 
@@ -22,8 +22,8 @@ def json_lines(path: Path) -> Iterator[RawRecord]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
+            row = parse_json(line)
+        except ValueError as error:
             raise ValueError(f"{path}, line {number}: not a JSON object ({error})") from error
         if not isinstance(row, dict):
             raise ValueError(f"{path}, line {number}: expected a JSON object, found {row!r}")
@@ -33,8 +33,8 @@ def json_lines(path: Path) -> Iterator[RawRecord]:
 def json_list(path: Path) -> list[RawRecord]:
     """The objects of a file that is one JSON list."""
     try:
-        rows = json.loads(path.read_text(encoding="utf-8-sig"))
-    except json.JSONDecodeError as error:
+        rows = parse_json(path.read_text(encoding="utf-8-sig"))
+    except ValueError as error:
         raise ValueError(f"{path}: not a JSON list ({error})") from error
     if not isinstance(rows, list):
         raise ValueError(f"{path}: expected a JSON list of objects, found {type(rows).__name__}")

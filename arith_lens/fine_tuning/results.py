@@ -28,6 +28,7 @@ from arith_lens.model.checkpoints import (
 from arith_lens.model.weights import load_weights
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import path_patch
+from arith_lens.untrusted import parse_json
 
 
 def load_base(
@@ -180,8 +181,8 @@ def load_delta(path: str | Path) -> Delta:
         header["base"],
         header["base_hash"],
         header["dtype"],
-        tuple(map(Head.parse, json.loads(header["heads"]))),
-        tuple(map(Mlp.parse, json.loads(header["mlps"]))),
+        tuple(map(Head.parse, parse_json(header["heads"]))),
+        tuple(map(Mlp.parse, parse_json(header["mlps"]))),
         values,
     )
 
@@ -310,7 +311,7 @@ class TuningResult:
             raise FileNotFoundError(
                 f"expected a finished tuning in {output}, found no {RESULT_FILE}"
             )
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = parse_json(path.read_text(encoding="utf-8"))
         fields["untouched"] = fields["untouched"] and Untouched(**fields["untouched"])
         fields["losses"] = tuple((int(step), loss) for step, loss in fields["losses"])
         fields["heads"], fields["mlps"] = tuple(fields["heads"]), tuple(fields["mlps"])

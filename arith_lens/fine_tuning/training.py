@@ -27,6 +27,7 @@ from torch.utils.data import Sampler
 
 from arith_lens.fine_tuning.methods import Prepared, TuningSettings
 from arith_lens.pairs.tokens import tokens_after
+from arith_lens.untrusted import parse_json
 
 IGNORED = -100  # the label that Transformers' losses ignore
 
@@ -78,7 +79,7 @@ def read_dataset(dataset: Any) -> list[tuple[str, str]]:
 
 def _parsed(line: str, number: int, path: Path) -> Any:
     try:
-        return json.loads(line)
+        return parse_json(line)
     except ValueError as error:
         raise ValueError(
             f"expected a JSON object in line {number} of {path}, found {line.strip()[:60]!r} "

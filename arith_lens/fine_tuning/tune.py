@@ -36,6 +36,7 @@ from arith_lens.fine_tuning.training import (
     whole_state,
 )
 from arith_lens.model import default_device, weights_hash
+from arith_lens.untrusted import parse_json
 
 QUESTION_FILE, STEPS_FOLDER = "question.json", "steps"
 
@@ -162,7 +163,7 @@ def _finished(folder: Path, facts: dict[str, Any]) -> bool:
     """Whether this tuning is finished. For a new one, its settings are written to the folder."""
     path = folder / QUESTION_FILE
     if path.is_file():
-        previous = json.loads(path.read_text(encoding="utf-8"))
+        previous = parse_json(path.read_text(encoding="utf-8"))
         ours, theirs = (d | d["settings"] for d in (facts, previous))
         different = sorted(k for k in ours if k != "settings" and ours[k] != theirs.get(k))
         if different:

@@ -22,6 +22,7 @@ from arith_lens.components import (
 )
 from arith_lens.effects import ComponentEffects
 from arith_lens.model import HookedLike
+from arith_lens.untrusted import parse_json
 
 INPUT, LOGITS = "input", "logits"
 
@@ -138,7 +139,7 @@ class CircuitFile:
         """
         path = Path(path)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = parse_json(path.read_text(encoding="utf-8"))
             cfg = content["cfg"]
             shape = (int(cfg["n_layers"]), int(cfg["n_heads"]), int(cfg["d_model"]))
             nodes, edges = (_scored(content[part]) for part in ("nodes", "edges"))

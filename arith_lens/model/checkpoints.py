@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from arith_lens.model.config_files import check_index, check_sizes, first_line, settings_in
 from arith_lens.model.weights import PACKAGED, converted, packaged
 
 REFERENCE_MODELS = ("reference", "reference-mistral")
@@ -74,10 +75,23 @@ def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
 
 
 def read_config(checkpoint: Checkpoint, *, trust_remote_code: bool = False) -> Any:
-    """The checkpoint's Transformers config. Raises ValueError if the model is quantised."""
+    """The checkpoint's Transformers config.
+
+    Raises:
+        ValueError: Transformers cannot read it, a size is not possible, or the model is quantised.
+    """
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(checkpoint.location, trust_remote_code=trust_remote_code)
+    location, options = checkpoint.location, {"trust_remote_code": trust_remote_code}
+    try:
+        config = AutoConfig.from_pretrained(location, **options)
+    except (StrictDataclassError, TypeError, LookupError, AttributeError) as error:
+        raise ValueError(
+            f"expected a config.json that Transformers reads in {location}, found another "
+            f"({first_line(error)}); save or download the model again"
+        ) from error
+    check_sizes(config.to_dict(), checkpoint.name)
     refuse_quantised(config, checkpoint.name)
     return config
 
@@ -136,10 +150,10 @@ def load_tokenizer(checkpoint: Checkpoint, config: Any, *, trust_remote_code: bo
         return LlamaTokenizer.from_pretrained(checkpoint.location, add_bos_token=True)
     try:
         return _automatic_tokenizer(checkpoint.location, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         raise FileNotFoundError(
             f"expected a tokenizer beside the weights of {checkpoint.name}, found none that loads "
-            f"in {checkpoint.location} ({str(error).splitlines()[0]}); copy tokenizer.json (or "
+            f"in {checkpoint.location} ({first_line(error)}); copy tokenizer.json (or "
             "tokenizer.model) and tokenizer_config.json there, or give load_model "
             "(hf_model, tokenizer)"
         ) from error
@@ -192,6 +206,9 @@ def _checked_directory(directory: Path, weights: bool) -> str:
         )
     if weights and not any((directory / name).is_file() for name in WEIGHT_FILES):
         raise _no_weights(str(directory), _listing(directory))
+    for name in ("config.json", "generation_config.json"):
+        check_sizes(settings_in(directory / name), directory / name)
+    check_index(directory / WEIGHT_FILES[1])
     return str(directory.resolve())
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from arith_lens.model.config_files import SIZES, check_sizes, first_line
 from arith_lens.progress import working
 
 CACHE = "ARITH_LENS_CACHE"
@@ -195,13 +196,17 @@ def _convert(file: Path, digest: str, folder: Path) -> None:
                 f"expected a GGUF file, found another beginning in {file}; download it again"
             )
     try:
+        quantisation, sizes = _header(file)
+        check_sizes(sizes, file)
         with TemporaryDirectory() as link_folder:  # files beside it would be read in its place
             (Path(link_folder) / file.name).symlink_to(file.resolve())
             source: dict[str, Any] = {"gguf_file": file.name}
             tokenizer = AutoTokenizer.from_pretrained(link_folder, **source)
             model = load_weights(AutoModelForCausalLM, link_folder, dtype=torch.float32, **source)
-        quantisation = _quantisation(file)
-    except (LookupError, OSError, RuntimeError, TypeError, ValueError, struct.error) as error:
+    except (
+        *(ArithmeticError, AttributeError, LookupError, MemoryError, OSError, RuntimeError),
+        *(TypeError, ValueError, struct.error),
+    ) as error:
         raise ValueError(_unreadable(file, error)) from error
     # its own configuration says that it is quantised, which it no longer is
     settings = model.config.to_dict() | _gemma_settings(file, model.config)
@@ -245,18 +250,25 @@ def _gemma_settings(file: Path, config: Any) -> dict[str, Any]:
     return settings
 
 
-def _quantisation(file: Path) -> str:
-    """The quantisation of most weights, such as `Q4_K_M`."""
+def _header(file: Path) -> tuple[str, dict[str, Any]]:
+    """The quantisation of most weights, such as `Q4_K_M`, and the sizes, by GGUF's names."""
     from gguf import GGUFReader, LlamaFileType
 
-    field = GGUFReader(file).get_field("general.file_type")
+    fields = GGUFReader(file).fields
+    sizes = {name.partition(".")[2]: field for name, field in fields.items()}
+    sizes = {name: field.contents() for name, field in sizes.items() if name in SIZES}
+    for name in ("block_count", "embedding_length"):
+        if name not in sizes:  # Transformers would take those of a model of 7 billion parameters
+            raise ValueError(f"its header has no {name}")
+    field = fields.get("general.file_type")
     if field is None:
-        return "unknown quantisation"
-    return LlamaFileType(int(field.contents())).name.removeprefix("MOSTLY_").removeprefix("ALL_")
+        return "unknown quantisation", sizes
+    kind = LlamaFileType(int(field.contents())).name
+    return kind.removeprefix("MOSTLY_").removeprefix("ALL_"), sizes
 
 
 def _unreadable(file: Path, error: Exception) -> str:
-    message = str(error).splitlines()[0] if str(error) else type(error).__name__
+    message = first_line(error)
     if "not supported" in message:
         return (
             f"expected a GGUF file of a family that Transformers reads, found {file.name} "

@@ -44,6 +44,7 @@ from arith_lens.pairs.tokens import (
 )
 from arith_lens.problems import Problem
 from arith_lens.templates import FIGURE_10, SLOTS, TEMPLATES, Template
+from arith_lens.untrusted import parse_json
 
 if TYPE_CHECKING:
     from arith_lens.pairs.prompt_pairs import PromptPairs
@@ -80,8 +81,8 @@ def read_jsonl(path: str | Path) -> list[Mapping[str, Any]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
+            row = parse_json(line)
+        except ValueError as error:
             raise ValueError(f"{path}, line {number}: not a JSON object ({error})") from error
         rows.append(_checked(row, f"{path}, line {number}"))
     return _some(rows, path)
@@ -132,6 +133,13 @@ def _checked(row: Any, where: str) -> Mapping[str, Any]:
             f"{where}: expected the keys {', '.join(TOKEN_KEYS)}, each with text; "
             f"{', '.join(missing)} is missing or empty; found {keys or 'nothing'}"
         )
+    for column in (*TOKEN_KEYS, OTHER_ANSWER, "template", *EXAMPLE_KEYS, "problem"):
+        value, may_be_number = row.get(column), column in ("answer", OTHER_ANSWER, "problem")
+        if not isinstance(value, str | None) and not (may_be_number and type(value) is int):
+            raise ValueError(
+                f"{where}: expected text in {column!r}, found {value!r:.80} "
+                f"({type(value).__name__}); write it as text, in quotes"
+            )
     for column in (*TOKEN_KEYS, *({OTHER_ANSWER} & row.keys())):
         if re.search("[\ud800-\udfff]", text := str(row[column])):
             raise ValueError(
@@ -447,8 +455,8 @@ def _aligned_columns(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
 def _about(description: str | None) -> dict[str, Any]:
     """What a dataset's description says of the pairs; nothing where others wrote it, in prose."""
     try:
-        about = json.loads(description or "")
-    except json.JSONDecodeError:
+        about = parse_json(description or "")
+    except ValueError:
         return {}
     if not isinstance(about, Mapping):
         return {}

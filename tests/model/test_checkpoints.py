@@ -51,10 +51,10 @@ def test_a_missing_weight_is_named(folder: Path) -> None:
             load(folder)
 
 
-@pytest.mark.parametrize("n_layers", [5, 2, 0, -1])
+@pytest.mark.parametrize("n_layers", [5, 2])
 def test_another_number_of_layers_than_the_weights_is_refused(folder: Path, n_layers: int) -> None:
     change_config(folder, num_hidden_layers=n_layers)
-    kind, layer = ("missing", 3) if n_layers > 3 else ("unexpected", max(n_layers, 0))
+    kind, layer = ("missing", 3) if n_layers > 3 else ("unexpected", n_layers)
     with pytest.raises(
         ValueError, match=rf"num_hidden_layers={n_layers} .*{kind} \(model\.layers\.{layer}"
     ):
@@ -98,6 +98,63 @@ def test_a_file_is_no_model(folder: Path, name: str, message: str) -> None:
         load_model(folder.parent / name)
     with pytest.raises(ValueError, match=message):
         load_model(f"{folder}/../{name}")
+
+
+@pytest.mark.parametrize("size", [10_000_000, 10**30, 0, -1])
+@pytest.mark.parametrize("load", [load_model, empty_model])
+def test_a_number_of_layers_that_no_model_has_is_refused_before_it_is_built(
+    folder: Path, size: int, load: Callable[..., Any]
+) -> None:
+    change_config(folder, num_hidden_layers=size)
+    with pytest.raises(ValueError, match=rf"expected num_hidden_layers from 1 to .* found {size}"):
+        load(folder)
+
+
+DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
+DAMAGED = [
+    *[("config.json", text, "JSON") for text in (DEEP, "{")],
+    *[("config.json", text, "object of settings") for text in ("[]", "1", "null")],
+    ("config.json", '{"model_type": ["llama"]}', "that Transformers reads"),
+    ("config.json", '{"model_type": "llama", "hidden_size": "x"}', "that Transformers reads"),
+    ("generation_config.json", DEEP, "JSON"),
+    *[("tokenizer.json", text, "a tokenizer beside") for text in (DEEP, "[]", "{}")],
+    *[("tokenizer_config.json", text, "a tokenizer beside") for text in (DEEP, "[]")],
+    *[
+        ("model.safetensors.index.json", text, "weight_map")
+        for text in ('{"weight_map": [1]}', '{"a": 1}')
+    ],
+    ("model.safetensors.index.json", DEEP, "JSON"),
+]
+
+
+@pytest.mark.parametrize(("file", "text", "message"), DAMAGED)
+def test_a_damaged_file_beside_the_weights_is_named(
+    folder: Path, file: str, text: str, message: str
+) -> None:
+    (folder / file).write_text(text)
+    with pytest.raises((ValueError, FileNotFoundError), match=f"expected .*{message}"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("name", ["../other.safetensors", "/tmp/x.safetensors", "a/b", 3, ""])
+def test_an_index_of_weights_names_files_of_its_folder_alone(folder: Path, name: Any) -> None:
+    weights = folder / "model.safetensors"
+    shutil.copy(weights, folder.parent / "other.safetensors")
+    names = load_file(weights).keys()
+    weights.unlink()
+    index = {"metadata": {}, "weight_map": dict.fromkeys(names, name)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match="expected names of files in the folder"):
+        load_model(folder)
+
+
+def test_weights_in_several_files_load(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    names = load_file(weights).keys()
+    weights.rename(folder / "model-00001-of-00001.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(names, "model-00001-of-00001.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert load_model(folder).n_layers > 0
 
 
 def test_a_device_that_there_is_not_is_named(folder: Path) -> None:

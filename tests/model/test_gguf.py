@@ -236,6 +236,38 @@ def test_files_that_cannot_be_read_are_refused_with_the_reason(
             load_model(file)
 
 
+@pytest.mark.parametrize("key", ["block_count", "embedding_length", "attention.head_count"])
+@pytest.mark.parametrize("bit", [0, 31])
+def test_a_flipped_bit_in_a_header_is_a_damaged_file(
+    key: str, bit: int, tokenizer: Any, tmp_path: Path
+) -> None:
+    """Of the highest bit of a size, and of the lowest bit of the length of its name."""
+    file = tmp_path / "flipped.gguf"
+    write(FAMILIES["llama"].make(len(tokenizer)), tokenizer, file, "llama")
+    content = bytearray(file.read_bytes())
+    name = f"llama.{key}".encode()
+    place = content.index(name)
+    if bit == 31:
+        content[place + len(name) + 4 + 3] ^= 1 << 7  # after the four bytes of the value's type
+    else:
+        content[place - 8] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"damaged"):
+        load_model(file)
+
+
+def test_a_name_with_a_flipped_bit_does_not_bring_the_sizes_of_another_model(
+    tokenizer: Any, tmp_path: Path
+) -> None:
+    """Where a size is missing, Transformers would build a model of 7 billion parameters."""
+    file = tmp_path / "flipped.gguf"
+    write(FAMILIES["llama"].make(len(tokenizer)), tokenizer, file, "llama")
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b"llama.block_count", b"llama.block_cound"))
+    with pytest.raises(ValueError, match=r"its header has no block_count"):
+        load_model(file)
+
+
 def test_a_cache_that_cannot_be_written_is_named(
     tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -223,6 +223,33 @@ def test_what_a_row_misspells_is_refused(tokenizer, tmp_path, more, message):
         )
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *[(column, ["3 plus 4 is "]) for column in ("reference", "counterfactual", "answer")],
+        *[("reference", 12), ("answer", 7.0), ("answer", True), ("answer", {"a": 1})],
+        *[("problem", ["x"]), ("examples", 3), ("template", ["addition/0"])],
+    ],
+)
+def test_other_values_than_text_do_not_become_text(tokenizer, tmp_path, column, value):
+    row = {**OWN_PROMPTS[0], column: value}
+    with pytest.raises(ValueError, match=f"line 1: expected text in '{column}', found .*quotes"):
+        PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", [row]), tokenizer)
+
+
+def test_a_whole_number_is_an_answer(tokenizer, tmp_path):
+    rows = [{**OWN_PROMPTS[0], "answer": answer} for answer in (7, "7")]
+    pairs = PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", rows), tokenizer)
+    assert pairs.answer_text == ("7", "7")
+
+
+def test_a_line_that_is_nested_without_end_is_refused(tokenizer, tmp_path):
+    path = tmp_path / "own.jsonl"
+    path.write_text(json.dumps(OWN_PROMPTS[0]) + "\n" + "[" * 100_000 + "]" * 100_000 + "\n")
+    with pytest.raises(ValueError, match=r"own.jsonl, line 2: not a JSON object \(.*levels"):
+        PromptPairs.from_jsonl(path, tokenizer)
+
+
 def test_keys_of_ones_own_that_resemble_none_are_left_alone(tokenizer, tmp_path):
     rows = [{**OWN_PROMPTS[0], "id": 7, "source": "mine"}]
     assert len(PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", rows), tokenizer)) == 1
