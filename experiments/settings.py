@@ -25,6 +25,7 @@ from experiments.arguments import DEFAULT_ROOT as RESULTS
 from experiments.arguments import experiment_command
 from experiments.checks import check_settings
 from experiments.command import continue_after_part, exit_on_user_error, is_first
+from experiments.estimates import matrix_rate, time_text
 from experiments.finding import figure_command
 from experiments.results import MAP, POOLED_MAP, Stored
 from experiments.selection import LARGEST_OPERAND, some_of, some_questions
@@ -326,12 +327,18 @@ def save_maps(
 
 
 def plan_maps(model: al.HookedModel, labelled: Labelled, note: str = "", **settings: Any) -> str:
-    """What path patching would cost on each set of pairs, one line per set, which `note` ends."""
-    settings = _with_engine(model, settings)
-    return "\n".join(
-        f"{', '.join(_parts(label))}: {al.plan(model, pairs, **settings)}{note}{BEFORE_FILTER}"
-        for label, pairs in labelled
-    )
+    """What path patching would cost on each set of pairs, one line per set, which `note` ends.
+
+    The last line is the time of all on this machine.
+    """
+    settings, rate = _with_engine(model, settings), matrix_rate(model)
+    lines, flops = [], 0
+    for label, pairs in labelled:
+        plan = al.plan(model, pairs, **settings)
+        took = time_text(plan.flops, rate)
+        lines.append(f"{', '.join(_parts(label))}: {plan}, {took}{note}{BEFORE_FILTER}")
+        flops += plan.flops
+    return "\n".join([*lines, f"path patching in all: {time_text(flops, rate)}"])
 
 
 def _parts(label: str | tuple[str, ...]) -> tuple[str, ...]:

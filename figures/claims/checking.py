@@ -209,6 +209,21 @@ def notes(verdicts: list[Verdict]) -> list[str]:
         "the claim's numbers). Else it is not decided. docs/claims.md says how the rules were "
         "chosen.",
         *prompts_note(verdicts),
+        *missing_note(verdicts),
+    ]
+
+
+def missing_note(verdicts: list[Verdict]) -> list[str]:
+    """What computes the runs that are missing, and in what time."""
+    commands = Counter(verdict.command for verdict in verdicts if verdict.command)
+    if not commands:
+        return []
+    return [
+        f"{commands.total()} of {len(verdicts)} claims are not measured, because their runs are "
+        "not there: runs of minutes do not come with the project. docs/claims.md shows the "
+        "verdicts on the shipped models. `make report MODEL=…` computes all runs but those of "
+        "tuning: a shipped model takes about a quarter of an hour on two cores. Each alone:",
+        *(f"{command} (claims: {n})" for command, n in commands.most_common()),
     ]
 
 

@@ -298,6 +298,20 @@ def test_the_list_is_printed_and_written(
     assert "few_key_heads" in (tmp_path / "out" / "claims.csv").read_text()
 
 
+def test_what_is_not_measured_is_counted_with_the_commands_and_the_time(tmp_path: Path) -> None:
+    which_heads(tmp_path, MIDDLE, model="made")
+    verdicts = check_claims("made", roots=(tmp_path,))
+    missing = [verdict for verdict in verdicts if verdict.command]
+    first, *commands = figure.missing_note(verdicts)
+    assert first.startswith(f"{len(missing)} of 40 claims are not measured")
+    assert "make report MODEL=" in first and "a quarter of an hour" in first
+    assert {line.partition(" (")[0] for line in commands} == {v.command for v in missing}
+    counts = [int(line.rpartition(": ")[2].rstrip(")")) for line in commands]
+    assert sum(counts) == len(missing) and counts == sorted(counts, reverse=True)
+    assert figure.missing_note([v for v in verdicts if not v.command]) == []
+    assert figure.notes(verdicts)[-len(commands) - 1 :] == [first, *commands]
+
+
 def test_the_shipped_models_committed_map_gives_the_numbers_that_the_docs_tell(
     tmp_path: Path,
 ) -> None:

@@ -96,6 +96,62 @@ def test_help_lists_every_target(tmp_path: Path) -> None:
 
 
 @needs_make
+def test_help_has_every_target_once_in_a_group_and_explains_every_variable(tmp_path: Path) -> None:
+    said = make(tmp_path, "help").stdout
+    names = re.findall(r"^make ([a-z0-9-]+)", said, re.MULTILINE)
+    assert len(names) == len({*names})
+    assert re.search(
+        r"^Does tuning them help\?\nmake table1 +20 min  does tuning", said, re.MULTILINE
+    )
+    explained = dict(re.findall(r"^  ([A-Z]+)= +(\S.*)", said, re.MULTILINE))
+    declared = {*re.findall(r"^([A-Z]+) \?=", (ROOT / "Makefile").read_text(), re.MULTILINE)}
+    assert declared | {"SEEDS"} == {*explained}
+    assert "now reference" in explained["MODEL"]
+    assert "now ./mine" in make(tmp_path, "help", "MODEL=./mine").stdout
+
+
+CLUMSY = {
+    "fig22": r"no target fig22; did you mean fig2",
+    "figure2": r"no target figure2",
+    "tabel1": r"did you mean table1",
+    "befor-after": r"did you mean before-after",
+    "explorr": r"did you mean explorer or explore",
+    "sufficency": r"did you mean sufficiency",
+    "hlep": r"did you mean help",
+    "wich_heads": r"no target wich_heads; .*make help lists all",
+    "fig2 OPERATION=addition": r"no variable OPERATION; did you mean OPERATIONS",
+    "fig2 MODLE=reference": r"no variable MODLE; did you mean MODE",
+    "fig2 SHOT=4": r"no variable SHOT; did you mean SHOTS",
+    "fig2 n=9": r"no variable n; make help explains all",
+    "fig12 MODELLS=reference": r"no variable MODELLS; did you mean MODELS",
+    "fig5 PAIRS=mine.jsonl": r"make fig5 takes no PAIRS=",
+}
+
+
+@needs_make
+@pytest.mark.parametrize("line", CLUMSY)
+def test_a_clumsy_make_is_refused_with_the_nearest_name(tmp_path: Path, line: str) -> None:
+    done = make(tmp_path, *line.split())
+    assert done.returncode == 2 and done.stdout == ""
+    assert re.search(CLUMSY[line], done.stderr), done.stderr
+    assert not (tmp_path / ".venv").exists() and not (tmp_path / "results").exists()
+
+
+@needs_make
+def test_setup_says_what_it_takes_and_pip_is_not_silent(tmp_path: Path) -> None:
+    said = make(tmp_path, "-n", "setup", "PYTHON=python3", "PIP=--no-cache-dir").stdout
+    lines = said.splitlines()
+    words = next(i for i, line in enumerate(lines) if "2.3 GB" in line)
+    installs = [i for i, line in enumerate(lines) if "pip install" in line]
+    assert words < installs[0]
+    assert all("--no-cache-dir" in lines[i] for i in installs)
+    assert "--quiet" not in (ROOT / "Makefile").read_text()
+    gemma = make(tmp_path, "-n", "gemma", "PYTHON=python3").stdout
+    assert gemma.index("240 MB") < gemma.index("pip install --disable", gemma.index("240 MB"))
+    assert "1.3 GB" in gemma
+
+
+@needs_make
 def test_processes_share_the_knockouts_of_figure_3(tmp_path: Path) -> None:
     alone, shared = (
         next(line for line in make(tmp_path, "-n", "fig3", *more).stdout.splitlines()
