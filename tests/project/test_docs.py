@@ -23,6 +23,7 @@ import tyro
 from arith_lens.benchmarks.readers import HUMANITIES
 from arith_lens.model import empty_model
 from arith_lens.reference.sets import load_set
+from experiments import settings
 from experiments.speed import path_patching
 from experiments.speed.fine_tuning_plan import STEP_SHAPES
 from experiments.speed.measure import SHAPES
@@ -262,8 +263,9 @@ def test_commands_are_understood_and_plan(
         arguments["config"] = replace(config, n=4)
     monkeypatch.chdir(desk)
     monkeypatch.setattr("arith_lens.reference.sets.load_set", lambda name: load_set(name)[::50])
-    if call.__globals__.get("empty_model") is empty_model:
-        monkeypatch.setitem(call.__globals__, "empty_model", empty_models)
+    for names in (call.__globals__, vars(settings)):
+        if names.get("empty_model") is empty_model:
+            monkeypatch.setitem(names, "empty_model", empty_models)
     for known in (SHAPES, STEP_SHAPES):
         for name, shape in known.items():
             monkeypatch.setitem(known, name, replace(shape, n_layers=min(4, shape.n_layers)))
