@@ -114,12 +114,13 @@ def _records(
             continue
         for tuning in tunings:
             change = change_over_seeds(before, tuning.answers, mask)
-            low, high = change.ci()
+            share = before.select(mask).accuracy
+            low, high = possible_ends(change, share)
             yield {
                 "set": name.split("/")[0],
                 "task": name.partition("/")[2] or "all",
                 "problems": change.n_questions,
-                "before": before.select(mask).accuracy,
+                "before": share,
                 "chosen_for": tuning.criterion,
                 "method": tuning.method,
                 "rate": tuning.rate,

@@ -19,7 +19,7 @@ from arith_lens.effects import ComponentEffects
 from arith_lens.mediation import Mediation
 from arith_lens.runs import Run, find_runs
 from experiments import results
-from experiments.approximations import DIAL, KNOCKOUTS, PATHS_VALUES
+from experiments.approximations import DIAL, HELD_NORMS, KNOCKOUTS, PATHS_VALUES
 from experiments.finding import RESULTS, NotComputed, RunSettings, experiment_command, find_run
 from experiments.results import EXACT
 from figures.common import FREE, Formats
@@ -28,18 +28,18 @@ from figures.exhibit import Chart, Exhibit, Table
 EXPERIMENT = "do_they_find_known_circuits"
 ROUNDING = 1e-5
 """A score below this share of the model's largest true effect counts as 0: it is rounding."""
-METHOD_COLOURS = (
-    plotting.DARK,
-    plotting.RED,
-    "#0ea5e9",
-    plotting.OCHRE,
-    plotting.GREY,
-    plotting.VIOLET,
-    plotting.RUST,
-    plotting.BLUE,
-    plotting.TEAL,
-    "#7c8798",
-)
+METHOD_COLOURS = {
+    EXACT: plotting.DARK,
+    "atp": plotting.RED,
+    "atp_star": "#0ea5e9",
+    "clean_corrupted": plotting.OCHRE,
+    "eap_ig": plotting.GREY,
+    "ig_activations": plotting.VIOLET,
+    "relp": plotting.RUST,
+    "attn_lrp": plotting.BLUE,
+    "gim": plotting.TEAL,
+    HELD_NORMS: "#7c8798",
+}
 PATHS_TITLES = {"via_mlps": "Heads frozen (via MLPs)", "total": "All paths (total)"}
 PROBED = (
     ("table", "via_mlps", "0.1"),
@@ -297,10 +297,10 @@ def draw_dial(curves: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         of_model: Any = curves[curves["model"] == model]
         names = [EXACT, *(name for name in of_model["method"].unique() if name != EXACT)]
         lines = []
-        for name, colour in zip(names, METHOD_COLOURS, strict=False):
+        for name in names:
             line = of_model[of_model["method"] == name].sort_values("dial")
             x, y = np.log2(line["dial"].to_numpy()), 100 * line["error"].to_numpy()
-            lines.append(plotting.Line(x, y, name, colour))
+            lines.append(plotting.Line(x, y, name, METHOD_COLOURS[name]))
         title = plotting.plain(f"{PATHS_TITLES[paths]}: {model}")
         parts.append(plotting.CurvePanel(title, tuple(lines), y_title="largest error"))
     return plotting.curve_panels(

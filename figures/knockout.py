@@ -310,12 +310,14 @@ def _circuit_table(run: Run) -> DataFrame:
 
 
 def _mean(curves: Sequence[DataFrame]) -> DataFrame:
-    """The mean of several curves, with their range."""
-    sizes: Any = concat(curves).groupby("size")
+    """The mean of several curves, with the least and the most of them; no interval."""
+    measures = ("faithfulness", "accuracy")
+    ends = [f"{measure}_{end}" for measure in measures for end in ("low", "high")]
+    sizes: Any = concat(curves).drop(columns=ends).groupby("size")
     mean: Any = sizes.mean()
-    for measure in ("faithfulness", "accuracy"):
-        mean[f"{measure}_low"] = sizes[measure].min()
-        mean[f"{measure}_high"] = sizes[measure].max()
+    for measure in measures:
+        mean[f"{measure}_least"] = sizes[measure].min()
+        mean[f"{measure}_most"] = sizes[measure].max()
     return mean.reset_index()
 
 

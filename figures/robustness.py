@@ -123,8 +123,8 @@ def stability_look(tables: Mapping[str, DataFrame]) -> str:
 def _lines(table: DataFrame) -> list[plotting.Line]:
     """Top heads in red, key heads in blue; a band for the top heads against the rest."""
     lines = []
-    colours = (plotting.RED, plotting.BLUE)
-    for (kind, part), colour in zip(table.groupby("set", sort=False), colours, strict=False):
+    for kind, part in table.groupby("set", sort=False):
+        colour = plotting.BLUE if kind == "key" else plotting.RED
         for which, dash in (("rest", "solid"), ("another", "dot")):
             some: Any = part[part["with"] == which]
             band = {end: 100 * some[end].to_numpy() for end in ("low", "high")}

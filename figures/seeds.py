@@ -28,8 +28,8 @@ from figures.exhibit import Chart, Exhibit, Table, command_for
 
 SEEDS = (1, 2)
 """The seeds of the other trainings; the shipped model's seed is 0."""
-INKS = (plotting.GREY, plotting.OCHRE, plotting.TEAL)
-"""Of the trainings."""
+INKS = {0: plotting.GREY, 1: plotting.OCHRE, 2: plotting.TEAL}
+"""Of the trainings, by seed."""
 SHARED_TOP = 10
 """How many strongest heads of two operations are compared."""
 
@@ -195,8 +195,8 @@ def draw(trainings: Sequence[RecipeTraining]) -> plotting.Figure:
         by_layer = np.stack([training.means(operation).sum(1) for training in trainings])
         layers = np.arange(by_layer.shape[1])
         lines = [
-            plotting.Line(layers, 100 * values, f"seed {training.seed}", ink)
-            for training, values, ink in zip(trainings, by_layer, INKS, strict=False)
+            plotting.Line(layers, 100 * values, f"seed {training.seed}", INKS[training.seed])
+            for training, values in zip(trainings, by_layer, strict=True)
         ]
         mean = 100 * by_layer.mean(0)
         low, high = 100 * by_layer.min(0), 100 * by_layer.max(0)

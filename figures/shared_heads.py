@@ -194,8 +194,8 @@ def _control_row(
         losses = _losses(before[data], controls[data][kind])
         mean = sum(losses) / len(losses)
         text[f"accuracy, {name}"] = f"{mean:+.0%} ({min(losses):+.0%} to {max(losses):+.0%})"
-        numbers |= {f"{data}_relative": mean, f"{data}_relative_low": min(losses)}
-        numbers[f"{data}_relative_high"] = max(losses)
+        numbers |= {f"{data}_relative": mean, f"{data}_relative_least": min(losses)}
+        numbers[f"{data}_relative_most"] = max(losses)
     return text, numbers
 
 

@@ -113,7 +113,8 @@ def _transfer_row(
         changes = [same.change_to(answer.select(chosen)).difference for answer in after]
         mean = sum(changes) / len(changes)
         text[CONTROL_NAMES[kind]] = _range_text(mean, changes)
-        numbers |= {f"{kind}_mean": mean, f"{kind}_low": min(changes), f"{kind}_high": max(changes)}
+        numbers |= {f"{kind}_mean": mean, f"{kind}_least": min(changes)}
+        numbers[f"{kind}_most"] = max(changes)
     return text, numbers
 
 
@@ -245,8 +246,8 @@ def _benchmark_numbers(task: str, evaluations: Mapping[str, EvaluationResult]) -
         line["strongest_p"] = change.p_value
         line["strongest_trusted"] = evaluations[STRONGEST].task(task, trusted=True).accuracy
     for kind, changes in _control_changes(task, evaluations).items():
-        line |= {f"{kind}_mean": fmean(changes), f"{kind}_low": min(changes)}
-        line |= {f"{kind}_high": max(changes), f"{kind}_draws": len(changes)}
+        line |= {f"{kind}_mean": fmean(changes), f"{kind}_least": min(changes)}
+        line |= {f"{kind}_most": max(changes), f"{kind}_draws": len(changes)}
     return line
 
 

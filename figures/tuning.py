@@ -263,7 +263,7 @@ def _records(rows: Sequence[TableRow], purposes: Purposes) -> Iterator[dict[str,
         line["seeds"] = len(row.trainings)
         for group in row.before.groups:
             name, change = group.replace(" ", "_"), row.changes[group]
-            low, high = change.ci()
+            low, high = possible_ends(change, row.before.accuracy[group])
             line |= {name: 100 * change.mean, f"{name}_low": 100 * low, f"{name}_high": 100 * high}
             line[f"{name}_per_seed"] = " ".join(f"{100 * v:+.2f}" for v in change.per_seed)
         yield line

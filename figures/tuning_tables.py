@@ -142,7 +142,7 @@ def _numbers(row: TableRow, criterion: Criterion, paper: PaperTuning | None) -> 
     numbers |= {"samples_per_second": row.speed, "seeds": len(row.trainings)}
     numbers["seconds"] = sum(one["seconds"] for one in row.facts) / len(row.facts)
     for name, change in row.changes.items():
-        low, high = change.ci()
+        low, high = possible_ends(change, row.before.accuracy[name])
         values = {
             "before": row.before.accuracy[name],
             "change": change.mean,
@@ -168,7 +168,7 @@ def _task_numbers(row: TableRow, criterion: Criterion) -> Iterator[Numbers]:
     """One line per task: its questions, accuracy before, change and interval."""
     for name in row.before.tasks:
         change = row.changes[name]
-        low, high = change.ci()
+        low, high = possible_ends(change, row.before.accuracy[name])
         yield _tuned(row, criterion) | {
             "task": name,
             "questions": change.n_questions,

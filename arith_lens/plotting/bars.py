@@ -78,7 +78,9 @@ def bar_panels(
     for part in parts:
         _check(part)
     across = min(across, len(parts))
-    if names_below and any(a.names != b.names for a, b in zip(parts, parts[across:], strict=False)):
+    if names_below and any(
+        a.names != b.names for a, b in zip(parts[:-across], parts[across:], strict=True)
+    ):
         raise ValueError("expected equal names in each column of charts, found different ones")
     key = dict.fromkeys((s.name, s.colour) for part in parts for s in part.series if s.name)
     slanted, sheet = _sheet(parts, across, panel, notes, bool(key), names_below)
@@ -270,7 +272,7 @@ def next_token_panels(
         if len(parts) > 1:
             above = top - _PROMPT_LINE * (len(prompts[index][0]) - 1)
             sheet.write(letter_of(index), (boxes[0].left - gutter - 20, above), size=14)
-        for box, lines in zip(boxes, prompts[index], strict=False):
+        for box, lines in zip(boxes[: len(prompts[index])], prompts[index], strict=True):
             sheet.write("<br>".join(map(plain, lines)), (box.left - gutter, top), size=_PROMPT)
         for column, side in enumerate((part.before, part.after)):
             _add_side(sheet, side, part.answer, 2 * index + column)

@@ -169,7 +169,7 @@ def _add_part(
         step = 1 if cell >= 20 or upright else 4
         centres += [*middle[::step]]
         names += [plain(name) for name in group.names[::step]]
-        for at, text in zip(middle, group.foot, strict=False):
+        for at, text in zip(middle if group.foot else (), group.foot, strict=True):
             below = (box.left + (at + 0.5) * cell, box.bottom + 20)
             sheet.write(plain(text), below, size=9, ink=NOTE, anchor=("center", "top"))
         start += len(group.names) + _GAP / cell

@@ -153,7 +153,7 @@ def _sheet(
         bottom = top + max(geometry.map_size[1] for geometry in row)
         boxes += [
             Box(left, top, left + geometry.panel_width, top + geometry.map_size[1])
-            for left, geometry in zip(lefts, row, strict=False)
+            for left, geometry in zip(lefts[: len(row)], row, strict=True)
         ]
     return Sheet((x - _BETWEEN_COLUMNS + RIGHT, bottom + 62), boxes, notes)
 

@@ -73,6 +73,8 @@ class Number:
     """The number in each resample that its interval is made of; empty if it has none."""
     freedom: float = inf
     """Of Student's t, if the interval is one of t; infinite for the normal distribution."""
+    possible: tuple[float, float] = (-inf, inf)
+    """The least and the largest value that the number can have; `interval` ends there."""
 
     def __post_init__(self) -> None:
         if isnan(self.value):
@@ -80,6 +82,15 @@ class Number:
                 f"expected a number for {self.label!r}, found NaN; a claim that cannot be measured "
                 "raises NotMeasured"
             )
+
+    @property
+    def interval(self) -> tuple[float | None, float | None]:
+        """The 95% interval, cut where the number ends; None if it has none."""
+        least, most = self.possible
+        low, high = (
+            None if end is None else min(max(end, least), most) for end in (self.low, self.high)
+        )
+        return low, high
 
     @property
     def p_within(self) -> float:
@@ -130,9 +141,10 @@ class Number:
     def __str__(self) -> str:
         factor, form, after = _FORMATS[self.unit]
         text = f"{factor * self.value:{form}}{after}"
-        if self.low is not None and self.high is not None:
+        low, high = self.interval
+        if low is not None and high is not None:
             form = ".1f" if self.unit == "count" else form
-            text += f" [{factor * self.low:{form}}, {factor * self.high:{form}}]"
+            text += f" [{factor * low:{form}}, {factor * high:{form}}]"
         return f"{self.label} {text}"
 
 
@@ -267,7 +279,9 @@ class Verdict:
             {
                 **shared,
                 "of": n.label,
-                **{name: getattr(n, name) for name in ("value", "low", "high", "unit")},
+                "value": n.value,
+                **dict(zip(("low", "high"), n.interval, strict=True)),
+                "unit": n.unit,
                 "above": n.rule.above if n.rule else None,
                 "below": n.rule.below if n.rule else None,
                 "p_within": n.p_within if n.rule else None,

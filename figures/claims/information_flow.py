@@ -338,6 +338,7 @@ def operands_first(evidence: Evidence, rule: Within) -> Measurement:
     """The largest share of A or B before C wins."""
     won, chance, note = _winners(evidence)
     number = estimate("A or B written most", operands_before, won, rule=rule)
+    number = number and replace(number, possible=(0.0, 1.0))
     by_chance = float(chance.mean()[[A, B]].sum())
     return measured(number, missing="no layer", note=f"By chance {by_chance:.0%}. {note}")
 

@@ -77,7 +77,7 @@ def test_the_figure_and_the_table_show_the_run(
         curve(run, "heads", "all", "keep_only", f"random-{seed}").accuracy() for seed in (0, 1)
     ]
     assert np.allclose(random["accuracy"], sum(accuracies) / 2, atol=1e-4)
-    assert np.allclose(random["accuracy_low"], torch.minimum(*accuracies), atol=1e-4)
+    assert np.allclose(random["accuracy_least"], torch.minimum(*accuracies), atol=1e-4)
     kept = table[(table["kind"] == "keep_only") & (table["size"] == 0)]
     assert np.allclose(kept["faithfulness"], 0)
     drawn = curve(run, "heads", "all", "keep_only", "effect")

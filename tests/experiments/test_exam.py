@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from pandas import DataFrame
 
 import arith_lens as al
+from arith_lens.attribution import ATTRIBUTION_METHODS
 from arith_lens.runs import find_runs
 from experiments import approximations, results
-from experiments.approximations import do_they_find_known_circuits
+from experiments.approximations import DIAL, HELD_NORMS, do_they_find_known_circuits
+from experiments.results import EXACT
 from figures import exam
 
 QUICK = approximations.ExamConfig(models=("table",), dial=(), n=4)
@@ -68,3 +71,21 @@ def test_a_dry_run_names_the_models(capsys: pytest.CaptureFixture[str], tmp_path
     names = ["built-table", "built-table-8", "built-query_composition-8"]
     assert capsys.readouterr().out.split() == names
     assert not list(tmp_path.iterdir())
+
+
+def test_every_method_of_the_exam_has_a_colour_of_its_own() -> None:
+    assert {*exam.METHOD_COLOURS} == {EXACT, HELD_NORMS, *ATTRIBUTION_METHODS}
+    assert len({*exam.METHOD_COLOURS.values()}) == len(exam.METHOD_COLOURS)
+    errors: Any = DataFrame(
+        [
+            {"model": model, "dial": dial, "method": method, "error": 0.1}
+            for model in DIAL
+            for dial in (2.0, 4.0)
+            for method in ("another", *exam.METHOD_COLOURS)
+        ]
+    )
+    with pytest.raises(KeyError, match="another"):
+        exam.draw_dial(errors, [])
+    errors = errors[errors["method"] != "another"]
+    names = {trace.name for trace in exam.draw_dial(errors, []).data}
+    assert {*exam.METHOD_COLOURS} <= names

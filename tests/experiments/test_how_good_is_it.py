@@ -34,7 +34,7 @@ def test_the_table_shows_each_task_before_and_after(
     assert whole["strongest"] == pytest.approx(kept / 8)
     for kind in ("random", "matched"):
         assert whole[f"{kind}_draws"] == 2
-        assert whole[f"{kind}_low"] <= whole[f"{kind}_mean"] <= whole[f"{kind}_high"]
+        assert whole[f"{kind}_least"] <= whole[f"{kind}_mean"] <= whole[f"{kind}_most"]
         assert whole[f"{kind}_mean"] * 4 * 2 == pytest.approx(round(whole[f"{kind}_mean"] * 8))
     assert {f"world_two_digit/{name}" for name in ("addition", "division")} < {*numbers.index}
 

@@ -391,3 +391,13 @@ def _models(text: str) -> list[str]:
     """The columns of the documented list that are of models."""
     (head,) = [line for line in text.splitlines() if line.startswith("| claim | the paper")]
     return head.strip("| ").split(" | ")[2:]
+
+
+def test_the_interval_of_a_share_ends_at_all_and_its_test_stays_the_same() -> None:
+    rule = Within(above=0.5)
+    whole = Number("layers", 0.9, 0.6, 1.2, rule=rule)
+    share = replace(whole, possible=(0.0, 1.0))
+    assert share.interval == (0.6, 1.0) and str(share) == "layers 90.0% [60.0, 100.0]"
+    assert whole.interval == (0.6, 1.2) and "120.0" in str(whole)
+    assert (share.p_within, share.p_outside) == (whole.p_within, whole.p_outside)
+    assert Number("layers", 3, unit="count", possible=(0, 9)).interval == (None, None)

@@ -127,6 +127,17 @@ def test_an_interval_ends_where_all_or_none_would_be_right() -> None:
     assert plain(changed(0.5, narrow)) == f"+11.0 [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
+def test_intervals_in_files_end_where_those_of_the_printed_table_end(
+    drawn: tuple[Table, Table],
+) -> None:
+    words: Any = drawn[0].numbers.filter(like="word_problems_")
+    tables: list[Any] = [drawn[1].numbers, words.rename(columns=lambda name: name[14:])]
+    for numbers in tables:
+        least, most = -numbers["before"], 1 - numbers["before"]
+        assert (numbers["low"] >= least).all() and (numbers["high"] <= most).all()
+        assert ((numbers["low"] == least) | (numbers["high"] == most)).any(), "some are cut"
+
+
 def test_without_any_error_there_is_no_interval() -> None:
     assert plain(change_cell(0.25, OverSeeds((0.0, 0.0), 0.0, 4))) == "25.0%: +0.0 (none changed)"
     assert plain(change_cell(1.0, OverSeeds((-1.0,), 0.0, 4))) == "0.0%: -100.0 (all changed)"

@@ -62,8 +62,8 @@ def words_of(text: str) -> str:
 def _row(task: str, row: Any) -> str:
     """A task's row of the table of controls."""
     numbers = (row.strongest - row.before, row.strongest_low, row.strongest_high)
-    numbers += (row.random_mean, row.random_low, row.random_high)
-    numbers += (row.matched_mean, row.matched_low, row.matched_high)
+    numbers += (row.random_mean, row.random_least, row.random_most)
+    numbers += (row.matched_mean, row.matched_least, row.matched_most)
     points = [f"{100 * value:+.1f}".replace("-", "−") for value in numbers]
     cells = "{} [{}, {}] | {} ({} to {}) | {} ({} to {})".format(*points)
     return f"| {task} ({row.before:.1%} before) | {cells} |"
