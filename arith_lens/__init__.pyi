@@ -51,6 +51,7 @@ from .knockout import keep_only as keep_only
 from .knockout import knock_out as knock_out
 from .knockout import knockout_curve as knockout_curve
 from .knockout import knockout_hooks as knockout_hooks
+from .logit_attribution import logit_attribution as logit_attribution
 from .mediation import Mediation as Mediation
 from .mediation import mediators as mediators
 from .model import HookedModel as HookedModel
@@ -63,6 +64,7 @@ from .pairs import sample_pairs as sample_pairs
 from .path_patching import path_patch as path_patch
 from .path_patching import plan as plan
 from .probes import head_probe as head_probe
+from .probes import lens_table as lens_table
 from .probes import logit_lens as logit_lens
 from .probes import mlp_probe as mlp_probe
 from .runs import load_run as load_run

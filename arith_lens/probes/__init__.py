@@ -15,3 +15,4 @@ from arith_lens.probes.reading import digit_tokens as digit_tokens
 from arith_lens.probes.reading import head_probe as head_probe
 from arith_lens.probes.reading import logit_lens as logit_lens
 from arith_lens.probes.reading import mlp_probe as mlp_probe
+from arith_lens.probes.table import lens_table as lens_table
