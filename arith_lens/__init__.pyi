@@ -47,6 +47,7 @@ from .knockout import CircuitCurve as CircuitCurve
 from .knockout import KnockoutCurve as KnockoutCurve
 from .knockout import Outcomes as Outcomes
 from .knockout import circuit_curve as circuit_curve
+from .knockout import counterfactual_means as counterfactual_means
 from .knockout import keep_only as keep_only
 from .knockout import knock_out as knock_out
 from .knockout import knockout_curve as knockout_curve

@@ -106,8 +106,8 @@ def attention_to(
     chosen = as_heads(heads)
     if not chosen:
         raise ValueError("expected heads to look at, found none; see key_heads(effects.heads)")
-    check_components(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
     check_pairs(model, pairs)
+    check_components(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
     names = sorted({pattern_name(head.layer) for head in chosen})
     masks = kinds(pairs)
     columns = torch.stack([*masks.values()])

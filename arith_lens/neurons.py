@@ -49,8 +49,8 @@ def neuron_effects(model: HookedLike, pairs: PromptPairs, mlps: Mlps) -> Effects
     chosen = as_mlps(mlps)
     if not chosen:
         raise ValueError("expected MLPs, found none; see effects.mlps.top(3)")
-    check_components(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
     check_pairs(model, pairs)
+    check_components(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
     for mlp in chosen:
         _require_neurons(model, mlp)
     trunk = trunk_of(model, advice="use path_patch with engine='hooks', which patches whole MLPs")

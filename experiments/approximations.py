@@ -181,7 +181,8 @@ def races(
     n_layers, n_heads, _ = exact.heads.per_pair.shape
     everything = every_component(n_layers, n_heads)
     rows = []
-    for number in tqdm(range(seed, seed + repeats), desc=f"races until {until}", leave=False):
+    line = until if isinstance(until, str) else f"{until:.3g}"
+    for number in tqdm(range(seed, seed + repeats), desc=f"races until {line}", leave=False):
         among = list(range(len(values)))
         if rough is not None and n_screened is not None:
             first = round_sizes(len(strata), int(strata.max()) + 1)[0]

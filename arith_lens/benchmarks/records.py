@@ -8,11 +8,12 @@ checked, and a warning says so.
 
 import hashlib
 import re
-import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from arith_lens.caller_warnings import warn_caller
 
 FlagKind = Literal["wrong gold", "ill-posed", "damaged choices", "wrong equation", "duplicate"]
 DOUBTFUL: tuple[FlagKind, ...] = ("wrong gold", "ill-posed", "damaged choices")
@@ -133,10 +134,9 @@ def flag_of(record: Record) -> Flag | None:
         digest, flag = _KNOWN[record.id]
         if digest == record_digest(record):
             return flag
-        warnings.warn(
+        warn_caller(
             f"{record.id} is not the record that is known as {flag.kind} ({flag.reason}): the file "
             "differs from the published one, and the record is not flagged",
-            stacklevel=2,
         )
     if record.choices:
         return _damaged(record)

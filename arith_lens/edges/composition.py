@@ -51,12 +51,12 @@ def composition(model: HookedLike, pairs: PromptPairs, heads: Heads) -> Effects:
         ValueError: no head is given.
         IndexError: the model does not have a head.
     """
+    check_pairs(model, pairs)
     chosen = as_heads(heads)
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     if not chosen:
         raise ValueError("expected heads that receive, found none; see key_heads(effects.heads)")
     check_components(chosen, n_layers, n_heads)
-    check_pairs(model, pairs)
     advice = "path_patch with engine='hooks' computes effects of its components alone"
     trunk, every = trunk_of(model, advice=advice), every_component(n_layers, n_heads)
     parts = [_shares(model, trunk, batch, chosen) for batch in pairs.batches(BATCH)]

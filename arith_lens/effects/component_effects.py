@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined_arrays
+from arith_lens.caller_warnings import warn_caller
 from arith_lens.components import Component, Head, Mlp, as_components, every_component
 from arith_lens.effects.effects import HEAD_AXES, Effects
 from arith_lens.statistics import false_discovery_control
@@ -162,6 +163,7 @@ def key_heads(effects: Effects | ComponentEffects, threshold: float | None = Non
     """The heads whose mean effect is below `threshold`, strongest first (paper, section 5.1).
 
     Chance alone makes no key head: the mean must also differ from zero (`differs_from_zero`).
+    Effects of a single problem show no difference from zero: then there is a warning.
     Heads beyond the threshold on the other side oppose the answer; they are not key heads.
 
     Args:
@@ -178,6 +180,12 @@ def key_heads(effects: Effects | ComponentEffects, threshold: float | None = Non
             f"expected a threshold for effects of the metric {heads.metric!r}, found none; the "
             f"paper's {KEY['relative_logit']:.0%} is of relative_logit. Give threshold= in units "
             "of your metric, or take .top(k)"
+        )
+    if len({*heads.sample().clusters.tolist()}) < 2:
+        warn_caller(
+            "expected effects of two problems or more, found those of "
+            f"{min(1, heads.n_pairs)}; nothing differs from zero there, so no head is a key head. "
+            "Sample more problems, or rank the heads with .top(k)"
         )
     threshold = KEY[heads.metric] if threshold is None else threshold
     if threshold >= 0:

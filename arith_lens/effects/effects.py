@@ -8,6 +8,7 @@ of 3 + 5 are not nine independent pieces of evidence.
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -496,11 +497,20 @@ class Effects(HasUnits):
         return {
             "axes": (leading, last),
             "title": f"{self.metric}{paths}",
-            "rows": names.get(leading, ()),
+            "rows": self._row_names() if names.keys() & {*self.axes[:-1]} else (),
             "columns": names.get(last, ()),
             "unit": self._unit,
             "limit": plotting.symmetric_limit(self._grid(), 100) if self._unit else None,
         }
+
+    def _row_names(self) -> tuple[str, ...]:
+        """The names of the map's rows: those of all leading axes, such as "5.5, q"."""
+        sizes = self.per_pair.shape[: len(self.axes) - 1]
+        names = [
+            (self.labels or {}).get(axis) or tuple(map(str, range(size)))
+            for axis, size in zip(self.axes, sizes, strict=False)
+        ]
+        return tuple(map(", ".join, product(*names))) if names else ()
 
     def sample(self, *, over: str = "problem") -> Sample:
         """The numbers with their templates and problems, for `arith_lens.statistics`."""

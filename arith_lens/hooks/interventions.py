@@ -252,7 +252,7 @@ def ablate_heads(
 
     Args:
         heads: the heads to ablate.
-        source: for `mean`, the means (see `mean_activations`), [n_heads d_head] or
+        source: for `mean`, the means (see `counterfactual_means`), [n_heads d_head] or
             [1 #pos n_heads d_head], the same for all prompts. For `resample`, a counterfactual run
             of the same length; for each row, one of its rows is drawn. For `zero`, nothing.
         ablation: the replacement of the heads' output.
@@ -324,7 +324,8 @@ def _stand_in(
     if source is None:
         raise ValueError(
             f"expected activations to take for ablation={ablation!r}, found none; give the means "
-            "over counterfactual prompts (mean_activations), or choose ablation='zero'"
+            "over counterfactual prompts, al.counterfactual_means(model, pairs, heads), or choose "
+            "ablation='zero'"
         )
     if ablation == "mean":
         _refuse_runs(source, names)
@@ -346,8 +347,9 @@ def _refuse_runs(means: Activations, names: Sequence[str]) -> None:
         if value is not None and value.ndim in (3, 4) and len(value) != 1:
             raise ValueError(
                 f"expected for ablation='mean' one mean for all prompts, found {name} of "
-                f"{len(value)} prompts {list(value.shape)}; average them with mean_activations, or "
-                "put each row's own value in place with patch_heads or patch_mlps"
+                f"{len(value)} prompts {list(value.shape)}; average them over the prompts, "
+                "as al.counterfactual_means(model, pairs, heads) does, or put each row's own value "
+                "in place with patch_heads or patch_mlps"
             )
 
 

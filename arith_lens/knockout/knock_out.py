@@ -19,7 +19,7 @@ from arith_lens.knockout.engine import SHARD, checked_components, engine_of, ten
 from arith_lens.knockout.means import Means, aligned_groups, given_vectors, hook_names
 from arith_lens.knockout.outcomes import Outcomes
 from arith_lens.model import HookedLike
-from arith_lens.pairs import PromptPairs
+from arith_lens.pairs import PromptPairs, check_kinds
 from arith_lens.runs import ResultSlot, Run
 
 
@@ -55,6 +55,7 @@ def knock_out(
         KeyError: the given means lack a layer
         FloatingPointError: the logits are NaN or infinite
     """
+    check_kinds(model, pairs)
     chosen = checked_components(model, components)
     settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
     engine = engine_of(model, pairs, chosen, means=means, seed=seed, **settings)
@@ -73,7 +74,7 @@ def knockout_curve(
     pairs: PromptPairs,
     order: Components,
     *,
-    ks: Iterable[int],
+    ks: Iterable[int] | None = None,
     ablation: str = "mean",
     positions: str = "all",
     means: Means = None,
@@ -88,15 +89,18 @@ def knockout_curve(
     Arguments and errors as `knock_out`; ValueError for a k beyond the order.
 
     Args:
+        ks: the numbers of components to knock out; None: every number up to the whole order
         run: an open run (`open_run`), which keeps shards as they finish and then the result under
             `name`, as KnockoutCurves with the one curve `order`; what is there is not computed
             again
     """
+    check_kinds(model, pairs)
+    chosen = checked_components(model, order)
     curves = knockout_curves(
         model,
         pairs,
-        {"order": order},
-        ks=ks,
+        {"order": chosen},
+        ks=range(1, len(chosen) + 1) if ks is None else ks,
         ablation=ablation,
         positions=positions,
         means=means,
@@ -130,6 +134,7 @@ def knockout_curves(
     Args:
         ks: of all orders, or by the order's name
     """
+    check_kinds(model, pairs)
     shared = None if isinstance(ks, Mapping) else _checked_ks(ks)
     counts = {name: shared or _checked_ks(ks[name]) for name in orders}  # pyright: ignore
     checked = {label: checked_components(model, order) for label, order in orders.items()}

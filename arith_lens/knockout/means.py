@@ -6,7 +6,6 @@ and layout are aligned. For other text there is one vector per component.
 """
 
 import random
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -15,17 +14,20 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from arith_lens.caller_warnings import warn_caller
 from arith_lens.components import (
     Activations,
     Component,
+    Components,
     Head,
+    as_components,
     every_component,
     in_forward_order,
     mlp_out_name,
     z_name,
 )
 from arith_lens.model import HookedLike, record
-from arith_lens.pairs import PromptPairs
+from arith_lens.pairs import PromptPairs, check_pairs
 
 
 def tokens_that_count(pairs: PromptPairs, tokenizer: Any) -> Bool[Tensor, "pair pos"]:
@@ -185,7 +187,7 @@ def replacements(
 
 
 def counterfactual_means(
-    model: HookedLike, pairs: PromptPairs, components: Iterable[Component] | None = None
+    model: HookedLike, pairs: PromptPairs, components: Components | None = None
 ) -> dict[str, Tensor]:
     """One vector per component: its mean output over the counterfactual prompts.
 
@@ -198,8 +200,10 @@ def counterfactual_means(
     """
     if components is None:
         components = every_component(int(model.cfg.n_layers), int(model.cfg.n_heads))
+    check_pairs(model, pairs)
     alone = torch.zeros(len(pairs), dtype=torch.long)
-    means = _means(model, pairs, hook_names(components), alone, over_positions=True)
+    names = hook_names(as_components(components))
+    means = _means(model, pairs, names, alone, over_positions=True)
     return {name: value[0, 0] for name, value in means.items()}
 
 
@@ -247,11 +251,10 @@ def _groups(pairs: PromptPairs) -> Int[Tensor, " pair"]:
     groups = aligned_groups(pairs)
     sizes = groups.bincount()
     if int(sizes.min()) == 1:
-        warnings.warn(
+        warn_caller(
             f"{int((sizes == 1).sum())} of {len(sizes)} groups of aligned prompts (template, "
             "length, places of the operands) hold one prompt, whose 'mean' is its own "
             "counterfactual output; give more pairs, or means='vector'",
-            stacklevel=4,
         )
     return groups
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -140,9 +141,8 @@ class Outcomes(HasUnits):
         return cls(components=tuple(map(parse_component, header["components"])), **fields)
 
     def __repr__(self) -> str:
-        low, high = self.ci()
         return (
-            f"Outcomes({self.accuracy():.1%} right ({low:.1%} to {high:.1%}), mean p(C) "
+            f"Outcomes({self.accuracy():.1%} right ({range_text(self.ci())}), mean p(C) "
             f"{self.mean_probability():.3f}, {self._other_text()}{self.n_pairs} pairs, without "
             f"{components_text(self.components)}, ablation {self.ablation}, "
             f"positions {self.positions}, means {self.means})"
@@ -157,9 +157,8 @@ class Outcomes(HasUnits):
     def _repr_html_(self) -> str:
         from arith_lens.plotting.markup import render
 
-        low, high = self.ci()
         rows = {
-            "right": f"{self.accuracy():.1%} ({low:.1%} to {high:.1%})",
+            "right": f"{self.accuracy():.1%} ({range_text(self.ci())})",
             "mean p(C)": f"{self.mean_probability():.3f}",
             "pairs": f"{self.n_pairs}",
             "without": components_text(self.components),
@@ -224,6 +223,12 @@ def components_text(components: tuple[Component, ...]) -> str:
     return named + more or "nothing"
 
 
+def range_text(ends: tuple[float, float], form: str = ".1%") -> str:
+    """An interval in words; NaN where a single problem gives none."""
+    low, high = ends
+    return "one problem, no interval" if isnan(low) else f"{low:{form}} to {high:{form}}"
+
+
 N_RESAMPLES = 1000
 
 
@@ -240,11 +245,13 @@ class OutcomeChange:
 
     def __str__(self) -> str:
         low, high = self.absolute_ci
-        relative_low, relative_high = self.relative_ci
+        relative = "no relative change, since nothing was right before"
+        if not isnan(self.relative):
+            between = range_text(self.relative_ci, "+.1%")
+            relative = f"{self.relative:+.1%} relative ({between})"
         return (
             f"{self.before:.1%} to {self.after:.1%}: {100 * self.absolute:+.1f} points "
-            f"({100 * low:+.1f} to {100 * high:+.1f}), {self.relative:+.1%} relative "
-            f"({relative_low:+.1%} to {relative_high:+.1%})"
+            f"({range_text((100 * low, 100 * high), '+.1f')}), {relative}"
         )
 
 

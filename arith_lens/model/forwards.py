@@ -72,7 +72,7 @@ def record(
     options = accepted_options(model, logits_to_keep=kept_logits, use_cache=False)
     if mask is not None:
         options["attention_mask"] = mask
-    model.run_with_hooks(tokens, fwd_hooks=checked_hooks(hooks, model.cfg.n_layers), **options)
+    model.run_with_hooks(tokens, fwd_hooks=checked_hooks(hooks, model), **options)
     if (broken := _not_finite(recorded)) is not None:
         watched, row = _watched_points(model), slice(broken[1], broken[1] + 1)
         if not {*watched} <= {*names}:  # the broken layer may come before those in `names`
@@ -161,7 +161,7 @@ def run_layers(
         raise ValueError(
             f"expected layers start < stop of 0 to {n_layers}, found start {start} and stop {end}"
         )
-    hooks = checked_hooks(fwd_hooks, n_layers)
+    hooks = checked_hooks(fwd_hooks, model)
     _check_hooks(hooks, start, end)
     options: dict[str, Any] = {"use_cache": False}
     options |= {"logits_to_keep": 1} if stop is None else {"stop_at_layer": stop}

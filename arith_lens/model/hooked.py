@@ -1,8 +1,10 @@
 """A model with hooks: its tokens, the protocol that the methods need, and the class."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
+from inspect import signature
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -68,7 +70,8 @@ def _refuse_padding(tokens: Int[Tensor, "batch pos"], tokenizer: Any) -> None:
     for pad in {PAD, getattr(tokenizer, "pad_token_id", None)} - {None}:
         padded = tokens[:, 0] == pad
         # If padding and BOS are one token, a first one is BOS if all rows have it.
-        n_leading = 2 if pad == tokenizer.bos_token_id and bool(padded.all()) else 1
+        is_bos = pad == getattr(tokenizer, "bos_token_id", None)
+        n_leading = 2 if is_bos and bool(padded.all()) else 1
         padded = (tokens[:, :n_leading] == pad).all(-1)
         if tokens.shape[1] > n_leading and bool(padded.any()):
             row = int(padded.int().argmax())
@@ -184,6 +187,24 @@ class HookedModel:
         return self.bridge.W_U
 
     @property
+    def W_E(self) -> Any:
+        """The token embedding's weights, [d_vocab d_model], a view."""
+        return self.bridge.W_E
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError, which says what to use in place of TransformerLens' name."""
+        instead = INSTEAD.get(name)
+        named = instead is None and not name.startswith("_") and "bridge" in vars(self)
+        if named and hasattr(self.bridge, name):
+            instead = f"model.bridge.{name}, TransformerLens' own, works on the same model"
+        raise AttributeError(
+            f"expected an attribute of HookedModel, found {name!r}"
+            + (f"; {instead}" if instead else "; see dir(model), and model.bridge for the others"),
+            name=name,
+            obj=self,
+        )
+
+    @property
     def device(self) -> torch.device:
         """The device of the embedding, to which tokens are moved."""
         return torch.device(self.cfg.device)
@@ -213,6 +234,7 @@ class HookedModel:
         Raises:
             ValueError: rows have unequal lengths, or tokens are padded without a mask.
         """
+        self._check_options(options)
         tokens, options = self._prepared(tokens, attention_mask, options)
         return self.bridge(tokens, **options)
 
@@ -225,14 +247,16 @@ class HookedModel:
         **options: Any,
     ) -> Any:
         """Logits of one run with hooks. Raises IndexError if the model lacks a hook's layer."""
+        self._check_options(options, self.bridge.run_with_hooks)
         tokens, options = self._prepared(tokens, attention_mask, options)
-        fwd_hooks = checked_hooks(fwd_hooks, self.n_layers)
+        fwd_hooks = checked_hooks(fwd_hooks, self)
         return self.bridge.run_with_hooks(tokens, fwd_hooks=fwd_hooks, **options)
 
     def run_with_cache(
         self, tokens: Tokens, *, attention_mask: Tensor | None = None, **options: Any
     ) -> tuple[Any, Any]:
         """Logits and TransformerLens' ActivationCache. `names_filter` chooses what is cached."""
+        self._check_options(options, self.bridge.run_with_cache)
         tokens, options = self._prepared(tokens, attention_mask, options)
         return self.bridge.run_with_cache(tokens, **options)
 
@@ -240,7 +264,7 @@ class HookedModel:
         self, fwd_hooks: Iterable[NamedHook] = (), **options: Any
     ) -> AbstractContextManager[Any]:
         """A context in which `fwd_hooks` act on every run."""
-        return self.bridge.hooks(fwd_hooks=checked_hooks(fwd_hooks, self.n_layers), **options)
+        return self.bridge.hooks(fwd_hooks=checked_hooks(fwd_hooks, self), **options)
 
     def to_tokens(self, text: str | list[str], **options: Any) -> Tensor:
         """Tokenize text with TransformerLens, [batch pos]. Options go to the bridge.
@@ -251,8 +275,36 @@ class HookedModel:
         return self.bridge.to_tokens(text, **options)
 
     def to_str_tokens(self, text: Any, **options: Any) -> Any:
-        """Each token of a text, or of a row of ids, as text; options go to the bridge."""
-        return self.bridge.to_str_tokens(text, **options)
+        """Each token of a text, or of a row of ids, as text with its blanks.
+
+        The texts of a row make up its whole text. For several texts, or rows [batch pos] of more
+        than one, a list per row. Options are those of `to_tokens`.
+        """
+        if isinstance(text, list | tuple) and text and isinstance(text[0], str):
+            return [self.to_str_tokens(one, **options) for one in text]
+        tokens = self.to_tokens(text, **options) if isinstance(text, str) else _as_tensor(text)
+        rows = [self._token_texts(row) for row in tokens.tolist()]
+        return rows[0] if len(rows) == 1 else rows
+
+    def _token_texts(self, ids: list[int]) -> list[str]:
+        """The text of each token. Decoding alone loses the blank that SentencePiece writes `▁`."""
+        pieces = self.tokenizer.convert_ids_to_tokens(ids)
+        texts = [self.tokenizer.decode([token]) for token in ids]
+        return [
+            f" {text}" if piece.startswith("▁") and not text.startswith(" ") else text
+            for piece, text in zip(pieces, texts, strict=True)
+        ]
+
+    def to_single_token(self, text: str) -> int:
+        """The id of a text that is one token. Raises ValueError for a text of several."""
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        if len(ids) != 1:
+            pieces = ", ".join(map(repr, self.tokenizer.convert_ids_to_tokens(ids)))
+            raise ValueError(
+                f"expected a text of one token, found {text!r} of {len(ids)} ({pieces}); give one "
+                "of these, or to_tokens for all"
+            )
+        return int(ids[0])
 
     def to_string(self, tokens: Any) -> Any:
         """The text of tokens; for a batch, one text per row."""
@@ -291,13 +343,29 @@ class HookedModel:
                 padded without a mask, or the model is in training mode.
         """
         require_evaluation_mode(self)
-        chosen = _hooks_for_steps(checked_hooks(fwd_hooks, self.n_layers), hook_steps, options)
+        chosen = _hooks_for_steps(checked_hooks(fwd_hooks, self), hook_steps, options)
         tokens, mask = check_tokens(tokens, attention_mask, self.tokenizer, self.device)
         if mask is not None:
             options["attention_mask"] = mask
         options = {"do_sample": do_sample, "verbose": False} | options
         with self.bridge.hooks(fwd_hooks=chosen), _end_logits_alone(self):
             return self.bridge.generate(tokens, max_new_tokens=max_new_tokens, **options)
+
+    def _check_options(self, options: Mapping[str, Any], *methods: Any) -> None:
+        """Raise TypeError for an option that neither the bridge nor the model takes."""
+        if not options:
+            return
+        from transformers.utils.generic import TransformersKwargs
+
+        forwards = (self.bridge.forward, self.bridge.original_model.forward, *methods)
+        taken = {name for forward in forwards for name in signature(forward).parameters}
+        taken |= {*TransformersKwargs.__annotations__}
+        if unknown := sorted({*options} - taken):
+            near = get_close_matches(unknown[0], taken, n=1)
+            raise TypeError(
+                f"expected options of the model's forward, found {', '.join(unknown)}; "
+                + (f"write {near[0]!r}" if near else "leave it out")
+            )
 
     def _prepared(
         self, tokens: Tokens, attention_mask: Tensor | None, options: dict[str, Any]
@@ -326,15 +394,48 @@ def _end_logits_alone(model: HookedModel) -> Iterator[None]:
         handle.remove()
 
 
-def checked_hooks(hooks: Iterable[NamedHook], n_layers: int) -> list[NamedHook]:
-    """The hooks as a list. Raises IndexError if the model lacks a hook's layer."""
+INSTEAD = {
+    "add_hook": "hooks last as long as their context here: with model.hooks([(name, function)]):",
+    "reset_hooks": "hooks end with their context here; model.bridge.reset_hooks() takes off those "
+    "that model.bridge.add_hook put on",
+    "to": "choose when loading: load_model(source, device=..., dtype=...)",
+    "cuda": "choose when loading: load_model(source, device='cuda')",
+    "cpu": "choose when loading: load_model(source, device='cpu')",
+    "eval": "the model is in evaluation mode since load_model",
+    "train": "the methods need evaluation mode; fine_tune trains",
+    "W_O": "model.blocks[layer].attn.W_O is one layer's, [n_heads d_head d_model], a view",
+}
+"""What to use in place of names that users of TransformerLens know."""
+
+
+def checked_hooks(hooks: Iterable[NamedHook], model: Any) -> list[NamedHook]:
+    """The hooks as a list.
+
+    Raises:
+        IndexError: the model lacks a hook's layer, or its heads.
+        KeyError: the model has no hook point of this name; the message has the nearest.
+    """
     checked = list(hooks)
-    for name, _ in checked:
+    n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
+    points = getattr(getattr(model, "bridge", model), "hook_dict", {})
+    for name, function in checked:
         layer = layer_of(name) if isinstance(name, str) else None
         if layer is not None and layer >= n_layers:
             raise IndexError(
                 f"expected hooks in layers 0 to {n_layers - 1}, found {name}; choose components "
                 f"of the model's {n_layers} layers"
+            )
+        heads = getattr(function, "heads", None)
+        if heads and max(heads) >= n_heads:
+            raise IndexError(
+                f"expected heads from 0 to {n_heads - 1} in each layer, found {max(heads)} at "
+                f"{name}; heads are written layer.index"
+            )
+        if isinstance(name, str) and points and name not in points:
+            near = get_close_matches(name, [*points], n=3)
+            raise KeyError(
+                f"expected the name of a hook point, found {name}; "
+                + (f"the nearest are {', '.join(near)}" if near else "see model.bridge.hook_dict")
             )
     return checked
 

@@ -193,7 +193,8 @@ def load_model(
     Args:
         source: `reference` or `reference-mistral` (shipped), `gemma-3-270m` (installed as
             packages), a directory, a GGUF file, a hub id, or `(hf_model, tokenizer)` in memory. A
-            model in memory is wrapped in place. A GGUF file is converted to float32 on its first
+            model in memory is wrapped in place. Its tokenizer is None if its prompts are bare
+            tokens (`PromptPairs.from_tokens`). A GGUF file is converted to float32 on its first
             use; later calls read the result from the cache.
         dtype: such as torch.bfloat16 or "bfloat16". None: the checkpoint's on a GPU; on a CPU
             float32 if it fits in memory. A model in memory keeps its dtype.
@@ -204,6 +205,7 @@ def load_model(
         trust_remote_code: whether to run code that comes with the checkpoint.
 
     Raises:
+        TypeError: a model in memory without `(hf_model, tokenizer)` around it.
         FileNotFoundError, ValueError, PermissionError, ConnectionError: the checkpoint was not
             found or cannot be read; see `checkpoints.find_checkpoint`.
         ValueError: the weights are damaged, the model is quantised, TransformerLens does not know
@@ -216,12 +218,21 @@ def load_model(
     if device is not None:
         device = check_device(device)
     if isinstance(source, tuple):
+        if len(source) != 2 or not isinstance(source[0], torch.nn.Module):
+            kinds = ", ".join(type(part).__name__ for part in source)
+            raise TypeError(f"expected (hf_model, tokenizer), found ({kinds}); give these two")
         if device_map is not None:
             raise ValueError(
                 "expected no device_map for a model in memory, found one; give it to Transformers' "
                 "from_pretrained, before this"
             )
         return _wrap(*source, dtype=dtype, device=device)
+    if not isinstance(source, str | Path):
+        raise TypeError(
+            f"expected a name, a path or (hf_model, tokenizer), found {type(source).__name__}; "
+            "wrap a model in memory with load_model((hf_model, tokenizer)), or with None as the "
+            "tokenizer if its prompts are bare tokens"
+        )
     checkpoint, config, tokenizer = _without_weights(source, trust_remote_code, weights=True)
     if device is None and device_map is None:
         device = default_device()
@@ -318,8 +329,6 @@ def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedMo
     name = Path(hf_model.config._name_or_path or type(hf_model).__name__).name
     refuse_quantised(hf_model.config, name)
     refuse_changed(hf_model, name)
-    if tokenizer is None:
-        raise ValueError("expected (hf_model, tokenizer), found no tokenizer; prompts need one")
     if dtype is not None or device is not None:
         hf_model = hf_model.to(device=device, dtype=dtype)
     placed = next(hf_model.parameters())
@@ -330,12 +339,23 @@ def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedMo
     bridge = _boot(
         name,
         hf_model=hf_model,
-        tokenizer=copy.deepcopy(tokenizer),
+        tokenizer=_placeholder() if tokenizer is None else copy.deepcopy(tokenizer),
         dtype=placed.dtype,
         device=placed.device,
     )
+    if tokenizer is None:
+        bridge.tokenizer = None
     require_faithful(bridge, logits)
     return HookedModel(bridge, name)
+
+
+def _placeholder() -> Any:
+    """A tokenizer for `_boot` alone, without which TransformerLens would download one by name."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    plain = Tokenizer(models.WordLevel({"<s>": 0}, unk_token="<s>"))
+    return PreTrainedTokenizerFast(tokenizer_object=plain, bos_token="<s>", eos_token="<s>")
 
 
 def _auto_class(config: Any, location: str) -> Any:

@@ -7,6 +7,7 @@ pairs it answers right. `files` reads and writes pairs as text and as datasets.
 """
 
 from arith_lens.pairs.correctness import Selection as Selection
+from arith_lens.pairs.correctness import check_kinds as check_kinds
 from arith_lens.pairs.correctness import check_pairs as check_pairs
 from arith_lens.pairs.correctness import keep_correct as keep_correct
 from arith_lens.pairs.prompt_pairs import PromptPairs as PromptPairs

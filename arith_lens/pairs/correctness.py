@@ -14,11 +14,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from arith_lens.caller_warnings import warn_caller
 from arith_lens.model import HookedLike, require_evaluation_mode, require_finite
 from arith_lens.model.hooked import PAD
 
 if TYPE_CHECKING:
     from arith_lens.pairs.prompt_pairs import PromptPairs
+
+
+MOST_UNCHANGED = 1 / 3
+"""The share of counterfactuals still answered with C above which `keep_correct` warns."""
 
 
 @dataclass(frozen=True)
@@ -91,16 +96,20 @@ def check_shapes(
     """Raise ValueError, with the shapes, if tensors cannot be aligned pairs."""
     if reference.ndim != 2 or reference.shape != counterfactual.shape:
         raise ValueError(
-            "reference and counterfactual need one shape [pair, pos]: found "
-            f"{list(reference.shape)} and {list(counterfactual.shape)}.\n"
-            "Patching moves activations position by position, so both prompts of a pair need "
-            "the same number of tokens."
+            "expected reference and counterfactual of one shape [pair, pos], found "
+            f"{list(reference.shape)} and {list(counterfactual.shape)}; give both prompts of a "
+            "pair the same number of tokens, because patching moves activations position by "
+            "position"
         )
     if not reference.numel():
-        raise ValueError(f"no pairs: reference has shape {list(reference.shape)}")
+        raise ValueError(
+            f"expected at least one pair, found none (reference has shape "
+            f"{list(reference.shape)}); give prompts with tokens"
+        )
     if answer.shape != reference.shape[:1]:
         raise ValueError(
-            f"one answer token per pair: expected [{len(reference)}], found {list(answer.shape)}"
+            f"expected one answer token per pair, [{len(reference)}], found {list(answer.shape)}; "
+            "give the token that follows each reference prompt"
         )
     if counterfactual_answer is not None and counterfactual_answer.shape != answer.shape:
         raise ValueError(
@@ -109,8 +118,8 @@ def check_shapes(
         )
     if mask is not None and mask.shape != reference.shape:
         raise ValueError(
-            "attention_mask needs the prompts' shape: expected "
-            f"{list(reference.shape)}, found {list(mask.shape)}"
+            f"expected attention_mask of the prompts' shape {list(reference.shape)}, found "
+            f"{list(mask.shape)}; give one entry per token, False at padding"
         )
 
 
@@ -118,13 +127,16 @@ def check_mask(mask: Bool[Tensor, "pair pos"]) -> None:
     """Raise ValueError for rows without a token, and for masks with holes."""
     if not mask.any(1).all():
         row = int((~mask.any(1)).nonzero()[0])
-        raise ValueError(f"pair {row} has no token: attention_mask is False everywhere in its row")
+        raise ValueError(
+            f"expected a token in each row, found attention_mask False everywhere in pair {row}; "
+            "leave the pair out, or correct its mask"
+        )
     starts = mask[:, 0].int() + (mask.int().diff(dim=1) == 1).sum(1)
     if (starts > 1).any():
         row = int((starts > 1).nonzero()[0])
         raise ValueError(
-            f"pair {row}: attention_mask has a hole; expected one run of True, with padding "
-            "on the left or on the right"
+            f"pair {row}: expected attention_mask as one run of True, found a hole in it; put all "
+            "padding on the left or on the right"
         )
 
 
@@ -137,9 +149,9 @@ def refuse_padding(reference: Tensor, counterfactual: Tensor, pad_token: int | N
     padded = (reference[:, 0] == PAD) & (counterfactual[:, 0] == PAD)
     if padded.any() and not padded.all():
         raise ValueError(
-            f"reference is padded (token {PAD}, pair {int(padded.nonzero()[0])}) but there is no "
-            "mask: give attention_mask, True where a token is to be read (ones, if that token is "
-            "meant)"
+            f"expected attention_mask with padded prompts, found none: pair "
+            f"{int(padded.nonzero()[0])} starts with token {PAD}, with which this package pads; "
+            "give the mask, True where a token is to be read (all ones, if that token is meant)"
         )
     if pad_token is None:
         return
@@ -148,9 +160,23 @@ def refuse_padding(reference: Tensor, counterfactual: Tensor, pad_token: int | N
         padded = is_pad[:, -1] | is_pad[:, :2].all(1)
         if padded.any():
             raise ValueError(
-                f"{name} is padded (token {pad_token}, pair {int(padded.nonzero()[0])}) but there "
-                "is no mask: give attention_mask, True where a token is to be read"
+                f"expected attention_mask with padded prompts, found none: {name} of pair "
+                f"{int(padded.nonzero()[0])} starts or ends with the padding token {pad_token}; "
+                "give the mask, True where a token is to be read (all ones, if that token is meant)"
             )
+
+
+def check_kinds(model: Any, pairs: Any) -> None:
+    """Raise TypeError unless these are a model and pairs, in this order."""
+    if hasattr(model, "cfg") and hasattr(pairs, "refuse_unmasked"):
+        return
+    cure = "give a model from load_model, then pairs from sample_pairs or PromptPairs.from_rows"
+    if hasattr(model, "refuse_unmasked") and hasattr(pairs, "cfg"):
+        cure = "exchange the two"
+    raise TypeError(
+        f"expected a model, then its pairs, found {type(model).__name__}, then "
+        f"{type(pairs).__name__}; {cure}"
+    )
 
 
 def check_pairs(model: Any, pairs: "PromptPairs") -> None:
@@ -161,10 +187,12 @@ def check_pairs(model: Any, pairs: "PromptPairs") -> None:
         pairs: the pairs.
 
     Raises:
+        TypeError: something else than a model and pairs.
         ValueError: pairs are padded without a mask, have tokens beyond the vocabulary, were made
             with another tokenizer (which pairs from bare tokens do not show), or are longer than
             the context; or the model is in training mode.
     """
+    check_kinds(model, pairs)
     require_evaluation_mode(model)
     pairs.refuse_unmasked(getattr(model.tokenizer, "pad_token_id", None))
     _check_vocabulary(pairs, int(model.cfg.d_vocab))
@@ -213,7 +241,7 @@ def keep_correct(model: Any, pairs: "PromptPairs", *, batch_size: int = 128) -> 
 
     Right means that C is the most likely token of the whole vocabulary. The result's `selection`
     has the kept share, also per template, and how often the kept counterfactuals are still answered
-    with C.
+    with C. If these are more than a third, there is a warning.
 
     Args:
         model: called as `model(tokens, attention_mask=mask, logits_to_keep=1)`; returns logits
@@ -231,8 +259,8 @@ def keep_correct(model: Any, pairs: "PromptPairs", *, batch_size: int = 128) -> 
     mean_probability = float(probability.mean())
     if not len(correct):
         raise ValueError(
-            f"no pair is left after keep='correct': the model answers 0 of {len(pairs)} right "
-            f"(accuracy 0.0%, mean p(C) {mean_probability:.2%}), for instance "
+            f"expected pairs that the model answers right (keep='correct'), found 0 of "
+            f"{len(pairs)} (accuracy 0.0%, mean p(C) {mean_probability:.2%}), for instance "
             f"{_example(model, pairs[:1])}.\nUse a model that can calculate, an operation that it "
             "knows, or keep='all' to look at all pairs."
         )
@@ -245,6 +273,13 @@ def keep_correct(model: Any, pairs: "PromptPairs", *, batch_size: int = 128) -> 
         counterfactual_correct=float(still.float().mean()),
         by_template={name: (left[name], drawn[name]) for name in drawn},
     )
+    if selection.counterfactual_correct > MOST_UNCHANGED:
+        warn_caller(
+            "expected counterfactuals that change the answer, found that "
+            f"{selection.counterfactual_correct:.0%} of the {len(correct)} kept pairs are answered "
+            "with C without the calculation, too; there, effects understate what the model "
+            "calculates. Take counterfactual='operands', or prompts whose answer cannot be copied"
+        )
     return replace(correct, selection=selection)
 
 
@@ -274,9 +309,9 @@ def answer(
             tokens, mask = getattr(pairs, side)[bad[:1]], pairs.attention_mask[bad[:1]]
             require_finite(model, tokens, attention_mask=mask)
         raise ValueError(
-            f"the model's logits are NaN or infinite at END of {len(bad)} of {len(pairs)} {side} "
-            "prompts: load it with another dtype (float16 overflows where bfloat16 does not), "
-            "or check its weights"
+            f"expected finite logits, found NaN or infinity at END of {len(bad)} of {len(pairs)} "
+            f"{side} prompts; load the model with another dtype (float16 overflows where bfloat16 "
+            "does not), or check its weights"
         )
     return torch.cat(rights), probability
 

@@ -27,6 +27,7 @@ from arith_lens.pairs.tokens import (
     FIELDS,
     NO_ANSWER,
     Prompt,
+    UnfitTemplate,
     aligned,
     continued,
     encode,
@@ -394,10 +395,11 @@ def _operators(tokenizer: Any, wording: Wording) -> dict[str, str]:
     }
     if not operators:
         tried = f"tried {', '.join(words)}" if words else "no word of theirs can stand there"
-        raise ValueError(
-            f"template {template.name} has no counterfactual='operator' under "
-            f"{tokenizer_name(tokenizer)}: in {text!r} no other operation's word has as many "
-            f"tokens as its own ({tried}). Leave the template out: templates=[names]."
+        raise UnfitTemplate(
+            template.name,
+            f"expected another operation's word with as many tokens as the one of template "
+            f"{template.name} under {tokenizer_name(tokenizer)} (counterfactual='operator'), found "
+            f"none in {text!r} ({tried}); leave the template out: templates=[names]",
         )
     return operators
 
@@ -412,7 +414,7 @@ _MORE = {
 
 def _too_few(reference: Reference, n_aligned: int, draws: int, kind: str) -> str:
     return (
-        f"draws={draws}, but template {reference.wording.template.name} has only {n_aligned} "
-        f"aligned counterfactuals of {reference.text!r} under this tokenizer: ask for fewer "
-        f"draws, or {_MORE[kind]}"
+        f"expected draws={draws} aligned counterfactuals of {reference.text!r} (template "
+        f"{reference.wording.template.name}), found {n_aligned} under this tokenizer; ask for "
+        f"fewer draws, or {_MORE[kind]}"
     )

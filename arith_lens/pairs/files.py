@@ -35,6 +35,7 @@ from arith_lens.pairs.tokens import (
     disjoint,
     encode,
     left_pad,
+    side_by_side,
     token_fields,
     token_spans,
     token_texts,
@@ -47,6 +48,8 @@ from arith_lens.templates import FIGURE_10, SLOTS, TEMPLATES, Template
 from arith_lens.untrusted import parse_json
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from arith_lens.pairs.prompt_pairs import PromptPairs
 
 TOKEN_KEYS = ("reference", "counterfactual", "answer")
@@ -83,7 +86,10 @@ def read_jsonl(path: str | Path) -> list[Mapping[str, Any]]:
         try:
             row = parse_json(line)
         except ValueError as error:
-            raise ValueError(f"{path}, line {number}: not a JSON object ({error})") from error
+            raise ValueError(
+                f"{path}, line {number}: expected a JSON object, found something else ({error}); "
+                "write one object per line"
+            ) from error
         rows.append(_checked(row, f"{path}, line {number}"))
     return _some(rows, path)
 
@@ -94,7 +100,10 @@ def read_csv(path: str | Path) -> list[Mapping[str, Any]]:
     try:
         rows = [_checked(row, f"{path}, row {i}") for i, row in enumerate(table, 1)]
     except csv.Error as error:
-        raise ValueError(f"{path}, line {table.line_num}: not a line of CSV ({error})") from error
+        raise ValueError(
+            f"{path}, line {table.line_num}: expected a line of CSV, found other text ({error}); "
+            "put quotes around text with commas or line ends"
+        ) from error
     return _some(rows, path)
 
 
@@ -130,8 +139,8 @@ def _checked(row: Any, where: str) -> Mapping[str, Any]:
     if missing:
         keys = ", ".join(map(str, row)) if isinstance(row, dict) else repr(row)
         raise ValueError(
-            f"{where}: expected the keys {', '.join(TOKEN_KEYS)}, each with text; "
-            f"{', '.join(missing)} is missing or empty; found {keys or 'nothing'}"
+            f"{where}: expected the keys {', '.join(TOKEN_KEYS)}, each with text, found "
+            f"{keys or 'nothing'}; add {', '.join(missing)}, which is missing or empty"
         )
     for column in (*TOKEN_KEYS, OTHER_ANSWER, "template", *EXAMPLE_KEYS, "problem"):
         value, may_be_number = row.get(column), column in ("answer", OTHER_ANSWER, "problem")
@@ -147,12 +156,15 @@ def _checked(row: Any, where: str) -> Mapping[str, Any]:
                 f"{text!a}, which is no character; write the whole character"
             )
     if None in row:
-        raise ValueError(f"{where}: more cells than the header has columns; quote text with commas")
+        raise ValueError(
+            f"{where}: expected one cell per column of the header, found more; put quotes around "
+            "text with commas"
+        )
     for key in row.keys() - {*KEYS}:
         if near := get_close_matches(str(key).lower(), KEYS, n=1, cutoff=0.75):
             raise ValueError(
-                f"{where}: unknown key {key!r}; if {near[0]!r} is meant, spell it so, else rename "
-                f"it (known keys: {', '.join(KEYS)})"
+                f"{where}: expected keys such as {', '.join(KEYS)}, found {key!r}; if {near[0]!r} "
+                "is meant, spell it so, else rename it"
             )
     _check_origin(row, where)
     return row
@@ -164,12 +176,15 @@ def _check_origin(row: dict[str, Any], where: str) -> None:
     if present and len(present) < len(OPTIONAL_KEYS):
         absent = ", ".join(key for key in OPTIONAL_KEYS if key not in present)
         raise ValueError(
-            f"{where}: {', '.join(present)} without {absent}; give template, a and b together "
-            "(they bring the roles of tokens back), or none of them"
+            f"{where}: expected template, a and b together, found {', '.join(present)} without "
+            f"{absent}; give all three, which bring the roles of tokens, or none"
         )
     for key in OPTIONAL_KEYS[1:] if present else ():
         if not str(row[key]).removeprefix("-").isdecimal():
-            raise ValueError(f"{where}: expected a whole number as {key!r}, found {row[key]!r}")
+            raise ValueError(
+                f"{where}: expected a whole number as {key!r}, found {row[key]!r}; give an operand "
+                "of the template"
+            )
 
 
 _BY_NAME: dict[str, AnyTemplate] = {
@@ -185,7 +200,10 @@ def pair_fields(rows: Sequence[Mapping[str, Any]], model: Any) -> dict[str, Any]
             prompt.
     """
     if not rows:
-        raise ValueError("no pairs: expected at least one row of reference, counterfactual, answer")
+        raise ValueError(
+            "expected at least one row of reference, counterfactual and answer, found none; give "
+            "one per pair"
+        )
     tokenizer = tokenizer_of(model)
     references, counterfactuals, answers = (
         [str(row[column]) for row in rows] for column in TOKEN_KEYS
@@ -199,17 +217,18 @@ def pair_fields(rows: Sequence[Mapping[str, Any]], model: Any) -> dict[str, Any]
     for i, (prompt, other) in enumerate(zip(prompts, others, strict=True)):
         if prompt.ids == other.ids:
             raise ValueError(
-                f"pair {i}: reference and counterfactual are the same prompt {references[i]!r}, so "
-                "that patching can change nothing; give a counterfactual without the calculation"
+                f"pair {i}: expected a counterfactual that differs from its reference, found "
+                f"{references[i]!r} as both, so that patching can change nothing; give a "
+                "counterfactual without the calculation"
             )
         if len(prompt.ids) != len(other.ids):
             raise ValueError(
-                f"pair {i} is not token-aligned under {tokenizer_name(tokenizer)}:\n"
-                f"  reference       {len(prompt.ids):4} tokens  {references[i]!r}\n"
-                f"  counterfactual  {len(other.ids):4} tokens  {counterfactuals[i]!r}\n"
-                "Patching moves activations position by position, so both prompts need one "
-                "length.\nGive counterfactuals of the same number of tokens (BOS included in the "
-                "counts)."
+                f"pair {i} is not token-aligned under {tokenizer_name(tokenizer)}: expected "
+                f"prompts of one length, found {len(prompt.ids)} and {len(other.ids)} tokens; the "
+                "first different one is in brackets:\n"
+                f"{side_by_side(tokenizer, prompt.ids, other.ids)}\n"
+                "Patching moves activations position by position; give a counterfactual of the "
+                "same number of tokens (BOS included in the counts)."
             )
     other_answers = _cells(rows, OTHER_ANSWER)
     continued_others = [
@@ -256,8 +275,8 @@ def _answer(
     if token is None:
         tokens_text = " ".join(tokenizer.convert_ids_to_tokens(list(answered.ids)))
         raise ValueError(
-            f"pair {pair}: the answer {answer!r} is not the one token after {text!r} under "
-            f"{tokenizer_name(tokenizer)}; prompt and answer are {tokens_text}.\n"
+            f"pair {pair}: expected an answer of the one token after {text!r} under "
+            f"{tokenizer_name(tokenizer)}, found {answer!r}; prompt and answer are {tokens_text}.\n"
             f"{_advice(tokenizer, text, prompt, answered)}"
         )
     return token
@@ -319,8 +338,8 @@ def _matched(
         return None
     if name not in _BY_NAME:
         raise ValueError(
-            f"unknown template {name!r} of {row['reference']!r}: expected a name such as "
-            "'addition/0' or 'story/9', or no template, a and b"
+            f"expected a template such as 'addition/0' or 'story/9', found {name!r} at "
+            f"{row['reference']!r}; correct the name, or leave template, a and b out"
         )
     template = _BY_NAME[name]
     problem = Problem(template.operation, int(row["a"]), int(row["b"]))
@@ -368,8 +387,8 @@ def text_rows(pairs: "PromptPairs") -> list[dict[str, Any]]:
     texts = [getattr(pairs, name) for name in _TEXTS]
     if any(text is None for text in texts):
         raise ValueError(
-            "these pairs have no text (they were made from bare tokens), which JSON lines and "
-            "CSV hold: use to_dataset, which keeps the tokens"
+            "expected pairs with text, which JSON lines and CSV hold, found pairs from bare "
+            "tokens; use to_dataset, which keeps the tokens"
         )
     columns: dict[str, Any] = dict(zip(TOKEN_KEYS, texts, strict=True))
     if pairs.template is not None and pairs.operands is not None:
@@ -381,6 +400,25 @@ def text_rows(pairs: "PromptPairs") -> list[dict[str, Any]]:
     if pairs.examples is not None and pairs.exemplar_set is not None:
         columns |= {"examples": pairs.examples, "exemplar_set": pairs.exemplar_set}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def table(pairs: "PromptPairs") -> "DataFrame":
+    """The table of some pairs; see `PromptPairs.to_dataframe`."""
+    from pandas import DataFrame
+
+    sides = ("reference", "counterfactual")
+    columns: dict[str, Any] = {
+        side: getattr(pairs, f"{side}_text") or unpadded(getattr(pairs, side), pairs.attention_mask)
+        for side in sides
+    }
+    columns["answer"] = pairs.answer_text or pairs.answer.tolist()
+    columns["problem"], columns["tokens"] = pairs.problem, pairs.lengths.tolist()
+    columns |= {name: getattr(pairs, name) for name in ("operation", "template", *EXAMPLE_KEYS)}
+    if pairs.operands is not None:
+        columns |= dict(zip("ab", pairs.operands.T.tolist(), strict=True))
+    if pairs.computed is not None:
+        columns["computed"] = pairs.computed.tolist()
+    return DataFrame({name: list(values) for name, values in columns.items() if values is not None})
 
 
 def dataset(pairs: "PromptPairs") -> Any:
@@ -411,7 +449,10 @@ def dataset_fields(dataset: Any) -> dict[str, Any]:
     """The fields of PromptPairs from a dataset; see `PromptPairs.from_dataset`."""
     missing = [column for column in TOKEN_KEYS if column not in dataset.column_names]
     if missing:
-        raise ValueError(f"the dataset lacks {missing}: found columns {dataset.column_names}")
+        raise ValueError(
+            f"expected a dataset with the columns {', '.join(TOKEN_KEYS)}, found "
+            f"{dataset.column_names}; add {', '.join(missing)}"
+        )
     columns = _aligned_columns(dataset.to_dict())
     tokens, mask = left_pad(columns["reference"])
     starts = (~mask).sum(1)[:, None]
@@ -446,8 +487,9 @@ def _aligned_columns(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
     for i, (reference, other) in enumerate(zip(*(columns[side] for side in sides), strict=True)):
         if len(reference) != len(other):
             raise ValueError(
-                f"pair {i} is not token-aligned: reference {len(reference)} tokens, counterfactual "
-                f"{len(other)}. Patching needs prompts of one length."
+                f"pair {i}: expected prompts of one length, found {len(reference)} tokens in the "
+                f"reference and {len(other)} in the counterfactual; patching moves activations "
+                "position by position, so give both prompts the same number of tokens"
             )
     return columns
 

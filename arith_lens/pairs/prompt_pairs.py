@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -16,6 +16,9 @@ from arith_lens.pairs import files
 from arith_lens.pairs.correctness import Selection, check_mask, check_shapes, refuse_padding
 from arith_lens.pairs.tokens import NO_ANSWER, Role
 from arith_lens.statistics import HasUnits, Units
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Spans = Mapping[Role, Int[Tensor, "pair start_stop=2"]]
 
@@ -146,8 +149,8 @@ class PromptPairs(HasUnits):
         chosen = torch.as_tensor(mask)
         if chosen.dtype != torch.bool or chosen.shape != (len(self),):
             raise ValueError(
-                f"filter needs one boolean per pair: expected {len(self)}, "
-                f"found {tuple(chosen.shape)} of {chosen.dtype}"
+                f"expected one boolean per pair, {len(self)} in all, found {tuple(chosen.shape)} "
+                f"of {chosen.dtype}; choose by number with pairs[[0, 2]]"
             )
         return self[chosen]
 
@@ -166,7 +169,7 @@ class PromptPairs(HasUnits):
     def batches(self, size: int) -> Iterator["PromptPairs"]:
         """Consecutive slices of at most `size` pairs."""
         if size < 1:
-            raise ValueError(f"a batch holds at least one pair: found size {size}")
+            raise ValueError(f"expected a batch of at least one pair, found {size}; give 1 or more")
         return (self[start : start + size] for start in range(0, len(self), size))
 
     @property
@@ -199,12 +202,15 @@ class PromptPairs(HasUnits):
         """Where the tokens of one role stand; OTHER is every unpadded token without a role.
 
         Raises:
-            ValueError: the pairs were made from bare tokens and have no roles.
+            ValueError: the pairs were made from bare tokens or own prompts, and have no roles.
         """
         if self.spans is None:
             raise ValueError(
-                "these pairs have no roles: they were made from bare tokens or own prompts. "
-                "Sample pairs from the templates, or give spans."
+                "expected pairs with the roles of their tokens, found none, since they are of bare "
+                "tokens or of own prompts; give each row the keys template ('addition/0'), a and b "
+                "(PromptPairs.from_rows), or say the columns of each role yourself: "
+                "dataclasses.replace(pairs, spans={Role.OPERAND_A: columns, …}), [pair, 2] with "
+                "first and last + 1, counted in pairs.reference"
             )
         if role is Role.OTHER:
             named = [self.role_mask(named) for named in Role if named is not Role.OTHER]
@@ -241,6 +247,12 @@ class PromptPairs(HasUnits):
 
     def _repr_html_(self) -> str:
         return _html_table(self)
+
+    def to_dataframe(self) -> "DataFrame":
+        """One row per pair: both prompts and the answer (text, or token ids where there is none),
+        the problem, the number of tokens, and what is known of operation, template, examples,
+        operands (`a`, `b`) and `computed`."""
+        return files.table(self)
 
     def to_dataset(self) -> Any:
         """A `datasets.Dataset` that holds everything but the padding.
@@ -284,6 +296,10 @@ class PromptPairs(HasUnits):
 
         A row may also have `counterfactual_answer`: the answer of the counterfactual's own problem,
         C'; without it, the counterfactual has no answer.
+
+        If each row also has `"template"` (such as `"addition/0"`) and the operands `"a"` and `"b"`,
+        and its reference is this template's, the pairs have roles, which `attention_by_role` needs.
+        For other prompts, set the field `spans`: for each `Role` the columns [pair, start_stop].
 
         Args:
             model: a model with a `.tokenizer`, or a tokenizer

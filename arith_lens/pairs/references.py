@@ -21,6 +21,7 @@ from arith_lens.pairs.tokens import (
     Prompt,
     Role,
     Span,
+    UnfitTemplate,
     continued,
     disjoint,
     encode,
@@ -240,7 +241,9 @@ def usable_wordings(
         ]
         if usable:
             return usable
-    raise ValueError(_no_answer(tokenizer, template, problems, answer_token, words))
+    raise UnfitTemplate(
+        template.name, _no_answer(tokenizer, template, problems, answer_token, words)
+    )
 
 
 def _answer_parts(
@@ -291,7 +294,8 @@ def tokenized_references(tokenizer: Any, wordings: Sequence[Wording]) -> list[Re
         spans = token_spans(prompt, chars)
         spans |= examples_span(prompt, len(wording.examples), tokenizer.bos_token_id)
         if not disjoint(spans):
-            raise ValueError(_shared_token(tokenizer, wording.template, text, spans))
+            name = wording.template.name
+            raise UnfitTemplate(name, _shared_token(tokenizer, wording.template, text, spans))
         computed = is_computed(tokenizer, wording, text, prompt, spans)
         references.append(Reference(wording, text, prompt, tokens[0], spans, computed))
     return references
@@ -372,15 +376,16 @@ def _no_answer(
 ) -> str:
     if not problems:
         return (
-            f"template {template.name}: no {template.operation} problem has an exact answer that "
-            "it can take with these operands"
+            f"expected {template.operation} problems with an exact answer that template "
+            f"{template.name} can take, found none with these operands; widen the operands"
         )
     text, _ = Wording(template, problems[0], "", words=words).reference()
     answered = continued(text, str(problems[0].answer))
     split = tokenizer.convert_ids_to_tokens(list(encode_ids(tokenizer, [answered])[0]))
     return (
-        f"template {template.name}: none of {len(problems)} problems has {_WANTED[answer_token]} "
-        f"under {tokenizer_name(tokenizer)}; {answered!r} is {' '.join(split)}.\n"
+        f"expected {_WANTED[answer_token]} after template {template.name} under "
+        f"{tokenizer_name(tokenizer)}, found none in {len(problems)} problems; {answered!r} is "
+        f"{' '.join(split)}.\n"
         f"{_CURE[answer_token]} Or leave the template out: templates=[names]."
     )
 
@@ -389,9 +394,9 @@ def _shared_token(
     tokenizer: Any, template: AnyTemplate, text: str, spans: Mapping[str, Span]
 ) -> str:
     return (
-        f"template {template.name} is not token-aligned under {tokenizer_name(tokenizer)}: in "
-        f"{text!r} the tokens of A, operator and B are {dict(spans)}, and each needs tokens of "
-        "its own. Leave the template out: templates=[names]."
+        f"expected tokens of their own for A, operator and B in template {template.name} under "
+        f"{tokenizer_name(tokenizer)}, found {dict(spans)} in {text!r}; leave the template out: "
+        "templates=[names]"
     )
 
 
@@ -428,10 +433,12 @@ class Supply(Sequence[Wording]):
     def narrowed(self, wordings: Sequence[Wording], kind: str) -> "Supply":
         """The problems that have such a counterfactual. Raises ValueError if there is none."""
         if not wordings:
-            raise ValueError(
-                f"template {self.template.name} has no counterfactual={kind!r}: none of its "
-                f"{len(self.wordings)} problems has one of its own lengths and another answer. "
-                "Widen the operands, or leave the template out: templates=[names]."
+            raise UnfitTemplate(
+                self.template.name,
+                f"expected problems of template {self.template.name} with "
+                f"counterfactual={kind!r}, found none: of its {len(self.wordings)} problems, none "
+                "has another one of its own lengths and with another answer. Widen the operands, "
+                "or leave the template out: templates=[names]",
             )
         return replace(self, wordings=wordings)
 
@@ -454,7 +461,7 @@ def supply(
     if isinstance(template, StoryTemplate):
         choices = reference_choices(template, counts)
         if not choices:
-            raise ValueError(_no_words(tokenizer, template, counts))
+            raise UnfitTemplate(template.name, _no_words(tokenizer, template, counts))
         largest = LARGEST_ANSWERS.get(template.name, inf)
         problems = [problem for problem in problems if problem.answer <= largest]
     usable = usable_wordings(tokenizer, template, problems, answer_token, choices[0])
@@ -467,8 +474,8 @@ def _no_words(tokenizer: Any, template: StoryTemplate, counts: Mapping[str, int]
         for new, old in replaced_slots(template).items()
     )
     return (
-        f"template {template.name} is not token-aligned under {tokenizer_name(tokenizer)}: no "
-        f"words that can replace one another have equal token counts:\n"
+        f"template {template.name} is not token-aligned under {tokenizer_name(tokenizer)}: "
+        "expected words with equal numbers of tokens, which can replace one another, found none:\n"
         f"{listed}\nLeave the template out: templates=[names]."
     )
 

@@ -5,13 +5,14 @@ describes each template under a tokenizer: an example, its tokens, and the numbe
 """
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice, zip_longest
 from typing import Any
 
 import torch
 
+from arith_lens.caller_warnings import warn_caller
 from arith_lens.operations import FOUR, operation_of
 from arith_lens.pairs.correctness import keep_correct
 from arith_lens.pairs.counterfactuals import (
@@ -36,7 +37,13 @@ from arith_lens.pairs.references import (
     supply,
     tokenized_references,
 )
-from arith_lens.pairs.tokens import continued, null_phrases, token_fields, tokenizer_of
+from arith_lens.pairs.tokens import (
+    UnfitTemplate,
+    continued,
+    null_phrases,
+    token_fields,
+    tokenizer_of,
+)
 from arith_lens.problems import Problem, all_problems
 from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, TEMPLATES, Template
 
@@ -98,41 +105,83 @@ def sample_pairs(
         batch_size: the number of pairs that run together in the filter.
 
     Raises:
+        TypeError: several operations.
         ValueError: a choice is unknown, n is larger than the number of prompts, no problem has such
-            an answer, a template does not align, or the filter keeps no pair.
+            an answer, no template aligns, or the filter keeps no pair. A template that does not
+            align is an error if it was named; of a collection, it is left out with a warning.
     """
     _check_choices(
         answer_token=answer_token, counterfactual=counterfactual, keep=keep, exemplars=exemplars
     )
+    _check_one_operation(operation)
     check_operation(counterfactual, operation)
     _check_operands(operands)
-    for name, count in (("n", n), ("draws", draws)):
-        if count is not None and count < 1:
-            raise ValueError(f"{name} must be at least 1: found {count}")
-    if not isinstance(shots, int) or shots < 0:
-        raise ValueError(f"expected a whole number of shots, 0 or more, found {shots!r}")
+    for name, count, least in (("n", n, 1), ("draws", draws, 1), ("shots", shots, 0)):
+        if count is not None and (not isinstance(count, int) or count < least):
+            raise ValueError(
+                f"expected {name} as a whole number, {least} or more, found {count!r}; give {name}="
+                f"{max(least, 1)}, for instance"
+            )
     if keep == "correct" and not hasattr(model, "tokenizer"):
-        raise ValueError("keep='correct' asks the model: give a model, or keep='all'")
+        raise ValueError(
+            f"expected a model with keep='correct', which runs it, found {type(model).__name__}; "
+            "give the model, or keep='all'"
+        )
     tokenizer = tokenizer_of(model)
-    rng = random.Random(seed)
     problems = all_problems(operation, operands)
-    chosen = choose_templates(operation, templates)
-    counts = piece_counts(tokenizer, chosen)
-    supplies = [supply(tokenizer, template, problems, answer_token, counts) for template in chosen]
-    examples = Exemplars.of(supplies, problems, shots, exemplars, exemplar_set) if shots else None
-    if narrow := NARROWED.get(counterfactual):
-        supplies = [
-            part.narrowed(narrow(tokenizer, part.wordings), counterfactual) for part in supplies
-        ]
-    references = _take(tokenizer, supplies, n, rng, examples)
-    sources = Sources(
-        words={"word": null_words, "symbol": null_symbols},
-        counts=counts,
-        wordings={part.template.name: part.wordings for part in supplies},
-    )
-    drawn = draw_pairs(tokenizer, references, counterfactual, sources, draws, rng)
-    pairs = _as_prompt_pairs(tokenizer, drawn, "" if examples is None else str(examples))
+
+    def drawn_from(chosen: Sequence[AnyTemplate]) -> PromptPairs:
+        rng = random.Random(seed)
+        counts = piece_counts(tokenizer, chosen)
+        supplies = [supply(tokenizer, one, problems, answer_token, counts) for one in chosen]
+        examples = (
+            Exemplars.of(supplies, problems, shots, exemplars, exemplar_set) if shots else None
+        )
+        if narrow := NARROWED.get(counterfactual):
+            supplies = [
+                part.narrowed(narrow(tokenizer, part.wordings), counterfactual) for part in supplies
+            ]
+        references = _take(tokenizer, supplies, n, rng, examples)
+        sources = Sources(
+            words={"word": null_words, "symbol": null_symbols},
+            counts=counts,
+            wordings={part.template.name: part.wordings for part in supplies},
+        )
+        drawn = draw_pairs(tokenizer, references, counterfactual, sources, draws, rng)
+        return _as_prompt_pairs(tokenizer, drawn, "" if examples is None else str(examples))
+
+    pairs = _from_fitting(drawn_from, choose_templates(operation, templates), templates)
     return keep_correct(model, pairs, batch_size=batch_size) if keep == "correct" else pairs
+
+
+def _from_fitting(
+    draw: Callable[[Sequence[AnyTemplate]], PromptPairs],
+    chosen: Sequence[AnyTemplate],
+    named: str | Sequence[str],
+) -> PromptPairs:
+    """The pairs of the templates that fit the tokenizer; a warning names the others.
+
+    Raises:
+        UnfitTemplate: no template fits, or the user named one that does not.
+    """
+    refused: list[UnfitTemplate] = []
+    while True:
+        try:
+            pairs = draw(chosen)
+        except UnfitTemplate as error:
+            refused.append(error)
+            chosen = [template for template in chosen if template.name != error.template]
+            if not chosen or not _is_collection(named):
+                raise refused[0] from None
+            continue
+        if refused:
+            names = ", ".join(error.template for error in refused)
+            warn_caller(
+                f"expected templates that fit the tokenizer, found {len(refused)} that do not, and "
+                f"left them out: {names}. To have no warning, name the others with templates=. "
+                f"The first one: {refused[0]}"
+            )
+        return pairs
 
 
 _CHOICES = {
@@ -147,7 +196,15 @@ def _check_choices(**choices: str) -> None:
     for name, value in choices.items():
         if value not in _CHOICES[name]:
             accepted = ", ".join(map(repr, _CHOICES[name]))
-            raise ValueError(f"{name}={value!r} is not one of the accepted values: {accepted}")
+            raise ValueError(f"expected {name} among {accepted}, found {value!r}; choose one")
+
+
+def _check_one_operation(operation: Any) -> None:
+    if not isinstance(operation, str):
+        raise TypeError(
+            f"expected the name of one operation, found {operation!r}; add pairs of several: "
+            "sample_pairs(model, 'addition') + sample_pairs(model, 'division')"
+        )
 
 
 def _check_operands(operands: Iterable[int]) -> None:
@@ -160,9 +217,17 @@ def _check_operands(operands: Iterable[int]) -> None:
         )
 
 
+COLLECTIONS = ("operation", "symbols", "all")
+
+
+def _is_collection(names: str | Sequence[str]) -> bool:
+    """Whether templates were chosen as a collection, and not by their own names."""
+    return names in COLLECTIONS or [*names] in [[name] for name in COLLECTIONS]
+
+
 def choose_templates(operation: str, names: str | Sequence[str]) -> list[AnyTemplate]:
     """The templates with these names, in the same order. Raises ValueError for unknown names."""
-    if not isinstance(names, str) and list(names) in (["operation"], ["symbols"], ["all"]):
+    if not isinstance(names, str) and _is_collection(names):
         names = names[0]
     own = list(TEMPLATES[operation_of(operation).name])
     stories = [story for story in FIGURE_10 if story.operation == operation]
@@ -175,8 +240,8 @@ def choose_templates(operation: str, names: str | Sequence[str]) -> list[AnyTemp
     unknown = [name for name in listed if name not in known]
     if unknown or not listed:
         raise ValueError(
-            f"templates={names!r}: expected 'operation', 'symbols', 'all' or names of "
-            f"{operation}'s templates, {', '.join(known)}"
+            f"expected templates='operation', 'symbols', 'all' or names of {operation}'s "
+            f"templates, found {names!r}; choose among {', '.join(known)}"
         )
     return [known[name] for name in dict.fromkeys(listed)]
 
@@ -253,8 +318,9 @@ def _solved(
         template = templates.get(f"{operation}/{number}")
         if template is None or not isinstance(part.template, Template):
             raise ValueError(
-                f"template {part.template.name} has no mixed examples, since other operations "
-                "have no such wording; take exemplars='same', or leave the template out"
+                f"expected the wording of template {part.template.name} in all four operations for "
+                f"mixed examples, found none in {operation}; take exemplars='same', or leave the "
+                "template out"
             )
         numbers = sorted({n for problem in problems for n in (problem.a, problem.b)})
         others = [Problem(operation, a, b) for a in numbers for b in numbers]
@@ -300,12 +366,13 @@ def _with_examples(wordings: list[Wording], examples: Exemplars | None) -> list[
 
 def _too_many(n: int, n_distinct: int, n_templates: int) -> str:
     return (
-        f"n={n}, but only {n_distinct} distinct reference prompts exist: {n_templates} templates "
-        "with the problems whose answer is as asked. Repeats are not evidence: use n=None for "
-        "every problem once, draws=k for several counterfactuals of each, templates='all' for "
-        "the stories of addition, whose names and things vary, or widen the operands where that "
-        "gives more such answers (subtraction and division, where numbers are split by digit; "
-        "any operation with answer_token='first' or 'last')."
+        f"expected n of at most {n_distinct}, found n={n}: only {n_distinct} distinct reference "
+        f"prompts exist, in {n_templates} templates with the problems whose answer is of this "
+        "kind. Repeats are not evidence. Use n=None for every problem once, draws=k for several "
+        "counterfactuals of each, templates='all' for the stories of addition, whose names and "
+        "things vary, or widen the operands where that gives more such answers (subtraction and "
+        "division, where numbers are split by digit; any operation with answer_token='first' or "
+        "'last')."
     )
 
 

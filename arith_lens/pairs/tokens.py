@@ -33,6 +33,14 @@ class Role(StrEnum):
     OTHER = "other"
 
 
+class UnfitTemplate(ValueError):
+    """A template gives no pairs under a tokenizer."""
+
+    def __init__(self, template: str, message: str):
+        super().__init__(message)
+        self.template = template
+
+
 NO_ANSWER = -1
 """In place of C' where a counterfactual has no answer."""
 Span = tuple[int, int]
@@ -61,9 +69,9 @@ def tokenizer_of(model: Any) -> Any:
     tokenizer = getattr(model, "tokenizer", model)
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(
-            f"expected a model with a fast Hugging Face tokenizer, found {type(tokenizer).__name__}"
-            ": the roles of tokens are found by character offsets, which only fast tokenizers "
-            "give. Load it with use_fast=True, or use PromptPairs.from_tokens."
+            "expected a model with a fast Hugging Face tokenizer, whose character offsets show "
+            f"the roles of tokens, found {type(tokenizer).__name__}; load it with use_fast=True, "
+            "or use PromptPairs.from_tokens for bare tokens"
         )
     return tokenizer
 
@@ -263,8 +271,9 @@ def null_phrases(
     reference, *others = encode(tokenizer, [text, *(text for text, _ in singles.values())])
     operator = reference.token_span(chars["op"])
     counts, fitting = {}, []
-    for (word, (_, spans)), other in zip(singles.items(), others, strict=True):
-        counts[word] = _length(other.token_span(spans["op"]))
+    for word, other in zip(singles, others, strict=True):
+        # with the blanks around it, which are tokens of their own before some words only
+        counts[word] = _length(operator) + len(other.ids) - len(reference.ids)
         if aligned(reference, other, operator):
             fitting.append(word)
     for n_words in range(2, MOST_WORDS + 1):
@@ -278,7 +287,10 @@ def null_phrases(
             if aligned(reference, other, operator)
         ]
     if not fitting:
-        raise ValueError(_no_candidate(tokenizer, template, text, _length(operator), counts))
+        tried = dict(zip(singles, others, strict=True))
+        raise UnfitTemplate(
+            template.name, _no_candidate(tokenizer, template, reference, operator, tried)
+        )
     return fitting
 
 
@@ -301,15 +313,57 @@ def _phrases(counts: Mapping[str, int], n_words: int, n_pieces: int) -> list[str
 
 
 def _no_candidate(
-    tokenizer: Any, template: Template, text: str, n_pieces: int, counts: Mapping[str, int]
+    tokenizer: Any,
+    template: Template,
+    reference: Prompt,
+    operator: Span,
+    tried: Mapping[str, Prompt],
 ) -> str:
-    listed = ", ".join(f"{word} {count}" for word, count in list(counts.items())[:12])
+    """What stands in the way, with the tokens of the reference and of the nearest trial."""
+    n_tokens = len(reference.ids)
+    length = _length(operator)
+    tokens_text = f"{length} token{'s' * (length != 1)}"
+    own = f"{template.word!r} is {tokens_text}"
+    if not tried:
+        found = "no other word to try"
+    else:
+        changes = {word: len(prompt.ids) - n_tokens for word, prompt in tried.items()}
+        listed = ", ".join(f"{word} {length + more}" for word, more in list(changes.items())[:12])
+        nearest = min(tried, key=lambda word: abs(changes[word]))
+        same = " (of the same number, but other tokens change, too)" * (changes[nearest] == 0)
+        found = (
+            f"tokens in its place, with the blanks around it: {listed}. The nearest{same}:\n"
+            f"{side_by_side(tokenizer, reference.ids, tried[nearest].ids)}"
+        )
     return (
-        f"template {template.name} is not token-aligned under {tokenizer_name(tokenizer)} with any "
-        f"counterfactual:\n"
-        f"  reference        {text!r}: {template.word!r} is {n_pieces} tokens\n"
-        f"  counterfactuals  tokens of the first: {listed}\n"
-        "Patching moves activations position by position, so both prompts need one length, with "
-        "A, B and END at the same places.\n"
-        f"Give null_words of {n_pieces} tokens, or leave the template out: templates=[names]."
+        f"expected a counterfactual of template {template.name} with as many tokens as its "
+        f"reference under {tokenizer_name(tokenizer)}, where {own}, found {found}\n"
+        "Patching moves activations position by position, so A, B and END must stand at the same "
+        f"places. Give null_{template.kind}s of {tokens_text}, or leave the template out: "
+        "templates=[names]"
     )
+
+
+BEFORE, AFTER = 8, 12
+"""The numbers of tokens that are shown on both sides of the first difference."""
+
+
+def side_by_side(tokenizer: Any, reference: Sequence[int], counterfactual: Sequence[int]) -> str:
+    """Two lines with the number of tokens and the tokens, the first different one in brackets."""
+    same = (a == b for a, b in zip(reference, counterfactual, strict=False))
+    first = next((i for i, equal in enumerate(same) if not equal), None)
+    first = min(len(reference), len(counterfactual)) if first is None else first
+    start, stop = max(0, first - BEFORE), first + AFTER
+    lines = []
+    for name, ids in (("reference", reference), ("counterfactual", counterfactual)):
+        texts = list(map(visible_piece, tokenizer.convert_ids_to_tokens(list(ids))))
+        if first < len(texts):
+            texts[first] = f"[{texts[first]}]"
+        shown = ["…"] * (start > 0) + texts[start:stop] + ["…"] * (stop < len(texts))
+        lines.append(f"  {name:14} {len(ids):4} tokens  {' '.join(shown)}")
+    return "\n".join(lines)
+
+
+def visible_piece(piece: str) -> str:
+    """How the tokenizer writes a token, on one line."""
+    return piece.replace("\n", "↵").replace("\t", "⇥") or "''"

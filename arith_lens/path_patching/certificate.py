@@ -4,7 +4,6 @@ It uses the rows of the sweep itself. Each check computes one number in two ways
 largest difference, divided by the largest value.
 """
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -14,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from arith_lens.caller_warnings import warn_caller
 from arith_lens.metrics import Targets, logit_tolerance
 from arith_lens.model import HookedLike, weights_loaded
 from arith_lens.pairs import PromptPairs
@@ -64,10 +64,9 @@ class Certificate:
             CertificateError: a check did not pass. The message has all numbers.
         """
         if self.vacuous:
-            warnings.warn(
+            warn_caller(
                 "no sender changes anything in the pairs of the first shard, so that the "
                 "certificate shows nothing; give pairs whose prompts differ before END",
-                stacklevel=2,
             )
         if self.failed:
             numbers = "\n".join(

@@ -43,7 +43,7 @@ from arith_lens.metrics import (
     read_logits,
 )
 from arith_lens.model import HookedLike, active_hooks, record
-from arith_lens.pairs import PromptPairs, check_pairs
+from arith_lens.pairs import PromptPairs, check_kinds, check_pairs
 from arith_lens.pairs.tokens import candidate_tokens
 from arith_lens.path_patching.certificate import Certificate, certificate_of, checked_pairs, repeat
 from arith_lens.path_patching.layers import UnsupportedTrunk
@@ -165,6 +165,7 @@ def patch_settings(
     candidates: Sequence[int] | None = None,
 ) -> PatchSettings:
     """Check the settings against the model and the pairs. Raises the errors of `path_patch`."""
+    check_kinds(model, pairs)
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     if paths not in get_args(Paths):
         raise ValueError(f"expected paths among {', '.join(get_args(Paths))}, found {paths!r}")

@@ -6,7 +6,6 @@ continues with the shards that are missing, and ends with the same bits as one w
 
 import hashlib
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.arrays import Arrays
+from arith_lens.caller_warnings import warn_caller
 from arith_lens.components import Component, Components
 from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 from arith_lens.memory import in_chunks
@@ -295,11 +295,10 @@ def warn_of_ratios(logit: Float[Tensor, " pair"], metric: str) -> None:
     logit = logit[~logit.isnan()]  # a race may have needed no effect of some pairs
     left_out, small = int((logit <= 0).sum()), int(((logit > 0) & (logit < SMALL_LOGIT)).sum())
     if small or left_out == len(logit):
-        warnings.warn(
+        warn_caller(
             f"of {len(logit)} pairs, {left_out} are left out because the answer's logit is not "
             f"positive, and {small} have a logit below {SMALL_LOGIT}, where a relative change is "
             "unstable; metric='logit' has neither problem",
-            stacklevel=4,
         )
 
 
@@ -307,12 +306,11 @@ def warn_of_bound(outcome: Race, components: Sequence[Component]) -> None:
     """Warn if effects are larger than the bound that the intervals of a race rest on."""
     beyond = [str(components[i]) for i in outcome.beyond_bound.nonzero()[:, 0].tolist()]
     if beyond:
-        warnings.warn(
+        warn_caller(
             f"expected no effect larger than bound={outcome.bound}, found larger ones of "
             f"{len(beyond)} senders ({', '.join(beyond[:5])}); these were computed on all pairs, "
             "but the intervals of the others rest on a bound that does not hold: choose a larger "
             "bound",
-            stacklevel=5,
         )
 
 
@@ -323,11 +321,10 @@ def warn_of_no_answer(pairs: PromptPairs, patching: PatchSettings) -> None:
     own = pairs.counterfactual_answer
     without = int(((own == NO_ANSWER) | (own == pairs.answer)).sum())
     if without:
-        warnings.warn(
+        warn_caller(
             f"of {len(pairs)} pairs, {without} are left out because their counterfactual has no "
             "other answer than the reference (counterfactual_answer); counterfactual='operands' "
             "makes pairs that have one",
-            stacklevel=4,
         )
 
 

@@ -434,6 +434,12 @@ def refuse_uneven_hooks(hooks: Iterable[NamedHook], trunk: Trunk) -> None:
     additive = all(isinstance(layer, AdditiveLayer) for layer in trunk.layers)
     for name, function in hooks:
         recorded = _RECORDED.match(name) or (additive and _FIRST_NORM.match(name))
+        if name.endswith(".forward"):
+            raise UnsupportedTrunk(
+                f"expected the model's own modules, found another forward in place of {name} "
+                f"({function!r:.80}), as nnsight's NNsight(model) and other libraries put there; "
+                "load the model again for this, or use engine='hooks', which runs what is there"
+            )
         if not recorded and not getattr(function, "is_uniform", False):
             raise UnsupportedTrunk(
                 "expected hooks that act alike on every prompt and position, found "

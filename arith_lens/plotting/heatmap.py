@@ -204,6 +204,15 @@ _IMAGE = """
 """.strip()
 
 
+NAMED_CELL = 12
+"""The height of a name in pixels. Where cells are smaller, some rows and columns have no name."""
+
+
+def named_positions(n: int, cell: int) -> list[int]:
+    """The rows or columns whose names are written: all, if cells of this size have the room."""
+    return tick_positions(n, max(2, n * min(cell, NAMED_CELL) // NAMED_CELL))
+
+
 def svg_heatmap(
     values: Float[np.ndarray, "row column"],
     *,
@@ -218,8 +227,10 @@ def svg_heatmap(
     end = symmetric_limit(values) if limit is None else limit
     n_rows, n_columns = values.shape
     cell = max(7, min(24, 360 // max(n_rows, n_columns, 1)))
+    # a few rows with names are as high as these
+    height = max(cell, min(NAMED_CELL, 360 // max(n_rows, 1))) if rows else cell
     left = 44 + widest(rows, 11)
-    box = Box(left, 26, left + n_columns * cell, 26 + n_rows * cell)
+    box = Box(left, 26, left + n_columns * cell, 26 + n_rows * height)
     scale = f"colours from {signed(-end, unit)} (red) to {signed(end, unit)} (blue)"
     reading = f"{axes[0]} down, {axes[1]} across" if axes[0] else f"{axes[1]} across"
     below = 0.72 * widest(columns, 11) - 4 if columns else 0  # names of columns stand aslant
@@ -229,16 +240,16 @@ def svg_heatmap(
     down, across = rows or [*map(str, range(n_rows))], columns or [*map(str, range(n_columns))]
     for row, column in product(range(n_rows), range(n_columns)):
         value = float(values[row, column])
-        x, y = box.left + column * cell, box.top + row * cell
-        square = _add(svg, "rect", x=x, y=y, width=cell, height=cell, fill=colour_at(value, end))
+        x, y = box.left + column * cell, box.top + row * height
+        square = _add(svg, "rect", x=x, y=y, width=cell, height=height, fill=colour_at(value, end))
         name = cell_name(axes, down[row], across[column])
         _add(square, "title", f"{name}: {value:+.3g}{unit}")
     _add_frame(svg, box)
     if axes[0] or rows:
-        for row in range(n_rows) if rows else tick_positions(n_rows):
-            y = box.top + row * cell + cell / 2 + 4
+        for row in named_positions(n_rows, height) if rows else tick_positions(n_rows):
+            y = box.top + row * height + height / 2 + 4
             _write(svg, down[row], box.left - 6, y, text_anchor="end")
-    for column in range(n_columns) if columns else tick_positions(n_columns):
+    for column in named_positions(n_columns, cell) if columns else tick_positions(n_columns):
         x = box.left + column * cell + cell / 2
         if columns:
             turn = {"transform": f"rotate(45 {x - 4:g} {box.bottom + 10:g})"}

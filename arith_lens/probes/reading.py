@@ -31,7 +31,7 @@ from arith_lens.hooks import capture
 from arith_lens.memory import free_bytes
 from arith_lens.model import HookedLike, LogitScale, in_float32, record, weights_loaded
 from arith_lens.model.loading import tolerated_difference
-from arith_lens.pairs import PromptPairs, Role, check_pairs
+from arith_lens.pairs import PromptPairs, Role, check_kinds, check_pairs
 from arith_lens.pairs.tokens import continued, encode, tokenizer_of, tokens_after
 
 HOOKS = {"mlp_in": resid_mid_name, "write": mlp_out_name, "mlp_out": resid_post_name}
@@ -221,6 +221,7 @@ def head_probe(
         ValueError, FloatingPointError: as in `mlp_probe`; or no head is given.
         IndexError: the model does not have a head.
     """
+    check_kinds(model, pairs)
     chosen = as_heads(heads)
     if not chosen:
         raise ValueError("expected heads to read, found none; see key_heads(effects.heads)")

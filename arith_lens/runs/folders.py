@@ -1,11 +1,11 @@
 """Run folders: open, load, find and list them."""
 
 import json
-import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arith_lens.caller_warnings import warn_caller
 from arith_lens.runs.files import RunError, check_name, digest, digests, make_folder, plain_value
 from arith_lens.runs.manifest import (
     RUN_FILE,
@@ -129,7 +129,7 @@ def _readable(files: Iterable[Path], otherwise: str) -> list[Run]:
         try:
             runs.append(load_run(file))
         except RunError as error:
-            warnings.warn(f"a run is {otherwise}: {error}", stacklevel=3)
+            warn_caller(f"a run is {otherwise}: {error}")
     return runs
 
 

@@ -14,7 +14,6 @@ Without a run the same code computes, and nothing is stored.
 import json
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, Storable
+from arith_lens.caller_warnings import warn_caller
 from arith_lens.progress import bar
 from arith_lens.runs.files import (
     RunError,
@@ -186,7 +186,7 @@ class Shards:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, RunError) as error:
-            warnings.warn(f"{path} is damaged ({error}); it is computed again", stacklevel=3)
+            warn_caller(f"{path} is damaged ({error}); it is computed again")
             return None
 
     def save(

@@ -1,6 +1,7 @@
 """Who feeds a head: against torch's own hooks on the plain model, and circuits that are known."""
 
 import functools
+from base64 import b64decode
 from typing import Any
 
 import pytest
@@ -106,3 +107,10 @@ def test_strange_heads_are_refused(llama: HookedModel) -> None:
         al.composition(llama, pairs, [])
     with pytest.raises(IndexError):
         al.composition(llama, pairs, "9.9")
+
+
+def test_its_picture_names_each_head_and_input(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    page = al.composition(llama, pairs, ["1.2", "2.0"])._repr_html_()
+    text = b64decode(page.partition("base64,")[2].partition('"')[0]).decode()
+    assert all(f">{head}, {name}<" in text for head in ("1.2", "2.0") for name in "qkv")

@@ -130,7 +130,9 @@ def test_chance_makes_key_heads_as_seldom_as_it_says() -> None:
 def test_one_prompt_proves_no_key_head() -> None:
     values = torch.full((2, 2, 4), -0.3)
     cluster = torch.zeros(4, dtype=torch.long)
-    assert key_heads(Effects(values, ("layer", "head"), "relative_logit", cluster=cluster)) == []
+    one = Effects(values, ("layer", "head"), "relative_logit", cluster=cluster)
+    with pytest.warns(UserWarning, match="effects of two problems or more, found those of 1"):
+        assert key_heads(one) == []
 
 
 @pytest.mark.parametrize("threshold", [5.0, 0.05, 0.0])

@@ -39,6 +39,12 @@ from figures.knockout import fig3
 from figures.shared_heads import table3, table4
 from figures.tasks import transfer
 
+UNCHANGED_ANSWERS = pytest.mark.filterwarnings(
+    "ignore:expected counterfactuals that change the answer"
+)
+"""For most powers and word problems, the small model gives the same answer without the calculation.
+The experiments warn of this, and the tables are made."""
+
 
 @dataclass
 class SharedStudy:
@@ -155,6 +161,7 @@ def test_answers_begin_with_a_token_of_their_own(reference_model: al.HookedModel
         first_tokens(reference_model, [("281 + 135 = ", "")])
 
 
+@UNCHANGED_ANSWERS
 def test_table_3_from_its_experiment(
     study: SharedStudy,
     tmp_path: Path,
@@ -182,6 +189,7 @@ def test_table_3_from_its_experiment(
     assert "<table" in (tmp_path / "table3.html").read_text()
 
 
+@UNCHANGED_ANSWERS
 def test_table_4_from_its_experiment(
     study: SharedStudy,
     tmp_path: Path,

@@ -441,7 +441,7 @@ def test_a_source_of_other_shape_or_batch_is_refused(model, reference, recorded)
 def test_an_ablation_without_its_source_or_unknown_is_refused(ablate):
     components = [Head(0, 0)] if ablate is ablate_heads else [0]
     for ablation in ("mean", "resample"):
-        with pytest.raises(ValueError, match="mean_activations"):
+        with pytest.raises(ValueError, match=r"al\.counterfactual_means"):
             ablate(components, ablation=ablation)
     with pytest.raises(Exception, match="median"):
         ablate(components, {}, ablation="median")
@@ -484,7 +484,7 @@ def test_a_run_of_several_prompts_is_no_mean(model, reference, recorded):
     """Patched unaveraged it would give an answer, and a wrong one."""
     with pytest.raises(ValueError, match=r"one mean for all prompts, found .*hook_z of 6 prompts"):
         ablate_heads([Head(1, 0)], recorded)
-    with pytest.raises(ValueError, match=r"hook_mlp_out of 6 prompts .*mean_activations"):
+    with pytest.raises(ValueError, match=r"hook_mlp_out of 6 prompts .*counterfactual_means"):
         ablate_mlps([1], recorded)
     means = mean_activations(recorded)
     assert means[z_name(1)].shape == (1, 10, 4, 8)

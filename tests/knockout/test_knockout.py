@@ -2,13 +2,18 @@
 
 from contextlib import ExitStack
 from dataclasses import replace
+from inspect import unwrap
+from typing import Any
 
 import pytest
 import torch
 from conftest import random_tokens
 from scipy import stats
+from torch.testing import assert_close
 
+from arith_lens.attention import attention_to
 from arith_lens.components import Head, Mlp, every_head, mlp_out_name, z_name
+from arith_lens.edges.composition import composition
 from arith_lens.knockout import (
     KnockoutCurve,
     Outcomes,
@@ -21,6 +26,7 @@ from arith_lens.knockout import (
 from arith_lens.knockout.knock_out import knock_out as function
 from arith_lens.model import load_model
 from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching.engines import patch_settings
 
 MIXED = [Head(0, 1), Head(1, 2), Head(1, 3), Mlp(1), Head(2, 0)]
 DEEP = {
@@ -492,3 +498,36 @@ def test_a_k_beyond_the_order_is_told(llama):
         knockout_curve(llama, pairs, MIXED, ks=[6])
     with pytest.raises(ValueError, match="count components from 0"):
         knockout_curve(llama, pairs, MIXED, ks=[-1])
+
+
+def test_without_ks_every_number_of_components_is_knocked_out(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    curve = knockout_curve(llama, pairs, ["1.2", "0.0", "MLP 1"], progress=False)
+    assert curve.ks == (0, 1, 2, 3)
+    last = knock_out(llama, pairs, ["1.2", "0.0", "MLP 1"], progress=False)
+    assert_close(curve.probability[-1], last.probability)
+
+
+def test_one_pair_has_no_interval_in_words(llama: Any) -> None:
+    one = knock_out(llama, make_pairs(llama)[:1], ["1.2"], means="vector", progress=False)
+    assert "(one problem, no interval)" in repr(one) and "nan" not in repr(one)
+    assert "nan" not in one._repr_html_()
+    assert "nan" not in str(drop(one, one))
+
+
+def test_a_model_and_pairs_in_the_wrong_order_are_named(llama: Any) -> None:
+    pairs = make_pairs(llama)  # as users call them, without the types that tests check
+    calls: list[Any] = [
+        lambda m, p: unwrap(knock_out)(m, p, "1.2"),
+        lambda m, p: unwrap(knockout_curve)(m, p, ["1.2"]),
+        lambda m, p: unwrap(patch_settings)(
+            m, None, paths="direct", metric="logit", foil=None, pairs=p
+        ),
+        lambda m, p: unwrap(attention_to)(m, p, ["1.2"], lambda _: {}, axis="role"),
+        lambda m, p: unwrap(composition)(m, p, ["1.2"]),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="found PromptPairs, then HookedModel; exchange"):
+            call(pairs, llama)
+        with pytest.raises(TypeError, match="its pairs, found HookedModel, then list; give a"):
+            call(llama, ["3 + 5 = "])

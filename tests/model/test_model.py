@@ -3,6 +3,7 @@
 import inspect
 import json
 import shutil
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
@@ -302,8 +303,11 @@ def test_a_model_in_memory_keeps_dtype_device_and_weights(make_hf, tokenizer):
     assert not hf_model.training, "dropout would make every effect noisy"
     with pytest.raises(ValueError, match="from_pretrained"):
         load_model((make_hf("llama"), tokenizer), device_map="auto")
-    with pytest.raises(ValueError, match="tokenizer"):
-        load_model((make_hf("llama"), None))
+    untyped: Any = unwrap(load_model)  # as users call it, without the types that tests check
+    with pytest.raises(TypeError, match=r"found LlamaFor.* load_model\(\(hf_model, tokenizer\)"):
+        untyped(make_hf("llama"))
+    with pytest.raises(TypeError, match=r"expected \(hf_model, tokenizer\), found \(LlamaFor"):
+        untyped((make_hf("llama"), tokenizer, None))
 
 
 def test_the_users_tokenizer_is_left_as_it_was(make_hf, tokenizer):
@@ -642,8 +646,13 @@ def test_text_and_tokens_go_both_ways_as_in_transformer_lens(llama):
     text = "3 plus 5 = "
     tokens = llama.to_tokens(text)
     assert tokens.tolist() == [llama.tokenizer(text)["input_ids"]]
-    assert llama.to_str_tokens(text) == llama.bridge.to_str_tokens(text)
-    assert len(llama.to_str_tokens(tokens[0])) == tokens.shape[1]
+    # the blank is `▁` alone before a digit, and a part of `▁plus`
+    pieces = ["<s>", " ", "3", " plus", " ", "5", " =", " "]
+    assert llama.to_str_tokens(text) == llama.to_str_tokens(tokens[0]) == pieces
+    assert llama.to_str_tokens([text, "3"]) == [pieces, ["<s>", " ", "3"]]
+    assert llama.to_single_token("plus") == llama.tokenizer("plus")["input_ids"][1]
+    with pytest.raises(ValueError, match="expected a text of one token, found '3 plus' of 3"):
+        llama.to_single_token("3 plus")
     assert llama.to_string(tokens[0, 1:]).strip() == text.strip()
 
 

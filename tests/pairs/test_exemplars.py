@@ -129,10 +129,13 @@ def test_attention_to_examples_is_counted(llama: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"shots": -1}, "expected a whole number of shots, 0 or more, found -1"),
+        ({"shots": -1}, "expected shots as a whole number, 0 or more, found -1"),
         ({"shots": 30}, r"expected 30 examples without the operands .*fewer shots"),
-        ({"exemplars": "other"}, r"exemplars='other'.*'same', 'mixed'"),
-        ({"templates": ["story/9"], "exemplars": "mixed"}, "no mixed examples"),
+        ({"exemplars": "other"}, r"expected exemplars among 'same', 'mixed', found 'other'"),
+        (
+            {"templates": ["story/9"], "exemplars": "mixed"},
+            "for mixed examples, found none in addition",
+        ),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(

@@ -45,7 +45,7 @@ def test_rows_of_ones_own_may_say_what_the_counterfactual_answers(tokenizer):
     pairs = PromptPairs.from_rows([{**row, "counterfactual_answer": 8}, row], tokenizer)
     eight = tokenizer.convert_tokens_to_ids("8")
     assert pairs.counterfactual_answer.tolist() == [eight, -1]
-    with pytest.raises(ValueError, match="the answer '12' is not the one token after '3 plus 5"):
+    with pytest.raises(ValueError, match=r"one token after '3 plus 5 .* found '12'"):
         PromptPairs.from_rows([{**row, "counterfactual_answer": "12"}], tokenizer)
 
 
@@ -80,9 +80,9 @@ def test_bare_tokens_go_to_a_dataset_but_not_to_text(tmp_path):
     tokens = torch.tensor([[1, 5, 0], [1, 6, 7]])
     bare = PromptPairs.from_tokens(tokens, tokens, torch.tensor([8, 9]), mask)
     assert same(PromptPairs.from_dataset(bare.to_dataset()), bare)
-    with pytest.raises(ValueError, match=r"no text .* use to_dataset"):
+    with pytest.raises(ValueError, match=r"expected pairs with text, .* use to_dataset"):
         bare.to_jsonl(tmp_path / "bare.jsonl")
-    with pytest.raises(ValueError, match="no text"):
+    with pytest.raises(ValueError, match="expected pairs with text"):
         bare.to_csv(tmp_path / "bare.csv")
 
 
@@ -145,9 +145,21 @@ def test_prompts_of_unequal_length_are_shown_with_their_counts(tokenizer, tmp_pa
         PromptPairs.from_jsonl(path, tokenizer)
     lines = str(error.value).splitlines()
     assert lines[0].startswith("pair 1 is not token-aligned under ")
-    assert lines[1] == "  reference          8 tokens  '3 plus 4 is '"
-    assert lines[2] == "  counterfactual     9 tokens  '3 null null 4 is '"
-    assert "one length" in lines[3]
+    assert "expected prompts of one length, found 8 and 9 tokens" in lines[0]
+    assert lines[1] == "  reference         8 tokens  <s> ▁ 3 [▁plus] ▁ 4 ▁is ▁"
+    assert lines[2] == "  counterfactual    9 tokens  <s> ▁ 3 [▁null] ▁null ▁ 4 ▁is ▁"
+    assert "same number of tokens" in lines[3]
+
+
+def test_long_prompts_of_unequal_length_are_shown_around_the_first_difference(tokenizer):
+    start = "the sum of " * 10
+    row = {"reference": f"{start}3 plus 4 is ", "counterfactual": f"{start}3 null null 4 is "}
+    with pytest.raises(ValueError) as error:
+        PromptPairs.from_rows([row | {"answer": "7"}], tokenizer)
+    lines = str(error.value).splitlines()
+    tokens = "… ▁the ▁sum ▁of ▁the ▁sum ▁of ▁ 3"
+    assert lines[1].endswith(f"  38 tokens  {tokens} [▁plus] ▁ 4 ▁is ▁")
+    assert lines[2].endswith(f"  39 tokens  {tokens} [▁null] ▁null ▁ 4 ▁is ▁")
 
 
 @pytest.mark.parametrize(
@@ -157,17 +169,19 @@ def test_prompts_of_unequal_length_are_shown_with_their_counts(tokenizer, tmp_pa
 )
 def test_an_answer_that_is_not_the_next_token_is_refused(tokenizer, tmp_path, reference, answer):
     row = {"reference": reference, "counterfactual": reference, "answer": answer}
-    with pytest.raises(ValueError, match=r"pair 0: the answer .* is not the one token after"):
+    with pytest.raises(
+        ValueError, match=r"pair 0: expected an answer of the one token after .* found"
+    ):
         PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", [row]), tokenizer)
 
 
 def test_damaged_files_are_refused_with_their_line(tokenizer, tmp_path):
     path = tmp_path / "own.jsonl"
     path.write_text(json.dumps(OWN_PROMPTS[0]) + "\n\n{not json\n")
-    with pytest.raises(ValueError, match=r"own.jsonl, line 3: not a JSON object"):
+    with pytest.raises(ValueError, match=r"own.jsonl, line 3: expected a JSON object, found"):
         PromptPairs.from_jsonl(path, tokenizer)
     write(path, [OWN_PROMPTS[0], {"reference": "a", "answer": "1"}])
-    with pytest.raises(ValueError, match=r"line 2: expected the keys .* counterfactual is missing"):
+    with pytest.raises(ValueError, match=r"line 2: expected the keys .*; add counterfactual"):
         PromptPairs.from_jsonl(path, tokenizer)
     write(path, [OWN_PROMPTS[0], 3])
     with pytest.raises(ValueError, match="line 2: expected the keys"):
@@ -176,17 +190,20 @@ def test_damaged_files_are_refused_with_their_line(tokenizer, tmp_path):
     with pytest.raises(ValueError, match=r"expected rows .*own.jsonl, found none"):
         PromptPairs.from_jsonl(path, tokenizer)
     (tmp_path / "own.csv").write_text("reference,answer\na,1\n")
-    with pytest.raises(ValueError, match=r"own.csv, row 1: .* counterfactual is missing"):
+    with pytest.raises(ValueError, match=r"own.csv, row 1: .*; add counterfactual"):
         PromptPairs.from_csv(tmp_path / "own.csv", tokenizer)
 
 
 def test_a_foreign_dataset_is_named_by_what_it_lacks():
     from datasets import Dataset
 
-    with pytest.raises(ValueError, match=r"lacks \['counterfactual', 'answer'\]"):
+    with pytest.raises(ValueError, match=r"found \['reference'\]; add counterfactual, answer"):
         PromptPairs.from_dataset(Dataset.from_dict({"reference": [[1, 2]]}))
     unequal = {"reference": [[1, 2]], "counterfactual": [[1, 2, 3]], "answer": [4]}
-    with pytest.raises(ValueError, match="pair 0 is not token-aligned: reference 2 tokens"):
+    with pytest.raises(
+        ValueError,
+        match="pair 0: expected prompts of one length, found 2 tokens in the reference and 3",
+    ):
         PromptPairs.from_dataset(Dataset.from_dict(unequal))
 
 
@@ -201,18 +218,26 @@ def test_roles_come_back_from_text(pairs, tokenizer, tmp_path):
 
 def test_a_pair_of_one_prompt_is_refused(tokenizer, tmp_path):
     row = {**OWN_PROMPTS[0], "counterfactual": OWN_PROMPTS[0]["reference"]}
-    with pytest.raises(ValueError, match=r"pair 1: reference and counterfactual are the same"):
+    with pytest.raises(
+        ValueError, match=r"pair 1: expected a counterfactual that differs from its reference"
+    ):
         PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", [OWN_PROMPTS[0], row]), tokenizer)
 
 
 @pytest.mark.parametrize(
     "more, message",
     [
-        ({"tempalte": "addition/0"}, "unknown key 'tempalte'; if 'template' is meant"),
-        ({"A": 3}, "unknown key 'A'; if 'a' is meant"),
-        ({"template": "addition/0"}, "template without a, b; give template, a and b together"),
+        ({"tempalte": "addition/0"}, "found 'tempalte'; if 'template' is meant"),
+        ({"A": 3}, "found 'A'; if 'a' is meant"),
+        (
+            {"template": "addition/0"},
+            "template, a and b together, found template without a, b; give all",
+        ),
         ({"template": "addition/0", "a": "three", "b": 4}, "whole number as 'a', found 'three'"),
-        ({"template": "additon/0", "a": 3, "b": 4}, "unknown template 'additon/0'"),
+        (
+            {"template": "additon/0", "a": 3, "b": 4},
+            "expected a template such as .* found 'additon/0'",
+        ),
     ],
     ids=str,
 )
@@ -246,7 +271,7 @@ def test_a_whole_number_is_an_answer(tokenizer, tmp_path):
 def test_a_line_that_is_nested_without_end_is_refused(tokenizer, tmp_path):
     path = tmp_path / "own.jsonl"
     path.write_text(json.dumps(OWN_PROMPTS[0]) + "\n" + "[" * 100_000 + "]" * 100_000 + "\n")
-    with pytest.raises(ValueError, match=r"own.jsonl, line 2: not a JSON object \(.*levels"):
+    with pytest.raises(ValueError, match=r"own.jsonl, line 2: expected a JSON object, .*levels"):
         PromptPairs.from_jsonl(path, tokenizer)
 
 
@@ -257,20 +282,24 @@ def test_keys_of_ones_own_that_resemble_none_are_left_alone(tokenizer, tmp_path)
 
 def test_a_misspelt_required_key_is_shown_beside_what_is_missing(tokenizer, tmp_path):
     row = {"refrence": "a", "counterfactual": "b", "answer": "1"}
-    with pytest.raises(ValueError, match=r"reference is missing or empty; found refrence, "):
+    with pytest.raises(
+        ValueError, match=r"found refrence, .*; add reference, which is missing or empty"
+    ):
         PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", [row]), tokenizer)
 
 
 def test_more_cells_than_columns_are_refused(tokenizer, tmp_path):
     (tmp_path / "own.csv").write_text("reference,counterfactual,answer\n1, 2 is,1 2 null,3,4\n")
-    with pytest.raises(ValueError, match="row 1: more cells than the header"):
+    with pytest.raises(
+        ValueError, match="row 1: expected one cell per column of the header, found more"
+    ):
         PromptPairs.from_csv(tmp_path / "own.csv", tokenizer)
 
 
 def test_rows_of_ones_own_are_pairs_and_are_checked_as_lines_are(tokenizer, tmp_path):
     of_file = PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", OWN_PROMPTS), tokenizer)
     assert same(PromptPairs.from_rows(OWN_PROMPTS, tokenizer), of_file)
-    with pytest.raises(ValueError, match=r"row 1: expected the keys .* answer is missing"):
+    with pytest.raises(ValueError, match=r"row 1: expected the keys .*; add answer"):
         PromptPairs.from_rows([OWN_PROMPTS[0], {**OWN_PROMPTS[1], "answer": ""}], tokenizer)
 
 
@@ -323,3 +352,35 @@ def test_lines_of_other_systems_are_read(pairs, tokenizer, tmp_path):
             (tmp_path / "own.jsonl").read_bytes().replace(b"\n", end)
         )
         assert same(PromptPairs.from_jsonl(tmp_path / "other.jsonl", tokenizer), pairs)
+
+
+def test_pairs_are_a_table(pairs, tokenizer):
+    table = pairs.to_dataframe()
+    assert table["reference"].tolist() == list(pairs.reference_text)
+    assert table["answer"].tolist() == list(pairs.answer_text)
+    assert table[["a", "b"]].values.tolist() == pairs.operands.tolist()
+    assert table["tokens"].tolist() == pairs.attention_mask.sum(1).tolist()
+    assert table["computed"].tolist() == pairs.computed.tolist()
+    assert table["problem"].tolist() == list(pairs.problem)
+    bare = PromptPairs.from_tokens(
+        torch.tensor([[1, 5, 9], [1, 6, 9]]), torch.tensor([[1, 7, 9], [1, 7, 9]]),
+        torch.tensor([3, 4]),
+    ).to_dataframe()  # fmt: skip
+    assert bare["reference"].tolist() == [[1, 5, 9], [1, 6, 9]] and bare["answer"].tolist() == [
+        3,
+        4,
+    ]
+    assert "a" not in bare and "template" not in bare
+
+
+def test_both_ways_to_give_roles_work(tokenizer):
+    """By template, a and b; or by columns: `<s> ▁ 3 ▁plus ▁ 4 ▁is ▁` counted by hand."""
+    row = {"reference": "3 plus 4 is ", "counterfactual": "3 null 4 is ", "answer": "7"}
+    bare = PromptPairs.from_rows([row], tokenizer)
+    with pytest.raises(ValueError, match=r"template \('addition/0'\), a and b .*replace\(pairs, s"):
+        bare.role_mask(Role.OPERAND_A)
+    own = replace(bare, spans={Role.OPERAND_A: torch.tensor([[2, 3]])})
+    assert own.role_mask(Role.OPERAND_A).nonzero().tolist() == [[0, 2]]
+    symbol = {"reference": "3 + 4 = ", "counterfactual": "3 < 4 = ", "answer": "7"}
+    known = PromptPairs.from_rows([symbol | {"template": "addition/0", "a": 3, "b": 4}], tokenizer)
+    assert known.role_mask(Role.OPERATOR).nonzero().tolist() == [[0, 3]]

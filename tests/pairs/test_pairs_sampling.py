@@ -4,8 +4,11 @@
 # pyright: reportOptionalIterable=false, reportArgumentType=false
 
 import hashlib
+import re
 from dataclasses import replace
+from inspect import unwrap
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -135,7 +138,7 @@ def test_n_references_are_spread_over_the_templates(toy):
 
 def test_more_references_than_exist_are_refused_with_their_count(toy):
     assert len(sample_pairs(toy, "addition", n=324, keep="all")) == 324
-    with pytest.raises(ValueError, match=r"n=325, but only 324 distinct reference prompts exist"):
+    with pytest.raises(ValueError, match="at most 324, found n=325: only 324 distinct"):
         sample_pairs(toy, "addition", n=325, keep="all")
     wider = sample_pairs(toy, "subtraction", n=406, keep="all", operands=range(1, 12))
     assert wider.n_distinct == 406
@@ -145,7 +148,7 @@ def test_every_reference_gets_its_different_draws(toy):
     pairs = sample_pairs(toy, "exponentiation", keep="all", draws=3)
     assert len(pairs) == 3 * 40 and pairs.n_distinct == 40
     assert len(set(zip(pairs.reference_text, pairs.counterfactual_text, strict=True))) == 120
-    with pytest.raises(ValueError, match=r"draws=13, but template addition/0 has only 12"):
+    with pytest.raises(ValueError, match=r"expected draws=13 .*addition/0\), found 12"):
         sample_pairs(toy, "addition", keep="all", draws=len(NULL_SYMBOLS) + 1)
 
 
@@ -194,7 +197,7 @@ def test_a_template_without_a_candidate_is_named_and_can_be_helped():
 def test_a_null_word_given_twice_is_one_counterfactual():
     tokenizer = make_tokenizer()
     options = {"templates": ["addition/1"], "keep": "all", "null_words": ["null", "null"]}
-    with pytest.raises(ValueError, match=r"draws=2, .* only 1 aligned"):
+    with pytest.raises(ValueError, match=r"expected draws=2 .* found 1 under"):
         sample_pairs(tokenizer, draws=2, **options)
     assert len(sample_pairs(tokenizer, draws=1, **options)) == 36
 
@@ -223,11 +226,11 @@ def test_operands_of_several_tokens_have_longer_spans(toy):
 
 def test_an_impossible_range_is_refused_and_explained(toy):
     with pytest.raises(
-        ValueError, match=r"none of 100 problems has an answer of one token"
+        ValueError, match=r"answer of one token .* found none in 100 problems"
     ) as error:
         sample_pairs(toy, operands=range(10, 20), keep="all")
     assert "▁1 0" not in str(error.value) and "10 + 10 = 20" in str(error.value)
-    with pytest.raises(ValueError, match="no division problem has an exact answer"):
+    with pytest.raises(ValueError, match=r"expected division problems .* found none with"):
         sample_pairs(toy, "division", operands=[0], keep="all")
 
 
@@ -235,22 +238,22 @@ def test_an_impossible_range_is_refused_and_explained(toy):
     "choice, message",
     [
         ({"operation": "modulus"}, "unknown operation 'modulus': expected one of addition"),
-        ({"answer_token": "second"}, "answer_token='second' .*: 'whole', 'first', 'last'"),
-        ({"counterfactual": "swap"}, "counterfactual='swap' .*: 'word', 'operands', 'operator'"),
-        ({"keep": "wrong"}, "keep='wrong' is not one of .*: 'correct', 'all'"),
+        ({"answer_token": "second"}, "answer_token among 'whole', 'first', 'last', found 'second'"),
+        ({"counterfactual": "swap"}, "among 'word', 'operands', 'operator'.* found 'swap'"),
+        ({"keep": "wrong"}, "expected keep among 'correct', 'all', found 'wrong'"),
         (
             {"templates": "every"},
-            "templates='every': expected 'operation', 'symbols', 'all' or names",
+            "expected templates='operation', 'symbols', 'all' or names .* found 'every'",
         ),
         (
             {"templates": ["addition/0", "addition/9"]},
-            "expected 'operation', 'symbols', 'all' or names",
+            "expected templates='operation', 'symbols', 'all' or names",
         ),
         ({"templates": ["story/13"]}, "names of addition's templates, .* story/12$"),
         ({"operation": "division", "templates": ["story/1"]}, "names of division's templates"),
-        ({"templates": []}, "expected 'operation', 'symbols', 'all' or names"),
-        ({"n": 0}, "n must be at least 1"),
-        ({"draws": 0}, "draws must be at least 1"),
+        ({"templates": []}, "expected templates='operation', 'symbols', 'all' or names"),
+        ({"n": 0}, "expected n as a whole number, 1 or more, found 0; give n=1"),
+        ({"draws": 0}, "expected draws as a whole number, 1 or more, found 0"),
         ({"operands": []}, "no operands"),
     ],
     ids=str,
@@ -266,9 +269,9 @@ def test_chosen_templates_only(toy):
 
 
 def test_the_filter_asks_a_model_and_a_slow_tokenizer_is_refused(toy):
-    with pytest.raises(ValueError, match="keep='correct' asks the model"):
+    with pytest.raises(ValueError, match="expected a model with keep='correct'"):
         sample_pairs(toy)
-    with pytest.raises(ValueError, match="fast Hugging Face tokenizer, found SimpleNamespace"):
+    with pytest.raises(ValueError, match=r"fast Hugging Face tokenizer, .* found SimpleN"):
         sample_pairs(SimpleNamespace(tokenizer=SimpleNamespace()), keep="all")
 
 
@@ -309,7 +312,7 @@ def test_an_empty_selection_says_the_models_accuracy(toy):
     every = sample_pairs(toy, keep="all")
     model = Oracle(toy, every, [False] * 324)
     with pytest.raises(
-        ValueError, match=r"0 of 324 right \(accuracy 0.0%, mean p\(C\) 0\."
+        ValueError, match=r"found 0 of 324 \(accuracy 0.0%, mean p\(C\) 0\."
     ) as error:
         sample_pairs(model)
     assert "keep='all'" in str(error.value)
@@ -321,7 +324,7 @@ def test_logits_that_are_not_finite_are_refused(toy):
     def broken(tokens, **_):
         return torch.full((len(tokens), 1, 50), float("nan"))
 
-    with pytest.raises(ValueError, match="NaN or infinite at END of 9 of 9 reference prompts"):
+    with pytest.raises(ValueError, match=r"expected finite logits, .* END of 9 of 9 reference"):
         keep_correct(broken, every)
 
 
@@ -340,3 +343,47 @@ def test_a_real_model_is_judged_as_it_judges_each_prompt_alone(llama, batch_size
     assert kept.reference_text == pairs[::2].reference_text
     p = alone.softmax(-1).gather(-1, answers[:, None]).mean()
     assert kept.selection.mean_probability == pytest.approx(float(p), rel=1e-4)
+
+
+@pytest.mark.parametrize("n", ["12", 2.5])
+def test_a_number_of_another_type_is_refused(toy, n):
+    untyped: Any = unwrap(sample_pairs)  # as users call it, without the types that tests check
+    with pytest.raises(ValueError, match=f"expected n as a whole number, 1 or more, found {n!r}"):
+        untyped(toy, n=n, keep="all")
+
+
+def test_several_operations_are_refused_with_their_sum(toy):
+    untyped: Any = unwrap(sample_pairs)
+    with pytest.raises(TypeError, match=r"expected the name of one operation, found \['add.* \+ "):
+        untyped(toy, ["addition", "division"], keep="all")
+
+
+def test_a_template_that_does_not_fit_is_left_out_and_named():
+    """`▁+` is one token, and `▁ <` are two, as where few pairs of characters were merged."""
+    tokenizer = make_tokenizer()
+    signs = "".join(map(re.escape, NULL_SYMBOLS))
+    pattern = rf"▁(?=[{signs}])|▁[A-Za-z]+|▁[^\w▁]|▁|\d|."
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
+    with pytest.warns(UserWarning, match=r"found 1 that do not, .* left them out: addition/0") as w:
+        pairs = sample_pairs(tokenizer, keep="all")
+    assert set(pairs.template) == {f"addition/{i}" for i in range(1, 9)}
+    assert w[0].filename == __file__ or "type_checks" in w[0].filename
+    with pytest.raises(ValueError, match="'\\+' is 1 token, found tokens in its place, with") as e:
+        sample_pairs(tokenizer, keep="all", templates=["addition/0", "addition/1"])
+    assert "< 2, > 2" in str(e.value), "the blank before these is a token of its own"
+    lines = str(e.value).splitlines()
+    assert lines[1] == "  reference         8 tokens  <s> ▁ 1 [▁+] ▁ 1 ▁= ▁"
+    assert lines[2] == "  counterfactual    9 tokens  <s> ▁ 1 [▁] < ▁ 1 ▁= ▁"
+
+
+def test_if_no_template_fits_the_first_error_is_raised():
+    with pytest.raises(ValueError, match=r"after template addition/0 .* in 100 problems"):
+        sample_pairs(make_tokenizer({}), keep="all", operands=range(10, 20), templates="operation")
+
+
+def test_counterfactuals_that_change_little_are_warned_of(toy):
+    every = sample_pairs(toy, n=40, keep="all")
+    model = Oracle(toy, every, [True] * 40)
+    model.answers |= Oracle(toy, every, [True] * 40, side="counterfactual").answers
+    with pytest.warns(UserWarning, match="found that 100% of the 40 kept pairs are answered with"):
+        keep_correct(model, every)

@@ -263,7 +263,7 @@ def test_padding_that_no_mask_covers_is_refused(llama: Any, columns: slice) -> N
     tokens = pairs.reference.clone()
     tokens[1, columns] = llama.tokenizer.pad_token_id
     bare = PromptPairs.from_tokens(tokens, tokens, pairs.answer)
-    with pytest.raises(ValueError, match=r"padded .*pair 1.*give attention_mask"):
+    with pytest.raises(ValueError, match=r"pair 1 .*padding token 2; give the mask"):
         path_patch(llama, bare)
     masked = PromptPairs.from_tokens(
         tokens, tokens, pairs.answer, tokens != llama.tokenizer.pad_token_id
@@ -292,5 +292,18 @@ def test_prompts_that_begin_with_the_padding_token_are_read_under_a_mask_of_ones
     ones = torch.ones_like(tokens)
     meant = PromptPairs.from_tokens(tokens, other, pairs.answer, ones)
     path_patch(llama, meant, metric="logit", progress=False)
-    with pytest.raises(ValueError, match="give attention_mask"):
+    with pytest.raises(ValueError, match="expected attention_mask with padded prompts"):
         path_patch(llama, PromptPairs.from_tokens(tokens, other, pairs.answer))
+
+
+def test_another_forward_is_named_as_such(make_model: Any) -> None:
+    """As NNsight(model) puts a forward of its own on each module."""
+    model = make_model("llama")
+    mlp = model.blocks[1].mlp.original_component
+    own = mlp.forward
+    mlp.forward = lambda *args: own(*args)
+    pairs = make_pairs(model)
+    with pytest.raises(UnsupportedTrunk, match=r"found another forward in place of .*mlp.*nnsight"):
+        path_patch(model, pairs, progress=False)
+    effects = path_patch(model, pairs, senders=["0.1"], engine="hooks", progress=False)
+    assert effects.heads.per_pair[0, 1].isfinite().any()

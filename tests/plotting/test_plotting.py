@@ -437,3 +437,18 @@ def test_labels_of_an_axis_do_not_overlap(n: int) -> None:
     gaps = [b - a for a, b in pairwise(positions)]
     assert positions[0] == 0 and positions[-1] == n - 1
     assert all(gap >= n / 16 for gap in gaps)
+
+
+def test_names_that_have_no_room_are_left_out_of_a_small_map() -> None:
+    names = ["embeddings", *(f"{layer}.{head}" for layer in range(12) for head in range(8))]
+    root = ET.fromstring(
+        plotting.svg_heatmap(
+            np.zeros((3, 97)), axes=("head, input", "sender"), rows=("5.5, q", "5.5, k", "5.5, v"),
+            columns=names,
+        )
+    )  # fmt: skip
+    texts = [node for node in root.iter() if node.tag.endswith("text")]
+    across = sorted(float(node.get("x", "")) for node in texts if "transform" in node.attrib)
+    assert min(np.diff(across)) >= 11 and 10 < len(across) < 97, "a line of text is 11 high"
+    shown = {node.text for node in texts}
+    assert {"embeddings", "11.7", "5.5, q", "5.5, k", "5.5, v"} <= shown

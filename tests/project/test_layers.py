@@ -15,8 +15,8 @@ import arith_lens
 
 PACKAGE = Path(arith_lens.__file__).parent
 LAYERS = {
-    **dict.fromkeys(["activations", "code_digest", "components", "memory"], 0),
-    **dict.fromkeys(["operations", "plotting", "progress", "statistics", "untrusted"], 0),
+    **dict.fromkeys(["activations", "caller_warnings", "code_digest", "components"], 0),
+    **dict.fromkeys(["memory", "operations", "plotting", "progress", "statistics", "untrusted"], 0),
     **dict.fromkeys(["arrays", "hooks", "intervals", "model", "paper"], 1),
     **dict.fromkeys(["problems", "templates", "views"], 1),
     **dict.fromkeys(["explorer_page"], 2),  # shows tables, and knows no model
