@@ -181,7 +181,7 @@ def key_heads(effects: Effects | ComponentEffects, threshold: float | None = Non
             f"paper's {KEY['relative_logit']:.0%} is of relative_logit. Give threshold= in units "
             "of your metric, or take .top(k)"
         )
-    if len({*heads.sample().clusters.tolist()}) < 2:
+    if not _has_error(heads):
         warn_caller(
             "expected effects of two problems or more, found those of "
             f"{min(1, heads.n_pairs)}; nothing differs from zero there, so no head is a key head. "
@@ -196,6 +196,11 @@ def key_heads(effects: Effects | ComponentEffects, threshold: float | None = Non
     chosen = (heads.mean() < threshold) & differs_from_zero(heads)
     strongest = heads.top(int(chosen.numel()))
     return [head for head in strongest if isinstance(head, Head) and chosen[head.layer, head.index]]
+
+
+def _has_error(effects: Effects) -> bool:
+    """Whether there are two problems or more, without which a mean has no error."""
+    return len({*effects.sample().clusters.tolist()}) > 1
 
 
 def differs_from_zero(effects: Effects) -> Bool[Tensor, "*component"]:
@@ -222,7 +227,8 @@ def effect_tables(effects: ComponentEffects) -> dict[str, "DataFrame"]:
     setting = {"paths": heads.paths or "", "metric": heads.metric}
     n_layers, n_heads, _ = heads.per_pair.shape
     names = every_component(n_layers, n_heads)
-    key = {*map(str, key_heads(heads))} if heads.metric in KEY else set()
+    judged = heads.metric in KEY and _has_error(heads)
+    key = {*map(str, key_heads(heads))} if judged else set()
     table = effects.to_dataframe()
     table = DataFrame(
         setting
