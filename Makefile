@@ -85,6 +85,7 @@ NAMED = $(if $(OPERATIONS),--operations $(OPERATIONS))
 HARDWARE = $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 DATA_DIR = $(if $(DATA),--data-dir $(call quoted,$(DATA)))
 OF_MODEL = --model $(call quoted,$(MODEL))
+OWN = $(if $(PAIRS),--pairs $(call quoted,$(PAIRS)) $(if $(KEEP),--keep $(KEEP)))
 SAMPLE = $(COUNT) $(NAMED) $(if $(PAIRS),--pairs $(call quoted,$(PAIRS))) $(if $(KEEP),--keep $(KEEP))
 WITH = $(SAMPLE) $(HARDWARE)
 ASK = $(OF_MODEL) $(WITH) $(PROMPTS)
@@ -102,7 +103,7 @@ PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments what_do_m
 	--model "$$model" $(PROBE) || exit 1; done
 
 # Prompts of one's own work with these alone; the other targets would answer another question.
-TAKE_PAIRS = fig2 fig12 fig15 stability templates
+TAKE_PAIRS = fig2 fig12 fig15 stability templates explore explorer report
 ifeq ($(origin PAIRS),command line)
 ifneq ($(filter-out $(TAKE_PAIRS),$(MAKECMDGOALS)),)
 $(error make $(firstword $(filter-out $(TAKE_PAIRS),$(MAKECMDGOALS))) takes no PAIRS=; leave it out, or take one of: $(TAKE_PAIRS))
@@ -179,7 +180,7 @@ $(eval $(call exhibit,ladder,do_gradients_agree,ASK)) ## how well do gradients a
 $(eval $(call exhibit,carriers,which_mlps_carry_them,ASK)) ## which MLPs carry the strongest heads' effects? compute, then draw
 $(eval $(call exhibit,counterfactuals,which_counterfactual,KNOCK_EACH)) ## do the strongest heads depend on the counterfactual? three kinds side by side
 $(eval $(call exhibit,computed,do_copies_decide,KNOCK)) ## do the same heads matter where no answer can be copied? larger products and quotients
-$(eval $(call exhibit,explorer,what_does_each_part_do,KNOCK_EACH)) ## click a head and see what it does: one offline page, figures/<model>/explorer.html
+$(eval $(call exhibit,explorer,what_does_each_part_do,ASK)) ## click a head and see what it does: one offline page, figures/<model>/explorer.html
 explore: explorer ## the same as make explorer
 $(eval $(call exhibit,exam,do_they_find_known_circuits,)) ## do the methods find circuits that are known? every method on every built model (some minutes)
 $(eval $(call exhibit,stability,which_heads,ASK)) ## how many problems until the strongest heads stay the same?
@@ -226,9 +227,9 @@ claims: $(STAMP) ## which of the paper's claims hold? reads stored runs; names t
 
 report: $(STAMP) ## all figures and claims on one page: compute what takes minutes, then write figures/<model>/report.html
 	@status=0; \
-	$(BIN)/python -m experiments whole_study $(KNOCK_DATA) || status=$$?; \
+	$(BIN)/python -m experiments whole_study $(KNOCK_DATA) $(OWN) || status=$$?; \
 	test $$status -ne 130 || exit 130; \
-	$(BIN)/python -m figures report $(KNOCK_DATA) || exit $$?; \
+	$(BIN)/python -m figures report $(KNOCK_DATA) $(OWN) || exit $$?; \
 	test $$status -eq 0 || echo "the report shows the other studies: some failed, see above" >&2; \
 	exit $$status
 

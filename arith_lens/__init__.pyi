@@ -1,4 +1,7 @@
-"""The public names. `__init__.py` reads this file and imports each name on its first use."""
+"""The public names. `__init__.py` reads this file and imports each name on its first use.
+
+.. include:: ../docs/api.md
+"""
 
 from .answers import Answers as Answers
 from .answers import Question as Question

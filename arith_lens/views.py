@@ -127,16 +127,20 @@ def packed_bundle() -> str:
     )
 
 
+def explorer_code() -> str:
+    """The explorer's JavaScript, as a module."""
+    folder = Path(__file__).parent / "explorer_page"
+    files = (folder / name for name in ("cards.js", "explorer.js"))
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
 @cache
 def bundle(name: str = "circuitsvis") -> str:
     """The JavaScript of circuitsvis, plotly or the explorer, fit for a classic `<script>`."""
     if name == "plotly":
         text = plotly().offline.get_plotlyjs()
     elif name == "explorer-code":
-        module = (Path(__file__).parent / "explorer_page" / "explorer.js").read_text(
-            encoding="utf-8"
-        )
-        text = module.partition("export default")[0]
+        text = explorer_code().partition("export default")[0]
     else:
         try:
             import circuitsvis

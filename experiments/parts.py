@@ -1,7 +1,9 @@
 """What do single heads and MLPs do? Where key heads look, and all that the explorer shows."""
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from textwrap import indent
 from typing import Any
 
@@ -18,10 +20,12 @@ from arith_lens.templates import TEMPLATES
 from experiments.command import continue_after_part
 from experiments.next_tokens import EXERCISES as FORMATS
 from experiments.results import EXPLORATION, MAP, PATTERNS, RANDOM_ATTENTION, ROLE_ATTENTION
+from experiments.selection import OWN_PAIRS
 from experiments.settings import (
     Experiment,
     Keep,
     SampleSettings,
+    file_pairs,
     fitting_engine,
     operation_pairs,
     patch_and_store,
@@ -141,14 +145,31 @@ class ExplorationConfig(SampleSettings):
 
     keep: Keep = "correct"
     """Use the prompts that the model answers right, or all."""
+    pairs: Path | None = None
+    """Prompts of your own (reference, counterfactual, answer), instead of the templates: JSONL, or
+    a table if the name ends in .csv."""
+
+
+def _explored_pairs(
+    model: al.HookedModel, config: ExplorationConfig, *, keep: str
+) -> Iterator[tuple[str, al.PromptPairs]]:
+    """Each operation's name and pairs, from the templates or from a file."""
+    if config.pairs is None:
+        return operation_pairs(model, config, keep=keep)
+    return file_pairs(model, config.pairs, keep=keep)
 
 
 def _save_everything(run: Run, model: al.HookedModel, config: ExplorationConfig) -> None:
-    """For each operation: everything, then the map of another counterfactual."""
-    for operation, pairs in operation_pairs(model, config, keep=config.keep):
+    """For each operation: everything, then the map of another counterfactual.
+
+    Of prompts of one's own there is no other counterfactual.
+    """
+    for operation, pairs in _explored_pairs(model, config, keep=config.keep):
         with continue_after_part():
             name = EXPLORATION.name(operation)
             explored(model, pairs, setup=_setup(config, operation), run=run, name=name)
+            if config.pairs is not None:
+                continue
             options = {"n": config.n, "seed": config.seed, "counterfactual": "operands"}
             others = al.sample_pairs(model, operation, keep=config.keep, **options)
             name = EXPLORATION.name(OPERANDS_RESULT.format(operation))
@@ -159,20 +180,26 @@ def _save_everything(run: Run, model: al.HookedModel, config: ExplorationConfig)
 
 def _setup(config: ExplorationConfig, operation: str, **options: str) -> str:
     """The code that makes the model and the pairs, for the reader of the page."""
+    load = f"import arith_lens as al\n\nmodel = al.load_model({config.model!r})\n"
+    if config.pairs is not None:
+        lines = [f"pairs = al.PromptPairs.from_file({str(config.pairs)!r}, model)"]
+        if operation != OWN_PAIRS:
+            lines += [f"pairs = pairs.filter([name == {operation!r} for name in pairs.operation])"]
+        if config.keep == "correct":
+            lines += ["from arith_lens.pairs import keep_correct"]
+            lines += ["pairs = keep_correct(model, pairs)"]
+        return load + "\n".join(lines)
     options |= {"keep": config.keep} if config.keep != "correct" else {}
     n = "" if config.n is None else f", n={config.n}, seed={config.seed}"
     more = "".join(f", {name}={value!r}" for name, value in options.items())
-    return (
-        f"import arith_lens as al\n\nmodel = al.load_model({config.model!r})\n"
-        f"pairs = al.sample_pairs(model, {operation!r}{n}{more})"
-    )
+    return f"{load}pairs = al.sample_pairs(model, {operation!r}{n}{more})"
 
 
 def _plan_everything(model: al.HookedModel, config: ExplorationConfig) -> str:
     engine = fitting_engine(model)
     return "\n".join(
         plan_maps(model, [((operation, *setting.values()), pairs)], engine=engine, **setting)
-        for operation, pairs in operation_pairs(model, config, keep="all")
+        for operation, pairs in _explored_pairs(model, config, keep="all")
         for setting in MAP_SETTINGS
     )
 
@@ -183,6 +210,7 @@ what_does_each_part_do = Experiment(
     _save_everything,
     _plan_everything,
     figure="explorer",
+    inputs=lambda config: () if config.pairs is None else (config.pairs,),
 )
 """What does each head and each MLP do? Everything that the explorer shows, for every part.
 

@@ -28,7 +28,7 @@ from experiments.command import continue_after_part, exit_on_user_error, is_firs
 from experiments.estimates import matrix_rate, time_text
 from experiments.finding import figure_command
 from experiments.results import MAP, POOLED_MAP, Stored
-from experiments.selection import LARGEST_OPERAND, some_of, some_questions
+from experiments.selection import LARGEST_OPERAND, OWN_PAIRS, some_of, some_questions
 
 BEFORE_FILTER = "; of all prompts: those that the model answers wrongly are left out later"
 """A note of dry runs: without weights, it is not known which prompts are answered right."""
@@ -272,6 +272,21 @@ def operation_pairs(
     """Each operation's name and pairs."""
     for operation in config.operations:
         yield operation, drawn_pairs(model, operation, config, problems=config.problems, keep=keep)
+
+
+def file_pairs(
+    model: al.HookedModel, path: Path, *, keep: str = "correct"
+) -> Iterator[tuple[str, al.PromptPairs]]:
+    """Each operation's name and pairs in a file of prompts; `OWN_PAIRS` if the file names none."""
+    with exit_on_user_error():
+        pairs = al.PromptPairs.from_file(path, model)
+    operations = pairs.operation or (OWN_PAIRS,) * len(pairs)
+    for operation in dict.fromkeys(operations):
+        chosen = pairs.filter([name == operation for name in operations])
+        if keep == "correct":
+            with exit_on_user_error():
+                chosen = keep_correct(model, chosen)
+        yield operation, chosen
 
 
 def pooled_samples(

@@ -24,7 +24,7 @@ from experiments.next_tokens import what_comes_instead, what_the_calculation_doe
 from experiments.other_prompts import do_powers_use_them, do_word_problems_use_them
 from experiments.parts import what_does_each_part_do, where_do_they_look
 from experiments.selection import LARGEST_OPERAND
-from experiments.settings import Experiment, PooledSampleSettings, loaded_model
+from experiments.settings import Experiment, Keep, PooledSampleSettings, loaded_model
 from experiments.which_heads import do_copies_decide, which_counterfactual, which_paths
 from experiments.which_heads import main as which_heads
 
@@ -46,6 +46,12 @@ STUDY: tuple[Experiment[Any], ...] = (
     like_a_computer,
     what_the_calculation_does,
 )
+OWN_PROMPTS = tuple(
+    experiment
+    for experiment in STUDY
+    if "pairs" in {field.name for field in fields(experiment.config)}
+)
+"""Those of them that take a file of prompts. The others are about the paper's operations."""
 OF_COMPUTED_PROBLEMS: Mapping[Experiment[Any], Mapping[str, Any]] = {
     which_heads: {},
     which_paths: {},
@@ -62,6 +68,10 @@ class Config(PooledSampleSettings):
 
     data_dir: Path | None = None
     """Holds gsm8k/, svamp/ and mmlu/; by default the closed world's sets."""
+    pairs: Path | None = None
+    """Prompts of your own, instead of the templates: only the experiments that can use them run."""
+    keep: Keep = "correct"
+    """Which of your own prompts: those that the model answers right, or all."""
 
 
 def whole_study(
@@ -102,6 +112,10 @@ def whole_study(
 
 def _parts(config: Config) -> Iterator[tuple[Experiment[Any], Any]]:
     """The experiments of the study, each with its settings."""
+    if config.pairs is not None:
+        for experiment in OWN_PROMPTS:
+            yield experiment, _settings(experiment, config)
+        return
     computed = {"problems": "computed", "operations": tuple(LARGEST_OPERAND)}
     for experiment in STUDY:
         yield experiment, _settings(experiment, config)
@@ -112,6 +126,7 @@ def _parts(config: Config) -> Iterator[tuple[Experiment[Any], Any]]:
 def _settings(experiment: Experiment[Any], config: Config) -> Any:
     """The experiment's settings, from the study's."""
     known = {field.name for field in fields(experiment.config)}
+    known -= {"keep"} if config.pairs is None else set()
     return experiment.config(**{k: v for k, v in vars(config).items() if k in known})
 
 

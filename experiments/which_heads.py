@@ -17,10 +17,9 @@ from torch import Tensor
 
 import arith_lens as al
 from arith_lens.effects import KEY
-from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.runs import Run
-from experiments.command import continue_after_part, exit_on_user_error
+from experiments.command import continue_after_part
 from experiments.results import COUNTERFACTUAL_MAP, MAP, PATH_EFFECTS, SET_MAP, Stored
 from experiments.results import PairFacts as Facts
 from experiments.selection import LARGEST_OPERAND
@@ -33,6 +32,7 @@ from experiments.settings import (
     Problems,
     SampleSettings,
     drawn_pairs,
+    file_pairs,
     fitting_engine,
     operation_pairs,
     patch_and_store,
@@ -100,15 +100,7 @@ def sampled_pairs(model: al.HookedModel, config: Config) -> Iterator[tuple[str, 
         for operation in config.operations:
             yield operation, drawn_pairs(model, operation, config, **options)
         return
-    with exit_on_user_error():
-        pairs = al.PromptPairs.from_file(config.pairs, model)
-    operations = pairs.operation or ("pairs",) * len(pairs)
-    for operation in dict.fromkeys(operations):
-        chosen = pairs.filter([name == operation for name in operations])
-        if config.keep == "correct":
-            with exit_on_user_error():
-                chosen = keep_correct(model, chosen)
-        yield operation, chosen
+    yield from file_pairs(model, config.pairs, keep=config.keep)
 
 
 def report(run: Run) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +157,18 @@ COMPARISON_EXPERIMENTS: dict[MakesExhibits, str] = {
 """The experiments of the figures that compare models."""
 
 
+OWN_PROMPTS: tuple[MakesExhibits, ...] = (
+    map_figures.explorer,
+    drawings.fig1,
+    drawings.fig11,
+    map_figures.fig2,
+    map_figures.fig15,
+    robustness.templates,
+    robustness.stability,
+)
+"""The exhibits that apply to prompts of one's own. The others are about the paper's operations."""
+
+
 @dataclass(frozen=True)
 class MissingExhibit:
     """An exhibit that cannot be drawn."""
@@ -177,6 +189,8 @@ class Collection:
     verdicts: tuple[Verdict, ...]
     failed: tuple[str, ...] = ()
     """Figures and tables that could not be drawn because of an error of the program."""
+    settings: RunSettings = field(default_factory=RunSettings.of_paper)
+    """The settings of the runs."""
 
     @property
     def exhibits(self) -> list[Exhibit]:
@@ -193,6 +207,24 @@ class Collection:
         """The exhibits that cannot be drawn."""
         return [
             part for _, parts in self.sections for part in parts if isinstance(part, MissingExhibit)
+        ]
+
+    @property
+    def own_file(self) -> Path | None:
+        """The user's own file of prompts; None: the prompts of the templates."""
+        pairs = self.settings.values.get("pairs")
+        return Path(pairs) if pairs else None
+
+    @property
+    def not_applicable(self) -> list[MissingExhibit]:
+        """The exhibits that prompts of one's own do not have."""
+        if self.own_file is None:
+            return []
+        return [
+            MissingExhibit(*_named(function), "about the paper's own prompts")
+            for section in SECTIONS
+            for function in section.exhibits
+            if function not in OWN_PROMPTS
         ]
 
     @property
@@ -217,17 +249,28 @@ def collection_of(
         model: the model's name in the experiments.
         root: the folder of all runs.
         other_models: those that figures of several models also show.
-        settings: the settings of the runs; the paper's if not given.
+        settings: the settings of the runs; the paper's if not given. With a file of prompts, the
+            exhibits are those of `OWN_PROMPTS`, and no claim is checked, since the paper's claims
+            are about its operations.
     """
     settings = settings or RunSettings.of_paper()
     settings = replace(settings, weights=newest_weights(model, root))
+    pairs = settings.values.get("pairs")
     sections = []
     failed = []
-    names = [name_of(function) for section in SECTIONS for function in section.exhibits]
+    chosen = [
+        function
+        for section in SECTIONS
+        for function in section.exhibits
+        if pairs is None or function in OWN_PROMPTS
+    ]
+    names = [*map(name_of, chosen)]
     signs = counted(names, "figures and tables")
     for section in SECTIONS:
         parts: list[Exhibit | MissingExhibit] = []
         for function in section.exhibits:
+            if function not in chosen:
+                continue
             next(signs)
             try:
                 exhibits = collected(function, model, root, other_models, settings=settings)
@@ -239,8 +282,8 @@ def collection_of(
         sections.append((section, tuple(parts)))
     signs.close()
     with working("the paper's claims"):
-        verdicts = check_claims(model, roots=(root, SHIPPED), settings=settings)
-    return Collection(model, tuple(sections), tuple(verdicts), tuple(failed))
+        verdicts = [] if pairs else check_claims(model, roots=(root, SHIPPED), settings=settings)
+    return Collection(model, tuple(sections), tuple(verdicts), tuple(failed), settings)
 
 
 def newest_weights(model: str, root: Path) -> str | None:
@@ -308,7 +351,7 @@ def _options(
         ]
         values |= {"models": (model, *others), "settings": shared}
     options = options_of(function)
-    taken = {field.name for field in fields(options)}
+    taken = {one.name for one in fields(options)}
     return options(**{name: value for name, value in values.items() if name in taken})
 
 

@@ -5,6 +5,7 @@ module's name. A module with several such functions has a command for each, whic
 name. A report collects them.
 """
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -12,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, get_type_hints
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from pandas import DataFrame
 
 from arith_lens import plotting
@@ -192,7 +193,7 @@ def write_exhibit(exhibit: Exhibit, folder: Path, formats: Formats = ()) -> list
         print(f"{exhibit.title}\n\n{table}\n", *exhibit.notes, "", sep="\n")
         page = folder / f"{exhibit.name}.html"
         cells = html_table(exhibit.cells)
-        text = render(_PAGE, title=exhibit.title, table=cells, notes=exhibit.notes)
+        text = render(_PAGE, title=exhibit.title, table=cells, notes=map(prose, exhibit.notes))
         write_file(page, text.encode())
         files = [page]
     elif isinstance(exhibit, Interactive):
@@ -237,6 +238,25 @@ p { color: #6b7280; font-size: 12px; margin: 4px 0 }
 """
 
 
+CODE = re.compile(r"`([^`]+)`")
+MINUS = re.compile(r"(?<![\w.)\]-])-(?=[\d.]*\d)")
+
+
+def prose(text: object) -> Markup:
+    """A sentence as HTML: what stands between backticks as code, and one kind of minus sign."""
+    parts = CODE.split(str(text))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if i % 2 else Markup(escape(minus(part)))
+        for i, part in enumerate(parts)
+    )
+
+
+def minus(text: object) -> str:
+    """The text with a minus sign before numbers, in place of a hyphen."""
+    return MINUS.sub("−", str(text))
+
+
 def html_table(cells: DataFrame) -> Markup:
     """A table of the cells, as escaped text."""
-    return Markup(cells.to_html(index=False, border=0, justify="left", escape=True))
+    texts = cells.map(minus)
+    return Markup(texts.to_html(index=False, border=0, justify="left", escape=True))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from pandas import concat
@@ -10,6 +11,7 @@ from arith_lens import plotting
 from arith_lens.explorer_page import Explorer
 from arith_lens.runs import Run, RunError
 from experiments import results
+from experiments.selection import OWN_PAIRS
 from figures import maps
 from figures.common import (
     ModelOptions,
@@ -370,10 +372,15 @@ def explorer(options: TableOptions) -> list[Interactive]:
     explorations = {name: results.EXPLORATION.load(run, name) for name in names}
     sizes = [f"{name}: {sample_size(results.EXPLORATION.facts(run, name))}" for name in names]
     tables = [part.to_dataframe().assign(prompts=name) for name, part in explorations.items()]
+    file = Path(run.config.get("pairs") or "").name
     pages = {
-        name.replace("-", ", ").replace("_", " "): (part.facts, part.tables)
+        file if name == OWN_PAIRS else name.replace("-", ", ").replace("_", " "): (
+            part.facts,
+            part.tables,
+        )
         for name, part in explorations.items()
     }
+    of = f"{run.config['model']}, {file}" if file else run.config["model"]
     return [
         Interactive(
             name="explorer",
@@ -382,12 +389,12 @@ def explorer(options: TableOptions) -> list[Interactive]:
             "it write, and which MLPs carry its effect? Then knock the strongest heads out, one "
             "after another, and read what the model answers.",
             notes=[
-                f"Model: {run.config['model']}. {'; '.join(sizes)}.",
-                "Effects and attention are means over all of them. Patterns, digits and knockouts "
-                "are of a sample of prompts, which the page lists.",
+                f"Model: {of}. {'; '.join(sizes)}.",
+                "Effects and attention are means over all of them. Patterns and digits are of a "
+                "sample of prompts, which the page lists; knockouts are of one prompt per problem.",
             ],
             runs=(run,),
             numbers=concat(tables, ignore_index=True),
-            view=Explorer(pages, f"Explorer: {run.config['model']}"),
+            view=Explorer(pages, f"Explorer: {of}"),
         )
     ]

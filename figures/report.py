@@ -34,6 +34,7 @@ from experiments.finding import (
     name_ending,
     not_default,
 )
+from experiments.selection import STUDY_NAMES
 from figures.claims import Verdict
 from figures.collection import (
     COMPARISON_EXPERIMENTS,
@@ -43,7 +44,7 @@ from figures.collection import (
     name_of,
 )
 from figures.common import FREE, RESULTS, shipped, slug
-from figures.exhibit import Chart, Exhibit, Interactive, html_table
+from figures.exhibit import Chart, Exhibit, Interactive, html_table, minus, prose
 
 WIDTH = 690
 """Width of a printed page's text, in pixels; wider charts are printed smaller."""
@@ -51,6 +52,7 @@ MOST_DATA = 300_000
 """The longest CSV, in letters, that the page includes."""
 STUDY = "whole_study"
 """The command that computes what the page shows."""
+ABSOLUTE_PATH = re.compile(r'"/(?:[^"/\\]+/)*([^"/\\]+)/?"')
 CLAIM_GROUPS = {
     "heads": "Heads and MLPs that matter",
     "sharing": "Heads in common",
@@ -101,7 +103,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     page = options.out or Path("figures") / slug(options.model) / name
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_file(page, report_page(collection).encode())
+        write_file(page, report_page(collection, options.root).encode())
     except (OSError, RunError) as error:
         sys.exit(
             f"the report is not written: {error}\nThe runs are unharmed, and so is a report that "
@@ -109,13 +111,63 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
         )
     n_exhibits, n_runs = len(collection.exhibits), len(collection.runs)
     print(f"{options.model}: {n_exhibits} figures and tables from {n_runs} runs")
-    print(f"the paper's claims, in this model: {verdict_counts(collection.verdicts)}")
+    if collection.verdicts:
+        print(f"the paper's claims, in this model: {verdict_counts(collection.verdicts)}")
     for missing in collection.missing:
         print(f"missing: {missing.title}. {missing.reason}")
+    if collection.not_applicable:
+        print(_not_applicable(collection))
     print(page)
     if collection.failed:
         names = ", ".join(collection.failed)
         sys.exit(f"not drawn because of errors of the program, see above: {names}")
+
+
+def _title(collection: Collection) -> str:
+    file = collection.own_file
+    rest = f"answers {file.name}" if file else "calculates"
+    return f"How {collection.model} {rest}"
+
+
+def _missing_text(collection: Collection, root: Path) -> Markup:
+    """What is not computed yet, and the commands that compute it, in a sentence or two."""
+    missing = [part for part in collection.missing if part.command]
+    if not missing:
+        return Markup("")
+    study = tuple(f"python -m experiments {name} " for name in STUDY_NAMES)
+    quick = [part for part in missing if part.command.startswith(study)]
+    slow = [part for part in missing if part not in quick]
+    count = "1 is" if len(missing) == 1 else f"{len(missing)} are"
+    text = Markup("{} missing.").format(count)
+    if quick:
+        text += Markup(
+            " <code>{}</code> computes {} (about a quarter of an hour for a model as small as the "
+            "shipped ones): {}."
+        ).format(
+            experiment_command(STUDY, collection.model, collection.settings.values, root),
+            len(quick) if slow else "all",
+            ", ".join(map(_short_name, quick)),
+        )
+    if slow:
+        commands = [
+            Markup("<code>{}</code>").format(command)
+            for command in dict.fromkeys(part.command for part in slow)
+        ]
+        text += Markup(" Commands of their own compute {} ({}): {}.").format(
+            "the others" if quick else "them",
+            ", ".join(map(_short_name, slow)),
+            Markup(", ").join(commands),
+        )
+    return text
+
+
+def _not_applicable(collection: Collection) -> str:
+    """One line: what is not shown of prompts of one's own, and why."""
+    names = [*map(_short_name, collection.not_applicable)]
+    return (
+        f"Not shown, since they are about the paper's own prompts: its claims, and {len(names)} "
+        f"figures and tables ({', '.join(names)})."
+    )
 
 
 def _template() -> Template:
@@ -131,19 +183,22 @@ def _template() -> Template:
             "is_shipped": lambda exhibit: any(map(shipped, exhibit.runs)),
             "most_data": MOST_DATA,
             "policy": POLICY,
+            "prose": prose,
             "settings": _settings,
             "short_name": _short_name,
             "signs": SIGNS,
             "size": _size,
+            "two_digits": lambda number: minus(f"{number:.2f}"),
         },
     )
 
 
-def report_page(collection: Collection) -> str:
+def report_page(collection: Collection, root: Path = RESULTS) -> str:
     """The page, which carries its script, its style and its numbers itself. It may fetch nothing.
 
     Everything that comes from a run (prompts, tokens, names of models and heads) enters
-    report.html.j2 as escaped text, or as JSON that no text in it can end.
+    report.html.j2 as escaped text, or as JSON that no text in it can end. Commands on the page name
+    `root`, the folder of all runs.
     """
     charts = [exhibit for exhibit in collection.exhibits if isinstance(exhibit, Chart)]
     libraries = {view.bundle for chart in charts for view in chart.views}
@@ -154,13 +209,15 @@ def report_page(collection: Collection) -> str:
         title: [verdict for verdict in collection.verdicts if verdict.claim.group == group]
         for group, title in CLAIM_GROUPS.items()
     }
+    shown = [(section, [*filter(_is_shown, parts)]) for section, parts in collection.sections]
     names = [exhibit.name for exhibit in collection.exhibits]
     map_name = next((name for name in ("fig15", "fig2") if name in names), None)
 
     def linked_heads(text: str) -> Markup:
         """HTML in which each named head is a link to the figure that shows its effect."""
         link = rf'<a href="#{map_name}">\g<0></a>'
-        return Markup(re.sub(r"\bhead \d+\.\d+\b", link, str(text)) if map_name else text)
+        html = str(prose(text))
+        return Markup(re.sub(r"\bhead \d+\.\d+\b", link, html) if map_name else html)
 
     return _template().render(
         collection=collection,
@@ -168,10 +225,19 @@ def report_page(collection: Collection) -> str:
         pages=pages,
         claim_groups={title: verdicts for title, verdicts in groups.items() if verdicts},
         linked_heads=linked_heads,
+        shown=[(section, parts) for section, parts in shown if parts],
+        missing_text=_missing_text(collection, root),
+        not_applicable=_not_applicable(collection) if collection.not_applicable else "",
+        title=_title(collection),
         about_model=_about_model(collection.runs),
         run_table=DataFrame([_run_row(run) for run in collection.runs]),
         bundles={name: bundle(name) for name in sorted(libraries)},
     )
+
+
+def _is_shown(part: Exhibit | MissingExhibit) -> bool:
+    """Whether a part has its own place; what a command computes is named at the end."""
+    return not isinstance(part, MissingExhibit) or not part.command
 
 
 def verdict_counts(verdicts: Sequence[Verdict]) -> str:
@@ -270,6 +336,7 @@ def _run_row(run: Run) -> dict[str, str]:
 
 
 def _settings(run: Run) -> str:
-    """A run's settings and provenance as JSON."""
+    """A run's settings and provenance as JSON; of a path of this machine, the last part."""
     settings = {"config": run.config, "provenance": run.manifest["provenance"]}
-    return json.dumps(settings, indent=1, ensure_ascii=False)
+    text = json.dumps(settings, indent=1, ensure_ascii=False)
+    return ABSOLUTE_PATH.sub(r'"…/\1"', text)

@@ -22,6 +22,7 @@ from arith_lens.effects import ComponentEffects, effect_tables
 from arith_lens.exploration.tables import (
     BATCH,
     KNOCKOUT_POSITIONS,
+    N_DRAWS,
     Steps,
     attention_tables,
     baskets,
@@ -29,8 +30,11 @@ from arith_lens.exploration.tables import (
     head_parts,
     merged,
     mlp_parts,
+    problem_rows,
     prompt_tables,
+    random_sets,
     sample_rows,
+    wordings_of,
 )
 from arith_lens.explorer_page import Explorer, SetFacts, Tables
 from arith_lens.model import HookedLike
@@ -106,11 +110,12 @@ def explore(
     Args:
         model: HookedModel or TransformerBridge.
         pairs: the prompts, or several sets of prompts by name, such as one per operation.
-        progress: whether to show a progress bar for the first map.
+        progress: whether to show progress bars.
 
     Returns:
-        A view that shows itself in a notebook. `.save(path)` writes the map as an offline page. The
-        DataFrames, with those of later clicks, are in `.tables` of its `.widget()`.
+        A view that shows itself in a notebook. `.save(path)` computes every part and writes an
+        offline page. The DataFrames, with those of later clicks, are in `.tables` of its
+        `.widget()`.
 
     Raises:
         ValueError, FloatingPointError: as in `path_patch`.
@@ -128,7 +133,15 @@ def explore(
         missing, more = finished(_each(parts))
         first[name] = {**facts, "missing": missing}, {**tables, **more}
     of = getattr(model, "name", None) or getattr(model.cfg, "model_name", "a model")
-    return Explorer(first, f"Explorer: {of}", live.respond)
+
+    def everything() -> dict[str, tuple[SetFacts, Tables]]:
+        whole = {
+            name: explored(model, some, setup=setup, progress=progress)
+            for name, some in live.sets.items()
+        }
+        return {name: (part.facts, part.tables) for name, part in whole.items()}
+
+    return Explorer(first, f"Explorer: {of}", live.respond, everything)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +175,10 @@ class Live:
             rows = torch.arange(len(pairs))
             kind = request["basket"]
             sets = [(), tuple(chosen)] if chosen else [()]
-            return {name: ({}, (yield from baskets(model, pairs, rows, sample, sets, kind)))}
+            n_heads = sum(isinstance(one, Head) for one in chosen)
+            controls = random_sets(model, n_heads, len(chosen) - n_heads) if chosen else []
+            tables = yield from baskets(model, pairs, rows, sample, sets, kind, controls)
+            return {name: ({}, tables)}
         component = parse_component(request["component"])
         of = head_parts if isinstance(component, Head) else mlp_parts
         missing, tables = yield from _each(of(model, pairs, sample, [component], [component]))
@@ -213,25 +229,27 @@ def explored(
         "settings": [*map(dict, settings)],
         "setup": setup,
         "maps_only": maps_only,
+        "answered": [] if maps_only else problem_rows(pairs).tolist(),
+        "draws": N_DRAWS,
     }
     slot = ResultSlot.of(
         run, name, model, pairs, method="explored", rows=sample.tolist(), **question
     )
     if (arrays := slot.stored(progress=progress)) is not None:
         return Exploration.from_arrays(arrays)
-    maps = [
-        path_patch(
-            model,
-            pairs,
-            engine=fitting_engine(model, setting["paths"]),
-            run=run,
-            name="-".join([name, *setting.values()]),
-            progress=progress,
-            **setting,
-        )
-        for setting in settings
-    ]
+    maps: list[ComponentEffects] = []
+    notes = []
+    for setting in settings:
+        engine = fitting_engine(model, setting["paths"])
+        options = {"engine": engine, "run": run, "name": "-".join([name, *setting.values()])}
+        try:
+            maps.append(path_patch(model, pairs, progress=progress, **options, **setting))
+        except ValueError as error:  # answers without the digits that a metric compares
+            if not maps:
+                raise
+            notes.append(f"No effects on {setting['metric']}: {error}")
     facts, tables = _start(model, pairs, maps[0], setup)
+    facts |= {"note": " ".join(notes), "maps_only": maps_only}
     tables = merged([tables, *map(effect_tables, maps[1:])])
     if not maps_only:
         parts = _all_parts(model, pairs, sample, facts["strongest"])
@@ -250,8 +268,11 @@ def _all_parts(
     mlps = mlp_parts(model, pairs, sample, every_mlp(n_layers))
     sets = [*chain(*(combinations(top, k) for k in range(1 + len(top))))]
 
+    controls = [one for k in range(1, 1 + len(top)) for one in random_sets(model, k)]
+    rows = problem_rows(pairs)
+
     def joint(kind: str) -> Tables:
-        return finished(baskets(model, pairs, sample, sample, sets, kind))
+        return finished(baskets(model, pairs, rows, sample, sets, kind, controls))
 
     of_sets = {kind: partial(joint, kind) for kind in KNOCKOUT_POSITIONS}
     return heads | {f"mlp_{name}": part for name, part in mlps.items()} | of_sets
@@ -303,6 +324,7 @@ def _start(
         "n_pairs": len(pairs),
         "n_problems": len({*pairs.problem}),
         "rows": sample.tolist(),
+        "wordings": wordings_of(pairs),
         "strongest": [str(head) for head in effects.heads.top(N_STRONGEST)],
     }
     return facts, {**effect_tables(effects), **prompt_tables(model, pairs[sample])}

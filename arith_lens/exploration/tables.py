@@ -4,8 +4,12 @@ Heads and MLPs are read one by one. A basket is a set of them: the model answers
 it alone.
 """
 
+import random
 import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
+from itertools import chain
+from string import Formatter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -18,6 +22,7 @@ from arith_lens.components import Component, Head, Mlp, every_head, every_mlp
 from arith_lens.edges import composition
 from arith_lens.effects import Effects
 from arith_lens.explorer_page import Tables
+from arith_lens.knockout import random_order
 from arith_lens.knockout.engine import engine_of
 from arith_lens.mediation import mediators
 from arith_lens.model import HookedLike
@@ -26,30 +31,62 @@ from arith_lens.pairs import PromptPairs, Role
 from arith_lens.pairs.tokens import pieces, tokenizer_of
 from arith_lens.probes import digit_tokens, head_probe, mlp_probe
 from arith_lens.probes.reading import columns_of
+from arith_lens.templates import FIGURE_10, TEMPLATES
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-N_PROBLEMS, N_TEMPLATES = 12, 2
-"""The sample of prompts: so many problems in so many wordings."""
+N_ANSWERED, N_SHOWN, N_TEMPLATES = 100, 24, 2
+"""The most problems that are answered under a page's knockouts, those of them that are shown, and
+the wordings that they have in turn."""
+N_DRAWS = 10
+"""Random sets of each size, beside the sets of the reader's choice."""
 N_SENDERS, N_NEURONS = 6, 8
 """Rows of a table that are kept: the strongest senders of each input, neurons of each MLP."""
 
 
-def sample_rows(pairs: PromptPairs) -> Int[Tensor, " row"]:
-    """The pairs whose prompts are shown: a few problems in a few wordings."""
+def problem_rows(pairs: PromptPairs) -> Int[Tensor, " row"]:
+    """One pair of each problem, in one of two wordings; of many problems, some at equal distances.
+
+    The wordings alternate in the Thue-Morse order, so that problems at equal distances have both.
+    """
     template = pairs.template or ("",) * len(pairs)
     wordings = list(dict.fromkeys(template))[:N_TEMPLATES]
     by_problem: dict[str, dict[str, int]] = {}
     for row, (problem, name) in enumerate(zip(pairs.problem, template, strict=True)):
-        if name in wordings:
-            by_problem.setdefault(problem, {}).setdefault(name, row)
-    whole = [rows for rows in by_problem.values() if len(rows) == len(wordings)]
-    whole = whole if len(whole) >= N_PROBLEMS else list(by_problem.values())
-    step = max(1, len(whole) // N_PROBLEMS)
-    return torch.tensor(
-        [row for rows in whole[step // 2 :: step][:N_PROBLEMS] for row in rows.values()]
-    )
+        by_problem.setdefault(problem, {}).setdefault(name, row)
+    rows = [
+        of.get(wordings[number.bit_count() % len(wordings)], next(iter(of.values())))
+        for number, of in enumerate(by_problem.values())
+    ]
+    return _at_equal_distances(torch.tensor(rows), N_ANSWERED)
+
+
+def sample_rows(pairs: PromptPairs) -> Int[Tensor, " row"]:
+    """The pairs whose prompts are shown: some of `problem_rows`."""
+    return _at_equal_distances(problem_rows(pairs), N_SHOWN)
+
+
+def _at_equal_distances(rows: Int[Tensor, " row"], most: int) -> Int[Tensor, " chosen"]:
+    n = min(most, len(rows))
+    return rows[torch.arange(n) * len(rows) // max(n, 1)]
+
+
+def wordings_of(pairs: PromptPairs) -> dict[str, str]:
+    """The text of each template, with A and B in place of the numbers, by its name in `units`."""
+    known = {one.name: one for one in (*chain(*TEMPLATES.values()), *FIGURE_10)}
+    texts = {}
+    for name in dict.fromkeys(pairs.units["template"] or ()):
+        own, separator, examples = name.partition(", ")
+        if own in known:
+            operator = getattr(known[own], "word", "")
+            parts = Formatter().parse(known[own].text)
+            text = "".join(
+                literal + {"op": operator, None: ""}.get(field, field or "")
+                for literal, field, _, _ in parts
+            )
+            texts[name] = text.strip() + separator + examples
+    return texts
 
 
 def prompt_tables(model: HookedLike, pairs: PromptPairs) -> dict[str, "DataFrame"]:
@@ -215,10 +252,28 @@ def _strongest(table: "DataFrame", by: list[str], n: int) -> Any:
     return table.sort_values("mean", key=abs, ascending=False).groupby(by, sort=False).head(n)
 
 
+ALL_OTHERS, NOT_EXPLAINED = "all others", "not explained"
+"""Senders of the table of inputs that are no single parts: the sum of those that have no row, and
+what is left of the head's change when the shares of all senders are summed."""
+
+
 def _inputs(shares: Effects) -> "DataFrame":
+    """The strongest senders of each input, and what they leave open; the means sum to 1."""
+    from pandas import DataFrame, concat
+
     table: Any = shares.to_dataframe().dropna(subset=["mean"]).rename(columns={"head": "component"})
-    table = _strongest(table, ["component", "input"], N_SENDERS)
-    return table[["component", "input", "sender", "mean", "ci_low", "ci_high"]]
+    strongest = _strongest(table, ["component", "input"], N_SENDERS)
+    others: Any = table.drop(strongest.index).groupby(["component", "input"], sort=False)["mean"]
+    others = others.sum().reset_index().assign(sender=ALL_OTHERS)
+    rest = 1 - shares.per_pair.sum(1).nansum(1)
+    rest[shares.per_pair.isnan().all(1).all(1)] = float("nan")
+    heads = {"head": (shares.labels or {})["head"]}
+    left = Effects(rest, ("head",), shares.metric, **shares.units, labels=heads).to_dataframe()
+    left = DataFrame(left.rename(columns={"head": "component"}).dropna(subset=["mean"]))
+    left = left.assign(input="", sender=NOT_EXPLAINED)
+    columns = ["component", "input", "sender", "mean", "ci_low", "ci_high"]
+    table = concat([strongest, others, left], ignore_index=True)
+    return table[columns]
 
 
 def _carriers(model: HookedLike, pairs: PromptPairs, heads: Sequence[Head]) -> "DataFrame":
@@ -235,14 +290,15 @@ def _neurons(model: HookedLike, pairs: PromptPairs, mlps: Sequence[Mlp]) -> "Dat
     table: Any = neuron_effects(model, pairs, mlps).to_dataframe()
     table = table.rename(columns={"mlp": "component"})
     table = _strongest(table, ["component"], N_NEURONS)
-    columns = columns_of(model, digit_tokens(model, pairs[:1]))[0]
     written = torch.stack([
         model.blocks[int(name.split()[-1])].mlp.W_out[int(neuron)].float().cpu()
         for name, neuron in zip(table["component"], table["neuron"], strict=True)
     ])  # fmt: skip
-    cosines = torch.nn.functional.normalize(written, dim=-1) @ columns.T
-    for digit in range(10):
-        table[f"cosine_{digit}"] = np.round(cosines[:, digit].numpy(), 3)
+    with suppress(ValueError):  # after these prompts, a digit is no token
+        columns = columns_of(model, digit_tokens(model, pairs[:1]))[0]
+        cosines = torch.nn.functional.normalize(written, dim=-1) @ columns.T
+        for digit in range(10):
+            table[f"cosine_{digit}"] = np.round(cosines[:, digit].numpy(), 3)
     return table.drop(columns=["stderr", "n"])
 
 
@@ -292,6 +348,7 @@ def baskets(
     sample: Int[Tensor, " shown"],
     sets: Sequence[Sequence[Component]],
     kind: str,
+    controls: Sequence[Sequence[Component]] = (),
 ) -> Steps[Tables]:
     """Accuracy and next tokens when sets of components are knocked out, or kept only.
 
@@ -304,9 +361,12 @@ def baskets(
         sample: those of them whose answers are shown.
         sets: the sets of components.
         kind: a key of `KNOCKOUT_POSITIONS`.
+        controls: random sets, of which the accuracy alone is noted: those of `random_sets`, of
+            one size after the other.
     """
-    everything: list[Component] = list({member for members in sets for member in members})
-    variants = [frozenset(members) for members in sets]
+    chosen = [*sets, *controls]
+    everything: list[Component] = list({member for members in chosen for member in members})
+    variants = [frozenset(members) for members in chosen]
     if kind == "keep_only":
         n_layers = int(model.cfg.n_layers)
         mlps = every_mlp(n_layers) if any(isinstance(one, Mlp) for one in everything) else []
@@ -327,9 +387,27 @@ def baskets(
         done.append(of_part(variants, progress=False, read=read))
     values = torch.cat(done, dim=-1)
     members = [",".join(map(str, sorted(one, key=_order))) for one in sets]
-    sample_rows = torch.tensor([rows.tolist().index(row) for row in sample.tolist()])
-    answers = _answers(model, values[:, :, sample_rows], members, kind)
-    return {"sets": _sets(pairs[rows], values[:2], members, kind), "answers": answers}
+    places = torch.tensor([rows.tolist().index(row) for row in sample.tolist()])
+    of_sets, of_controls = values[:, : len(sets)], values[:2, len(sets) :]
+    tables = {
+        "sets": _sets(pairs[rows], of_sets[:2], members, kind),
+        "answers": _answers(model, of_sets[:, :, places], members, kind),
+    }
+    if controls:
+        tables["controls"] = _controls(pairs[rows], of_controls, controls, kind)
+    return tables
+
+
+def random_sets(model: HookedLike, heads: int, mlps: int = 0) -> list[tuple[Component, ...]]:
+    """`N_DRAWS` random sets of as many heads and MLPs: what any such set costs."""
+    n_layers = int(model.cfg.n_layers)
+    sets: list[tuple[Component, ...]] = []
+    for seed in range(N_DRAWS):
+        layers = every_mlp(n_layers)
+        random.Random(seed).shuffle(layers)
+        order = random_order(n_layers, int(model.cfg.n_heads), seed)
+        sets.append((*order[:heads], *layers[:mlps]))
+    return sets
 
 
 def _next_tokens(
@@ -357,6 +435,28 @@ def _sets(
         | {name: np.round(value.numpy(), 4) for name, value in columns.items()}
         | {"n_pairs": len(pairs)}
     )
+
+
+def _controls(
+    pairs: PromptPairs,
+    values: Float[Tensor, "measure=2 set pair"],
+    controls: Sequence[Sequence[Component]],
+    kind: str,
+) -> "DataFrame":
+    """One row per random set: how many heads and MLPs it has, accuracy, mean p(C)."""
+    from pandas import DataFrame
+
+    effects = Effects(values.float(), ("measure", "set"), "after knockout", **pairs.units)
+    accuracy, probability = effects.mean()
+    n_heads = [sum(isinstance(one, Head) for one in members) for members in controls]
+    return DataFrame({
+        "kind": kind,
+        "draw": [number % N_DRAWS for number in range(len(controls))],
+        "n_heads": n_heads,
+        "n_mlps": [len(one) - n for one, n in zip(controls, n_heads, strict=True)],
+        "accuracy": np.round(accuracy.numpy(), 4),
+        "probability": np.round(probability.numpy(), 4),
+    })  # fmt: skip
 
 
 def _answers(

@@ -2,102 +2,26 @@
 // page and the report's tab use this file. Every text from data enters as a text node.
 const ArithLensExplorer = (() => {
   "use strict";
-  const PATHS = { via_mlps: "via MLPs (the paper's)", direct: "direct", total: "total" };
-  const METRICS = {
-    relative_logit: "logit of C, relative", logit: "logit of C", probability: "probability of C",
-    logprob: "log-probability of C", digit_contrast: "C against other digits",
-  };
-  const KINDS = { knock_out: "Knock these out", keep_only: "Keep only these" };
-  const LOOKS = { operand: "looks mainly at A and B: an operand head",
-    operator: "looks mainly at the operator: an operator head",
-    other: "looks mainly at neither operands nor operator" };
+  const { PATHS, METRICS, KINDS, WORDS, h, number, percent, signed, visible, ordered, named, capital, Table, unpack, Cards } =
+    ArithLensCards;
 
-  const WORDS = [
-    ["A, B, C", "The two operands, and the right answer. END is the last token of a prompt, after which C follows."],
-    ["reference, counterfactual", "A prompt with its calculation, and the same prompt with something else in its place."],
-    ["effect", "One part's output at END is taken from the counterfactual. The effect is how much the score of C then changes; “relative” divides it by C's logit."],
-    ["via MLPs, direct, total", "What may react to the change: the residual stream and MLPs; the stream alone; everything."],
-    ["key head", "A head whose mean relative effect is below −5% and differs from zero by more than chance. MLPs are never framed."],
-    ["operand head, operator head", "At least half of END's attention to tokens other than BOS is on A and B together, or on the operator. “Neither” is every other head."],
-    ["interval", "Thin lines and brackets are 95% intervals: they say what other problems of the same kind could give."],
-    ["mean replacement", "Knocked out means that the output is replaced by its mean over counterfactual prompts. All other parts are computed as usual."],
-  ];
-
-  // Elements: h("button", { onclick, class: "x" }, "text", child)
-  function h(tag, properties = {}, ...children) {
-    const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(properties)) {
-      if (name.startsWith("on")) { if (value) element.addEventListener(name.slice(2), value); continue; }
-      if (name.startsWith("aria-")) { element.setAttribute(name, String(value)); continue; }
-      if (value === undefined || value === false || value === null) continue;
-      element.setAttribute(name, value === true ? "" : String(value));
-    }
-    element.append(...children.flat().filter(child => child !== null && child !== undefined));
-    return element;
-  }
-  const number = (x, digits = 2) => x === null || Number.isNaN(x) ? "–"
-    : Number(x).toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
-  const percent = (x, digits = 1) => x === null ? "–" : `${number(100 * x, digits)}%`;
-  const signed = (text, x) => x > 0 ? `+${text}` : text;
-  const visible = token => token.replace(/[▁Ġ]/g, "␣").replace(/^ | $/g, "␣").replace(/\n/g, "↵") || "∅";
-  const parts = name => name.startsWith("MLP") ? [+name.slice(4), 1e6] : name.split(".").map(Number);
-  const ordered = names => [...names].sort((a, b) => {
-    const [x, y] = [parts(a), parts(b)];
-    return x[0] - y[0] || x[1] - y[1];
-  });
-  const named = name => name.startsWith("MLP") || !name.includes(".") ? name : `head ${name}`;
-  const capital = text => text[0].toUpperCase() + text.slice(1);
-
-  // Tables: columns of plain values; rows(where) gives objects.
-  class Table {
-    constructor(columns) {
-      this.columns = {};
-      for (const [name, column] of Object.entries(columns)) {
-        this.columns[name] = Array.isArray(column) ? column
-          : column.codes.map(code => column.levels[code]);
-      }
-    }
-    get length() { return Object.values(this.columns)[0]?.length ?? 0; }
-    append(other) {
-      const before = this.length;
-      for (const name of new Set([...Object.keys(this.columns), ...Object.keys(other.columns)])) {
-        const mine = this.columns[name] ?? Array(before).fill(null);
-        this.columns[name] = mine.concat(other.columns[name] ?? Array(other.length).fill(null));
-      }
-    }
-    rows(where = {}) {
-      const conditions = Object.entries(where).map(([name, value]) => [this.columns[name], value]);
-      const names = Object.keys(this.columns), found = [];
-      for (let i = 0; i < this.length; i++) {
-        if (conditions.every(([column, value]) => column[i] === value)) {
-          found.push(Object.fromEntries(names.map(name => [name, this.columns[name][i]])));
-        }
-      }
-      return found;
-    }
-  }
-  async function unpack(text) {
-    const bytes = Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    return JSON.parse(await new Response(stream).text());
-  }
-
-  class Explorer {
+  class Explorer extends Cards {
     constructor(element, options, backend) {
+      super();
       this.options = options;
       this.backend = backend;
       this.sets = new Map();
       this.asked = new Set();
       this.choice = { basket: new Set(), kind: "knock_out", prompt: 0, query: null };
       this.status = h("div", { class: "ale-status", role: "status", "aria-live": "polite" });
-      this.regions = Object.fromEntries(["controls", "map", "detail", "basket", "own"].map(
+      this.regions = Object.fromEntries(["controls", "map", "detail", "basket", "own", "jump"].map(
         name => [name, h("section", { class: `ale-${name}` })]));
-      const { controls, map, detail, basket, own } = this.regions;
+      const { controls, map, detail, basket, own, jump } = this.regions;
       this.root = h("div", { class: "ale" },
         options.style ? Object.assign(h("style"), { textContent: options.style }) : null,
         h("h1", {}, options.title), this.words(), controls, this.status,
         h("div", { class: "ale-columns" },
-          h("div", {}, map, basket, backend ? own : null), detail));
+          h("div", { class: "ale-side" }, map, basket, backend ? own : null), detail), jump);
       element.replaceChildren(this.root);
       this.theme();
     }
@@ -215,6 +139,7 @@ const ArithLensExplorer = (() => {
     }
     draw() {
       const focus = this.root.getRootNode().activeElement?.dataset?.key;
+      this.exported = {};
       this.drawControls();
       this.drawMap();
       this.drawDetail();
@@ -295,8 +220,8 @@ const ArithLensExplorer = (() => {
         h("p", {}, "One cell per attention head, one per MLP. ", h("b", { class: "ale-negative" }, "Red"),
           ": with this part's output taken from the counterfactual, the score of the right answer C falls",
           this.relative ? " (in percent). " : ". ", h("b", { class: "ale-positive" }, "Blue"),
-          ": it rises. Rows are layers, columns heads. Black frame: key head. Underlined: in the basket. ", this.example()),
-        grid, line, this.ranking(rows));
+          ": it rises. Rows are layers, columns heads. Framed: key head. Underlined: in the basket. ", this.example()),
+        grid, line, this.ranking(rows), this.exportBar("map"));
     }
     example() {
       const row = this.rows("prompts", { prompt: this.choice.prompt })[0];
@@ -322,155 +247,6 @@ const ArithLensExplorer = (() => {
             ? "neither" : `${kinds[row.component]} head`}` : ""))));
     }
 
-    // Cards of a head or an MLP
-    drawDetail() {
-      const { component } = this.choice, region = this.regions.detail;
-      if (!component) { region.replaceChildren(); return; }
-      const of = this.rows("effects", { ...this.setting, component })[0];
-      const kind = this.kinds[component];
-      const held = this.choice.basket.has(component);
-      const isHead = !component.startsWith("MLP");
-      region.replaceChildren(
-        h("h2", { "aria-live": "polite" }, capital(named(component))),
-        h("p", {}, of ? `${this.effect(of.mean)} on the ${METRICS[this.choice.metric] ?? this.choice.metric}`
-          + (of.ci_low === null ? "" : ` (95% interval ${this.effect(of.ci_low)} to ${this.effect(of.ci_high)})`)
-          + `, ${this.set.facts.n_pairs ?? "–"} prompts. ` : "", of?.key ? "A key head. " : "",
-        kind ? `It ${LOOKS[kind]}.` : "", " ",
-        h("button", { "data-key": "hold", "aria-pressed": held, onclick: () => this.toggle(component) },
-          held ? "In the basket" : "Put into the basket")),
-        h("div", { class: "ale-cards" }, ...(isHead ? [this.attentionCard(), this.patternCard(), this.numbersCard("write", "What it writes"),
-          this.inputsCard(), this.carriersCard()]
-          : [this.numbersCard("mlp_in", "What it reads"), this.numbersCard("write", "What it writes"),
-            this.neuronsCard()]),
-        this.unitsCard("template", "Effect by wording"), this.unitsCard("problem", "Effect by problem")));
-    }
-    card(title, table, rows, code, help, ...body) {
-      const missing = this.set.facts.missing[table] ?? this.set.facts.missing[`mlp_${table}`]
-        ?? (table === "digits" ? this.set.facts.missing.numbers : undefined);
-      return h("section", { class: "ale-card" }, this.heading(title, code.key ?? table, rows, code, 3),
-        help ? h("p", { class: "ale-soft" }, help) : "",
-        rows.length ? body : h("p", { class: "ale-soft" }, missing
-          ?? (this.backend ? "Not computed yet." : "This page does not have it. A page that a notebook saves has only the parts that were clicked there.")));
-    }
-    heading(title, key, rows, values, level = 2) {
-      const out = h("pre", { hidden: true, tabindex: 0 });
-      const text = `${this.set.facts.setup ?? ""}\n${(this.code[key] ?? "").replace(/\{(\w+)\}/g,
-        (all, name) => name in values ? values[name] : all)}`.trim();
-      const copy = () => {
-        out.textContent = text;
-        out.hidden = !out.hidden;
-        navigator.clipboard?.writeText(text).catch(() => {});
-      };
-      const save = () => {
-        const names = Object.keys(rows[0] ?? {});
-        const quote = value => `"${String(value ?? "").replace(/"/g, '""')}"`;
-        const csv = [names, ...rows.map(row => names.map(name => row[name]))].map(row => row.map(quote).join(",")).join("\n");
-        h("a", { href: URL.createObjectURL(new Blob([csv], { type: "text/csv" })), download: `${key}.csv` }).click();
-      };
-      return h("div", { class: "ale-heading" }, h(`h${level}`, {}, title),
-        h("button", { class: "ale-small", "aria-label": `${title}: copy as Python`, "data-key": `code ${title}`, onclick: copy }, "Copy as Python"),
-        h("button", { class: "ale-small", "aria-label": `${title}: save the table as CSV`, "data-key": `csv ${title}`, onclick: save }, "CSV"), out);
-    }
-    quoted(more = {}) {
-      const { component, paths, metric, prompt } = this.choice;
-      const reference = this.rows("prompts", { prompt })[0]?.reference ?? "";
-      return { component, layer: parts(component)[0], paths: JSON.stringify(paths), metric: JSON.stringify(metric),
-        rows: JSON.stringify(this.set.facts.rows ?? []), reference: JSON.stringify(reference), ...more };
-    }
-    bars(rows, { format, limit }) {
-      const values = rows.flatMap(row => [row.value, row.low, row.high]).filter(x => x !== null && x !== undefined);
-      const least = Math.min(0, ...values), most = Math.max(0, ...values, limit ?? 0);
-      const span = most - least || 1, at = x => 100 * (x - least) / span;
-      return h("table", { class: "ale-bars" }, h("tbody", {}, rows.map(row => {
-        const [left, right] = [at(Math.min(0, row.value ?? 0)), at(Math.max(0, row.value ?? 0))];
-        return h("tr", {}, h("th", { scope: "row", class: row.class }, row.onclick
-          ? h("button", { class: "ale-link", onclick: row.onclick }, row.label) : row.label),
-        h("td", { class: "ale-track", "aria-hidden": true }, h("span", {},
-          h("i", { class: row.value < 0 ? "ale-less" : "ale-more", style: `left:${left}%;width:${right - left}%` }),
-          row.low === null || row.low === undefined ? "" : h("b", { style: `left:${at(row.low)}%;width:${at(row.high) - at(row.low)}%` }))),
-        h("td", { class: "ale-number" }, format(row.value)));
-      })));
-    }
-    attentionCard() {
-      const rows = this.rows("attention", { component: this.choice.component });
-      return this.card("Where END looks", "attention", rows, this.quoted(),
-        "Share of the attention of the last token (END), over all prompts.",
-        this.bars(rows.map(row => ({ label: row.role, value: row.mean, low: row.ci_low, high: row.ci_high })),
-          { format: x => percent(x, 0), limit: 1 }));
-    }
-    patternCard() {
-      const { component, prompt } = this.choice;
-      const rows = this.rows("patterns", { component, prompt });
-      const tokens = this.rows("tokens", { prompt });
-      const queries = new Set(rows.map(row => row.query)), end = tokens.length - 1;
-      const query = queries.has(this.choice.query) ? this.choice.query : end;
-      const weight = new Map(rows.filter(row => row.query === query).map(row => [row.key, row.weight]));
-      return this.card("On one prompt", "patterns", rows, this.quoted(),
-        queries.size > 1 ? "Darker: more attention. Click a token to see where it looks." : "Darker: more attention from END.",
-        h("div", { class: "ale-tokens", role: "group", "aria-label": "Attention on each token" }, tokens.map(token => {
-          const share = weight.get(token.position) ?? 0;
-          return h("button", { "data-key": `token ${token.position}`, disabled: !queries.has(token.position),
-            class: token.position === query ? "ale-chosen" : "", style: `--share:${Math.round(85 * share)}%`,
-            "aria-label": `${visible(token.token)}, ${token.role}: ${percent(share, 0)}`,
-            onclick: () => this.choose({ query: token.position }) },
-          h("span", {}, visible(token.token)), h("small", {}, share >= 0.005 ? percent(share, 0) : "·"),
-          h("small", { class: "ale-role" }, token.role || "\u00a0"));
-        })));
-    }
-    numbersCard(read, title) {
-      const { component, prompt } = this.choice;
-      const roles = this.rows("numbers", { component, read });
-      const digits = this.rows("digits", { component, read, prompt });
-      const of = this.rows("prompts", { prompt })[0] ?? { answer: "", problem: "" };
-      const operands = (of.problem.match(/\d+/g) ?? []);
-      const marks = digit => [digit === operands[0] && "A", digit === operands[1] && "B", digit === of.answer.trim() && "C"]
-        .filter(Boolean).join(", ");
-      const best = digits.length ? Math.max(...digits.map(row => row.logit)) : 0;
-      const code = component.startsWith("MLP") ? { key: "mlp_numbers", read } : {};
-      return this.card(title, "numbers", roles, this.quoted(code),
-        `Logit lens: the digits' logits if END's stream were this ${read === "mlp_in" ? "input" : "write"} alone, first over all prompts, then for one. The final norm gives every write the same length, so only the differences within a list count.`,
-        this.bars(roles.map(row => ({ label: row.token, value: row.mean, low: row.ci_low, high: row.ci_high })),
-          { format: x => number(x, 1) }),
-        digits.length ? h("h4", {}, `On “${of.reference ?? ""}”`) : "",
-        this.bars(digits.map(row => ({ label: `${row.digit}${marks(String(row.digit)) && ` = ${marks(String(row.digit))}`}`,
-          value: row.logit, class: row.logit === best ? "ale-best" : "" })), { format: x => number(x, 1) }));
-    }
-    jump(name) { return name.includes("embeddings") ? undefined : () => this.choose({ component: name }); }
-    inputsCard() {
-      const rows = this.rows("inputs", { component: this.choice.component });
-      const titles = { q: "queries", k: "keys", v: "values" };
-      return this.card("Paths in", "inputs", rows, this.quoted(),
-        "Who feeds it: one earlier part at a time gets its counterfactual output, and only this head's queries (or keys, or values) see it. The number is the share of the head's whole change that this makes. " + this.few,
-        h("div", { class: "ale-three" }, ["q", "k", "v"].map(input => h("div", {}, h("h4", {}, titles[input]),
-          this.bars(rows.filter(row => row.input === input).slice(0, 5).map(row => ({ label: named(row.sender), value: row.mean,
-            low: row.ci_low, high: row.ci_high, onclick: this.jump(row.sender) })), { format: x => percent(x, 0) })))));
-    }
-    carriersCard() {
-      const rows = this.rows("carriers", { component: this.choice.component });
-      const first = rows[0] ?? {};
-      const bar = (name, label, onclick) => row => ({ label: label ?? `MLP ${row.layer}`, value: row[name],
-        low: row[`${name}_low`], high: row[`${name}_high`], onclick: onclick && this.jump(`MLP ${row.layer}`) });
-      return this.card("Paths out", "carriers", rows, this.quoted(),
-        "Its effect on the logit in all and directly, and how much of it is lost when one MLP is frozen. " + this.few,
-        this.bars([bar("via_mlps", "via MLPs")(first), bar("direct", "direct")(first),
-          ...rows.map(bar("carried", undefined, true))], { format: x => signed(percent(x), x) }));
-    }
-    neuronsCard() {
-      const rows = this.rows("neurons", { component: this.choice.component });
-      const best = row => [...Array(10).keys()].sort((a, b) => row[`cosine_${b}`] - row[`cosine_${a}`]);
-      return this.card("Its strongest neurons", "neurons", rows, this.quoted(),
-        "Direct effect on the logit when the neuron has its activation of the counterfactual (red: the neuron helps C), and the digits that its direction is nearest to and farthest from. " + this.few,
-        this.bars(rows.map(row => ({ label: `${row.neuron} (nearest ${best(row).slice(0, 2).join(" and ")}; farthest ${best(row).slice(-2).join(" and ")})`, value: row.mean,
-          low: row.ci_low, high: row.ci_high })), { format: x => signed(percent(x, 2), x) }));
-    }
-    unitsCard(unit, title) {
-      const rows = this.rows("units", { ...this.setting, component: this.choice.component, unit });
-      const list = this.bars(rows.map(row => ({ label: row.name, value: row.mean })), { format: x => this.effect(x) });
-      return this.card(title, "units", rows, this.quoted(), "", rows.length > 12
-        ? h("details", {}, h("summary", {}, `${rows.length}, from ${this.effect(Math.min(...rows.map(row => row.mean)))} to ${this.effect(Math.max(...rows.map(row => row.mean)))}`), list)
-        : list);
-    }
-
     // The basket
     toggle(component) {
       const { basket } = this.choice;
@@ -490,16 +266,15 @@ const ArithLensExplorer = (() => {
     drawBasket() {
       const { basket, kind, prompt } = this.choice, facts = this.set.facts;
       const members = ordered(basket), region = this.regions.basket;
-      const hasAny = this.backend || this.set.tables.sets;
-      if (!hasAny) {
-        region.replaceChildren(h("h2", {}, "Basket"), h("p", { class: "ale-soft" },
-          "Knockouts of these prompts are not computed here; choose other prompts above."));
+      if (!this.backend && !this.set.tables.sets) {
+        region.replaceChildren(...this.unknown() ? [] : [h("h2", {}, "Basket"), h("p", { class: "ale-soft" },
+          facts.missing.knock_out ?? "This page has no knockouts: it was saved with the map alone.")]);
         return;
       }
       const strongest = facts.strongest ?? [], foreign = members.filter(name => !strongest.includes(name));
       const before = this.result("knock_out", []), after = this.result(kind);
       const among = members.some(name => name.startsWith("MLP")) ? "all" : "heads";
-      const chips = ordered(new Set([...strongest, ...members]));
+      const chips = new Set([...strongest, ...members]);
       const { kinds } = this;
       const fill = (names, role = null) => () => { Object.assign(this.choice, { basket: new Set(names), role }); this.draw(); this.measure(); };
       const groups = ["operand", "operator"].map(role => [role, this.ofRole(role)]).filter(([, names]) => names.length);
@@ -507,13 +282,18 @@ const ArithLensExplorer = (() => {
       const both = cell => members.length || kind === "keep_only" ? cell : null;
       const accuracy = row => row ? `${percent(row.accuracy, 0)}${row.ci_low === null ? "" : ` (${percent(row.ci_low, 0)} to ${percent(row.ci_high, 0)})`}` : "–";
       const answer = this.rows("prompts", { prompt })[0] ?? {};
+      const random = members.length ? this.controls(kind, members) : [];
+      const mean = column => random.reduce((sum, row) => sum + row[column], 0) / random.length;
+      const drawn = random.map(row => row.accuracy);
+      const control = text => random.length ? h("small", { "data-result": "control" },
+        `${kind === "knock_out" ? "without" : "only"} as many at random: ${text}`) : "";
       region.replaceChildren(
         this.heading("Basket", kind, this.rows("sets", { kind, members: members.join(",") }),
           { members: JSON.stringify(members), among }),
         h("fieldset", {}, h("legend", {}, "What happens to these parts?"), Object.entries(KINDS).map(([name, text]) =>
           h("label", {}, h("input", { type: "radio", name: `kind${this.options.id ?? ""}`, "data-key": name, checked: name === kind,
             onchange: () => { this.choice.kind = name; this.draw(); this.measure(); } }), ` ${text}`))),
-        h("div", { class: "ale-chips", role: "group", "aria-label": "Parts in the basket" }, chips.map(name =>
+        h("div", { class: "ale-chips", role: "group", "aria-label": "Parts in the basket" }, [...chips].map(name =>
           h("button", { "aria-pressed": basket.has(name), "data-key": `chip ${name}`, onclick: () => this.toggle(name) }, named(name),
             kinds[name] && kinds[name] !== "other" ? h("small", {}, ` ${kinds[name]}`) : ""))),
         h("div", { class: "ale-chips", role: "group", "aria-label": "Fill the basket" }, h("span", { class: "ale-soft" }, "Take "),
@@ -528,18 +308,27 @@ const ArithLensExplorer = (() => {
         h("div", { "aria-live": "polite" }, after || before ? h("table", { class: "ale-result" },
           h("thead", {}, h("tr", {}, ["", "whole model", ...(members.length || kind === "keep_only" ? [kind === "knock_out" ? `without ${these}` : members.length ? `only ${these} kept` : "no head kept"] : [])].map(text => h("th", { scope: "col" }, text)))),
           h("tbody", {},
-            h("tr", {}, h("th", { scope: "row" }, `right, of ${after?.n_pairs ?? before?.n_pairs} prompts (95% interval)`), h("td", {}, accuracy(before)), both(h("td", { "data-result": "accuracy" }, accuracy(after)))),
-            h("tr", {}, h("th", { scope: "row" }, "mean p(C)"), h("td", {}, number(before?.probability ?? null)), both(h("td", {}, number(after?.probability ?? null)))),
+            h("tr", {}, h("th", { scope: "row" }, `right, of ${after?.n_pairs ?? before?.n_pairs} prompts (95% interval)`), h("td", {}, accuracy(before)),
+              both(h("td", {}, h("span", { "data-result": "accuracy" }, accuracy(after)),
+                control(`${percent(mean("accuracy"), 0)} (${drawn.length} draws: ${percent(Math.min(...drawn), 0)} to ${percent(Math.max(...drawn), 0)})`)))),
+            h("tr", {}, h("th", { scope: "row" }, "mean p(C)"), h("td", {}, number(before?.probability ?? null)), both(h("td", {}, number(after?.probability ?? null), control(number(mean("probability")))))),
             h("tr", {}, h("th", { scope: "row" }, `next token after “${(answer.reference ?? "").trim()}”; C is ${visible(answer.answer ?? "")}`),
               h("td", {}, this.next("knock_out", [])), both(h("td", {}, this.next(kind, members)))))) : h("p", {}, this.backend
-          ? "Choose parts: they are knocked out in the model at once." : "")));
+          ? "Choose parts: they are knocked out in the model at once." : "")),
+        this.exportBar("basket"));
+    }
+    // The results of random sets of as many heads and MLPs, one row per draw.
+    controls(kind, members) {
+      const n_mlps = members.filter(name => name.startsWith("MLP")).length;
+      const rows = this.rows("controls", { kind, n_mlps, n_heads: members.length - n_mlps });
+      return [...new Map(rows.map(row => [row.draw, row])).values()];
     }
     next(kind, members) {
       const row = this.rows("answers", { kind, members: members.join(","), prompt: this.choice.prompt })[0];
       if (!row) return "–";
       const tokens = [1, 2, 3].filter(rank => row[`token_${rank}`] !== undefined);
       return h("div", { class: row.correct ? "ale-right" : "ale-wrong" }, this.bars(tokens.map(rank =>
-        ({ label: visible(row[`token_${rank}`]), value: row[`probability_${rank}`] })), { format: x => percent(x, 0), limit: 1 }),
+        ({ label: visible(row[`token_${rank}`]), value: row[`probability_${rank}`] })), { format: x => percent(x, 0), ends: [0, 1], axis: false }),
       h("small", {}, `p(C) ${percent(row.probability, 0)}, ${row.correct ? "right" : "wrong"}`));
     }
 

@@ -11,7 +11,7 @@ import gzip
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,18 +19,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from arith_lens.plotting.markup import render
-from arith_lens.views import POLICY, bundle, script_json
+from arith_lens.views import POLICY, bundle, explorer_code, script_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 FOLDER = Path(__file__).parent
-"""The folder of the style sheet and the code."""
+"""The folder of the style sheet."""
 
 Tables: TypeAlias = "Mapping[str, DataFrame]"
 SetFacts: TypeAlias = Mapping[str, Any]
 """About one set of prompts: `setup` (code that makes `model` and `pairs`), `note` (text), `missing`
-(by table, why it is not computed)."""
+(by table, why it is not computed), `maps_only` (whether only maps are computed), `wordings` (the
+text of each template), `strongest` (heads), `rows` (the pairs that are shown), `n_pairs`."""
 
 TableSteps = Generator[float, None, Mapping[str, tuple[SetFacts, Tables]]]
 """A computation in steps: it yields how much of it is done, and returns new tables by set."""
@@ -50,10 +51,12 @@ TABLES = {
     "patterns": "one row per head, prompt, query and key: attention weight",
     "numbers": "one row per component, what is read, and role (A, B, C, others): logit, interval",
     "digits": "one row per component, what is read, prompt and digit: logit",
-    "inputs": "one row per head, input (q, k, v) and sender: share of the head's change, interval",
+    "inputs": "one row per head, input (q, k, v) and sender: share of the head's change, interval; "
+    "one row without input: the share that no single sender explains",
     "carriers": "one row per head and MLP: what the MLP carries and conveys of its effect",
     "neurons": "one row per MLP and strong neuron: direct effect, interval, cosines with digits",
     "sets": "one row per knocked-out or kept set of components: accuracy, 95% interval, mean p(C)",
+    "controls": "one row per random set of as many components: accuracy, mean p(C)",
     "answers": "one row per such set and prompt: p(C), the most likely tokens",
 }
 """What each table has rows of."""
@@ -142,6 +145,10 @@ class Explorer:
     title: str = "Explorer"
     respond: Respond | None = field(default=None, repr=False)
     """Computes what is not in the tables; None: only what is there is shown."""
+    everything: Callable[[], Mapping[str, tuple[SetFacts, Tables]]] | None = field(
+        default=None, repr=False
+    )
+    """Computes all tables of a page; None: there is no model to compute them from."""
     bundle: str = "explorer-code"
 
     def script(self, element: str, *, theme: str = "") -> str:
@@ -164,11 +171,21 @@ class Explorer:
         code = bundle(self.bundle)
         return render(_PAGE, policy=POLICY, title=self.title, bundle=code, script=script)
 
-    def save(self, path: str | Path) -> Path:
-        """Write the offline page; return its path."""
+    def save(self, path: str | Path, *, maps_only: bool = False) -> Path:
+        """Write an offline page; return its path.
+
+        Args:
+            path: the page's file.
+            maps_only: whether to write only what is computed by now, such as the map. Otherwise
+                every part of every head and MLP is computed first, if there is a model. It takes a
+                minute for a small model, and hours for a large one on a CPU.
+        """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.to_html(), encoding="utf-8")
+        whole = self
+        if self.everything and not maps_only:
+            whole = replace(self, sets=self.everything())
+        path.write_text(whole.to_html(), encoding="utf-8")
         return path
 
     def widget(self) -> Any:
@@ -197,7 +214,7 @@ def _widget_class() -> type:
     class ExplorerWidget(anywidget.AnyWidget):
         """Shows a view, and answers its requests."""
 
-        _esm = (FOLDER / "explorer.js").read_text(encoding="utf-8")
+        _esm = explorer_code()
         _css = (FOLDER / "explorer.css").read_text(encoding="utf-8")
         state = traitlets.Unicode().tag(sync=True)
         options = traitlets.Dict().tag(sync=True)

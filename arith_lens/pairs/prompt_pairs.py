@@ -302,6 +302,8 @@ class PromptPairs(HasUnits):
         For other prompts, set the field `spans`: for each `Role` the columns [pair, start_stop].
 
         Args:
+            rows: besides these keys, a row may have `problem`, the unit of statistics, and
+                `examples` with `exemplar_set`.
             model: a model with a `.tokenizer`, or a tokenizer
 
         Raises:

@@ -105,9 +105,13 @@ def encode(tokenizer: Any, texts: Sequence[str]) -> list[Prompt]:
 
 
 def pieces(tokenizer: Any, rows: Sequence[Sequence[int]]) -> dict[int, str]:
-    """How the tokenizer writes each id that occurs."""
+    """How the tokenizer writes each id that occurs.
+
+    A model's vocabulary can be padded beyond its tokenizer's. Such an id is written `[id 50300]`.
+    """
     ids = sorted({int(i) for row in rows for i in row})
-    return dict(zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True))
+    names = zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True)
+    return {token: f"[id {token}]" if name is None else name for token, name in names}
 
 
 def continued(text: str, answer: str) -> str:

@@ -1,7 +1,10 @@
 """The explorer's tables are the numbers of the methods that they name, at once or by click."""
 
 import asyncio
+import re
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ import arith_lens as al
 from arith_lens.arrays import Arrays
 from arith_lens.effects import effect_tables
 from arith_lens.exploration import (
+    MAP_SETTINGS,
     Exploration,
     Live,
     baskets,
@@ -21,8 +25,10 @@ from arith_lens.exploration import (
     sample_rows,
 )
 from arith_lens.exploration.exploring import patched
+from arith_lens.exploration.tables import problem_rows, random_sets
 from arith_lens.explorer_page import CODE, TABLES, Explorer, packed, unpacked
 from arith_lens.model import HookedModel
+from arith_lens.views import bundle
 
 pytestmark = [
     pytest.mark.usefixtures("rough_intervals"),
@@ -145,6 +151,125 @@ def test_a_sample_keeps_the_means_of_all_pairs(llama: HookedModel, pairs: al.Pro
     assert tables["answers"]["probability"].tolist() == pytest.approx(whole.tolist(), abs=1e-3)
 
 
+def test_every_problem_is_answered_and_the_prompts_that_are_shown_are_among_them(
+    llama: HookedModel, pairs: al.PromptPairs, exploration: Exploration
+) -> None:
+    two_wordings = al.sample_pairs(
+        llama, "addition", keep="all", templates=["addition/1", "addition/2"]
+    )
+    rows, shown = problem_rows(two_wordings), sample_rows(two_wordings)
+    problems = [two_wordings.problem[row] for row in rows.tolist()]
+    assert sorted(problems) == sorted({*two_wordings.problem}) and len(problems) == 36
+    assert len(shown) == 24 and {*shown.tolist()} < {*rows.tolist()}
+    wordings = [(two_wordings.template or ())[row] for row in shown.tolist()]
+    assert 8 <= wordings.count("addition/1") <= 16, "both wordings are shown"
+    assert {*exploration.tables["sets"]["n_pairs"]} == {len({*pairs.problem})}
+
+
+def test_the_control_of_a_knockout_is_as_many_random_heads(
+    llama: HookedModel, pairs: al.PromptPairs
+) -> None:
+    everywhere, chosen = torch.arange(len(pairs)), (al.Head(1, 2), al.Head(0, 1), al.Mlp(0))
+    drawn = random_sets(llama, 2, 1)
+    assert len({frozenset(one) for one in drawn}) > 5
+    assert all([type(part) for part in one] == [al.Head, al.Head, al.Mlp] for one in drawn)
+    tables = finished(baskets(llama, pairs, everywhere, everywhere, [chosen], "knock_out", drawn))
+    controls: Any = tables["controls"]
+    assert controls["draw"].tolist() == [*range(10)] and {*controls["n_heads"]} == {2}
+    third = al.knock_out(llama, pairs, drawn[3], progress=False)
+    assert controls["accuracy"][3] == pytest.approx(third.accuracy(), abs=1e-4)
+    assert controls["probability"][3] == pytest.approx(float(third.probability.mean()), abs=1e-3)
+    assert len(tables["sets"]) == 1, "random sets have no rows of their own"
+
+
+def test_what_feeds_a_head_and_what_no_part_explains_sum_to_its_whole_change(
+    llama: HookedModel, pairs: al.PromptPairs, exploration: Exploration
+) -> None:
+    inputs: Any = exploration.tables["inputs"]
+    table = inputs.query("component == '2.1'")
+    assert table["mean"].sum() == pytest.approx(1, abs=1e-4)
+    (left,) = table.query("sender == 'not explained'").to_dict("records")
+    few = pairs[sample_rows(pairs)]
+    shares = al.composition(llama, few, "2.1").per_pair
+    by_hand: dict[str, list[float]] = {}
+    for pair, wording in enumerate(few.template or ()):
+        by_hand.setdefault(wording, []).append(1 - float(shares[..., pair].nansum()))
+    means = [sum(some) / len(some) for some in by_hand.values()]
+    assert left["mean"] == pytest.approx(sum(means) / len(means), abs=1e-4)
+    assert left["ci_low"] < left["mean"] < left["ci_high"]
+    assert not inputs.query("sender == 'all others'").empty
+
+
+def test_wordings_are_shown_with_a_and_b(exploration: Exploration) -> None:
+    assert exploration.facts["wordings"]["addition/1"] == "A plus B equals to"
+
+
+def test_a_saved_page_has_every_part_unless_the_map_alone_is_wanted(
+    llama: HookedModel,
+    pairs: al.PromptPairs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("arith_lens.exploration.exploring.N_STRONGEST", 2)
+    view = al.explore(llama, pairs, progress=False)
+    page = view.save(tmp_path / "page.html").read_text("utf-8")
+    small = view.save(tmp_path / "map.html", maps_only=True).read_text("utf-8")
+
+    def tables(text: str) -> set[str]:
+        (packed_tables,) = re.findall(r'getElementById\("explorer"\), "([^"]*)"', text)
+        (one,) = unpacked(packed_tables)["sets"]
+        return {*one["tables"]}
+
+    assert tables(page) == {*TABLES} > tables(small)
+
+
+def test_experts_are_shown_without_neurons(tokenizer: Any) -> None:
+    model = al.load_model((SWEPT["Mixtral"].make(len(tokenizer)), tokenizer))
+    pairs = al.sample_pairs(model, "addition", n=3, keep="all", templates=["addition/1"])
+    request = {"kind": "component", "component": "MLP 1", "set": "pairs"}
+    facts, tables = finished(Live(model, {"pairs": pairs}).respond(request))["pairs"]
+    assert list(facts["missing"]) == ["neurons"] and "W_out" in facts["missing"]["neurons"]
+    assert {*tables} == {"numbers", "digits"}
+
+
+def test_a_predicted_token_that_the_tokenizer_lacks_has_its_number(
+    make_hf: Callable[..., Any], tokenizer: Any
+) -> None:
+    hf = make_hf(vocab_size=len(tokenizer) + 8)
+    hf.lm_head.weight.data[len(tokenizer) :] *= 8
+    padded = al.load_model((hf, tokenizer))
+    some = al.sample_pairs(padded, "addition", n=9, keep="all", templates=["addition/1"])
+    rows = torch.arange(len(some))
+    answers = finished(baskets(padded, some, rows, rows, [()], "knock_out"))["answers"]
+    logits = padded(some.reference, attention_mask=some.attention_mask)[:, -1]
+    expected = [
+        f"[id {token}]" if token >= len(tokenizer) else None for token in logits.argmax(-1).tolist()
+    ]
+    assert any(expected), "the test must be able to fail"
+    for name, text in zip(answers["token_1"], expected, strict=True):
+        assert text is None or name == text
+
+
+OWN = [
+    {"reference": "The answer is", "counterfactual": "The story is", "answer": "The"},
+    {"reference": "The sum is", "counterfactual": "The story is", "answer": "of"},
+]
+"""Prompts of one's own: no template, no operands, answers that are no digits."""
+
+
+def test_prompts_of_ones_own_are_explored_and_what_they_lack_is_said(llama: HookedModel) -> None:
+    own = al.PromptPairs.from_rows(OWN, llama)
+    with pytest.MonkeyPatch.context() as patched_module:
+        patched_module.setattr("arith_lens.exploration.exploring.N_STRONGEST", 2)
+        one = explored(llama, own, settings=MAP_SETTINGS[1:], progress=False)
+    assert {*one.tables["effects"]["metric"]} == {"relative_logit"}
+    assert "No effects on digit_contrast: expected answers of one digit" in one.facts["note"]
+    assert {*one.facts["missing"]} == {"attention", "numbers", "mlp_numbers"}
+    assert "the keys template ('addition/0'), a and b" in one.facts["missing"]["attention"]
+    assert not any(name.startswith("cosine") for name in one.tables["neurons"])
+    assert {"patterns", "inputs", "carriers", "neurons", "sets"} <= {*one.tables}
+
+
 def test_what_a_model_or_prompts_do_not_allow_is_said(
     llama: HookedModel, pairs: al.PromptPairs
 ) -> None:
@@ -259,10 +384,18 @@ def test_tokens_are_data(exploration: Exploration) -> None:
     assert "<script>document" not in page and "<img" not in page
 
 
-def test_experts_are_shown_without_neurons(tokenizer: Any) -> None:
-    model = al.load_model((SWEPT["Mixtral"].make(len(tokenizer)), tokenizer))
-    pairs = al.sample_pairs(model, "addition", n=3, keep="all", templates=["addition/1"])
-    request = {"kind": "component", "component": "MLP 1", "set": "pairs"}
-    facts, tables = finished(Live(model, {"pairs": pairs}).respond(request))["pairs"]
-    assert list(facts["missing"]) == ["neurons"] and "W_out" in facts["missing"]["neurons"]
-    assert {*tables} == {"numbers", "digits"}
+def test_the_page_uses_only_names_that_its_cards_give() -> None:
+    folder = Path(al.__file__).parent / "explorer_page"
+    cards, page = ((folder / name).read_text("utf-8") for name in ("cards.js", "explorer.js"))
+    defined = re.findall(r"^  (?:const|class|(?:async )?function) (\w+)", cards, re.MULTILINE)
+    (given,) = re.findall(r"const \{ ([^}]*) \} =\s+ArithLensCards;", page)
+    (returned,) = re.findall(r"^  return \{ ([^}]*) \};", cards, re.MULTILINE)
+    assert given.replace("\n", " ") == returned and {*returned.split(", ")} <= {*defined}
+    used = {name for name in defined if re.search(rf"(?<![\w.]){name}\(|\b{name.upper()}\b", page)}
+    assert used <= {*given.split(", ")} and len(used) > 8
+
+
+def test_the_page_says_only_what_is_true_of_it() -> None:
+    page = bundle("explorer-code")
+    assert "Black frame" not in page and "Darker" not in page, "they are false in the dark theme"
+    assert "This page does not have it" not in page and "not computed here" not in page

@@ -123,7 +123,9 @@ def test_the_words_are_explained_and_roles_fill_the_basket(page: Any) -> None:
 def test_the_basket_shows_the_knockout_of_exactly_this_set(page: Any) -> None:
     page.click('[data-key="all"]')
     assert re.match(r"\d+% \(", page.text_content('[data-result="accuracy"]'))
-    page.click('[data-key="code Basket"]')
+    control = page.text_content('[data-result="control"]')
+    assert re.match(r"without as many at random: \d+% \(10 draws: \d+% to \d+%\)", control)
+    page.click('[data-key="code basket"]')
     code = page.text_content(".ale-basket pre")
     assert "al.knock_out(model, pairs, [" in code and code.startswith("import arith_lens as al")
     page.click('[data-key="keep_only"]')
@@ -135,6 +137,38 @@ def test_the_basket_shows_the_knockout_of_exactly_this_set(page: Any) -> None:
     page.click(f'[data-key="{other}"]')
     page.click('[data-key="hold"]')
     assert "not " + other.removeprefix("cell ") in page.text_content(".ale-basket [role=alert]")
+
+
+def test_chips_are_in_the_order_of_strength_and_lists_of_one_kind_have_one_scale(page: Any) -> None:
+    ranking = page.eval_on_selector_all(
+        ".ale-ranking button", "all => all.map(one => one.textContent)"
+    )
+    chips = page.eval_on_selector_all(
+        '[data-key^="chip "]', "all => all.map(one => one.dataset.key)"
+    )
+    assert [chip.replace("chip", "head") for chip in chips] == ranking[: len(chips)]
+    page.click('[data-key="cell 2.1"]')
+    axes = page.eval_on_selector_all(
+        ".ale-card:has(.ale-three) .ale-axis", "all => all.map(one => one.textContent)"
+    )
+    assert len(axes) == 4 and len({*axes}) == 1, "queries, keys, values and the rest"
+    assert page.is_visible("text=not explained by single parts")
+    wordings = page.text_content('.ale-card:has(h3:text("Effect by wording"))')
+    assert "A plus B equals to" in wordings and "addition/" not in wordings
+    assert page.locator('button:text-is("Copy as Python")').count() == 3
+
+
+def test_on_a_phone_a_tap_says_what_was_chosen_and_leads_to_it(page: Any) -> None:
+    page.set_viewport_size({"width": 390, "height": 700})
+    page.click('[data-key="cell 1.2"]')
+    assert page.text_content(".ale-jump").startswith("Head 1.2: ")
+    assert page.locator(".ale-jump").bounding_box()["y"] < 700
+    page.click('[data-key="jump"]')
+    assert 0 <= page.locator(".ale-detail h2").bounding_box()["y"] < 200
+    page.set_viewport_size({"width": 1200, "height": 700})
+    assert not page.is_visible(".ale-jump")
+    page.evaluate("scrollTo(0, 900)")
+    assert page.locator(".ale-grid").bounding_box()["y"] >= 0, "the map stays"
 
 
 @pytest.mark.parametrize("width", [390, 900, 1600])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markupsafe import Markup
 from pandas import DataFrame
 from support.made_runs import make_run
 
@@ -19,7 +20,7 @@ from arith_lens.plotting import browser_path
 from arith_lens.runs import find_runs
 from experiments import results, study, which_heads
 from experiments.finding import NotComputed, RunSettings
-from experiments.selection import LARGEST_OPERAND
+from experiments.selection import LARGEST_OPERAND, STUDY_NAMES
 from experiments.settings import Experiment
 from experiments.study import whole_study
 from figures import collection, gallery, report
@@ -27,7 +28,7 @@ from figures.__main__ import exhibit_functions
 from figures.claims import CLAIMS
 from figures.collection import SECTIONS, MissingExhibit, collected, name_of
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, Table, named_by_settings, show, write_exhibit
+from figures.exhibit import Chart, Table, named_by_settings, prose, show, write_exhibit
 from figures.map_figures import fig2
 from figures.robustness import templates
 
@@ -73,15 +74,85 @@ def page(root: Path) -> str:
     return (root / "report.html").read_text(encoding="utf-8")
 
 
-def test_one_run_is_enough_and_the_rest_is_named_with_its_command(page: str) -> None:
+def test_one_run_is_enough_and_the_rest_is_named_in_one_line(page: str) -> None:
     drawn_exhibits = ["fig1", "fig11", "fig2", "fig15", "fig12", "templates", "stability"]
     assert re.findall(r'class="chart" id="(\w+)-chart"', page) == drawn_exhibits
-    missing = re.findall(r'class="missing" id="(\w+)"', page)
-    assert {"fig3", "fig5", "transfer", "paths"} <= {*missing}
-    assert "python -m experiments are_they_needed --model made" in page
+    (line,) = re.findall(r'<p class="absent" id="missing">(.*?)</p>', page, re.DOTALL)
+    count = int(line.partition(" ")[0])
+    quick, names, others = re.findall(
+        r"whole_study --model made [^<]*</code> computes (\d+) \(about .*?\): (.*?)\. Commands of "
+        r"their own compute the others \((.*?)\)",
+        line,
+    )[0]
+    assert int(quick) == len(names.split(", ")) > 10 and "Figure 3" in names
+    assert count == int(quick) + len(others.split(", ")) > 20 and "Table 1" in others
+    assert "<code>python -m experiments does_tuning_help --" in line
+    assert "(not computed)" not in page and 'class="missing"' not in page
     links = re.findall(r'href="#([\w-]+)"', page)
-    assert {*drawn_exhibits, *missing, "runs", "what"} <= {*links}
+    assert {*drawn_exhibits, "runs", "what"} <= {*links}
     assert all(f'id="{link}"' in page for link in links)
+
+
+def test_the_line_knows_what_the_study_computes() -> None:
+    assert tuple(experiment.name for experiment in study.STUDY) == STUDY_NAMES
+
+
+def test_the_page_shows_no_folder_of_this_machine(root: Path, page: str) -> None:
+    texts = re.sub(r"<code>.*?</code>", "", page)  # a command needs the folder of the runs
+    assert str(root) not in texts and "found none" not in page
+    assert "python -m experiments are_they_needed --model made" in page, "of a claim"
+
+
+def test_only_this_models_heads_are_links_and_texts_have_one_minus_and_code(tmp_path: Path) -> None:
+    make_run(tmp_path, "made")
+    page = page_of(tmp_path)
+    paper = re.findall(r'<td data-name="In the paper">(.*?)</td>', page, re.DOTALL)
+    assert any("head 12.22 of LLaMA2-7B" in cell for cell in paper)
+    assert not any("href" in cell for cell in paper)
+    assert any("−14.0% for head 12.22" in cell for cell in paper)
+    texts = re.sub(r"<(script|style|code|pre)\b.*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)
+    assert re.findall(r"(?<![\w.)\]-])-\d[^ ]*", texts) == []
+    assert prose("`make x` costs -5% of <b>") == Markup(
+        "<code>make x</code> costs −5% of &lt;b&gt;"
+    )
+    assert (
+        prose("llama-2 in 2024-11-23, 1e-05, [-3, +4]") == "llama-2 in 2024-11-23, 1e-05, [−3, +4]"
+    )
+
+
+def test_the_report_on_own_prompts_shows_what_applies_and_says_what_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path, "made")
+    make_run(tmp_path, "made", pairs="my/mine.jsonl", keep="all")
+    monkeypatch.chdir(tmp_path)
+    options: dict[str, Any] = {"model": "made", "root": tmp_path, "beside": ()}
+    own = RunSettings({"pairs": "my/mine.jsonl", "keep": "all"})
+    report.main(report.Options(**options, settings=own))
+    page = (tmp_path / "figures" / "made" / "report-mine-keep-all.html").read_text("utf-8")
+    assert "<title>How made answers mine.jsonl</title>" in page
+    drawn = re.findall(r'class="chart" id="([\w-]+)-chart"', page)
+    assert drawn == ["fig1", "fig11", "fig2", "fig15", "templates", "stability"]
+    assert "own (mine.jsonl)" in page and 'id="claims"' not in page
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("Not shown")]
+    assert "Figure 3" in line and line in html.unescape(page)
+    assert "whole_study --model made --pairs my/mine.jsonl --keep all" in page
+    with pytest.raises(SystemExit, match=r"whole_study --model made --pairs other.jsonl"):
+        report.main(report.Options(**options, settings=RunSettings({"pairs": "other.jsonl"})))
+
+
+def test_the_study_of_own_prompts_computes_what_can_use_them(
+    llama: HookedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[Any] = []
+    known = tuple(counted(experiment, computed) for experiment in study.OWN_PROMPTS)
+    assert [experiment.name for experiment in known] == ["which_heads", "what_does_each_part_do"]
+    monkeypatch.setattr(study, "OWN_PROMPTS", known)
+    monkeypatch.setattr(study, "loaded_model", lambda config: llama)
+    (tmp_path / "mine.jsonl").write_text("{}")
+    own = study.Config(pairs=tmp_path / "mine.jsonl", keep="all")
+    whole_study(own, root=tmp_path)
+    assert [(config.pairs, config.keep) for config in computed] == [(own.pairs, "all")] * 2
 
 
 def test_sections_headings_and_heads_are_links_to_where_they_are_shown(tmp_path: Path) -> None:
@@ -91,10 +162,10 @@ def test_sections_headings_and_heads_are_links_to_where_they_are_shown(tmp_path:
     page = page_of(tmp_path)
     (bar,) = re.findall(r'<nav class="bar".*?</nav>', page)
     sections = re.findall(r'<section id="(\w+)"', page)
-    assert re.findall(r'href="#(\w+)"', bar) == sections and len(sections) > 5
+    assert re.findall(r'href="#(\w+)"', bar) == sections == ["what", "claims", "which", "runs"]
     assert "position: sticky" in page
     headings = re.findall(r'<h[23]><a class="self" href="#(\w+)">', page)
-    assert {*sections, "fig2", "fig3"} <= {*headings}
+    assert {*sections, "fig2", "fig15"} <= {*headings}
     assert '<a href="#fig15">head 4.6</a>' in page
 
 

@@ -1,6 +1,8 @@
 """Every public name says what it is, and has its place on the API pages."""
 
+import html
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,40 @@ def test_public_names_have_docstrings_of_their_own(name: str) -> None:
         and not inspect.getdoc(getattr(thing, member))
     ]
     assert silent == []
+
+
+def names_by_task() -> dict[str, list[str]]:
+    """The names in each section of docs/api.md."""
+    text = (Path(__file__).parents[2] / "docs" / "api.md").read_text("utf-8")
+    _, *sections = text.split("\n## ")
+    return {
+        section.partition("\n")[0]: [
+            name
+            for row in re.findall(r"^\| .* \| (`.*`) \|$", section, re.MULTILINE)
+            for name in re.findall(r"`(\w+)`", row)
+        ]
+        for section in sections
+    }
+
+
+def test_every_public_name_has_exactly_one_task() -> None:
+    tasks = names_by_task()
+    listed = [name for names in tasks.values() for name in names]
+    assert sorted(listed) == sorted(al.__all__)
+    assert all(tasks.values()) and len(tasks) == 11
+
+
+def test_the_pages_begin_with_the_tasks_and_each_name_is_a_link(tmp_path: Path) -> None:
+    pdoc = pytest.importorskip("pdoc", reason="pdoc builds the pages")
+    pdoc.render.configure(docformat="google", show_source=False)
+    pdoc.pdoc("arith_lens", "arith_lens.operations", output_directory=tmp_path)
+    page = (tmp_path / "arith_lens.html").read_text("utf-8")
+    main = page[page.index("<main") :]
+    start = main[: main.index('<section id="Answers"')]
+    headings = re.findall(r"<h2[^>]*>([^<]*)</h2>", start)
+    assert [html.unescape(heading).strip() for heading in headings] == [*names_by_task()]
+    assert [name for name in al.__all__ if f'href="#{name}"' not in start] == []
+    assert "arith_lens.html" in (tmp_path / "index.html").read_text("utf-8")
 
 
 def test_the_pages_are_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
