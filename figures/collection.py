@@ -281,8 +281,10 @@ def collection_of(
             parts += [exhibits] if isinstance(exhibits, MissingExhibit) else exhibits
         sections.append((section, tuple(parts)))
     signs.close()
-    with working("the paper's claims"):
-        verdicts = [] if pairs else check_claims(model, roots=(root, SHIPPED), settings=settings)
+    verdicts: list[Verdict] = []
+    if pairs is None:
+        with working("the paper's claims"):
+            verdicts = check_claims(model, roots=(root, SHIPPED), settings=settings)
     return Collection(model, tuple(sections), tuple(verdicts), tuple(failed), settings)
 
 

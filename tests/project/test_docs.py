@@ -259,7 +259,7 @@ def test_commands_are_understood_and_plan(
     if "dry_run" not in signature(call).parameters:
         return
     config = arguments["config"]
-    if hasattr(config, "n"):
+    if hasattr(config, "n") and getattr(config, "pairs", None) is None:
         arguments["config"] = replace(config, n=4)
     monkeypatch.chdir(desk)
     monkeypatch.setattr("arith_lens.reference.sets.load_set", lambda name: load_set(name)[::50])
