@@ -185,11 +185,25 @@ def test_variables_become_options(tmp_path: Path) -> None:
 
 
 @needs_make
-@pytest.mark.parametrize("target", ["paths", "fig3", "report"])
+@pytest.mark.parametrize("target", ["paths", "fig3", "claims"])
 def test_pairs_are_refused_by_targets_that_would_not_use_them(tmp_path: Path, target: str) -> None:
     done = make(tmp_path, "-n", target, "PAIRS=mine.jsonl")
     assert done.returncode != 0 and done.stdout == ""
     assert f"make {target} takes no PAIRS=; leave it out, or take one of: fig2" in done.stderr
+
+
+@needs_make
+@pytest.mark.parametrize("target", ["explore", "report"])
+def test_the_explorer_and_the_report_take_own_pairs(tmp_path: Path, target: str) -> None:
+    text = make(tmp_path, "-n", target, "PAIRS=my pairs.jsonl", "KEEP=all").stdout
+    lines = [shlex.split(line.removesuffix(" \\")) for line in text.splitlines() if " -m " in line]
+    commands = [line for line in lines if "experiments" in line or "figures" in line]
+    assert len(commands) == 2
+    for words in commands:
+        start = words.index("--pairs")
+        assert [word.rstrip(";") for word in words[start : start + 4]] == (
+            ["--pairs", "my pairs.jsonl", "--keep", "all"]
+        )
 
 
 @needs_make
