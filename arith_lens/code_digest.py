@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache, lru_cache, partial
+from importlib import import_module
 from pathlib import Path, PurePath
 from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
@@ -115,12 +116,36 @@ def _globals_in(code: CodeType) -> frozenset[str]:
     )
 
 
+@lru_cache(maxsize=4096)
+def _imports_in(code: CodeType) -> frozenset[str]:
+    """The modules that a code object imports while it runs, inner functions included."""
+    own: set[str] = {
+        one.argval for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME"
+    }
+    return frozenset(own).union(
+        *(_imports_in(one) for one in code.co_consts if isinstance(one, CodeType))
+    )
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UnknownCode(
+            f"expected imports that can be followed, found {name!r} ({error}); import it where the "
+            "function is defined"
+        ) from error
+
+
 def _description(value: Any, seen: dict[int, tuple[int, Any]]) -> Iterator[str]:
     """The description of a value, part by part. `seen` has what was described before."""
     kind = type(value)
     yield f"{kind.__module__}.{kind.__qualname__}"
-    if isinstance(value, Enum | ModuleType) or kind in (*_PLAIN, *_PLAIN_OF_TORCH, bool):
-        yield value.__name__ if isinstance(value, ModuleType) else repr(value)
+    if isinstance(value, ModuleType):
+        yield from _description_of_module(value)
+        return
+    if isinstance(value, Enum) or kind in (*_PLAIN, *_PLAIN_OF_TORCH, bool):
+        yield repr(value)
         return
     if id(value) in seen:
         yield f"number {seen[id(value)][0]}"
@@ -131,6 +156,27 @@ def _description(value: Any, seen: dict[int, tuple[int, Any]]) -> Iterator[str]:
             yield part
         else:
             yield from _description(part[0], seen)
+
+
+def _description_of_module(module: ModuleType) -> Iterator[str]:
+    """The name of a library's module; of a module of one's own also its source.
+
+    The source is read as it is now, so a module that was edited and not loaded again is new, too.
+    """
+    yield module.__name__
+    if _is_library_module(module.__name__):
+        return
+    file = getattr(module, "__file__", None)
+    try:
+        source = None if file is None else Path(file).read_bytes()
+    except OSError:
+        source = None
+    if source is None:
+        raise UnknownCode(
+            f"expected a module whose source can be read, found {module.__name__} without; import "
+            "the functions themselves"
+        )
+    yield hashlib.sha256(source).hexdigest()
 
 
 def _parts(value: Any) -> Iterator[str | tuple[Any]]:
@@ -189,6 +235,7 @@ def _parts_of_function(function: FunctionType) -> Iterator[str | tuple[Any]]:
         return
     used = sorted(_globals_in(function.__code__) & function.__globals__.keys())
     held |= {name: function.__globals__[name] for name in used}
+    held |= {f"import {name}": _module(name) for name in sorted(_imports_in(function.__code__))}
     yield from ((held,), (function.__defaults__,), (function.__kwdefaults__,))
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.components import every_head, every_mlp
+from arith_lens.edges import EMBEDDINGS
 from arith_lens.effects import Effects
 from arith_lens.metrics import logit_tolerance
 from arith_lens.model import HookedLike, in_float32, own_module, weights_loaded
@@ -18,7 +19,7 @@ from arith_lens.path_patching.recording import Recording, record_pairs
 from arith_lens.path_patching.sweep import Trunk, trunk_of
 
 BATCH = 64
-EMBEDDINGS, BIASES = "embeddings", "biases"
+BIASES = "biases"
 
 
 @torch.no_grad()
@@ -49,7 +50,8 @@ def logit_attribution(
         ValueError: the writes do not add up to the model's logits, or tokens do not fit.
     """
     check_pairs(model, pairs)
-    trunk, columns = trunk_of(model), _columns(pairs, tokens, int(model.cfg.d_vocab))
+    advice = "path_patch with engine='hooks' computes effects of its components"
+    trunk, columns = trunk_of(model, advice=advice), _columns(pairs, tokens, int(model.cfg.d_vocab))
     parts = []
     for start in range(0, len(pairs), BATCH):
         chosen = slice(start, start + BATCH)

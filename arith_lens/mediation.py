@@ -344,7 +344,7 @@ def mediators(
     patching = _patching(model, pairs, chosen, metric, foil)
     compute = engine_for(engine, model, patching, certify=certify, propagation=MEDIATION)
     size = shard_size(batch_size)
-    settings = {"engine": engine, "metric": metric, "shard_size": size}
+    settings = {"engine": engine, "metric": patching.metric, "shard_size": size}
     details = patching_details(patching, foil) | settings | {"certify": certify}
     details |= {"method": "mediators", "order": [str(head) for head in chosen]}
     slot = ResultSlot.of(run, name, model, pairs, **details)
@@ -353,7 +353,7 @@ def mediators(
     values, notes = by_shards(
         compute, pairs, foil, size, slot=slot, progress=progress, title="mediators"
     )
-    warn_of_ratios(values[0], metric)
+    warn_of_ratios(values[0], patching.metric)
     warn_of_no_answer(pairs, patching)
     computation = computation_of(model, pairs, settings, notes)
     return slot.save(_mediation(values, chosen, pairs, patching, computation))

@@ -21,6 +21,7 @@ from arith_lens.components import (
 from arith_lens.edges.engine import MLP_INPUT, EdgeEngine, EdgeSettings, Group, Places
 from arith_lens.edges.recording import EMBEDDINGS, Via
 from arith_lens.effects import Effects
+from arith_lens.metrics import MetricFunction
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs, Role
 from arith_lens.path_patching.engines import SweepEngine, patch_settings
@@ -28,6 +29,8 @@ from arith_lens.path_patching.patch import (
     by_shards,
     patching_details,
     shard_size,
+    stored_function,
+    warn_of_no_answer,
     warn_of_ratios,
 )
 from arith_lens.runs import ResultSlot, Run
@@ -50,7 +53,7 @@ def edge_effects(
     group: str = "shared",
     via: str = "via_mlps",
     paths: str = "via_mlps",
-    metric: str = "relative_logit",
+    metric: str | MetricFunction = "relative_logit",
     run: Run | None = None,
     name: str = "edges",
     progress: bool = True,
@@ -84,7 +87,7 @@ def edge_effects(
         via: with `"via_mlps"`, the MLPs between sender and receiver react to the change, at each
             token by itself. With `"direct"` they are held.
         paths: from the receiver to the logits, `"via_mlps"` or `"direct"`, as in `path_patch`.
-        metric: one of `metrics.METRICS` that needs no foil.
+        metric: one of `metrics.METRICS` that needs no foil, or a function, as in `path_patch`.
         run: an open run, which stores each shard when it is finished, and then the result.
         name: the name of the result in the run.
         progress: whether to show a progress bar.
@@ -112,7 +115,7 @@ def edge_effects(
     size = shard_size(None)
     details = patching_details(settings.patching, None) | {
         "method": "edge_effects",
-        "metric": metric,
+        "metric": settings.patching.metric,
         "paths": paths,
         "receivers": [str(receiver) for receiver in settings.receivers],
         "senders": sender_names(settings),
@@ -122,11 +125,13 @@ def edge_effects(
         "via": via,
         "shard_size": size,
     }
+    details |= stored_function(settings.patching, run)
     slot = ResultSlot.of(run, name, model, pairs, **details)
     if (arrays := slot.stored(progress=progress)) is not None:
         return Effects.from_arrays(arrays)
     values, _ = by_shards(engine, pairs, None, size, slot=slot, progress=progress, title="edges")
-    warn_of_ratios(values[0], metric)
+    warn_of_ratios(values[0], settings.patching.metric)
+    warn_of_no_answer(pairs, settings.patching)
     return slot.save(_effects(values, settings, pairs, labels, each=positions == "each"))
 
 
@@ -177,7 +182,7 @@ def _settings(
     group: str,
     via: str,
     paths: str,
-    metric: str,
+    metric: str | MetricFunction,
 ) -> EdgeSettings:
     """Check the arguments. Raises the errors of `edge_effects`."""
     for value, allowed, what in ((group, Group, "group"), (via, Via, "via"), (paths, Via, "paths")):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arith_lens.components import Component, Head, Mlp, every_component, parse_component
+from arith_lens.edges.effects import TOGETHER
 from arith_lens.edges.recording import EMBEDDINGS
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.knockout.circuit_files import INPUT, LOGITS, CircuitFile, Scored, node_name
@@ -189,7 +190,8 @@ def circuit_graph(
         level: the level of the intervals, over problems.
 
     Raises:
-        ValueError: the edges have other axes, or another metric than the effects.
+        ValueError: the edges have other axes, senders together, or another metric than the effects;
+            or a component of the graph has no effect.
     """
     from pandas import DataFrame
 
@@ -203,9 +205,13 @@ def circuit_graph(
             f"expected effects on {edges.metric} as the edges have, found "
             f"{effects.heads.metric}; give both the same metric="
         )
+    labels = edges.labels or {}
+    if TOGETHER in labels["sender"]:
+        raise ValueError(
+            f"expected single senders, found {TOGETHER!r}; compute the edges with senders=None"
+        )
     mean, (low, high) = edges.mean(), edges.ci(level)
     certain = (low * high > 0) & ~mean.isnan()
-    labels = edges.labels or {}
     rows = [
         {
             "sender": labels["sender"][s],
@@ -229,8 +235,18 @@ def circuit_graph(
     )
     receivers = {*labels["receiver"]}
     joined = {*graph.edges["sender"], *graph.edges["receiver"], *receivers}
-    nodes: Any = graph.nodes
-    return replace(graph, nodes=nodes[nodes["node"].isin(joined)])
+    nodes: Any = graph.nodes[graph.nodes["node"].isin([*joined])]
+    missing = [
+        row["node"]
+        for row in nodes.to_dict("records")
+        if row["node"] != EMBEDDINGS and isnan(row["mean"])
+    ]
+    if missing:
+        raise ValueError(
+            f"expected the effect of each component of the graph, found none of {missing[0]}; "
+            "compute path_patch without senders="
+        )
+    return replace(graph, nodes=nodes)
 
 
 def _names(effects: ComponentEffects) -> list[str]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from arith_lens.arrays import Arrays, joined_arrays
 from arith_lens.caller_warnings import warn_caller
 from arith_lens.components import Component, Head, Mlp, as_components, every_component
-from arith_lens.effects.effects import HEAD_AXES, Effects
+from arith_lens.effects.effects import GROWING, HEAD_AXES, Effects
 from arith_lens.statistics import false_discovery_control
 
 if TYPE_CHECKING:
@@ -68,9 +68,10 @@ class ComponentEffects:
         return (self.heads if isinstance(one, Head) else self.mlps)[one]
 
     def top(self, k: int) -> list[Component]:
-        """The k most negative components, heads and MLPs together."""
+        """The k strongest components, heads and MLPs together, as `Effects.top` ranks them."""
         candidates: list[Component] = [*self.heads.top(k), *self.mlps.top(k)]
-        heads, mlps = self.heads.mean(), self.mlps.mean()
+        heads = self.heads.towards_counterfactual()
+        mlps = self.mlps.towards_counterfactual()
 
         def strength(one: Component) -> float:
             return float(heads[one.layer, one.index] if isinstance(one, Head) else mlps[one.layer])
@@ -145,10 +146,10 @@ def joined_tables(heads: Effects, mlps: Effects) -> "DataFrame":
     """The tables of heads and of MLPs as one, with a column `component` ("5.2", "MLP 5")."""
     from pandas import concat
 
-    table: Any = concat([heads.to_dataframe(), mlps.to_dataframe()], ignore_index=True)
-    layers = [str(Mlp(layer)) for layer in range(len(mlps.per_pair))]
-    n_heads = len(table) - len(layers)
-    table.insert(0, "component", [*table["head"][:n_heads], *layers])
+    of_heads, of_mlps = heads.to_dataframe(), mlps.to_dataframe()
+    table: Any = concat([of_heads, of_mlps], ignore_index=True)
+    names = [*of_heads["head"], *(str(Mlp(int(layer))) for layer in of_mlps["layer"])]
+    table.insert(0, "component", names)
     return table.astype({"index": "Int64"})
 
 
@@ -167,7 +168,8 @@ def key_heads(effects: Effects | ComponentEffects, threshold: float | None = Non
     Heads beyond the threshold on the other side oppose the answer; they are not key heads.
 
     Args:
-        threshold: below 0; None: the paper's -0.05 (-5%), which is one of relative logits.
+        threshold: below 0 (above 0 for metrics that grow with the counterfactual, such as
+            `interchange`); None: the paper's -0.05 (-5%), which is one of relative logits.
 
     Raises:
         ValueError: effects of another metric, and no threshold; a threshold of 0 or more.
@@ -188,12 +190,14 @@ def key_heads(effects: Effects | ComponentEffects, threshold: float | None = Non
             "Sample more problems, or rank the heads with .top(k)"
         )
     threshold = KEY[heads.metric] if threshold is None else threshold
-    if threshold >= 0:
+    sign = -1 if heads.metric in GROWING else 1
+    if sign * threshold >= 0:
         raise ValueError(
-            f"expected a threshold below 0, such as -0.05 for -5%, found {threshold}; key heads "
-            "are those whose patching lowers the answer's logit"
+            f"expected a threshold {'above' if sign < 0 else 'below'} 0 for {heads.metric}, such "
+            f"as {-sign * 0.05}, found {threshold}; key heads are those whose patching takes the "
+            "answer away"
         )
-    chosen = (heads.mean() < threshold) & differs_from_zero(heads)
+    chosen = (sign * heads.mean() < sign * threshold) & differs_from_zero(heads)
     strongest = heads.top(int(chosen.numel()))
     return [head for head in strongest if isinstance(head, Head) and chosen[head.layer, head.index]]
 
@@ -224,6 +228,11 @@ def effect_tables(effects: ComponentEffects) -> dict[str, "DataFrame"]:
     from pandas import DataFrame, concat
 
     heads = effects.heads
+    if heads.axes != HEAD_AXES:
+        raise TypeError(
+            f"expected effects of components {HEAD_AXES}, found the axes {heads.axes}; explore "
+            "those of one position"
+        )
     setting = {"paths": heads.paths or "", "metric": heads.metric}
     n_layers, n_heads, _ = heads.per_pair.shape
     names = every_component(n_layers, n_heads)

@@ -44,6 +44,15 @@ from arith_lens.statistics import (
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+GROWING = (
+    "interchange",
+    "answers_other",
+    "share_of_total",
+    "share_of_total_contrast",
+    "share_of_total_probability",
+)
+"""Metrics on which an effect of 1 is that of the whole counterfactual prompt. On all others, what
+helps the answer has a negative effect."""
 HEAD_AXES = ("layer", "head")
 MLP_AXES = ("layer",)
 
@@ -233,14 +242,21 @@ class Effects(HasUnits):
         """
         return false_discovery_control(t_test(self.mean(), *self._stderr(over)))
 
+    def towards_counterfactual(self) -> Float[Tensor, "*component"]:
+        """The mean, its sign turned for metrics of `GROWING`: the strongest is most negative."""
+        return -self.mean() if self.metric in GROWING else self.mean()
+
     def top(self, k: int) -> list[Head] | list[Mlp]:
-        """The k components with the most negative mean, strongest first; NaN means never come.
+        """The k strongest components, the strongest first; NaN means never come.
+
+        The strongest has the most negative mean. Of metrics on which 1 is as much as the whole
+        counterfactual prompt (`GROWING`), it has the largest.
 
         Raises ValueError for a k below 0, TypeError for effects of other axes than components.
         """
         if k < 0:
             raise ValueError(f"expected a number of components of 0 or more, found {k}")
-        means = self.mean()
+        means = self.towards_counterfactual()
         order = torch.argsort(means.nan_to_num(nan=float("inf")).flatten(), stable=True)
         chosen = [int(i) for i in order if not means.flatten()[i].isnan()][:k]
         if self.axes == HEAD_AXES:

@@ -45,6 +45,8 @@ class Places:
         """
         if positions == "each":
             return cls(_column_names(pairs), positions)
+        if isinstance(positions, str) and positions in [*Role]:
+            positions = Role(positions)
         places = cls((str(positions),), positions)
         if not bool(places.masks(pairs).any()):
             if isinstance(positions, int):
@@ -65,7 +67,7 @@ class Places:
             return column[:, None] & mask
         if isinstance(positions, Role):
             return pairs.role_mask(positions)[None]
-        if not isinstance(positions, int):
+        if not isinstance(positions, int) or isinstance(positions, bool):
             raise ValueError(
                 f"expected positions 'end', 'each', a Role or a whole number, found {positions!r}"
             )
@@ -138,7 +140,9 @@ def position_effects(
         for place in range(n_places)
     ]
     heads, mlps = (torch.stack(part, dim=-2) for part in zip(*parts, strict=True))
-    common: dict[str, Any] = {"metric": patching.metric, "paths": patching.paths, **pairs.units}
+    at = "" if places.positions == "each" else f" at {places.names[0]}"
+    paths = f"{patching.paths}{at}"  # so that effects at two positions are never joined
+    common: dict[str, Any] = {"metric": patching.metric, "paths": paths, **pairs.units}
     axes: tuple[str, ...] = ()
     if places.positions == "each":
         axes = (POSITION_AXIS,)
@@ -172,9 +176,9 @@ def refuse_positions(
             f"paths={paths!r} and engine={engine!r}: with heads frozen, no change at another "
             "position than END reaches the logits; add both, and choose senders"
         )
-    given = [name for name, value in others.items() if value]
-    if given:
+    unusable = [name for name, value in others.items() if value]
+    if unusable:
         raise ValueError(
-            f"expected no {', '.join(given)} with positions={positions!r}, found "
-            f"{'it' if len(given) == 1 else 'them'}; leave it out, or patch END"
+            f"expected no {', '.join(unusable)} with positions={positions!r}, found "
+            f"{'it' if len(unusable) == 1 else 'them'}; leave it out, or patch END"
         )

@@ -346,7 +346,8 @@ def without_notes(figure: Figure) -> Figure:
 
 def with_notes(figure: Figure, notes: Sequence[str]) -> Figure:
     """A copy with other small print (plain text) and as much room as it needs."""
-    parts = figure.to_dict()  # plain dicts: plotly's objects take long to change
+    # plain dicts: plotly's objects take long to change; its traces keep their arrays
+    parts = {"data": figure.data, "layout": figure.layout.to_plotly_json()}
     layout = parts["layout"]
     annotations = layout.get("annotations", [])
     small_print = [note for note in annotations if note.get("name") == _SMALL_PRINT]

@@ -3,6 +3,7 @@
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from torch.testing import assert_close
 import arith_lens as al
 from arith_lens.components import Component, Head, Mlp
 from arith_lens.edges import EMBEDDINGS, SUBSETS, UnsupportedReceiver, edge_effects, shapley_shares
+from arith_lens.edges.engine import EdgeEngine
 from arith_lens.model import load_model
 from arith_lens.pairs import PromptPairs, Role
 from arith_lens.path_patching.certificate import CertificateError
+from arith_lens.runs import open_run
 
 NORMS = ("Qwen3", "Gemma 2", "Gemma 3", "OLMo 2")
 REFUSED = ("CodeGen", "Falcon", "Falcon, sequential", "GPT-J", "GPT-Neo")
@@ -366,3 +369,57 @@ def test_every_family_is_certified_or_refused_by_name(name: str, tokenizer: Any)
     else:
         edges = edge_effects(model, pairs, [Head(1, 2), Mlp(1)], metric="logit", progress=False)
         assert float(edges.per_pair.nan_to_num().abs().max()) > 1e-4
+
+
+def test_a_function_may_be_the_metric_and_its_code_names_the_result(
+    llama: Any, tmp_path: Path
+) -> None:
+    pairs = make_pairs(llama)
+
+    def logit_of_c(logits: Tensor, pairs: PromptPairs) -> Tensor:
+        return logits.gather(1, pairs.answer[:, None])[:, 0]
+
+    with open_run("edges", {}, root=tmp_path) as run:
+        own = edge_effects(llama, pairs, "2.1", metric=logit_of_c, run=run, progress=False)
+    named = edge_effects(llama, pairs, "2.1", metric="logit", progress=False)
+    assert_close(own.per_pair, named.per_pair, equal_nan=True, atol=1e-5, rtol=1e-4)
+
+
+def test_a_stored_result_is_not_computed_again(
+    llama: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = make_pairs(llama)
+    with open_run("edges", {}, root=tmp_path) as run:
+        first = edge_effects(llama, pairs, "2.1", run=run, progress=False)
+    monkeypatch.setattr(EdgeEngine, "__call__", None)
+    with open_run("edges", {}, root=tmp_path) as run:
+        again = edge_effects(llama, pairs, "2.1", run=run, progress=False)
+    assert torch.equal(first.per_pair.nan_to_num(), again.per_pair.nan_to_num())
+
+
+def test_pairs_without_another_answer_are_counted(llama: Any) -> None:
+    with pytest.warns(UserWarning, match="their counterfactual has no other answer"):
+        edge_effects(llama, make_pairs(llama), "2.1", metric="interchange", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("receivers", "options", "message"),
+    [
+        ("0.1", {"senders": ["1.0"]}, "expected senders before every receiver"),
+        ([], {}, "heads or MLPs that receive"),
+        ("2.1", {"inputs": ["z"]}, "expected inputs among"),
+        ("2.1", {"positions": 99}, "expected a position from"),
+        ("2.1", {"positions": "verb"}, "expected positions of"),
+        ("2.1", {"positions": Role.OPERATOR}, "expected pairs with the roles"),
+        ("2.1", {"group": "all"}, "expected group of"),
+        ("2.1", {"via": "total"}, "expected via of"),
+        ("2.1", {"paths": "total"}, "expected paths of"),
+    ],
+)
+def test_what_makes_no_edge_is_refused(
+    llama: Any, receivers: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        edge_effects(llama, make_pairs(llama), receivers, progress=False, **options)
+    with pytest.raises(IndexError):
+        edge_effects(llama, make_pairs(llama), "7.0", progress=False)

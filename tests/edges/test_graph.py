@@ -122,6 +122,12 @@ def test_what_does_not_fit_is_refused(llama: Any) -> None:
         circuit_graph(edges, effects)
     with pytest.raises(ValueError, match="found the axes"):
         circuit_graph(effects.heads, effects)
+    together = al.edge_effects(llama, pairs, "2.1", senders="together", progress=False)
+    with pytest.raises(ValueError, match="expected single senders"):
+        circuit_graph(together, effects)
+    some = al.path_patch(llama, pairs, senders="2.3", metric="logit", progress=False)
+    with pytest.raises(ValueError, match="expected the effect of each component"):
+        circuit_graph(edges, some)
 
 
 def test_a_graph_of_a_real_model_has_the_norm_held(llama: Any) -> None:

@@ -138,7 +138,7 @@ def test_one_prompt_proves_no_key_head() -> None:
 @pytest.mark.parametrize("threshold", [5.0, 0.05, 0.0])
 def test_a_threshold_that_is_not_negative_is_refused(threshold: float) -> None:
     values = torch.full((2, 2, 3), -0.2)
-    with pytest.raises(ValueError, match=f"threshold below 0, .* found {threshold};"):
+    with pytest.raises(ValueError, match=f"threshold below 0 .* found {threshold};"):
         key_heads(Effects(values, ("layer", "head"), "relative_logit"), threshold)
 
 

@@ -11,6 +11,7 @@ from support.families import SWEPT
 from torch import Tensor
 from torch.testing import assert_close
 
+import arith_lens as al
 from arith_lens.attribution import attribute
 from arith_lens.components import Head, Mlp
 from arith_lens.knockout import circuit_curve, keep_only, knock_out
@@ -174,3 +175,17 @@ def test_gradients_approximate_an_interchange_and_none_is_of_counted_answers(lla
     assert torch.corrcoef(both[:, both.isfinite().all(0)])[0, 1] > 0.5
     with pytest.raises(ValueError, match="expected a metric with a gradient"):
         attribute(llama, pairs, metric="answers_other")
+
+
+def test_the_strongest_carry_most_of_the_other_answer() -> None:
+    model = al.load_model("reference")
+    pairs = al.sample_pairs(model, "addition", n=18, counterfactual="operands")
+    effects = al.path_patch(model, pairs, metric="interchange", progress=False)
+    means = effects.heads.mean()
+    largest = int(means.flatten().argmax())
+    assert effects.heads.top(1) == [Head(largest // 8, largest % 8)]
+    assert effects.top(1) == [Mlp(int(effects.mlps.mean().argmax()))]
+    keys = al.key_heads(effects, 0.05)
+    assert keys and all(means[head.layer, head.index] > 0.05 for head in keys)
+    with pytest.raises(ValueError, match="a threshold above 0 for interchange"):
+        al.key_heads(effects, -0.05)

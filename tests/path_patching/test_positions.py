@@ -62,8 +62,15 @@ def test_each_position_is_patched_alone(family: str, make_hf: Any, make_model: A
     )
     end = path_patch(model, pairs, **TOTAL)
     assert_close(effects.mlps.per_pair[0, -1], end.mlps.per_pair[0], atol=1e-6, rtol=1e-5)
-    assert effects.mlps.heatmap() is not None
-    assert "position" in effects.to_dataframe()
+    table: Any = effects.to_dataframe().set_index(["component", "position"])["mean"]
+    names = (effects.mlps.labels or {})["position"]
+    for sender, name in ((one, str(one)) for one in SENDERS):
+        for column in (4, 6):
+            assert table[name, names[column]] == pytest.approx(
+                float(effect(effects, sender)[column].nanmean()), rel=1e-5
+            )
+    with pytest.raises(TypeError, match="found the axes"):
+        effects.explore()
 
 
 def test_a_number_counts_from_the_first_token_or_from_end(llama: Any, make_hf: Any) -> None:
@@ -102,5 +109,14 @@ def test_what_other_positions_cannot_be_combined_with_is_refused(llama: Any) -> 
         path_patch(llama, pairs, positions="each", spot_checks=2, **TOTAL)
     with pytest.raises(ValueError, match="expected positions 'end', 'each'"):
         path_patch(llama, pairs, positions="all", **TOTAL)
-    with pytest.raises(ValueError, match="have no roles"):
+    with pytest.raises(ValueError, match="expected pairs with the roles"):
         path_patch(llama, pairs, positions=Role.OPERAND_A, **TOTAL)
+
+
+def test_effects_at_two_positions_are_not_joined(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    first, end = (path_patch(llama, pairs, positions=at, **TOTAL) for at in (0, -1))
+    with pytest.raises(ValueError, match="expected effects of the same paths"):
+        _ = first.heads + end.heads
+    with pytest.raises(ValueError, match="found True"):
+        path_patch(llama, pairs, positions=True, **TOTAL)

@@ -452,3 +452,12 @@ def test_names_that_have_no_room_are_left_out_of_a_small_map() -> None:
     assert min(np.diff(across)) >= 11 and 10 < len(across) < 97, "a line of text is 11 high"
     shown = {node.text for node in texts}
     assert {"embeddings", "11.7", "5.5, q", "5.5, k", "5.5, v"} <= shown
+
+
+def test_other_small_print_leaves_the_cells_to_the_export() -> None:
+    plain = panels(panel(np.array([[0.1, -0.2], [0.3, 0.0]])))
+    figure = plotting.with_notes(plain, ["other settings"])
+    assert any("other settings" in str(note.text) for note in figure.layout.annotations)
+    expected, drawn = plotting.as_rectangles(plain), plotting.as_rectangles(figure)
+    assert [trace.type for trace in drawn.data] == [trace.type for trace in expected.data]
+    assert "heatmap" not in {trace.type for trace in drawn.data}

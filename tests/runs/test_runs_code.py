@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +16,7 @@ from torch.nn.modules import module as nn_module
 from transformers.models.llama import modeling_llama
 
 import arith_lens as al
+from arith_lens.code_digest import digest_of_code
 from arith_lens.effects import Effects
 from arith_lens.model import HookedModel, state_digest, tokenizer_hash
 from arith_lens.pairs import PromptPairs
@@ -397,3 +399,27 @@ def test_a_method_of_the_package_is_known_by_its_name(llama: HookedModel) -> Non
     from arith_lens.runs.manifest import method_identity
 
     assert method_identity(al.mlp_probe) == {"method": "arith_lens.probes.reading.mlp_probe"}
+
+
+def test_a_module_of_ones_own_is_known_by_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Imported where a function is defined, or while it runs."""
+    monkeypatch.syspath_prepend(tmp_path)
+    helper = tmp_path / "own_helper_of_a_metric.py"
+    helper.write_text("def score(x):\n    return x\n")
+    module = importlib.import_module("own_helper_of_a_metric")
+
+    def outside(x: float) -> float:
+        return module.score(x)
+
+    def inside(x: float) -> float:
+        import own_helper_of_a_metric as known  # pyright: ignore[reportMissingImports]
+
+        return known.score(x)
+
+    before = digest_of_code(outside), digest_of_code(inside)
+    assert before == (digest_of_code(outside), digest_of_code(inside))
+    helper.write_text("def score(x):\n    return 1000 * x\n")
+    after = digest_of_code(outside), digest_of_code(inside)
+    assert before[0] != after[0] and before[1] != after[1]
