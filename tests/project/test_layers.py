@@ -25,10 +25,12 @@ LAYERS = {
     **dict.fromkeys(["metrics", "next_tokens", "word_problems"], 5),
     **dict.fromkeys(["answers", "attention", "built", "knockout"], 6),
     **dict.fromkeys(["path_patching", "probes"], 6),
-    **dict.fromkeys(["attribution", "edges", "fine_tuning", "logit_attribution"], 7),
+    **dict.fromkeys(["attribution", "edges", "fine_tuning"], 7),
     **dict.fromkeys(["mediation", "neurons"], 7),
     **dict.fromkeys(["reference"], 7),  # makes the shipped models and sets
-    **dict.fromkeys(["evaluation", "exploration"], 8),  # evaluation asks the closed world's sets
+    **dict.fromkeys(
+        ["evaluation", "exploration", "logit_attribution"], 8
+    ),  # evaluation asks the closed world's sets
 }
 """The number of each module: it may import lower numbers only (and its own package's files)."""
 
