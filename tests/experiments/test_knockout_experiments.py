@@ -179,14 +179,14 @@ def test_table_3_from_its_experiment(
     show(table3, TableOptions(root=study.root, out=tmp_path))
     printed = capsys.readouterr().out
     assert "{A} to the power of {B} equals" in printed
-    table = rows(tmp_path / "table3.csv", "wording")
+    table = rows(written(tmp_path, "table3.csv"), "wording")
     assert [row["references"] for row in table.values()] == ["20", "20"]
     assert all(float(row["matched_mean"]) <= 0 for row in table.values())
     assert [float(row["accuracy_before"]) for row in table.values()] == [1, 1]
     (run,) = find_runs("do_powers_use_them", root=study.root)
     key = al.key_heads(results.MAP.load(run, "exponentiation-0"))
     assert table["{A} ^ {B} = "]["key_heads"] == " ".join(map(str, key))
-    assert "<table" in (tmp_path / "table3.html").read_text()
+    assert "<table" in written(tmp_path, "table3.html").read_text()
 
 
 @UNCHANGED_ANSWERS

@@ -127,9 +127,12 @@ def test_the_papers_findings_are_printed_for_its_models(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == ""
 
 
-def test_own_prompts_are_read_from_jsonl(config: Config, tmp_path: Path) -> None:
-    import dataclasses
+def of_own_prompts(config: Config, file: Path) -> Config:
+    """The settings with a file of prompts, and with none of the templates."""
+    return Config(model=config.model, keep=config.keep, metric=config.metric, pairs=file)
 
+
+def test_own_prompts_are_read_from_jsonl(config: Config, tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     row = {
         "reference": "2 plus 3 equals to ",
@@ -137,7 +140,7 @@ def test_own_prompts_are_read_from_jsonl(config: Config, tmp_path: Path) -> None
         "answer": "5",
     }
     file.write_text(json.dumps(row) + "\n" + json.dumps(row | {"answer": "6"}) + "\n")
-    main(dataclasses.replace(config, pairs=file), root=tmp_path / "results")
+    main(of_own_prompts(config, file), root=tmp_path / "results")
     (run,) = find_runs("which_heads", root=tmp_path / "results")
     assert run.names == ("effects-pairs",)
     assert results.MAP.facts(run, "pairs")["pairs"] == 2
@@ -163,8 +166,8 @@ def test_a_users_mistake_ends_with_its_message_alone(config: Config, tmp_path: P
     for mistaken, said in (
         (replace(config, model=str(tmp_path / "nowhere")), "found nothing at"),
         (replace(config, n=10**6), "expected --n of at most 729 in addition"),
-        (replace(config, pairs=broken), "mine.jsonl"),
-        (replace(config, pairs=tmp_path / "none.jsonl"), "none.jsonl"),
+        (of_own_prompts(config, broken), "mine.jsonl"),
+        (of_own_prompts(config, tmp_path / "none.jsonl"), "none.jsonl"),
         (replace(config, keep="correct"), "0.0%"),
     ):
         with pytest.raises((SystemExit, RunError), match=said):
