@@ -17,8 +17,19 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache, lru_cache, partial
 from importlib import import_module
+from logging import Logger
 from pathlib import Path, PurePath
-from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import numpy as np
@@ -27,6 +38,8 @@ from torch import Tensor
 
 _PACKAGE = __name__.split(".")[0]
 _PLAIN = (str, bytes, int, float, complex, type(None), type(...), range, slice)
+_OF_C = (BuiltinFunctionType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType)
+"""What a class has that was written in C, or has slots: its objects know more than they show."""
 _PLAIN_OF_TORCH = (torch.dtype, torch.device, torch.Size)
 
 
@@ -144,6 +157,9 @@ def _description(value: Any, seen: dict[int, tuple[int, Any]]) -> Iterator[str]:
     if isinstance(value, ModuleType):
         yield from _description_of_module(value)
         return
+    if isinstance(value, Logger):
+        yield value.name
+        return
     if isinstance(value, Enum) or kind in (*_PLAIN, *_PLAIN_OF_TORCH, bool):
         yield repr(value)
         return
@@ -214,11 +230,19 @@ def _parts(value: Any) -> Iterator[str | tuple[Any]]:
         yield f"{getattr(value, '__module__', type(value).__module__)}.{value.__qualname__}"
     elif (wrapped := getattr(value, "__wrapped__", None)) is not None:
         yield (wrapped,)
+    elif _is_written_in_python(type(value)):
+        yield from ((type(value),), (vars(value),))
     else:
         raise UnknownCode(
             f"expected functions, modules, numbers, texts, paths and tensors, found {value!r:.80} "
             f"of {type(value).__module__}.{type(value).__qualname__}"
         )
+
+
+def _is_written_in_python(kind: type) -> bool:
+    """Whether all that an object of this class knows is in its attributes."""
+    parts = [part for base in kind.__mro__[:-1] for part in vars(base).values()]
+    return kind is not object and not any(isinstance(part, _OF_C) for part in parts)
 
 
 def _parts_of_function(function: FunctionType) -> Iterator[str | tuple[Any]]:

@@ -3,6 +3,8 @@
 import copy
 import functools
 import importlib
+import logging
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -323,9 +325,11 @@ def of_values(value: float) -> Effects:
 
 
 FACTOR = 2.0
+LOG = logging.getLogger(__name__)
 
 
 def _scaled(model: Any, pairs: Any, **settings: Any) -> Effects:
+    LOG.debug("scaled by %s", FACTOR)
     return of_values(FACTOR * settings.get("by", 1.0))
 
 
@@ -378,20 +382,46 @@ def test_a_stored_result_of_ones_own_function_is_read_again(
     assert (tmp_path / "calls").read_text() == "x"
 
 
+class Drawing:
+    """A method's object with a state that is no attribute."""
+
+    __slots__ = ("random",)
+
+    def drawn(self, model: Any, pairs: Any) -> Effects:
+        return of_values(1.0)
+
+
+class Scaling:
+    """A method's object with all its state in attributes."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, model: Any, pairs: Any) -> Effects:
+        return of_values(self.factor)
+
+
+def test_objects_are_told_apart_by_their_attributes(
+    llama: HookedModel, pairs: PromptPairs, tmp_path: Any
+) -> None:
+    with open_run("mine", {}, root=tmp_path) as run:
+        found = [computed(run, llama, pairs, Scaling(factor)) for factor in (1.0, 2.0, 1.0)]
+        found += [computed(run, llama, pairs, Scaling(3.0).__call__)]
+    assert found == [1.0, 2.0, 1.0, 3.0]
+
+
 def test_a_function_that_nobody_could_recognise_is_refused(
     llama: HookedModel, pairs: PromptPairs, tmp_path: Any
 ) -> None:
-    numbers = iter([1.0, 2.0])
-
-    class Callee:
-        def __call__(self, model: Any, pairs: Any) -> Effects:
-            return of_values(1.0)
+    numbers, drawn = iter([1.0, 2.0]), random.Random(0)
 
     with open_run("mine", {}, root=tmp_path) as run:
         with pytest.raises(RunError, match=r"refers to something .*list_iterator.*as a setting"):
             computed(run, llama, pairs, lambda m, p: of_values(next(numbers)))
-        with pytest.raises(RunError, match=r"Callee.*run\.save"):
-            computed(run, llama, pairs, Callee())
+        with pytest.raises(RunError, match=r"of random\.Random"):
+            computed(run, llama, pairs, lambda m, p: of_values(drawn.random()))
+        with pytest.raises(RunError, match=r"of .*Drawing.*run\.save"):
+            computed(run, llama, pairs, Drawing().drawn)
     assert run.names == ()
 
 

@@ -3,6 +3,7 @@
 `ARITH_LENS_KILLS=20` kills more often than the suite does.
 """
 
+import json
 import os
 import random
 import signal
@@ -18,6 +19,7 @@ import torch
 from support import children
 
 from arith_lens.runs import Run, RunError, find_runs, load_run
+from arith_lens.runs.store import Store
 from experiments.__main__ import experiments
 
 KILLS = int(os.environ.get("ARITH_LENS_KILLS", "4"))
@@ -67,15 +69,19 @@ def folder_in(root: Path) -> Path | None:
 
 
 def finished_parts(root: Path) -> dict[str, bytes]:
-    """The contents of every shard and of every saved result's arrays."""
+    """The contents of every shard and of every whole result's arrays.
+
+    A result is whole in the store a moment before the run's manifest names it.
+    """
     folder = folder_in(root)
     if folder is None:
         return {}
     files = sorted(root.glob("store/*/shards/*/0*.safetensors"))
     parts = {str(path.relative_to(root)): path.read_bytes() for path in files}
-    for name in saved_names(folder):
-        stored = load_run(folder).folder(name)
-        parts[stored.name] = (stored / "result.safetensors").read_bytes()
+    saved_names(folder)
+    for entry in root.glob("store/*/result.json"):
+        Store(root).load(json.loads(entry.read_bytes())["identity"])  # checks its digest
+        parts[entry.parent.name] = (entry.parent / "result.safetensors").read_bytes()
     return parts
 
 
