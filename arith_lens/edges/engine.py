@@ -207,7 +207,7 @@ class EdgeEngine:
             found |= self.sweep.certificate.found
         allowed = logit_tolerance(self.model.W_U.dtype)
         self.certificate = Certificate(found, allowed, len(pairs))
-        self.certificate.require("edges cannot be computed for this model")
+        self.certificate.require(cure="edges cannot be computed for this model")
         self.pending_notes["certificate"] = asdict(self.certificate)
 
     def _rows(self, pairs: PromptPairs) -> EdgeRows:

@@ -198,6 +198,7 @@ def test_the_table_is_trained_at_every_rate_and_repeated_at_the_best(
     assert points["generic_tasks"].tolist() == pytest.approx([0, -50] * 4)
 
 
+@pytest.mark.filterwarnings("ignore:expected counterfactuals that change the answer")
 def test_a_table_that_was_broken_off_goes_on_and_tables_share_trainings(
     tmp_path: Path, pretended: list[command.TrainingJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,8 +142,8 @@ def test_rows_in_bfloat16_would_be_worse(
     ours = path_patch(model, pairs, metric="logit").heads.per_pair
     trunk_of = engines.trunk_of
 
-    def narrow_trunk(model: HookedModel) -> NarrowTrunk:
-        parts: dict[str, Any] = dict(vars(trunk_of(model)))
+    def narrow_trunk(model: HookedModel, **options: Any) -> NarrowTrunk:
+        parts: dict[str, Any] = dict(vars(trunk_of(model, **options)))
         parts["layers"] = [NarrowLayer(layer.mlp, layer.mlp_rows) for layer in parts["layers"]]
         return NarrowTrunk(**parts)
 

@@ -33,6 +33,7 @@ class MadePairs:
     reference = torch.arange(24).reshape(6, 4)
     counterfactual = reference + 1
     answer = torch.arange(6)
+    counterfactual_answer = torch.full((6,), -1)
     attention_mask = torch.ones(6, 4, dtype=torch.bool)
     computed = torch.tensor([True, False, True, True, False, True])
     reference_text = ("2 + 3 = ",) * 6
