@@ -26,9 +26,10 @@ from experiments.finding import (
 )
 from experiments.which_heads import Config
 from figures.__main__ import exhibits_and_pages
-from figures.common import Options, chosen_run
+from figures.common import SHIPPED, Options, TableOptions, chosen_run
 from figures.exhibit import named_by_settings, options_of, show, with_settings
 from figures.map_figures import fig2
+from figures.tuning_tables import table1
 
 ROOT = Path(__file__).parents[2]
 EVERY_VARIABLE = {
@@ -84,6 +85,17 @@ def test_runs_of_other_weights_are_named(
     )
     assert find_run("which_heads", "made", RunSettings({}), (tmp_path / "a",)).path == new.path
     assert f"other weights or other input files: {old.path}" in capsys.readouterr().err
+
+
+def test_a_shipped_run_in_place_of_a_missing_one_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(table1, TableOptions(root=tmp_path / "empty", out=tmp_path))
+    notice = f"no such run under {tmp_path / 'empty'}: this is the one that ships with the project"
+    assert capsys.readouterr().out.startswith(notice)
+    run = find_run("does_tuning_help", "reference", RunSettings({}), (SHIPPED,))
+    show(table1, TableOptions(run=run.path, out=tmp_path))
+    assert "no such run" not in capsys.readouterr().out, "it was named"
 
 
 def test_a_figure_of_other_settings_has_files_and_a_caption_of_its_own(tmp_path: Path) -> None:
