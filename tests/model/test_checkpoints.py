@@ -136,7 +136,7 @@ def test_a_damaged_file_beside_the_weights_is_named(
         load_model(folder)
 
 
-@pytest.mark.parametrize("name", ["../other.safetensors", "/tmp/x.safetensors", "a/b", 3, ""])
+@pytest.mark.parametrize("name", ["../other.safetensors", "/x.safetensors", "a/b", 3, ""])
 def test_an_index_of_weights_names_files_of_its_folder_alone(folder: Path, name: Any) -> None:
     weights = folder / "model.safetensors"
     shutil.copy(weights, folder.parent / "other.safetensors")
