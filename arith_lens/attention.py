@@ -161,13 +161,10 @@ def _mask_of(
                 f"{list(group.shape)} of {group.dtype}; or give a list of positions"
             )
         return group & mask
-    column, width = torch.arange(mask.shape[1]), mask.shape[1]
-    first = width - pairs.lengths
     chosen = torch.zeros_like(mask)
     for position in group:
-        at = first + position if position >= 0 else torch.full_like(first, width + position)
-        chosen |= column == at[:, None]
-    return chosen & mask
+        chosen |= pairs.position_mask(position)
+    return chosen
 
 
 def _roles(pairs: PromptPairs) -> Masks:

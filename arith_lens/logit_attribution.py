@@ -12,10 +12,16 @@ from arith_lens.components import every_head, every_mlp
 from arith_lens.edges import EMBEDDINGS
 from arith_lens.effects import Effects
 from arith_lens.metrics import logit_tolerance
-from arith_lens.model import HookedLike, in_float32, own_module, weights_loaded
+from arith_lens.model import (
+    HookedLike,
+    active_hooks,
+    in_float32,
+    own_module,
+    weights_loaded,
+)
 from arith_lens.pairs import PromptPairs, check_pairs
 from arith_lens.path_patching.layers import NormScale, Unembedding
-from arith_lens.path_patching.recording import Recording, record_pairs
+from arith_lens.path_patching.recording import PromptBatch, Recording, record_batch
 from arith_lens.path_patching.sweep import Trunk, trunk_of
 
 BATCH = 64
@@ -52,11 +58,12 @@ def logit_attribution(
     check_pairs(model, pairs)
     advice = "path_patch with engine='hooks' computes effects of its components"
     trunk, columns = trunk_of(model, advice=advice), _columns(pairs, tokens, int(model.cfg.d_vocab))
-    parts = []
+    parts, hooked = [], bool(active_hooks(model))
     for start in range(0, len(pairs), BATCH):
         chosen = slice(start, start + BATCH)
         some = pairs[chosen]
-        recording, _ = record_pairs(model, some, logits=True)
+        batch = PromptBatch(some.reference, some.attention_mask, _ends(some))
+        recording = record_batch(model, batch, logits=torch.arange(len(some)), hooked=hooked)
         parts.append(_of_batch(model, trunk, recording, columns[chosen]))
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     components = [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
@@ -70,6 +77,11 @@ def logit_attribution(
         **pairs.units,
         labels={"component": tuple(names), "token": labels},
     )
+
+
+def _ends(pairs: PromptPairs) -> Int[Tensor, " pair"]:
+    """The column of END in each prompt."""
+    return torch.full((len(pairs),), pairs.reference.shape[1] - 1)
 
 
 def _columns(pairs: PromptPairs, tokens: Any, d_vocab: int) -> Int[Tensor, "pair token"]:

@@ -27,6 +27,7 @@ from arith_lens.path_patching.engines import (
     Interventions,
     PatchSettings,
     Propagation,
+    n_left_out,
     patch_settings,
 )
 from arith_lens.path_patching.layers import Entry
@@ -34,7 +35,6 @@ from arith_lens.path_patching.patch import (
     by_shards,
     computation_of,
     engine_for,
-    n_left_out,
     patching_details,
     shard_size,
     warn_of_no_answer,

@@ -8,6 +8,7 @@ from oracles import Raw, make_pairs
 from support.families import SWEPT
 from torch.testing import assert_close
 
+import arith_lens as al
 from arith_lens.components import Head, Mlp
 from arith_lens.logit_attribution import BIASES, EMBEDDINGS, logit_attribution
 from arith_lens.model import load_model
@@ -77,3 +78,15 @@ def test_each_pair_may_have_its_own_tokens(llama: Any) -> None:
 def test_tokens_that_do_not_fit_are_refused(llama: Any, tokens: Any) -> None:
     with pytest.raises(ValueError, match=r"expected .*token"):
         logit_attribution(llama, make_pairs(llama), tokens)
+
+
+def test_active_hooks_act(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    without = al.logit_attribution(llama, pairs)
+    with llama.hooks(al.scale_mlps([1], 0.0)):
+        scaled = al.logit_attribution(llama, pairs)
+        logits = llama(pairs.reference, attention_mask=pairs.attention_mask)[:, -1]
+    own = logits.gather(1, pairs.answer[:, None])[:, 0]
+    assert_close(scaled.per_pair[:, 0].sum(0), own, atol=1e-4, rtol=1e-4)
+    row = (scaled.labels or {})["component"].index("MLP 1")
+    assert not scaled.per_pair[row].any() and without.per_pair[row].abs().max() > 1e-3

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.components import Head, Heads, as_heads, check_components, every_component
-from arith_lens.edges.receivers import AttentionCode, Receiver, project
+from arith_lens.edges.receivers import SENDERS_AT_ONCE, AttentionCode, Receiver, project
 from arith_lens.edges.recording import EMBEDDINGS, Changes, Positions, forward_rows
 from arith_lens.effects import Effects
 from arith_lens.model import HookedLike
@@ -20,7 +20,6 @@ from arith_lens.path_patching.sweep import Senders, Trunk, trunk_of
 
 INPUTS = ("q", "k", "v")
 BATCH = 16
-SENDERS_AT_ONCE = 64
 MIN_CHANGE = 1e-5
 """A head whose output changes by less than this share of itself has no shares."""
 
@@ -109,6 +108,7 @@ def _of_head(
     stream = positions.entries[layer][0][tokens].float()
     writes = trunk.head_writes(layer, positions.ends.z[:, layer].flatten(0, 1), [head.index])[0]
     reference, other = writes.unflatten(0, (2, -1))
+    own = receiver.z(head.index)
     target, w_o = other - reference, trunk.attentions[layer].W_O[head.index].float()
     parts = []
     for some in sent.split(SENDERS_AT_ONCE):
@@ -117,7 +117,7 @@ def _of_head(
         z = torch.stack(
             [receiver.z(head.index, **{name: changed[name]}) for name in ("query", "key", "value")]
         )
-        written = (z - receiver.z(head.index)) @ w_o
+        written = (z - own) @ w_o
         parts.append(einsum(written, target, "input sender pair d, pair d -> input sender pair"))
     small = target.norm(dim=-1) <= MIN_CHANGE * reference.norm(dim=-1)
     return (torch.cat(parts, 1) / target.square().sum(-1)).masked_fill(small, float("nan"))

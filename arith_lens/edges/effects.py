@@ -7,7 +7,6 @@ from math import factorial, prod
 from typing import cast, get_args
 
 import torch
-from jaxtyping import Bool
 from torch import Tensor
 
 from arith_lens.components import (
@@ -244,7 +243,7 @@ def _places(pairs: PromptPairs, positions: str | int | Role) -> tuple[Places, tu
                 f"expected a position from {-shortest} to {shortest - 1}, which every prompt has, "
                 f"found {positions}"
             )
-        return lambda some: [_column(some, positions)], (str(positions),)
+        return lambda some: [some.position_mask(positions)], (str(positions),)
     if positions == "all":
         return lambda some: [some.attention_mask], ("all",)
     if positions == "each" and pairs.spans is not None:
@@ -258,7 +257,7 @@ def _places(pairs: PromptPairs, positions: str | int | Role) -> tuple[Places, tu
                 f"{int(lengths.min())} to {int(lengths.max())}; give one position or 'all'"
             )
         columns = range(int(lengths.max()))
-        return lambda some: [_column(some, i) for i in columns], tuple(map(str, columns))
+        return lambda some: [some.position_mask(i) for i in columns], tuple(map(str, columns))
     try:
         role = Role(positions)
     except ValueError:
@@ -269,13 +268,6 @@ def _places(pairs: PromptPairs, positions: str | int | Role) -> tuple[Places, tu
     if not bool(pairs.role_mask(role).any()):
         raise ValueError(f"expected prompts with a token of the role {role}, found none")
     return lambda some: [some.role_mask(role)], (str(role),)
-
-
-def _column(pairs: PromptPairs, position: int) -> Bool[Tensor, "pair pos"]:
-    """One token of each prompt; numbers from 0 count from its first token."""
-    columns, width = torch.arange(pairs.reference.shape[1]), pairs.reference.shape[1]
-    at = position + (width if position < 0 else width - pairs.lengths)
-    return columns == torch.as_tensor(at).expand(len(pairs))[:, None]
 
 
 def _effects(

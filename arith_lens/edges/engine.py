@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from arith_lens.components import Component, Head, Mlp
-from arith_lens.edges.receivers import AttentionCode, Receiver, project
+from arith_lens.edges.receivers import SENDERS_AT_ONCE, AttentionCode, Receiver, project
 from arith_lens.edges.recording import Changes, Positions, Via, forward_rows
 from arith_lens.memory import fitting_pairs, in_chunks
 from arith_lens.metrics import logit_tolerance
@@ -37,8 +37,6 @@ Group: TypeAlias = Literal["shared", "head"]
 Places = Callable[[PromptPairs], Sequence[Bool[Tensor, "pair pos"]]]
 """The tokens at which senders act: one mask, or one for each role."""
 
-SENDERS_AT_ONCE = 64
-"""Senders whose queries, keys and values are in memory together."""
 MLP_INPUT = "mlp"
 """The input of an MLP that receives."""
 LEAST_EFFECT = 1e-2
@@ -199,14 +197,14 @@ class EdgeEngine:
         together = values[start : start + len(receivers)][order].nan_to_num()
         expected = swept[1 : 1 + len(receivers)].nan_to_num()
         scale = expected.abs().max().clamp(min=LEAST_EFFECT)
-        found = {name: max(one[name] for one in errors) for name in errors[0]}
-        found["all senders together = the receiver's own effect"] = float(
+        largest = {name: max(one[name] for one in errors) for name in errors[0]}
+        largest["all senders together = the receiver's own effect"] = float(
             (together - expected).abs().max() / scale
         )
         if self.sweep.certificate is not None:
-            found |= self.sweep.certificate.found
+            largest |= self.sweep.certificate.found
         allowed = logit_tolerance(self.model.W_U.dtype)
-        self.certificate = Certificate(found, allowed, len(pairs))
+        self.certificate = Certificate(largest, allowed, len(pairs))
         self.certificate.require(cure="edges cannot be computed for this model")
         self.pending_notes["certificate"] = asdict(self.certificate)
 
@@ -356,10 +354,10 @@ class _Into:
                 shared = self.settings.group == "shared" and not alone and name != "q"
                 written: Tensor | float = 0.0
                 for index in receiver.sharing(head.index) if shared else (head.index,):
-                    seen = {kind: part for kind, part in own.items() if kind[0] in name}
+                    changed = {kind: part for kind, part in own.items() if kind[0] in name}
                     if index != head.index:  # its queries are its own
-                        seen.pop("query", None)
-                    z = receiver.z(index, **seen) - receiver.z(index)
+                        changed.pop("query", None)
+                    z = receiver.z(index, **changed) - receiver.z(index)
                     written = written + z.to(w_o.device) @ w_o[index]
                 assert isinstance(written, Tensor)
                 yield head, name, written.to(streams.device)

@@ -20,6 +20,10 @@ Parts = tuple[
 """Queries, keys and values of some tokens."""
 
 
+SENDERS_AT_ONCE = 64
+"""Senders whose queries, keys and values are in memory together."""
+
+
 class UnsupportedReceiver(ValueError):
     """The model's attention cannot be computed with one of its inputs exchanged."""
 

@@ -110,22 +110,22 @@ def _run(
         )
     }
     names = [*entries.values(), ends, *z, *(name for part in exits.values() for name, _ in part)]
-    seen = record(model, tokens, names, attention_mask=mask)
+    recorded = record(model, tokens, names, attention_mask=mask)
     flat = partial(rearrange, pattern="pair pos ... -> (pair pos) ...")
 
     def outputs(part: str) -> Float[Tensor, "run=1 layer token d_model"]:
         shape = tokens.shape
-        values = [seen[name].reshape(*shape, -1) / factor for name, factor in exits[part]]
+        values = [recorded[name].reshape(*shape, -1) / factor for name, factor in exits[part]]
         return torch.stack([flat(value) for value in values])[None]
 
     recording = Recording(
-        stream=flat(seen[entries[0]])[None],
-        z=torch.stack([flat(seen[name]) for name in z])[None],
+        stream=flat(recorded[entries[0]])[None],
+        z=torch.stack([flat(recorded[name]) for name in z])[None],
         attn_out=outputs("attn_out"),
         mlp_out=outputs("mlp_out"),
-        end=flat(seen[ends])[None],
+        end=flat(recorded[ends])[None],
     )
-    return recording, {layer: seen[entries[layer]] for layer in layers}
+    return recording, {layer: recorded[entries[layer]] for layer in layers}
 
 
 @dataclass

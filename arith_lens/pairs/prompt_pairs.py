@@ -221,6 +221,16 @@ class PromptPairs(HasUnits):
         start, stop = self.spans[role].unbind(-1)
         return (start[:, None] <= column) & (column < stop[:, None])
 
+    def position_mask(self, position: int) -> Bool[Tensor, "pair pos"]:
+        """One token of each prompt: from its first token (0) or from END (-1).
+
+        A prompt without this position has none.
+        """
+        width = self.reference.shape[1]
+        first = width - self.lengths
+        column = first + position if position >= 0 else torch.full_like(first, width + position)
+        return (torch.arange(width) == column[:, None]) & self.attention_mask
+
     def summary(self) -> str:
         """What a reader must know of these pairs, in a few lines."""
         counts = f"{len({*self.problem})} problems, {self.n_distinct} distinct reference"

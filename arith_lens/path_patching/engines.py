@@ -154,6 +154,12 @@ def effects_of(
     return torch.cat([readout.answer[:1], changes[1:]])
 
 
+def n_left_out(values: Float[Tensor, "row pair"]) -> int:
+    """The number of computed pairs without any effect, because they have no ratio."""
+    computed = values[:, ~values[0].isnan()]
+    return int(computed[1:].isnan().all(0).sum())
+
+
 def patch_settings(
     model: HookedLike,
     senders: Components | None,

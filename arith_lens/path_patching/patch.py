@@ -29,6 +29,7 @@ from arith_lens.path_patching.engines import (
     PatchSettings,
     Propagation,
     SweepEngine,
+    n_left_out,
     patch_settings,
 )
 from arith_lens.path_patching.fewer_evaluations import Goal, Race, Screening, race
@@ -280,12 +281,6 @@ def component_effects(
 def operation_name(pairs: PromptPairs) -> str:
     operations = set(pairs.operation or ())
     return operations.pop() if len(operations) == 1 else "path_patching"
-
-
-def n_left_out(values: Float[Tensor, "row pair"]) -> int:
-    """The number of computed pairs without any effect, because they have no ratio."""
-    computed = values[:, ~values[0].isnan()]
-    return int(computed[1:].isnan().all(0).sum())
 
 
 def warn_of_ratios(logit: Float[Tensor, " pair"], metric: str) -> None:

@@ -17,7 +17,13 @@ from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 from arith_lens.hooks import patch_heads, patch_mlps
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs, Role
-from arith_lens.path_patching.engines import HookEngine, Interventions, PatchSettings, Propagation
+from arith_lens.path_patching.engines import (
+    HookEngine,
+    Interventions,
+    PatchSettings,
+    Propagation,
+    n_left_out,
+)
 from arith_lens.path_patching.sweep import sweep
 
 PatchPositions: TypeAlias = str | int | Role
@@ -71,9 +77,7 @@ class Places:
             raise ValueError(
                 f"expected positions 'end', 'each', a Role or a whole number, found {positions!r}"
             )
-        first = width - pairs.lengths
-        wanted = first + positions if positions >= 0 else torch.full_like(first, width + positions)
-        return ((torch.arange(width) == wanted[:, None]) & mask)[None]
+        return pairs.position_mask(positions)[None]
 
 
 def _column_names(pairs: PromptPairs) -> tuple[str, ...]:
@@ -149,12 +153,11 @@ def position_effects(
         common["labels"] = {POSITION_AXIS: places.names}
     else:
         heads, mlps = heads[..., 0, :], mlps[..., 0, :]
-    computed = values[:, ~values[0].isnan()]
     return ComponentEffects(
         heads=Effects(heads, HEAD_AXES + axes, **common),
         mlps=Effects(mlps, MLP_AXES + axes, **common),
         logit=values[0],
-        n_left_out=int(computed[1:].isnan().all(0).sum()),
+        n_left_out=n_left_out(values),
         computation=notes,
     )
 
