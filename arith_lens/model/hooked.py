@@ -107,6 +107,10 @@ class HookedLike(Protocol):
         def W_U(self) -> Any: ...  # [d_model d_vocab], a view
 
 
+PASSED_ON = ("logits_to_keep", "past_key_values", "use_cache")
+"""Options that every decoder takes, some without naming them: they stand in `**kwargs` there."""
+
+
 @dataclass(frozen=True, eq=False)
 class HookedModel:
     """A TransformerBridge that checks its inputs, and makes no KV cache unless requested."""
@@ -359,7 +363,7 @@ class HookedModel:
 
         forwards = (self.bridge.forward, self.bridge.original_model.forward, *methods)
         taken = {name for forward in forwards for name in signature(forward).parameters}
-        taken |= {*TransformersKwargs.__annotations__}
+        taken |= {*TransformersKwargs.__annotations__, *PASSED_ON}
         if unknown := sorted({*options} - taken):
             near = get_close_matches(unknown[0], taken, n=1)
             raise TypeError(

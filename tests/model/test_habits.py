@@ -1,7 +1,10 @@
 """What users of TransformerLens try: it works, or the error says what to use."""
 
+from typing import Any
+
 import pytest
 import torch
+from support.families import SWEPT
 
 from arith_lens.hooks import ablate_heads
 from arith_lens.knockout import knock_out
@@ -80,3 +83,15 @@ def test_a_model_of_bare_tokens_needs_no_tokenizer(make_hf):
     assert effects.computation["certificate"] and effects.heads.per_pair.isfinite().all()
     with pytest.raises(ValueError, match=r"starts with token 0, .*ones, if that token is meant"):
         PromptPairs.from_tokens(reference, counterfactual, torch.tensor([5, 3, 9, 4]))
+
+
+@pytest.mark.parametrize("name", ["Granite MoE", "Mixtral"])
+def test_options_that_a_model_takes_without_naming_them_are_passed_on(
+    name: str, tokenizer: Any
+) -> None:
+    """Granite MoE's forward has `use_cache` among its `**kwargs`."""
+    model = load_model((SWEPT[name].make(len(tokenizer)), tokenizer))
+    tokens = model.to_tokens("3 plus 5 = ")
+    assert torch.equal(model(tokens, use_cache=False), model(tokens))
+    with pytest.raises(TypeError, match="found foo"):
+        model(tokens, foo=1)
