@@ -270,7 +270,7 @@ def keep_correct(model: Any, pairs: "PromptPairs", *, batch_size: int = 128) -> 
         n_drawn=len(pairs),
         n_kept=len(correct),
         mean_probability=mean_probability,
-        counterfactual_correct=float(still.float().mean()),
+        counterfactual_correct=float(still.double().mean()),
         by_template={name: (left[name], drawn[name]) for name in drawn},
     )
     if selection.counterfactual_correct > MOST_UNCHANGED:

@@ -5,6 +5,7 @@
 
 import hashlib
 import re
+import warnings
 from dataclasses import replace
 from inspect import unwrap
 from types import SimpleNamespace
@@ -306,6 +307,21 @@ def test_counterfactuals_that_are_still_answered_are_counted(toy):
     model.answers |= answered.answers
     kept = keep_correct(model, every)
     assert len(kept) == 40 and kept.selection.counterfactual_correct == 0.25
+
+
+@pytest.mark.parametrize(("n", "warned"), [(10, False), (11, True)])
+def test_more_than_a_third_of_unchanged_answers_is_a_warning(toy, n, warned):
+    """Ten of thirty pairs are exactly a third, which has no exact number in binary."""
+    every = sample_pairs(toy, n=30, keep="all")
+    model = Oracle(toy, every, [True] * 30)
+    answered = Oracle(toy, every, [i < n for i in range(30)], side="counterfactual")
+    model.answers |= answered.answers
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        keep_correct(model, every)
+    assert ["answered with C without the calculation" in str(w.message) for w in caught] == (
+        [True] if warned else []
+    )
 
 
 def test_an_empty_selection_says_the_models_accuracy(toy):
