@@ -286,7 +286,7 @@ check: $(STAMP) ## lint, formatting, types
 bench: $(STAMP) ## time path patching against other ways; its growth; its memory (some minutes)
 	@$(BIN)/python -c 'import nnsight' 2>/dev/null || $(INSTALL) --editable '.[bench]' || \
 		echo "nnsight, a rival, cannot be installed: its row will say so"
-	$(BIN)/python -m experiments speed $(HARDWARE)
+	$(BIN)/python -m laboratory speed $(HARDWARE)
 
 docs: $(STAMP) ## pages of the library's names, from their docstrings, in site/
 	$(BIN)/python -m pdoc --docformat google --no-show-source --output-directory site arith_lens \
@@ -297,10 +297,10 @@ splits: $(STAMP) ## write training sets without test questions, and print counts
 	$(BIN)/python -m experiments training_splits $(DATA_DIR)
 
 bench-finetune: $(STAMP) ## time training steps: full, LoRA, precise; memory; SIZE=llama-7b DTYPE=bfloat16 DEVICE=cuda
-	$(BIN)/python -m experiments speed_fine_tuning $(if $(SIZE),--size $(SIZE)) $(HARDWARE)
+	$(BIN)/python -m laboratory speed_fine_tuning $(if $(SIZE),--size $(SIZE)) $(HARDWARE)
 
 bench-scale: $(STAMP) ## path patching at 7B, random weights; SIZE=llama-13b DEVICE=cuda DTYPE= N=
-	MALLOC_MMAP_THRESHOLD_=65536 $(BIN)/python -m experiments speed_scale \
+	MALLOC_MMAP_THRESHOLD_=65536 $(BIN)/python -m laboratory speed_scale \
 		$(if $(SIZE),--size $(SIZE)) $(COUNT) $(HARDWARE)
 
 precision: $(STAMP) ## does half precision change the map? bfloat16 and float16 against float32
@@ -308,13 +308,13 @@ precision: $(STAMP) ## does half precision change the map? bfloat16 and float16 
 		$(NAMED) $(if $(DEVICE),--device $(DEVICE))
 
 reference: $(STAMP) ## train a reference model anew, in results/ (about an hour on two cores)
-	$(BIN)/python -m experiments train_reference
+	$(BIN)/python -m laboratory train_reference
 
 SEEDS = 1 2
 ARCHITECTURE = $(if $(findstring mistral,$(MODEL)),mistral,llama)
 seeds: $(STAMP) ## train MODEL='s recipe anew with SEEDS=1 2, compare the maps (two hours per training; can be stopped and continued)
 	for seed in $(SEEDS); do folder=results/train_reference/$(MODEL)-$$seed; \
-		$(BIN)/python -m experiments train_reference --architecture $(ARCHITECTURE) --seed $$seed --output $$folder && \
+		$(BIN)/python -m laboratory train_reference --architecture $(ARCHITECTURE) --seed $$seed --output $$folder && \
 		$(BIN)/python -m experiments which_heads --model $$folder/final && \
 		$(BIN)/python -m experiments which_heads --model $$folder/final --problems computed \
 			--operations multiplication division || exit 1; done

@@ -14,9 +14,8 @@ from experiments.command import (
 )
 
 TOOLS = (
-    *("convert_gsm8k", "convert_world", "do_they_find_known_circuits", "measure_reference"),
-    *("ship_runs", "speed", "speed_fine_tuning", "speed_scale", "template_tables"),
-    *("train_reference", "training_splits", "tune", "whole_study"),
+    *("convert_gsm8k", "convert_world", "do_they_find_known_circuits", "template_tables"),
+    *("training_splits", "tune", "whole_study"),
 )
 """Commands that ask nothing about one model: each is a function of this name."""
 SHARED_TOOLS = ("tune",)

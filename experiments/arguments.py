@@ -202,7 +202,7 @@ class _Slice:
 
 def _is_sliced(module: str) -> bool:
     """Whether the definitions of a module are executed one by one; others are imported."""
-    return module.partition(".")[0] in ("experiments", "figures")
+    return module.partition(".")[0] in ("experiments", "figures", "laboratory")
 
 
 def _defined(statement: ast.stmt) -> Iterator[str]:

@@ -39,7 +39,7 @@ class Command:
 
     @property
     def package(self) -> str:
-        """`experiments` or `figures`."""
+        """`experiments`, `figures` or `laboratory`."""
         return self.module.partition(".")[0]
 
     @property
@@ -118,7 +118,11 @@ def named_command(
     return name
 
 
-KINDS = {"experiments": "an experiment", "figures": "an exhibit"}
+KINDS = {
+    "experiments": "an experiment",
+    "figures": "an exhibit",
+    "laboratory": "a command of the laboratory",
+}
 """What a command of a package is called."""
 
 
@@ -177,7 +181,14 @@ def _unframed(text: str) -> str:
     return " ".join(re.sub("[│|╭╮╰╯─]", " ", text).split())
 
 
-def command(main: Callable[..., Any], name: str, about: str | None, *, shares: bool) -> None:
+def command(
+    main: Callable[..., Any],
+    name: str,
+    about: str | None,
+    *,
+    shares: bool,
+    package: str = "experiments",
+) -> None:
     """Read the command line and run `main`.
 
     Args:
@@ -186,6 +197,7 @@ def command(main: Callable[..., Any], name: str, about: str | None, *, shares: b
         about: what it does, for the help.
         shares: whether several processes share its work. If not, the first process that torchrun
             or accelerate started does all of it, and the others exit at once.
+        package: the package whose command it is, for the help.
     """
     from arith_lens.runs import RunError
     from arith_lens.runs.shards import PART_VARIABLE, claim_rank_zero
@@ -197,7 +209,7 @@ def command(main: Callable[..., Any], name: str, about: str | None, *, shares: b
                 f"{os.environ[PART_VARIABLE]}: it is not computed in parts. Start it without."
             )
         if shares or claim_rank_zero():
-            tyro.cli(main, prog=f"python -m experiments {name}", description=about)
+            tyro.cli(main, prog=f"python -m {package} {name}", description=about)
 
 
 _ASCII = str.maketrans(

@@ -22,8 +22,8 @@ from arith_lens.operations import IN_PAPER
 from arith_lens.pairs import keep_correct, template_facts
 from arith_lens.pairs.correctness import answer
 from arith_lens.plotting.markup import render
+from arith_lens.reference.edits import PROBLEM_FAMILIES
 from arith_lens.reference.sets import world_pairs
-from arith_lens.reference.word_problems import PROBLEM_FAMILIES
 from arith_lens.templates import FIGURE_10
 from arith_lens.word_problems import gsm8k_pairs
 from experiments.command import exit_on_user_error

@@ -1,6 +1,4 @@
-"""The world's questions: the frozen sets, and those that tuning on word problems does not show.
-
-The frozen sets were written once, are shipped as JSONL, and are read by evaluation and tuning.
+"""The closed world's questions: frozen sets, shipped as JSONL, for evaluation and tuning.
 
 A line is `{"task": …, "prompt": …, "answer": …}`; the answer follows the prompt directly. Word
 problems have the splits tuning, validation and test. Generic tasks and held-out two-digit problems
@@ -11,55 +9,19 @@ holds on `unfamiliar_questions` says what has been learned.
 """
 
 import json
-import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from arith_lens.answers import Question
-from arith_lens.operations import FOUR
 from arith_lens.pairs import PromptPairs
-from arith_lens.pairs.references import shuffled
-from arith_lens.problems import all_problems
-from arith_lens.reference.arithmetic import Passage, is_held_out, long_sum, pick, power
-from arith_lens.reference.word_problems import (
-    PROBLEM_FAMILIES,
-    REWORDED_PARTS,
-    larger_problems,
-    reworded,
-    tuning_problems,
-    world_edits,
-)
-from arith_lens.reference.world import test_questions
-from arith_lens.templates import FIGURE_10, LARGEST_ANSWERS, TEMPLATES
+from arith_lens.reference.edits import PROBLEM_FAMILIES, REWORDED_PARTS, world_edits
 from arith_lens.word_problems import Conversion, WordProblem, word_problem_pairs
 
 SETS_FOLDER = Path(__file__).parent / "sets"
-N_HELD_OUT = 500  # the largest number of prompts per operation in the two-digit test
 Line = dict[str, str]
-
-
-def make_sets() -> dict[str, list[Line]]:
-    """Make every set again from the world's code, by name."""
-    sets: dict[str, list[Line]] = defaultdict(list)
-    for family in PROBLEM_FAMILIES:
-        for split, problems in tuning_problems(family).items():
-            sets[f"word_problems_{split}"] += [
-                _line(family, problem.question, str(problem.answer)) for problem in problems
-            ]
-    sets["generic_test"] = [_line(q.task, q.prompt, q.answer) for q in test_questions()]
-    sets["two_digit_test"] = _two_digit()
-    return dict(sets)
-
-
-def write_sets(folder: Path = SETS_FOLDER) -> None:
-    """Write every set as `<name>.jsonl`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, lines in make_sets().items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def load_set(name: str) -> list[Line]:
@@ -81,27 +43,6 @@ def by_task(lines: list[Line]) -> dict[str, list[tuple[str, str]]]:
     for line in lines:
         tasks[line["task"]].append((line["prompt"], line["answer"]))
     return dict(tasks)
-
-
-def _line(task: str, prompt: str, answer: str) -> Line:
-    return {"task": task, "prompt": prompt, "answer": answer}
-
-
-def _two_digit() -> list[Line]:
-    """Two-digit problems that are not in training, at most 500 prompts per operation."""
-    rng = random.Random("two-digit test")
-    lines: list[Line] = []
-    for operation in FOUR:
-        problems = [p for p in all_problems(operation, range(1, 100)) if is_held_out(p)]
-        if operation == "multiplication":  # as in training: a number up to 24 times a digit
-            problems = [p for p in problems if min(p.a, p.b) <= 9 and max(p.a, p.b) <= 24]
-        if operation == "division":  # and by a digit
-            problems = [p for p in problems if p.b <= 9]
-        prompts = [(p, template) for p in problems for template in TEMPLATES[operation]]
-        for problem, template in shuffled(prompts, rng)[:N_HELD_OUT]:
-            prompt, _ = template.render(problem.a, problem.b)
-            lines.append(_line(operation, prompt, str(problem.answer)))
-    return lines
 
 
 def world_pairs(
@@ -158,13 +99,17 @@ def world_questions(name: str) -> list[Question]:
     return [Question(line["prompt"], line["answer"], line["task"]) for line in load_set(name)]
 
 
-UNFAMILIAR_SETS = (
-    *("tuned on", "other wordings", "larger numbers", "stories"),
-    *("one digit", "two digits", "three digits", "powers"),
-)
-"""The names of the sets. The first one has the families that are tuned on."""
-N_LONG = 200  # sums and differences with three digits or a decimal
-N_DRAWS = 2000  # draws of powers: all of them come up
+UNFAMILIAR_SETS = {
+    "tuned on": "word_problems_test",
+    "other wordings": "word_problems_other_wordings",
+    "larger numbers": "word_problems_larger_numbers",
+    "stories": "stories_test",
+    "one digit": "one_digit_test",
+    "two digits": "two_digit_test",
+    "three digits": "three_digit_test",
+    "powers": "powers_test",
+}
+"""The frozen set behind each name. The first one has the families that are tuned on."""
 
 
 def unfamiliar_questions(n: int = 100) -> dict[str, list[Question]]:
@@ -174,27 +119,15 @@ def unfamiliar_questions(n: int = 100) -> dict[str, list[Question]]:
     problems with larger numbers, and calculations of other kinds.
 
     Args:
-        n: the largest number of questions of each task.
+        n: the largest number of questions of each task; the sets have at most 500.
     """
-    familiar = _first(n, world_questions("word_problems_test"))
-    sets: list[Iterable[Question]] = [
-        familiar,
-        [replace(question, prompt=reworded(question.prompt)) for question in familiar],
-        [
-            Question(problem.question, str(problem.answer), family)
-            for family in PROBLEM_FAMILIES
-            for problem in larger_problems(family, 2 * n)
-        ],
-        _stories(),
-        _one_digit(),
-        world_questions("two_digit_test"),
-        _drawn("three digits", long_sum, N_LONG),
-        _drawn("powers", power, N_DRAWS),
-    ]
-    return {name: _first(n, of) for name, of in zip(UNFAMILIAR_SETS, sets, strict=True)}
+    return {
+        name: first_questions(n, world_questions(set_name))
+        for name, set_name in UNFAMILIAR_SETS.items()
+    }
 
 
-def _first(n: int, questions: Iterable[Question]) -> list[Question]:
+def first_questions(n: int, questions: Iterable[Question]) -> list[Question]:
     """At most n questions of each task, each problem in one wording only."""
     chosen: dict[tuple[str, ...], Question] = {}
     counts: Counter[str] = Counter()
@@ -204,27 +137,3 @@ def _first(n: int, questions: Iterable[Question]) -> list[Question]:
             chosen[problem] = question
             counts[question.task] += 1
     return [*chosen.values()]
-
-
-def _stories() -> Iterator[Question]:
-    """Figure 10's additions, each sum in one of the stories."""
-    rng = random.Random("stories")
-    for problem in all_problems("addition"):
-        fitting = [s for s in FIGURE_10 if problem.answer <= LARGEST_ANSWERS.get(s.name, 18)]
-        prompt, _ = pick(rng, fitting).sample(rng, problem.a, problem.b)
-        yield Question(prompt, str(problem.answer), "addition")
-
-
-def _one_digit() -> Iterator[Question]:
-    rng = random.Random("one digit")
-    for operation in FOUR:
-        for problem in all_problems(operation):
-            prompt, _ = pick(rng, TEMPLATES[operation]).render(problem.a, problem.b)
-            yield Question(prompt, str(problem.answer), operation)
-
-
-def _drawn(name: str, draw: Callable[[random.Random], Passage], times: int) -> Iterator[Question]:
-    rng = random.Random(name)
-    for passage in (draw(rng) for _ in range(times)):
-        ((start, stop),) = passage.answers
-        yield Question(passage.text[:start], passage.text[start:stop], name)

@@ -19,7 +19,7 @@ import torch
 from arith_lens.answers import Answers
 from arith_lens.arrays import Arrays
 from arith_lens.paper import BENCHMARKS
-from arith_lens.reference.word_problems import PROBLEM_FAMILIES
+from arith_lens.reference.edits import PROBLEM_FAMILIES
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -11,8 +11,8 @@ import torch
 import arith_lens as al
 from arith_lens.answers import Answers, Question, answer_questions, load_questions
 from arith_lens.answers.answering import is_right
-from arith_lens.reference import models as measure
 from arith_lens.reference.sets import world_questions
+from laboratory import model_cards as measure
 
 PROMPTS = ["3 plus 5 = ", "The sum of 3 and 5 is ", "John has 3 cups and 12 tables", "Q: 7"]
 HEAD = al.Head(1, 2)
@@ -92,7 +92,7 @@ def plain() -> tuple[Any, Any]:
 
 @pytest.mark.parametrize(("name", "every"), [("generic_test", 14), ("word_problems_test", 40)])
 def test_the_reference_model_answers_as_its_card_counts(trained, plain, name, every):
-    """Question by question as reference/models.py counts, by plain teacher-forced Transformers."""
+    """Question by question as the model's card counts, by plain teacher-forced Transformers."""
     questions = world_questions(name)[::every]
     found = answer_questions(trained, questions, whole_words=False)
     counted = measure.is_right(*plain, [(q.prompt, q.answer) for q in questions])  # pyright: ignore[reportCallIssue]

@@ -19,7 +19,7 @@ import torch
 import arith_lens as al
 from arith_lens.knockout import counterfactual_means, knockout_hooks
 from arith_lens.model import Beginning, HookedModel
-from arith_lens.reference import models as measure
+from laboratory import model_cards as measure
 
 lm_eval: Any = pytest.importorskip(
     "lm_eval", reason="needs the extra `evaluation`: pip install '.[evaluation]'"

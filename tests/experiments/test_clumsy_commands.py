@@ -24,8 +24,9 @@ from experiments.arguments import experiment_settings, signature
 from figures import __main__ as figures
 from figures.__main__ import exhibits_and_pages
 from figures.exhibit import command_for, with_settings
+from laboratory import __main__ as laboratory
 
-MAINS = {"experiments": experiments.main, "figures": figures.main}
+MAINS = {"experiments": experiments.main, "figures": figures.main, "laboratory": laboratory.main}
 
 CLUMSY = {
     # Names of commands
@@ -62,6 +63,9 @@ CLUMSY = {
     "figures where_do_they_look": r"which is an experiment: .* fig5",
     "figures whole_study": r"which is an experiment: python -m experiments whole_study",
     "figures wich_heads": r"did you mean python -m experiments which_heads",
+    "experiments speed": r"expected an experiment, found 'speed'",
+    "laboratory which_heads": r"which is an experiment: python -m experiments which_heads; ",
+    "laboratory sped": r"expected a command of the laboratory, found 'sped'; did you mean speed",
     "figures 2": r"expected an exhibit, found '2'",
     # Options
     "experiments which_heads --nn 3": r"Unrecognized options: --nn.*--n ",
@@ -74,7 +78,7 @@ CLUMSY = {
     "experiments like_a_computer --n 3": r"Unrecognized options: --n",
     "experiments how_precise --dtype bfloat16": r"bfloat16.*float32",
     "experiments tune": r"required|Required",
-    "experiments ship_runs": r"expected folders of runs, found none",
+    "laboratory ship_runs": r"expected folders of runs, found none",
     "figures fig2 --modl reference": r"Unrecognized options.*--model",
     "figures fig2 --format png": r"Unrecognized options.*--formats",
     "figures fig1 --model reference": r"Unrecognized options: --model",
@@ -96,8 +100,8 @@ CLUMSY = {
     "experiments which_heads --exemplars mix": r"mean mixed\?",
     "experiments are_they_needed --ablation zeros": r"mean zero\?",
     "experiments does_tuning_help --table 3": r"3.*1.*2.*5",
-    "experiments train_reference --architecture lama": r"mean llama\?",
-    "experiments speed_scale --size llama7b": r"mean llama-7b",
+    "laboratory train_reference --architecture lama": r"mean llama\?",
+    "laboratory speed_scale --size llama7b": r"mean llama-7b",
     "figures fig2 --formats gif": r"gif.*png",
     # Numbers
     "experiments which_heads --n 0": r"^ValueError: expected --n of 1 or more, found 0$",
@@ -128,7 +132,7 @@ CLUMSY = {
     "experiments whole_study --n 0": r"expected --n of 1 or more",
     "experiments how_precise --n -1": r"expected --n of 1 or more",
     "experiments do_they_find_known_circuits --n 0": r"expected --n of 1 or more",
-    "experiments train_reference --rows 0": r"expected --rows of 1 or more",
+    "laboratory train_reference --rows 0": r"expected --rows of 1 or more",
     "figures fig2 --n 0": r"expected --n of 1 or more, found 0",
     "figures fig2 --n x": r"--n.*'x'",
     # Samples
@@ -164,8 +168,8 @@ CLUMSY = {
     "experiments whole_study --data-dir nowhere": r"expected --data-dir",
     "experiments whole_study --model refrence": r"did you mean reference\?",
     "experiments what_tuning_changes --tuned nowhere": r"as tuned, found nothing at nowhere",
-    "experiments measure_reference nowhere": r"nowhere",
-    "experiments ship_runs nowhere": r"as folders, found nothing at nowhere",
+    "laboratory measure_reference nowhere": r"nowhere",
+    "laboratory ship_runs nowhere": r"as folders, found nothing at nowhere",
     "experiments do_they_find_known_circuits --models copy": r"copy",
     "figures fig2 --model refrence": r"did you mean reference\?",
     "figures fig12 --models reference refrence-mistral": r"did you mean reference-mistral\?",
@@ -217,20 +221,22 @@ def test_an_error_before_the_first_result_leaves_no_run(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
-COMMANDS = {**experiments.experiments(), **exhibits_and_pages()}
+COMMANDS = {**experiments.experiments(), **exhibits_and_pages(), **laboratory.laboratory()}
 
 WITHOUT_TORCH = """
 import contextlib, io, sys
 from experiments import __main__ as experiments
 from figures import __main__ as figures
+from laboratory import __main__ as laboratory
 
+MAINS = {"experiments": experiments, "figures": figures, "laboratory": laboratory}
 COMPUTING = {"torch", "pandas", "plotly", "transformers", "transformer_lens"}
 for line in sys.argv[1:]:
     package, *sys.argv = line.split()
     sys.argv.insert(0, package)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         try:
-            {"experiments": experiments, "figures": figures}[package].main()
+            MAINS[package].main()
         except SystemExit:
             pass
     if loaded := COMPUTING & {*sys.modules}:
@@ -240,7 +246,13 @@ for line in sys.argv[1:]:
 
 def test_help_and_wrong_arguments_import_nothing_that_computes() -> None:
     lines = [f"{one.package} {name} --help" for name, one in COMMANDS.items()]
-    lines += ["experiments", "figures --help", "experiments wich_heads", "figures fig22"]
+    lines += [
+        "experiments",
+        "figures --help",
+        "laboratory --help",
+        "experiments wich_heads",
+        "figures fig22",
+    ]
     lines += ["experiments which_heads --n 0", "experiments which_heads --nn 1"]
     lines += ["figures fig2 --model refrence", "experiments how_good_is_it --data-dir nowhere"]
     command = [sys.executable, "-c", WITHOUT_TORCH, *lines]

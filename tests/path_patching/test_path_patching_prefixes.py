@@ -16,8 +16,8 @@ from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import CertificateError, path_patch, plan, recording
 from arith_lens.path_patching.engines import SweepEngine, patch_settings
 from arith_lens.path_patching.recording import n_distinct, own_tokens, record_pairs
-from experiments.speed.measure import Shape, setting_of
-from experiments.speed.tables import QUESTION_TOKENS, few_shot_pairs, round_seconds
+from laboratory.speed.measure import Shape, setting_of
+from laboratory.speed.tables import QUESTION_TOKENS, few_shot_pairs, round_seconds
 
 CLASSES = {"gemma": "Gemma", "gemma3_text": "Gemma3Text", "gpt2": "GPT2", "llama": "Llama",
            "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}  # fmt: skip

@@ -24,9 +24,9 @@ from arith_lens.benchmarks.readers import HUMANITIES
 from arith_lens.model import empty_model
 from arith_lens.reference.sets import load_set
 from experiments import settings
-from experiments.speed import path_patching
-from experiments.speed.fine_tuning_plan import STEP_SHAPES
-from experiments.speed.measure import SHAPES
+from laboratory.speed import path_patching
+from laboratory.speed.fine_tuning_plan import STEP_SHAPES
+from laboratory.speed.measure import SHAPES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -38,7 +38,7 @@ FLAGS = re.DOTALL | re.MULTILINE
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", FLAGS)
 PYTHON = re.compile(
     r"(?:python3?|torchrun[^\n]*|accelerate launch[^\n]*) -m "
-    r"((?:experiments|figures)(?: --)?[ .][\w.]+)([^|;&>\n]*)"
+    r"((?:experiments|figures|laboratory)(?: --)?[ .][\w.]+)([^|;&>\n]*)"
 )
 
 # What an example takes too long over, and what it is shortened to.
@@ -170,7 +170,7 @@ def parsed_command(
 
     monkeypatch.setattr(tyro, "cli", parse)
     package, _, name = module.partition(".")
-    if package in ("experiments", "figures") and name:
+    if package in ("experiments", "figures", "laboratory") and name:
         module, arguments = package, [name, *arguments]
     monkeypatch.setattr(sys, "argv", [module, *arguments])
     with pytest.raises(Parsed) as parsed, warnings.catch_warnings():

@@ -27,7 +27,7 @@ LAYERS = {
     **dict.fromkeys(["path_patching", "probes"], 6),
     **dict.fromkeys(["attribution", "edges", "fine_tuning"], 7),
     **dict.fromkeys(["mediation", "neurons"], 7),
-    **dict.fromkeys(["reference"], 7),  # makes the shipped models and sets
+    **dict.fromkeys(["reference"], 7),  # reads the shipped sets
     **dict.fromkeys(
         ["evaluation", "exploration", "logit_attribution"], 8
     ),  # evaluation asks the closed world's sets
@@ -125,7 +125,7 @@ def cycle_in(root: Path) -> tuple[str, ...]:
     return ()
 
 
-@pytest.mark.parametrize("package", ["arith_lens", "experiments", "figures"])
+@pytest.mark.parametrize("package", ["arith_lens", "experiments", "figures", "laboratory"])
 def test_no_files_import_each_other_in_a_circle(package: str) -> None:
     assert cycle_in(PACKAGE.parent / package) == ()
 
@@ -143,7 +143,7 @@ def test_a_circle_of_imports_would_be_seen(tmp_path: Path) -> None:
 
 
 USERS = re.compile(
-    r"\b(experiments|figures|notebooks)[./]\w"
+    r"\b(experiments|figures|laboratory|notebooks)[./]\w"
     r"|[`(]make \w|\bmake (setup|report|claims|gallery|fig\d+|table\d)\b"
     r"|(?<![\w-])--(?!use_fsdp)[a-z]\w+"
 )
@@ -172,6 +172,23 @@ def test_the_library_names_nothing_that_uses_it(name: str) -> None:
 )
 def test_the_name_of_a_user_would_be_seen(line: str) -> None:
     assert USERS.search(line)
+
+
+@pytest.mark.parametrize("package", ["arith_lens", "experiments", "figures", "notebooks"])
+def test_nothing_that_a_user_runs_imports_the_laboratory(package: str) -> None:
+    importers = {
+        path.name: imported
+        for path in (PACKAGE.parent / package).rglob("*.py")
+        for imported in imports(path)
+        if imported.split(".")[0] == "laboratory"
+    }
+    assert importers == {}
+
+
+def test_the_laboratory_draws_nothing() -> None:
+    used = {name for path in PACKAGE.parent.glob("laboratory/**/*.py") for name in imports(path)}
+    assert {"laboratory.world", "experiments.command"} <= used
+    assert not {name for name in used if name.split(".")[0] == "figures"}
 
 
 def test_transformer_lens_is_imported_by_model_alone() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import arith_lens
-from arith_lens.reference import models as measure
+from laboratory import model_cards as measure
 
 FOLDER = Path(arith_lens.__file__).parent / "reference"
 NAMES = ("reference", "reference-mistral")

@@ -15,15 +15,13 @@ from datasets import Dataset
 import arith_lens
 from arith_lens.benchmarks import gold_answer
 from arith_lens.pairs import Role
-from arith_lens.reference.sets import load_set, world_pairs
-from arith_lens.reference.word_problems import (
+from arith_lens.reference.edits import (
     CONTAINERS,
-    GAIN_VERBS,
-    LOSE_VERBS,
     PROBLEM_FAMILIES,
     REWORDED_PARTS,
     world_edits,
 )
+from arith_lens.reference.sets import load_set, world_pairs
 from arith_lens.templates import SLOTS
 from arith_lens.word_problems import (
     PhraseEdit,
@@ -43,6 +41,7 @@ from arith_lens.word_problems.convert import (
     TOO_LONG,
 )
 from experiments.datasets import published_tokenizer as load_tokenizer
+from laboratory.word_problems import GAIN_VERBS, LOSE_VERBS
 
 RECORDS = [
     {

@@ -10,8 +10,8 @@ from transformers import AutoModelForCausalLM
 
 from arith_lens.path_patching import plan
 from arith_lens.runs import load_run
-from experiments.speed import scale, tables
-from experiments.speed.measure import SHAPES, Shape, SpeedTable, random_llama, random_token_pairs
+from laboratory.speed import scale, tables
+from laboratory.speed.measure import SHAPES, Shape, SpeedTable, random_llama, random_token_pairs
 
 SMALL = Shape(3, 32, 4, 48, 64, n_pairs=4, n_tokens=8, n_kv_heads=2)
 
@@ -19,7 +19,7 @@ SMALL = Shape(3, 32, 4, 48, 64, n_pairs=4, n_tokens=8, n_kv_heads=2)
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHAPES, "tiny", SMALL)
-    monkeypatch.setattr("experiments.speed.tables.SIDE", {"cpu": 64})
+    monkeypatch.setattr("laboratory.speed.tables.SIDE", {"cpu": 64})
 
 
 @pytest.mark.parametrize("place", ["made", "disk", "offload"])

@@ -16,10 +16,11 @@ from functools import cache
 from itertools import accumulate
 
 from arith_lens.answers import Question
-from arith_lens.reference import arithmetic
-from arith_lens.reference.arithmetic import Passage, between, biased_coin, pick, with_answer
-from arith_lens.reference.word_problems import PROBLEM_FAMILIES, pretraining_problems
+from arith_lens.reference.edits import PROBLEM_FAMILIES
 from arith_lens.templates import SLOTS
+from laboratory import calculations
+from laboratory.calculations import Passage, between, biased_coin, pick, with_answer
+from laboratory.word_problems import pretraining_problems
 
 N_FACTS = 300
 N_TEST = 300  # the largest number of questions per task in the test set
@@ -239,12 +240,12 @@ def other_senses(rng: random.Random) -> Passage:
 
 
 PASSAGE_KINDS: dict[str, PassageKind] = {
-    "calculation": PassageKind(0.50, arithmetic.calculation),
-    "story": PassageKind(0.05, arithmetic.story),
-    "power": PassageKind(0.02, arithmetic.power),
-    "long sum": PassageKind(0.02, arithmetic.long_sum),
-    "null sentence": PassageKind(0.10, arithmetic.null_sentence),
-    "selection": PassageKind(0.04, arithmetic.selection),
+    "calculation": PassageKind(0.50, calculations.calculation),
+    "story": PassageKind(0.05, calculations.story),
+    "power": PassageKind(0.02, calculations.power),
+    "long sum": PassageKind(0.02, calculations.long_sum),
+    "null sentence": PassageKind(0.10, calculations.null_sentence),
+    "selection": PassageKind(0.04, calculations.selection),
     "other senses": PassageKind(0.03, other_senses),
     "fact": PassageKind(0.06, fact),
     "known": PassageKind(0.07, known),

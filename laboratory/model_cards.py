@@ -1,96 +1,21 @@
-"""The reference models: their tokenizer, and the figures of their model cards."""
+"""The figures of the reference models' cards: which questions each model answers right."""
 
-import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
-from tokenizers import (
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
 from torch.nn.utils.rnn import pad_sequence
 
 from arith_lens.operations import FOUR
 from arith_lens.problems import all_problems
-from arith_lens.reference.arithmetic import pick
 from arith_lens.reference.sets import by_task as group_by_task
 from arith_lens.reference.sets import load_set
 from arith_lens.templates import NULL_SYMBOLS, NULL_WORDS, TEMPLATES
-
-SPECIAL = ("<unk>", "<s>", "</s>")
-BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
-VOCABULARY = 640
-MAX_PIECE = 3  # characters, the `▁` counted
-
-
-def train_tokenizer(texts: Iterable[str]) -> Tokenizer:
-    """A tokenizer of at most 640 tokens, learned from `texts`."""
-    learner = Tokenizer(models.BPE())
-    learner.normalizer = _normalizer()
-    learner.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split("▁", "merged_with_next"),
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.Punctuation("isolated"),
-        ]
-    )
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY - len(SPECIAL) - len(BYTES),
-        max_token_length=MAX_PIECE,
-        show_progress=False,
-        initial_alphabet=sorted({c for t in _ALPHABET for c in t}),
-    )
-    learner.train_from_iterator((text.replace("\n", " ") for text in texts), trainer)
-    return _with_bytes(learner)
-
-
-_ALPHABET = (
-    "abcdefghijklmnopqrstuvwxyz",
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-    "0123456789",
-    "▁+-*/^=<>@#&~$|;?_`.,:!()[]'\"%",
-)
-
-
-def _normalizer() -> normalizers.Normalizer:
-    return normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-
-
-def _with_bytes(learner: Tokenizer) -> Tokenizer:
-    """The tokenizer in LLaMA-2's order: special tokens, bytes, then the learned tokens."""
-
-    learned = json.loads(learner.to_str())["model"]
-    pieces = [*SPECIAL, *BYTES, *sorted(learned["vocab"], key=learned["vocab"].__getitem__)]
-    vocabulary = {piece: i for i, piece in enumerate(pieces)}
-    merges = [tuple(merge) for merge in learned["merges"]]
-    tokenizer = Tokenizer(
-        models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
-    )
-    tokenizer.normalizer = _normalizer()
-    tokenizer.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
-    tokenizer.add_special_tokens(list(SPECIAL))
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)]
-    )
-    return tokenizer
-
+from laboratory.calculations import pick
 
 PromptAndAnswer = tuple[str, str]  # a prompt, and the answer that should follow it
 FIGURES = ("single_digit", "null_prompts", "two_digit_test", "word_problems_test", "generic_test")

@@ -12,11 +12,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from arith_lens import Head, Mlp
 from arith_lens.fine_tuning.pieces import pieces_of, slice_model
-from experiments.speed import fine_tuning
-from experiments.speed import fine_tuning_plan as plan
-from experiments.speed.fine_tuning import tuner_of
-from experiments.speed.fine_tuning_plan import METHODS, STEP_SHAPES, upper_heads
-from experiments.speed.measure import GIB, Shape, random_llama
+from laboratory.speed import fine_tuning
+from laboratory.speed import fine_tuning_plan as plan
+from laboratory.speed.fine_tuning import tuner_of
+from laboratory.speed.fine_tuning_plan import METHODS, STEP_SHAPES, upper_heads
+from laboratory.speed.measure import GIB, Shape, random_llama
 
 SMALL = Shape(5, 32, 4, 48, 100, n_pairs=3, n_tokens=6)
 CHOICES = {

@@ -5,7 +5,7 @@ another), in half precision. Prints planned and measured time, the share of the 
 matrix products, planned and measured memory, where a shard's time goes, and with --profile its
 kernels; saves them in a run under results/speed_scale/. Nothing is downloaded.
 
-On a GPU: python -m experiments speed_scale --device cuda
+On a GPU: python -m laboratory speed_scale --device cuda
 On Linux MALLOC_MMAP_THRESHOLD_=65536 (`make bench-scale` sets it) has freed memory handed back at
 once; else what glibc keeps counts as used.
 """
@@ -29,7 +29,7 @@ from tqdm.auto import tqdm
 from arith_lens import HookedModel, PromptPairs, load_model, path_patch
 from arith_lens.path_patching import plan
 from arith_lens.runs import Run
-from experiments.speed.measure import (
+from laboratory.speed.measure import (
     GIB,
     SHAPES,
     Column,
@@ -51,8 +51,8 @@ from experiments.speed.measure import (
     timed,
     weights_bytes,
 )
-from experiments.speed.rivals import sweep_flops
-from experiments.speed.tables import (
+from laboratory.speed.rivals import sweep_flops
+from laboratory.speed.tables import (
     PROPAGATE,
     READOUT,
     RECORD,

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from arith_lens import Head, Mlp
 from arith_lens.fine_tuning.methods import Prepared, TuningSettings, prepare
-from experiments.speed.measure import GIB, Cell, Column, Shape, SpeedTable, random_llama
+from laboratory.speed.measure import GIB, Cell, Column, Shape, SpeedTable, random_llama
 
 METHODS = ("full", "lora", "precise")
 STEP_SHAPES = {

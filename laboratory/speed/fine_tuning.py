@@ -23,7 +23,7 @@ from torch import Tensor
 from arith_lens.fine_tuning.methods import TuningSettings
 from arith_lens.fine_tuning.training import Example, collate, trainer_for
 from arith_lens.runs import Run
-from experiments.speed.fine_tuning_plan import (
+from laboratory.speed.fine_tuning_plan import (
     METHODS,
     PLAN_COLUMNS,
     STEP_SHAPES,
@@ -35,7 +35,7 @@ from experiments.speed.fine_tuning_plan import (
     prepared_model,
     upper_heads,
 )
-from experiments.speed.measure import (
+from laboratory.speed.measure import (
     GIB,
     Cell,
     Column,

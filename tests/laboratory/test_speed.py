@@ -15,8 +15,8 @@ from arith_lens.arrays import Arrays
 from arith_lens.path_patching import plan
 from arith_lens.runs import find_runs
 from arith_lens.runs.manifest import installed
-from experiments.speed import measure, path_patching, rivals, tables
-from experiments.speed.measure import (
+from laboratory.speed import measure, path_patching, rivals, tables
+from laboratory.speed.measure import (
     SHAPES,
     Cell,
     Column,
@@ -29,7 +29,7 @@ from experiments.speed.measure import (
     setting_of,
     timed,
 )
-from experiments.speed.tables import FULL, QUICK, exponents, floor_table
+from laboratory.speed.tables import FULL, QUICK, exponents, floor_table
 
 SMALL = Shape(3, 32, 4, 48, 100, n_pairs=3, n_tokens=6)
 CPU = torch.device("cpu")

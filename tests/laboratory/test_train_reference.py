@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from experiments import training
-from experiments.training import Config, rate_at, train_reference_model, training_batch
+from laboratory import training
+from laboratory.training import Config, rate_at, train_reference_model, training_batch
 
 TINY = Config(
     steps=4,

@@ -16,8 +16,8 @@ import torch
 import tyro
 
 from arith_lens.runs import Run
-from experiments.speed import tables
-from experiments.speed.measure import (
+from laboratory.speed import tables
+from laboratory.speed.measure import (
     SHAPES,
     Setting,
     Usage,
@@ -30,8 +30,8 @@ from experiments.speed.measure import (
     timed,
     weights_bytes,
 )
-from experiments.speed.rivals import RIVALS
-from experiments.speed.tables import ALL_PAIRS, FULL, QUICK, Growth
+from laboratory.speed.rivals import RIVALS
+from laboratory.speed.tables import ALL_PAIRS, FULL, QUICK, Growth
 
 Part = Literal["rivals", "growth", "memory", "few_shot"]
 Size = Literal["tiny", "middle", "wide", "llama-7b"]

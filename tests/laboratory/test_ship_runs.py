@@ -8,7 +8,7 @@ from support.made_runs import make_run
 
 from arith_lens.runs import load_run
 from experiments import results
-from experiments.study import ship_runs
+from laboratory.shipping import ship_runs
 
 
 def test_a_shipped_run_reads_as_the_run_did(

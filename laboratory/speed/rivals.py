@@ -22,7 +22,7 @@ from arith_lens.path_patching.cost import forward_flops, rows_flops
 from arith_lens.path_patching.engines import patch_settings
 from arith_lens.path_patching.recording import recording_operations
 from arith_lens.runs.manifest import installed
-from experiments.speed.measure import Setting, twin
+from laboratory.speed.measure import Setting, twin
 
 Effects: TypeAlias = Float[Tensor, "sender pair"]
 SWEEP, CERTIFIED = "sweep", "sweep, with its certificate"

@@ -10,17 +10,18 @@ from tokenizers import Tokenizer
 
 from arith_lens.operations import FOUR
 from arith_lens.problems import Problem, all_problems
-from arith_lens.reference import arithmetic, world
-from arith_lens.reference.arithmetic import Passage, with_answer
-from arith_lens.reference.models import MAX_PIECE, VOCABULARY, train_tokenizer
-from arith_lens.reference.sets import load_set, make_sets
-from arith_lens.reference.word_problems import (
-    PROBLEM_FAMILIES,
+from arith_lens.reference.edits import PROBLEM_FAMILIES
+from arith_lens.reference.sets import load_set
+from arith_lens.templates import TEMPLATES
+from laboratory import calculations, world
+from laboratory.calculations import Passage, with_answer
+from laboratory.sets import make_sets
+from laboratory.tokenizer import MAX_PIECE, VOCABULARY, train_tokenizer
+from laboratory.word_problems import (
     pretraining_problems,
     tuning_problems,
 )
-from arith_lens.reference.world import PASSAGE_KINDS, documents
-from arith_lens.templates import TEMPLATES
+from laboratory.world import PASSAGE_KINDS, documents
 
 
 @pytest.fixture(scope="module")
@@ -54,29 +55,29 @@ def test_every_kind_has_about_its_share(world_text: list[Passage]) -> None:
 
 def test_held_out_problems_never_come_up_in_any_passage(world_text: list[Passage]) -> None:
     rng = random.Random(0)
-    assert not any(arithmetic.is_held_out(arithmetic.draw_problem(rng)) for _ in range(20_000))
+    assert not any(calculations.is_held_out(calculations.draw_problem(rng)) for _ in range(20_000))
     signs = {"+": "addition", "-": "subtraction", "*": "multiplication", "/": "division"}
     pattern = re.compile(r"(?:^|[.\n:] )(\d\d?) ([-+*/]) (\d\d?) = ")
     shown = [match for p in world_text for match in pattern.findall(p.text)]
     assert len(shown) > 200
-    assert not any(arithmetic.is_held_out(Problem(signs[s], int(a), int(b))) for a, s, b in shown)
+    assert not any(calculations.is_held_out(Problem(signs[s], int(a), int(b))) for a, s, b in shown)
 
 
 def test_about_15_percent_of_two_digit_problems_are_held_out_with_their_mirror_images() -> None:
     two_digit = [p for p in all_problems("addition", range(10, 100))]
-    share = sum(map(arithmetic.is_held_out, two_digit)) / len(two_digit)
+    share = sum(map(calculations.is_held_out, two_digit)) / len(two_digit)
     assert 0.13 < share < 0.17
     assert all(
-        arithmetic.is_held_out(p) == arithmetic.is_held_out(Problem(p.operation, p.b, p.a))
+        calculations.is_held_out(p) == calculations.is_held_out(Problem(p.operation, p.b, p.a))
         for p in two_digit
     )
-    assert not any(arithmetic.is_held_out(p) for op in FOUR for p in all_problems(op))
+    assert not any(calculations.is_held_out(p) for op in FOUR for p in all_problems(op))
 
 
 def test_a_dressed_up_calculation_keeps_its_answer() -> None:
     rng = random.Random(1)
     for _ in range(500):
-        passage = arithmetic.calculation(rng)
+        passage = calculations.calculation(rng)
         (start, stop), *_ = passage.answers
         assert passage.text[start:stop].isdigit()
         assert passage.text[:start].endswith(" "), "the answer is a token of its own"

@@ -19,7 +19,7 @@ from arith_lens.path_patching import plan
 from arith_lens.path_patching.engines import SweepEngine, patch_settings
 from arith_lens.path_patching.recording import record_pairs
 from arith_lens.path_patching.sweep import Senders, sweep, trunk_of
-from experiments.speed.measure import (
+from laboratory.speed.measure import (
     SHAPES,
     Cell,
     Column,
@@ -34,7 +34,7 @@ from experiments.speed.measure import (
     setting_of,
     timed,
 )
-from experiments.speed.rivals import RAW, RIVALS, SWEEP, Rival, by_this_package
+from laboratory.speed.rivals import RAW, RIVALS, SWEEP, Rival, by_this_package
 
 RIVAL_COLUMNS = {
     "method": Column("method"),
