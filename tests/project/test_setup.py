@@ -334,7 +334,8 @@ os._exit(0)
 
 @pytest.mark.parametrize("own", [None, "ACTIVE"])
 @pytest.mark.parametrize(
-    "entry", ["arith_lens", "experiments", "figures", "tutorial", "your_own_task"]
+    "entry",
+    ["arith_lens", "experiments", "figures", "laboratory", "tutorial", "your_own_task"],
 )
 def test_idle_threads_sleep_before_torch_is_imported(
     tmp_path: Path, entry: str, own: str | None
