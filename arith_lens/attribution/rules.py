@@ -16,10 +16,8 @@ from arith_lens.attribution.graph import Gate
 from arith_lens.components import NamedHook, pattern_name
 from arith_lens.metrics import logit_tolerance
 from arith_lens.model import HookedLike, in_float32, own_module, weights_loaded
+from arith_lens.model.families import ACTIVATION_NAMES
 from arith_lens.path_patching.layers import NormScale
-
-ACTIVATIONS = ("act_fn", "act", "activation_fn")
-"""What Transformers' MLPs call the module of their activation function."""
 
 
 class UnsupportedRule(ValueError):
@@ -73,7 +71,7 @@ def act_over_input(model: HookedLike) -> Iterator[None]:
     for layer, block in enumerate(model.blocks):
         _refuse_experts(model, layer)
         own = own_module(block.mlp)
-        activations = [part for name, part in own.named_children() if name in ACTIVATIONS]
+        activations = [part for name, part in own.named_children() if name in ACTIVATION_NAMES]
         if not activations:
             _refuse(model, layer, "an MLP without a module for its activation function")
         acts.append(activations[0])

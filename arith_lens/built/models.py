@@ -9,15 +9,23 @@ other pairs do not turn, and compare contents.
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import gelu
+from torch.nn.functional import gelu, silu
 
-from arith_lens.built.circuit import EPS, N_TOKENS, Circuit, Truth, circuit_embedding
+from arith_lens.built.circuit import (
+    EPS,
+    N_TOKENS,
+    Activation,
+    Circuit,
+    Truth,
+    circuit_embedding,
+)
 from arith_lens.built.circuits import (
     BOS,
     CIRCUITS,
@@ -30,19 +38,23 @@ from arith_lens.built.circuits import (
     sums,
 )
 from arith_lens.model import HookedModel, load_model
+from arith_lens.model.families import FAMILIES
 from arith_lens.pairs import PromptPairs, Role
 from arith_lens.pairs.tokens import NO_ANSWER
 
 N_HEADS = 8
 """The number of heads in each layer."""
-FAMILIES = {"llama": "Llama", "qwen3": "Qwen3", "gemma2": "Gemma2", "gemma3": "Gemma3"}
-"""By model type, the name of the classes in Transformers."""
-SANDWICH = ("gemma2", "gemma3")
-"""The families with a norm after attention and MLP, and with GELU."""
-QUERY_KEY_NORM = ("qwen3", "gemma3")
+BUILT_FAMILIES = {row.built.name: (row, row.built) for row in FAMILIES.values() if row.built}
+"""The families of which a model can be built, and their forms, by the name here."""
+ACTIVATIONS: Mapping[str, Activation] = {
+    "silu": silu,
+    "gelu_pytorch_tanh": partial(gelu, approximate="tanh"),
+}
+"""By Transformers' name."""
 CHANGED_PARTS = {"operator": {"operator"}, "a": {"a"}, "operands": {"a", "b"}}
 """By counterfactual, the parts of the prompt that it changes."""
 
+_EXAMPLES = [item for item in BUILT_FAMILIES.items() if item[1][1].example]
 BUILT_NAMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     **{name: (name, {}) for name in CIRCUITS},
     "redundant": ("redundant", {"counterfactual": "a"}),
@@ -51,9 +63,7 @@ BUILT_NAMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "rotated": ("table", {"rotation": 0}),
     "norm_weights": ("table", {"norm_weights": 0}),
     "grouped": ("table", {"n_kv_heads": 2}),
-    "query_key_norms": ("table", {"family": "qwen3"}),
-    "sandwich": ("table", {"family": "gemma2"}),
-    "all_norms": ("table", {"family": "gemma3"}),
+    **{form.example: ("table", {"family": name}) for name, (_, form) in _EXAMPLES},
     "padded": ("table", {"fillers": (0, 1, 2)}),
 }
 """The circuit of each model, and the options in which it differs from the defaults."""
@@ -139,8 +149,8 @@ def built_model(
         "counterfactual": counterfactual,
     }
     chosen = {**_DEFAULTS, **fixed, **{key: v for key, v in own.items() if v is not None}}
-    if chosen["family"] not in FAMILIES:
-        raise ValueError(f"expected a family among {', '.join(FAMILIES)}, found {family!r}")
+    if chosen["family"] not in BUILT_FAMILIES:
+        raise ValueError(f"expected a family among {', '.join(BUILT_FAMILIES)}, found {family!r}")
     made = CIRCUITS[kind](Dial(chosen["beta"], chosen["sharpness"]), **circuit)
     made = _in_family(made, chosen["family"])
     pairs = _pairs(made, kind, chosen["counterfactual"], chosen["fillers"], n, seed)
@@ -166,10 +176,13 @@ _DEFAULTS: Mapping[str, Any] = {
 
 def _in_family(circuit: Circuit, family: str) -> Circuit:
     """The circuit with the norms and the activation of a family."""
-    circuit = replace(circuit, query_key_norm=family in QUERY_KEY_NORM)
-    if family not in SANDWICH:
-        return circuit
-    return replace(circuit, act=lambda x: gelu(x, approximate="tanh"), sandwich=True)
+    _, form = BUILT_FAMILIES[family]
+    return replace(
+        circuit,
+        act=ACTIVATIONS[form.activation],
+        query_key_norm=form.query_key_norm,
+        sandwich=form.norm_after,
+    )
 
 
 def _pairs(
@@ -256,7 +269,7 @@ def hf_model(
 
     Args:
         circuit: the equations.
-        family: a key of FAMILIES.
+        family: a key of BUILT_FAMILIES.
         n_kv_heads: the number of heads with keys and values of their own.
         rotation: the seed of a random rotation of the residual stream; None: no rotation.
         norm_weights: the seed of random weights of the norms that read the stream; None: all 1.
@@ -268,7 +281,8 @@ def hf_model(
     d_model = model.config.hidden_size
     generator = torch.Generator().manual_seed(norm_weights or 0)
     basis = _basis(circuit.n_channels, d_model, rotation)
-    to_weight = -1.0 if family in SANDWICH else 0.0  # Gemma multiplies by one plus the weight
+    _, form = BUILT_FAMILIES[family]
+    to_weight = -1.0 if form.scaled else 0.0
     lengths = iter(circuit.lengths())
     branches = iter(circuit.branch_lengths())
 
@@ -287,7 +301,7 @@ def hf_model(
     with torch.no_grad():
         for weight in model.parameters():
             weight.zero_()
-        scale = d_model**0.5 if family in SANDWICH else 1.0  # Gemma multiplies the embedding
+        scale = d_model**0.5 if form.scaled else 1.0
         model.model.embed_tokens.weight.copy_(circuit_embedding(circuit) @ basis / scale)
         for number, layer in enumerate(model.model.layers):
             read = reader(layer.input_layernorm)
@@ -363,8 +377,9 @@ def _basis(n_channels: int, d_model: int, rotation: int | None) -> Float[Tensor,
 
 def _empty(circuit: Circuit, family: str, n_kv_heads: int) -> Any:
     """A model of the right shape, in evaluation mode."""
-    import transformers
+    from transformers import AutoConfig, AutoModelForCausalLM
 
+    row, form = BUILT_FAMILIES[family]
     size = max(128, -(-circuit.n_channels // 64) * 64)
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": ROPE_THETA}
     settings: dict[str, Any] = {
@@ -384,16 +399,15 @@ def _empty(circuit: Circuit, family: str, n_kv_heads: int) -> Any:
         "pad_token_id": None,
         "attn_implementation": "eager",
     }
-    if family in SANDWICH:
+    if form.scaled:  # a Gemma, which also has a scale and caps of its own
         settings |= {
             "query_pre_attn_scalar": D_HEAD,
-            "hidden_activation": "gelu_pytorch_tanh",
+            "hidden_activation": form.activation,
             "attn_logit_softcapping": None,
             "final_logit_softcapping": None,
         }
-    if family == "gemma3":
+    if row.angles_by_kind:
         kinds = ("sliding_attention", "full_attention")
         settings["rope_parameters"] = {kind: dict(rope) for kind in kinds}
-    text = "Text" if family == "gemma3" else ""
-    config = getattr(transformers, f"{FAMILIES[family]}{text}Config")(**settings)
-    return getattr(transformers, f"{FAMILIES[family]}ForCausalLM")(config).eval()
+    config = AutoConfig.for_model(row.model_type, **settings)
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()

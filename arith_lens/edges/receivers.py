@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.model import HookedLike, LayerInputs, PlainLayer, layer_inputs, plain_layers
+from arith_lens.model.families import family_of
 from arith_lens.pairs import PromptPairs
 
 Parts = tuple[
@@ -52,9 +53,11 @@ class AttentionCode:
         try:
             inputs = layer_inputs(model, pairs.reference, pairs.attention_mask)
         except (IndexError, TypeError, RuntimeError, AttributeError) as error:
+            bridge: Any = getattr(model, "bridge", model)
+            reason = family_of(bridge.original_model.config).refusals.get("edges")
             raise UnsupportedReceiver(
-                f"expected a model that passes the stream from layer to layer alone, found {name}, "
-                f"which does not ({type(error).__name__}: {error}); path_patch works on whole heads"
+                f"expected a model whose layers and attention can be run one by one, found {name} "
+                f"({reason or f'{type(error).__name__}: {error}'}); path_patch works on whole heads"
             ) from error
         if inputs is None:
             raise UnsupportedReceiver(

@@ -17,23 +17,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from arith_lens.components import Head, Mlp, check_components
-
-ATTENTIONS = ("self_attn", "attn.attention", "attn", "attention", "self_attention")
-SEPARATE = ("q_proj", "k_proj", "v_proj")
-OUTPUTS = ("o_proj", "out_proj", "dense")
-MLP_ATTRIBUTES = ("mlp", "ffn", "block_sparse_moe")
-FUSED = {
-    "phi3": ("qkv_proj", "by kind"),
-    "mpt": ("Wqkv", "by kind"),
-    "bloom": ("query_key_value", "by group"),
-    "falcon": ("query_key_value", "by group"),
-    "gpt_neox": ("query_key_value", "by group"),
-}
-"""Families with W_Q, W_K and W_V in one matrix: by `model_type` its name and its rows' order.
-
-"by kind": the queries of all heads, then all keys, then all values. "by group": for each key-value
-head the queries that share it, its key, its value.
-"""
+from arith_lens.model.families import (
+    ATTENTION_NAMES,
+    FAMILIES,
+    MLP_NAMES,
+    OUTPUT_NAMES,
+    QKV_NAMES,
+    family_of,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +43,7 @@ class Layout:
     output: str
     """The name of W_O."""
     order: str | None
-    """The order of the rows of a fused matrix, as in `FUSED`; None for three matrices."""
+    """The order of the rows of a fused matrix, as in `FusedQkv`; None for three matrices."""
     n_heads: int
     n_kv_heads: int
     d_head: int
@@ -82,7 +73,7 @@ class Layout:
         Raises:
             ValueError: the MLP is not one module.
         """
-        for name in MLP_ATTRIBUTES:
+        for name in MLP_NAMES:
             if (module := getattr(self.layers[layer], name, None)) is not None:
                 return name, module
         raise ValueError(
@@ -99,25 +90,30 @@ def layout_of(hf_model: Any) -> Layout:
             differ in size.
     """
     config = hf_model.config.get_text_config()
-    fused, order = FUSED.get(config.model_type, (None, None))
-    projections = SEPARATE if fused is None else (fused,)
+    family = family_of(config)
+    fused = family.fused_qkv
+    projections = QKV_NAMES if fused is None else (fused.name,)
     candidates = [
         (prefix, module)
         for prefix, module in hf_model.named_modules()
         if isinstance(module, nn.ModuleList) and len(module) == config.num_hidden_layers
     ]
-    for (prefix, layers), path, output in product(candidates, ATTENTIONS, OUTPUTS):
+    for (prefix, layers), path, output in product(candidates, ATTENTION_NAMES, OUTPUT_NAMES):
         names = (*projections, output)
         parts = [[_part(layer, f"{path}.{name}") for name in names] for layer in layers]
         if all(isinstance(part, nn.Linear) for of_layer in parts for part in of_layer):
             sizes = _sizes(hf_model, config.num_attention_heads, parts)
+            order = None if fused is None else fused.order
             return Layout(
                 type(hf_model).__name__, layers, prefix, path, projections, output, order, *sizes
             )
+    known = ", ".join(row.model_type for row in FAMILIES.values() if row.fused_qkv)
+    reason = family.refusals.get("fine_tuning")
     raise ValueError(
         "expected layers whose attention has q_proj, k_proj, v_proj and an output, each a Linear, "
-        f"or one matrix of a known order ({', '.join(FUSED)}), found {type(hf_model).__name__} "
-        f"with {_linear_parts(candidates)}; take method='full', or another family"
+        f"or one matrix of a known order ({known}), found {type(hf_model).__name__} "
+        f"with {_linear_parts(candidates)}{f' ({reason})' if reason else ''}; take method='full', "
+        "or another family"
     )
 
 
@@ -157,7 +153,7 @@ def _sizes(hf_model: Any, n_heads: int, parts: Sequence[Sequence[Any]]) -> tuple
 def _linear_parts(candidates: Sequence[tuple[str, nn.ModuleList]]) -> str:
     """The matrices of the first layer's attention, in words."""
     for _, layers in candidates:
-        for path in ATTENTIONS:
+        for path in ATTENTION_NAMES:
             attention = _part(layers[0], path)
             names = [
                 name

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from arith_lens.model.config_files import check_index, check_sizes, first_line, settings_in
+from arith_lens.model.families import family_of
 from arith_lens.model.weights import PACKAGED, converted, packaged
 
 REFERENCE_MODELS = ("reference", "reference-mistral")
@@ -143,7 +144,7 @@ def load_tokenizer(checkpoint: Checkpoint, config: Any, *, trust_remote_code: bo
     from transformers import LlamaTokenizer
 
     if (
-        config.model_type in ("llama", "mistral", "mixtral")
+        family_of(config).sentencepiece
         and not _has_file(checkpoint, "tokenizer.json")
         and _has_file(checkpoint, "tokenizer.model")
     ):

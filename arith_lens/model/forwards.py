@@ -21,6 +21,7 @@ from torch import Tensor
 
 from arith_lens.activations import Positions, check_positions, keep_activation
 from arith_lens.components import NamedHook, layer_of, mlp_out_name, z_name
+from arith_lens.model.families import family_of
 from arith_lens.model.hooked import HookedLike, Tokens, check_tokens, checked_hooks
 from arith_lens.model.state import require_evaluation_mode
 
@@ -287,10 +288,6 @@ def _check_hooks(hooks: list[NamedHook], start: int, stop: int) -> None:
             )
 
 
-CONTINUED = frozenset({"gemma", "gemma3_text", "gpt2", "llama", "mistral", "qwen2", "qwen3"})
-"""`model_type` of the architectures for which continued prompts are tested against whole ones."""
-
-
 def continues_prompts(model: HookedLike, longest: int) -> bool:
     """Whether the model's own code continues a beginning in the same way as in a whole prompt.
 
@@ -302,7 +299,7 @@ def continues_prompts(model: HookedLike, longest: int) -> bool:
     """
     hf_model = getattr(getattr(model, "bridge", model), "original_model", None)
     config = getattr(hf_model, "config", None)
-    if getattr(config, "model_type", None) not in CONTINUED:
+    if not family_of(config).kv_cache:
         return False
     if not type(hf_model).__module__.startswith("transformers.models."):
         return False

@@ -27,12 +27,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from arith_lens.components import NamedHook
+from arith_lens.model.families import family_of
 from arith_lens.model.forwards import forwards_replaced, hand_on
 from arith_lens.model.hooked import HookedLike, HookedModel, Tokens
 from arith_lens.model.state import active_hooks, compute_device
-
-FAMILIES = frozenset({"gemma", "gemma2", "gpt2", "llama", "mistral", "qwen2", "qwen3"})
-"""`model_type` of the architectures whose plain layers are tested against whole forwards."""
 
 ATTENTION = "arith_lens"
 """The name under which Transformers finds `_attend`."""
@@ -259,20 +257,20 @@ class LayerInputs:
 def plain_layers(model: HookedLike, *, any_family: bool = False) -> tuple[PlainLayer, ...] | None:
     """The plain layers of a model; None if they would not compute the same as the model.
 
-    They do not if hooks are active, the architecture is not in FAMILIES or is changed by a
-    subclass, the model is in training mode, or its layers are on several devices.
+    They do not if hooks are active, `families.py` does not have the architecture, a
+    subclass changes it, the model is in training mode, or its layers are on several devices.
 
     Args:
         model: HookedModel or TransformerBridge.
-        any_family: whether to take architectures outside FAMILIES too. The caller then compares
-            what the layers compute with the model.
+        any_family: whether to take architectures that were not tested too. The caller then
+            compares what the layers compute with the model.
     """
     from transformers import AttentionInterface
 
     bridge: Any = getattr(model, "bridge", model)
     hf_model = bridge.original_model
     known = type(hf_model).__module__.startswith("transformers.models.")
-    tested = getattr(hf_model.config, "model_type", None) in FAMILIES
+    tested = family_of(hf_model.config).plain_layers
     if not known or not (tested or any_family):
         return None
     blocks = list(model.blocks)

@@ -21,6 +21,7 @@ from typing import Any
 from filelock import FileLock
 
 from arith_lens.model.config_files import SIZES, check_sizes, first_line
+from arith_lens.model.families import family_of
 from arith_lens.progress import working
 
 CACHE = "ARITH_LENS_CACHE"
@@ -218,10 +219,6 @@ def _convert(file: Path, digest: str, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-_LAYERS_OF_GEMMA_27B = {"gemma2": 46, "gemma3_text": 62}
-"""The number of layers by which llama.cpp knows Gemma 2 27B and Gemma 3 27B."""
-
-
 def _gemma_settings(file: Path, config: Any) -> dict[str, Any]:
     """What a file says about a Gemma's attention beside what Transformers reads of it.
 
@@ -231,7 +228,8 @@ def _gemma_settings(file: Path, config: Any) -> dict[str, Any]:
     """
     from gguf import GGUFReader
 
-    if config.model_type not in _LAYERS_OF_GEMMA_27B:
+    family = family_of(config)
+    if family.n_layers_27b is None:
         return {}
     reader = GGUFReader(file)
 
@@ -239,11 +237,11 @@ def _gemma_settings(file: Path, config: Any) -> dict[str, Any]:
         field = reader.get_field(f"{config.model_type.removesuffix('_text')}.{name}")
         return None if field is None else field.contents()
 
-    is_27b = config.num_hidden_layers == _LAYERS_OF_GEMMA_27B[config.model_type]
+    is_27b = config.num_hidden_layers == family.n_layers_27b
     by_rule = config.hidden_size // config.num_attention_heads if is_27b else config.head_dim
     factor = value("attention.scale")
     settings: dict[str, Any] = {"query_pre_attn_scalar": round(factor**-2) if factor else by_rule}
-    if config.model_type == "gemma3_text" and value("rope.scaling.type") == "linear":
+    if family.angles_by_kind and value("rope.scaling.type") == "linear":
         stretched = {"rope_type": "linear", "factor": value("rope.scaling.factor")}
         full = config.rope_parameters["full_attention"] | stretched
         settings["rope_parameters"] = config.rope_parameters | {"full_attention": full}

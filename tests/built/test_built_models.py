@@ -245,7 +245,7 @@ def test_prompts_and_edges_say_what_they_are() -> None:
     ("name", "options", "message"),
     [
         ("tabel", {}, "expected a built model among table"),
-        ("table", {"family": "gpt2"}, "expected a family among llama"),
+        ("table", {"family": "gpt2"}, "expected a family among gemma2, gemma3, llama, qwen3"),
         ("table", {"counterfactual": "b"}, "expected a counterfactual among operator"),
         ("table", {"fillers": (3,)}, "expected 0 to 2 fillers"),
         ("deep", {"n_layers": 2}, "expected 3 layers or more"),

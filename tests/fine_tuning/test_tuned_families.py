@@ -2,13 +2,13 @@
 
 import copy
 import re
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import transformers
 from support.families import EVERY, LATENT, UNFAITHFUL, Family
 from support.quick_tuning import QUICK
 from torch import Tensor, nn
@@ -17,11 +17,12 @@ from torch.testing import assert_close
 
 from arith_lens.components import Head, Mlp
 from arith_lens.fine_tuning import fine_tune
-from arith_lens.fine_tuning.pieces import FUSED, by_parameter, merge_slices, pieces_of, slice_model
+from arith_lens.fine_tuning.pieces import by_parameter, merge_slices, pieces_of, slice_model
+from arith_lens.model import families
+from arith_lens.model.families import FusedQkv
 
 FAMILIES = EVERY | UNFAITHFUL
-REFUSED = ("GPT", "GPT-2", "GPT-BigCode", "CodeGen")
-"""Families whose projections are no Linear, or whose heads have an order of their own."""
+REFUSED = [name for name, family in FAMILIES.items() if "fine_tuning" in family.row.refusals]
 NO_MLP = ("OPT", "XGLM", "OPT, projected")
 TUNED = [name for name in FAMILIES if name not in REFUSED]
 HEADS = [Head(0, 1), Head(1, 2), Head(1, 3)]
@@ -166,7 +167,8 @@ def test_the_rows_of_a_head_depend_on_the_order_of_the_matrix(monkeypatch: Any) 
     """Phi-3's order for Pythia's matrix takes rows of other heads: the oracle sees it."""
     family = FAMILIES["Pythia"]
     hf_model = family.make(200)
-    monkeypatch.setitem(FUSED, "gpt_neox", ("query_key_value", "by kind"))
+    other = replace(family.row, fused_qkv=FusedQkv("query_key_value", "by kind"))
+    monkeypatch.setitem(families.FAMILIES, other.model_type, other)
     name = "gpt_neox.layers.1.attention.query_key_value.weight"
     mask = owned(hf_model, family, HEADS)[name]
     rows = [range(p.start, p.stop) for p in by_parameter(pieces_of(hf_model, HEADS))[name]]
@@ -185,8 +187,10 @@ def test_a_key_value_head_of_a_fused_matrix_can_be_left_out() -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_family_is_named_with_its_matrices(name: str) -> None:
     hf_model = FAMILIES[name].make(200)
+    reason = FAMILIES[name].row.refusals["fine_tuning"]
     matrix = {"CodeGen": "qkv_proj"}.get(name, "c_attn")
-    with pytest.raises(ValueError, match=rf"found {type(hf_model).__name__} with .*{matrix}"):
+    found = rf"found {type(hf_model).__name__} with .*{matrix}.* \({reason}\)"
+    with pytest.raises(ValueError, match=found):
         pieces_of(hf_model, HEADS)
 
 
@@ -204,8 +208,7 @@ def test_heads_of_unequal_size_are_refused() -> None:
 
 def test_the_documented_table_is_the_tested_list() -> None:
     page = (Path(__file__).parents[2] / "docs" / "fine_tuning.md").read_text(encoding="utf-8")
-    kinds = {n: getattr(transformers, f"{FAMILIES[n].prefix}Config").model_type for n in TUNED}
-    fused = [name for name, kind in kinds.items() if kind in FUSED]
+    fused = [name for name in TUNED if FAMILIES[name].row.fused_qkv]
     rows = {
         "three matrices": [name for name in TUNED if name not in fused],
         "one matrix of a known order": fused,

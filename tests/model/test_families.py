@@ -28,7 +28,7 @@ import arith_lens as al
 from arith_lens.components import Component, Head, Mlp
 from arith_lens.hooks import scale_mlps
 from arith_lens.knockout import knock_out
-from arith_lens.model import HookedModel, load_model
+from arith_lens.model import HookedModel, families, load_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
     CertificateError,
@@ -305,10 +305,27 @@ def test_layers_without_heads_are_refused_by_name(name: str, tokenizer: Any) -> 
         path_patch(model, pairs, engine="hooks", metric="logit")
 
 
+def test_each_row_says_something_of_a_family_of_transformers() -> None:
+    from transformers import CONFIG_MAPPING
+
+    for name, row in families.FAMILIES.items():
+        assert row.model_type == name
+        assert row != families.Family(name), "a row without a fact"
+        assert name in CONFIG_MAPPING
+    tested = {family.row.model_type for family in (EVERY | UNFAITHFUL).values()}
+    assert {*families.FAMILIES} - tested == {"mistral"}, "the model of other tests"
+
+
+def test_a_family_without_a_row_has_no_facts() -> None:
+    olmo = families.family_of(SWEPT["OLMo"].row)
+    assert olmo == families.Family("olmo")
+    assert not (olmo.plain_layers or olmo.kv_cache or olmo.fused_qkv or olmo.refusals)
+
+
 def test_the_documented_table_is_the_tested_list() -> None:
     page = (Path(__file__).parents[2] / "docs" / "path_patching.md").read_text(encoding="utf-8")
     names = ("the sum", "the layer's own code", r"refused, `engine=\"hooks\"` is right")
-    for name, families in zip(names, (ADDITIVE, OWN_LAYERS, REFUSED), strict=True):
+    for name, listed in zip(names, (ADDITIVE, OWN_LAYERS, REFUSED), strict=True):
         (row,) = re.findall(rf"^\| {name} \| (.+) \|$", page, re.MULTILINE)
         documented = {family.split(" (")[0] for family in row.split(", ")}
-        assert documented == {family.split(", ")[0] for family in families}
+        assert documented == {family.split(", ")[0] for family in listed}

@@ -11,7 +11,8 @@ from conftest import random_tokens
 from support.dropout import drop_always
 from torch.utils.flop_counter import FlopCounterMode
 
-from arith_lens.model import HookedModel, forwards, load_model
+from arith_lens.model import HookedModel, load_model
+from arith_lens.model.families import FAMILIES
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import CertificateError, path_patch, plan, recording
 from arith_lens.path_patching.engines import SweepEngine, patch_settings
@@ -25,7 +26,9 @@ QUESTION = 6
 CONTEXT = 24
 
 
-@pytest.fixture(scope="module", params=sorted(forwards.CONTINUED))
+@pytest.fixture(
+    scope="module", params=[row.model_type for row in FAMILIES.values() if row.kv_cache]
+)
 def family(request: Any, tokenizer: Any) -> HookedModel:
     """A random model of three layers; queries are grouped, where the architecture groups them."""
     return make_family(request.param, tokenizer)

@@ -12,6 +12,7 @@ import pytest
 from support.fresh import FreshPython
 
 import arith_lens
+from arith_lens.model.families import FAMILIES
 
 PACKAGE = Path(arith_lens.__file__).parent
 LAYERS = {
@@ -199,6 +200,32 @@ def test_transformer_lens_is_imported_by_model_alone() -> None:
         if any(imported.split(".")[0] == "transformer_lens" for imported in imports(path))
     }
     assert importers == {"model"}
+
+
+FAMILY_NAMES = {*FAMILIES, *(row.built.name for row in FAMILIES.values() if row.built)}
+
+
+def named_families(source: str) -> set[str]:
+    """The families that a file names as strings, alone or in a collection."""
+    constants = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
+    return FAMILY_NAMES & {node.value for node in constants if isinstance(node.value, str)}
+
+
+def test_one_table_lists_the_families() -> None:
+    lists = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if len(named_families(path.read_text(encoding="utf-8"))) > 1
+    }
+    assert lists == {"model/families.py"}
+
+
+def test_a_second_list_of_families_would_be_seen() -> None:
+    assert named_families('def f(x):\n    return x.model_type in ("llama", "gemma3_text")\n') == {
+        "llama",
+        "gemma3_text",
+    }
+    assert named_families('NORMS = {"gemma2": 1, "other": "gemma3"}') == {"gemma2", "gemma3"}
 
 
 def test_figures_use_neither_models_nor_methods() -> None:

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from oracles import LLAMA, Places
 
+from arith_lens.model import families
+
 LLAMA_SIZES = {
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -88,6 +90,13 @@ class Family:
     prefix: str
     config: dict[str, Any]
     places: Places = LLAMA
+
+    @property
+    def row(self) -> families.Family:
+        """What the library knows of the architecture."""
+        import transformers
+
+        return families.family_of(getattr(transformers, f"{self.prefix}Config"))
 
     def make(self, vocab_size: int, *, seed: int = 0, **config: Any) -> Any:
         """Random weights; norm weights and every bias random too, since ones and zeros hide."""
