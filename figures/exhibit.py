@@ -7,7 +7,7 @@ name. A report collects them.
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from experiments.finding import (
     unusual_settings,
 )
 from figures.common import Formats, files_folder, shipped
+from figures.tables.table import QuestionTable, read_back
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,6 +116,39 @@ def show(exhibits: MakesExhibits, options: Destination) -> None:
                 f"choose another --out, and draw again: files in {folder} may be of an earlier "
                 "drawing."
             )
+
+
+def chart_of(
+    table: QuestionTable,
+    run: Run,
+    *,
+    name: str,
+    title: str,
+    look: Callable[[DataFrame], str],
+    notes: Callable[[DataFrame, Mapping[str, Any]], list[str]],
+    draw: Callable[[DataFrame, list[str]], plotting.Figure],
+) -> Chart:
+    """A chart whose picture and words are made from the table as its CSV file has it.
+
+    Args:
+        table: the numbers.
+        run: the run that the table is of.
+        name, title: as in `Chart`.
+        look: what to look for, from the rows.
+        notes: how to read it, from the rows and the run's settings.
+        draw: the picture, from the rows and the notes.
+    """
+    rows = read_back(table)
+    texts = notes(rows, run.config)
+    return Chart(
+        name=name,
+        title=title,
+        look=look(rows),
+        notes=texts,
+        runs=(run,),
+        numbers=rows,
+        figure=draw(rows, texts),
+    )
 
 
 def options_of(exhibits: MakesExhibits) -> Any:

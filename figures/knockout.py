@@ -1,39 +1,41 @@
 """Figure 3 and sufficiency: accuracy without the strongest heads and MLPs, and with them alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
-import torch
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
-from arith_lens.effects import Effects, key_heads
-from arith_lens.knockout import CircuitCurve, KnockoutCurve, KnockoutCurves
-from arith_lens.knockout.curves import range_line
+from arith_lens.knockout import CircuitCurve
 from arith_lens.runs import Run
 from experiments import results
 from experiments.circuits import CURVE_KINDS, enough
-from figures.common import Options, chosen_run, sample_size
-from figures.exhibit import Chart
+from figures.common import Options, chosen_run
+from figures.exhibit import Chart, chart_of
+from figures.tables import knockout as numbers
+from figures.tables.table import has, keys_of, records, select, value
+from figures.views.lines import line
+from figures.views.words import sizes_text
 
-MEASURE_NAMES = ("accuracy", "mean p(C)")
-CONTROL_LINES = {"random": ("random", plotting.NOTE), "matched": ("same layers", plotting.BLUE)}
-ABLATION_LINES = {  # (name, colour, dash)
+ORDER_LINES = {  # the first is drawn first: (name, colour, dash)
+    "random": ("random", plotting.NOTE, "solid"),
+    "same layers": ("same layers", plotting.BLUE, "solid"),
     "END": ("END only", plotting.RUST, "dot"),
     "resample": ("resample", plotting.VIOLET, "dot"),
     "zero": ("zero", plotting.VIOLET, "dot"),
     "mean": ("mean", plotting.VIOLET, "dot"),
     "iterative": ("iterative", plotting.DARK, "dash"),
+    "effect": ("by effect", plotting.RED, "solid"),
 }
+CONTROLS = ("random", "same layers")
 SECOND = {
     "resample": "Violet: by effect, each output replaced by one of a counterfactual (resample).",
     "zero": "Violet: by effect, each output replaced by zero.",
     "mean": "Violet: by effect, each output replaced by its mean over counterfactuals.",
 }
-RANDOM_MLPS = "MLPs random "
 N_COMPARED = 10
 """The caption compares knockouts of so many heads, the number of the paper's Table 4."""
 
@@ -49,202 +51,142 @@ def fig3(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "are_they_needed")
-    names = run.config["operations"]
-    curves = {name: results.KNOCKOUT_CURVES.load(run, name) for name in names}
-    effects = {name: results.MAP.load(run, name).heads for name in names}
-    tables = {name: both.to_dataframe() for name, both in curves.items()}
-    notes = _knockout_notes(run, curves)
     return [
-        Chart(
+        chart_of(
+            numbers.table(run),
+            run,
             name="fig3",
             title="Figure 3: accuracy and p(C) as heads and MLPs are knocked out",
-            look=knockout_look(curves),
-            notes=notes,
-            runs=(run,),
-            numbers=concat(tables, names=["operation"]).reset_index("operation").round(5),
-            figure=_draw_knockout(curves, effects, notes),
+            look=knockout_look,
+            notes=_knockout_notes,
+            draw=_draw_knockout,
         )
     ]
 
 
-def knockout_look(curves: Mapping[str, KnockoutCurves]) -> str:
+def knockout_look(table: DataFrame) -> str:
     """What to look for, and how the strongest heads of this run compare with its controls."""
-    ks = {k for both in curves.values() for k in both["effect"].ks if results.controls_at(both, k)}
-    k = max((k for k in ks if k <= N_COMPARED), default=0)
+    right = select(table, measure="accuracy", components="heads")
+    k = select(right, order=CONTROLS, k=range(N_COMPARED + 1)).k.max()
     parts, lower = [], 0
-    for name, both in curves.items():
-        draws = results.controls_at(both, k)
-        accuracy = float(both["effect"].at(k).accuracy())
-        controls = {kind: [float(one.accuracy()) for one in of] for kind, of in draws.items()}
-        lower += all(accuracy < min(values) for values in controls.values())
-        means = ", ".join(
-            f"{CONTROL_LINES[kind][0]} {np.mean(values):.0%}" for kind, values in controls.items()
-        )
-        parts.append(f"{name} {accuracy:.0%} ({means})")
+    for operation, rows in select(right, k=k).groupby("operation", sort=False):
+        accuracy = value(rows, order="effect")
+        controls = select(rows, order=CONTROLS)
+        lower += bool((accuracy < controls.low).all())
+        means = ", ".join(f"{c.order} {c.value:.0%}" for c in records(controls))
+        parts.append(f"{operation} {accuracy:.0%} ({means})")
     return (
         "How fast the red curve falls beside the grey and blue ones. In the paper accuracy falls "
         "by about 70% while random heads cost at most 2%. Here the share of right answers without "
-        f"the {k} strongest heads, and without {k} others on average, is: {'; '.join(parts)}. In "
-        f"{lower} of {len(curves)} operations it is lower than in every draw of both controls."
-        + _look_of_mlps(curves)
+        f"the {k:.0f} strongest heads, and without {k:.0f} others on average, is: "
+        f"{'; '.join(parts)}. In {lower} of {len(parts)} operations it is lower than in every draw "
+        "of both controls." + _look_of_mlps(table)
     )
 
 
-def _look_of_mlps(curves: Mapping[str, KnockoutCurves]) -> str:
+def _look_of_mlps(table: DataFrame) -> str:
     """How the strongest third of the MLPs compares with as many random ones."""
-    if not all(both.starting(RANDOM_MLPS) for both in curves.values()):
+    right = select(table, measure="accuracy", components="MLPs")
+    random = select(right, order="random")
+    if {*keys_of(random, "operation")} != {*keys_of(table, "operation")}:
         return ""
-    first = next(iter(curves.values()))
-    third = first["MLPs"].ks[-1] / 3
-    k = min(first.starting(RANDOM_MLPS)[0].ks, key=lambda k: abs(k - third))
+    third = select(right, order="effect").k.max() / 3
+    k = min(random.k, key=lambda k: abs(k - third))
     parts, lower = [], 0
-    for name, both in curves.items():
-        accuracy = float(both["MLPs"].at(k).accuracy())
-        mean = float(np.mean([float(c.at(k).accuracy()) for c in both.starting(RANDOM_MLPS)]))
+    for operation, rows in select(right, k=k).groupby("operation", sort=False):
+        accuracy, mean = (value(rows, order=order) for order in ("effect", "random"))
         lower += accuracy < mean
-        parts.append(f"{name} {accuracy:.0%} (random {mean:.0%})")
+        parts.append(f"{operation} {accuracy:.0%} (random {mean:.0%})")
     return (
-        f" Without the {k} strongest MLPs it is: {'; '.join(parts)}. In {lower} of {len(curves)} "
-        "operations that is lower than without random ones on average."
+        f" Without the {k:.0f} strongest MLPs it is: {'; '.join(parts)}. In {lower} of "
+        f"{len(parts)} operations that is lower than without random ones on average."
     )
 
 
-def _draw_knockout(
-    curves: Mapping[str, KnockoutCurves], effects: Mapping[str, Effects], notes: Sequence[str]
-) -> plotting.Figure:
+def _draw_knockout(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """One row per operation: accuracy and p(C) without heads, and accuracy without MLPs."""
-    n_heads = next(iter(effects.values())).mean().numel()
-    with_mlps = all("MLPs" in both for both in curves.values())
+    totals = {
+        name: select(table, measure=numbers.OF, components=name).value.max()
+        for name in ("heads", "MLPs")
+    }
+    mlps = select(table, measure="accuracy", components="MLPs")
+    with_mlps = {*keys_of(mlps, "operation")} == {*keys_of(table, "operation")}
+    charts = (("accuracy", "heads"), ("p(C)", "heads"), ("accuracy", "MLPs"))[: 2 + with_mlps]
     panels = []
-    for name, both in curves.items():
-        title = plotting.plain(name.capitalize())
-        panels += [
-            _head_panel(f"{title}: {measure}", both, effects[name], row)
-            for row, measure in enumerate(MEASURE_NAMES)
-        ]
-        if with_mlps:
-            panels.append(_mlp_panel(f"{title}: accuracy, MLPs", both))
+    for operation, (measure, components) in product(keys_of(table, "operation"), charts):
+        rows = select(table, operation=operation)
+        lines = _lines(select(rows, measure=measure, components=components))
+        title, points = f"{plotting.plain(operation.capitalize())}: {measure}", ()
+        if (measure, components) == charts[0]:
+            points = (*_points(rows, totals["heads"], lines),)
+        else:  # the first chart has the lines' names
+            lines = [replace(one, label="") for one in lines]
+        title += ", MLPs" * (components == "MLPs")
+        panels.append(plotting.CurvePanel(title, tuple(lines), points, y_range=(0, 104)))
     figure = plotting.curve_panels(
         panels,
-        x_title=f"Heads knocked out (of {n_heads})",
+        x_title=f"Heads knocked out (of {totals['heads']:.0f})",
         unit="%",
         notes=notes,
-        across=2 + with_mlps,
+        across=len(charts),
         panel=(232, 190) if with_mlps else (300, 190),
     )
     if with_mlps:
-        n_mlps = next(iter(curves.values()))["MLPs"].ks[-1]
-        figure.layout[f"xaxis{len(panels)}"].title.text = f"MLPs knocked out (of {n_mlps})"
+        title = f"MLPs knocked out (of {totals['MLPs']:.0f})"
+        figure.layout[f"xaxis{len(panels)}"].title.text = title
     return figure
 
 
-def _head_panel(
-    title: str, curves: KnockoutCurves, effects: Effects, row: int
-) -> plotting.CurvePanel:
-    """One measure without heads. The first measure has the lines' names and the marked points."""
-    lines = _lines(curves, row)
-    if row:
-        return _unnamed(title, lines)
-    last = max(line.x[-1] for line in lines)
-    ends = [
-        plotting.Point(int(line.x[-1]), line.name, line=index)
-        for index, line in enumerate(lines)
-        if line.x[-1] < last
-    ]
-    points = (*_points(curves["effect"], effects, len(lines) - 1), *ends)
-    return plotting.CurvePanel(title, tuple(lines), points, y_range=(0, 104))
-
-
-def _mlp_panel(title: str, curves: KnockoutCurves) -> plotting.CurvePanel:
-    draws = curves.starting(RANDOM_MLPS)
-    lines = [range_line(draws, "random", plotting.NOTE)] if draws else []
-    return _unnamed(title, [*lines, curves["MLPs"].line("by effect", plotting.RED)])
-
-
-def _unnamed(title: str, lines: Sequence[plotting.Line]) -> plotting.CurvePanel:
-    """A panel whose lines have no names, because those of the first panel have them."""
-    unnamed = tuple(replace(line, label="") for line in lines)
-    return plotting.CurvePanel(title, unnamed, y_range=(0, 104))
-
-
-def _lines(curves: KnockoutCurves, row: int) -> list[plotting.Line]:
-    """The curves of one measure. The controls come first, so that the effect order is on top."""
-    last = curves["effect"].ks[-1]
-    return [
-        *_control_lines(curves, row),
-        *(
-            plotting.Line(
-                np.array(curves[key].ks),
-                100 * curves[key].effects().mean()[row].numpy(),
-                name,
-                colour,
-                dash=dash,
-                label=None if curves[key].ks[-1] == last else "",
-            )
-            for key, (name, colour, dash) in ABLATION_LINES.items()
-            if key in curves
-        ),
-        curves["effect"].line("by effect", plotting.RED, measure=row),
-    ]
-
-
-def _control_lines(curves: KnockoutCurves, row: int) -> list[plotting.Line]:
-    """The mean of each kind of control over its draws. The band contains all draws."""
-    before = 100 * curves["effect"].effects().mean()[row, :1].numpy()
-    draws = {k: results.controls_at(curves, k) for k in curves["effect"].ks if k}
+def _lines(rows: DataFrame) -> list[plotting.Line]:
+    """The curves of one measure. A curve that ends early has its name where it ends."""
+    known = [order for order in ORDER_LINES if has(rows, order=order)]
+    last = select(rows, order="effect").k.max()
     lines = []
-    for kind, (name, colour) in CONTROL_LINES.items():
-        by_k = {0: before} | {
-            k: np.array([100 * float(one.effects().mean()[row]) for one in of_k[kind]])
-            for k, of_k in draws.items()
-            if kind in of_k
-        }
-        if len(by_k) > 1:
-            mean, low, high = (
-                np.array([of(values) for values in by_k.values()])
-                for of in (np.mean, np.min, np.max)
-            )
-            lines.append(plotting.Line(np.array([*by_k]), mean, name, colour, low=low, high=high))
+    for order in known:
+        name, colour, dash = ORDER_LINES[order]
+        of_order = select(rows, order=order)
+        one = line(
+            of_order, name, colour, dash=dash, label=None if of_order.k.max() == last else ""
+        )
+        lines.append(one if dash == "solid" else replace(one, low=None, high=None))
     return lines
 
 
-def _points(curve: KnockoutCurve, effects: Effects, line: int) -> list[plotting.Point]:
-    """The number of key heads, and the number of heads that cause 90% of the drop."""
-    n_key, n_heads = len(key_heads(effects)), effects.mean().numel()
-    accuracy = curve.accuracy()
-    done = float(accuracy[0] - 0.9 * (accuracy[0] - accuracy.min()))
-    complete = curve.ks[int(torch.nonzero(accuracy <= done)[0])]
-    texts = {complete: f"{complete} heads ({complete / n_heads:.1%})"}
+def _points(
+    rows: DataFrame, n_heads: float, lines: Sequence[plotting.Line]
+) -> Iterator[plotting.Point]:
+    """The number of key heads, the number that causes 90% of the drop, and where lines end."""
+    complete, n_key = (value(rows, measure=name) for name in (numbers.DROP_DONE, numbers.KEY_HEADS))
+    texts = {complete: f"{complete:.0f} heads ({complete / n_heads:.1%})"}
     if n_key:
-        texts |= {n_key: f"{n_key} key head{'s' * (n_key > 1)} ({n_key / n_heads:.1%})"}
-    return [plotting.Point(k, text, line=line) for k, text in sorted(texts.items())]
+        texts[n_key] = f"{n_key:.0f} key head{'s' * (n_key > 1)} ({n_key / n_heads:.1%})"
+    for k, text in sorted(texts.items()):
+        yield plotting.Point(k, text, line=len(lines) - 1)
+    for index, one in enumerate(lines):
+        if one.label == "":
+            yield plotting.Point(int(one.x[-1]), one.name, line=index)
 
 
-def _knockout_notes(run: Run, curves: Mapping[str, KnockoutCurves]) -> list[str]:
+def _knockout_notes(table: DataFrame, config: Mapping[str, Any]) -> list[str]:
     """How to read Figure 3, and what it was made from."""
-    config = run.config
-    first = next(iter(curves.values()))
-    sizes = "; ".join(
-        f"{name}: {sample_size(results.KNOCKOUT_CURVES.facts(run, name))}" for name in curves
-    )
     lines = [
-        f"Model: {config['model']}. Prompts: {sizes}; all answered right "
+        f"Model: {config['model']}. Prompts: {sizes_text(table)}; all answered right "
         f"with every head in place, seed {config['seed']}. Knockout: {config['ablation']} over "
-        f"counterfactuals ({first['effect'].means}), every position but BOS.",
+        "counterfactuals, every position but BOS.",
         "Red: in the order of the effect on the answer's logit (band: 95% interval). Grey: drawn "
         "from all heads, or all MLPs. Blue: for the strongest k heads, others of the same layers, "
         f"drawn from all heads but these k (mean and range of {config['controls']} draws).",
         "Rust, dotted: by effect, at END alone. Marked: the key heads (effect below −5%), and nine "
         "tenths of the drop. The other charts have the same colours.",
     ]
-    lines += [text for name, text in SECOND.items() if name in first]
-    if "iterative" in first:
+    lines += [text for name, text in SECOND.items() if has(table, order=name)]
+    if has(table, order="iterative"):
         lines.append(
             "Dashed: iterative masking, each next head by what its knockout costs. It stops at "
-            f"{first['iterative'].ks[-1]} heads, because each step tries all that are left of the "
-            f"{config['candidates']} strongest heads."
+            f"{select(table, order='iterative').k.max():.0f} heads, because each step tries all "
+            f"that are left of the {config['candidates']} strongest heads."
         )
-    if "MLPs" not in first:
+    if not has(table, measure="accuracy", components="MLPs"):
         lines.append("MLPs are not in this run. A newer run has them.")
     return lines
 

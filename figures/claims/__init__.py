@@ -1,7 +1,7 @@
 """The paper's claims as data, each with code that measures it from runs; no model is loaded.
 
-`claims.toml` has the claims in words, with their thresholds. `claim` defines a claim, a number and
-a verdict; `evidence` finds the runs and computes numbers with intervals. `heads`,
+`claims.toml` has the claims in words, with their thresholds. `claim` defines a claim, a finding
+and a verdict; `evidence` finds the runs and computes numbers with intervals. `heads`,
 `information_flow` and `accuracy` measure the claims. Each claim has its name there: a function, or
 a variable that `of_each` makes from a function of one operation's effects. `checking` checks all
 claims and shows them.
@@ -13,6 +13,6 @@ paper's own words where it has any; docs/claims.md says which are ours.
 from figures.claims.checking import CLAIMS as CLAIMS
 from figures.claims.checking import check_claims as check_claims
 from figures.claims.claim import Claim as Claim
-from figures.claims.claim import Number as Number
+from figures.claims.claim import Finding as Finding
 from figures.claims.claim import Verdict as Verdict
 from figures.claims.claim import verdict_table as verdict_table

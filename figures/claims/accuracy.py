@@ -13,15 +13,18 @@ import numpy as np
 import torch
 
 from arith_lens.answers import Answers, OverSeeds, change_over_seeds
-from arith_lens.effects import Effects, key_heads
-from arith_lens.knockout import KnockoutCurve, KnockoutCurves, OutcomeChange, Outcomes
+from arith_lens.effects import Effects
+from arith_lens.knockout import Outcomes
 from arith_lens.knockout.outcomes import drop
 from arith_lens.runs import Run
 from experiments import results
 from experiments.does_tuning_help import TuningMethod, generic, generic_to_report, is_mathematics
-from figures.claims.claim import Measure, Measurement, Number, Unit, Within
+from figures.claims.claim import Finding, Measure, Measurement, Within
 from figures.claims.evidence import Evidence, NotMeasured, estimate, per_operation
 from figures.claims.heads import NAN, NO_KEY, wording_title
+from figures.tables import knockout
+from figures.tables.knockout import change_over_draws, change_rows, number_over_draws
+from figures.tables.number import Number, Unit
 from figures.tuning import EXPERIMENT as TUNING_EXPERIMENT
 from figures.tuning import TableRow, rows_at_chosen_rates
 
@@ -31,19 +34,23 @@ OF_TABLE_4 = 10
 """How many heads the paper knocks out in Table 4; reported beside the key heads."""
 HEAD_SET_NAMES = {"key-in-some": "key heads of any operation", "strongest": "strongest heads"}
 """Sets of heads; the first one decides."""
-CONTROL_NAMES = {"random": "random of all heads", "matched": "random of the same layers"}
+CONTROL_NAMES = {
+    "random": "random of all heads",
+    "matched": "random of the same layers",
+    "same layers": "random of the same layers",
+}
 
 
 def answers_change(
     of: str, before: Answers, after: Answers, unit: Unit, rule: Within | None = None
-) -> Number:
+) -> Finding:
     """The change of accuracy; resamples draw the same questions.
 
     Args:
-        of: the number's name.
+        of: what the change is of.
         before, after: answers to the same questions.
-        unit: "points", or "%" for a share of the accuracy before.
-        rule: of the number.
+        unit: "points", or "relative" for a share of the accuracy before.
+        rule: of the change.
 
     Raises:
         NotMeasured: there is no question, or no answer was right before and the share needs one.
@@ -64,120 +71,100 @@ def answers_change(
     return number
 
 
-def relative_loss(of: str, change: OutcomeChange, rule: Within | None = None) -> Number:
+def relative_loss(of: str, before: Outcomes, after: Outcomes, rule: Within) -> Finding:
     """A change of accuracy as a share of the accuracy before."""
-    return Number(of, change.relative, *change.relative_ci, "%", rule)
-
-
-def over_draws(of: str, change: OverSeeds, rule: Within | None = None) -> Number:
-    """A change of accuracy in points, mean over draws or seeds."""
-    return Number(of, change.mean, *change.ci(), "points", rule, freedom=change.freedom)
-
-
-def change_over_draws(before: Outcomes, after: Sequence[Outcomes]) -> OverSeeds:
-    """The change of accuracy, mean over the draws; its errors are of draws and of problems."""
-    changes = torch.stack([answers.correct.float() - before.correct.float() for answers in after])
-    of_draws = Effects(changes, ("draw",), "change", **before.units)
-    of_problems = Effects(changes.mean(0, keepdim=True), ("draw",), "change", **before.units)
-    error = float(of_problems.stderr()[0])
-    return OverSeeds(tuple(of_draws.mean().tolist()), error, before.n_pairs)
+    rows = change_rows(drop(before, after).accuracy, before.n_pairs)
+    return Finding(of, next(r.number for r in rows if r.measure == knockout.RELATIVE_CHANGE), rule)
 
 
 def control_numbers(
-    of: str, changes: Mapping[str, OverSeeds], random: Within | None = None
-) -> list[Number]:
-    """The change of accuracy in points for each kind of control.
+    of: str, controls: Mapping[str, tuple[Number, int]], random: Within | None = None
+) -> list[Finding]:
+    """The change of accuracy in points for each kind of control, with how many draws it has.
 
     Args:
         of: what the number is of, before the kind of control.
-        changes: the change over draws, by the kind of control.
+        controls: the change, and the number of draws, by the order of control heads.
         random: the rule of heads drawn from all heads, if they decide something.
     """
     return [
-        over_draws(
-            f"{of}, {CONTROL_NAMES[kind]}, {len(change.per_seed)} draws",
-            change,
-            random if kind == "random" else None,
+        Finding(
+            f"{of}, {CONTROL_NAMES[order]}, {draws} draws",
+            number,
+            random if order == "random" else None,
         )
-        for kind, change in changes.items()
+        for order, (number, draws) in controls.items()
     ]
 
 
-def _controls(
-    of: str,
-    before: Outcomes,
-    draws: Mapping[str, Sequence[Outcomes]],
-    random: Within | None = None,
-) -> list[Number]:
+def _controls(of: str, before: Outcomes, draws: Mapping[str, list[Outcomes]]) -> list[Finding]:
     """`control_numbers` of outcomes by the kind of control; intervals over draws and problems."""
-    changes = {kind: change_over_draws(before, after) for kind, after in draws.items()}
-    return control_numbers(of, changes, random)
-
-
-def _curves(run: Run, operation: str) -> tuple[int, KnockoutCurves]:
-    """How many key heads an operation has, and its curves."""
-    n_key = len(key_heads(results.MAP.load(run, operation)))
-    return n_key, results.KNOCKOUT_CURVES.load(run, operation)
+    changes = {
+        kind: (number_over_draws(change_over_draws(before, after)), len(after))
+        for kind, after in draws.items()
+    }
+    return control_numbers(of, changes)
 
 
 def key_heads_needed(evidence: Evidence, rule: Within) -> Measurement:
     """The relative loss without the key heads; beside it, without as many as in Table 4."""
-    losses: dict[str, Number | None] = {}
-    other_numbers: list[Number] = []
+    losses: dict[str, Finding | None] = {}
+    others: list[Finding] = []
     for name, run in evidence.runs(KNOCKOUT_EXPERIMENT).items():
-        k, curves = _curves(run, name)
-        losses[name] = _loss(name, curves["effect"], k, rule) if k else None
-        if OF_TABLE_4 in curves["effect"].ks:
-            other_numbers.append(_loss(name, curves["effect"], OF_TABLE_4))
-    return per_operation(losses, other_numbers, missing=NO_KEY)
+        table = evidence.table(knockout, run)
+        by_k = {
+            int(row.keys["k"]): row.number
+            for row in table.select(knockout.RELATIVE_CHANGE, operation=name, order="effect")
+        }
+        k = int(table.number(knockout.KEY_HEADS, operation=name).value)
+        losses[name] = Finding(f"{name} ({_heads(k, 'key')})", by_k[k], rule) if k else None
+        if OF_TABLE_4 in by_k:
+            text = _heads(OF_TABLE_4, "strongest")
+            others.append(Finding(f"{name} ({text})", by_k[OF_TABLE_4]))
+    return per_operation(losses, others, missing=NO_KEY)
 
 
-def _loss(operation: str, curve: KnockoutCurve, k: int, rule: Within | None = None) -> Number:
-    """The relative loss of accuracy without the strongest k heads."""
-    heads_text = f"{k} {'key' if rule else 'strongest'} head{'s' * (k > 1)}"
-    return relative_loss(f"{operation} ({heads_text})", curve.drop(k).accuracy, rule)
+def _heads(k: int, kind: str = "") -> str:
+    """`3 key heads`."""
+    return f"{k} {kind} head{'s' * (k > 1)}".replace("  ", " ")
 
 
 def random_heads_not_needed(evidence: Evidence, rule: Within) -> Measurement:
-    """The change without as many random heads; beside it, without other sets of this size."""
-    other_numbers: list[Number] = []
-    changes: dict[str, Number | None] = {}
-    for name, run in evidence.runs(KNOCKOUT_EXPERIMENT).items():
-        n_key, curves = _curves(run, name)
-        changes[name] = None
-        if n_key:
-            changes[name], *beside = _of_control_heads(name, n_key, curves, rule)
-            other_numbers += beside
-    return per_operation(changes, other_numbers, missing=NO_KEY)
+    """The change without as many random heads; beside it, without other sets of this size.
 
-
-def _of_control_heads(
-    operation: str, n_key: int, curves: KnockoutCurves, rule: Within
-) -> list[Number]:
-    """The change of accuracy without control heads, as many as there are key heads.
-
-    The first number is of heads drawn from all heads, and decides. The others are reported beside
-    it: heads of the same layers, and the key heads themselves. If this number of heads was not
-    tried, the next larger one is taken.
+    The number of heads drawn from all heads decides. If as many heads as there are key heads were
+    not tried, the next larger number is taken.
     """
-    tried = {k for order in curves.starting("random ") for k in order.ks if k >= n_key}
-    if not tried:
-        raise NotMeasured(f"{operation}: no random order goes as far as {n_key} heads")
-    k, effect = min(tried), curves["effect"]
-    heads, draws = f"head{'s' * (k > 1)}", results.controls_at(curves, k)
-    numbers = _controls(f"{operation} ({k} {heads})", effect.at(0), draws, rule)
-    if k in effect.ks:
-        lost, title = effect.drop(k).accuracy, f"{operation} ({k} strongest {heads})"
-        numbers.append(Number(title, lost.absolute, *lost.absolute_ci, "points"))
-    return numbers
+    others: list[Finding] = []
+    findings: dict[str, Finding | None] = {}
+    for name, run in evidence.runs(KNOCKOUT_EXPERIMENT).items():
+        table = evidence.table(knockout, run)
+        n_key = table.number(knockout.KEY_HEADS, operation=name).value
+        findings[name] = None
+        if not n_key:
+            continue
+        changes = [*table.select(knockout.CHANGE, operation=name)]
+        tried = {row.keys["k"] for row in changes if row.keys["order"] == "random"}
+        k = min((k for k in tried if k >= n_key), default=None)
+        if k is None:
+            raise NotMeasured(f"{name}: no random order goes as far as {n_key:.0f} heads")
+        at_k = {row.keys["order"]: row for row in changes if row.keys["k"] == k}
+        strongest = at_k.pop("effect", None)
+        controls = {order: (row.number, row.keys["draws"]) for order, row in at_k.items()}
+        findings[name], *beside = control_numbers(f"{name} ({_heads(k)})", controls, rule)
+        if strongest:
+            title = f"{name} ({_heads(k, 'strongest')})"
+            beside.append(Finding(title, strongest.number))
+        others += beside
+    return per_operation(findings, others, missing=NO_KEY)
 
 
 def transfer_to_word_problems(evidence: Evidence, rule: Within) -> Measurement:
     """The relative change on word problems, without each set of heads."""
-    numbers = _elsewhere(evidence, is_mathematics, "%", rule)
+    findings = _elsewhere(evidence, is_mathematics, "relative", rule)
     before = results.ANSWERS.load(evidence.run(TRANSFER_EXPERIMENT), "none")
     right = before.select(is_mathematics(before)).accuracy
-    return Measurement(numbers, f"Before: {right:.1%} right.")
+    return Measurement(findings, f"Before: {right:.1%} right.")
 
 
 def generic_unchanged(evidence: Evidence, rule: Within) -> Measurement:
@@ -187,7 +174,7 @@ def generic_unchanged(evidence: Evidence, rule: Within) -> Measurement:
 
 def _elsewhere(
     evidence: Evidence, questions: Callable[[Answers], list[bool]], unit: Unit, rule: Within
-) -> tuple[Number, ...]:
+) -> tuple[Finding, ...]:
     """The change on some questions without each set of heads, and without control heads."""
     run = evidence.run(TRANSFER_EXPERIMENT)
     before = results.ANSWERS.load(run, "none")
@@ -202,7 +189,7 @@ def _elsewhere(
             answers_change(f"{HEAD_SET_NAMES[name]} ({len(heads)})", *both, unit, of_set)
         )
     changes = {
-        kind: change_over_seeds(plain, draws, questions(plain))
+        kind: (number_over_draws(change_over_seeds(plain, draws, questions(plain))), len(draws))
         for kind, (plain, draws) in results.control_answers(run).items()
     }
     return (*numbers, *control_numbers(f"{len(heads)} control heads", changes))
@@ -211,15 +198,15 @@ def _elsewhere(
 def powers_need_heads(evidence: Evidence, rule: Within) -> Measurement:
     """The relative loss without the key heads of powers."""
     run = evidence.run(POWERS_EXPERIMENT)
-    losses: dict[str, Number | None] = {}
-    other_numbers: list[Number] = []
+    losses: dict[str, Finding | None] = {}
+    other_numbers: list[Finding] = []
     for name in results.KNOCKOUT_CURVES.labels(run):
         curves, title = results.KNOCKOUT_CURVES.load(run, name), wording_title(name)
         effect = curves["effect"]
         k = effect.ks[-1]
         losses[title] = None
         if k:
-            losses[title] = relative_loss(f"{title} ({k} heads)", effect.drop(k).accuracy, rule)
+            losses[title] = relative_loss(f"{title} ({k} heads)", effect.at(0), effect.at(k), rule)
             draws = results.controls_at(curves, k)
             other_numbers += _controls(f"{title}, without {k} heads", effect.at(0), draws)
     return per_operation(losses, other_numbers, missing=NO_KEY)
@@ -227,7 +214,7 @@ def powers_need_heads(evidence: Evidence, rule: Within) -> Measurement:
 
 def _on_prompts(
     evidence: Evidence, heads: str, kinds: Sequence[str], rule: Within
-) -> tuple[Number, ...]:
+) -> tuple[Finding, ...]:
     """The relative loss on each kind of prompts without some heads, then without control heads."""
     run = evidence.run(WORD_PROBLEMS_EXPERIMENT)
     n, n_controls = len(results.OUTCOMES.facts(run, heads, kinds[0])["heads"]), run.config["heads"]
@@ -235,7 +222,7 @@ def _on_prompts(
     for kind in kinds:
         before, after = (results.OUTCOMES.load(run, label, kind) for label in ("none", heads))
         title, draws = f"{kind.replace('_', ' ')}, without", results.control_outcomes(run, kind)
-        losses.append(relative_loss(f"{title} {n} heads", drop(before, after).accuracy, rule))
+        losses.append(relative_loss(f"{title} {n} heads", before, after, rule))
         controls += _controls(f"{title} {n_controls} heads", before, draws)
     return (*losses, *controls)
 
@@ -304,7 +291,7 @@ def _gain_of(method: TuningMethod, title: str, tasks: Callable[[Answers], list[b
     def measure(evidence: Evidence, rule: Within) -> Measurement:
         run, before = _table_1(evidence)
         change = gain(before, _row(run, 1, method).answers, tasks)
-        return Measurement((over_draws(title, change, rule),), _seeds(change))
+        return Measurement((Finding(title, number_over_draws(change), rule),), _seeds(change))
 
     return measure
 
@@ -321,9 +308,9 @@ def as_much_as_full(evidence: Evidence, rule: Within) -> Measurement:
     less = gain(full, precise, is_mathematics)
     return Measurement(
         (
-            over_draws("precise less full, word problems", less, rule),
-            over_draws("precise", gain(before, precise, is_mathematics)),
-            over_draws("full", gain(before, full, is_mathematics)),
+            Finding("precise less full, word problems", number_over_draws(less), rule),
+            Finding("precise", number_over_draws(gain(before, precise, is_mathematics))),
+            Finding("full", number_over_draws(gain(before, full, is_mathematics))),
         ),
         _seeds(less),
     )
@@ -339,7 +326,7 @@ def tuning_is_faster(evidence: Evidence, rule: Within) -> Measurement:
     value, low, high, freedom = ratio(precise, full)
     title = "examples a second, precise / full"
     return Measurement(
-        (Number(title, value, low, high, "ratio", rule, freedom=freedom),),
+        (Finding(title, Number(value, low, high, unit="ratio", freedom=freedom), rule),),
         "Trainings ran side by side; make bench-finetune times them alone.",
     )
 
@@ -376,7 +363,7 @@ def more_mlps_trade(evidence: Evidence, rule: Within) -> Measurement:
     if not more:
         raise NotMeasured(f"table 5 of {run.path} has one number of MLPs, {few}")
     without = _row(run, 5, "precise", few).answers
-    numbers = []
+    findings = []
     for n in more:
         beside, title = _row(run, 5, "precise", n).answers, f"{n} MLPs less {few}"
         for tasks, chosen, bounds in (
@@ -384,5 +371,5 @@ def more_mlps_trade(evidence: Evidence, rule: Within) -> Measurement:
             ("generic tasks", generic_to_report, Within(below=0)),
         ):
             change = gain(without, beside, chosen)
-            numbers.append(over_draws(f"{title}, {tasks}", change, bounds))
-    return Measurement(tuple(numbers))
+            findings.append(Finding(f"{title}, {tasks}", number_over_draws(change), bounds))
+    return Measurement(tuple(findings))

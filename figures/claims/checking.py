@@ -22,8 +22,8 @@ from experiments.finding import NotComputed, RunSettings
 from figures.claims import accuracy, heads, information_flow
 from figures.claims.claim import (
     Claim,
+    Finding,
     Measurement,
-    Number,
     Verdict,
     Within,
     judge,
@@ -32,6 +32,7 @@ from figures.claims.claim import (
 from figures.claims.evidence import HEADS_EXPERIMENT, PROBES_EXPERIMENT, Evidence, NotMeasured
 from figures.common import SHIPPED, counts_prompts, slug
 from figures.exhibit import Table, show
+from figures.tables.number import Number
 
 CLAIMS_FILE = Path(__file__).with_name("claims.toml")
 """The claims in words, by group."""
@@ -54,7 +55,7 @@ def repeats_in_another_model(evidence: Evidence, rule: Within) -> Measurement:
     other = evidence.another()
     pairs: dict[str, tuple[str, str]] = {}
     used: list[Path] = []
-    numbers: list[Number] = []
+    findings: list[Finding] = []
     for claim in CLAIMS:
         if claim.key not in REPEATED:
             continue
@@ -63,14 +64,14 @@ def repeats_in_another_model(evidence: Evidence, rule: Within) -> Measurement:
             if verdict.judgement == "not measured":
                 raise NotMeasured(f"{claim.key}: {verdict.why}", verdict.command)
             used += verdict.runs
-            numbers += verdict.numbers
+            findings += verdict.findings
         pairs[claim.key] = verdicts[0].judgement, verdicts[1].judgement
     evidence.note(used)
     held = sum(pair == ("holds here", "holds here") for pair in pairs.values())
-    agreed = Number(f"of {len(pairs)} claims, hold in both", held, unit="count", rule=rule)
+    agreed = Finding(f"of {len(pairs)} claims, hold in both", Number(held, unit="count"), rule)
     listed = "; ".join(f"{key}: {', '.join(pair)}" for key, pair in pairs.items())
     note = f"Of {len(pairs)}, in {evidence.model} and {other.model}: {listed}."
-    return Measurement((agreed,), note, set_judgement=judge(numbers))
+    return Measurement((agreed,), note, set_judgement=judge(findings))
 
 
 def _claims() -> Iterator[Claim]:
@@ -99,7 +100,7 @@ def verdict_on(claim: Claim, evidence: Evidence) -> Verdict:
     except RunError as damage:
         why, command = str(damage), f"{evidence.command(claim.experiments[0])} --again"
     else:
-        of = measurement.judgement, measurement.numbers, measurement.note
+        of = measurement.judgement, measurement.findings, measurement.note
         return Verdict(claim, *of, runs=evidence.take_used())
     return Verdict(claim, "not measured", why=why, command=command, runs=evidence.take_used())
 
@@ -276,7 +277,7 @@ def _cell(verdict: Verdict) -> str:
     """The verdict, bold unless the claim holds, and its numbers with a rule."""
     bold = "**" * (verdict.judgement in ("does not hold here", "not decided"))
     words = f"{bold}{verdict.judgement}{bold}"
-    numbers = "; ".join(_short(str(number)) for number in verdict.numbers if number.rule)
+    numbers = "; ".join(_short(str(finding)) for finding in verdict.findings if finding.rule)
     return f"{words}: {numbers}" if numbers else words
 
 

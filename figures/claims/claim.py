@@ -14,12 +14,14 @@ A verdict is about the model that was measured, and about no other.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf, isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
+
+from figures.tables.number import Number
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -27,15 +29,6 @@ if TYPE_CHECKING:
     from figures.claims.evidence import Evidence
 
 Judgement: TypeAlias = Literal["holds here", "does not hold here", "not decided", "not measured"]
-Unit: TypeAlias = Literal["%", "points", "layers", "count", "ratio"]
-
-_FORMATS: dict[Unit, tuple[float, str, str]] = {  # factor, format, what follows
-    "%": (100, ".1f", "%"),
-    "points": (100, "+.1f", " points"),
-    "layers": (1, ".0f", ""),
-    "count": (1, ".0f", ""),
-    "ratio": (1, ".2f", ""),
-}
 
 
 TEST_LEVEL = 0.05
@@ -57,40 +50,21 @@ class Within:
 
 
 @dataclass(frozen=True)
-class Number:
-    """One measured number. Shares and points are fractions: 0.05 is 5%."""
+class Finding:
+    """A number that a claim is about, and the bounds that it must be within."""
 
     label: str
     """What was measured, such as "addition"."""
-    value: int | float
-    low: float | None = None
-    high: float | None = None
-    """The ends of the 95% interval; None if it has none."""
-    unit: Unit = "%"
+    number: Number
     rule: Within | None = None
     """None: the number is reported, but decides nothing."""
-    resamples: tuple[float, ...] = field(default=(), repr=False, compare=False)
-    """The number in each resample that its interval is made of; empty if it has none."""
-    freedom: float = inf
-    """Of Student's t, if the interval is one of t; infinite for the normal distribution."""
-    possible: tuple[float, float] = (-inf, inf)
-    """The least and the largest value that the number can have; `interval` ends there."""
 
     def __post_init__(self) -> None:
-        if isnan(self.value):
+        if isnan(self.number.value):
             raise ValueError(
                 f"expected a number for {self.label!r}, found NaN; a claim that cannot be measured "
                 "raises NotMeasured"
             )
-
-    @property
-    def interval(self) -> tuple[float | None, float | None]:
-        """The 95% interval, cut where the number ends; None if it has none."""
-        least, most = self.possible
-        low, high = (
-            None if end is None else min(max(end, least), most) for end in (self.low, self.high)
-        )
-        return low, high
 
     @property
     def p_within(self) -> float:
@@ -126,46 +100,42 @@ class Number:
             bound, side: the side of the bound that is tested.
             closed: whether the bound itself belongs to this side.
         """
-        if self.resamples:
-            beyond = side * (np.array(self.resamples) - bound)
+        number = self.number
+        if number.resamples:
+            beyond = side * (np.array(number.resamples) - bound)
             wrong = int((beyond < 0).sum() if closed else (beyond <= 0).sum())
-            return (1 + wrong) / (1 + len(self.resamples))
-        beyond, end = side * (self.value - bound), self.low if bound < self.value else self.high
-        half = 0.0 if end is None else abs(self.value - end)
+            return (1 + wrong) / (1 + len(number.resamples))
+        beyond = side * (number.value - bound)
+        end = number.low if bound < number.value else number.high
+        half = 0.0 if end is None else abs(number.value - end)
         if half == 0:
             return 0.0 if beyond > 0 or (closed and beyond == 0) else 1.0
         from scipy.stats import t
 
-        return float(t.sf(beyond / half * t.ppf(0.975, self.freedom), self.freedom))
+        return float(t.sf(beyond / half * t.ppf(0.975, number.freedom), number.freedom))
 
     def __str__(self) -> str:
-        factor, form, after = _FORMATS[self.unit]
-        text = f"{factor * self.value:{form}}{after}"
-        low, high = self.interval
-        if low is not None and high is not None:
-            form = ".1f" if self.unit == "count" else form
-            text += f" [{factor * low:{form}}, {factor * high:{form}}]"
-        return f"{self.label} {text}"
+        return f"{self.label} {self.number}"
 
 
 @dataclass(frozen=True)
 class Measurement:
     """What was measured for a claim."""
 
-    numbers: tuple[Number, ...]
+    findings: tuple[Finding, ...]
     """At least one has a rule."""
     note: str = ""
     set_judgement: Judgement | None = None
     """The verdict, if the numbers alone do not decide it."""
 
     def __post_init__(self) -> None:
-        if not any(number.rule for number in self.numbers):
+        if not any(finding.rule for finding in self.findings):
             raise ValueError("expected a number with a rule, found none; nothing would be decided")
 
     @property
     def judgement(self) -> Judgement:
         """The verdict on the claim, by the rule at the top of this file."""
-        return self.set_judgement or judge(self.numbers)
+        return self.set_judgement or judge(self.findings)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -177,25 +147,25 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def each_judgement(numbers: Iterable[Number]) -> list[Judgement | None]:
+def each_judgement(findings: Iterable[Finding]) -> list[Judgement | None]:
     """The verdict on each of a claim's numbers; None for a number without a rule."""
-    numbers = list(numbers)
-    adjusted = iter(holm([number.p_outside for number in numbers if number.rule]))
+    findings = list(findings)
+    adjusted = iter(holm([finding.p_outside for finding in findings if finding.rule]))
     return [
         None
-        if not number.rule
+        if not finding.rule
         else "does not hold here"
         if next(adjusted) <= TEST_LEVEL
         else "holds here"
-        if number.p_within <= TEST_LEVEL
+        if finding.p_within <= TEST_LEVEL
         else "not decided"
-        for number in numbers
+        for finding in findings
     ]
 
 
-def judge(numbers: Iterable[Number]) -> Judgement:
+def judge(findings: Iterable[Finding]) -> Judgement:
     """The verdict that the numbers with a rule give together."""
-    judgements = {*each_judgement(numbers)} - {None}
+    judgements = {*each_judgement(findings)} - {None}
     if "does not hold here" in judgements:
         return "does not hold here"
     return "holds here" if judgements == {"holds here"} else "not decided"
@@ -238,7 +208,7 @@ class Verdict:
 
     claim: Claim
     judgement: Judgement
-    numbers: tuple[Number, ...] = ()
+    findings: tuple[Finding, ...] = ()
     """Empty if the claim was not measured."""
     note: str = ""
     """A sentence of the measurement, after its numbers."""
@@ -255,14 +225,14 @@ class Verdict:
         return f"{self.judgement} (in this model)"
 
     @property
-    def judged_numbers(self) -> list[tuple[Number, Judgement | None]]:
+    def judged_findings(self) -> list[tuple[Finding, Judgement | None]]:
         """Each number with the verdict on it alone; None if it has no rule."""
-        return [*zip(self.numbers, each_judgement(self.numbers), strict=True)]
+        return [*zip(self.findings, each_judgement(self.findings), strict=True)]
 
     @property
     def measured(self) -> str:
         """The numbers with their 95% intervals and the note, as text; empty if not measured."""
-        text = "; ".join(map(str, self.numbers))
+        text = "; ".join(map(str, self.findings))
         return f"{text}. {self.note}" if self.note else text
 
     def to_dataframe(self) -> "DataFrame":
@@ -279,16 +249,16 @@ class Verdict:
             {
                 **shared,
                 "of": n.label,
-                "value": n.value,
-                **dict(zip(("low", "high"), n.interval, strict=True)),
-                "unit": n.unit,
+                "value": n.number.value,
+                **dict(zip(("low", "high"), n.number.ends, strict=True)),
+                "unit": n.number.unit,
                 "above": n.rule.above if n.rule else None,
                 "below": n.rule.below if n.rule else None,
                 "p_within": n.p_within if n.rule else None,
                 "p_outside": n.p_outside if n.rule else None,
                 "number_holds": judgement,
             }
-            for n, judgement in self.judged_numbers
+            for n, judgement in self.judged_findings
         ]
         return DataFrame(rows or [{**shared, "why": self.why, "command": self.command}])
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isnan
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -25,11 +26,21 @@ from experiments.finding import (
 )
 from experiments.results import CHOSEN_RATES
 from experiments.selection import LARGEST_OPERAND, TRAININGS_FOLDER
-from figures.claims.claim import Measure, Measurement, Number, Unit, Within
+from figures.claims.claim import Finding, Measure, Measurement, Within
+from figures.tables.number import PROBLEMS, Number, Unit
+from figures.tables.table import QuestionTable, n_problems
 
 HEADS_EXPERIMENT, PROBES_EXPERIMENT = "which_heads", "what_do_mlps_add"
 N_RESAMPLES = 1000
 """A p-value is at least 1 / 1001, so that one of up to 50 numbers can refute a claim."""
+
+
+class HasTable(Protocol):
+    """A module that makes the table of a question."""
+
+    __name__: str
+
+    def table(self, run: Run, /) -> QuestionTable: ...
 
 
 class NotMeasured(Exception):
@@ -54,6 +65,7 @@ class Evidence:
         self.settings = settings or RunSettings.of_paper()
         self._found: dict[tuple[str, int | None, str], Run] = {}
         self._used: dict[Path, None] = {}
+        self._tables: dict[tuple[str, Path], QuestionTable] = {}
 
     def run(self, experiment: str, *, table: int | None = None, problems: str = "any") -> Run:
         """The finished run with these settings, from the first folder that has one.
@@ -83,6 +95,13 @@ class Evidence:
         """
         problems = {name: "computed" if name in LARGEST_OPERAND else "any" for name in FOUR}
         return {name: self.run(experiment, problems=kind) for name, kind in problems.items()}
+
+    def table(self, question: HasTable, run: Run) -> QuestionTable:
+        """The rows of a run, made once. `question` is a module of `figures.tables`."""
+        key = (question.__name__, run.path)
+        if key not in self._tables:
+            self._tables[key] = question.table(run)
+        return self._tables[key]
 
     def note(self, used: Iterable[Path]) -> None:
         """Remember that these folders were used too."""
@@ -151,10 +170,10 @@ def estimate(
     of: str,
     statistic: Callable[..., float],
     *effects: Effects,
-    unit: Unit = "%",
+    unit: Unit = "share",
     rule: Within | None = None,
     together: bool = False,
-) -> Number | None:
+) -> Finding | None:
     """A statistic of mean effects with its 95% percentile interval; None if it is NaN.
 
     Problems are drawn, each in all its wordings, and wordings are drawn too; where the effects do
@@ -174,7 +193,9 @@ def estimate(
         return None
     drawn = [draw for draw in resampled(statistic, *effects, together=together) if not isnan(draw)]
     low, high = np.quantile(drawn, [0.025, 0.975]).tolist() if drawn else (None, None)
-    return Number(of, value, low, high, unit, rule, tuple(drawn))
+    n = n_problems(effects[0])
+    number = Number(value, low, high, PROBLEMS, n, unit, resamples=tuple(drawn))
+    return Finding(of, number, rule)
 
 
 def resampled(statistic: Callable[..., float], *effects: Effects, together: bool) -> list[float]:
@@ -194,7 +215,7 @@ def of_each(
     effects: Callable[[Evidence], Mapping[str, Sequence[Effects]]],
     statistic: Callable[..., float],
     missing: str,
-    unit: Unit = "%",
+    unit: Unit = "share",
 ) -> Measure:
     """Measures a statistic of the effects of each operation.
 
@@ -206,46 +227,46 @@ def of_each(
     """
 
     def measure(evidence: Evidence, rule: Within) -> Measurement:
-        numbers = {
+        findings = {
             name: estimate(name, statistic, *parts, rule=rule, unit=unit, together=True)
             for name, parts in effects(evidence).items()
         }
-        return per_operation(numbers, missing=missing)
+        return per_operation(findings, missing=missing)
 
     return measure
 
 
 def per_operation(
-    numbers: Mapping[str, Number | None], beside: Sequence[Number] = (), *, missing: str
+    findings: Mapping[str, Finding | None], beside: Sequence[Finding] = (), *, missing: str
 ) -> Measurement:
     """The numbers of several operations; a note names the operations without a number.
 
     Args:
-        numbers: by operation; None if it cannot be measured
+        findings: by operation; None if it cannot be measured
         beside: numbers that are reported after them
         missing: what an operation without a number lacks, such as "key heads"
 
     Raises:
         NotMeasured: no operation has a number.
     """
-    measured = tuple(number for number in numbers.values() if number is not None)
-    without = [name for name, number in numbers.items() if number is None]
+    measured = tuple(finding for finding in findings.values() if finding is not None)
+    without = [name for name, finding in findings.items() if finding is None]
     if not measured:
         raise NotMeasured(
-            f"none of {', '.join(numbers)} has {missing}, so there is nothing to look at"
+            f"none of {', '.join(findings)} has {missing}, so there is nothing to look at"
         )
     note = f"Without {missing}: {', '.join(without)}." * bool(without)
     return Measurement((*measured, *beside), note)
 
 
 def measured(
-    number: Number | None, *beside: Number | None, missing: str, note: str = ""
+    finding: Finding | None, *beside: Finding | None, missing: str, note: str = ""
 ) -> Measurement:
     """A number without which the claim cannot be measured, and others as far as they exist.
 
     Raises:
         NotMeasured: the first number is None; `missing` says why.
     """
-    if number is None:
+    if finding is None:
         raise NotMeasured(f"there is nothing to look at: {missing}")
-    return Measurement((number, *(other for other in beside if other)), note)
+    return Measurement((finding, *(other for other in beside if other)), note)

@@ -33,6 +33,16 @@ def below_threshold(heads: np.ndarray) -> np.ndarray:
     return heads < KEY["relative_logit"]
 
 
+def strongest(heads: np.ndarray) -> float:
+    """The most negative effect."""
+    return float(np.nanmin(heads))
+
+
+def share_via_mlps(direct: np.ndarray, via: np.ndarray) -> float:
+    """What the direct effects leave of the effects via MLPs, as a share."""
+    return float(1 - direct.sum() / via.sum())
+
+
 def share_of_key(heads: np.ndarray) -> float:
     """The share of heads that are key heads."""
     key = below_threshold(heads)
@@ -155,14 +165,16 @@ def _direct_and_via_mlps(evidence: Evidence) -> dict[str, tuple[Effects, ...]]:
     return parts
 
 
-strongest_head = of_each(_with_strongest, lambda heads: float(np.nanmin(heads)), "heads")
+strongest_head = of_each(_with_strongest, strongest, "heads", "relative")
 few_key_heads = of_each(_heads, share_of_key, NO_KEY)
 sparse_effect = of_each(_heads, share_of_few, NO_KEY)
 middle_layers = of_each(_heads, share_in_middle, NO_KEY)
 no_early_key_heads = of_each(_heads, n_early, NO_KEY, "count")
-mlps_before = of_each(_heads_and_mlps, largest_before, "an MLP below its first key head")
-mlps_after = of_each(_heads_and_mlps, mean_after, NO_KEY)
-via_mlps = of_each(_direct_and_via_mlps, lambda direct, via: 1 - direct.sum() / via.sum(), "heads")
+mlps_before = of_each(
+    _heads_and_mlps, largest_before, "an MLP below its first key head", "relative"
+)
+mlps_after = of_each(_heads_and_mlps, mean_after, NO_KEY, "relative")
+via_mlps = of_each(_direct_and_via_mlps, share_via_mlps, "heads", "relative")
 
 
 def _heads_of(evidence: Evidence, *names: str) -> list[Effects]:
@@ -177,7 +189,7 @@ def shared_key_heads(evidence: Evidence, rule: Within) -> Measurement:
     all_four = estimate(title, key_in_all, *heads, rule=rule)
     overlap = estimate("overlap of two (Jaccard)", mean_overlap, *heads, unit="ratio")
     title = "rank correlation of all heads' effects in two"
-    ranks = estimate(title, rank_correlation, *heads, unit="ratio")
+    ranks = estimate(title, rank_correlation, *heads, unit="correlation")
     return measured(all_four, overlap, ranks, missing=f"no {NO_KEY}")
 
 
@@ -187,7 +199,7 @@ def addition_like_subtraction(evidence: Evidence, rule: Within) -> Measurement:
     title = "overlap of the key heads (Jaccard)"
     overlap = estimate(title, key_in_all, *heads, unit="ratio", rule=rule)
     title = "rank correlation of all heads' effects"
-    ranks = estimate(title, rank_correlation, *heads, unit="ratio")
+    ranks = estimate(title, rank_correlation, *heads, unit="correlation")
     return measured(overlap, ranks, missing=f"no {NO_KEY}")
 
 

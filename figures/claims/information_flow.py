@@ -20,7 +20,7 @@ from arith_lens.probes import DIGIT_CLASSES, curve_of, turning_points
 from arith_lens.runs import Run
 from experiments import results
 from experiments.selection import LARGEST_OPERAND
-from figures.claims.claim import Measure, Measurement, Number, Unit, Within
+from figures.claims.claim import Finding, Measure, Measurement, Within
 from figures.claims.evidence import (
     PROBES_EXPERIMENT,
     Evidence,
@@ -31,6 +31,7 @@ from figures.claims.evidence import (
     per_operation,
 )
 from figures.claims.heads import NAN, NO_KEY
+from figures.tables.number import Number, Unit
 
 ATTENTION_EXPERIMENT = "where_do_they_look"
 Weights = Mapping[str, np.ndarray]
@@ -55,7 +56,7 @@ def _key_looks(evidence: Evidence) -> dict[str, Effects | None]:
 def _of_looks(statistic: Callable[[Weights], float]) -> Measure:
     """Measures a statistic of the mean weights of each operation's key heads."""
 
-    def of_operation(name: str, looks: Effects, rule: Within) -> Number | None:
+    def of_operation(name: str, looks: Effects, rule: Within) -> Finding | None:
         labels = looks.labels or {}
 
         def by_role(means: np.ndarray) -> float:
@@ -64,11 +65,11 @@ def _of_looks(statistic: Callable[[Weights], float]) -> Measure:
         return estimate(f"{name} ({', '.join(labels['head'])})", by_role, looks, rule=rule)
 
     def measure(evidence: Evidence, rule: Within) -> Measurement:
-        numbers = {
+        findings = {
             name: looks and of_operation(name, looks, rule)
             for name, looks in _key_looks(evidence).items()
         }
-        return per_operation(numbers, missing=NO_KEY)
+        return per_operation(findings, missing=NO_KEY)
 
     return measure
 
@@ -99,13 +100,13 @@ def two_kinds_of_heads(evidence: Evidence, rule: Within) -> Measurement:
     if not any(kinds.values()):
         raise NotMeasured(f"no operation has {NO_KEY}")
     counted = [
-        Number(f"{kind} heads", len(heads), unit="count", rule=rule)
+        Finding(f"{kind} heads", Number(len(heads), unit="count"), rule)
         for kind, heads in kinds.items()
         if kind != "other"
     ]
     named = "; ".join(f"{kind}: {_where(heads) or 'none'}" for kind, heads in kinds.items())
     return Measurement(
-        (*counted, Number("neither", len(kinds["other"]), unit="count")), f"{named}."
+        (*counted, Finding("neither", Number(len(kinds["other"]), unit="count"))), f"{named}."
     )
 
 
@@ -150,30 +151,30 @@ def differing(prompts: Sequence[Sequence[str]]) -> list[slice]:
 
 def numbers_in_other_formats(evidence: Evidence, rule: Within) -> Measurement:
     """The weight on digits in each prompt of another format."""
-    numbers = []
+    findings = []
     patterns = _patterns(evidence, "formats", "operand")
     for prompt, tokens, weights in zip(
         patterns.prompts, patterns.tokens, patterns.weights, strict=True
     ):
         digits = [any(sign.isdigit() for sign in token) for token in tokens]
         value = on_tokens(weights.double().numpy(), tokens, digits)
-        numbers.append(Number(f"“{prompt.strip()}”", value, rule=rule))
+        findings.append(Finding(f"“{prompt.strip()}”", Number(value), rule))
     return Measurement(
-        tuple(numbers), f"Heads {', '.join(patterns.heads)}; single prompts, no intervals."
+        tuple(findings), f"Heads {', '.join(patterns.heads)}; single prompts, no intervals."
     )
 
 
 def operator_words(evidence: Evidence, rule: Within) -> Measurement:
     """The weight on the word of the operation in each sentence."""
     patterns = _patterns(evidence, "words", "operator")
-    numbers = []
+    findings = []
     for prompt, tokens, weights, word in zip(
         patterns.prompts, patterns.tokens, patterns.weights, differing(patterns.tokens), strict=True
     ):
         chosen = [i in range(word.start, word.stop) for i in range(len(tokens))]
         value = on_tokens(weights[:1].double().numpy(), tokens, chosen)
-        numbers.append(Number(f"“{prompt.strip()}”", value, rule=rule))
-    return Measurement(tuple(numbers), f"Head {patterns.heads[0]}; single prompts, no intervals.")
+        findings.append(Finding(f"“{prompt.strip()}”", Number(value), rule))
+    return Measurement(tuple(findings), f"Head {patterns.heads[0]}; single prompts, no intervals.")
 
 
 C, A, B, C_NEIGHBOUR = (DIGIT_CLASSES.index(name) for name in ("C", "A", "B", "C±1"))
@@ -237,7 +238,9 @@ def inflections_apart(operands: np.ndarray, answer: np.ndarray) -> float:
 
 
 def _each(
-    curve: Callable[[Run, str], Effects], statistic: Callable[[np.ndarray], float], unit: Unit = "%"
+    curve: Callable[[Run, str], Effects],
+    statistic: Callable[[np.ndarray], float],
+    unit: Unit = "share",
 ) -> Measure:
     """Measures a statistic of each operation's curve."""
 
@@ -248,7 +251,7 @@ def _each(
     return of_each(curves, statistic, "a curve that rises", unit)
 
 
-operands_absent_early = _each(_operands, share_early)
+operands_absent_early = _each(_operands, share_early, "relative")
 answer_rises = _each(_written, change_late, "ratio")
 others_fall = _each(partial(_written, token="others without C"), change_late, "ratio")
 
@@ -282,7 +285,7 @@ def turning_layers_agree(evidence: Evidence, rule: Within) -> Measurement:
     measurement = per_operation(distances, missing="an inflection of both curves")
     plain, less = (", ".join(texts) for texts in layer_texts.values())
     note = f"They turn at layers: {plain}; less other digits: {less}. {measurement.note}"
-    return Measurement(measurement.numbers, note.strip())
+    return Measurement(measurement.findings, note.strip())
 
 
 def for_good(shares: np.ndarray) -> int:
@@ -338,7 +341,6 @@ def operands_first(evidence: Evidence, rule: Within) -> Measurement:
     """The largest share of A or B before C wins."""
     won, chance, note = _winners(evidence)
     number = estimate("A or B written most", operands_before, won, rule=rule)
-    number = number and replace(number, possible=(0.0, 1.0))
     by_chance = float(chance.mean()[[A, B]].sum())
     return measured(number, missing="no layer", note=f"By chance {by_chance:.0%}. {note}")
 

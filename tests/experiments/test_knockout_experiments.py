@@ -37,6 +37,7 @@ from figures.common import Options, TableOptions
 from figures.exhibit import MakesExhibits, options_of, show
 from figures.knockout import fig3
 from figures.shared_heads import table3, table4
+from figures.tables.table import from_csv, records, select
 from figures.tasks import transfer
 
 UNCHANGED_ANSWERS = pytest.mark.filterwarnings(
@@ -121,9 +122,19 @@ def test_figure_3_from_its_experiment(
             assert not {*strongest} & {*heads} and len({*heads}) == k
             assert [head.layer for head in heads] == [head.layer for head in strongest]
     show(fig3, Options(root=study.root, out=tmp_path, formats=()))
-    table = pandas.read_csv(written(tmp_path, "fig3.csv"))
-    shown = table[(table["curve"] == "effect") & (table["operation"] == "addition")]
-    assert shown["accuracy"].tolist() == pytest.approx(effect.accuracy().tolist(), abs=1e-5)
+    table = from_csv(written(tmp_path, "fig3.csv").read_text())
+    shown = select(table, operation="addition", order="effect", components="heads")
+    right = select(shown, measure="accuracy")
+    assert right.k.tolist() == [*effect.ks]
+    assert right.value.tolist() == pytest.approx(effect.accuracy().tolist(), abs=1e-5)
+    controls = select(table, order="random", components="heads", measure="accuracy", k=2)
+    by_draw = [float(curves[f"random {s}"].at(2).accuracy()) for s in range(2)]
+    (control,) = records(controls)
+    assert (control.value, control.spread) == (
+        pytest.approx(sum(by_draw) / 2, abs=1e-5),
+        "range of 2 draws",
+    )
+    assert (control.low, control.high) == pytest.approx((min(by_draw), max(by_draw)), abs=1e-5)
     page = written(tmp_path, "fig3.html").read_text()
     assert "2 key heads (2.1%)" in page and "It stops at 2 heads, because" in page
     assert "MLPs knocked out (of 12)" in page

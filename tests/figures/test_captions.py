@@ -20,6 +20,8 @@ from figures import maps
 from figures.knockout import knockout_look
 from figures.next_tokens import PAIR_TITLES, calculation_look
 from figures.robustness import stability_look
+from figures.tables.knockout import curve_rows
+from figures.tables.table import QuestionTable, read_back
 
 HEADS = [Head(4, index) for index in range(8)] + [Head(5, index) for index in range(4)]
 MLPS: list[Mlp] = [Mlp(layer) for layer in range(12)]
@@ -37,13 +39,19 @@ def knockouts(without: float, without_random: float) -> KnockoutCurves:
     return KnockoutCurves(curves)
 
 
+def knockout_rows(curves: dict[str, KnockoutCurves]) -> DataFrame:
+    """The table as its CSV file has it."""
+    rows = [row for name, both in curves.items() for row in curve_rows(name, both)]
+    return read_back(QuestionTable.of("knockout", "made", rows))
+
+
 def test_figure_3_says_whether_the_strongest_heads_cost_more_than_others() -> None:
     both = {name: knockouts(0.0, 1.0) for name in ("addition", "division")}
-    text = knockout_look(both)
+    text = knockout_look(knockout_rows(both))
     assert "addition 0% (random 100%, same layers 100%)" in text
     assert "In 2 of 2 operations it is lower than in every draw of both controls" in text
     assert "Without the 4 strongest MLPs" in text and "In 2 of 2 operations that is lower" in text
-    opposite = knockout_look({name: knockouts(1.0, 0.0) for name in both})
+    opposite = knockout_look(knockout_rows({name: knockouts(1.0, 0.0) for name in both}))
     assert "addition 100% (random 0%, same layers 0%)" in opposite
     assert "In 0 of 2 operations it is lower" in opposite
     assert "In 0 of 2 operations that is lower" in opposite

@@ -3,6 +3,7 @@
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,12 +16,13 @@ from arith_lens.operations import FOUR
 from arith_lens.runs.manifest import write_manifest
 from experiments import results
 from experiments.selection import training_folder
-from figures.claims import CLAIMS, Number, check_claims
+from figures.claims import CLAIMS, Finding, check_claims
 from figures.claims import checking as figure
 from figures.claims.checking import REPEATED, verdict_on
 from figures.claims.claim import Measurement, Within, holm, judge
 from figures.claims.evidence import Evidence, estimate
 from figures.common import sample_size
+from figures.tables.number import Number
 
 ROOT = Path(__file__).parents[2]
 MIDDLE = {(4, 6): -0.15, (5, 1): -0.08}
@@ -46,7 +48,7 @@ def test_without_runs_nothing_is_measured_and_each_says_how(tmp_path: Path) -> N
         assert words[:3] == ["python", "-m", "experiments"]
         assert words[3] in verdict.claim.experiments
         assert words[words.index("--model") + 1] == "my model"
-        assert verdict.why and not verdict.measured and not verdict.numbers
+        assert verdict.why and not verdict.measured and not verdict.findings
 
 
 def test_few_heads_in_the_middle_hold_and_are_counted_right(tmp_path: Path) -> None:
@@ -58,11 +60,11 @@ def test_few_heads_in_the_middle_hold_and_are_counted_right(tmp_path: Path) -> N
     by_hand = results.MAP.load(run, "addition").heads.per_pair.double().numpy()
     strata = np.arange(by_hand.shape[-1]) % 3
     mean = np.mean([by_hand[..., strata == s].mean(-1) for s in range(3)], axis=0)
-    strongest = found["strongest_head"].numbers[0]
-    assert strongest.label == "addition (head 4.6)"
+    assert found["strongest_head"].findings[0].label == "addition (head 4.6)"
+    strongest = found["strongest_head"].findings[0].number
     assert strongest.value == pytest.approx(mean[4, 6])
     assert strongest.low < strongest.value < strongest.high  # pyright: ignore
-    assert found["few_key_heads"].numbers[0].value == 2 / (N_LAYERS * N_HEADS)
+    assert found["few_key_heads"].findings[0].number.value == 2 / (N_LAYERS * N_HEADS)
 
 
 def test_many_heads_at_the_ends_do_not_hold(tmp_path: Path) -> None:
@@ -71,7 +73,7 @@ def test_many_heads_at_the_ends_do_not_hold(tmp_path: Path) -> None:
     assert (
         found["few_key_heads"].judgement == found["middle_layers"].judgement == "does not hold here"
     )
-    assert found["middle_layers"].numbers[0].value == 0
+    assert found["middle_layers"].findings[0].number.value == 0
 
 
 def test_without_key_heads_claims_about_them_are_not_measured(tmp_path: Path) -> None:
@@ -90,7 +92,7 @@ def test_an_operation_without_key_heads_is_named(tmp_path: Path) -> None:
     assert few.judgement == "holds here" and few.measured.endswith(
         "(an effect below -5%): division."
     )
-    assert [number.label for number in few.numbers] == [*FOUR[:3]]
+    assert [number.label for number in few.findings] == [*FOUR[:3]]
 
 
 def test_an_interval_across_the_threshold_decides_nothing(tmp_path: Path) -> None:
@@ -103,7 +105,7 @@ def test_one_operation_that_is_far_outside_refutes_a_claim(tmp_path: Path) -> No
     which_heads(tmp_path, {name: MIDDLE if name != "division" else ends for name in FOUR})
     found = Verdicts(tmp_path)["middle_layers"]
     assert found.judgement == "does not hold here"
-    assert [decided for _, decided in found.judged_numbers] == ["holds here"] * 3 + [
+    assert [decided for _, decided in found.judged_findings] == ["holds here"] * 3 + [
         "does not hold here"
     ]
     table = found.to_dataframe()
@@ -121,7 +123,7 @@ def test_errors_count_problems_and_not_their_wordings() -> None:
         for one in (prompts, problems)
     )
     assert narrow and wide and wide.p_within > narrow.p_within
-    assert wide.high - wide.low > 1.4 * (narrow.high - narrow.low)  # pyright: ignore
+    assert wide.number.half > 1.4 * narrow.number.half
 
 
 def test_a_run_that_does_not_know_its_problems_is_named(tmp_path: Path) -> None:
@@ -192,9 +194,20 @@ def test_no_root_is_an_error() -> None:
         check_claims("made", roots=())
 
 
+def finding(
+    value: float,
+    low: float | None = None,
+    high: float | None = None,
+    rule: Within | None = None,
+    **of: Any,
+) -> Finding:
+    """A finding from the number, the ends of its interval, and more fields of the number."""
+    return Finding("x", Number(value, low, high, unit="relative", **of), rule)
+
+
 def decided_between(value: float, low: float | None, high: float | None) -> str:
     """The verdict on one number between -0.02 and 0.02 if its claim holds."""
-    return judge([Number("x", value, low, high, rule=Within(above=-0.02, below=0.02))])
+    return judge([finding(value, low, high, rule=Within(above=-0.02, below=0.02))])
 
 
 def test_a_number_is_tested_in_both_directions() -> None:
@@ -208,25 +221,25 @@ def test_a_number_is_tested_in_both_directions() -> None:
 
 def test_the_p_value_of_an_interval_is_that_of_its_normal_or_t_distribution() -> None:
     half = 1.959964
-    number = Number("x", 2.0, 2 - half, 2 + half, rule=Within(above=0))
+    number = finding(2.0, 2 - half, 2 + half, rule=Within(above=0))
     assert number.p_within == pytest.approx(0.02275, abs=1e-5)  # two standard errors
     assert number.p_outside == pytest.approx(1 - 0.02275, abs=1e-5)
-    few = Number("x", 2.0, 2 - 4.302653, 2 + 4.302653, rule=Within(above=0), freedom=2)
+    few = finding(2.0, 2 - 4.302653, 2 + 4.302653, rule=Within(above=0), freedom=2)
     assert few.p_within == pytest.approx(0.09175, abs=1e-5)  # of t with 2 degrees of freedom
-    lopsided = Number("x", 2.0, 2 - half, 2 + 3 * half, rule=Within(below=5))
+    lopsided = finding(2.0, 2 - half, 2 + 3 * half, rule=Within(below=5))
     assert lopsided.p_within == pytest.approx(0.15866, abs=1e-5)  # one standard error upwards
-    twice = Number("x", 2.0, 2 - half, 2 + half, rule=Within(above=-0.0, below=4))
+    twice = finding(2.0, 2 - half, 2 + half, rule=Within(above=-0.0, below=4))
     assert twice.p_within == pytest.approx(0.02275, abs=1e-5)  # the larger of two, equal here
-    beyond = Number("x", 6.0, 6 - half, 6 + half, rule=Within(above=0, below=4))
+    beyond = finding(6.0, 6 - half, 6 + half, rule=Within(above=0, below=4))
     assert beyond.p_outside == pytest.approx(2 * 0.02275, abs=1e-5)  # either side counts
 
 
 def test_the_p_value_of_resamples_is_their_share_on_the_wrong_side() -> None:
     draws = (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
-    number = Number("x", 3.0, -1.0, 7.0, rule=Within(above=0), resamples=draws)
+    number = finding(3.0, -1.0, 7.0, rule=Within(above=0), resamples=draws)
     assert number.p_within == 3 / 10  # -1, the bound itself, and one more
     assert number.p_outside == 8 / 10
-    sure = Number("x", 3.0, 1.0, 7.0, rule=Within(above=0), resamples=draws[2:])
+    sure = finding(3.0, 1.0, 7.0, rule=Within(above=0), resamples=draws[2:])
     assert (sure.p_within, sure.p_outside) == (1 / 8, 1.0), "never below 1 / (n + 1)"
 
 
@@ -236,10 +249,10 @@ def test_holms_correction_is_the_textbooks() -> None:
 
 
 def test_a_claim_that_is_false_in_one_of_four_operations_by_much_does_not_hold() -> None:
-    good = Number("x", 0.9, 0.8, 1.0, rule=Within(above=0.5))
-    bad = Number("x", 0.2, 0.1, 0.3, rule=Within(above=0.5))
-    borderline = Number("x", 0.55, 0.45, 0.65, rule=Within(above=0.5))
-    slightly = Number("x", 0.4, 0.31, 0.49, rule=Within(above=0.5))
+    good = finding(0.9, 0.8, 1.0, rule=Within(above=0.5))
+    bad = finding(0.2, 0.1, 0.3, rule=Within(above=0.5))
+    borderline = finding(0.55, 0.45, 0.65, rule=Within(above=0.5))
+    slightly = finding(0.4, 0.31, 0.49, rule=Within(above=0.5))
     assert judge([good] * 4) == "holds here"
     assert judge([good, bad, good, good]) == "does not hold here"
     assert judge([borderline] * 4) == judge([good, borderline, good, good]) == "not decided"
@@ -271,15 +284,15 @@ def test_at_its_bounds_a_claim_is_refuted_or_confirmed_in_one_of_twenty_cases(
 
 
 def test_one_number_that_fails_fails_the_claim() -> None:
-    good, bad = (Number("x", value, rule=Within(above=0)) for value in (1.0, -1.0))
-    open_ = Number("x", 1.0, -1.0, 2.0, rule=Within(above=0))
+    good, bad = (finding(value, rule=Within(above=0)) for value in (1.0, -1.0))
+    open_ = finding(1.0, -1.0, 2.0, rule=Within(above=0))
     assert Measurement((good, good)).judgement == "holds here"
     assert Measurement((good, open_)).judgement == "not decided"
     assert Measurement((good, open_, bad)).judgement == "does not hold here"
     with pytest.raises(ValueError, match="a number with a rule"):
-        Measurement((Number("x", 1.0),))
+        Measurement((finding(1.0),))
     with pytest.raises(ValueError, match="found NaN"):
-        Number("x", float("nan"))
+        finding(float("nan"))
 
 
 def test_the_list_is_printed_and_written(
@@ -325,16 +338,18 @@ def test_the_shipped_models_committed_map_gives_the_numbers_that_the_docs_tell(
     found = Verdicts(tmp_path)
     few, strongest = found["few_key_heads"], found["strongest_head"]
     by_hand = {name: sum(m < -0.05 for m in means.values()) / 96 for name, means in planted.items()}
-    assert {n.label: n.value for n in few.numbers} == {k: v for k, v in by_hand.items() if v}
+    assert {n.label: n.number.value for n in few.findings} == {
+        k: v for k, v in by_hand.items() if v
+    }
     assert few.judgement == "holds here" and "division" in few.measured
-    assert [number.label for number in strongest.numbers] == [
+    assert [number.label for number in strongest.findings] == [
         "addition (head 5.5)",
         "subtraction (head 5.2)",
         "multiplication (head 5.5)",
         "division (head 5.5)",
     ]
     assert strongest.judgement == "does not hold here"  # division's is weaker than 5%
-    assert strongest.numbers[1].value == pytest.approx(min(planted["subtraction"].values()))
+    assert strongest.findings[1].number.value == pytest.approx(min(planted["subtraction"].values()))
 
 
 def test_runs_of_another_checkpoint_under_the_same_name_are_passed_over(tmp_path: Path) -> None:
@@ -395,9 +410,11 @@ def _models(text: str) -> list[str]:
 
 def test_the_interval_of_a_share_ends_at_all_and_its_test_stays_the_same() -> None:
     rule = Within(above=0.5)
-    whole = Number("layers", 0.9, 0.6, 1.2, rule=rule)
-    share = replace(whole, possible=(0.0, 1.0))
-    assert share.interval == (0.6, 1.0) and str(share) == "layers 90.0% [60.0, 100.0]"
-    assert whole.interval == (0.6, 1.2) and "120.0" in str(whole)
+    whole, share = (
+        Finding("layers", Number(0.9, 0.6, 1.2, unit=unit), rule) for unit in ("relative", "share")
+    )
+    assert share.number.ends == (0.6, 1.0) and str(share) == "layers 90.0% [60.0, 100.0]"
+    assert whole.number.ends == (0.6, 1.2) and "120.0" in str(whole)
     assert (share.p_within, share.p_outside) == (whole.p_within, whole.p_outside)
-    assert Number("layers", 3, unit="count", possible=(0, 9)).interval == (None, None)
+    assert Number(3, unit="count", possible=(0, 9)).ends == (None, None)
+    assert Number(0.4, 0.2, 0.6, possible=(-0.5, 0.5)).ends == (0.2, 0.5)

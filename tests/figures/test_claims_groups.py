@@ -26,12 +26,12 @@ def test_mlps_are_measured_below_and_from_the_first_key_head_on(tmp_path: Path) 
     made.which_heads(tmp_path / "a", PLUS, {0: 0.005, **later})
     found = Verdicts(tmp_path / "a")
     assert found["mlps_before"].judgement == found["mlps_after"].judgement == "holds here"
-    assert found["mlps_before"].numbers[0].value == pytest.approx(0.005, abs=1e-3)
-    assert found["mlps_after"].numbers[0].value == pytest.approx(0.1, abs=2e-3)
+    assert found["mlps_before"].findings[0].number.value == pytest.approx(0.005, abs=1e-3)
+    assert found["mlps_after"].findings[0].number.value == pytest.approx(0.1, abs=2e-3)
     made.which_heads(tmp_path / "b", PLUS, {2: -0.03, 3: 0.02, 9: 0.1})
     found = Verdicts(tmp_path / "b")
     assert found["mlps_before"].judgement == found["mlps_after"].judgement == "does not hold here"
-    assert found["mlps_after"].numbers[0].value == pytest.approx(0.1 / 8, abs=2e-3)
+    assert found["mlps_after"].findings[0].number.value == pytest.approx(0.1 / 8, abs=2e-3)
     made.which_heads(tmp_path / "c", {(0, 1): -0.2}, {5: 0.4})
     found = Verdicts(tmp_path / "c")
     assert found["mlps_before"].judgement == "not measured"
@@ -45,7 +45,9 @@ def test_what_the_strongest_twentieth_has_is_counted(tmp_path: Path) -> None:
     made.which_heads(tmp_path / "b", spread)
     found = Verdicts(tmp_path / "a")["sparse_effect"]
     means = results.MAP.load(run, "addition").heads.mean().flatten().sort().values
-    assert found.numbers[0].value == pytest.approx(float(means[:4].sum() / means[means < 0].sum()))
+    assert found.findings[0].number.value == pytest.approx(
+        float(means[:4].sum() / means[means < 0].sum())
+    )
     assert found.judgement == "holds here"
     assert Verdicts(tmp_path / "b")["sparse_effect"].judgement == "does not hold here"
 
@@ -55,8 +57,8 @@ def test_most_of_an_effect_is_gone_where_only_the_direct_path_is_left(tmp_path: 
         made.which_paths(tmp_path / name, direct, via_mlps=-0.1)
     first, second = (Verdicts(tmp_path / name)["via_mlps"] for name in "ab")
     assert (first.judgement, second.judgement) == ("holds here", "does not hold here")
-    assert first.numbers[0].value == pytest.approx(0.8, abs=0.01)
-    assert first.numbers[0].label == "addition (5 heads)"
+    assert first.findings[0].number.value == pytest.approx(0.8, abs=0.01)
+    assert first.findings[0].label == "addition (5 heads)"
 
 
 def test_shared_heads_are_those_of_every_operation(tmp_path: Path) -> None:
@@ -68,19 +70,19 @@ def test_shared_heads_are_those_of_every_operation(tmp_path: Path) -> None:
         == "holds here"
     )
     assert same["more_heads_for_products"].judgement == "does not hold here"
-    assert same["more_heads_for_products"].numbers[0].value == 0
+    assert same["more_heads_for_products"].findings[0].number.value == 0
     own = {name: TIMES if name in FOUR[2:] else PLUS for name in FOUR}
     own["subtraction"] = {(4, 6): -0.15, (7, 7): -0.1}
     made.which_heads(tmp_path / "b", own)
     other = Verdicts(tmp_path / "b")
-    assert other["shared_key_heads"].numbers[0].value == 1 / 5
-    assert other["addition_like_subtraction"].numbers[0].value == pytest.approx(1 / 3)
+    assert other["shared_key_heads"].findings[0].number.value == 1 / 5
+    assert other["addition_like_subtraction"].findings[0].number.value == pytest.approx(1 / 3)
     overlaps = [1 / 3, 2 / 4, 2 / 4, 1 / 5, 1 / 5, 1.0]
-    assert other["shared_key_heads"].numbers[1].value == pytest.approx(sum(overlaps) / 6)
+    assert other["shared_key_heads"].findings[1].number.value == pytest.approx(sum(overlaps) / 6)
     assert other["shared_key_heads"].judgement == "does not hold here"
     assert other["addition_like_subtraction"].judgement == "does not hold here"
     assert other["more_heads_for_products"].judgement == "holds here"
-    assert other["more_heads_for_products"].numbers[0].value == 2
+    assert other["more_heads_for_products"].findings[0].number.value == 2
     made.which_heads(tmp_path / "c", {})
     for key in ("shared_key_heads", "addition_like_subtraction", "more_heads_for_products"):
         assert Verdicts(tmp_path / "c")[key].judgement == "not measured"
@@ -104,8 +106,8 @@ def test_powers_share_and_need_their_heads(tmp_path: Path) -> None:
         == found["powers_need_heads"].judgement
         == "holds here"
     )
-    assert found["powers_share_heads"].numbers[0].value == pytest.approx(2 / 3)
-    assert found["powers_need_heads"].numbers[0].value == -1
+    assert found["powers_share_heads"].findings[0].number.value == pytest.approx(2 / 3)
+    assert found["powers_need_heads"].findings[0].number.value == -1
     made.which_heads(tmp_path / "b", {})
     made.powers(tmp_path / "b", PLUS, without=1.0)
     found = Verdicts(tmp_path / "b")
@@ -129,7 +131,7 @@ def test_heads_of_word_problems_are_compared_and_knocked_out(tmp_path: Path) -> 
     lost = {"word_problems-on-word_problems": 0.0, "overlap-on-generated": 0.0}
     made.word_problem_heads(tmp_path / "a", alike, {**lost, "overlap-on-word_problems": 0.0})
     found = Verdicts(tmp_path / "a")
-    assert found["word_problems_share_heads"].numbers[0].value == 0.8
+    assert found["word_problems_share_heads"].findings[0].number.value == 0.8
     for key in ("word_problems_share_heads", "word_problems_need_heads"):
         assert found[key].judgement == "holds here"
     assert found["common_heads_matter_in_both"].judgement == "holds here"
@@ -150,23 +152,23 @@ def test_what_key_heads_cost_and_random_ones_do_not(tmp_path: Path) -> None:
     found = Verdicts(tmp_path / "a")
     needed, spared = found["key_heads_needed"], found["random_heads_not_needed"]
     assert needed.judgement == spared.judgement == "holds here"
-    assert needed.numbers[0].label == "addition (2 key heads)"
-    assert needed.numbers[0].value == pytest.approx(-8 / 9)
+    assert needed.findings[0].label == "addition (2 key heads)"
+    assert needed.findings[0].number.value == pytest.approx(-8 / 9)
     curves = results.KNOCKOUT_CURVES.load(run, "addition")
     assert curves["effect"].order[:2] == (Head(4, 6), Head(5, 1))
-    operation = [number for number in spared.numbers if number.label.startswith("addition")]
-    assert [(number.label, number.unit, number.rule is None) for number in operation] == [
+    operation = [f for f in spared.findings if f.label.startswith("addition")]
+    assert [(f.label, f.number.unit, f.rule is None) for f in operation] == [
         ("addition (2 heads), random of all heads, 4 draws", "points", False),
         ("addition (2 heads), random of the same layers, 4 draws", "points", True),
         ("addition (2 strongest heads)", "points", True),
     ]
-    assert [n.value for n in operation] == pytest.approx([0, 0, -8 / 9])
+    assert [f.number.value for f in operation] == pytest.approx([0, 0, -8 / 9])
     run = made.are_they_needed(tmp_path / "d", PLUS, 1 / 9, without_random=1.0, without_matched=0.5)
-    assert Verdicts(tmp_path / "d")["random_heads_not_needed"].numbers[4].value == -0.5
+    assert Verdicts(tmp_path / "d")["random_heads_not_needed"].findings[4].number.value == -0.5
     made.are_they_needed(tmp_path / "b", PLUS, without=8 / 9, without_random=7 / 9)
     found = Verdicts(tmp_path / "b")
     assert found["key_heads_needed"].judgement == "does not hold here"
-    assert found["random_heads_not_needed"].numbers[0].value == pytest.approx(-2 / 9)
+    assert found["random_heads_not_needed"].findings[0].number.value == pytest.approx(-2 / 9)
     assert found["random_heads_not_needed"].judgement in ("does not hold here", "not decided")
     made.are_they_needed(tmp_path / "c", {}, without=0.0, without_random=1.0)
     for key in ("key_heads_needed", "random_heads_not_needed"):
@@ -178,19 +180,19 @@ def test_word_problems_and_generic_tasks_are_told_apart(tmp_path: Path) -> None:
     found = Verdicts(tmp_path / "a")
     transfer, generic = found["transfer_to_word_problems"], found["generic_unchanged"]
     assert transfer.judgement == generic.judgement == "holds here"
-    assert transfer.numbers[0].value == pytest.approx(-0.75)
-    assert generic.numbers[0].value == 0 and "60.0% right" in transfer.measured
-    controls = {number.label: number.value for number in transfer.numbers[2:]}
+    assert transfer.findings[0].number.value == pytest.approx(-0.75)
+    assert generic.findings[0].number.value == 0 and "60.0% right" in transfer.measured
+    controls = {f.label: f.number.value for f in transfer.findings[2:]}
     assert controls == {
         "2 control heads, random of all heads, 2 draws": pytest.approx(-0.05, abs=0.01),
         "2 control heads, random of the same layers, 2 draws": pytest.approx(-0.05, abs=0.01),
     }
-    assert [number.value for number in generic.numbers[2:]] == [0, 0]
+    assert [f.number.value for f in generic.findings[2:]] == [0, 0]
     made.what_else_breaks(tmp_path / "b", made.answers(0.6, 0.8))
     found = Verdicts(tmp_path / "b")
     assert found["transfer_to_word_problems"].judgement == "does not hold here"
     assert found["generic_unchanged"].judgement == "does not hold here"
-    assert found["generic_unchanged"].numbers[0].value == pytest.approx(-0.15)
+    assert found["generic_unchanged"].findings[0].number.value == pytest.approx(-0.15)
     made.what_else_breaks(tmp_path / "c", made.answers(0.6, 0.95), heads=())
     for key in ("transfer_to_word_problems", "generic_unchanged"):
         assert "nothing was knocked out" in Verdicts(tmp_path / "c")[key].why
@@ -208,8 +210,10 @@ def test_where_key_heads_look(tmp_path: Path) -> None:
     keys = ["looks_at_calculation", "little_elsewhere", "two_kinds_of_heads"]
     for key in [*keys, "numbers_in_other_formats", "operator_words"]:
         assert found[key].judgement == "holds here", found[key]
-    assert found["looks_at_calculation"].numbers[0].value == pytest.approx(1.4 / 1.5, abs=0.01)
-    assert found["little_elsewhere"].numbers[0].value == pytest.approx(0.05, abs=2e-3)
+    assert found["looks_at_calculation"].findings[0].number.value == pytest.approx(
+        1.4 / 1.5, abs=0.01
+    )
+    assert found["little_elsewhere"].findings[0].number.value == pytest.approx(0.05, abs=2e-3)
     made.where_do_they_look(tmp_path / "b", {"4.6": {"other": 0.7, "operand a": 0.2, "END": 0.1}})
     found = Verdicts(tmp_path / "b")
     assert {found[key].judgement for key in keys} == {"does not hold here"}
@@ -229,14 +233,16 @@ def test_probes_of_the_papers_shape_hold(tmp_path: Path) -> None:
     found = Verdicts(tmp_path)
     for verdict in found.of_group("probes").values():
         assert verdict.judgement == "holds here" and run.path in verdict.runs, verdict
-    assert found["turning_layers_agree"].numbers[0].value == 1  # the top is 7, half the rise at 8
+    assert (
+        found["turning_layers_agree"].findings[0].number.value == 1
+    )  # the top is 7, half the rise at 8
     assert "addition 7 and 8" in found["turning_layers_agree"].measured
-    assert found["operands_rise_and_fall"].numbers[0].value == pytest.approx(1, abs=0.01)
-    assert found["answer_rises"].numbers[0].value == pytest.approx(0.6, abs=1e-3)
-    assert found["others_fall"].numbers[0].value == pytest.approx(-0.3, abs=1e-3)
-    assert found["operands_first"].numbers[0].value == 1
-    assert found["neighbours_between"].numbers[0].value == pytest.approx(2 / 3 - 0.2)
-    assert found["answer_last"].numbers[0].value == 2  # from layer 5 to layer 7
+    assert found["operands_rise_and_fall"].findings[0].number.value == pytest.approx(1, abs=0.01)
+    assert found["answer_rises"].findings[0].number.value == pytest.approx(0.6, abs=1e-3)
+    assert found["others_fall"].findings[0].number.value == pytest.approx(-0.3, abs=1e-3)
+    assert found["operands_first"].findings[0].number.value == 1
+    assert found["neighbours_between"].findings[0].number.value == pytest.approx(2 / 3 - 0.2)
+    assert found["answer_last"].findings[0].number.value == 2  # from layer 5 to layer 7
     assert "Of 9 sums" in found["answer_last"].measured
 
 
@@ -251,11 +257,11 @@ def test_probes_of_another_shape_do_not(tmp_path: Path) -> None:
             "operands_first",
         ):
             assert verdict.judgement == "does not hold here", verdict
-    assert found["neighbours_between"].numbers[0].value == pytest.approx(-0.2)
+    assert found["neighbours_between"].findings[0].number.value == pytest.approx(-0.2)
     assert "C wins for good never" in found["answer_last"].measured
     made.what_do_mlps_add(tmp_path, curves, ["other"] * 7 + ["C"] * 5, model="late")
     first = Verdicts(tmp_path, "late")["operands_first"]
-    assert first.judgement == "does not hold here" and first.numbers[0].value == 0
+    assert first.judgement == "does not hold here" and first.findings[0].number.value == 0
     between = Verdicts(tmp_path, "late")["neighbours_between"]
     assert between.judgement == "not measured" and "nothing stands between" in between.why
 
@@ -266,11 +272,11 @@ def test_tuning_is_compared_question_by_question(tmp_path: Path) -> None:
     found = Verdicts(tmp_path / "a")
     for verdict in found.of_group("tuning").values():
         assert verdict.judgement == "holds here", verdict
-    less, precise, full = (number.value for number in found["as_much_as_full"].numbers)
+    less, precise, full = (f.number.value for f in found["as_much_as_full"].findings)
     assert less == pytest.approx(0.01) and precise - full == pytest.approx(0.01)
     assert precise == pytest.approx(0.21 + 0.005)
-    assert found["tuning_is_faster"].numbers[0].value == pytest.approx(50 / 15)
-    assert found["full_tuning_loses"].numbers[0].value == pytest.approx(-0.05)
+    assert found["tuning_is_faster"].findings[0].number.value == pytest.approx(50 / 15)
+    assert found["full_tuning_loses"].findings[0].number.value == pytest.approx(-0.05)
     after = {"full": (0.60, 0.95), "precise": (0.40, 0.80), "mlps": (0.40, 0.80)}
     made.does_tuning_help(tmp_path / "b", after, {"full": 15, "precise": 20, "mlps": 19})
     found = Verdicts(tmp_path / "b")
@@ -283,7 +289,8 @@ def test_tuning_is_compared_question_by_question(tmp_path: Path) -> None:
 def test_a_single_seed_has_no_interval_of_its_speed(tmp_path: Path) -> None:
     after = {"full": (0.6, 0.9), "precise": (0.6, 0.9), "mlps": (0.6, 0.9)}
     made.does_tuning_help(tmp_path, after, {"full": 10, "precise": 50, "mlps": 19}, seeds=1)
-    (number,) = Verdicts(tmp_path)["tuning_is_faster"].numbers
+    (finding,) = Verdicts(tmp_path)["tuning_is_faster"].findings
+    number = finding.number
     assert (number.value, number.low, number.high) == (pytest.approx(5), None, None)
 
 
@@ -303,10 +310,10 @@ def test_another_model_has_to_show_the_same(
     assert alone.judgement == "not measured" and "of another model" in alone.why
     second = made.which_heads(here, PLUS, model="second")
     both = Verdicts(here)["repeats_in_another_model"]
-    assert both.judgement == "holds here" and both.numbers[0].value == 5
+    assert both.judgement == "holds here" and both.findings[0].number.value == 5
     assert len(both.runs) == 6 and second.path in both.runs
     late = {(11, head): -0.2 for head in range(3)}
     made.which_heads(elsewhere, late, model="second")
     other = Verdicts(elsewhere)["repeats_in_another_model"]
-    assert other.judgement == "does not hold here" and other.numbers[0].value == 4
+    assert other.judgement == "does not hold here" and other.findings[0].number.value == 4
     assert "middle_layers: holds here, does not hold here" in other.measured
