@@ -58,6 +58,8 @@ from .knockout import knockout_hooks as knockout_hooks
 from .logit_attribution import logit_attribution as logit_attribution
 from .mediation import Mediation as Mediation
 from .mediation import mediators as mediators
+from .methods import Method as Method
+from .methods import run_method as run_method
 from .model import HookedModel as HookedModel
 from .model import load_model as load_model
 from .model import record as record

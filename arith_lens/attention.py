@@ -14,8 +14,7 @@ from arith_lens.arrays import Arrays
 from arith_lens.components import Head, Heads, as_heads, check_components, pattern_name
 from arith_lens.effects import Effects
 from arith_lens.model import HookedLike, record
-from arith_lens.pairs import PromptPairs, Role, check_pairs
-from arith_lens.pairs.tokens import encode, pieces, tokenizer_of
+from arith_lens.pairs import PromptPairs, Role, check_pairs, encode, pieces, tokenizer_of
 from arith_lens.views import View, attention_heads
 
 if TYPE_CHECKING:

@@ -20,9 +20,15 @@ from arith_lens.model import (
     weights_loaded,
 )
 from arith_lens.pairs import PromptPairs, check_pairs
-from arith_lens.path_patching.layers import NormScale, Unembedding
-from arith_lens.path_patching.recording import PromptBatch, Recording, record_batch
-from arith_lens.path_patching.sweep import Trunk, trunk_of
+from arith_lens.path_patching import (
+    NormScale,
+    PromptBatch,
+    Recording,
+    Trunk,
+    Unembedding,
+    record_batch,
+    trunk_of,
+)
 
 BATCH = 64
 BIASES = "biases"

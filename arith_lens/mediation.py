@@ -20,29 +20,26 @@ from arith_lens.components import (
 )
 from arith_lens.effects import Effects
 from arith_lens.hooks import freeze, patch_heads, patch_mlps
+from arith_lens.methods import Computation, Notes, Senders, shard_size
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.cost import flops_of_rows
-from arith_lens.path_patching.engines import (
+from arith_lens.path_patching import (
+    Entry,
     Interventions,
     PatchSettings,
     Propagation,
+    Recording,
+    Trunk,
+    engine_for,
+    flops_of_rows,
+    head_changes,
     n_left_out,
     patch_settings,
-)
-from arith_lens.path_patching.layers import Entry
-from arith_lens.path_patching.patch import (
-    by_shards,
-    computation_of,
-    engine_for,
     patching_details,
-    shard_size,
-    warn_of_no_answer,
-    warn_of_ratios,
+    shard_recording_flops,
+    warn_of_left_out,
 )
-from arith_lens.path_patching.recording import Recording, shard_recording_flops
-from arith_lens.path_patching.sweep import Senders, Trunk, head_changes
-from arith_lens.runs import ResultSlot, Run
+from arith_lens.runs import Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -296,7 +293,6 @@ MEDIATION = Propagation(
 )
 
 
-@torch.no_grad()
 def mediators(
     model: HookedLike,
     pairs: PromptPairs,
@@ -342,21 +338,26 @@ def mediators(
     """
     chosen = _checked_heads(heads)
     patching = _patching(model, pairs, chosen, metric, foil)
-    compute = engine_for(engine, model, patching, certify=certify, propagation=MEDIATION)
-    size = shard_size(batch_size)
-    settings = {"engine": engine, "metric": patching.metric, "shard_size": size}
-    details = patching_details(patching, foil) | settings | {"certify": certify}
-    details |= {"method": "mediators", "order": [str(head) for head in chosen]}
-    slot = ResultSlot.of(run, name, model, pairs, **details)
-    if (arrays := slot.stored(progress=progress)) is not None:
-        return Mediation.from_arrays(arrays)
-    values, notes = by_shards(
-        compute, pairs, foil, size, slot=slot, progress=progress, title="mediators"
+    order = [str(head) for head in chosen]
+
+    def result(values: Tensor, computation: Notes) -> Mediation:
+        warn_of_left_out(values, pairs, patching)
+        return _mediation(values, chosen, pairs, patching, computation)
+
+    computation = Computation(
+        title="mediators",
+        make_engine=lambda: engine_for(
+            engine, model, patching, certify=certify, propagation=MEDIATION
+        ),
+        result=result,
+        read=Mediation.from_arrays,
+        settings={"engine": engine, "metric": patching.metric},
+        identity=patching_details(patching, foil, run)
+        | {"certify": certify, "method": "mediators", "order": order},
+        foil=foil,
+        shard_size=shard_size(batch_size),
     )
-    warn_of_ratios(values[0], patching.metric)
-    warn_of_no_answer(pairs, patching)
-    computation = computation_of(model, pairs, settings, notes)
-    return slot.save(_mediation(values, chosen, pairs, patching, computation))
+    return computation.run(model, pairs, run=run, name=name, progress=progress)
 
 
 def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Components) -> int:

@@ -15,8 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.pairs import PromptPairs
-from arith_lens.pairs.tokens import NO_ANSWER
+from arith_lens.pairs import NO_ANSWER, PromptPairs
 
 SMALL_TOTAL = 0.1
 """A smaller change by the whole counterfactual prompt is no measure for shares of it."""

@@ -18,7 +18,7 @@ from arith_lens.effects import Effects
 from arith_lens.metrics import METRICS, Targets
 from arith_lens.model import HookedLike, record, weights_loaded
 from arith_lens.pairs import PromptPairs, check_pairs
-from arith_lens.path_patching.sweep import Trunk, trunk_of
+from arith_lens.path_patching import Trunk, trunk_of
 
 BATCH = 32
 NEURONS_AT_ONCE = 512

@@ -13,9 +13,8 @@ from uuid import uuid4
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.plotting import plain, symmetric_limit, visible
-from arith_lens.plotting.markup import render
-from arith_lens.plotting.style import BLUE, DARK, DIVERGING, FONT, plotly
+from arith_lens.plotting import BLUE, DARK, plain, render, symmetric_limit, visible
+from arith_lens.plotting.style import DIVERGING, FONT, plotly
 
 JOINER = "\u2060"  # WORD JOINER: invisible in HTML, on a canvas and in tooltips
 _SHOWN = str.maketrans(

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import arith_lens as al
 from arith_lens.answers import Question
 from arith_lens.effects import BeforeAfter
-from arith_lens.fine_tuning import Delta, TuningResult, load_delta
-from arith_lens.fine_tuning.results import DELTA_FILE, RESULT_FILE
+from arith_lens.fine_tuning import RESULT_FILE, Delta, TuningResult, load_delta
+from arith_lens.fine_tuning.results import DELTA_FILE
 from arith_lens.pairs.correctness import answer
 from arith_lens.reference.sets import unfamiliar_questions
 from arith_lens.runs import Run

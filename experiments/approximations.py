@@ -19,15 +19,8 @@ from arith_lens.attribution.rules import hold_norm_scales
 from arith_lens.built import BUILT_NAMES
 from arith_lens.components import Component, every_component
 from arith_lens.effects import HEAD_AXES, MLP_AXES
-from arith_lens.path_patching.fewer_evaluations import (
-    Goal,
-    Race,
-    Screening,
-    balanced_order,
-    race,
-    round_sizes,
-)
-from arith_lens.path_patching.patch import SHARD
+from arith_lens.methods import SHARD
+from arith_lens.path_patching import Goal, Race, Screening, balanced_order, race, round_sizes
 from arith_lens.runs import Run, open_run
 from arith_lens.statistics import strata_of
 from experiments.command import continue_after_part, exit_on_user_error

@@ -34,8 +34,7 @@ from arith_lens.knockout import (
     knockout_hooks,
 )
 from arith_lens.operations import FOUR
-from arith_lens.pairs import keep_correct
-from arith_lens.pairs.tokens import encode, left_pad
+from arith_lens.pairs import encode, keep_correct, left_pad
 from arith_lens.runs import Run
 from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import CIRCUIT_CURVE, CONTROL_CURVES, DIVERGENCE, SEARCH_MAP

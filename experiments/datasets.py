@@ -15,13 +15,20 @@ import torch
 import tyro
 
 import arith_lens as al
-from arith_lens.benchmarks import TrainingPart, find_overlaps, flag_summary, held_out
-from arith_lens.benchmarks.training import TRAINING_BENCHMARKS, to_dataset, training_parts
-from arith_lens.model.checkpoints import find_checkpoint, load_tokenizer, read_config
+from arith_lens.benchmarks import (
+    TrainingPart,
+    find_overlaps,
+    flag_summary,
+    held_out,
+    to_dataset,
+    training_parts,
+)
+from arith_lens.benchmarks.training import TRAINING_BENCHMARKS
+from arith_lens.model import find_checkpoint, load_tokenizer, read_config
 from arith_lens.operations import IN_PAPER
 from arith_lens.pairs import keep_correct, template_facts
 from arith_lens.pairs.correctness import answer
-from arith_lens.plotting.markup import render
+from arith_lens.plotting import render
 from arith_lens.reference.edits import PROBLEM_FAMILIES
 from arith_lens.reference.sets import world_pairs
 from arith_lens.templates import FIGURE_10

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from arith_lens.operations import FOUR
-from arith_lens.runs import Run, RunError, find_runs
-from arith_lens.runs.files import plain_value
+from arith_lens.runs import Run, RunError, find_runs, plain_value
 from experiments.__main__ import experiments
 from experiments.arguments import DEFAULT_ROOT as RESULTS
 

@@ -9,7 +9,7 @@ import arith_lens as al
 from arith_lens.effects import Effects
 from arith_lens.mediation import mediation_flops
 from arith_lens.next_tokens import next_tokens
-from arith_lens.path_patching.sweep import trunk_of
+from arith_lens.path_patching import trunk_of
 from arith_lens.probes import chance, curve_of, distinct, turning_layers, winners
 from arith_lens.runs import Run
 from experiments.command import continue_after_part, exit_on_user_error

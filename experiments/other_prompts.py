@@ -26,8 +26,7 @@ from arith_lens.pairs.correctness import answer
 from arith_lens.reference.sets import world_pairs
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
-from arith_lens.word_problems import WordProblem, gsm8k_pairs, word_problem_pairs
-from arith_lens.word_problems.phrases import question_edits
+from arith_lens.word_problems import WordProblem, gsm8k_pairs, question_edits, word_problem_pairs
 from experiments.are_they_needed import control_orders
 from experiments.command import continue_after_part, exit_on_user_error
 from experiments.next_tokens import right_of_both_sides

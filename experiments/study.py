@@ -11,8 +11,7 @@ import tyro
 
 import arith_lens as al
 from arith_lens.progress import counted, working
-from arith_lens.runs import find_runs
-from arith_lens.runs.files import plain_value
+from arith_lens.runs import find_runs, plain_value
 from experiments.are_they_needed import main as are_they_needed
 from experiments.benchmarks import what_else_breaks
 from experiments.circuits import do_they_suffice

@@ -17,9 +17,9 @@ from markupsafe import Markup, escape
 from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.plotting.markup import render
+from arith_lens.plotting import render
 from arith_lens.runs import Run, RunError
-from arith_lens.runs.files import write as write_file
+from arith_lens.runs import write as write_file
 from arith_lens.views import Viewed, save_page
 from experiments.arguments import exhibit_command
 from experiments.finding import (

@@ -25,7 +25,7 @@ from pandas import DataFrame
 from arith_lens.plotting import without_notes
 from arith_lens.plotting.markup import environment
 from arith_lens.runs import Run, RunError
-from arith_lens.runs.files import write as write_file
+from arith_lens.runs import write as write_file
 from arith_lens.views import POLICY, bundle, script_json
 from experiments.finding import (
     RunSettings,

@@ -15,7 +15,7 @@ from typing import TypeVar
 from zlib import crc32
 
 from arith_lens.operations import FOUR
-from arith_lens.pairs.references import shuffled
+from arith_lens.pairs import shuffled
 from arith_lens.problems import Problem
 from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, TEMPLATES, Template, fill
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from arith_lens.answers import Question
 from arith_lens.operations import FOUR
-from arith_lens.pairs.references import shuffled
+from arith_lens.pairs import shuffled
 from arith_lens.problems import all_problems
 from arith_lens.reference.edits import PROBLEM_FAMILIES
 from arith_lens.reference.sets import SETS_FOLDER, Line, first_questions

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from arith_lens.pairs.references import shuffled
+from arith_lens.pairs import shuffled
 from arith_lens.reference.edits import CONTAINERS
 from arith_lens.templates import SLOTS
 from laboratory.calculations import between, biased_coin, pick

@@ -14,14 +14,12 @@ import torch
 
 from arith_lens.answers.result import Answers
 from arith_lens.arrays import Arrays
-from arith_lens.benchmarks import Record, load_records, same_number
-from arith_lens.benchmarks.parsing import without_separators
-from arith_lens.benchmarks.readers import LETTERS
+from arith_lens.benchmarks import LETTERS, Record, load_records, same_number, without_separators
 from arith_lens.benchmarks.records import ANSWER_AT_ONCE
 from arith_lens.components import NamedHook
 from arith_lens.hooks import hooks_digest
 from arith_lens.model import require_evaluation_mode
-from arith_lens.pairs.tokens import left_pad
+from arith_lens.pairs import left_pad
 from arith_lens.runs import ResultSlot, Run
 
 SHOTS_FROM = {"mmlu": "dev", "csqa": "train"}

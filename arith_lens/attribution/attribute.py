@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -31,22 +30,18 @@ from arith_lens.attribution.rules import (
     split_attention_products,
 )
 from arith_lens.effects import ComponentEffects
+from arith_lens.methods import Computation, Notes, shard_size
 from arith_lens.metrics import MetricFunction
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.engines import PatchSettings, patch_settings
-from arith_lens.path_patching.patch import (
-    by_shards,
+from arith_lens.path_patching import (
+    PatchSettings,
     component_effects,
-    computation_of,
     operation_name,
+    patch_settings,
     patching_details,
-    shard_size,
-    stored_function,
-    warn_of_no_answer,
-    warn_of_ratios,
 )
-from arith_lens.runs import ResultSlot, Run
+from arith_lens.runs import Run
 
 
 def atp(batch: GradientBatch) -> Scores:
@@ -235,23 +230,23 @@ def attribute(
     patching = patch_settings(
         model, None, paths=paths, metric=metric, foil=foil, pairs=pairs, candidates=candidates
     )
-    size = shard_size(batch_size)
-    settings = {"paths": paths, "metric": patching.metric, "steps": steps, "shard_size": size}
-    identity = settings | patching_details(patching, foil) | {"method": f"attribute {method}"}
-    identity |= stored_function(patching, run)
-    name = name or f"{method}-{operation_name(pairs)}"
-    slot = ResultSlot.of(run, name, model, pairs, **identity)
-    if (arrays := slot.stored(progress=progress)) is not None:
-        return ComponentEffects.from_arrays(arrays)
-    compute = GradientEngine(model, patching, ATTRIBUTION_METHODS[method], steps)
-    values, notes = by_shards(
-        compute, pairs, foil, size, slot=slot, progress=progress, title="attribution"
+    how = {"method": method, "signed": method not in UNSIGNED}
+
+    def result(values: Tensor, computation: Notes) -> ComponentEffects:
+        return component_effects(values, pairs, patching, how | computation)
+
+    computation = Computation(
+        title="attribution",
+        make_engine=lambda: GradientEngine(model, patching, ATTRIBUTION_METHODS[method], steps),
+        result=result,
+        read=ComponentEffects.from_arrays,
+        settings={"paths": paths, "metric": patching.metric, "steps": steps},
+        identity=patching_details(patching, foil, run) | {"method": f"attribute {method}"},
+        foil=foil,
+        shard_size=shard_size(batch_size),
     )
-    warn_of_ratios(values[0], patching.metric)
-    warn_of_no_answer(pairs, patching)
-    how = {"method": method, "signed": method not in UNSIGNED, **settings}
-    computation = computation_of(model, pairs, how, notes)
-    return slot.save(component_effects(values, pairs, patching, computation))
+    name = name or f"{method}-{operation_name(pairs)}"
+    return computation.run(model, pairs, run=run, name=name, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -274,5 +269,5 @@ class GradientEngine:
         self.counts.update(batch.counts)
         return scores.rows().detach()
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self) -> Notes:
         return dict(self.counts)

@@ -22,7 +22,7 @@ from arith_lens.components import NamedHook, layer_of, mlp_out_name, resid_pre_n
 from arith_lens.metrics import Readout, read_logits
 from arith_lens.model import HookedLike, accepted_options, require_finite, starting_at
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.engines import PatchSettings
+from arith_lens.path_patching import PatchSettings
 
 EMBEDDING_LAYER = -1
 """The number of the embeddings among the residual streams at the entries of layers."""

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from arith_lens.attribution.graph import Gate
 from arith_lens.components import NamedHook, pattern_name
 from arith_lens.metrics import logit_tolerance
-from arith_lens.model import HookedLike, in_float32, own_module, weights_loaded
-from arith_lens.model.families import ACTIVATION_NAMES
-from arith_lens.path_patching.layers import NormScale
+from arith_lens.model import ACTIVATION_NAMES, HookedLike, in_float32, own_module, weights_loaded
+from arith_lens.path_patching import NormScale
 
 
 class UnsupportedRule(ValueError):

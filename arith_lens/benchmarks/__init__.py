@@ -8,6 +8,8 @@ them.
 
 from arith_lens.benchmarks.parsing import parse_number as parse_number
 from arith_lens.benchmarks.parsing import same_number as same_number
+from arith_lens.benchmarks.parsing import without_separators as without_separators
+from arith_lens.benchmarks.readers import LETTERS as LETTERS
 from arith_lens.benchmarks.readers import gold_answer as gold_answer
 from arith_lens.benchmarks.readers import load_records as load_records
 from arith_lens.benchmarks.readers import read_gsm8k as read_gsm8k
@@ -21,5 +23,6 @@ from arith_lens.benchmarks.training import TrainingPart as TrainingPart
 from arith_lens.benchmarks.training import find_overlaps as find_overlaps
 from arith_lens.benchmarks.training import held_out as held_out
 from arith_lens.benchmarks.training import refuse_overlap as refuse_overlap
+from arith_lens.benchmarks.training import to_dataset as to_dataset
 from arith_lens.benchmarks.training import training_parts as training_parts
 from arith_lens.benchmarks.training import training_set as training_set

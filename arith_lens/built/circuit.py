@@ -28,8 +28,7 @@ from arith_lens.components import (
 )
 from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 from arith_lens.metrics import Readout, Targets, get_metric, mean_of_others
-from arith_lens.pairs import PromptPairs
-from arith_lens.pairs.tokens import NO_ANSWER
+from arith_lens.pairs import NO_ANSWER, PromptPairs
 
 N_TOKENS = 16
 """The size of the vocabulary, of a head, and of most slots."""

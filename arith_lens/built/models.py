@@ -37,10 +37,8 @@ from arith_lens.built.circuits import (
     doubles,
     sums,
 )
-from arith_lens.model import HookedModel, load_model
-from arith_lens.model.families import FAMILIES
-from arith_lens.pairs import PromptPairs, Role
-from arith_lens.pairs.tokens import NO_ANSWER
+from arith_lens.model import FAMILIES, HookedModel, load_model
+from arith_lens.pairs import NO_ANSWER, PromptPairs, Role
 
 N_HEADS = 8
 """The number of heads in each layer."""

@@ -14,9 +14,10 @@ from arith_lens.components import Head, Heads, as_heads, check_components, every
 from arith_lens.edges.receivers import SENDERS_AT_ONCE, AttentionCode, Receiver, project
 from arith_lens.edges.recording import EMBEDDINGS, Changes, Positions, forward_rows
 from arith_lens.effects import Effects
+from arith_lens.methods import Senders
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs, check_pairs
-from arith_lens.path_patching.sweep import Senders, Trunk, trunk_of
+from arith_lens.path_patching import Trunk, trunk_of
 
 INPUTS = ("q", "k", "v")
 BATCH = 16

@@ -20,19 +20,17 @@ from arith_lens.components import (
 from arith_lens.edges.engine import MLP_INPUT, EdgeEngine, EdgeSettings, Group, Places
 from arith_lens.edges.recording import EMBEDDINGS, Via
 from arith_lens.effects import Effects
+from arith_lens.methods import Computation, Notes
 from arith_lens.metrics import MetricFunction
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs, Role
-from arith_lens.path_patching.engines import SweepEngine, patch_settings
-from arith_lens.path_patching.patch import (
-    by_shards,
+from arith_lens.path_patching import (
+    SweepEngine,
+    patch_settings,
     patching_details,
-    shard_size,
-    stored_function,
-    warn_of_no_answer,
-    warn_of_ratios,
+    warn_of_left_out,
 )
-from arith_lens.runs import ResultSlot, Run
+from arith_lens.runs import Run
 
 TOGETHER = "together"
 """Everything before a receiver as one sender."""
@@ -40,7 +38,6 @@ SUBSETS = ("q", "k", "v", "qk", "qv", "kv", "qkv")
 """Every choice of inputs that read a changed stream."""
 
 
-@torch.no_grad()
 def edge_effects(
     model: HookedLike,
     pairs: PromptPairs,
@@ -109,29 +106,34 @@ def edge_effects(
     places, labels = _places(pairs, positions)
     settings = replace(settings, n_places=len(labels))
     advice = "path_patch with engine='hooks' computes effects of its components alone"
-    sweep = SweepEngine.of(model, settings.patching, certify=True, advice=advice)
-    engine = EdgeEngine(model, settings, places, sweep)
-    size = shard_size(None)
-    details = patching_details(settings.patching, None) | {
+
+    def make_engine() -> EdgeEngine:
+        sweep = SweepEngine.of(model, settings.patching, certify=True, advice=advice)
+        return EdgeEngine(model, settings, places, sweep)
+
+    identity = patching_details(settings.patching, None, run) | {
         "method": "edge_effects",
-        "metric": settings.patching.metric,
-        "paths": paths,
         "receivers": [str(receiver) for receiver in settings.receivers],
         "senders": sender_names(settings),
         "inputs": list(settings.inputs),
         "positions": str(positions),
         "group": group,
         "via": via,
-        "shard_size": size,
     }
-    details |= stored_function(settings.patching, run)
-    slot = ResultSlot.of(run, name, model, pairs, **details)
-    if (arrays := slot.stored(progress=progress)) is not None:
-        return Effects.from_arrays(arrays)
-    values, _ = by_shards(engine, pairs, None, size, slot=slot, progress=progress, title="edges")
-    warn_of_ratios(values[0], settings.patching.metric)
-    warn_of_no_answer(pairs, settings.patching)
-    return slot.save(_effects(values, settings, pairs, labels, each=positions == "each"))
+
+    def result(values: Tensor, computation: Notes) -> Effects:
+        warn_of_left_out(values, pairs, settings.patching)
+        return _effects(values, settings, pairs, labels, each=positions == "each")
+
+    computation = Computation(
+        title="edges",
+        make_engine=make_engine,
+        result=result,
+        read=Effects.from_arrays,
+        settings={"metric": settings.patching.metric, "paths": paths},
+        identity=identity,
+    )
+    return computation.run(model, pairs, run=run, name=name, progress=progress)
 
 
 def shapley_shares(edges: Effects) -> Effects:

@@ -19,15 +19,18 @@ from arith_lens.components import Component, Head, Mlp
 from arith_lens.edges.receivers import SENDERS_AT_ONCE, AttentionCode, Receiver, project
 from arith_lens.edges.recording import Changes, Positions, Via, forward_rows
 from arith_lens.memory import fitting_pairs, in_chunks
+from arith_lens.methods import TINY, Certificate, Senders
 from arith_lens.metrics import logit_tolerance
 from arith_lens.model import HookedLike, compute_device
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.certificate import TINY, Certificate
-from arith_lens.path_patching.engines import PatchSettings, SweepEngine
-from arith_lens.path_patching.layers import AdditiveLayer, Entry, Layer
-from arith_lens.path_patching.recording import Recording
-from arith_lens.path_patching.sweep import (
-    Senders,
+from arith_lens.path_patching import (
+    SWEEP_CLAIM,
+    AdditiveLayer,
+    Entry,
+    Layer,
+    PatchSettings,
+    Recording,
+    SweepEngine,
     Trunk,
     head_changes,
     rows_bytes,
@@ -205,7 +208,9 @@ class EdgeEngine:
             largest |= self.sweep.certificate.found
         allowed = logit_tolerance(self.model.W_U.dtype)
         self.certificate = Certificate(largest, allowed, len(pairs))
-        self.certificate.require(cure="edges cannot be computed for this model")
+        self.certificate.require(
+            SWEEP_CLAIM, "Take active hooks off the model; edges cannot be computed for this model"
+        )
         self.pending_notes["certificate"] = asdict(self.certificate)
 
     def _rows(self, pairs: PromptPairs) -> EdgeRows:

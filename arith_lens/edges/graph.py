@@ -10,7 +10,7 @@ from arith_lens.components import Component, Head, Mlp, every_component, parse_c
 from arith_lens.edges.effects import TOGETHER
 from arith_lens.edges.recording import EMBEDDINGS
 from arith_lens.effects import ComponentEffects, Effects
-from arith_lens.knockout.circuit_files import INPUT, LOGITS, CircuitFile, Scored, node_name
+from arith_lens.knockout import INPUT, LOGITS, CircuitFile, Scored, node_name
 
 if TYPE_CHECKING:
     from pandas import DataFrame

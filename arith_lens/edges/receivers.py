@@ -9,8 +9,14 @@ from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.model import HookedLike, LayerInputs, PlainLayer, layer_inputs, plain_layers
-from arith_lens.model.families import family_of
+from arith_lens.model import (
+    HookedLike,
+    LayerInputs,
+    PlainLayer,
+    family_of,
+    layer_inputs,
+    plain_layers,
+)
 from arith_lens.pairs import PromptPairs
 
 Parts = tuple[

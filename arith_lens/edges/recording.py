@@ -17,10 +17,17 @@ from arith_lens.components import (
     resid_pre_name,
     z_name,
 )
+from arith_lens.methods import Senders
 from arith_lens.model import HookedLike, mlp_exit, record
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.recording import Recording, exit_point, joined_runs
-from arith_lens.path_patching.sweep import Senders, Trunk, advance_senders, direct_changes
+from arith_lens.path_patching import (
+    Recording,
+    Trunk,
+    advance_senders,
+    direct_changes,
+    exit_point,
+    joined_runs,
+)
 
 EMBEDDINGS = "embeddings"
 """The sender that writes the token embeddings (and positions, where they are added)."""

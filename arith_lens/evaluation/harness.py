@@ -29,12 +29,10 @@ from lm_eval.tasks import TaskManager
 
 from arith_lens.answers import Question
 from arith_lens.answers.answering import is_right
-from arith_lens.benchmarks import Record, load_records, right_number
+from arith_lens.benchmarks import LETTERS, Record, load_records, right_number
 from arith_lens.benchmarks.parsing import ANSWER_TOLERANCE
-from arith_lens.benchmarks.readers import LETTERS
 from arith_lens.reference.sets import by_task, load_set
-from arith_lens.runs.files import plain_value
-from arith_lens.runs.manifest import describe_model
+from arith_lens.runs import describe_model, plain_value
 
 Doc = dict[str, Any]
 Splits = dict[str, list[Doc]]

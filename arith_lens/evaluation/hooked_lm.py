@@ -38,7 +38,7 @@ from arith_lens.model import (
     require_evaluation_mode,
     without_patterns,
 )
-from arith_lens.pairs.tokens import left_pad
+from arith_lens.pairs import left_pad
 from arith_lens.runs import ResultSlot
 
 NO_TOKEN = -1  # after the last token of a row that stopped before the others

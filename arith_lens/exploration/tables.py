@@ -27,8 +27,7 @@ from arith_lens.knockout.engine import engine_of
 from arith_lens.mediation import mediators
 from arith_lens.model import HookedLike
 from arith_lens.neurons import neuron_effects
-from arith_lens.pairs import PromptPairs, Role
-from arith_lens.pairs.tokens import pieces, tokenizer_of
+from arith_lens.pairs import PromptPairs, Role, pieces, tokenizer_of
 from arith_lens.probes import digit_tokens, head_probe, mlp_probe
 from arith_lens.probes.reading import columns_of
 from arith_lens.templates import FIGURE_10, TEMPLATES

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from arith_lens.plotting.markup import render
+from arith_lens.plotting import render
 from arith_lens.views import POLICY, bundle, explorer_code, script_json
 
 if TYPE_CHECKING:

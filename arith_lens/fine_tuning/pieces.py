@@ -17,14 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from arith_lens.components import Head, Mlp, check_components
-from arith_lens.model.families import (
-    ATTENTION_NAMES,
-    FAMILIES,
-    MLP_NAMES,
-    OUTPUT_NAMES,
-    QKV_NAMES,
-    family_of,
-)
+from arith_lens.model import ATTENTION_NAMES, FAMILIES, family_of
+from arith_lens.model.families import MLP_NAMES, OUTPUT_NAMES, QKV_NAMES
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,15 +16,8 @@ from torch import Tensor
 from arith_lens.components import Head, Mlp
 from arith_lens.effects import BeforeAfter
 from arith_lens.fine_tuning.pieces import Piece, read_pieces, write_pieces
-from arith_lens.model import load_model, weights_hash
-from arith_lens.model.checkpoints import (
-    find_checkpoint,
-    is_wrapped,
-    load_tokenizer,
-    read_config,
-    refuse_changed,
-    refuse_quantised,
-)
+from arith_lens.model import find_checkpoint, load_model, load_tokenizer, read_config, weights_hash
+from arith_lens.model.checkpoints import is_wrapped, refuse_changed, refuse_quantised
 from arith_lens.model.weights import load_weights
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import path_patch

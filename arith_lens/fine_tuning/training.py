@@ -26,7 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Sampler
 
 from arith_lens.fine_tuning.methods import Prepared, TuningSettings
-from arith_lens.pairs.tokens import tokens_after
+from arith_lens.pairs import tokens_after
 from arith_lens.untrusted import parse_json
 
 IGNORED = -100  # the label that Transformers' losses ignore

@@ -5,7 +5,11 @@ chosen heads and MLPs is replaced by its mean over counterfactual prompts, and t
 counted. Choices and limits are in `docs/knockout.md`.
 """
 
+from arith_lens.knockout.circuit_files import INPUT as INPUT
+from arith_lens.knockout.circuit_files import LOGITS as LOGITS
 from arith_lens.knockout.circuit_files import CircuitFile as CircuitFile
+from arith_lens.knockout.circuit_files import Scored as Scored
+from arith_lens.knockout.circuit_files import node_name as node_name
 from arith_lens.knockout.circuits import CircuitCurve as CircuitCurve
 from arith_lens.knockout.circuits import circuit_curve as circuit_curve
 from arith_lens.knockout.circuits import keep_only as keep_only

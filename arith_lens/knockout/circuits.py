@@ -32,8 +32,7 @@ from arith_lens.knockout.means import Means
 from arith_lens.knockout.outcomes import Outcomes, components_text, read_back, stored
 from arith_lens.metrics import METRICS, Readout, Targets, get_metric, read_logits
 from arith_lens.model import HookedLike
-from arith_lens.pairs import PromptPairs
-from arith_lens.pairs.tokens import NO_ANSWER, candidate_tokens
+from arith_lens.pairs import NO_ANSWER, PromptPairs, candidate_tokens
 from arith_lens.runs import Run
 from arith_lens.statistics import HasUnits, resampled_means
 

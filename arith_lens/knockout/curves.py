@@ -194,7 +194,7 @@ class KnockoutCurve(HasUnits):
 
     def _repr_html_(self) -> str:
         from arith_lens import plotting
-        from arith_lens.plotting.markup import render
+        from arith_lens.plotting import render
 
         title = f"without the first k of {components_text(self.order)}"
         drawn = plotting.svg_lines(

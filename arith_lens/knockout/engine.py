@@ -33,8 +33,7 @@ from arith_lens.model import (
     run_layers,
     state_digest,
 )
-from arith_lens.pairs import PromptPairs, check_pairs
-from arith_lens.pairs.tokens import NO_ANSWER
+from arith_lens.pairs import NO_ANSWER, PromptPairs, check_pairs
 from arith_lens.runs import ResultSlot
 
 N_TOP = 5

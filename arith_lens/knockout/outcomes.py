@@ -155,7 +155,7 @@ class Outcomes(HasUnits):
         return f"answered C' {self.other_share():.1%}, "
 
     def _repr_html_(self) -> str:
-        from arith_lens.plotting.markup import render
+        from arith_lens.plotting import render
 
         rows = {
             "right": f"{self.accuracy():.1%} ({range_text(self.ci())})",

@@ -6,8 +6,15 @@ paper's metric needs raw logits. TransformerLens 4.0 removed HookedTransformer; 
 and values are the same (see `docs/names.md`).
 """
 
+from arith_lens.model.checkpoints import find_checkpoint as find_checkpoint
+from arith_lens.model.checkpoints import load_tokenizer as load_tokenizer
+from arith_lens.model.checkpoints import read_config as read_config
 from arith_lens.model.environment import code_hash as code_hash
 from arith_lens.model.environment import unknown_influences as unknown_influences
+from arith_lens.model.families import ACTIVATION_NAMES as ACTIVATION_NAMES
+from arith_lens.model.families import ATTENTION_NAMES as ATTENTION_NAMES
+from arith_lens.model.families import FAMILIES as FAMILIES
+from arith_lens.model.families import family_of as family_of
 from arith_lens.model.forwards import Beginning as Beginning
 from arith_lens.model.forwards import LogitScale as LogitScale
 from arith_lens.model.forwards import accepted_options as accepted_options
@@ -18,6 +25,7 @@ from arith_lens.model.forwards import record as record
 from arith_lens.model.forwards import require_finite as require_finite
 from arith_lens.model.forwards import run_layers as run_layers
 from arith_lens.model.forwards import starting_at as starting_at
+from arith_lens.model.hooked import PAD as PAD
 from arith_lens.model.hooked import HookedLike as HookedLike
 from arith_lens.model.hooked import HookedModel as HookedModel
 from arith_lens.model.hooked import Tokens as Tokens

@@ -11,7 +11,16 @@ from arith_lens.pairs.correctness import check_kinds as check_kinds
 from arith_lens.pairs.correctness import check_pairs as check_pairs
 from arith_lens.pairs.correctness import keep_correct as keep_correct
 from arith_lens.pairs.prompt_pairs import PromptPairs as PromptPairs
+from arith_lens.pairs.references import shuffled as shuffled
 from arith_lens.pairs.sampling import TemplateFacts as TemplateFacts
 from arith_lens.pairs.sampling import sample_pairs as sample_pairs
 from arith_lens.pairs.sampling import template_facts as template_facts
+from arith_lens.pairs.tokens import NO_ANSWER as NO_ANSWER
 from arith_lens.pairs.tokens import Role as Role
+from arith_lens.pairs.tokens import candidate_tokens as candidate_tokens
+from arith_lens.pairs.tokens import continued as continued
+from arith_lens.pairs.tokens import encode as encode
+from arith_lens.pairs.tokens import left_pad as left_pad
+from arith_lens.pairs.tokens import pieces as pieces
+from arith_lens.pairs.tokens import tokenizer_of as tokenizer_of
+from arith_lens.pairs.tokens import tokens_after as tokens_after

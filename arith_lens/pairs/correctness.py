@@ -15,8 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.caller_warnings import warn_caller
-from arith_lens.model import HookedLike, require_evaluation_mode, require_finite
-from arith_lens.model.hooked import PAD
+from arith_lens.model import PAD, HookedLike, require_evaluation_mode, require_finite
 
 if TYPE_CHECKING:
     from arith_lens.pairs.prompt_pairs import PromptPairs

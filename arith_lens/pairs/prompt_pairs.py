@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from arith_lens.model.hooked import PAD
+from arith_lens.model import PAD
 from arith_lens.operations import OPERATIONS
 from arith_lens.pairs import files
 from arith_lens.pairs.correctness import Selection, check_mask, check_shapes, refuse_padding
@@ -436,7 +436,7 @@ def _html_table(pairs: PromptPairs) -> str:
     Tokens that differ are underlined; C stands behind the reference. No script, no network, and
     every token escaped.
     """
-    from arith_lens.plotting.markup import render
+    from arith_lens.plotting import render
 
     return render(
         _TABLE,

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from arith_lens.model.hooked import PAD
+from arith_lens.model import PAD
 from arith_lens.problems import Problem
 from arith_lens.templates import CharSpans, Template
 

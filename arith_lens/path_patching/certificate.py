@@ -5,7 +5,6 @@ largest difference, divided by the largest value.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
@@ -13,71 +12,25 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.caller_warnings import warn_caller
+from arith_lens.methods import TINY, Certificate, Senders
 from arith_lens.metrics import Targets, logit_tolerance
 from arith_lens.model import HookedLike, weights_loaded
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.recording import PromptBatch, Recording, joined_runs, record_batch
-from arith_lens.path_patching.sweep import Senders, Trunk
+from arith_lens.path_patching.sweep import Trunk
 
 ROUNDING = 1e-6
 """A share of the largest value; a sender that changes less is said to change nothing."""
-TINY = torch.finfo(torch.float32).tiny
 OF_EACH_LENGTH = 2
 """The number of pairs of each length for the checks that need a computation of their own."""
-
-
+SWEEP_CLAIM = "the sweep to reproduce the model"
+"""What the certificate of a sweep shows."""
+OFF_HOOKS = "Take active hooks off the model; "
+"""The first thing to do where a certificate fails."""
 HOOKS_INSTEAD = (
-    "or use engine='hooks', which is general and slower; certify=False computes all the same"
+    f"{OFF_HOOKS}or use engine='hooks', which is general and slower; certify=False computes all "
+    "the same"
 )
-
-
-class CertificateError(RuntimeError):
-    """The sweep does not reproduce the model; nothing was saved."""
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """The outcome of all checks."""
-
-    found: dict[str, float]
-    """For each check, the largest relative difference."""
-    allowed: float
-    """The largest difference that passes."""
-    n_pairs: int
-    """The number of pairs that were checked."""
-    vacuous: bool = False
-    """No sender changed anything in these pairs, so a wrong sweep would have passed too."""
-
-    @property
-    def failed(self) -> list[str]:
-        """The names of the checks that did not pass. NaN does not pass."""
-        return [name for name, value in self.found.items() if not value <= self.allowed]
-
-    def require(self, cure: str = HOOKS_INSTEAD) -> None:
-        """Check the outcome. Warns if the certificate is vacuous.
-
-        Args:
-            cure: what else can be done, for the error.
-
-        Raises:
-            CertificateError: a check did not pass. The message has all numbers.
-        """
-        if self.vacuous:
-            warn_caller(
-                "no sender changes anything in the pairs of the first shard, so that the "
-                "certificate shows nothing; give pairs whose prompts differ before END",
-            )
-        if self.failed:
-            numbers = "\n".join(
-                f"  {'FAILED' if name in self.failed else 'passed'}  {value:.1e}  {name}"
-                for name, value in self.found.items()
-            )
-            raise CertificateError(
-                f"expected the sweep to reproduce the model within {self.allowed:.0e} of the "
-                f"largest value, found\n{numbers}\n"
-                f"Take active hooks off the model; {cure}"
-            )
 
 
 def certificate_of(

@@ -9,27 +9,37 @@ from torch import Tensor
 
 from arith_lens.components import Components
 from arith_lens.memory import fitting_pairs
+from arith_lens.methods import (
+    HOOKS_SHARD,
+    SHARD,
+    Method,
+    MethodEngine,
+    method_components,
+    shard_size,
+)
 from arith_lens.model import HookedLike, compute_device
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import PatchSettings, patch_settings
 from arith_lens.path_patching.layers import VOCABULARY_CHUNK
-from arith_lens.path_patching.patch import engine_for, shard_size
+from arith_lens.path_patching.patch import engine_for
 from arith_lens.path_patching.recording import both_runs, matrix_elements, shard_recording_flops
 from arith_lens.path_patching.sweep import mlp_rows, mlp_width, rows_bytes
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The cost of a `path_patch` with the same arguments."""
+    """The cost of a `path_patch` or `run_method` with the same arguments."""
 
     n_pairs: int
     n_senders: int
     engine: str
+    """`"sweep"`, `"hooks"`, or the name of a method of your own."""
     recording_flops: int
     """Two forwards without the vocabulary matrix. With the sweep, the last layer is computed for
     END alone, and what prompts have in common is computed once."""
     patching_flops: int
-    """The sweep; with hooks, one forward per sender and an unpatched one."""
+    """The sweep; with hooks, one forward per sender and an unpatched one; with a method of your
+    own, all of it."""
     peak_bytes: int
     """The memory of the largest shard, without that of the model, given the memory that is free
     now."""
@@ -43,7 +53,8 @@ class Plan:
         return took * self.flops / part.flops
 
     def __str__(self) -> str:
-        how = "to sweep" if self.engine == "sweep" else "to run once for each sender"
+        ways = {"sweep": "to sweep", "hooks": "to run once for each sender"}
+        how = ways.get(self.engine, f"by {self.engine}")
         return (
             f"{self.n_pairs} pairs, {self.n_senders} senders: {self.flops:.3g} FLOPs "
             f"({self.recording_flops:.3g} to record, {self.patching_flops:.3g} {how}), at most "
@@ -61,8 +72,12 @@ def plan(
     foil: Int[Tensor, " pair"] | None = None,
     engine: str = "sweep",
     batch_size: int | None = None,
+    method: Method | None = None,
 ) -> Plan:
     """FLOPs and bytes of `path_patch` with these arguments, without the certificate's few pairs.
+
+    With `method`, those of `run_method` instead: torch counts the FLOPs of one pair, the longest,
+    which the method computes once; bytes are those of a forward of one batch.
 
     FLOPs are those that torch's FlopCounterMode counts. Bytes are right within a quarter for gated
     MLPs and eager attention. For the time, patch a first shard and call `Plan.seconds`;
@@ -70,17 +85,19 @@ def plan(
 
     Args:
         model, pairs, senders, paths, metric, foil, engine, batch_size: as in `path_patch`.
+        method: a method of your own, in place of path patching. Only `batch_size` counts with it.
 
     Raises:
         UnsupportedTrunk: the sweep cannot compute this model.
         IndexError, ValueError: as in `path_patch`.
     """
+    if method is not None:
+        return _method_plan(method, model, pairs, shard_size(batch_size, HOOKS_SHARD))
     patching = patch_settings(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
     engine_for(engine, model, patching, certify=False)  # refuses what path_patch would refuse
-    by_shard = _sweep if engine == "sweep" else _hooks
-    costs = [
-        by_shard(model, patching, shard) for shard in pairs.batches(shard_size(batch_size, engine))
-    ]
+    by_shard, size = (_sweep, SHARD) if engine == "sweep" else (_hooks, HOOKS_SHARD)
+    shards = pairs.batches(shard_size(batch_size, size))
+    costs = [by_shard(model, patching, shard) for shard in shards]
     recording, patched, peaks = zip(*costs, strict=True)
     return Plan(
         n_pairs=len(pairs),
@@ -89,6 +106,25 @@ def plan(
         recording_flops=sum(recording),
         patching_flops=sum(patched),
         peak_bytes=max(peaks),
+    )
+
+
+def _method_plan(method: Method, model: HookedLike, pairs: PromptPairs, size: int) -> Plan:
+    """The plan of a method of the user's: the longest pair is computed once, and counted."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    components = method_components(method, model, pairs)
+    longest = int(pairs.lengths.argmax())
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        MethodEngine(method, model, components)(pairs[longest : longest + 1])
+    n_together = min(size, len(pairs))
+    return Plan(
+        n_pairs=len(pairs),
+        n_senders=len(components),
+        engine=method.name,
+        recording_flops=0,
+        patching_flops=len(pairs) * counter.get_total_flops(),
+        peak_bytes=forward_peak(model, n_together, int(pairs.lengths.max())),
     )
 
 

@@ -11,7 +11,7 @@ computed since the last call.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeAlias, cast, get_args, runtime_checkable
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,15 +23,12 @@ from arith_lens.components import (
     Components,
     Head,
     NamedHook,
-    as_components,
-    check_components,
-    every_component,
-    in_forward_order,
     mlp_out_name,
     z_name,
 )
 from arith_lens.hooks import freeze, patch_heads, patch_mlps
 from arith_lens.memory import fitting_pairs, in_chunks
+from arith_lens.methods import Certificate, Senders, as_senders
 from arith_lens.metrics import (
     METRICS,
     OWN_METRIC,
@@ -43,20 +40,24 @@ from arith_lens.metrics import (
     read_logits,
 )
 from arith_lens.model import HookedLike, active_hooks, record
-from arith_lens.pairs import PromptPairs, check_kinds, check_pairs
-from arith_lens.pairs.tokens import candidate_tokens
-from arith_lens.path_patching.certificate import Certificate, certificate_of, checked_pairs, repeat
+from arith_lens.pairs import PromptPairs, candidate_tokens, check_kinds, check_pairs
+from arith_lens.path_patching.certificate import (
+    HOOKS_INSTEAD,
+    SWEEP_CLAIM,
+    certificate_of,
+    checked_pairs,
+    repeat,
+)
 from arith_lens.path_patching.layers import UnsupportedTrunk
 from arith_lens.path_patching.recording import Recording, own_tokens, record_pairs
 from arith_lens.path_patching.sweep import (
     HOOK_ENGINE,
-    Senders,
     Trunk,
     direct_rows,
     has_component_points,
     refuse_uneven_hooks,
     rows_bytes,
-    sweep,
+    sweep_rows,
     trunk_of,
 )
 
@@ -183,7 +184,7 @@ def patch_settings(
         raise ValueError(f"expected one foil for each of {len(pairs)} pairs, found {len(foil)}")
     check_pairs(model, pairs)
     return PatchSettings(
-        components=_in_order(senders, n_layers, n_heads),
+        components=as_senders(senders, n_layers, n_heads),
         paths=cast(Paths, paths),
         metric=metric if isinstance(metric, str) else metric_name(metric),
         function=function,
@@ -222,18 +223,6 @@ def metric_name(metric: MetricFunction) -> str:
     return f"{getattr(metric, '__name__', type(metric).__name__)}()"
 
 
-def _in_order(senders: Components | None, n_layers: int, n_heads: int) -> tuple[Component, ...]:
-    """The senders layer by layer, heads before the MLP, without repeats."""
-    chosen = every_component(n_layers, n_heads) if senders is None else as_components(senders)
-    if not chosen:
-        raise ValueError(
-            "expected senders such as Head(12, 22) or Mlp(12), found none; leave senders out to "
-            "patch every component"
-        )
-    check_components(chosen, n_layers, n_heads)
-    return tuple(in_forward_order({*chosen}))
-
-
 def fitting_engine(
     model: HookedLike,
     paths: str = "via_mlps",
@@ -266,17 +255,6 @@ def fitting_engine(
     return "sweep"
 
 
-@runtime_checkable
-class Engine(Protocol):
-    """A function that computes a shard of pairs, with notes for the record."""
-
-    def __call__(
-        self, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None
-    ) -> Float[Tensor, "row pair"]: ...
-
-    def notes(self) -> dict[str, Any]: ...
-
-
 @dataclass(frozen=True)
 class Propagation:
     """How changes of the senders reach END: the rows of a sweep, and the same by hooks."""
@@ -299,7 +277,7 @@ class Propagation:
     def of(cls, paths: Paths) -> "Propagation":
         """The propagation of a path patching, with one row per sender."""
         return cls(
-            sweep if paths == "via_mlps" else direct_rows,
+            sweep_rows if paths == "via_mlps" else direct_rows,
             patch_one_by_one,
             lambda patching: [f"with {sender} patched" for sender in patching.components],
             splits_norm=True,
@@ -459,7 +437,7 @@ class SweepEngine:
             self.certificate = certificate_of(
                 self.trunk, recording, second_runs, ends, values, pairs, self.patching.senders
             )
-            self.certificate.require()
+            self.certificate.require(SWEEP_CLAIM, HOOKS_INSTEAD)
             self.pending_notes["certificate"] = asdict(self.certificate)
         # the number of pairs that were swept at once; it depends on the free memory
         self.pending_notes.setdefault("chunk_sizes", []).append(min(chunk, len(pairs)))

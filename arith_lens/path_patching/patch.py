@@ -1,12 +1,8 @@
-"""`path_patch`: check the settings, compute shard by shard, return one effect per pair.
-
-The numbers of a shard depend on its own pairs only. A computation that was killed therefore
-continues with the shards that are missing, and ends with the same bits as one without a break.
-"""
+"""`path_patch`: check the settings, compute shard by shard, return one effect per pair."""
 
 import hashlib
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,17 +10,24 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.arrays import Arrays
 from arith_lens.caller_warnings import warn_caller
 from arith_lens.components import Component, Components
 from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
-from arith_lens.memory import in_chunks
-from arith_lens.metrics import MetricFunction
-from arith_lens.model import HookedLike, compute_device
-from arith_lens.pairs import PromptPairs
-from arith_lens.pairs.tokens import NO_ANSWER
-from arith_lens.path_patching.engines import (
+from arith_lens.methods import (
+    HOOKS_SHARD,
+    SHARD,
+    Computation,
     Engine,
+    Notes,
+    ShardLoop,
+    every_pair,
+    joined_notes,
+    shard_size,
+)
+from arith_lens.metrics import MetricFunction
+from arith_lens.model import HookedLike
+from arith_lens.pairs import NO_ANSWER, PromptPairs
+from arith_lens.path_patching.engines import (
     HookEngine,
     PatchSettings,
     Propagation,
@@ -40,21 +43,13 @@ from arith_lens.path_patching.positions import (
     position_effects,
     refuse_positions,
 )
-from arith_lens.runs import ResultSlot, Run
-from arith_lens.runs.manifest import method_identity
+from arith_lens.runs import Run, method_identity
 from arith_lens.statistics import strata_of
-
-SHARD = 64
-"""Pairs that are recorded in one batch and computed together."""
-HOOKS_SHARD = 8
-"""The same with `engine="hooks"`. It is smaller, because this engine is slow and a stopped
-computation loses one shard."""
 
 SMALL_LOGIT = 0.5
 """Below this, a ratio to the logit says more about the logit than about the patch."""
 
 
-@torch.no_grad()
 def path_patch(
     model: HookedLike,
     pairs: PromptPairs,
@@ -154,12 +149,11 @@ def path_patch(
     patching = patch_settings(
         model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs, candidates=candidates
     )
-    places = None
+    places = screening = None
     if positions != "end":
         only_end = {"screen": screen is not None, "until": until is not None}
         refuse_positions(positions, paths, engine, only_end | {"spot_checks": spot_checks})
         places = Places.of(positions, pairs)
-    screening = None
     if screen is not None:
         screening = Screening.of(screen, patching.components, keep)
         patching = patching.only(screening.components)
@@ -168,58 +162,63 @@ def path_patch(
             f"expected bound= together with until=, found bound={bound} alone; add until="
             "'threshold', or leave bound= out"
         )
-    goal = None if until is None else Goal.of(until, patching.metric, bound)
+    identity = {"certify": certify, "spot_checks": spot_checks}
+    identity |= patching_details(patching, foil, run)
+    if screening is not None:
+        identity["screen"] = screening.choice()
+    if places is not None:
+        identity |= {"positions": str(positions), "places": list(places.names)}
     engine_of = partial(engine_for, engine, model, certify=certify)
-    size = shard_size(batch_size, engine)
-    settings = {"engine": engine, "paths": paths, "metric": patching.metric, "shard_size": size}
-    checks = {"certify": certify, "spot_checks": spot_checks}
-    details = settings | checks | patching_details(patching, foil) | stored_function(patching, run)
-    if screening is not None:
-        details |= {"screen": screening.choice()}
+    make_engine, loop = partial(engine_of, patching), every_pair
     if places is not None:
-        details |= {"positions": str(positions), "places": list(places.names)}
-    if goal is not None:
-        details |= {"race": [goal.line, goal.k]} | ({"bound": bound} if bound is not None else {})
-    slot = ResultSlot.of(run, name or operation_name(pairs), model, pairs, **details)
-    if (arrays := slot.stored(progress=progress)) is not None:
-        return ComponentEffects.from_arrays(arrays)
-    common: dict[str, Any] = {"slot": slot, "progress": progress}
-    if places is not None:
-        at_places = PositionEngine(model, patching, places)
-        values, notes = by_shards(at_places, pairs, foil, size, **common)
-    elif goal is None:
-        values, notes = by_shards(engine_of(patching), pairs, foil, size, **common)
-    else:
-        values, notes = _raced(engine_of, patching, pairs, foil, goal, size, **common)
-    warn_of_ratios(values[0], patching.metric)
-    warn_of_no_answer(pairs, patching)
-    n_senders = len(patching.components)
-    computation = computation_of(model, pairs, settings | {"n_senders": n_senders}, notes)
-    if places is not None:
-        computation["positions"] = list(places.names)
-        return slot.save(position_effects(values, pairs, patching, places, computation))
-    if spot_checks:
-        check = HookEngine(model, patching, Propagation.of(patching.paths))
-        effects = values[1 : 1 + n_senders]
-        computation["spot_checks"] = _spot_checks(check, effects, pairs, foil, spot_checks)
-    result = component_effects(values, pairs, patching, computation)
-    if screening is not None:
-        computation["screen"] = screening.notes(result)
-    return slot.save(result)
+        make_engine = partial(PositionEngine, model, patching, places)
+    if until is not None:
+        goal = Goal.of(until, patching.metric, bound)
+        identity |= {"race": [goal.line, goal.k], "bound": bound}
+        loop = partial(_raced, engine_of, patching, goal)
+    computation = Computation(
+        title="path patching",
+        make_engine=make_engine,
+        result=_Result(model, pairs, patching, foil, places, screening, spot_checks),
+        read=ComponentEffects.from_arrays,
+        settings={"engine": engine, "paths": paths, "metric": patching.metric},
+        identity=identity,
+        foil=foil,
+        shard_size=shard_size(batch_size, HOOKS_SHARD if engine == "hooks" else SHARD),
+        loop=loop,
+    )
+    name = name or operation_name(pairs)
+    return computation.run(model, pairs, run=run, name=name, progress=progress)
 
 
-def computation_of(
-    model: HookedLike, pairs: PromptPairs, settings: Mapping[str, Any], notes: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The record of a computation, with its number format, device and threads."""
-    return {
-        **settings,
-        "n_pairs": len(pairs),
-        "dtype": str(model.W_U.dtype).removeprefix("torch."),
-        "device": str(compute_device(model.unembed)),
-        "threads": torch.get_num_threads(),
-        **notes,
-    }
+@dataclass(frozen=True)
+class _Result:
+    """Makes the result of a path patching from the numbers of all pairs."""
+
+    model: HookedLike
+    pairs: PromptPairs
+    patching: PatchSettings
+    foil: Int[Tensor, " pair"] | None
+    places: Places | None
+    screening: Screening | None
+    spot_checks: int
+
+    def __call__(self, values: Float[Tensor, "row pair"], computation: Notes) -> ComponentEffects:
+        pairs, patching, n_senders = self.pairs, self.patching, len(self.patching.components)
+        computation = computation | {"n_senders": n_senders}
+        if self.places is not None:
+            warn_of_left_out(values, pairs, patching)
+            computation["positions"] = list(self.places.names)
+            return position_effects(values, pairs, patching, self.places, computation)
+        if self.spot_checks:
+            check = HookEngine(self.model, patching, Propagation.of(patching.paths))
+            effects = values[1 : 1 + n_senders]
+            checked = _spot_checks(check, effects, pairs, self.foil, self.spot_checks)
+            computation["spot_checks"] = checked
+        result = component_effects(values, pairs, patching, computation)
+        if self.screening is not None:
+            computation["screen"] = self.screening.notes(result)
+        return result
 
 
 def engine_for(
@@ -238,22 +237,24 @@ def engine_for(
     return SweepEngine.of(model, patching, certify=certify, propagation=propagation)
 
 
-def shard_size(batch_size: int | None, engine: str = "sweep") -> int:
-    """The number of pairs in a shard. Raises ValueError if it is below one."""
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"expected a batch_size of at least 1 pair, found {batch_size}")
-    return batch_size or (HOOKS_SHARD if engine == "hooks" else SHARD)
+def patching_details(
+    patching: PatchSettings, foil: Int[Tensor, " pair"] | None, run: Run | None
+) -> dict[str, Any]:
+    """The method, senders, foils and metric function, for the identity of a computation.
 
-
-def patching_details(patching: PatchSettings, foil: Int[Tensor, " pair"] | None) -> dict[str, Any]:
-    """The method, senders and foils, for the identity of a computation."""
+    Raises:
+        RunError: the metric function refers to something that a run cannot describe.
+    """
     foils = None if foil is None else foil.cpu().long().numpy().tobytes()
-    return {
+    details: dict[str, Any] = {
         "method": "path_patch",
         "senders": [str(sender) for sender in patching.components],
         "candidates": patching.candidates,
         "foil_sha256": foils and hashlib.sha256(foils).hexdigest(),
     }
+    if run is not None and patching.function is not None:
+        details["metric_function"] = method_identity(patching.function)
+    return details
 
 
 def component_effects(
@@ -262,7 +263,11 @@ def component_effects(
     patching: PatchSettings,
     computation: dict[str, Any],
 ) -> ComponentEffects:
-    """The result of an engine's values: the logit, the effects, and those with the scale held."""
+    """The result of an engine's values: the logit, the effects, and those with the scale held.
+
+    Warns as `warn_of_left_out`.
+    """
+    warn_of_left_out(values, pairs, patching)
     n_rows, senders = 1 + len(patching.components), patching.senders
     heads, mlps = senders.split(values[1:n_rows], patching.n_heads)
     held_heads = held_mlps = None
@@ -283,7 +288,21 @@ def operation_name(pairs: PromptPairs) -> str:
     return operations.pop() if len(operations) == 1 else "path_patching"
 
 
-def warn_of_ratios(logit: Float[Tensor, " pair"], metric: str) -> None:
+def warn_of_left_out(
+    values: Float[Tensor, "row pair"], pairs: PromptPairs, patching: PatchSettings
+) -> None:
+    """Warn if pairs have no effect, or an unstable one, because of the metric.
+
+    Args:
+        values: an engine's values; row 0 is the unpatched logit of the answer.
+        pairs: all pairs.
+        patching: the settings, with the metric.
+    """
+    _warn_of_ratios(values[0], patching.metric)
+    _warn_of_no_answer(pairs, patching)
+
+
+def _warn_of_ratios(logit: Float[Tensor, " pair"], metric: str) -> None:
     """Warn if logits are too small for a stable ratio."""
     if metric != "relative_logit":
         return
@@ -297,7 +316,7 @@ def warn_of_ratios(logit: Float[Tensor, " pair"], metric: str) -> None:
         )
 
 
-def warn_of_bound(outcome: Race, components: Sequence[Component]) -> None:
+def _warn_of_bound(outcome: Race, components: Sequence[Component]) -> None:
     """Warn if effects are larger than the bound that the intervals of a race rest on."""
     beyond = [str(components[i]) for i in outcome.beyond_bound.nonzero()[:, 0].tolist()]
     if beyond:
@@ -309,7 +328,7 @@ def warn_of_bound(outcome: Race, components: Sequence[Component]) -> None:
         )
 
 
-def warn_of_no_answer(pairs: PromptPairs, patching: PatchSettings) -> None:
+def _warn_of_no_answer(pairs: PromptPairs, patching: PatchSettings) -> None:
     """Warn if pairs are left out because their counterfactual has no answer that is not C."""
     if patching.measure.reads not in ("other answer", "likeliest"):
         return
@@ -321,17 +340,6 @@ def warn_of_no_answer(pairs: PromptPairs, patching: PatchSettings) -> None:
             "other answer than the reference (counterfactual_answer); counterfactual='operands' "
             "makes pairs that have one",
         )
-
-
-def stored_function(patching: PatchSettings, run: Run | None) -> dict[str, Any]:
-    """What identifies a metric function in a run: its name and a digest of its code.
-
-    Raises:
-        RunError: it refers to something that cannot be described.
-    """
-    if run is None or patching.function is None:
-        return {}
-    return {"metric_function": method_identity(patching.function)}
 
 
 def _spot_checks(
@@ -360,108 +368,33 @@ def _spot_checks(
 def _raced(
     engine_of: Callable[..., Engine],
     patching: PatchSettings,
-    pairs: PromptPairs,
-    foil: Int[Tensor, " pair"] | None,
     goal: Goal,
-    size: int,
-    *,
-    slot: ResultSlot,
-    progress: bool,
-) -> tuple[Float[Tensor, "row pair"], dict[str, Any]]:
-    """As `by_shards`, but each sender is computed on as many pairs as the goal needs.
+    loop: ShardLoop,
+    make_engine: Callable[[], Engine],
+) -> tuple[Float[Tensor, "row pair"], Notes]:
+    """Compute each sender on as many pairs as the goal needs.
 
     The first round is certified.
     """
-    n, components = len(patching.components), patching.components
-    values, notes = torch.full((1 + n, len(pairs)), float("nan")), []
-    held = torch.full((n, len(pairs)), float("nan"))
+    n, components, n_pairs = len(patching.components), patching.components, len(loop.pairs)
+    values, notes = torch.full((1 + n, n_pairs), float("nan")), []
+    held = torch.full((n, n_pairs), float("nan"))
 
     def measure(
         chosen: Sequence[int], rows: Int[Tensor, " chosen_pair"], number: int
     ) -> Float[Tensor, "chosen chosen_pair"]:
         racing = patching.only([components[i] for i in chosen])
-        compute = engine_of(racing) if number == 0 else engine_of(racing, certify=False)
-        some = None if foil is None else foil[rows]
-        computed, note = by_shards(
-            compute, pairs[rows], some, size, slot=slot, progress=progress, round=number
-        )
+        engine = engine_of(racing) if number == 0 else engine_of(racing, certify=False)
+        computed, note = loop.of_pairs(rows)(engine, round=number)
         notes.append(note)
         values[0, rows] = computed[0]
         if len(computed) > 1 + len(chosen):
             held[torch.tensor(chosen)[:, None], rows] = computed[1 + len(chosen) :]
         return computed[1 : 1 + len(chosen)]
 
-    outcome = race(measure, n, strata_of(pairs.template, len(pairs)), goal)
-    warn_of_bound(outcome, components)
+    outcome = race(measure, n, strata_of(loop.pairs.template, n_pairs), goal)
+    _warn_of_bound(outcome, components)
     values[1:] = outcome.values
     if held.isfinite().any():
         values = torch.cat([values, held])
-    return values, {**_together(notes), "race": outcome.notes([str(one) for one in components])}
-
-
-def by_shards(
-    compute: Engine,
-    pairs: PromptPairs,
-    foil: Int[Tensor, " pair"] | None,
-    size: int,
-    *,
-    slot: ResultSlot,
-    progress: bool,
-    title: str = "path patching",
-    **part: Any,
-) -> tuple[Float[Tensor, "row pair"], dict[str, Any]]:
-    """Compute all pairs shard by shard.
-
-    `part` names one part of the computation, if it has several.
-
-    Returns:
-        The values, with the unpatched logit in row 0 and the engine's effects in the others; and
-        notes on the computation.
-    """
-    starts = range(0, len(pairs), size)
-
-    def effects_of_shard(index: int) -> Arrays:
-        chosen = slice(starts[index], starts[index] + size)
-        return _shard(compute, pairs[chosen], None if foil is None else foil[chosen])
-
-    shards = slot.shards(effects_of_shard, len(starts), title=title, progress=progress, **part)
-    values = torch.cat([shard.tensors["values"] for shard in shards], dim=-1)
-    return values, _together([dict(shard.header) for shard in shards])
-
-
-def _shard(compute: Engine, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None) -> Arrays:
-    """One shard's values, and its engine's notes. It is halved if it does not fit in memory."""
-    started, worked = time.perf_counter(), time.process_time()
-
-    def part(chosen: slice) -> Tensor:
-        return compute(pairs[chosen], None if foil is None else foil[chosen]).cpu()
-
-    values, _ = in_chunks(part, len(pairs), len(pairs))
-    spent = {
-        "seconds": time.perf_counter() - started,
-        "processor_seconds": time.process_time() - worked,
-    }
-    return Arrays({"values": values}, {**spent, **compute.notes()})
-
-
-def _together(notes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Join the notes of all shards.
-
-    Each process has certified its own first shard. So the first certificate is that of the first
-    shard, and the others are those of processes that continued the computation.
-    """
-    together: dict[str, Any] = {
-        name: sum(note[name] for note in notes)
-        for name in ("seconds", "processor_seconds")
-        if all(name in note for note in notes)  # not in shards of earlier versions
-    }
-    chunks = {size for note in notes for size in note.get("chunk_sizes", [])}
-    certificates = [note["certificate"] for note in notes if "certificate" in note]
-    if chunks:
-        together["chunk_sizes"] = sorted(chunks, reverse=True)
-    if certificates:
-        together["certificate"] = certificates[0]
-    together |= {name: notes[0][name] for name in ("forwards", "backwards") if name in notes[0]}
-    if certificates[1:]:
-        together["certificates_after_resuming"] = certificates[1:]
-    return together
+    return values, {**joined_notes(notes), "race": outcome.notes([str(one) for one in components])}

@@ -24,7 +24,7 @@ from arith_lens.path_patching.engines import (
     Propagation,
     n_left_out,
 )
-from arith_lens.path_patching.sweep import sweep
+from arith_lens.path_patching.sweep import sweep_rows
 
 PatchPositions: TypeAlias = str | int | Role
 """`"end"`: END; `"each"`: each position in turn; a role: all its tokens together; an int: this
@@ -121,7 +121,7 @@ class PositionEngine:
             senders, places = patching.components, self.places.names
             return [f"with {sender} patched at {place}" for sender in senders for place in places]
 
-        propagation = Propagation(sweep, interventions, names, at_end=False)
+        propagation = Propagation(sweep_rows, interventions, names, at_end=False)
         values = HookEngine(self.model, self.patching, propagation)(pairs, foil).cpu()
         absent = ~masks.any(-1).repeat(len(self.patching.components), 1)
         return torch.cat([values[:1], values[1:].masked_fill(absent, float("nan"))])

@@ -21,7 +21,8 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from arith_lens.components import Component, Head, NamedHook, mlp_out_name, z_name
+from arith_lens.components import NamedHook, mlp_out_name, z_name
+from arith_lens.methods import Senders
 from arith_lens.metrics import Readout, Targets, mean_of_others
 from arith_lens.model import (
     HookedLike,
@@ -148,64 +149,7 @@ def _readout(
     )
 
 
-@dataclass(frozen=True)
-class Senders:
-    """The components to patch, by layer.
-
-    Row 0 of a sweep is the unpatched run. The next rows are the heads of layer 0 in order, its MLP,
-    the heads of layer 1, and so on.
-    """
-
-    heads: tuple[tuple[int, ...], ...]
-    """For each layer, the indices of its heads."""
-    mlps: frozenset[int]
-    """The layers whose MLP is patched."""
-
-    @classmethod
-    def of(cls, components: Iterable[Component], n_layers: int) -> "Senders":
-        chosen = set(components)
-        heads = [sorted(c.index for c in chosen if isinstance(c, Head) and c.layer == layer)
-                 for layer in range(n_layers)]  # fmt: skip
-        return cls(
-            heads=tuple(tuple(layer) for layer in heads),
-            mlps=frozenset(c.layer for c in chosen if not isinstance(c, Head)),
-        )
-
-    @property
-    def n_rows(self) -> int:
-        """The number of rows at the end of the sweep, with the unpatched one."""
-        return 1 + sum(map(len, self.heads)) + len(self.mlps)
-
-    def split(
-        self, rows: Float[Tensor, "row pair"], n_heads: int
-    ) -> tuple[Float[Tensor, "layer head pair"], Float[Tensor, "layer pair"]]:
-        """Arrange patched rows (without row 0) as maps of heads and of MLPs.
-
-        Components that were not patched are NaN.
-        """
-        n_layers, n_pairs = len(self.heads), rows.shape[1]
-        heads = rows.new_full((n_layers, n_heads, n_pairs), float("nan"))
-        mlps = rows.new_full((n_layers, n_pairs), float("nan"))
-        start = 0
-        for layer, indices in enumerate(self.heads):
-            heads[layer, list(indices)] = rows[start : start + len(indices)]
-            start += len(indices)
-            if layer in self.mlps:
-                mlps[layer] = rows[start]
-                start += 1
-        return heads, mlps
-
-    def rows_through_mlps(self) -> list[int]:
-        """For each layer, the number of rows that pass its MLP."""
-        passing, live = [], 1
-        for layer, heads in enumerate(self.heads):
-            live += len(heads)
-            passing.append(live)
-            live += layer in self.mlps
-        return passing
-
-
-def sweep(
+def sweep_rows(
     trunk: Trunk, recording: Recording, senders: Senders
 ) -> Float[Tensor, "row pair d_model"]:
     """END's residual stream before the final norm, unpatched and for each sender.

@@ -38,6 +38,7 @@ from arith_lens.plotting.heatmap import heatmap as heatmap
 from arith_lens.plotting.heatmap import svg_heatmap as svg_heatmap
 from arith_lens.plotting.heatmap import svg_lines as svg_lines
 from arith_lens.plotting.labels import Box as Box
+from arith_lens.plotting.markup import render as render
 from arith_lens.plotting.page import plain as plain
 from arith_lens.plotting.page import with_notes as with_notes
 from arith_lens.plotting.page import without_notes as without_notes

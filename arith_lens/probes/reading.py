@@ -31,8 +31,16 @@ from arith_lens.hooks import capture
 from arith_lens.memory import free_bytes
 from arith_lens.model import HookedLike, LogitScale, in_float32, record, weights_loaded
 from arith_lens.model.loading import tolerated_difference
-from arith_lens.pairs import PromptPairs, Role, check_kinds, check_pairs
-from arith_lens.pairs.tokens import continued, encode, tokenizer_of, tokens_after
+from arith_lens.pairs import (
+    PromptPairs,
+    Role,
+    check_kinds,
+    check_pairs,
+    continued,
+    encode,
+    tokenizer_of,
+    tokens_after,
+)
 
 HOOKS = {"mlp_in": resid_mid_name, "write": mlp_out_name, "mlp_out": resid_post_name}
 """The residual stream before a layer's MLP; what the MLP adds; the stream after it. In a block

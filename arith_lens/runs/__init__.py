@@ -11,10 +11,15 @@ Reading a run imports no model library, so that figures are redrawn in seconds.
 """
 
 from arith_lens.runs.files import RunError as RunError
+from arith_lens.runs.files import plain_value as plain_value
+from arith_lens.runs.files import write as write
 from arith_lens.runs.folders import find_runs as find_runs
 from arith_lens.runs.folders import load_run as load_run
 from arith_lens.runs.folders import open_run as open_run
 from arith_lens.runs.folders import run_table as run_table
+from arith_lens.runs.manifest import describe_model as describe_model
+from arith_lens.runs.manifest import installed as installed
+from arith_lens.runs.manifest import method_identity as method_identity
 from arith_lens.runs.run import Run as Run
 from arith_lens.runs.shards import PartDone as PartDone
 from arith_lens.runs.shards import ResultSlot as ResultSlot

@@ -13,20 +13,11 @@ from typing import Any
 
 import torch
 
-from arith_lens.benchmarks.parsing import without_separators
-from arith_lens.benchmarks.readers import Records, gold_answer, read_gsm8k
-from arith_lens.pairs.prompt_pairs import PromptPairs
+from arith_lens.benchmarks import gold_answer, read_gsm8k, without_separators
+from arith_lens.benchmarks.readers import Records
+from arith_lens.pairs import PromptPairs, encode, tokenizer_of, tokens_after
 from arith_lens.pairs.references import role_spans
-from arith_lens.pairs.tokens import (
-    Prompt,
-    Span,
-    encode,
-    encode_ids,
-    token_fields,
-    tokenizer_name,
-    tokenizer_of,
-    tokens_after,
-)
+from arith_lens.pairs.tokens import Prompt, Span, encode_ids, token_fields, tokenizer_name
 from arith_lens.templates import NULL_SYMBOLS
 from arith_lens.word_problems.phrases import PhraseEdit, question_edits
 

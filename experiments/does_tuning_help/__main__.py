@@ -29,7 +29,8 @@ import tyro
 
 import arith_lens as al
 from arith_lens.answers import Answers
-from arith_lens.fine_tuning.results import CHECKPOINT_FOLDER, RESULT_FILE
+from arith_lens.fine_tuning import RESULT_FILE
+from arith_lens.fine_tuning.results import CHECKPOINT_FOLDER
 from arith_lens.model import default_device
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error

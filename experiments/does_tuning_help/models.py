@@ -9,8 +9,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 import arith_lens as al
-from arith_lens.fine_tuning import TuningResult
-from arith_lens.fine_tuning.results import RESULT_FILE
+from arith_lens.fine_tuning import RESULT_FILE, TuningResult
 from arith_lens.runs import Run, RunError
 from experiments.does_tuning_help import Criterion, Training
 from experiments.finding import RunSettings, experiment_command, find_run, unusual_settings

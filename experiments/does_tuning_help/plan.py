@@ -9,10 +9,10 @@ from typing import Any, Literal
 import torch
 
 import arith_lens as al
-from arith_lens.fine_tuning import TuningSettings, n_elements, pieces_of
-from arith_lens.fine_tuning.methods import prepare
+from arith_lens.fine_tuning import TuningSettings, n_elements, pieces_of, prepare
 from arith_lens.fine_tuning.pieces import layout_of
-from arith_lens.model.checkpoints import Checkpoint, find_checkpoint, read_config
+from arith_lens.model import find_checkpoint, read_config
+from arith_lens.model.checkpoints import Checkpoint
 from arith_lens.paper import BENCHMARKS
 from experiments.does_tuning_help import TuningMethod, TuningRow
 from experiments.does_tuning_help.studies import Benchmarks, ShortAnswers, Study, World

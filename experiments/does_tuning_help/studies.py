@@ -14,8 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import arith_lens as al
 from arith_lens.answers import Answers, Question, load_questions
-from arith_lens.benchmarks import training_parts
-from arith_lens.benchmarks.training import TrainingPart, to_dataset
+from arith_lens.benchmarks import TrainingPart, to_dataset, training_parts
 from arith_lens.evaluation import EvaluationResult
 from arith_lens.paper import BENCHMARKS
 from arith_lens.reference.sets import Line, load_set, world_questions

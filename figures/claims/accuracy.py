@@ -14,8 +14,7 @@ import torch
 
 from arith_lens.answers import Answers, OverSeeds, change_over_seeds
 from arith_lens.effects import Effects
-from arith_lens.knockout import Outcomes
-from arith_lens.knockout.outcomes import drop
+from arith_lens.knockout import Outcomes, drop
 from arith_lens.runs import Run
 from experiments import results
 from experiments.does_tuning_help import TuningMethod, generic, generic_to_report, is_mathematics

@@ -20,7 +20,7 @@ import torch
 import tyro
 from torch import Tensor
 
-from arith_lens.fine_tuning.methods import TuningSettings
+from arith_lens.fine_tuning import TuningSettings
 from arith_lens.fine_tuning.training import Example, collate, trainer_for
 from arith_lens.runs import Run
 from laboratory.speed.fine_tuning_plan import (

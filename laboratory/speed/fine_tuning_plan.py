@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from arith_lens import Head, Mlp
-from arith_lens.fine_tuning.methods import Prepared, TuningSettings, prepare
+from arith_lens.fine_tuning import TuningSettings, prepare
+from arith_lens.fine_tuning.methods import Prepared
 from laboratory.speed.measure import GIB, Cell, Column, Shape, SpeedTable, random_llama
 
 METHODS = ("full", "lora", "precise")

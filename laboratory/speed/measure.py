@@ -28,8 +28,7 @@ from torch import Tensor
 from arith_lens import HookedModel, PromptPairs, load_model
 from arith_lens.arrays import Arrays
 from arith_lens.components import Component, every_component
-from arith_lens.runs import Run, open_run
-from arith_lens.runs.manifest import installed
+from arith_lens.runs import Run, installed, open_run
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -18,10 +18,8 @@ from arith_lens import path_patch
 from arith_lens.components import Component, Head, attn_out_name, mlp_out_name, resid_pre_name
 from arith_lens.components import z_name as z_at
 from arith_lens.model import HookedModel, record
-from arith_lens.path_patching.cost import forward_flops, rows_flops
-from arith_lens.path_patching.engines import patch_settings
-from arith_lens.path_patching.recording import recording_operations
-from arith_lens.runs.manifest import installed
+from arith_lens.path_patching import forward_flops, patch_settings, recording_operations, rows_flops
+from arith_lens.runs import installed
 from laboratory.speed.measure import Setting, twin
 
 Effects: TypeAlias = Float[Tensor, "sender pair"]

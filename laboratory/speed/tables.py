@@ -12,13 +12,18 @@ import torch
 from torch import Tensor
 
 from arith_lens.components import every_component
+from arith_lens.methods import Senders
 from arith_lens.metrics import Targets
 from arith_lens.model import HookedModel
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching import plan
-from arith_lens.path_patching.engines import SweepEngine, patch_settings
-from arith_lens.path_patching.recording import record_pairs
-from arith_lens.path_patching.sweep import Senders, sweep, trunk_of
+from arith_lens.path_patching import (
+    SweepEngine,
+    patch_settings,
+    plan,
+    record_pairs,
+    sweep_rows,
+    trunk_of,
+)
 from laboratory.speed.measure import (
     SHAPES,
     Cell,
@@ -131,10 +136,10 @@ def sweep_parts(model: HookedModel, pairs: PromptPairs) -> dict[str, Callable[[]
     trunk, recording = trunk_of(model), record_pairs(model, pairs)[0]
     n_layers, n_heads = model.n_layers, model.n_heads
     senders = Senders.of(every_component(n_layers, n_heads), n_layers)
-    rows = sweep(trunk, recording, senders)
+    rows = sweep_rows(trunk, recording, senders)
     return {
         RECORD: lambda: record_pairs(model, pairs)[0].z,
-        PROPAGATE: lambda: sweep(trunk, recording, senders),
+        PROPAGATE: lambda: sweep_rows(trunk, recording, senders),
         READOUT: lambda: trunk.read(rows, Targets(pairs.answer)).answer,
     }
 

@@ -19,7 +19,7 @@ from arith_lens.edges import EMBEDDINGS, SUBSETS, UnsupportedReceiver, edge_effe
 from arith_lens.edges.engine import EdgeEngine
 from arith_lens.model import load_model
 from arith_lens.pairs import PromptPairs, Role
-from arith_lens.path_patching.certificate import CertificateError
+from arith_lens.path_patching import CertificateError
 from arith_lens.runs import open_run
 
 NORMS = ("Qwen3", "Gemma 2", "Gemma 3", "OLMo 2")

@@ -296,12 +296,12 @@ def test_a_killed_race_continues_with_the_same_bits(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from arith_lens.path_patching import patch
+    from arith_lens.methods import shards
 
     model, pairs, _ = built
     settings: dict[str, Any] = {"until": "top3", "batch_size": 8, **QUIET}
     whole = al.path_patch(model, pairs, **settings)
-    calls, plain = [], patch._shard
+    calls, plain = [], shards.compute_shard
 
     def failing(*arguments: Any) -> Any:
         calls.append(1)
@@ -309,7 +309,7 @@ def test_a_killed_race_continues_with_the_same_bits(
             raise KeyboardInterrupt
         return plain(*arguments)
 
-    monkeypatch.setattr(patch, "_shard", failing)
+    monkeypatch.setattr(shards, "compute_shard", failing)
     with (
         pytest.raises(KeyboardInterrupt),
         al.open_run("race", {}, model=model, root=tmp_path) as run,

@@ -305,7 +305,7 @@ def test_a_wrong_sweep_is_found_out(model: Any, pairs: PromptPairs, mistake: str
     senders = sweep.Senders.of([Head(0, 0), Head(1, 1), Mlp(0)], model.cfg.n_layers)
 
     def certified(computed: sweep.Trunk) -> certificate.Certificate:
-        rows = sweep.sweep(computed, recorded, senders)
+        rows = sweep.sweep_rows(computed, recorded, senders)
         values = computed.read(rows, Targets(pairs.answer)).answer
         return certificate.certificate_of(
             computed, recorded, {0: repeated}, rows[0], values, pairs, senders
@@ -325,7 +325,7 @@ def test_a_wrong_sweep_is_found_out(model: Any, pairs: PromptPairs, mistake: str
 def test_a_number_that_is_none_has_failed() -> None:
     broken = certificate.Certificate({"a check": float("nan")}, allowed=1.0, n_pairs=1)
     with pytest.raises(CertificateError, match="FAILED  nan  a check"):
-        broken.require()
+        broken.require("the sweep to be right", "Correct it.")
 
 
 def test_the_numbers_are_kept_with_the_result(model: Any, pairs: PromptPairs) -> None:
@@ -393,9 +393,9 @@ def test_the_certificate_sweeps_nothing_again(
 
     def counted(*args: Any) -> Tensor:
         sweeps.append(args)
-        return sweep.sweep(*args)
+        return sweep.sweep_rows(*args)
 
-    monkeypatch.setattr(engines, "sweep", counted)
+    monkeypatch.setattr(engines, "sweep_rows", counted)
     path_patch(model, pairs, certify=False, progress=False)
     without = len(sweeps)
     path_patch(model, pairs, progress=False)

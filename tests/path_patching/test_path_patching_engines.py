@@ -139,8 +139,8 @@ def test_spot_checks_recompute_cells_by_hooks(
 ) -> None:
     found = path_patch(model, pairs, metric="logit", spot_checks=4).computation["spot_checks"]
     assert found["cells"] == 4 and found["largest_difference"] < 1e-4
-    right = engines.sweep
-    monkeypatch.setattr(engines, "sweep", lambda *given: 1.01 * right(*given) + 0.1)
+    right = engines.sweep_rows
+    monkeypatch.setattr(engines, "sweep_rows", lambda *given: 1.01 * right(*given) + 0.1)
     wrong = path_patch(model, pairs, metric="logit", spot_checks=4, certify=False)
     assert wrong.computation["spot_checks"]["largest_difference"] > 1e-4
 
@@ -154,7 +154,7 @@ def test_out_of_memory_halves_the_chunk_and_loses_nothing(
     error: type[Exception],
 ) -> None:
     whole = path_patch(model, pairs, metric="logit")
-    right, sizes = engines.sweep, []
+    right, sizes = engines.sweep_rows, []
 
     def small(trunk: Any, recording: Any, senders: Any) -> torch.Tensor:
         sizes.append(recording.stream.shape[1])
@@ -162,7 +162,7 @@ def test_out_of_memory_halves_the_chunk_and_loses_nothing(
             raise error("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
         return right(trunk, recording, senders)
 
-    monkeypatch.setattr(engines, "sweep", small)
+    monkeypatch.setattr(engines, "sweep_rows", small)
     parts = path_patch(model, pairs, metric="logit")
     assert sizes == [5, 2, 2, 1]
     assert parts.computation["chunk_sizes"] == [2]
@@ -176,7 +176,7 @@ def test_no_memory_for_one_pair_says_what_to_do(
     def never(*_: Any) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(engines, "sweep", never)
+    monkeypatch.setattr(engines, "sweep_rows", never)
     with pytest.raises(MemoryError, match="senders="):
         path_patch(llama, make_pairs(llama))
 
@@ -185,7 +185,7 @@ def test_other_errors_are_not_taken_for_memory(llama: Any, monkeypatch: pytest.M
     def broken(*_: Any) -> torch.Tensor:
         raise RuntimeError("something else")
 
-    monkeypatch.setattr(engines, "sweep", broken)
+    monkeypatch.setattr(engines, "sweep_rows", broken)
     with pytest.raises(RuntimeError, match="something else"):
         path_patch(llama, make_pairs(llama))
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Collection, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.fresh import FreshPython
@@ -24,14 +25,12 @@ LAYERS = {
     **dict.fromkeys(["effects"], 3),
     **dict.fromkeys(["benchmarks", "pairs", "runs"], 4),
     **dict.fromkeys(["metrics", "next_tokens", "word_problems"], 5),
-    **dict.fromkeys(["answers", "attention", "built", "knockout"], 6),
-    **dict.fromkeys(["path_patching", "probes"], 6),
-    **dict.fromkeys(["attribution", "edges", "fine_tuning"], 7),
-    **dict.fromkeys(["mediation", "neurons"], 7),
+    **dict.fromkeys(["answers", "attention", "built", "knockout", "methods", "probes"], 6),
+    **dict.fromkeys(["path_patching"], 7),
     **dict.fromkeys(["reference"], 7),  # reads the shipped sets
-    **dict.fromkeys(
-        ["evaluation", "exploration", "logit_attribution"], 8
-    ),  # evaluation asks the closed world's sets
+    **dict.fromkeys(["attribution", "edges", "fine_tuning", "mediation", "neurons"], 8),
+    **dict.fromkeys(["evaluation"], 9),  # asks the closed world's sets
+    **dict.fromkeys(["exploration", "logit_attribution"], 9),
 }
 """The number of each module: it may import lower numbers only (and its own package's files)."""
 
@@ -87,6 +86,74 @@ def test_an_import_upwards_would_be_seen() -> None:
     assert upward("hooks", "arith_lens.model.loading")
     assert not upward("model", "arith_lens.model.loading")
     assert not upward("effects", "arith_lens.plotting")
+
+
+PACKAGES = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+BEHIND_FACES = 0.10
+"""The largest share of names that may be imported from inside another package."""
+
+
+def names_of_packages(path: Path) -> Iterator[tuple[str, bool]]:
+    """What a file imports from packages of the library that it is not in.
+
+    Returns:
+        For each name: its full name, and whether it comes from a file inside the package.
+    """
+    parts = path.relative_to(PACKAGE.parent).parts
+    own = parts[1] if parts[0] == PACKAGE.name else None
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("arith_lens."):
+            _, package, *rest = str(node.module).split(".")
+            if package not in PACKAGES - {own}:
+                continue
+            for name in (alias.name for alias in node.names):
+                yield f"{node.module}.{name}", bool(rest) or is_file(package, name)
+
+
+def is_file(package: str, name: str) -> bool:
+    """Whether a name of a package is one of its files, and not a function of the same name."""
+    face = (PACKAGE / package / "__init__.py").read_text(encoding="utf-8")
+    return (PACKAGE / package / f"{name}.py").exists() and f" as {name}\n" not in face
+
+
+def users_of_packages() -> list[Path]:
+    """All files of the library, the experiments, the figures and the laboratory."""
+    folders = ("arith_lens", "experiments", "figures", "laboratory")
+    return [path for name in folders for path in (PACKAGE.parent / name).rglob("*.py")]
+
+
+def test_packages_are_used_through_the_names_that_they_show() -> None:
+    names = [name for path in users_of_packages() for name in names_of_packages(path)]
+    behind = sorted(name for name, is_inside in names if is_inside)
+    assert len(names) > 500, "the test must see the imports"
+    assert len(behind) <= BEHIND_FACES * len(names), behind
+
+
+def test_nothing_is_imported_from_inside_path_patching() -> None:
+    inside = {
+        f"{path.name}: {name}"
+        for path in users_of_packages()
+        for name, is_inside in names_of_packages(path)
+        if is_inside and name.startswith("arith_lens.path_patching.")
+    }
+    assert inside == set()
+
+
+def test_an_import_from_inside_a_package_would_be_seen(tmp_path: Path, monkeypatch: Any) -> None:
+    root = tmp_path / "arith_lens"
+    (root / "path_patching").mkdir(parents=True)
+    for name in ("sweep", "__init__"):
+        (root / "path_patching" / f"{name}.py").touch()
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", root)
+    file = root / "neurons.py"
+    lines = {
+        "from arith_lens.path_patching.sweep import Trunk": True,
+        "from arith_lens.path_patching import sweep": True,
+        "from arith_lens.path_patching import Trunk": False,
+    }
+    for line, is_inside in lines.items():
+        file.write_text(line)
+        assert [one for _, one in names_of_packages(file)] == [is_inside]
 
 
 def executed_imports(path: Path, files: Collection[str]) -> Iterator[str]:

@@ -128,7 +128,7 @@ def test_seconds_are_those_of_all_parts(
     llama: Any, pairs: PromptPairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter(range(0, 1000, 5))
-    monkeypatch.setattr("arith_lens.path_patching.patch.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("arith_lens.methods.shards.time.perf_counter", lambda: next(clock))
     break_off(tmp_path, llama, pairs, 2)
     with opened(tmp_path) as run:
         assert compute(run, llama, pairs).computation["seconds"] == 4 * 5
@@ -430,7 +430,7 @@ def test_what_memory_could_not_hold_at_one_pair_is_tried_in_half_a_shard(
 ) -> None:
     """The rows of one pair may fit once fewer pairs are recorded beside them."""
     whole = compute(None, llama, pairs, batch_size=4)
-    right, recorded = engines.sweep, []
+    right, recorded = engines.sweep_rows, []
     record = engines.record_pairs
 
     def recording(model: Any, pairs: PromptPairs, **options: Any) -> Any:
@@ -443,7 +443,7 @@ def test_what_memory_could_not_hold_at_one_pair_is_tried_in_half_a_shard(
         return right(*given)
 
     monkeypatch.setattr(engines, "record_pairs", recording)
-    monkeypatch.setattr(engines, "sweep", small)
+    monkeypatch.setattr(engines, "sweep_rows", small)
     parts = compute(None, llama, pairs, batch_size=4, certify=False)
     assert recorded == [4, 2, 2, 3, 1, 1, 1]
     torch.testing.assert_close(parts.heads.per_pair, whole.heads.per_pair, atol=1e-5, rtol=1e-4)
