@@ -30,7 +30,7 @@ from experiments.finding import (
     unusual_settings,
 )
 from figures.common import Formats, files_folder, shipped
-from figures.tables.table import QuestionTable, read_back
+from figures.tables.table import QuestionTable, read_back, to_csv
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,36 +118,71 @@ def show(exhibits: MakesExhibits, options: Destination) -> None:
             )
 
 
+Settings: TypeAlias = Mapping[str, Any]
+"""The settings of a run."""
+
+
 def chart_of(
     table: QuestionTable,
-    run: Run,
+    runs: Sequence[Run],
     *,
     name: str,
     title: str,
     look: Callable[[DataFrame], str],
-    notes: Callable[[DataFrame, Mapping[str, Any]], list[str]],
+    notes: Callable[[DataFrame, Settings], list[str]],
     draw: Callable[[DataFrame, list[str]], plotting.Figure],
+    small_table: Callable[[DataFrame], DataFrame] | None = None,
 ) -> Chart:
     """A chart whose picture and words are made from the table as its CSV file has it.
 
     Args:
         table: the numbers.
-        run: the run that the table is of.
+        runs: the runs that the table is of.
         name, title: as in `Chart`.
         look: what to look for, from the rows.
-        notes: how to read it, from the rows and the run's settings.
+        notes: how to read it, from the rows and the first run's settings.
         draw: the picture, from the rows and the notes.
+        small_table: what is printed with it, from the rows.
     """
     rows = read_back(table)
-    texts = notes(rows, run.config)
+    texts = notes(rows, runs[0].config)
     return Chart(
         name=name,
         title=title,
         look=look(rows),
         notes=texts,
-        runs=(run,),
+        runs=tuple(runs),
         numbers=rows,
         figure=draw(rows, texts),
+        small_table=small_table and small_table(rows),
+    )
+
+
+def text_table_of(
+    table: QuestionTable,
+    runs: Sequence[Run],
+    *,
+    name: str,
+    title: str,
+    look: Callable[[DataFrame], str],
+    notes: Callable[[DataFrame, Settings], list[str]],
+    cells: Callable[[DataFrame], DataFrame],
+) -> Table:
+    """A table of text whose cells and words are made from the numbers as their CSV file has them.
+
+    Args:
+        table, runs, name, title, look, notes: as in `chart_of`.
+        cells: the texts, from the rows.
+    """
+    rows = read_back(table)
+    return Table(
+        name=name,
+        title=title,
+        look=look(rows),
+        notes=notes(rows, runs[0].config),
+        runs=tuple(runs),
+        numbers=rows,
+        cells=cells(rows),
     )
 
 
@@ -238,7 +273,7 @@ def write_exhibit(exhibit: Exhibit, folder: Path, formats: Formats = ()) -> list
         if exhibit.small_table is not None:
             print(exhibit.small_table.to_string(index=False))
         files = _draw(exhibit, folder, formats)
-    write_file(numbers, exhibit.numbers.to_csv(index=False).encode())
+    write_file(numbers, to_csv(exhibit.numbers).encode())
     print(numbers, *files, sep="\n")
     return [numbers, *files]
 

@@ -54,7 +54,7 @@ def fig3(options: Options) -> list[Chart]:
     return [
         chart_of(
             numbers.table(run),
-            run,
+            [run],
             name="fig3",
             title="Figure 3: accuracy and p(C) as heads and MLPs are knocked out",
             look=knockout_look,

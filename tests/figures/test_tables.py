@@ -1,0 +1,120 @@
+"""Every exhibit is made from its table as the CSV file has it, and tables have one schema."""
+
+import ast
+from math import nan
+from pathlib import Path
+
+import pytest
+import torch
+
+from arith_lens.effects import Effects
+from figures.tables.number import Number, over_draws
+from figures.tables.table import (
+    IDENTITY,
+    MEASURED,
+    QuestionTable,
+    from_csv,
+    has,
+    interval_numbers,
+    keys_of,
+    read_back,
+    row,
+    select,
+    to_csv,
+    value,
+)
+
+FIGURES = Path(__file__).parents[2] / "figures"
+MADE_OTHERWISE = {
+    "after_tuning",
+    "agreement",
+    "attention",
+    "drawings",
+    "exam",
+    "knockout",
+    "map_figures",
+    "next_tokens",
+    "paths",
+    "predictions",
+    "probes",
+    "robustness",
+    "seeds",
+    "shared_heads",
+    "tasks",
+    "tuning",
+    "tuning_tables",
+}
+"""Modules that still make an exhibit from something else than its table. It may only shrink."""
+
+
+def makes_directly(text: str) -> bool:
+    """Whether the code makes a Chart or a Table itself, instead of by `chart_of`."""
+    calls = (node.func for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+    return any(isinstance(name, ast.Name) and name.id in ("Chart", "Table") for name in calls)
+
+
+def test_exhibits_are_made_from_their_tables() -> None:
+    files = {path.stem: path.read_text() for path in FIGURES.glob("*.py")}
+    assert makes_directly(files.pop("exhibit")), "the check sees the two functions that may"
+    assert {name for name, text in files.items() if makes_directly(text)} == MADE_OTHERWISE
+
+
+def made_table() -> QuestionTable:
+    share = Number(0.123456789, -0.1, 0.4, "95% over problems", 36)
+    return QuestionTable.of(
+        "made",
+        "a model",
+        [
+            row("accuracy", share, operation="addition", k=0),
+            row("accuracy", Number(1.0), operation="addition", k=2),
+            row("p(C)", Number(0.5), operation="division", head="5.10"),
+            row("change", Number(-1.2, -1.5, nan, unit="relative"), operation="division"),
+        ],
+    )
+
+
+def test_a_row_has_the_schema_and_survives_its_file() -> None:
+    frame = made_table().frame()
+    assert [*frame.columns] == [*IDENTITY, "operation", "k", "head", *MEASURED]
+    text = to_csv(frame)
+    again = from_csv(text)
+    assert to_csv(again) == text
+    assert again["head"].tolist() == ["", "", "5.10", ""]
+    assert again.value.tolist() == [0.123457, 1.0, 0.5, -1.2]
+    assert again.k.tolist()[:2] == [0, 2] and again.k.isna().tolist() == [False, False, True, True]
+
+
+def test_ends_are_cut_where_the_unit_ends() -> None:
+    frame = read_back(made_table())
+    assert value(select(frame, k=0).assign(value=lambda t: t.low), measure="accuracy") == 0
+    (relative,) = select(frame, measure="change").low
+    assert relative == -1.5, "a relative change can be below -100%"
+    assert select(frame, measure="change").high.isna().all()
+
+
+def test_rows_are_chosen_by_keys_and_a_wrong_choice_is_an_error() -> None:
+    table = made_table()
+    frame = read_back(table)
+    assert table.number("accuracy", k=0).n == 36
+    assert len(select(frame, measure=("accuracy", "p(C)"))) == 3
+    assert keys_of(frame, "operation") == ["addition", "division"] and keys_of(frame, "head") == [
+        "5.10"
+    ]
+    assert has(frame, head="5.10") and not has(frame, head="5.1")
+    for wrong in ({"measure": "accuracy"}, {"measure": "none"}):
+        with pytest.raises(KeyError, match="expected one row"):
+            value(frame, **wrong)
+        with pytest.raises(KeyError, match="expected one row of made"):
+            table.number(**wrong)
+
+
+def test_numbers_of_effects_and_of_draws_are_those_by_hand() -> None:
+    values = torch.tensor([[0.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5]])
+    effects = Effects(values, ("k",), "correct", problem=("a", "b", "c", "d"))
+    some, none = interval_numbers(effects, "share")
+    assert (some.value, some.n, none.ends) == (0.75, 4, (0.5, 0.5))
+    low, high = some.ends
+    assert low is not None and high is not None and low < 0.75 < high
+    drawn = over_draws([0.2, 0.4, 0.9], unit="share")
+    assert drawn.value == pytest.approx(0.5)
+    assert (drawn.low, drawn.high, drawn.spread, drawn.n) == (0.2, 0.9, "range of 3 draws", 3)
