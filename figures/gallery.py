@@ -8,6 +8,7 @@ import html
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated
 
@@ -166,4 +167,29 @@ def _draw(charts: Sequence[Chart], folder: Path) -> None:
     except plotting.ExportError as error:
         sys.exit(str(error))
     for path in pictures:
-        plotting.reduce_colours(path)
+        reduce_colours(path)
+
+
+def reduce_colours(path: Path) -> None:
+    """Write a PNG file again with a palette of 256 colours, if that makes it smaller.
+
+    A chart has few colours, and text adds many mixed ones at its edges. Median cut keeps the
+    colours of areas exactly. The file is a quarter as large, and a reader sees no difference.
+
+    Raises:
+        ValueError: the picture has transparent pixels, which a palette would show as black.
+    """
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        if picture.mode == "RGBA" and picture.getchannel("A").getextrema() != (255, 255):
+            raise ValueError(
+                f"expected no transparent pixels, found some in {path}; draw it on white"
+            )
+        reduced = picture.convert("RGB").quantize(
+            256, Image.Quantize.MEDIANCUT, kmeans=4, dither=Image.Dither.NONE
+        )
+    written = BytesIO()
+    reduced.save(written, "PNG", optimize=True)
+    if written.tell() < path.stat().st_size:
+        path.write_bytes(written.getvalue())

@@ -28,7 +28,6 @@ from arith_lens.plotting.diagram import step_panels as step_panels
 from arith_lens.plotting.export import ExportError as ExportError
 from arith_lens.plotting.export import as_rectangles as as_rectangles
 from arith_lens.plotting.export import browser_path as browser_path
-from arith_lens.plotting.export import reduce_colours as reduce_colours
 from arith_lens.plotting.export import save as save
 from arith_lens.plotting.export import save_pictures as save_pictures
 from arith_lens.plotting.heatmap import Grid as Grid

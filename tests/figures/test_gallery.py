@@ -1,0 +1,56 @@
+"""Smaller PNG files keep their pictures."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from figures.gallery import reduce_colours
+
+
+def written(file: Path, pixels: np.ndarray) -> Path:
+    Image.fromarray(pixels).save(file)
+    return file
+
+
+def read(file: Path) -> np.ndarray:
+    return np.asarray(Image.open(file).convert("RGB"))
+
+
+def test_few_colours_stay_exactly_and_the_file_is_smaller(tmp_path: Path) -> None:
+    colours = np.arange(75, dtype=np.uint8).reshape(25, 3)
+    pixels = np.full((80, 80, 4), 255, np.uint8)
+    pixels[5:70, 5:70, :3] = colours[np.random.default_rng(0).integers(0, 25, (65, 65))]
+    file = written(tmp_path / "a.png", pixels)
+    before = file.stat().st_size
+    reduce_colours(file)
+    assert file.stat().st_size < before
+    assert Image.open(file).mode == "P"
+    assert np.array_equal(read(file), pixels[..., :3])
+    smaller = file.read_bytes()
+    reduce_colours(file)
+    assert file.read_bytes() == smaller, "it is small already"
+
+
+def test_many_colours_become_near_ones_and_areas_keep_theirs(tmp_path: Path) -> None:
+    """Texts of six inks on white, with mixed colours at their edges, and an area."""
+    inks = np.array([(31, 36, 48), (199, 47, 42), (33, 111, 202), (180, 83, 9), (109, 40, 217),
+                     (15, 118, 110)])  # fmt: skip
+    shares = np.linspace(0, 1, 80)[:, None, None]
+    mixed = (255 - shares * (255 - inks)).round().astype(np.uint8).reshape(1, -1, 3)
+    pixels = np.concatenate([mixed, np.full((40, 480, 3), (111, 200, 9), np.uint8), mixed])
+    file = written(tmp_path / "a.png", pixels)
+    reduce_colours(file)
+    reduced = read(file)
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 400
+    assert len(np.unique(reduced.reshape(-1, 3), axis=0)) <= 256
+    assert (reduced[1:-1] == (111, 200, 9)).all()
+    distance = np.abs(reduced.astype(int) - pixels).max(-1)[[0, -1]]
+    assert 0 < distance.mean() < 12 and distance.max() < 48
+
+
+def test_a_transparent_picture_is_refused(tmp_path: Path) -> None:
+    file = written(tmp_path / "a.png", np.zeros((3, 3, 4), np.uint8))
+    with pytest.raises(ValueError, match="expected no transparent pixels"):
+        reduce_colours(file)
