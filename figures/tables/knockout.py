@@ -1,0 +1,124 @@
+"""The table `knockout`: are the key heads needed? Accuracy and p(C) without heads and MLPs.
+
+Keys: operation; components ("heads" or "MLPs"); order ("effect", "END" for effect at END alone,
+"resample", "zero" or "mean" for effect with another ablation, "iterative", and the controls
+"random" and "same layers"); k, how many of the order are out; component, the k-th one; draws.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from arith_lens.answers import OverSeeds
+from arith_lens.effects import Effects, key_heads
+from arith_lens.knockout import KnockoutCurve, KnockoutCurves, Outcomes
+from arith_lens.knockout.outcomes import OutcomeChange
+from arith_lens.runs import Run
+from experiments import results
+from figures.tables.number import DRAWS_AND_PROBLEMS, PROBLEMS, Number, over_draws
+from figures.tables.table import QuestionTable, Row, interval_numbers, row, sample_rows
+
+MEASURES = ("accuracy", "p(C)")
+CONTROLS = {"random": "random", "matched": "same layers"}
+"""The orders of control heads, by their names in results."""
+RANDOM_MLPS = "MLPs random "
+CHANGE, RELATIVE_CHANGE = "change of accuracy", "relative change of accuracy"
+KEY_HEADS, DROP_DONE, OF = "key heads", "k with nine tenths of the drop", "components"
+
+
+def table(run: Run, /) -> QuestionTable:
+    """The rows of a run of `are_they_needed`. Raises RunError if it is damaged."""
+    rows: list[Row] = []
+    for operation in results.KNOCKOUT_CURVES.labels(run):
+        curves = results.KNOCKOUT_CURVES.load(run, operation)
+        effects = results.MAP.load(run, operation)
+        n_key = Number(len(key_heads(effects)), unit="count")
+        rows += [
+            *sample_rows(results.KNOCKOUT_CURVES.facts(run, operation), operation=operation),
+            row(KEY_HEADS, n_key, operation=operation),
+            *_totals(operation, heads=effects.heads, MLPs=effects.mlps),
+            *curve_rows(operation, curves),
+        ]
+    return QuestionTable.of("knockout", str(run.config["model"]), rows)
+
+
+def _totals(operation: str, **effects: Effects) -> Iterator[Row]:
+    for name, of_kind in effects.items():
+        total = Number(of_kind.mean().numel(), unit="count")
+        yield row(OF, total, operation=operation, components=name)
+
+
+def curve_rows(operation: str, curves: KnockoutCurves) -> Iterator[Row]:
+    """The rows of an operation's curves: both measures, changes, and the controls."""
+    effect = curves["effect"]
+    for name, curve in curves.items():
+        if not name.startswith((*(f"{kind} " for kind in CONTROLS), RANDOM_MLPS)):
+            components, order = ("MLPs", "effect") if name == "MLPs" else ("heads", name)
+            yield from _order_rows(curve, operation=operation, components=components, order=order)
+    yield from _change_rows(operation, effect)
+    for k in effect.ks:
+        for kind, drawn in results.controls_at(curves, k).items() if k else ():
+            yield from _control_rows(operation, CONTROLS[kind], effect.at(0), drawn, k)
+    if drawn_mlps := curves.starting(RANDOM_MLPS):
+        for k in drawn_mlps[0].ks:
+            keys = {"operation": operation, "components": "MLPs", "order": "random", "k": k}
+            yield from _measures([curve.at(k) for curve in drawn_mlps], **keys)
+
+
+def _order_rows(curve: KnockoutCurve, **keys: str) -> Iterator[Row]:
+    names = ["" if not k else str(curve.order[k - 1]) for k in curve.ks]
+    numbers = interval_numbers(curve.effects(), "share")
+    for i, number in enumerate(numbers):
+        measure, at = MEASURES[i // len(curve.ks)], i % len(curve.ks)
+        yield row(measure, number, **keys, k=curve.ks[at], component=names[at])
+
+
+def _change_rows(operation: str, curve: KnockoutCurve) -> Iterator[Row]:
+    keys = {"operation": operation, "components": "heads", "order": "effect"}
+    for k in curve.ks[1:]:
+        yield from change_rows(curve.drop(k).accuracy, curve.n_pairs, **keys, k=k)
+    accuracy = curve.accuracy()
+    done = float(accuracy[0] - 0.9 * (accuracy[0] - accuracy.min()))
+    complete = Number(curve.ks[int(torch.nonzero(accuracy <= done)[0])], unit="count")
+    yield row(DROP_DONE, complete, **keys)
+
+
+def change_rows(change: OutcomeChange, n: int, **keys: str | int) -> Iterator[Row]:
+    """A change of accuracy: in points, and as a share of the accuracy before."""
+    points = Number(change.absolute, *change.absolute_ci, PROBLEMS, n, "points")
+    yield row(CHANGE, points, **keys)
+    if change.before:
+        relative = Number(change.relative, *change.relative_ci, PROBLEMS, n, "relative")
+        yield row(RELATIVE_CHANGE, relative, **keys)
+
+
+def _control_rows(
+    operation: str, order: str, before: Outcomes, drawn: list[Outcomes], k: int
+) -> Iterator[Row]:
+    """The means over the draws, and the mean change with an interval over draws and problems."""
+    keys = {"operation": operation, "components": "heads", "order": order, "k": k}
+    yield from _measures(drawn, **keys)
+    change = change_over_draws(before, drawn)
+    yield row(CHANGE, number_over_draws(change), **keys, draws=len(drawn))
+
+
+def _measures(drawn: list[Outcomes], **keys: str | int) -> Iterator[Row]:
+    for i, measure in enumerate(MEASURES):
+        means = [float(outcomes.effects().mean()[i]) for outcomes in drawn]
+        yield row(measure, over_draws(means, unit="share"), **keys, draws=len(drawn))
+
+
+def change_over_draws(before: Outcomes, after: list[Outcomes]) -> OverSeeds:
+    """The change of accuracy, mean over the draws; its errors are of draws and of problems."""
+    changes = torch.stack([answers.correct.float() - before.correct.float() for answers in after])
+    of_draws = Effects(changes, ("draw",), "change", **before.units)
+    of_problems = Effects(changes.mean(0, keepdim=True), ("draw",), "change", **before.units)
+    error = float(of_problems.stderr()[0])
+    return OverSeeds(tuple(of_draws.mean().tolist()), error, before.n_pairs)
+
+
+def number_over_draws(change: OverSeeds) -> Number:
+    """The mean change over draws, with its interval."""
+    low, high = change.ci()
+    spread, n = DRAWS_AND_PROBLEMS, change.n_questions
+    return Number(change.mean, low, high, spread, n, "points", freedom=change.freedom)

@@ -1,0 +1,181 @@
+"""One schema for all numbers: a row is one number that someone may quote, with its keys.
+
+`QuestionTable` is what a module of `figures.tables` makes. `frame` and `read_back` turn it into a
+DataFrame and a CSV file, from which everything is drawn.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any, TypeAlias
+
+import torch
+from pandas import DataFrame, read_csv
+
+from arith_lens.effects import Effects
+from figures.tables.number import PROBLEMS, Number, Unit, over_draws
+
+Key: TypeAlias = str | int | float
+IDENTITY = ("question", "model")
+"""The first columns: the question's key, and the model's name."""
+MEASURED = ("measure", "value", "low", "high", "spread", "n", "unit")
+"""The last columns. Those of the keys are between."""
+NUMERIC = ("value", "low", "high", "n", "k", "layer", "index", "draws", "rate", "size", "seed")
+"""The columns whose texts are numbers."""
+DIGITS = 6
+"""Significant digits in a CSV file."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number, with what it is of."""
+
+    measure: str
+    """What was measured, such as "accuracy"."""
+    number: Number
+    keys: Mapping[str, Any]
+    """What it was measured on, such as the operation; in the order of the columns."""
+
+
+def row(measure: str, number: Number, **keys: Key) -> Row:
+    """A row from its number and keys."""
+    return Row(measure, number, keys)
+
+
+@dataclass(frozen=True)
+class QuestionTable:
+    """The rows of one question."""
+
+    question: str
+    """Its key, such as "knockout"."""
+    model: str
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def of(cls, question: str, model: str, rows: Iterable[Row]) -> "QuestionTable":
+        """The table of some rows."""
+        return cls(question, model, tuple(rows))
+
+    def select(self, measure: str | None = None, **keys: Key) -> Iterator[Row]:
+        """The rows with this measure and these keys; without a measure, of any."""
+        for one in self.rows:
+            if measure in (None, one.measure) and all(
+                one.keys.get(name, "") == value for name, value in keys.items()
+            ):
+                yield one
+
+    def number(self, measure: str, **keys: Key) -> Number:
+        """The number of the one row with this measure and these keys.
+
+        Raises:
+            KeyError: no row has them, or several.
+        """
+        rows = [*self.select(measure, **keys)]
+        if len(rows) != 1:
+            raise KeyError(
+                f"expected one row of {self.question} with {measure!r} and {keys}, found "
+                f"{len(rows)}; name more keys"
+            )
+        return rows[0].number
+
+    def frame(self) -> DataFrame:
+        """One row per number, with the columns of `IDENTITY`, of the keys, and of `MEASURED`."""
+        names = [*dict.fromkeys(name for one in self.rows for name in one.keys)]
+        records = []
+        for one in self.rows:
+            low, high = one.number.ends
+            keys = {name: one.keys.get(name, "") for name in names}
+            records.append(
+                {"question": self.question, "model": self.model, **keys}
+                | {"measure": one.measure, "value": one.number.value, "low": low, "high": high}
+                | {"spread": one.number.spread, "n": one.number.n, "unit": one.number.unit}
+            )
+        return DataFrame(records, columns=[*IDENTITY, *names, *MEASURED])
+
+
+def to_csv(frame: DataFrame) -> str:
+    """The text of a CSV file, whose numbers have `DIGITS` significant digits."""
+    return frame.to_csv(index=False, float_format=f"%.{DIGITS}g")
+
+
+def from_csv(text: str) -> DataFrame:
+    """A table from the text of its CSV file. Only the columns of `NUMERIC` are numbers."""
+    frame = read_csv(StringIO(text), dtype=str, keep_default_na=False)
+    for name in set(NUMERIC) & {*frame.columns}:
+        frame[name] = frame[name].replace("", "nan").astype(float)
+    return frame
+
+
+def read_back(table: QuestionTable) -> DataFrame:
+    """The table as it is in its CSV file. Everything that is shown is made from this."""
+    return from_csv(to_csv(table.frame()))
+
+
+def select(frame: DataFrame, **keys: Key | Sequence[Key]) -> DataFrame:
+    """The rows of a table with these keys. A sequence of values means any of them."""
+    for name, value in keys.items():
+        values = [value] if isinstance(value, (str, int, float)) else [*value]
+        frame = DataFrame(frame[frame[name].isin(values)])
+    return frame
+
+
+def records(frame: DataFrame) -> list[Any]:
+    """The rows, each with its columns as attributes."""
+    return [*frame.itertuples()]
+
+
+def value(frame: DataFrame, **keys: Key) -> float:
+    """The value of the one row with these keys.
+
+    Raises:
+        KeyError: no row has them, or several.
+    """
+    values = select(frame, **keys).value
+    if len(values) != 1:
+        raise KeyError(f"expected one row with {keys}, found {len(values)}; name more keys")
+    return float(values.iloc[0])
+
+
+def has(frame: DataFrame, **keys: Key) -> bool:
+    """Whether some row has these keys."""
+    return bool(len(select(frame, **keys)))
+
+
+def keys_of(frame: DataFrame, name: str) -> list[Any]:
+    """The values of a key, in the table's order; rows without this key are left out."""
+    return [one for one in frame[name].drop_duplicates().tolist() if one != "" and one == one]
+
+
+def interval_numbers(effects: Effects, unit: Unit) -> list[Number]:
+    """The mean of each component with its 95% interval, in the order of the flattened axes."""
+    mean, (low, high) = effects.mean().flatten(), effects.ci().flatten(1)
+    n = n_problems(effects)
+    return [
+        Number(float(m), float(lo), float(hi), PROBLEMS, n, unit)
+        for m, lo, hi in zip(mean, low, high, strict=True)
+    ]
+
+
+def n_problems(effects: Effects) -> int:
+    """How many problems the effects are over; reference prompts where problems are not known."""
+    if effects.problem is not None:
+        return len({*effects.problem})
+    return effects.per_pair.shape[-1] if effects.cluster is None else len(effects.cluster.unique())
+
+
+def sample_rows(facts: Mapping[str, Any], **keys: Key) -> list[Row]:
+    """The sizes of a sample: distinct reference prompts, and problems where they are known."""
+    sizes = {"references": facts.get("distinct"), "problems": facts.get("problems")}
+    return [
+        row(name, Number(size, unit="count"), **keys)
+        for name, size in sizes.items()
+        if size is not None
+    ]
+
+
+def means_over_draws(
+    draws: Sequence[Effects], unit: Unit, what: str = "draws"
+) -> list[Number]:
+    """`over_draws` of the means of each component, in the order of the flattened axes."""
+    means = torch.stack([effects.mean().flatten() for effects in draws]).double()
+    return [over_draws(of_component, unit=unit, what=what) for of_component in means.T.numpy()]
