@@ -7,7 +7,16 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 Unit: TypeAlias = Literal[
-    "share", "relative", "points", "layers", "count", "ratio", "correlation", "cosine", "logit", "nats"
+    "share",
+    "relative",
+    "points",
+    "layers",
+    "count",
+    "ratio",
+    "correlation",
+    "cosine",
+    "logit",
+    "nats",
 ]
 
 

@@ -173,9 +173,7 @@ def sample_rows(facts: Mapping[str, Any], **keys: Key) -> list[Row]:
     ]
 
 
-def means_over_draws(
-    draws: Sequence[Effects], unit: Unit, what: str = "draws"
-) -> list[Number]:
+def means_over_draws(draws: Sequence[Effects], unit: Unit, what: str = "draws") -> list[Number]:
     """`over_draws` of the means of each component, in the order of the flattened axes."""
     means = torch.stack([effects.mean().flatten() for effects in draws]).double()
     return [over_draws(of_component, unit=unit, what=what) for of_component in means.T.numpy()]
