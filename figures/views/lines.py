@@ -1,0 +1,27 @@
+"""Rows of a table as lines."""
+
+from typing import Any
+
+from pandas import DataFrame
+
+from arith_lens import plotting
+
+
+def line(
+    rows: DataFrame, name: str, colour: str, *, x: str = "k", scale: float = 100, **style: Any
+) -> plotting.Line:
+    """A line through the values of the rows, with their intervals or ranges as its band.
+
+    Args:
+        rows: the rows, with one value of `x` each.
+        name: the line's name.
+        colour: its colour.
+        x: the key along the line.
+        scale: values are multiplied by it; 100 shows shares in percent.
+        style: further fields of `plotting.Line`.
+    """
+    rows = rows.sort_values(x)
+    low, high = (scale * rows[end].to_numpy() for end in ("low", "high"))
+    band: dict[str, Any] = {} if rows.low.isna().any() else {"low": low, "high": high}
+    y = scale * rows.value.to_numpy()
+    return plotting.Line(rows[x].to_numpy(), y, name, colour, **band | style)
