@@ -24,8 +24,8 @@ from arith_lens.methods import Computation, Notes, Senders, shard_size
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
-    Entry,
     Interventions,
+    LayerInput,
     PatchSettings,
     Propagation,
     Recording,
@@ -267,7 +267,7 @@ def _through_layer(
     alone = rows[new.stop : new.stop + earlier]
     torch.add(changes[:earlier], rows[0], out=alone)
     through = rows[: new.stop + earlier]
-    trunk.layers[layer].advance(Entry(through, recording.attn_out[0, layer], new, sent))
+    trunk.layers[layer].advance(LayerInput(through, recording.attn_out[0, layer], new, sent))
     held = torch.cat([before[1:] - before[0], changes[earlier:]]) + rows[0]
     answered = torch.cat([alone, rows[new]])
     return held, answered - rows[0]

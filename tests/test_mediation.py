@@ -22,7 +22,7 @@ from arith_lens.metrics import METRICS, Readout
 from arith_lens.model import load_model
 from arith_lens.path_patching import UnsupportedTrunk, patch, path_patch
 from arith_lens.path_patching.engines import effects_of
-from arith_lens.path_patching.layers import AdditiveLayer, Entry
+from arith_lens.path_patching.layers import AdditiveLayer, LayerInput
 from arith_lens.path_patching.recording import record_pairs
 from arith_lens.runs import open_run
 
@@ -97,9 +97,9 @@ def test_a_wrong_row_would_be_seen(llama: Any, monkeypatch: pytest.MonkeyPatch) 
     """One pair of one row that misses one MLP."""
     right, layers = AdditiveLayer.advance, itertools.cycle(range(llama.cfg.n_layers))
 
-    def skipping(self: AdditiveLayer, entry: Entry) -> None:
-        rows = entry.rows[:-1] if next(layers) == 1 else entry.rows
-        right(self, replace(entry, rows=rows))
+    def skipping(self: AdditiveLayer, inputs: LayerInput) -> None:
+        rows = inputs.rows[:-1] if next(layers) == 1 else inputs.rows
+        right(self, replace(inputs, rows=rows))
 
     assert_as_raw(llama, [Head(0, 1)])
     monkeypatch.setattr(AdditiveLayer, "advance", skipping)

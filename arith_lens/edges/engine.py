@@ -26,8 +26,8 @@ from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
     SWEEP_CLAIM,
     AdditiveLayer,
-    Entry,
     Layer,
+    LayerInput,
     PatchSettings,
     Recording,
     SweepEngine,
@@ -232,9 +232,9 @@ class EdgeEngine:
             written = into.mlp(layer, changes) if layer in layers else None
             stop = live + (0 if sent is None else len(sent))
             if recomputed:
-                of_layer.advance(Entry(rows[:stop], attention, slice(live, stop), sent))
+                of_layer.advance(LayerInput(rows[:stop], attention, slice(live, stop), sent))
             else:
-                of_layer.advance(Entry(rows[:1], attention, slice(1, 1), None))
+                of_layer.advance(LayerInput(rows[:1], attention, slice(1, 1), None))
                 if sent is not None:
                     rows[live:stop] = of_layer.written_change(attention, sent)
             live = stop
@@ -403,6 +403,6 @@ def _mlp_writes(
     """What an MLP adds to the stream, for streams at the layer's entry and attention outputs."""
     outputs = attention.flatten(0, 1)
     rows = entry.reshape(1, *outputs.shape).clone()
-    layer.advance(Entry(rows, outputs, slice(1, 1), None))
+    layer.advance(LayerInput(rows, outputs, slice(1, 1), None))
     without = layer.written(outputs, torch.zeros_like(outputs))
     return (rows[0] - without).view(entry.shape) - entry

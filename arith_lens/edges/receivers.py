@@ -11,10 +11,10 @@ from torch import Tensor
 
 from arith_lens.model import (
     HookedLike,
-    LayerInputs,
+    LayerArguments,
     PlainLayer,
     family_of,
-    layer_inputs,
+    layer_arguments,
     plain_layers,
 )
 from arith_lens.pairs import PromptPairs
@@ -40,7 +40,7 @@ class AttentionCode:
     """The model's own code from the residual stream at a layer's entry to queries, keys, values."""
 
     layers: Sequence[PlainLayer]
-    inputs: LayerInputs
+    inputs: LayerArguments
 
     @classmethod
     def of(cls, model: HookedLike, pairs: PromptPairs) -> "AttentionCode":
@@ -57,7 +57,7 @@ class AttentionCode:
                 "hooks, in training mode, or on several devices; take hooks off, and use one device"
             )
         try:
-            inputs = layer_inputs(model, pairs.reference, pairs.attention_mask)
+            inputs = layer_arguments(model, pairs.reference, pairs.attention_mask)
         except (IndexError, TypeError, RuntimeError, AttributeError) as error:
             bridge: Any = getattr(model, "bridge", model)
             reason = family_of(bridge.original_model.config).refusals.get("edges")

@@ -31,7 +31,7 @@ from arith_lens.arrays import Arrays
 from arith_lens.components import NamedHook
 from arith_lens.memory import fitting_pairs, in_chunks
 from arith_lens.model import (
-    Beginning,
+    PrefixCache,
     active_hooks,
     continues_prompts,
     n_common,
@@ -50,14 +50,14 @@ def _written_greedily(
     tokens: Int[Tensor, "prompt pos"],
     n_new: int,
     stopping: Callable[..., Tensor],
-    beginning: Beginning,
+    prefix: PrefixCache,
 ) -> Int[Tensor, "prompt longer"]:
     """Prompts and new tokens. After its end, a prompt has EOS in place of further tokens."""
     tokens = tokens.to(model.device)
-    cache, eos = beginning.copies(len(tokens)), model.tokenizer.eos_token_id
+    cache, eos = prefix.copies(len(tokens)), model.tokenizer.eos_token_id
     ended = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
     for _ in range(n_new):
-        likeliest = beginning.following(model, tokens, 1, cache)[:, -1].argmax(-1)
+        likeliest = prefix.following(model, tokens, 1, cache)[:, -1].argmax(-1)
         likeliest = likeliest.to(tokens).masked_fill(ended, eos)
         tokens = torch.cat([tokens, likeliest[:, None]], 1)
         ended = ended | (likeliest == eos) | stopping(tokens, None).to(ended)
@@ -80,7 +80,7 @@ ROWS_PER_PART = 64  # the number of rows that a run stores together
 LEAST_SHARED, LEAST_SHARE = 64, 0.5
 """The fewest tokens that are computed once for all prompts of a part, and the smallest share of all
 tokens that this saves. Below, prompts of several lengths in one batch cost less."""
-Answer = Callable[[Sequence["SharedPrompt"], Beginning | None], Tensor]
+Answer = Callable[[Sequence["SharedPrompt"], PrefixCache | None], Tensor]
 """A function that returns one line of numbers per row."""
 
 
@@ -179,7 +179,7 @@ class HookedLM(TemplateLM):
     def _scores(
         self,
         batch: Sequence[SharedPrompt],
-        beginning: Beginning | None,
+        prefix: PrefixCache | None,
         *,
         scored: Sequence[Sequence[int]],
         width: int,
@@ -189,18 +189,18 @@ class HookedLM(TemplateLM):
         Args:
             batch: prompts, each followed by its continuations' tokens but the last; those of a
                 prompt that has several end in the same tokens
-            beginning: of all prompts, which then have one length
+            prefix: of all prompts, which then have one length
             scored: the continuation of each request
             width: how many continuations a prompt has at most; NaN where it has fewer
         """
         tokens, mask = left_pad([row.ids for row in batch])
         longest = max(len(scored[i]) for row in batch for i in row.requests)
         with without_patterns(self.model, self.hooks), self.model.hooks(self.hooks):
-            if beginning is None:
+            if prefix is None:
                 logits = self.model(tokens, attention_mask=mask, logits_to_keep=longest)
             else:
-                cache = beginning.copies(len(tokens))
-                logits = beginning.following(self.model, tokens, longest, cache)
+                cache = prefix.copies(len(tokens))
+                logits = prefix.following(self.model, tokens, longest, cache)
         logprobs = logits.float().log_softmax(-1)
         scores = torch.full((len(batch), width, 2), float("nan"), dtype=torch.float64)
         for row, prompt in enumerate(batch):
@@ -257,7 +257,7 @@ class HookedLM(TemplateLM):
     def _written_on(
         self,
         batch: Sequence[SharedPrompt],
-        beginning: Beginning | None,
+        prefix: PrefixCache | None,
         *,
         n_new: int,
         stops: list[str],
@@ -265,7 +265,7 @@ class HookedLM(TemplateLM):
     ) -> Int[Tensor, "prompt pos"]:
         """The tokens written after each prompt, up to a stop string or `n_new` tokens.
 
-        `beginning` is of all prompts, which then have one length; their text is greedy.
+        `prefix` is of all prompts, which then have one length; their text is greedy.
         """
         from lm_eval.models.utils_hf import stop_sequences_criteria
 
@@ -273,7 +273,7 @@ class HookedLM(TemplateLM):
         width = tokens.shape[1]
         stopping = stop_sequences_criteria(self.tokenizer, stops, width, len(batch))
         with without_patterns(self.model, self.hooks):
-            if beginning is None:
+            if prefix is None:
                 written = self.model.generate(
                     tokens,
                     fwd_hooks=self.hooks,
@@ -285,7 +285,7 @@ class HookedLM(TemplateLM):
                 )
             else:
                 with self.model.hooks(self.hooks):
-                    written = _written_greedily(self.model, tokens, n_new, stopping, beginning)
+                    written = _written_greedily(self.model, tokens, n_new, stopping, prefix)
         new = written[:, width:]
         return torch.nn.functional.pad(new, (0, n_new - new.shape[1]), value=NO_TOKEN).cpu()
 
@@ -331,15 +331,15 @@ class HookedLM(TemplateLM):
     ) -> Arrays:
         """The answers of one part, in batches that fit in memory, and each task's seconds."""
         seconds: dict[str, float] = defaultdict(float)
-        beginning = None if own is None else self._beginning(rows, own, n_new)
+        prefix = None if own is None else self._shared_prefix(rows, own, n_new)
 
         def batch(of: slice) -> Tensor:
             started = time.perf_counter()
-            if beginning is None:
+            if prefix is None:
                 answers = answer(rows[of], None)
             else:  # without padding, one length at a time
                 by_length = groupby(rows[of], lambda row: len(row.ids))
-                answers = torch.cat([answer([*alike], beginning) for _, alike in by_length])
+                answers = torch.cat([answer([*alike], prefix) for _, alike in by_length])
             took = time.perf_counter() - started
             sizes = {row: len(row.ids) + n_new for row in rows[of]}
             for row, size in sizes.items():
@@ -351,7 +351,7 @@ class HookedLM(TemplateLM):
         answers, _ = in_chunks(batch, len(rows), min(room, self.at_most))
         return Arrays({"answers": answers.movedim(-1, 0).contiguous()}, {"seconds": dict(seconds)})
 
-    def _beginning(self, rows: list[SharedPrompt], own: int, n_new: int) -> Beginning | None:
+    def _shared_prefix(self, rows: list[SharedPrompt], own: int, n_new: int) -> PrefixCache | None:
         """The tokens that all rows begin with, if computing them once saves enough."""
         lengths = [len(row.ids) for row in rows]
         shared = n_common([row.ids for row in rows], own)
@@ -362,7 +362,7 @@ class HookedLM(TemplateLM):
         if active_hooks(self.model) or not continues_prompts(self.model, max(lengths) + n_new):
             return None
         with without_patterns(self.model, self.hooks), self.model.hooks(self.hooks):
-            return Beginning.of(self.model, rows[0].ids[:shared])
+            return PrefixCache.of(self.model, rows[0].ids[:shared])
 
     def _fitting(self, ids: list[int], most: int, task: str) -> list[int]:
         """The prompt, cut on its left if that is allowed and necessary."""

@@ -19,10 +19,10 @@ from torch import Tensor
 from arith_lens.components import Activations, Component, Head, mlp_out_name, z_name
 from arith_lens.model import (
     HookedLike,
-    LayerInputs,
+    LayerArguments,
     PlainLayer,
     end_logits,
-    layer_inputs,
+    layer_arguments,
     layers_with_weights,
 )
 from arith_lens.pairs import PromptPairs
@@ -307,7 +307,7 @@ class TreeWalk:
 
     model: HookedLike
     layers: Sequence[PlainLayer]
-    inputs: LayerInputs
+    inputs: LayerArguments
     tree: PrefixTree
     nodes: StreamRows
     ends: StreamRows
@@ -426,7 +426,7 @@ def tree_walk(
         chosen: the positions at which components are out.
         group: the group of each pair; pairs of a group have the same replacements.
     """
-    inputs = layer_inputs(model, pairs.reference, pairs.attention_mask)
+    inputs = layer_arguments(model, pairs.reference, pairs.attention_mask)
     if inputs is None:
         return None
     device = inputs.stream.device

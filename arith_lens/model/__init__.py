@@ -15,8 +15,8 @@ from arith_lens.model.families import ACTIVATION_NAMES as ACTIVATION_NAMES
 from arith_lens.model.families import ATTENTION_NAMES as ATTENTION_NAMES
 from arith_lens.model.families import FAMILIES as FAMILIES
 from arith_lens.model.families import family_of as family_of
-from arith_lens.model.forwards import Beginning as Beginning
 from arith_lens.model.forwards import LogitScale as LogitScale
+from arith_lens.model.forwards import PrefixCache as PrefixCache
 from arith_lens.model.forwards import accepted_options as accepted_options
 from arith_lens.model.forwards import continues_prompts as continues_prompts
 from arith_lens.model.forwards import keys_and_values as keys_and_values
@@ -31,11 +31,11 @@ from arith_lens.model.hooked import HookedModel as HookedModel
 from arith_lens.model.hooked import Tokens as Tokens
 from arith_lens.model.loading import empty_model as empty_model
 from arith_lens.model.loading import load_model as load_model
-from arith_lens.model.own_modules import LayerInputs as LayerInputs
+from arith_lens.model.own_modules import LayerArguments as LayerArguments
 from arith_lens.model.own_modules import PlainLayer as PlainLayer
 from arith_lens.model.own_modules import end_logits as end_logits
 from arith_lens.model.own_modules import in_float32 as in_float32
-from arith_lens.model.own_modules import layer_inputs as layer_inputs
+from arith_lens.model.own_modules import layer_arguments as layer_arguments
 from arith_lens.model.own_modules import mlp_exit as mlp_exit
 from arith_lens.model.own_modules import own_module as own_module
 from arith_lens.model.own_modules import plain_layers as plain_layers

@@ -1,4 +1,4 @@
-"""Run a model in other ways than whole: record activations, run some layers, continue a beginning.
+"""Run a model in other ways than whole: record activations, run some layers, continue a prefix.
 
 Tokens that several prompts begin with are computed once. Their keys and values are Transformers'
 cache, from which each prompt is continued. Numbers differ from those of whole prompts by rounding.
@@ -195,7 +195,9 @@ def starting_at(
     """
     blocks = [model.blocks[layer] for layer in range(start + 1)]
     n_others = _n_other_outputs(model, blocks[0])
-    forwards = [hand_on(stream if layer == start - 1 else None, n_others) for layer in range(start)]
+    forwards = [
+        identity_block(stream if layer == start - 1 else None, n_others) for layer in range(start)
+    ]
     handle = blocks[-1].register_forward_pre_hook(
         partial(_check_arrival, stream=stream), with_kwargs=True
     )
@@ -219,7 +221,7 @@ def forwards_replaced(
         yield
 
 
-def hand_on(stream: Tensor | None, n_others: int | None = None) -> Callable[..., Any]:
+def identity_block(stream: Tensor | None, n_others: int | None = None) -> Callable[..., Any]:
     """A block that computes nothing. It returns `stream`, or its input if `stream` is None.
 
     Args:
@@ -289,7 +291,7 @@ def _check_hooks(hooks: list[NamedHook], start: int, stop: int) -> None:
 
 
 def continues_prompts(model: HookedLike, longest: int) -> bool:
-    """Whether the model's own code continues a beginning in the same way as in a whole prompt.
+    """Whether the model's own code continues a prefix in the same way as in a whole prompt.
 
     It does not if a sliding window is shorter than the prompt, because some keys are then dropped.
 
@@ -335,20 +337,20 @@ def keys_and_values(model: HookedLike, tokens: Int[Tensor, "batch pos"], mask: T
 
 
 @dataclass(frozen=True)
-class Beginning:
+class PrefixCache:
     """The keys and values of tokens that prompts begin with."""
 
     cache: Any
 
     @classmethod
     @torch.no_grad()
-    def of(cls, model: HookedLike, tokens: Sequence[int]) -> "Beginning":
+    def of(cls, model: HookedLike, tokens: Sequence[int]) -> "PrefixCache":
         """Compute some tokens in one forward, with the hooks that are active."""
         rows = torch.tensor([tokens])
         return cls(keys_and_values(model, rows, torch.ones_like(rows)))
 
     def copies(self, n_prompts: int) -> Any:
-        """A cache for a batch of prompts. Forwards add to it, and leave this beginning alone."""
+        """A cache for a batch of prompts. Forwards add to it, and leave this one alone."""
         cache = copy.deepcopy(self.cache)
         cache.batch_repeat_interleave(n_prompts)
         return cache
@@ -359,7 +361,7 @@ class Beginning:
         """The logits at the last tokens of prompts [batch n_kept d_vocab].
 
         Args:
-            model: the model that computed the beginning.
+            model: the model that computed the prefix.
             tokens: whole prompts of one length, without padding.
             n_kept: the number of tokens with logits.
             cache: of `copies`; the tokens that it has are not computed again.

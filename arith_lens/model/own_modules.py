@@ -4,10 +4,10 @@ A bridge computes attention and norms step by step, so that each step has a hook
 is active, the model's own modules give the same numbers in less time. There are three ways to run
 them:
 
-- `without_bridge` exchanges the modules in place, and restores the bridge's at the end. The model
+- `without_bridge` swaps the modules in place, and restores the bridge's at the end. The model
   then runs whole forwards in its own way, with PyTorch's hooks on its modules. The recording for
   path patching uses it.
-- `without_patterns` exchanges the modules that no hook needs, and lets PyTorch's fused kernel
+- `without_patterns` swaps the modules that no hook needs, and lets PyTorch's fused kernel
   compute the attention, which keeps no pattern. Evaluations use it.
 - `plain_layers` makes shallow copies of the layers, which share every weight and have no wrappers
   and no hooks. The caller runs them one by one and provides the attention, because the caller knows
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from arith_lens.components import NamedHook
 from arith_lens.model.families import family_of
-from arith_lens.model.forwards import forwards_replaced, hand_on
+from arith_lens.model.forwards import forwards_replaced, identity_block
 from arith_lens.model.hooked import HookedLike, HookedModel, Tokens
 from arith_lens.model.state import active_hooks, compute_device
 
@@ -75,7 +75,7 @@ def without_bridge(model: Any) -> Iterator[None]:
     Args:
         model: HookedModel or TransformerBridge.
     """
-    with _exchanged(model, frozenset()):
+    with _swapped(model, frozenset()):
         yield
 
 
@@ -100,10 +100,10 @@ def without_patterns(model: HookedModel, hooks: Iterable[NamedHook] = ()) -> Ite
         return
     attentions = [block.attn for block in model.blocks]
     with ExitStack() as stack:
-        exchanged = stack.enter_context(_exchanged(model, hooked))
-        if not hooked <= {point for module in exchanged for point in _entry_and_exit(module)}:
+        kept = stack.enter_context(_swapped(model, hooked))
+        if not hooked <= {point for module in kept for point in _entry_and_exit(module)}:
             stack.close()
-        elif not any(module is attention for module in exchanged for attention in attentions):
+        elif not any(module is attention for module in kept for attention in attentions):
             stack.enter_context(_fused_attention(model.bridge.original_model))
         yield
 
@@ -125,32 +125,34 @@ def _fused_attention(hf_model: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _exchanged(model: Any, hooked: frozenset[int]) -> Iterator[list[nn.Module]]:
-    """Exchange the bridge's modules, except those with a point at entry or exit in `hooked` (ids).
+def _swapped(model: Any, hooked: frozenset[int]) -> Iterator[list[nn.Module]]:
+    """Swap the bridge's modules for the model's own.
+
+    Those with a point at entry or exit in `hooked` (ids) are kept.
 
     Yields:
-        The exceptions.
+        What is kept.
     """
-    exchanged: list[tuple[nn.Module, str, nn.Module]] = []
-    originals: list[nn.Module] = []
+    swapped: list[tuple[nn.Module, str, nn.Module]] = []
+    kept: list[nn.Module] = []
 
-    def exchange(parent: nn.Module) -> None:
+    def swap_modules(parent: nn.Module) -> None:
         for name, child in parent._modules.items():
             if child is None:
                 continue
             own = own_module(child)
             if hooked & _entry_and_exit(child):
-                originals.append(child)
+                kept.append(child)
             elif own is not child:
-                exchanged.append((parent, name, child))
+                swapped.append((parent, name, child))
                 parent._modules[name] = own
-            exchange(own)
+            swap_modules(own)
 
     try:
-        exchange(getattr(model, "bridge", model).original_model)
-        yield originals
+        swap_modules(getattr(model, "bridge", model).original_model)
+        yield kept
     finally:
-        for parent, name, wrapper in reversed(exchanged):
+        for parent, name, wrapper in reversed(swapped):
             parent._modules[name] = wrapper
 
 
@@ -188,7 +190,7 @@ class PlainLayer:
 
         Args:
             stream: the stream at its entry. The rows may be positions of different prompts.
-            inputs: the layer's other arguments, see `LayerInputs`.
+            inputs: the layer's other arguments, see `LayerArguments`.
             attend: the function from queries, keys and values to z.
             z: an edit of z, [batch row n_heads*d_head].
             mlp_out: an edit of what the MLP adds.
@@ -227,7 +229,7 @@ class PlainLayer:
 
 
 @dataclass(frozen=True, eq=False)
-class LayerInputs:
+class LayerArguments:
     """The arguments that a model gives each layer with the stream, for one batch of prompts."""
 
     stream: Float[Tensor, "batch pos d_model"]
@@ -283,9 +285,9 @@ def plain_layers(model: HookedLike, *, any_family: bool = False) -> tuple[PlainL
     return tuple(_plain_layer(block, config) for block in blocks)
 
 
-def layer_inputs(
+def layer_arguments(
     model: HookedLike, tokens: Tokens, attention_mask: Tensor | None
-) -> LayerInputs | None:
+) -> LayerArguments | None:
     """The embeddings, masks and angles that the model makes of prompts. No layer runs.
 
     Returns:
@@ -311,7 +313,7 @@ def layer_inputs(
     if not all(_has_positions(value, shape) for named in arguments for value in named.values()):
         return None
     others = [named | {"attention_mask": None} for named in arguments]
-    return LayerInputs(streams[0], tuple(masks), tuple(others))
+    return LayerArguments(streams[0], tuple(masks), tuple(others))
 
 
 @torch.no_grad()
@@ -326,7 +328,7 @@ def end_logits(
         stream: the stream of each row.
     """
     blocks, rows = list(model.blocks), stream[:, None]
-    with forwards_replaced(blocks, [hand_on(rows)] * len(blocks)):
+    with forwards_replaced(blocks, [identity_block(rows)] * len(blocks)):
         logits = model(tokens[:, None].to(model.cfg.device), use_cache=False, logits_to_keep=1)
     return logits[:, -1]
 

@@ -27,8 +27,8 @@ from arith_lens.path_patching.fewer_evaluations import balanced_order as balance
 from arith_lens.path_patching.fewer_evaluations import race as race
 from arith_lens.path_patching.fewer_evaluations import round_sizes as round_sizes
 from arith_lens.path_patching.layers import AdditiveLayer as AdditiveLayer
-from arith_lens.path_patching.layers import Entry as Entry
 from arith_lens.path_patching.layers import Layer as Layer
+from arith_lens.path_patching.layers import LayerInput as LayerInput
 from arith_lens.path_patching.layers import NormScale as NormScale
 from arith_lens.path_patching.layers import Unembedding as Unembedding
 from arith_lens.path_patching.layers import UnsupportedTrunk as UnsupportedTrunk

@@ -433,9 +433,11 @@ class SweepEngine:
         chunk = fitting_pairs(one_pair, len(pairs), recording.stream.device)
         values, chunk = in_chunks(part, len(pairs), chunk)
         if uncertified:
-            second_runs = repeat(self.model, pairs) if repeated is None else {shortest: repeated}
+            repeated_forwards = (
+                repeat(self.model, pairs) if repeated is None else {shortest: repeated}
+            )
             self.certificate = certificate_of(
-                self.trunk, recording, second_runs, ends, values, pairs, self.patching.senders
+                self.trunk, recording, repeated_forwards, ends, values, pairs, self.patching.senders
             )
             self.certificate.require(SWEEP_CLAIM, HOOKS_INSTEAD)
             self.pending_notes["certificate"] = asdict(self.certificate)

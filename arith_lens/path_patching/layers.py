@@ -29,7 +29,7 @@ Rows = Float[Tensor, "row d_model"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class LayerInput:
     """What a layer computes from. Rows are END's residual stream in float32."""
 
     rows: Float[Tensor, "row pair d_model"]
@@ -62,13 +62,13 @@ class AdditiveLayer:
 
         return cls(added, mlp_rows)
 
-    def advance(self, entry: Entry) -> None:
+    def advance(self, inputs: LayerInput) -> None:
         """Take the rows from the layer's entry to its exit, in place."""
-        rows, sent = entry.rows, entry.sent
-        rows[: sent.start] += entry.attention
-        rows[sent.stop :] += entry.attention
-        if entry.changes is not None:
-            torch.add(entry.changes, rows[0], out=rows[sent])
+        rows, sent = inputs.rows, inputs.sent
+        rows[: sent.start] += inputs.attention
+        rows[sent.stop :] += inputs.attention
+        if inputs.changes is not None:
+            torch.add(inputs.changes, rows[0], out=rows[sent])
         for some in rows.view(-1, rows.shape[-1]).split(self.mlp_rows):
             some += self.mlp(some)
 
@@ -123,13 +123,13 @@ class ModelLayer:
 
         return cls(with_parts(block, part), constants, mlp_rows)
 
-    def advance(self, entry: Entry) -> None:
+    def advance(self, inputs: LayerInput) -> None:
         """See `AdditiveLayer`."""
-        rows, sent = entry.rows, entry.sent
+        rows, sent = inputs.rows, inputs.sent
         rows[sent] = rows[0]
-        outputs = entry.attention.float().repeat(len(rows), 1, 1)
-        if entry.changes is not None:
-            outputs[sent] += entry.changes
+        outputs = inputs.attention.float().repeat(len(rows), 1, 1)
+        if inputs.changes is not None:
+            outputs[sent] += inputs.changes
         flat = (part.view(-1, rows.shape[-1]).split(self.mlp_rows) for part in (rows, outputs))
         for some, output in zip(*flat, strict=True):
             some.copy_(self._exit(some, output))

@@ -38,8 +38,8 @@ from arith_lens.model import (
 )
 from arith_lens.path_patching.layers import (
     AdditiveLayer,
-    Entry,
     Layer,
+    LayerInput,
     ModelLayer,
     NormScale,
     Unembedding,
@@ -186,7 +186,7 @@ def advance_senders(
         after_mlp = rows[0] + trunk.layers[layer].written(attention, mlp_out)
     sent = slice(live, live + len(heads))
     changes = head_changes(trunk, recording, layer, heads) if heads else None
-    trunk.layers[layer].advance(Entry(rows[: sent.stop], attention, sent, changes))
+    trunk.layers[layer].advance(LayerInput(rows[: sent.stop], attention, sent, changes))
     if after_mlp is not None:
         rows[sent.stop] = after_mlp
     return sent.stop + (after_mlp is not None)

@@ -18,7 +18,7 @@ import torch
 
 import arith_lens as al
 from arith_lens.knockout import counterfactual_means, knockout_hooks
-from arith_lens.model import Beginning, HookedModel
+from arith_lens.model import HookedModel, PrefixCache
 from laboratory import model_cards as measure
 
 lm_eval: Any = pytest.importorskip(
@@ -331,21 +331,21 @@ QUESTIONS = (
 
 
 @pytest.fixture
-def beginnings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def prefixes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of tokens that were computed once for several prompts."""
     counts = []
-    compute = Beginning.of
+    compute = PrefixCache.of
 
-    def counted(model: Any, tokens: Any) -> Beginning:
+    def counted(model: Any, tokens: Any) -> PrefixCache:
         counts.append(len(tokens))
         return compute(model, tokens)
 
-    monkeypatch.setattr(Beginning, "of", counted)
+    monkeypatch.setattr(PrefixCache, "of", counted)
     return counts
 
 
 def test_examples_that_prompts_begin_with_are_computed_once(
-    both: Any, means: Any, tokenizer: Any, beginnings: list[int]
+    both: Any, means: Any, tokenizer: Any, prefixes: list[int]
 ) -> None:
     """Texts and likelihoods, with hooks and without, of one length together and of others."""
     from arith_lens.evaluation.hooked_lm import HookedLM
@@ -371,7 +371,7 @@ def test_examples_that_prompts_begin_with_are_computed_once(
     assert texts[0] != texts[1], "it must be able to fail"
     n_shared = len(tokenizer(SHARED).input_ids)
     shares = model.bridge.original_model.config.model_type == "llama"  # the other has a window
-    assert len(beginnings) == 4 * shares and all(count > 0.9 * n_shared for count in beginnings)
+    assert len(prefixes) == 4 * shares and all(count > 0.9 * n_shared for count in prefixes)
 
 
 @pytest.fixture(scope="module")
@@ -386,9 +386,9 @@ def test_a_beginning_with_other_tokens_is_seen(
 
     likelihoods = requests("loglikelihood", [(SHARED + question, " 8") for question in QUESTIONS])
     right = torch.tensor(HookedLM(llama, progress=False).loglikelihood(likelihoods))
-    compute = Beginning.of
+    compute = PrefixCache.of
     monkeypatch.setattr(
-        Beginning, "of", lambda model, tokens: compute(model, [tokens[0], *tokens[:0:-1]])
+        PrefixCache, "of", lambda model, tokens: compute(model, [tokens[0], *tokens[:0:-1]])
     )
     wrong = torch.tensor(HookedLM(llama, progress=False).loglikelihood(likelihoods))
     assert ((right - wrong).abs()[:, 0] > 1e-4).all()
@@ -396,9 +396,9 @@ def test_a_beginning_with_other_tokens_is_seen(
 
 @pytest.mark.parametrize("case", ["positions", "prompt", "function", "short", "alone"])
 def test_prompts_run_whole_where_that_is_needed(
-    llama: HookedModel, beginnings: list[int], case: str
+    llama: HookedModel, prefixes: list[int], case: str
 ) -> None:
-    """Hooks that may depend on the place in the prompt; beginnings that are too short to pay."""
+    """Hooks that may depend on the place in the prompt; prefixes that are too short to pay."""
     from arith_lens.evaluation.hooked_lm import HookedLM
 
     hooks: Any = {
@@ -414,4 +414,4 @@ def test_prompts_run_whole_where_that_is_needed(
     lm.generate_until(
         requests("generate_until", [(begins + question, settings) for question in questions])
     )
-    assert not beginnings
+    assert not prefixes

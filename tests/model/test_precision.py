@@ -21,7 +21,7 @@ from arith_lens.hooks import Edit
 from arith_lens.knockout.means import narrowed
 from arith_lens.model import HookedModel, load_model
 from arith_lens.path_patching import engines, path_patch
-from arith_lens.path_patching.layers import AdditiveLayer, Entry
+from arith_lens.path_patching.layers import AdditiveLayer, LayerInput
 from arith_lens.path_patching.sweep import Trunk
 from arith_lens.runs import find_runs
 from experiments import how_precise, results
@@ -49,9 +49,9 @@ def test_rows_and_readout_are_float32_whatever_the_model(
     seen: dict[str, set[torch.dtype]] = {"mlp": set(), "rows": set(), "logits": set()}
     read, advance = Trunk.read, AdditiveLayer.advance
 
-    def watched_advance(layer: AdditiveLayer, entry: Entry) -> None:
-        seen["rows"].add(entry.rows.dtype)
-        advance(layer, entry)
+    def watched_advance(layer: AdditiveLayer, inputs: LayerInput) -> None:
+        seen["rows"].add(inputs.rows.dtype)
+        advance(layer, inputs)
 
     def watched_read(trunk: Trunk, rows: Tensor, *given: Any, **options: Any) -> Any:
         readout = read(trunk, rows, *given, **options)
@@ -118,10 +118,10 @@ def test_padding_in_float64_changes_no_number(
 class NarrowLayer(AdditiveLayer):
     """The same layer with rows rounded to bfloat16 wherever they change."""
 
-    def advance(self, entry: Entry) -> None:
-        entry.rows.copy_(entry.rows.bfloat16())
-        super().advance(entry)
-        entry.rows.copy_(entry.rows.bfloat16())
+    def advance(self, inputs: LayerInput) -> None:
+        inputs.rows.copy_(inputs.rows.bfloat16())
+        super().advance(inputs)
+        inputs.rows.copy_(inputs.rows.bfloat16())
 
 
 class NarrowTrunk(Trunk):
