@@ -13,6 +13,5 @@ paper's own words where it has any; docs/claims.md says which are ours.
 from figures.claims.checking import CLAIMS as CLAIMS
 from figures.claims.checking import check_claims as check_claims
 from figures.claims.claim import Claim as Claim
-from figures.claims.claim import Finding as Finding
 from figures.claims.claim import Verdict as Verdict
 from figures.claims.claim import verdict_table as verdict_table

@@ -18,7 +18,7 @@ from arith_lens.knockout import Outcomes, drop
 from arith_lens.runs import Run
 from experiments import results
 from experiments.does_tuning_help import TuningMethod, generic, generic_to_report, is_mathematics
-from figures.claims.claim import Finding, Measure, Measurement, Within
+from figures.claims.claim import Measure, Measurement
 from figures.claims.evidence import Evidence, NotMeasured, estimate, per_operation
 from figures.claims.heads import NAN, NO_KEY, wording_title
 from figures.tables import knockout
@@ -26,6 +26,7 @@ from figures.tables.knockout import change_over_draws, change_rows, number_over_
 from figures.tables.number import Number, Unit
 from figures.tuning import EXPERIMENT as TUNING_EXPERIMENT
 from figures.tuning import TableRow, rows_at_chosen_rates
+from figures.verdicts import Finding, Within
 
 KNOCKOUT_EXPERIMENT, TRANSFER_EXPERIMENT = "are_they_needed", "what_else_breaks"
 POWERS_EXPERIMENT, WORD_PROBLEMS_EXPERIMENT = "do_powers_use_them", "do_word_problems_use_them"

@@ -22,17 +22,15 @@ from experiments.finding import NotComputed, RunSettings
 from figures.claims import accuracy, heads, information_flow
 from figures.claims.claim import (
     Claim,
-    Finding,
     Measurement,
     Verdict,
-    Within,
-    judge,
     verdict_table,
 )
 from figures.claims.evidence import HEADS_EXPERIMENT, PROBES_EXPERIMENT, Evidence, NotMeasured
 from figures.common import SHIPPED, counts_prompts, slug
 from figures.exhibit import Table, show
 from figures.tables.number import Number
+from figures.verdicts import Finding, Within, judge
 
 CLAIMS_FILE = Path(__file__).with_name("claims.toml")
 """The claims in words, by group."""

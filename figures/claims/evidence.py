@@ -26,9 +26,10 @@ from experiments.finding import (
 )
 from experiments.results import CHOSEN_RATES
 from experiments.selection import LARGEST_OPERAND, TRAININGS_FOLDER
-from figures.claims.claim import Finding, Measure, Measurement, Within
+from figures.claims.claim import Measure, Measurement
 from figures.tables.number import PROBLEMS, Number, Unit
 from figures.tables.table import QuestionTable, n_problems
+from figures.verdicts import Finding, Within
 
 HEADS_EXPERIMENT, PROBES_EXPERIMENT = "which_heads", "what_do_mlps_add"
 N_RESAMPLES = 1000

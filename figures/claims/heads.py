@@ -10,7 +10,7 @@ import numpy as np
 from arith_lens.effects import KEY, ComponentEffects, Effects, key_heads
 from arith_lens.operations import FOUR
 from experiments import results
-from figures.claims.claim import Measurement, Within
+from figures.claims.claim import Measurement
 from figures.claims.evidence import (
     HEADS_EXPERIMENT,
     Evidence,
@@ -19,6 +19,7 @@ from figures.claims.evidence import (
     of_each,
     per_operation,
 )
+from figures.verdicts import Within
 
 NO_KEY = "key heads (an effect below -5%)"
 NAN = float("nan")

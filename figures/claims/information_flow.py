@@ -20,7 +20,7 @@ from arith_lens.probes import DIGIT_CLASSES, curve_of, turning_points
 from arith_lens.runs import Run
 from experiments import results
 from experiments.selection import LARGEST_OPERAND
-from figures.claims.claim import Finding, Measure, Measurement, Within
+from figures.claims.claim import Measure, Measurement
 from figures.claims.evidence import (
     PROBES_EXPERIMENT,
     Evidence,
@@ -32,6 +32,7 @@ from figures.claims.evidence import (
 )
 from figures.claims.heads import NAN, NO_KEY
 from figures.tables.number import Number, Unit
+from figures.verdicts import Finding, Within
 
 ATTENTION_EXPERIMENT = "where_do_they_look"
 Weights = Mapping[str, np.ndarray]

@@ -46,6 +46,7 @@ _STYLES: dict[Unit, _Style] = {
 PROBLEMS = "95% over problems"
 """The `spread` of a number whose ends are a 95% interval over problems."""
 DRAWS_AND_PROBLEMS = "95% over draws and problems"
+PROBLEMS_AND_SETS = "95% over problems and sets of examples"
 SEEDS_AND_QUESTIONS = "95% over seeds and questions"
 """The same over what was drawn besides."""
 

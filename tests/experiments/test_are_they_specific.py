@@ -15,7 +15,7 @@ from arith_lens.knockout import counterfactual_means, halves, knockout_hooks
 from arith_lens.runs import Run, find_runs
 from experiments import are_they_specific, results
 from experiments.selection import LARGEST_OPERAND
-from figures import predictions
+from figures.tables import predictions
 
 DATA = Path(__file__).parents[1] / "data"
 SMALL = are_they_specific.Config(
@@ -104,12 +104,12 @@ def test_outcomes_of_predictions_are_their_numbers_by_hand(run: Run) -> None:
         run, "multiplication"
     )  # fmt: skip
     lost = 1 - strongest.correct[1].float().mean() / strongest.correct[0].float().mean()
-    assert outcomes[0].value == pytest.approx(float(lost))
+    assert outcomes[0].number.value == pytest.approx(float(lost))
     contrast = 1 - strongest.value[1].mean() / strongest.value[0].mean()
-    assert outcomes[1].value == pytest.approx(float(contrast), abs=1e-5)
-    assert "digit_contrast" in outcomes[1].quantity
+    assert outcomes[1].number.value == pytest.approx(float(contrast), abs=1e-5)
+    assert "digit_contrast" in outcomes[1].measure
     points = [float(one.accuracy()[0] - one.accuracy()[1]) for one in controls.values()]
-    assert outcomes[2].value == pytest.approx(sum(points) / 2, abs=1e-6)
-    assert "2 plain sentences" in outcomes[3].quantity
+    assert outcomes[2].number.value == pytest.approx(sum(points) / 2, abs=1e-6)
+    assert "2 plain sentences" in outcomes[3].measure
     late = [*predictions.late_mlps(run, ["multiplication"])]
-    assert len(late) == 4 and "computed problems" in late[0].quantity
+    assert len(late) == 4 and "computed problems" in late[0].measure

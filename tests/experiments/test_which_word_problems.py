@@ -11,7 +11,8 @@ from arith_lens.pairs.correctness import answer
 from arith_lens.runs import find_runs, open_run
 from experiments import other_prompts, results
 from experiments.other_prompts import which_word_problems
-from figures import predictions
+from figures import predictions as exhibit
+from figures.tables import predictions
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -28,7 +29,7 @@ def test_only_questions_whose_whole_answer_is_a_digit(tmp_path: Path) -> None:
         assert golds[text.removesuffix(" ").removesuffix(" The answer is")] == digit
     right, _ = answer(model, pairs, "reference", 8)
     assert other_prompts.counts(run, "svamp")[:2] == (len(pairs), int(right.sum()))
-    assert "needs 60 pairs: svamp" in predictions.skipped(run)
+    assert "needs 60 pairs: svamp" in exhibit.skipped(run)
     assert not [*predictions.word_problem_outcomes(run, run, ["addition"])]
 
 
@@ -58,5 +59,6 @@ def test_layers_of_reading_and_writing_are_set_side_by_side(tmp_path: Path) -> N
         results.PROBE.save(run, probe(flat, flat, writes, flat, flat), "addition", "write")
         results.PROBE.save(run, probe(flat, flat, writes, flat, flat), "addition", "logit")
     rise, apart = predictions.written_outcomes(run, ["addition"])
-    assert rise.value == pytest.approx(1, abs=1e-3) and rise.verdict == "holds"
-    assert (apart.value, apart.verdict) == (3, "does not hold")
+    assert rise.number.value == pytest.approx(1, abs=1e-3)
+    assert rise.keys["verdict"] == "holds here"
+    assert (apart.number.value, apart.keys["verdict"]) == (3, "does not hold here")

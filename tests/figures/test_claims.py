@@ -16,13 +16,14 @@ from arith_lens.operations import FOUR
 from arith_lens.runs.manifest import write_manifest
 from experiments import results
 from experiments.selection import training_folder
-from figures.claims import CLAIMS, Finding, check_claims
+from figures.claims import CLAIMS, check_claims
 from figures.claims import checking as figure
 from figures.claims.checking import REPEATED, verdict_on
-from figures.claims.claim import Measurement, Within, holm, judge
+from figures.claims.claim import Measurement
 from figures.claims.evidence import Evidence, estimate
 from figures.common import sample_size
 from figures.tables.number import Number
+from figures.verdicts import Finding, Within, holm, judge
 
 ROOT = Path(__file__).parents[2]
 MIDDLE = {(4, 6): -0.15, (5, 1): -0.08}

@@ -11,19 +11,24 @@ from torch import Tensor
 from arith_lens.answers import Answers
 from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 from arith_lens.runs import load_run
-from figures import predictions, tuning
+from figures import tuning
 from figures.agreement import resampled_cells
+from figures.tables import predictions
+from figures.tables.number import Number
+from figures.tables.table import Row
+from figures.verdicts import Finding, Within, judge_by_interval
 
-SHIPPED_TUNING = Path(predictions.__file__).parent / "gallery" / "runs" / tuning.EXPERIMENT
+SHIPPED_TUNING = Path(tuning.__file__).parent / "gallery" / "runs" / tuning.EXPERIMENT
 WORD_PROBLEMS = ("gain_lose", "compare", "groups", "two_step")
 
 
 @pytest.mark.parametrize(
     ("interval", "verdict"),
     [
-        ((-0.1, 0.2), "holds"),
-        ((0.3, 0.4), "does not hold"),
-        ((-0.9, -0.3), "does not hold"),
+        ((-0.1, 0.2), "holds here"),
+        ((-0.25, 0.25), "holds here"),
+        ((0.3, 0.4), "does not hold here"),
+        ((-0.9, -0.3), "does not hold here"),
         ((0.1, 0.4), "not decided"),
         ((-1.0, 1.0), "not decided"),
         ((float("nan"), float("nan")), "not decided"),
@@ -32,7 +37,27 @@ WORD_PROBLEMS = ("gain_lose", "compare", "groups", "two_step")
 def test_an_interval_holds_inside_and_fails_outside(
     interval: tuple[float, float], verdict: str
 ) -> None:
-    assert predictions.verdict(*interval, -0.25, 0.25) == verdict
+    finding = Finding("x", Number(0.0, *interval), Within(-0.25, 0.25, closed=True))
+    assert judge_by_interval(finding) == verdict
+
+
+def test_a_bound_that_is_open_is_outside() -> None:
+    number = Number(0.6, 0.5, 0.7)
+    above = [
+        judge_by_interval(Finding("x", number, Within(above=0.5, closed=closed)))
+        for closed in (True, False)
+    ]
+    assert above == ["holds here", "not decided"]
+    below = [
+        judge_by_interval(Finding("x", number, Within(below=0.5, closed=closed)))
+        for closed in (True, False)
+    ]
+    assert below == ["not decided", "does not hold here"]
+
+
+def value(row: Row) -> float:
+    """The number of a row."""
+    return row.number.value
 
 
 def effects_with(means: Tensor) -> ComponentEffects:
@@ -64,33 +89,36 @@ def maps(strongest: list[list[int]]) -> dict[str, dict[str, ComponentEffects]]:
 
 
 def test_heads_in_common_are_counted() -> None:
-    same = [outcome.value for outcome in predictions.shared(maps([[*range(10)]] * 2))]
+    same = [value(outcome) for outcome in predictions.shared(maps([[*range(10)]] * 2))]
     apart = list(predictions.shared(maps([[*range(10)], [*range(5, 15)]])))
-    of_ten = [one for one in apart if "strongest 10" in one.quantity]
-    assert same == [1.0] * 4 and [one.value for one in of_ten] == [0.5, 0.5]
-    assert {one.verdict for one in of_ten} == {"does not hold"}
+    of_ten = [one for one in apart if "strongest 10" in one.measure]
+    assert same == [1.0] * 4 and [value(one) for one in of_ten] == [0.5, 0.5]
+    assert {one.keys["verdict"] for one in of_ten} == {"does not hold here"}
     few = list(predictions.shared(maps([[*range(7)], [*range(3, 10)]])))
-    of_seven = [one.value for one in few if "strongest 7" in one.quantity]
+    of_seven = [value(one) for one in few if "strongest 7" in one.measure]
     assert of_seven == [4 / 7, 4 / 7]
 
 
 def test_the_mean_layer_is_weighted_by_what_heads_take_away() -> None:
     mean, early = list(predictions.middle_layers(maps([[4, 12], [4, 12]])))[:2]
-    assert mean.value == pytest.approx((1 + 3) / 2, abs=1e-3)
-    assert mean.condition == "between 2 and 4 of 6"
-    assert early.value == pytest.approx(0.5, abs=1e-3) and early.verdict == "does not hold"
+    assert value(mean) == pytest.approx((1 + 3) / 2, abs=1e-3)
+    assert mean.keys["condition"] == "between 2 and 4 of 6"
+    assert value(early) == pytest.approx(0.5, abs=1e-3)
+    assert early.keys["verdict"] == "does not hold here"
 
 
 def test_the_norms_part_is_a_share_of_the_late_mlps_effect() -> None:
     made: Any = maps([[20], [20]])
     (one, _) = predictions.norm_parts(made)
-    assert one.quantity.endswith("layer 5")
-    assert one.value == pytest.approx(0.2, abs=1e-6) and one.verdict == "holds"
+    assert one.measure.endswith("layer 5")
+    assert value(one) == pytest.approx(0.2, abs=1e-6) and one.keys["verdict"] == "holds here"
 
 
 def test_the_interval_holds_the_number() -> None:
     for one in predictions.middle_layers(maps([[4, 12], [4, 13]])):
-        assert one.low <= one.value + 1e-9 and one.value <= one.high + 1e-9
+        low, high = one.number.low, one.number.high
+        assert low is not None and high is not None
+        assert low <= value(one) + 1e-9 and value(one) <= high + 1e-9
 
 
 def test_resampling_keeps_the_order_of_cells() -> None:
@@ -108,11 +136,14 @@ def test_the_gain_of_tuned_heads_is_a_difference_of_accuracies() -> None:
         accuracy = {
             row.key[0]: _accuracy(row.answers) for row in tuning.rows_at_chosen_rates(run, 1)
         }
-        assert full.value == pytest.approx(accuracy["precise"] - accuracy["full"])
-        assert random.value == pytest.approx(accuracy["precise"] - accuracy["random"])
-        assert full.verdict == "does not hold" and full.high < -0.031
-        assert before.verdict in ("holds", "does not hold")
-        assert (before.verdict == "holds") == (before.low >= -0.02 and before.high <= 0.02)
+        assert value(full) == pytest.approx(accuracy["precise"] - accuracy["full"])
+        assert value(random) == pytest.approx(accuracy["precise"] - accuracy["random"])
+        assert full.keys["verdict"] == "does not hold here"
+        assert full.number.high is not None and full.number.high < -0.031
+        low, high = before.number.low, before.number.high
+        assert low is not None and high is not None
+        assert before.keys["verdict"] in ("holds here", "does not hold here")
+        assert (before.keys["verdict"] == "holds here") == (low >= -0.02 and high <= 0.02)
 
 
 def _accuracy(trained: tuple[Answers, ...]) -> float:

@@ -35,7 +35,6 @@ MADE_OTHERWISE = {
     "map_figures",
     "next_tokens",
     "paths",
-    "predictions",
     "probes",
     "robustness",
     "seeds",
