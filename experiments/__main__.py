@@ -1,36 +1,14 @@
 """Run one experiment: `python -m experiments <question> [options]`."""
 
-import re
-from pathlib import Path
-
 from arith_lens.progress import working
+from experiments.catalogue import SHARED_TOOLS, experiments
 from experiments.command import (
     Command,
     check_arguments,
     command,
-    commands,
     is_first,
     named_command,
 )
-
-TOOLS = (
-    *("convert_gsm8k", "convert_world", "do_they_find_known_circuits", "template_tables"),
-    *("training_splits", "tune", "whole_study"),
-)
-"""Commands that ask nothing about one model: each is a function of this name."""
-SHARED_TOOLS = ("tune",)
-"""Several processes share their work."""
-DEFINITION = re.compile(
-    rf"^def (main|{'|'.join(TOOLS)})\(|^(\w+) = Experiment\(.*?\)$", re.MULTILINE | re.DOTALL
-)
-EXHIBIT = re.compile(r'(?:figure="|`figures/|`python -m figures )(\w+)')
-"""How an experiment names its exhibit."""
-
-
-def experiments() -> dict[str, Command]:
-    """The experiments by name, then the tools."""
-    found = commands(Path(__file__).parent, DEFINITION, EXHIBIT)
-    return {name: found[name] for name in sorted(found, key=lambda name: (name in TOOLS, name))}
 
 
 def main() -> None:

@@ -17,8 +17,8 @@ from typing import Any, get_type_hints
 
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run, RunError, find_runs, plain_value
-from experiments.__main__ import experiments
 from experiments.arguments import DEFAULT_ROOT as RESULTS
+from experiments.catalogue import experiments
 
 PAPER_SETTINGS: Mapping[str, Any] = {
     "paths": "via_mlps",

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 import tyro
 
 from arith_lens.progress import working
-from experiments.__main__ import experiments
+from experiments.catalogue import experiments
 from experiments.command import Command, check_arguments, commands, named_command, robust_output
 
 FOLDER = Path(__file__).parent

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from arith_lens.progress import working
-from experiments.__main__ import experiments
+from experiments.catalogue import experiments
 from experiments.command import (
     Command,
     check_arguments,

@@ -22,5 +22,5 @@ from arith_lens.runs.manifest import installed as installed
 from arith_lens.runs.manifest import method_identity as method_identity
 from arith_lens.runs.run import Run as Run
 from arith_lens.runs.shards import PartDone as PartDone
-from arith_lens.runs.shards import ResultSlot as ResultSlot
 from arith_lens.runs.shards import Shards as Shards
+from arith_lens.runs.slot import ResultSlot as ResultSlot

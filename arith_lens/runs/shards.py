@@ -1,31 +1,18 @@
-"""A result that is computed in shards: the processes that share them, their files, and the slot.
-
-A killed computation continues with the shards that are missing. A method uses a slot in four steps:
-
-    slot = ResultSlot.of(run, name, model, pairs, method="mine", metric=metric)
-    if (arrays := slot.stored(progress=progress)) is not None:
-        return Mine.from_arrays(arrays)
-    shards = slot.shards(one_shard, n_shards, title="my method", progress=progress)
-    return slot.save(Mine(...))
-
-Without a run the same code computes, and nothing is stored.
-"""
+"""The processes that share a computation in shards, and the files of the shards."""
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from torch import Tensor
 
-from arith_lens.arrays import Arrays, Storable
+from arith_lens.arrays import Arrays
 from arith_lens.caller_warnings import warn_caller
-from arith_lens.progress import bar
 from arith_lens.runs.files import (
     RunError,
     digest,
@@ -34,10 +21,6 @@ from arith_lens.runs.files import (
     plain_value,
     write,
 )
-from arith_lens.runs.manifest import SavedPairs
-
-if TYPE_CHECKING:
-    from arith_lens.runs.run import Run
 
 PART_VARIABLE = "ARITH_LENS_PART"
 JOIN = timedelta(minutes=10)
@@ -245,140 +228,3 @@ def check_shard(data: bytes, identity: str, index: int) -> Arrays:
 def identity_digest(identity: Mapping[str, Any]) -> str:
     """The SHA-256 of an identity. The order of its keys does not matter."""
     return digest(json.dumps(plain_value(identity), sort_keys=True).encode())
-
-
-Result = TypeVar("Result", bound=Storable)
-
-
-@dataclass(frozen=True)
-class ResultSlot:
-    """One result, which is stored once by its identity.
-
-    It is computed in shards. Several processes can share them, and a killed computation continues
-    with those that are missing.
-    """
-
-    run: "Run | None"
-    """The run that stores the result; None: nothing is stored."""
-    name: str
-    """The name of the result in the run."""
-    identity: Mapping[str, Any]
-    """What decides the numbers."""
-    pairs: SavedPairs | None
-    """The pairs that the result is about."""
-
-    @classmethod
-    def of(
-        cls, run: "Run | None", name: str, model: Any, pairs: SavedPairs | None, **question: Any
-    ) -> "ResultSlot":
-        """The slot of a computation.
-
-        Args:
-            run: an open run, or None.
-            name: the name of the result in the run.
-            model: the model that computes.
-            pairs: the data; None if `question` says what the data are.
-            question: the other JSON values that decide the numbers: the method, its settings and,
-                if it has shards, their size.
-
-        Raises:
-            RunError: see `Run.identity`.
-        """
-        identity = {} if run is None else run.identity(model, pairs, **question)
-        return cls(run, name, identity, pairs)
-
-    def stored(self, *, progress: bool, **facts: Any) -> Arrays | None:
-        """The arrays of the result if any run has stored it; this run then refers to it.
-
-        Args:
-            progress: print a line if the result is stored.
-            facts: JSON values to store in this run.
-
-        Returns:
-            None if the result must be computed.
-        """
-        if self.run is None or (arrays := self.run.stored(self.identity)) is None:
-            return None
-        self.run.refer(self.name, self.identity, pairs=self.pairs, **facts)
-        if progress:
-            folder = self.run.folder(self.name)
-            print(f"{self.name}: saved before in {folder}, not computed again", file=sys.stderr)
-        return arrays
-
-    def shards(
-        self,
-        compute: Callable[[int], Arrays],
-        count: int,
-        *,
-        title: str,
-        progress: bool,
-        unit: str = "shard",
-        sizes: Sequence[int] | None = None,
-        **part: Any,
-    ) -> list[Arrays]:
-        """All shards in order. Finished shards are read, the others are computed and stored.
-
-        If several processes work on one run, each computes its share and reads the shards of the
-        others. Without a run, each process computes all.
-
-        Args:
-            compute: returns the tensors of a shard, with notes as their header, from its number.
-            count: the number of shards.
-            title: the title of the progress bar.
-            progress: whether to show the bar.
-            unit: what the bar counts.
-            sizes: how many units each shard has; None: one.
-            part: names one part of the computation, if several parts have shards.
-
-        Raises:
-            PartDone: this process works apart, and shards of other parts are missing.
-            RunError: the run is not open, or shards that another process should have written are
-                missing.
-        """
-        finished = None if self.run is None else self.run.shards(self.name, self.identity, **part)
-        team = processes() if finished else Processes()
-        done = {} if finished is None else _loaded(finished, range(count))
-        missing = team.agree([index for index in range(count) if index not in done])
-        share = team.share(missing)
-        steps = sizes or [1] * count
-        total = sum(steps if team.count == 1 else [steps[index] for index in share])
-        before = sum(steps[index] for index in done) if team.count == 1 else 0
-        options = {"total": total, "initial": before, "desc": title, "unit": unit}
-        with bar(shown=progress and team.leads, **options) as shown:
-            for index in share:
-                done[index] = compute(index)
-                if finished:
-                    finished.save(index, done[index].tensors, done[index].header)
-                shown.update(steps[index])
-        team.wait()
-        if finished and team.count > 1:
-            done |= _of_others(finished, [n for n in range(count) if n not in done], team)
-            team.wait()  # shards are removed only after all processes have read them
-        return [done[index] for index in range(count)]
-
-    def save(self, result: Result, **facts: Any) -> Result:
-        """Store the complete result and remove its shards. Returns the result."""
-        if self.run is not None:
-            self.run.save(self.name, result, pairs=self.pairs, identity=self.identity, **facts)
-        return result
-
-
-def _loaded(shards: Shards, indices: Iterable[int]) -> dict[int, Arrays]:
-    loaded = {index: shards.load(index) for index in indices}
-    return {index: shard for index, shard in loaded.items() if shard is not None}
-
-
-def _of_others(shards: Shards, indices: list[int], team: Processes) -> dict[int, Arrays]:
-    loaded = _loaded(shards, indices)
-    missing = len(indices) - len(loaded)
-    if missing and team.apart:
-        raise PartDone(
-            f"{team} is done and kept in {shards.folder}; {missing} shards are the others'. Copy "
-            "the folder store/ of each machine into one, then run the same there without a part"
-        )
-    if missing:
-        raise RunError(
-            f"expected {missing} shards of other processes in {shards.folder}, found none. Let all "
-            "write to one file system, or compute parts apart and copy them: see docs/runs.md"
-        )
-    return loaded

@@ -12,7 +12,7 @@ import pytest
 import arith_lens as al
 from arith_lens.model import HookedModel
 from experiments import after_tuning, other_prompts, settings
-from experiments.__main__ import TOOLS, experiments
+from experiments.catalogue import TOOLS, experiments
 from experiments.does_tuning_help import models
 from experiments.selection import LARGEST_OPERAND
 from experiments.settings import Experiment

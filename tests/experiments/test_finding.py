@@ -13,7 +13,7 @@ import tyro
 from support.made_runs import make_run
 
 from arith_lens.runs import RunError
-from experiments.__main__ import experiments
+from experiments.catalogue import experiments
 from experiments.command import check_arguments
 from experiments.finding import (
     NotComputed,

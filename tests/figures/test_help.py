@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from experiments.__main__ import DEFINITION, EXHIBIT, experiments
+from experiments.catalogue import DEFINITION, EXHIBIT, experiments
 from experiments.command import commands
 from figures import __main__ as figures
 from figures.__main__ import exhibit_functions, exhibits_and_pages

@@ -109,7 +109,7 @@ def test_a_stopped_computation_goes_on_and_ends_with_the_same_bits(
         return plain(*arguments)
 
     monkeypatch.setattr(shards, "compute_shard", stopping)
-    monkeypatch.setattr("arith_lens.runs.shards.bar", bar)
+    monkeypatch.setattr("arith_lens.runs.slot.bar", bar)
     with pytest.raises(KeyboardInterrupt), run_of(mistral, tmp_path) as run:
         al.run_method(SCALED, mistral, pairs, batch_size=1, run=run, progress=False)
     with run_of(mistral, tmp_path) as run:

@@ -20,7 +20,7 @@ from support import children
 
 from arith_lens.runs import Run, RunError, find_runs, load_run
 from arith_lens.runs.store import Store
-from experiments.__main__ import experiments
+from experiments.catalogue import experiments
 
 KILLS = int(os.environ.get("ARITH_LENS_KILLS", "4"))
 N_PAIRS, SHARD = 40, 2
