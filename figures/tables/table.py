@@ -20,7 +20,11 @@ IDENTITY = ("question", "model")
 """The first columns: the question's key, and the model's name."""
 MEASURED = ("measure", "value", "low", "high", "spread", "n", "unit")
 """The last columns. Those of the keys are between."""
-NUMERIC = ("value", "low", "high", "n", "k", "layer", "index", "draws", "rate", "size", "seed")
+NUMERIC = (
+    *("value", "low", "high", "n"),
+    *("k", "layer", "index", "draws", "rate", "size", "seed"),
+    *("position", "rank", "base", "column"),
+)
 """The columns whose texts are numbers."""
 DIGITS = 6
 """Significant digits in a CSV file."""

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pandas
 import pytest
 from support.drawings import written
 
@@ -13,6 +12,8 @@ from figures.attention import fig5, fig7, fig16
 from figures.collection import name_of
 from figures.common import Options
 from figures.exhibit import MakesExhibits, show
+from figures.tables.attention import EFFECT, WEIGHT
+from figures.tables.table import from_csv, keys_of, records, select, value
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +40,19 @@ def test_the_report_names_kinds_and_the_control(
 
 def test_figure_5_shows_each_kind_of_heads(run: Run, tmp_path: Path) -> None:
     show(fig5, Options(run=run.path, out=tmp_path, formats=()))
-    table = pandas.read_csv(written(tmp_path, "fig5.csv"), dtype={"head": str})
+    table = from_csv(written(tmp_path, "fig5.csv").read_text(encoding="utf-8"))
     assert {"operand", "operator", "random"} <= {*table["kind"]}
-    first = table[(table["operation"] == "addition") & (table["head"] == "5.5")]
-    weights = dict(zip(first["role"].tolist(), first["mean"].tolist(), strict=True))
-    assert weights["operand a"] + weights["operand b"] > 0.8 and {*first["key"].tolist()} == {True}
-    assert sum(weights.values()) == pytest.approx(1, abs=1e-4)
+    (effect,) = records(select(table, operation="addition", head="5.5", measure=EFFECT))
+    assert (effect.kind, effect.key_head) == ("operand", "yes")
+    weights = select(table, operation="addition", kind="operand", measure=WEIGHT)
+    first = select(weights, head="5.5").set_index("role").value
+    assert first["operand a"] + first["operand b"] > 0.8
+    assert first.sum() == pytest.approx(1, abs=1e-4)
+    heads = [head for head in keys_of(weights, "head") if head != "mean"]
+    on_a = [value(weights, head=head, role="operand a") for head in heads]
+    assert value(weights, head="mean", role="operand a") == pytest.approx(sum(on_a) / len(on_a))
+    n_heads = value(table, operation="addition", kind="operand", measure="heads")
+    assert n_heads == len(heads), "the mean of a bar, and over how many heads, are rows"
     page = written(tmp_path, "fig5.html").read_text(encoding="utf-8")
     assert "b\\u003e5.5\\u003c" in page, "a key head is in bold"
     assert written(tmp_path, "heads.html").is_file()
@@ -63,9 +71,23 @@ def test_figures_7_and_16_show_every_prompt(
     assert len(patterns.prompts) == n_prompts
     views = written(tmp_path, f"{name}-patterns.html").read_text(encoding="utf-8")
     assert views.count("CircuitsVis.AttentionHeads") == n_prompts
-    assert len(pandas.read_csv(written(tmp_path, f"{name}.csv"))) == len(patterns.heads) * sum(
-        map(len, patterns.tokens)
+    table = from_csv(written(tmp_path, f"{name}.csv").read_text(encoding="utf-8"))
+    weights = select(table, measure=WEIGHT)
+    assert len(weights) == len(patterns.heads) * sum(map(len, patterns.tokens))
+    prompt, head = patterns.prompts[0], patterns.heads[0]
+    from_end = select(weights, prompt=prompt, head=head)
+    assert from_end.position.tolist() == [*range(len(patterns.tokens[0]))]
+    assert from_end.value.tolist() == pytest.approx(patterns.weights[0][0, -1].tolist(), abs=1e-5)
+    of_words = select(table, prompt=prompt, head=head, measure="weight of the word")
+    assert (
+        {"END", "apples"} <= {*of_words.token} if figure is fig7 else {"plus"} <= {*of_words.token}
     )
+    assert of_words.value.sum() == pytest.approx(1, abs=1e-4), "the drawn sums of words are rows"
+    digits = select(table, head=head, measure="weight of all digits")
+    by_prompt = [value(digits, prompt=prompt) for prompt in patterns.prompts]
+    (mean,) = records(select(digits, prompt="mean"))
+    assert mean.value == pytest.approx(sum(by_prompt) / n_prompts, abs=1e-5)
+    assert (mean.low, mean.high) == (min(by_prompt), max(by_prompt))
 
 
 def test_operator_heads_look_at_the_operators_word(run: Run) -> None:

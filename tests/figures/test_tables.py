@@ -28,7 +28,6 @@ FIGURES = Path(__file__).parents[2] / "figures"
 MADE_OTHERWISE = {
     "after_tuning",
     "agreement",
-    "attention",
     "drawings",
     "exam",
     "knockout",
