@@ -269,5 +269,5 @@ else:
 def operation_of(name: str) -> Operation:
     """The row of an operation. Raises ValueError, which lists the names, if there is none."""
     if name not in OPERATIONS:
-        raise ValueError(f"unknown operation {name!r}: expected one of {', '.join(OPERATIONS)}")
+        raise ValueError(f"expected an operation of {', '.join(OPERATIONS)}, found {name!r}")
     return OPERATIONS[name]

@@ -37,7 +37,10 @@ class Problem:
             ValueError: no non-negative integer is the answer (7 / 2, 3 - 5, 1 / 0, 2 ^ -1).
         """
         if not self.is_exact:
-            raise ValueError(f"{self} has no non-negative integer answer")
+            raise ValueError(
+                f"expected a problem with a non-negative integer answer, found {self}; use other "
+                "operands"
+            )
         value = OPERATIONS[self.operation].value(self.a, self.b)
         assert value is not None, f"{self} is exact, and has no value"
         return int(value)
@@ -109,7 +112,7 @@ def all_problems(
     operation_of(operation)
     numbers = sorted(check_operands(operands))
     if not numbers:
-        raise ValueError("no operands: expected at least one integer, such as range(1, 10)")
+        raise ValueError("expected at least one operand, such as range(1, 10), found none")
     problems = [Problem(operation, a, b) for a in numbers for b in numbers]
     return [
         problem

@@ -102,14 +102,14 @@ def test_answer_digits_choose_by_length():
 )
 def test_an_answer_that_is_no_natural_number_is_an_error(problem):
     assert not problem.is_exact
-    with pytest.raises(ValueError, match="no non-negative integer answer"):
+    with pytest.raises(ValueError, match="a non-negative integer answer, found"):
         _ = problem.answer
 
 
 def test_bad_input_is_named():
-    with pytest.raises(ValueError, match=r"'modulus': expected one of addition, subtraction"):
+    with pytest.raises(ValueError, match=r"of addition, subtraction.*found 'modulus'"):
         all_problems("modulus")
-    with pytest.raises(ValueError, match="no operands"):
+    with pytest.raises(ValueError, match="expected at least one operand"):
         all_problems("addition", [])
 
 
@@ -158,5 +158,5 @@ def test_more_problems_than_can_be_listed_are_refused_by_their_number(last):
 def test_operands_are_counted_once_each_and_as_a_range_steps():
     assert len(all_problems("addition", [3, 4] * 1000)) == 4
     assert len(all_problems("multiplication", range(0, 10**9, 10**8))) == 100
-    with pytest.raises(ValueError, match="no operands"):
+    with pytest.raises(ValueError, match="expected at least one operand"):
         all_problems("addition", range(9, 2))

@@ -159,7 +159,7 @@ def answer_questions(
             not different single tokens, or the model is in training mode.
     """
     if not questions:
-        raise ValueError("no questions: expected at least one Question(prompt, answer)")
+        raise ValueError("expected at least one Question(prompt, answer), found none; add one")
     require_evaluation_mode(model)
     hooks = list(hooks)
     tokenized = [_tokenized(model.tokenizer, i, question) for i, question in enumerate(questions)]
@@ -249,8 +249,8 @@ def _check_lengths(model: Any, questions: Sequence[_TokenizedQuestion]) -> None:
     needed = len(longest.ids) + longest.n_new
     if most is not None and needed > most:
         raise ValueError(
-            f"question {longest.index} needs {needed} tokens, and the model's context is {most}: "
-            "leave it out, or give fewer shots"
+            f"expected at most {most} tokens, the model's context, found {needed} in question "
+            f"{longest.index}; leave it out, or give fewer shots"
         )
 
 
@@ -294,8 +294,9 @@ def _chosen(model: Any, batch: Sequence[_TokenizedQuestion], hooks: list[NamedHo
         letters = [_next_token(model.tokenizer, item, choice) for choice in item.question.choices]
         if len(set(letters)) < len(letters):
             raise ValueError(
-                f"the choices {item.question.choices} are not one different token each after "
-                f"{item.question.prompt[-30:]!r} under this tokenizer: use other labels"
+                f"expected choices with a different next token each after "
+                f"{item.question.prompt[-30:]!r} under this tokenizer, found "
+                f"{item.question.choices}; use other labels"
             )
         best.append(item.question.choices[int(row[letters].argmax())])
     return best

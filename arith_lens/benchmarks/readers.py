@@ -24,9 +24,14 @@ def json_lines(path: Path) -> Iterator[RawRecord]:
         try:
             row = parse_json(line)
         except ValueError as error:
-            raise ValueError(f"{path}, line {number}: not a JSON object ({error})") from error
+            raise ValueError(
+                f"{path}, line {number}: expected a JSON object, found {line!r:.80} ({error}); "
+                "mend it"
+            ) from error
         if not isinstance(row, dict):
-            raise ValueError(f"{path}, line {number}: expected a JSON object, found {row!r}")
+            raise ValueError(
+                f"{path}, line {number}: expected a JSON object, found {row!r:.80}; mend it"
+            )
         yield row
 
 
@@ -35,7 +40,9 @@ def json_list(path: Path) -> list[RawRecord]:
     try:
         rows = parse_json(path.read_text(encoding="utf-8-sig"))
     except ValueError as error:
-        raise ValueError(f"{path}: not a JSON list ({error})") from error
+        raise ValueError(
+            f"{path}: expected a JSON list, found other text ({error}); download it again"
+        ) from error
     if not isinstance(rows, list):
         raise ValueError(f"{path}: expected a JSON list of objects, found {type(rows).__name__}")
     return rows
@@ -55,7 +62,7 @@ def hub_rows(source: str, configuration: str | None, split: str, advice: str) ->
         return cast(list[RawRecord], list(load_dataset(source, *named, split=split)))
     except (OSError, ValueError, RuntimeError) as error:
         raise FileNotFoundError(
-            f"no questions at {source!r}, split {split!r}: as a dataset it did not load "
+            f"expected a dataset with the split {split!r} at {source!r}, found none that loads "
             f"({type(error).__name__}: {error}). {advice}"
         ) from error
 
@@ -87,7 +94,9 @@ def read_gsm8k(questions: Records, *, split: str = "test") -> list[dict[str, str
             )
         records.append({"question": row["question"], "answer": row["answer"]})
     if not records:
-        raise ValueError(f"{where}: no questions; expected records with question and answer")
+        raise ValueError(
+            f"{where}: expected records with question and answer, found none; add some"
+        )
     return records
 
 
@@ -109,8 +118,8 @@ def _gsm8k_rows(source: str | Path, split: str) -> Iterable[RawRecord]:
         return json_lines(file)
     if path.suffix in (".jsonl", ".json") or (isinstance(source, Path) and not path.is_dir()):
         raise FileNotFoundError(
-            f"no file {path}: expected JSON lines with question and answer, a folder of "
-            f"{split}.jsonl, or a dataset id such as openai/gsm8k"
+            f"expected JSON lines with question and answer at {path}, found no file; give a folder "
+            f"of {split}.jsonl, or a dataset id such as openai/gsm8k"
         )
     advice = "Give a JSONL file, a folder with train.jsonl and test.jsonl, or records."
     return hub_rows(str(source), "main", split, advice)
@@ -138,7 +147,8 @@ def mmlu_rows(folder: Path, split: str, subjects: str | Sequence[str]) -> list[R
     paths = sorted((folder / split).glob(f"*_{split}.csv"))
     if not paths:
         raise FileNotFoundError(
-            f"no {folder / split}/*_{split}.csv: expected MMLU's files, one a subject"
+            f"expected MMLU's files, one per subject, as {folder / split}/*_{split}.csv, found "
+            "none; give data_dir= the folder that holds mmlu/"
         )
     files = {path.name.removesuffix(f"_{split}.csv"): path for path in paths}
     wanted = _wanted(subjects, tuple(files), str(folder / split))
@@ -161,8 +171,8 @@ def _wanted(subjects: str | Sequence[str], available: Sequence[str], source: str
     unknown = [subject for subject in wanted if subject not in available]
     if unknown:
         raise ValueError(
-            f"no questions of {', '.join(unknown)} in {source}: expected 'all', 'humanities' or "
-            f"names of {', '.join(sorted(available))}"
+            f"expected subjects='all', 'humanities' or names of {', '.join(sorted(available))} in "
+            f"{source}, found {', '.join(unknown)}; leave them out"
         )
     return wanted
 
@@ -190,7 +200,8 @@ def _finished_rows(folder: Path) -> list[RawRecord]:
     paths = sorted((folder / "val").glob("*_val.jsonl"))
     if not paths:
         raise FileNotFoundError(
-            f"no {folder / 'val'}/*_val.jsonl: expected MMLU's files, prompts with their letters"
+            f"expected MMLU's files, prompts with their letters, as {folder / 'val'}/*_val.jsonl, "
+            "found none; give another split"
         )
     rows: list[RawRecord] = []
     for path, i, row in ((p, i, row) for p in paths for i, row in enumerate(json_lines(p))):
@@ -210,7 +221,9 @@ def _gsm8k(row: RawRecord, split: str, i: int) -> Record:
     gold = gold_answer(row["answer"])
     number = parse_number(f"#### {gold}")
     if number is None:
-        raise ValueError(f"no number after '####' in {row['answer'][-40:]!r}")
+        raise ValueError(
+            f"expected a number after '####', found {row['answer'][-40:]!r}; leave the record out"
+        )
     question = row["question"].strip()
     return Record(f"gsm8k/{split}/{i}", question, gold, number, solution=row["answer"])
 
@@ -343,11 +356,16 @@ def load_records(
         FileNotFoundError: a file or a dataset does not exist, or there is no network.
     """
     if name not in SOURCES:
-        raise ValueError(f"no reader for {name!r}: expected one of {', '.join(SOURCES)}")
+        raise ValueError(
+            f"expected a benchmark of {', '.join(SOURCES)}, found {name!r}; give one of them"
+        )
     source = SOURCES[name]
     split = split or source.default
     if split not in source.files:
-        raise ValueError(f"{name} has no split {split!r}: expected {', '.join(source.files)}")
+        raise ValueError(
+            f"expected a split of {name}, {', '.join(source.files)}, found {split!r}; give one of "
+            "them"
+        )
     if data_dir is None:
         where, rows = _from_hub(name, split, subjects, hub_id)
     else:
@@ -359,7 +377,7 @@ def load_records(
         for row, group in zip(rows, groups, strict=True)
     ]
     if not records:
-        raise ValueError(f"{where}: no questions")
+        raise ValueError(f"{where}: expected questions, found none; download it again")
     return [
         replace(record, flags=(flag,)) if (flag := flag_of(record)) else record
         for record in records
@@ -375,8 +393,9 @@ def _from_files(
         return str(path), mmlu_rows(folder, split, subjects)
     if not path.is_file():
         raise FileNotFoundError(
-            f"no file {path}: expected {name}'s published {file} (split {split!r}); give data_dir= "
-            "the folder that holds the benchmarks' folders, or leave it out to read the hub"
+            f"expected {name}'s published {file} (split {split!r}) at {path}, found no file; give "
+            "data_dir= the folder that holds the benchmarks' folders, or leave it out to read the "
+            "hub"
         )
     if name == "gsm8k":
         return str(path), read_gsm8k(path)
@@ -389,8 +408,8 @@ def _from_hub(
     source = SOURCES[name]
     if source.hub is None and hub_id is None:
         raise ValueError(
-            f"{name} has no dataset of its published schema on the hub that is known here: give "
-            "data_dir= with its files, or hub_id= of such a dataset"
+            f"expected data_dir= with the files of {name}, or hub_id= of a dataset with its "
+            "schema, found neither, and no such dataset on the hub is known here; give one of them"
         )
     known, configuration = source.hub or ("", None)
     advice = (
@@ -409,8 +428,8 @@ def _checked(
         return read(row, split, i)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise ValueError(
-            f"{where}, record {i}: not in the benchmark's schema ({type(error).__name__}: "
-            f"{error}); found {row!r:.200}"
+            f"{where}, record {i}: expected the benchmark's schema, found {row!r:.200} "
+            f"({type(error).__name__}: {error}); give the published files"
         ) from error
 
 

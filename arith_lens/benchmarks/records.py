@@ -135,8 +135,8 @@ def flag_of(record: Record) -> Flag | None:
         if digest == record_digest(record):
             return flag
         warn_caller(
-            f"{record.id} is not the record that is known as {flag.kind} ({flag.reason}): the file "
-            "differs from the published one, and the record is not flagged",
+            f"expected in {record.id} the record that is known as {flag.kind} ({flag.reason}), "
+            "found another: the file differs from the published one, and the record is not flagged",
         )
     if record.choices:
         return _damaged(record)

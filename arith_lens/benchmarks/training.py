@@ -93,7 +93,9 @@ def find_overlaps(
     """
     unknown = set(rules) - {"same", "reworded", "story"}
     if unknown:
-        raise ValueError(f"no rule {', '.join(sorted(unknown))}: expected same, reworded, story")
+        raise ValueError(
+            f"expected rules of same, reworded, story, found {', '.join(sorted(unknown))}; drop it"
+        )
     texts = [_text(row, i) for i, row in enumerate(train)]
     overlaps = []
     for name, records in tests.items():
@@ -125,7 +127,8 @@ def refuse_overlap(
         f"  {o.train} is {o.test} ({o.rule}): {o.train_question:.90}" for o in overlaps[:3]
     )
     raise ValueError(
-        f"training questions are in test sets: {describe(overlaps)}. For example\n{examples}\n"
+        "expected training questions that are in no test set, found "
+        f"{describe(overlaps)}. For example\n{examples}\n"
         "Leave them out (training_set does), or report on other test sets; whole sets hold their "
         "train parts"
     )
@@ -354,20 +357,22 @@ def _solved(record: Record) -> bool:
 
 def _check(names: Sequence[str], form: str, mawps: str) -> None:
     if isinstance(names, str):
-        raise ValueError(f"names={names!r}: expected a sequence of names, such as ({names!r},)")
+        raise ValueError(f"expected a sequence of names, found {names!r}; give names=({names!r},)")
     unknown = [name for name in names if name not in (*TRAINING_BENCHMARKS, "mawps")]
     if unknown or not names:
         raise ValueError(
-            f"nothing to train on in {', '.join(unknown) or 'no names'}: expected names of "
-            f"{', '.join(TRAINING_BENCHMARKS)} (and mawps); the other benchmarks are for testing"
+            f"expected names of {', '.join(TRAINING_BENCHMARKS)} (and mawps) to train on, found "
+            f"{', '.join(unknown) or 'none'}; the other benchmarks are for testing"
         )
     if form not in PROMPT_FORMS:
-        raise ValueError(f"form={form!r}: expected one of {', '.join(map(repr, PROMPT_FORMS))}")
+        raise ValueError(
+            f"expected form= one of {', '.join(map(repr, PROMPT_FORMS))}, found {form!r}"
+        )
     if mawps not in ("refuse", "decontaminate"):
-        raise ValueError(f"mawps={mawps!r}: expected 'refuse' or 'decontaminate'")
+        raise ValueError(f"expected mawps='refuse' or 'decontaminate', found {mawps!r}")
     if "mawps" in names and mawps != "decontaminate":
         raise ValueError(
-            "MAWPS holds most of AddSub and SingleEq (of its 1,780 questions 370 and 423), so "
-            "training on it is training on their test sets: leave it out, or give "
-            'mawps="decontaminate" to take what is left of it'
+            "expected training questions that are in no test set, found mawps among the names: it "
+            "holds most of AddSub and SingleEq (of its 1,780 questions 370 and 423); leave it out, "
+            'or give mawps="decontaminate" to use the rest of it'
         )

@@ -56,7 +56,9 @@ def read_dataset(dataset: Any) -> list[tuple[str, str]]:
     if isinstance(dataset, str | Path):
         path = Path(dataset)
         if not path.is_file():
-            raise FileNotFoundError(f"expected a JSONL file of prompts and answers at {path}")
+            raise FileNotFoundError(
+                f"expected a JSONL file of prompts and answers, found none at {path}"
+            )
         with path.open(encoding="utf-8") as lines:
             dataset = [_parsed(line, n, path) for n, line in enumerate(lines, 1) if line.strip()]
     if isinstance(dataset, Mapping) or not isinstance(dataset, Iterable):
@@ -111,7 +113,10 @@ def tokenized_examples(
     """
     end = tokenizer.eos_token_id
     if end is None and end_with_eos:
-        raise ValueError("expected a tokenizer with an EOS token, which ends each answer")
+        raise ValueError(
+            "expected a tokenizer with an EOS token, which ends each answer, found none; give it "
+            "one, or end_with_eos=False"
+        )
     prompts = tokenizer([prompt for prompt, _ in rows])["input_ids"]
     both = tokenizer([prompt + answer for prompt, answer in rows])["input_ids"]
     examples = []

@@ -252,9 +252,9 @@ def _groups(pairs: PromptPairs) -> Int[Tensor, " pair"]:
     sizes = groups.bincount()
     if int(sizes.min()) == 1:
         warn_caller(
-            f"{int((sizes == 1).sum())} of {len(sizes)} groups of aligned prompts (template, "
-            "length, places of the operands) hold one prompt, whose 'mean' is its own "
-            "counterfactual output; give more pairs, or means='vector'",
+            "expected two prompts or more in all groups of aligned prompts (template, length, "
+            f"positions of the operands), found one in {int((sizes == 1).sum())} of {len(sizes)}, "
+            "whose 'mean' is its own counterfactual output; give more pairs, or means='vector'",
         )
     return groups
 

@@ -44,8 +44,9 @@ class Certificate:
         """
         if self.vacuous:
             warn_caller(
-                "no sender changes anything in the pairs of the first shard, so that the "
-                "certificate shows nothing; give pairs whose prompts differ before END",
+                "expected senders that change something in the pairs of the first shard, found "
+                "none, so that the certificate shows nothing; give pairs whose prompts differ "
+                "before END",
             )
         if self.failed:
             numbers = "\n".join(

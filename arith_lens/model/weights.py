@@ -257,7 +257,7 @@ def _header(file: Path) -> tuple[str, dict[str, Any]]:
     sizes = {name: field.contents() for name, field in sizes.items() if name in SIZES}
     for name in ("block_count", "embedding_length"):
         if name not in sizes:  # Transformers would take those of a model of 7 billion parameters
-            raise ValueError(f"its header has no {name}")
+            raise ValueError(f"expected {name} in its header, found none")
     field = fields.get("general.file_type")
     if field is None:
         return "unknown quantisation", sizes

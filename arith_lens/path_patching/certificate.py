@@ -58,7 +58,9 @@ def certificate_of(
         ValueError: the recording has no logits.
     """
     if recording.logits is None:
-        raise ValueError("expected a recording with the logits at END: record_pairs(logits=...)")
+        raise ValueError(
+            "expected a recording with the logits at END, found none; give record_pairs(logits=...)"
+        )
     chosen = checked_pairs(pairs.lengths)
     returned = recording.logits
     with_logits = chosen if returned.shape[1] == len(chosen) else list(range(len(pairs)))

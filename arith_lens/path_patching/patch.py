@@ -310,9 +310,9 @@ def _warn_of_ratios(logit: Float[Tensor, " pair"], metric: str) -> None:
     left_out, small = int((logit <= 0).sum()), int(((logit > 0) & (logit < SMALL_LOGIT)).sum())
     if small or left_out == len(logit):
         warn_caller(
-            f"of {len(logit)} pairs, {left_out} are left out because the answer's logit is not "
-            f"positive, and {small} have a logit below {SMALL_LOGIT}, where a relative change is "
-            "unstable; metric='logit' has neither problem",
+            f"expected logits of the answer of at least {SMALL_LOGIT}, found {left_out} of "
+            f"{len(logit)} pairs left out because theirs is not positive, and {small} below, where "
+            "a relative change is unstable; metric='logit' has neither problem",
         )
 
 
@@ -336,9 +336,9 @@ def _warn_of_no_answer(pairs: PromptPairs, patching: PatchSettings) -> None:
     without = int(((own == NO_ANSWER) | (own == pairs.answer)).sum())
     if without:
         warn_caller(
-            f"of {len(pairs)} pairs, {without} are left out because their counterfactual has no "
-            "other answer than the reference (counterfactual_answer); counterfactual='operands' "
-            "makes pairs that have one",
+            "expected counterfactuals with another answer than the reference's "
+            f"(counterfactual_answer), found none in {without} of {len(pairs)} pairs, which are "
+            "left out; counterfactual='operands' makes pairs that have one",
         )
 
 

@@ -171,7 +171,8 @@ def save_pictures(
         _, complaint = worker.communicate(json.dumps(jobs), timeout=seconds)
     except subprocess.TimeoutExpired:
         raise ExportError(
-            f"static pictures skipped: the browser did not finish in {seconds:g} s"
+            f"static pictures skipped: expected them within {seconds:g} s, found the browser still "
+            "at work; allow more seconds="
         ) from None
     finally:
         _stop(worker)
@@ -179,8 +180,11 @@ def save_pictures(
             partial_of(path).unlink(missing_ok=True)
     if worker.returncode != 0:
         lines = complaint.strip().splitlines()[-1:]
-        last = lines or [f"the browser's process ended with {worker.returncode}"]
-        raise ExportError(f"static pictures skipped: {last[0]}")
+        last = lines or [f"the exit status {worker.returncode}"]
+        raise ExportError(
+            f"static pictures skipped: expected a browser that draws, found {last[0]}; HTML needs "
+            "none"
+        )
 
 
 def partial_of(path: Path) -> Path:
@@ -212,7 +216,7 @@ def draw_jobs() -> None:
     try:
         browser = browser_path()
         if browser is None:
-            raise RuntimeError("no Chrome or Chromium found (install one, or set BROWSER_PATH)")
+            raise RuntimeError("neither Chrome nor Chromium (install one, or set BROWSER_PATH)")
         os.environ["BROWSER_PATH"] = browser
         figures: list[Any] = [io.from_json(job["figure"]) for job in jobs]
         io.write_images(

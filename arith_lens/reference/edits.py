@@ -97,10 +97,12 @@ def world_edits(
         ValueError: an unknown family or part, no part, or a text that is not the family's.
     """
     if family not in PROBLEM_FAMILIES:
-        raise ValueError(f"family={family!r}: expected one of {', '.join(PROBLEM_FAMILIES)}")
+        raise ValueError(f"expected family= one of {', '.join(PROBLEM_FAMILIES)}, found {family!r}")
     parts = {change} if isinstance(change, str) else set(change)
     if not parts or not parts <= set(REWORDED_PARTS):
-        raise ValueError(f"change={change!r}: expected one or more of {', '.join(REWORDED_PARTS)}")
+        raise ValueError(
+            f"expected change= one or more of {', '.join(REWORDED_PARTS)}, found {change!r}"
+        )
     match = next(filter(None, (re.search(pattern, text) for pattern in _STORY_VERBS[family])), None)
     if match is None:
         raise ValueError(f"expected a problem of the family {family}, found {text!r}")

@@ -33,7 +33,7 @@ def load_set(name: str) -> list[Line]:
     path = SETS_FOLDER / f"{name}.jsonl"
     if not path.exists():
         names = ", ".join(sorted(p.stem for p in SETS_FOLDER.glob("*.jsonl")))
-        raise ValueError(f"no set {name!r} of the closed world: expected one of {names}")
+        raise ValueError(f"expected a set of the closed world, {names}, found {name!r}")
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -74,7 +74,7 @@ def world_pairs(
     """
     if family is not None and family not in PROBLEM_FAMILIES:
         raise ValueError(
-            f"family={family!r}: expected one of {', '.join(PROBLEM_FAMILIES)}, or None"
+            f"expected family= one of {', '.join(PROBLEM_FAMILIES)}, or None, found {family!r}"
         )
     lines = load_set(f"word_problems_{split}")
     problems = [

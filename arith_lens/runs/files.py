@@ -50,8 +50,8 @@ def replace(path: Path, make: Callable[[Path], Any]) -> None:
         _sync(path.parent)
     except OSError as error:
         raise RunError(
-            f"cannot write {path}: {error.strerror or error}. Free some space, or choose another "
-            "root; what was saved before is unharmed."
+            f"expected to write {path}, found: {error.strerror or error}. Free some space, or "
+            "choose another root; what was saved before is unharmed."
         ) from error
     finally:
         remove(partial)
@@ -67,8 +67,8 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(
-            f"cannot make {folder}: {error.strerror or error}. Remove what stands there, free some "
-            "space, or choose another root; what was saved is unharmed."
+            f"expected to make the folder {folder}, found: {error.strerror or error}. Remove what "
+            "is in its place, free some space, or choose another root; what was saved is unharmed."
         ) from error
 
 
@@ -144,8 +144,8 @@ def folder_locked(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
         ) from error
     except OSError as error:
         raise RunError(
-            f"cannot lock {folder / LOCK}: {error.strerror or error}. Free some space, remove what "
-            "stands there, or choose a root that can be written."
+            f"expected to lock {folder / LOCK}, found: {error.strerror or error}. Free some space, "
+            "remove what is in its place, or choose a root that can be written."
         ) from error
     try:
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": now()}
@@ -185,7 +185,7 @@ def digests(files: Iterable[Path]) -> list[str]:
         return [digest(path.read_bytes()) for path in files]
     except OSError as error:
         raise RunError(
-            f"cannot read {error.filename}: {error.strerror or error}. Check the path."
+            f"expected to read {error.filename}, found: {error.strerror or error}. Check the path."
         ) from error
 
 

@@ -56,7 +56,8 @@ def open_run(
     check_name(experiment, "an experiment's name")
     if experiment == STORE_FOLDER:
         raise ValueError(
-            f"expected another name of an experiment than {STORE_FOLDER!r}, where results are"
+            f"expected an experiment's name, found {STORE_FOLDER!r}, the folder of results; choose "
+            "another"
         )
     plain_config = plain_value(config)
     provenance = software() | {"model": describe_model(model), "inputs": digests(inputs)}
@@ -129,7 +130,7 @@ def _readable(files: Iterable[Path], otherwise: str) -> list[Run]:
         try:
             runs.append(load_run(file))
         except RunError as error:
-            warn_caller(f"a run is {otherwise}: {error}")
+            warn_caller(f"expected runs that can be read, found one that is {otherwise}: {error}")
     return runs
 
 

@@ -102,18 +102,24 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = parse_json(file.read_bytes())
     except (OSError, ValueError) as error:
-        raise RunError(f"{file} is damaged ({error}). Delete the folder and run again.") from error
+        raise RunError(
+            f"expected a run's entry in {file}, found a damaged file ({error}). Delete the folder "
+            "and run again."
+        ) from error
     if not isinstance(manifest, dict) or "arith_lens_run" not in manifest:
-        raise RunError(f"{file} was not written by arith_lens. Give a folder of results/.")
+        raise RunError(
+            f"expected a file that arith_lens has written, found another one at {file}. Give a "
+            "folder of results/."
+        )
     if manifest["arith_lens_run"] != RUN_FORMAT:
         raise RunError(
-            f"{folder} has format {manifest['arith_lens_run']}, this version reads {RUN_FORMAT}. "
-            "Delete that folder and run the experiment again, or read it with the version in its "
-            "provenance."
+            f"expected a run of format {RUN_FORMAT}, found {manifest['arith_lens_run']} in "
+            f"{folder}. Delete that folder and run the experiment again, or read it with the "
+            "version in its provenance."
         )
     if lacking := _lacking(manifest):
         raise RunError(
-            f"{file} is damaged: it lacks {listed(lacking)}, or they are of another kind. "
+            f"expected {listed(lacking)} in {file}, found none, or of another kind: it is damaged. "
             "Delete it and run again."
         )
     return manifest

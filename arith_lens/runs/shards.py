@@ -169,7 +169,9 @@ class Shards:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, RunError) as error:
-            warn_caller(f"{path} is damaged ({error}); it is computed again")
+            warn_caller(
+                f"expected a shard in {path}, found it damaged ({error}); it is computed again"
+            )
             return None
 
     def save(
@@ -219,9 +221,9 @@ def check_shard(data: bytes, identity: str, index: int) -> Arrays:
     notes = dict(arrays.header)
     written = notes.pop("sha256", None)
     if digest(Arrays(arrays.tensors, notes).to_bytes()) != written:
-        raise RunError("its contents are not those that were written")
+        raise RunError("expected the contents that were written, found others")
     if notes.pop("shard", None) != [identity, index]:
-        raise RunError("it is a part of another computation")
+        raise RunError("expected a part of this computation, found one of another")
     return Arrays(arrays.tensors, notes)
 
 

@@ -66,7 +66,7 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
-            raise _damaged(file, str(error)) from error
+            raise _damaged(file, f"it is no JSON: {error}") from error
         if not isinstance(entry, dict) or entry.get("identity") != identity:
             raise _damaged(file, "it is the entry of another result")
         parts = {"saved": str, "kind": str, "generation": int, "sha256": dict}
@@ -174,10 +174,10 @@ class Store:
                 return data
         if self.entry(identity) != entry:
             return None
-        problem = "damaged" if file.exists() else "missing"
+        problem = "another" if file.exists() else "none"
         raise RunError(
-            f"{file} is {problem}: it is not the file that was written. Delete {folder} and run "
-            "the experiment again."
+            f"expected the file that was written at {file}, found {problem}. Delete {folder} and "
+            "run the experiment again."
         )
 
     def _prepare(self, key: str, identity: Mapping[str, Any] | None) -> Path:
@@ -261,5 +261,6 @@ def _foreign_files(entry: Mapping[str, Any]) -> list[str]:
 
 def _damaged(file: Path, why: str) -> RunError:
     return RunError(
-        f"{file} is damaged ({why}). Delete {file.parent} and run the experiment again."
+        f"{file} is damaged: expected a complete result, found that {why}. Delete {file.parent} "
+        "and run the experiment again."
     )

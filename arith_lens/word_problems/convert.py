@@ -220,7 +220,10 @@ def word_problem_pairs(
     counted = dict(Counter(reasons.values()).most_common())
     report = Conversion(len(problems), tuple(pair.question for pair in pairs), counted)
     if not pairs:
-        raise ValueError(f"no pair under {tokenizer_name(tokenizer)}: {report}")
+        raise ValueError(
+            f"expected a problem that becomes a pair under {tokenizer_name(tokenizer)}, found "
+            f"none: {report}; change other parts"
+        )
     return _as_prompt_pairs(tokenizer, pairs), report
 
 
@@ -327,7 +330,7 @@ def gsm8k_pairs(
         FileNotFoundError: there is no such file, folder or dataset id.
     """
     if mode not in MODES:
-        raise ValueError(f"mode={mode!r}: expected one of {', '.join(map(repr, MODES))}")
+        raise ValueError(f"expected mode= one of {', '.join(map(repr, MODES))}, found {mode!r}")
     make = _question if mode == "question" else _equation
     records = read_gsm8k(questions, split=split)
     return word_problem_pairs(model, [make(r) for r in records], seed=seed, max_tokens=max_tokens)

@@ -260,7 +260,7 @@ def test_identity_a_component_given_its_own_value_changes_nothing(model):
     """One prompt a template, and X_c = X_r: the mean is the prompt's own run."""
     pairs = make_pairs(model, n=2)
     pairs = replace(pairs, counterfactual=pairs.reference)
-    with pytest.warns(UserWarning, match="hold one prompt"):
+    with pytest.warns(UserWarning, match="expected two prompts or more in all groups"):
         outcomes = knock_out(model, pairs, [*every_head(3, 4), Mlp(0), Mlp(2)])
     plain = knock_out(model, pairs, [])
     assert torch.allclose(outcomes.probability, plain.probability, atol=1e-6)

@@ -264,7 +264,7 @@ def test_a_name_with_a_flipped_bit_does_not_bring_the_sizes_of_another_model(
     write(FAMILIES["llama"].make(len(tokenizer)), tokenizer, file, "llama")
     content = file.read_bytes()
     file.write_bytes(content.replace(b"llama.block_count", b"llama.block_cound"))
-    with pytest.raises(ValueError, match=r"its header has no block_count"):
+    with pytest.raises(ValueError, match=r"expected block_count in its header, found none"):
         load_model(file)
 
 

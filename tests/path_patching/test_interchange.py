@@ -86,7 +86,7 @@ def compare(
 
 def test_pairs_without_another_answer_are_left_out_with_a_warning(llama: Any) -> None:
     pairs = make_pairs(llama)
-    with pytest.warns(UserWarning, match="of 5 pairs, 5 are left out because their counterfactual"):
+    with pytest.warns(UserWarning, match="found none in 5 of 5 pairs, which are left out"):
         result = path_patch(llama, pairs, senders=[Mlp(1)], metric="interchange")
     assert result.mlps.per_pair[1].isnan().all() and result.n_left_out == 5
 

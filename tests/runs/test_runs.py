@@ -163,7 +163,7 @@ def test_an_input_that_changed_gets_another_folder(tmp_path: Path) -> None:
         file.write_text(contents)
         paths.append(open_run("which_heads", Config(), inputs=[file], root=tmp_path).path)
     assert paths[0] == paths[2] != paths[1]
-    with pytest.raises(RunError, match="cannot read"):
+    with pytest.raises(RunError, match="expected to read"):
         open_run("which_heads", Config(), inputs=[tmp_path / "nothing"], root=tmp_path)
 
 
@@ -348,19 +348,19 @@ def _edit_file(file: Path, change) -> None:
 @pytest.mark.parametrize(
     ("harm", "complaint"),
     [
-        (_spoil_effects, "damaged"),
-        (_lose_effects, "missing"),
+        (_spoil_effects, "found another"),
+        (_lose_effects, "found none"),
         (_cut_manifest, "damaged"),
-        (_drop_results, "lacks results"),
-        (_scramble_results, "lacks results"),
+        (_drop_results, "expected results in"),
+        (_scramble_results, "expected results in"),
         (_lose_result, "expected a stored result"),
         (_drop_digests, "lacks sha256"),
         (_mix_up_results, "entry of another result"),
-        (_drop_identity, "lacks identity of addition"),
-        (_forget_the_file, "damaged"),
-        (_drop_time, "lacks wall_seconds"),
-        (_raise_format, "format 99"),
-        (_make_foreign, "not written by arith_lens"),
+        (_drop_identity, "expected identity of addition"),
+        (_forget_the_file, "found another"),
+        (_drop_time, "expected wall_seconds"),
+        (_raise_format, "found 99"),
+        (_make_foreign, "that arith_lens has written, found another"),
         (_lose_manifest, "expected a run folder"),
         (_leave_by_identity, "a digest as the identity of addition"),
         (_leave_by_unfinished, "a digest as the identity of division"),
@@ -371,7 +371,7 @@ def _edit_file(file: Path, change) -> None:
         (_digest_of_another_kind, "'result.csv', which are no files of this result"),
         (_nest_manifest, "damaged .*levels"),
         (_nest_configuration, "damaged .*levels"),
-        (_nest_result, "damaged .*levels"),
+        (_nest_result, "damaged: .*levels"),
     ],
 )
 def test_what_the_run_did_not_write_is_refused(run: Run, harm, complaint: str) -> None:

@@ -233,20 +233,20 @@ def test_the_gold_answer_is_the_number_after_the_hashes():
 
 
 def test_mistakes_are_said_plainly(small, tmp_path):
-    with pytest.raises(ValueError, match="expected one of 'question', 'equation'"):
+    with pytest.raises(ValueError, match="one of 'question', 'equation', found"):
         gsm8k_pairs(small, RECORDS, mode="solution")
     with pytest.raises(ValueError, match="answer is missing"):
         gsm8k_pairs(small, [{"question": "How many?"}])
-    with pytest.raises(ValueError, match="no questions"):
+    with pytest.raises(ValueError, match="expected records with question and answer, found none"):
         gsm8k_pairs(small, [])
-    with pytest.raises(FileNotFoundError, match="no file"):
+    with pytest.raises(FileNotFoundError, match="found no file"):
         gsm8k_pairs(small, tmp_path / "absent.jsonl")
-    with pytest.raises(FileNotFoundError, match="as a dataset it did not load"):
+    with pytest.raises(FileNotFoundError, match="found none that loads"):
         gsm8k_pairs(small, "nobody/nothing")
     with pytest.raises(ValueError, match="0 of 1 questions converted"):
         gsm8k_pairs(small, [{"question": "When?", "answer": "#### 7"}])
     (tmp_path / "bad.jsonl").write_text("{\n")
-    with pytest.raises(ValueError, match="line 1: not a JSON object"):
+    with pytest.raises(ValueError, match="line 1: expected a JSON object"):
         gsm8k_pairs(small, tmp_path / "bad.jsonl")
 
 
@@ -320,7 +320,7 @@ def test_each_part_of_a_story_changes_its_own_words():
 
 
 def test_a_story_is_reworded_only_if_it_is_known():
-    with pytest.raises(ValueError, match="expected one of gain_lose"):
+    with pytest.raises(ValueError, match="one of gain_lose"):
         world_edits("Q: Diana has 2 hats.", "sharing")
     with pytest.raises(ValueError, match="one or more of question, operators"):
         world_edits("Q: Diana has 2 hats.", "groups", ("verbs",))
