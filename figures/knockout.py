@@ -1,21 +1,17 @@
 """Figure 3 and sufficiency: accuracy without the strongest heads and MLPs, and with them alone."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
-import numpy as np
-from pandas import DataFrame, concat
+from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.knockout import CircuitCurve
-from arith_lens.runs import Run
-from experiments import results
-from experiments.circuits import CURVE_KINDS, enough
+from experiments.circuits import CURVE_KINDS
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, chart_of
+from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import knockout as numbers
+from figures.tables import sufficiency as sufficiency_numbers
 from figures.tables.table import has, keys_of, records, select, value
 from figures.views.lines import line
 from figures.views.words import sizes_text
@@ -167,7 +163,7 @@ def _points(
             yield plotting.Point(int(one.x[-1]), one.name, line=index)
 
 
-def _knockout_notes(table: DataFrame, config: Mapping[str, Any]) -> list[str]:
+def _knockout_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read Figure 3, and what it was made from."""
     lines = [
         f"Model: {config['model']}. Prompts: {sizes_text(table)}; all answered right "
@@ -193,12 +189,14 @@ def _knockout_notes(table: DataFrame, config: Mapping[str, Any]) -> list[str]:
 
 KIND_TITLES = {"keep_only": "only the first k kept", "knock_out": "the first k knocked out"}
 CIRCUIT_LINES = {  # order: (name, colour, dash)
+    "random": ("random", plotting.NOTE, "solid"),
     "weights": ("by weight norm", plotting.NOTE, "dot"),
     "growing": ("growing", plotting.DARK, "dash"),
     "iterative": ("iterative masking", plotting.RUST, "dot"),
     "effect": ("by effect", plotting.RED, "solid"),
 }
-RANDOM = "random-"
+BANDS = ("random", "effect")
+"""The orders whose range or interval is drawn."""
 
 
 def sufficiency(options: Options) -> list[Chart]:
@@ -211,69 +209,31 @@ def sufficiency(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "do_they_suffice")
-    notes = _sufficiency_notes(run)
     return [
-        Chart(
+        chart_of(
+            sufficiency_numbers.table(run),
+            [run],
             name="sufficiency",
             title="Do the strongest heads suffice?",
-            look=_sufficiency_look(run),
-            notes=notes,
-            runs=(run,),
-            numbers=_circuit_table(run),
-            figure=_draw_circuits(run, notes),
+            look=_sufficiency_look,
+            notes=_sufficiency_notes,
+            draw=_draw_circuits,
         )
     ]
 
 
-def _curves(run: Run, *keys: str) -> dict[str, CircuitCurve]:
-    """The curve of each order; `keys`: operation, heads or MLPs, positions, kept or knocked out."""
-    labels = results.CIRCUIT_CURVE.labels(run, *keys, None)
-    return {label: results.CIRCUIT_CURVE.load(run, *keys, label) for label in labels}
-
-
-def _circuit_table(run: Run) -> DataFrame:
-    """One row per curve and size: faithfulness and accuracy with intervals, CPR and CMD.
-
-    The random orders are one curve, their mean; its "intervals" are the range over the orders.
-    """
-    parts = []
-    for keys in product(run.config["operations"], ("heads", "mlps"), ("all", "end"), CURVE_KINDS):
-        tables = {
-            label: curve.to_dataframe().drop(columns="share").assign(cpr=curve.cpr, cmd=curve.cmd)
-            for label, curve in _curves(run, *keys).items()
-        }
-        controls = [tables.pop(label) for label in [*tables] if label.startswith(RANDOM)]
-        if controls:
-            tables["random"] = _mean(controls)
-        names = ("operation", "among", "positions", "kind")
-        setting: dict[str, Any] = dict(zip(names, keys, strict=True))
-        parts += [table.assign(**setting, order=label) for label, table in tables.items()]
-    return concat(parts, ignore_index=True).round(4)
-
-
-def _mean(curves: Sequence[DataFrame]) -> DataFrame:
-    """The mean of several curves, with the least and the most of them; no interval."""
-    measures = ("faithfulness", "accuracy")
-    ends = [f"{measure}_{end}" for measure in measures for end in ("low", "high")]
-    sizes: Any = concat(curves).drop(columns=ends).groupby("size")
-    mean: Any = sizes.mean()
-    for measure in measures:
-        mean[f"{measure}_least"] = sizes[measure].min()
-        mean[f"{measure}_most"] = sizes[measure].max()
-    return mean.reset_index()
-
-
-def _draw_circuits(run: Run, notes: Sequence[str]) -> plotting.Figure:
+def _draw_circuits(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """Kept on the left, knocked out on the right; one row per operation."""
+    right = select(table, measure="accuracy", components="heads")
     return plotting.curve_panels(
         [
             plotting.CurvePanel(
                 title=plotting.plain(f"{operation.capitalize()}: {KIND_TITLES[kind]}"),
-                lines=tuple(_circuit_lines(run, operation, kind)),
+                lines=tuple(_circuit_lines(select(right, operation=operation, kind=kind))),
                 y_title="right" if kind == CURVE_KINDS[0] else "",
                 y_range=(0, 104),
             )
-            for operation, kind in product(run.config["operations"], CURVE_KINDS)
+            for operation, kind in product(keys_of(table, "operation"), CURVE_KINDS)
         ],
         x_title="k heads",
         unit="%",
@@ -283,34 +243,32 @@ def _draw_circuits(run: Run, notes: Sequence[str]) -> plotting.Figure:
     )
 
 
-def _circuit_lines(run: Run, operation: str, kind: str) -> list[plotting.Line]:
+def _circuit_lines(rows: DataFrame) -> Iterator[plotting.Line]:
     """The random orders as a band that holds all of them, then each chosen order."""
-    curves = _curves(run, operation, "heads", "all", kind)
-    lines = []
-    if controls := [curve for label, curve in curves.items() if label.startswith(RANDOM)]:
-        percent = np.stack([100 * curve.accuracy().numpy() for curve in controls])
-        sizes, low, high = np.array(controls[0].sizes), percent.min(0), percent.max(0)
-        lines.append(plotting.Line(sizes, percent.mean(0), "random", plotting.NOTE, low, high))
-    for label, (name, colour, dash) in CIRCUIT_LINES.items():
-        if label in curves:
-            line = replace(curves[label].line(name, colour), dash=dash)
-            lines.append(line if label == "effect" else replace(line, low=None, high=None))
-    at_end = results.CIRCUIT_CURVE.load(run, operation, "heads", "end", kind, "effect")
-    return [*lines, at_end.line("by effect, END only", plotting.BLUE)]
+    everywhere = select(rows, positions="all")
+    for order, (name, colour, dash) in CIRCUIT_LINES.items():
+        if has(everywhere, order=order):
+            one = line(select(everywhere, order=order), name, colour, dash=dash)
+            yield one if order in BANDS else replace(one, low=None, high=None)
+    at_end = select(rows, positions="END", order="effect")
+    yield line(at_end, "by effect, END only", plotting.BLUE)
 
 
-def _sufficiency_look(run: Run) -> str:
+def _sufficiency_look(table: DataFrame) -> str:
     """What the run's own numbers say."""
     parts = []
-    for operation in run.config["operations"]:
-        ends, everywhere = (
-            results.CIRCUIT_CURVE.load(run, operation, "heads", positions, "keep_only", "effect")
-            for positions in ("end", "all")
-        )
-        row = min(range(len(ends.sizes)), key=lambda i: abs(ends.sizes[i] - 5))
+    for operation in keys_of(table, "operation"):
+        keys = {"operation": operation, "components": "heads", "order": "effect"}
+        rows = select(table, kind="keep_only", **keys)
+        ends = select(rows, measure="accuracy", positions="END")
+        near_5 = records(ends)[int((ends.k - 5).abs().argmin())]
+        enough = {
+            name: value(rows, measure=sufficiency_numbers.ENOUGH, positions=name)
+            for name in ("END", "all")
+        }
         parts.append(
-            f"{operation} {100 * float(ends.accuracy()[row]):.0f}% with {ends.sizes[row]} heads, "
-            f"90% from {enough(ends)} heads on (from {enough(everywhere)} if the others are "
+            f"{operation} {near_5.value:.0%} with {near_5.k:.0f} heads, 90% from "
+            f"{enough['END']:.0f} heads on (from {enough['all']:.0f} if the others are "
             "replaced at every position)"
         )
     return (
@@ -319,9 +277,8 @@ def _sufficiency_look(run: Run) -> str:
     )
 
 
-def _sufficiency_notes(run: Run) -> list[str]:
+def _sufficiency_notes(_table: DataFrame, config: Settings) -> list[str]:
     """How to read the figure, and what it was made from."""
-    config = run.config
     searched = (
         " Dashed: each next head is the one that raises p(C) most when added; dotted, dark: the "
         "one whose knockout costs most."

@@ -2,12 +2,10 @@
 
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from pandas import read_csv
 from support.drawings import written
 
 import arith_lens as al
@@ -18,6 +16,7 @@ from experiments.circuits import do_they_suffice
 from figures.common import Options
 from figures.exhibit import show
 from figures.knockout import sufficiency
+from figures.tables.table import from_csv, select, value
 
 SMALL = do_they_suffice.config(
     operations=("addition",), n=18, controls=2, candidates=3, searched=2, search_every=4
@@ -65,28 +64,26 @@ def test_the_figure_and_the_table_show_the_run(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     show(sufficiency, Options(run=run.path, out=tmp_path, formats=()))
-    table: Any = read_csv(written(tmp_path, "sufficiency.csv"))
-    assert set(table["order"]) == {
-        "effect", "weights", "growing", "iterative", "random"
-    }  # fmt: skip
-    assert set(table["among"]) == {"heads", "mlps"} and set(table["positions"]) == {"all", "end"}
-    curves = table.groupby(["among", "positions", "kind", "order"])
-    assert len(curves) == 5 + 5 + 2 + 2 + 2
-    random = table[(table["order"] == "random") & (table["kind"] == "keep_only")]
+    table = from_csv(written(tmp_path, "sufficiency.csv").read_text())
+    curves: Any = table[table.k.notna()]
+    assert {*curves["order"]} == {"effect", "weights", "growing", "iterative", "random"}
+    assert {*curves["components"]} == {"heads", "MLPs"}
+    assert {*curves["positions"]} == {"all", "END"}
+    assert len(curves.groupby(["components", "positions", "kind", "order"])) == 5 + 5 + 2 + 2 + 2
+    random = select(curves, order="random", kind="keep_only", measure="accuracy")
     accuracies = [
         curve(run, "heads", "all", "keep_only", f"random-{seed}").accuracy() for seed in (0, 1)
     ]
-    assert np.allclose(random["accuracy"], sum(accuracies) / 2, atol=1e-4)
-    assert np.allclose(random["accuracy_least"], torch.minimum(*accuracies), atol=1e-4)
-    kept = table[(table["kind"] == "keep_only") & (table["size"] == 0)]
-    assert np.allclose(kept["faithfulness"], 0)
+    assert np.allclose(random.value, sum(accuracies) / 2, atol=1e-4)
+    assert np.allclose(random.low, torch.minimum(*accuracies), atol=1e-4)
+    assert {*random.spread} == {"range of 2 orders"}
+    assert np.allclose(select(curves, kind="keep_only", k=0, measure="faithfulness").value, 0)
     drawn = curve(run, "heads", "all", "keep_only", "effect")
-    row: Any = table[
-        (table["among"] == "heads") & (table["positions"] == "all")
-        & (table["kind"] == "keep_only") & (table["order"] == "effect")
-    ]  # fmt: skip
-    assert np.allclose(row["accuracy"], drawn.accuracy(), atol=1e-4)
-    assert row["cmd"].iloc[0] == pytest.approx(drawn.cmd, abs=1e-4)
+    own = {"components": "heads", "positions": "all", "kind": "keep_only", "order": "effect"}
+    right = select(table, measure="accuracy", **own)
+    assert np.allclose(right.value, drawn.accuracy(), atol=1e-4)
+    assert value(table, measure="CMD", **own) == pytest.approx(drawn.cmd, abs=1e-4)
+    assert value(table, measure="k from which on 90% are right", **own) == circuits.enough(drawn)
     page = written(tmp_path, "sufficiency.html").read_text("utf-8")
     assert "only the first k kept" in page and "by effect" in page
     do_they_suffice.report(run)

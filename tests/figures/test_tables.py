@@ -30,7 +30,6 @@ MADE_OTHERWISE = {
     "agreement",
     "drawings",
     "exam",
-    "knockout",
     "map_figures",
     "next_tokens",
     "paths",
