@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pandas import DataFrame
 from support.drawings import written
 
 import arith_lens as al
@@ -65,7 +66,7 @@ def test_the_figure_and_the_table_show_the_run(
 ) -> None:
     show(sufficiency, Options(run=run.path, out=tmp_path, formats=()))
     table = from_csv(written(tmp_path, "sufficiency.csv").read_text())
-    curves: Any = table[table.k.notna()]
+    curves = DataFrame(table[table.k.notna()])
     assert {*curves["order"]} == {"effect", "weights", "growing", "iterative", "random"}
     assert {*curves["components"]} == {"heads", "MLPs"}
     assert {*curves["positions"]} == {"all", "END"}
