@@ -19,6 +19,8 @@ from figures import next_tokens
 from figures.common import Options
 from figures.exhibit import show
 from figures.paths import carriers
+from figures.tables.next_tokens import shown_pair
+from figures.tables.table import from_csv, select, value
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +75,6 @@ def test_figure_9_shows_both_prompts_of_a_pair(
     kinds = ("addition", "stories")
     few = {kind: experiment.PAIR_KINDS[kind] for kind in kinds}
     monkeypatch.setattr(experiment, "PAIR_KINDS", few)
-    monkeypatch.setattr(next_tokens, "PAIR_TITLES", {kind: kind for kind in kinds})
     config = what_the_calculation_does.config(model=str(checkpoint), n=9, keep="all", k=3)
     what_the_calculation_does(config, root=tmp_path / "results")
     (run,) = find_runs("what_the_calculation_does", root=tmp_path / "results")
@@ -81,14 +82,18 @@ def test_figure_9_shows_both_prompts_of_a_pair(
     (chart,) = next_tokens.fig9(Options(run=run.path))
     figure = chart.figure
     shown = " ".join(note.text for note in figure.layout.annotations).replace("<br>", " ")
-    prompt = said.prompts[next_tokens.example(run, "stories")].split()
+    prompt = said.prompts[shown_pair(run, "stories")].split()
     assert " ".join(prompt[:5]) in shown and "p(C)" not in shown.split("Means over")[0]
     assert len(figure.data) == 2 * len(kinds) and len(figure.data[0].x) == 3
     show(next_tokens.fig9, Options(run=run.path, out=tmp_path, formats=()))
-    table: Any = read_csv(written(tmp_path, "fig9.csv"), keep_default_na=False)
-    assert len(table) == sum(
-        2 * 3 * results.LIKELIEST.facts(run, k, "reference")["pairs"] for k in kinds
-    )
+    table = from_csv(written(tmp_path, "fig9.csv").read_text())
+    shown = select(table, measure="probability")
+    assert len(shown) == len(kinds) * 2 * 3
+    outcomes = results.ANSWER_PROBABILITY.load(run, "stories").mean()
+    of_kind = select(table, kind="stories", side="counterfactual")
+    assert value(of_kind, measure="p(C)") == pytest.approx(float(outcomes[1, 0]), rel=1e-5)
+    likeliest = value(of_kind, measure="C is the likeliest token")
+    assert likeliest == pytest.approx(float(outcomes[1, 1]), rel=1e-5)
 
 
 def test_runs_of_another_kind_are_refused_with_the_command(tmp_path: Path) -> None:

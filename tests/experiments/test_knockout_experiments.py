@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 import torch
 from support.drawings import written
@@ -37,7 +36,7 @@ from figures.common import Options, TableOptions
 from figures.exhibit import MakesExhibits, options_of, show
 from figures.knockout import fig3
 from figures.shared_heads import table3, table4
-from figures.tables.table import from_csv, records, select
+from figures.tables.table import from_csv, records, select, value
 from figures.tasks import transfer
 
 UNCHANGED_ANSWERS = pytest.mark.filterwarnings(
@@ -158,8 +157,19 @@ def test_figure_4_from_its_experiment(
     before, after = (right_share(run, "integers", when) for when in ("before", "after"))
     assert before > 0.8 > 0.5 > after
     show(next_tokens.fig4, Options(root=study.root, out=tmp_path, formats=()))
-    table = pandas.read_csv(written(tmp_path, "fig4.csv"), keep_default_na=False)
-    assert len(table) == 4 * 2 * 10 * 5
+    table = from_csv(written(tmp_path, "fig4.csv").read_text())
+    shares = select(table, kind="integers", measure="likeliest token is right")
+    assert value(shares, when="before") == pytest.approx(before)
+    assert value(shares, when="after") == pytest.approx(after)
+    shown = select(table, kind="integers", measure="probability")
+    assert shown["rank"].tolist() == 2 * [1, 2, 3, 4, 5]
+    first = select(shown, when="before", rank=1)
+    assert first.token.tolist() == first.answer.tolist(), "it is answered right with all heads"
+    tokens = results.NEXT_TOKENS.load(run, "integers", "after")
+    row = tokens.prompts.index(first.prompt.item())
+    without = select(shown, when="after").value.tolist()
+    assert without == pytest.approx(tokens.probabilities[row].tolist(), abs=1e-5)
+    assert len(select(table, measure="effect on the answer's logit")) == 10
     assert "10 heads knocked out" in written(tmp_path, "fig4.html").read_text()
 
 

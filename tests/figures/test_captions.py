@@ -1,26 +1,23 @@
 """A caption says what its run shows: the opposite run has the opposite caption."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
 from pandas import DataFrame
 from support.made_claims import curve
-from support.made_runs import MadePairs
 
 from arith_lens.components import Head, Mlp
 from arith_lens.effects import Effects
 from arith_lens.knockout import KnockoutCurves
-from arith_lens.runs import Run, open_run
-from experiments import results
 from experiments.settings import Metric
 from figures import maps
 from figures.knockout import knockout_look
 from figures.next_tokens import PAIR_TITLES, calculation_look
 from figures.robustness import stability_look
 from figures.tables.knockout import curve_rows
+from figures.tables.next_tokens import answer_rows
 from figures.tables.table import QuestionTable, read_back
 
 HEADS = [Head(4, index) for index in range(8)] + [Head(5, index) for index in range(4)]
@@ -57,21 +54,19 @@ def test_figure_3_says_whether_the_strongest_heads_cost_more_than_others() -> No
     assert "In 0 of 2 operations that is lower" in opposite
 
 
-def next_tokens(root: Path, p_without: float) -> Run:
-    """p(C) is 1 with the calculation, and this without it."""
-    with open_run("what_the_calculation_does", {"model": "made", "seed": 1}, root=root) as run:
-        for kind in PAIR_TITLES:
-            values = torch.ones(2, 2, 18)
-            values[1] = p_without
-            right = Effects(values, ("side", "measure"), "p(C)")
-            results.ANSWER_PROBABILITY.save(run, right, kind, pairs=MadePairs())
-    return run
+def calculation_rows(p_without: float) -> DataFrame:
+    """The table of Figure 9: p(C) is 1 with the calculation, and this without it."""
+    values = torch.ones(2, 2, 18)
+    values[1] = p_without
+    outcomes = Effects(values, ("side", "measure"), "share")
+    rows = [row for kind in PAIR_TITLES for row in answer_rows(kind, outcomes)]
+    return read_back(QuestionTable.of("with the calculation", "made", rows))
 
 
-def test_figure_9_says_whether_the_answer_goes_with_the_calculation(tmp_path: Path) -> None:
-    gone = calculation_look(next_tokens(tmp_path / "gone", 0.0))
+def test_figure_9_says_whether_the_answer_goes_with_the_calculation() -> None:
+    gone = calculation_look(calculation_rows(0.0))
     assert "Addition 100% → 0%" in gone and "the likeliest token in 0% to 0% of the pairs" in gone
-    stays = calculation_look(next_tokens(tmp_path / "stays", 1.0))
+    stays = calculation_look(calculation_rows(1.0))
     assert "Addition 100% → 100%" in stays and "in 100% to 100% of the pairs" in stays
 
 

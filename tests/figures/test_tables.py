@@ -31,7 +31,6 @@ MADE_OTHERWISE = {
     "drawings",
     "exam",
     "map_figures",
-    "next_tokens",
     "paths",
     "probes",
     "robustness",
