@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined_arrays
@@ -20,8 +20,18 @@ from arith_lens.components import (
 )
 from arith_lens.effects import Effects
 from arith_lens.hooks import freeze, patch_heads, patch_mlps
-from arith_lens.methods import Computation, Notes, Senders, shard_size
+from arith_lens.methods import (
+    Computation,
+    MetricTokenOptions,
+    MetricTokens,
+    Notes,
+    Senders,
+    Storage,
+    StorageOptions,
+    shard_size,
+)
 from arith_lens.model import HookedLike
+from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
     Interventions,
@@ -293,19 +303,21 @@ MEDIATION = Propagation(
 )
 
 
+class MediationOptions(MetricTokenOptions, StorageOptions, total=False):
+    """The options of `mediators`."""
+
+
 def mediators(
     model: HookedLike,
     pairs: PromptPairs,
     heads: Components,
     *,
     metric: str = "relative_logit",
-    foil: Int[Tensor, " pair"] | None = None,
     engine: str = "sweep",
     certify: bool = True,
-    batch_size: int | None = None,
     run: Run | None = None,
-    name: str = "mediators",
     progress: bool = True,
+    **options: Unpack[MediationOptions],
 ) -> Mediation:
     """Which MLPs carry each head's effect on the answer's logit (not in the paper).
 
@@ -319,13 +331,14 @@ def mediators(
         heads: the heads to patch, such as `key_heads(effects)`. The result keeps their order.
         metric: one of `metrics.METRICS`, as in `path_patch`.
         foil: for `logit_difference`, one token per pair, to compare with the answer.
+        candidates: for `digit_contrast`, the tokens whose mean logit is compared with the answer's.
         engine: `"sweep"`, exact and fast, for most families; `"hooks"`, one forward per
             number, for all models.
         certify: first prove on a few pairs that the sweep reproduces the model.
         batch_size: the number of pairs in a shard.
         run: an open run that stores finished shards, and then the result. What is stored is not
             computed again.
-        name: the name of the result in the run.
+        name: the name of the result in the run. The default is `mediators`.
         progress: whether to show a progress bar.
 
     Returns:
@@ -335,9 +348,12 @@ def mediators(
         UnsupportedTrunk, CertificateError, FloatingPointError: as in `path_patch`.
         IndexError, RunError: as in `path_patch`.
         ValueError: no head is given, or an MLP; or the metric or the foil is not valid.
+        TypeError: an option does not exist.
     """
+    refuse_unknown_options(mediators, options, MetricTokens, Storage)
+    tokens, storage = value_object(MetricTokens, options), value_object(Storage, options)
     chosen = _checked_heads(heads)
-    patching = _patching(model, pairs, chosen, metric, foil)
+    patching = _patching(model, pairs, chosen, metric, tokens)
     order = [str(head) for head in chosen]
 
     def result(values: Tensor, computation: Notes) -> Mediation:
@@ -352,11 +368,12 @@ def mediators(
         result=result,
         read=Mediation.from_arrays,
         settings={"engine": engine, "metric": patching.metric},
-        identity=patching_details(patching, foil, run)
+        identity=patching_details(patching, tokens.foil, run)
         | {"certify": certify, "method": "mediators", "order": order},
-        foil=foil,
-        shard_size=shard_size(batch_size),
+        foil=tokens.foil,
+        shard_size=shard_size(storage.batch_size),
     )
+    name = storage.name or "mediators"
     return computation.run(model, pairs, run=run, name=name, progress=progress)
 
 
@@ -365,7 +382,7 @@ def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Components) ->
 
     They are two forwards per pair without the vocabulary matrix, and all MLPs of END's rows.
     """
-    patching = _patching(model, pairs, _checked_heads(heads), "relative_logit", None)
+    patching = _patching(model, pairs, _checked_heads(heads), "relative_logit", MetricTokens())
     senders = patching.senders
     n_rows = 1 + len(rows_of(senders))
     per_pair = flops_of_rows(model, patching, rows_through_mlps(senders), n_rows)
@@ -392,9 +409,11 @@ def _patching(
     pairs: PromptPairs,
     heads: Sequence[Component],
     metric: str,
-    foil: Int[Tensor, " pair"] | None,
+    tokens: MetricTokens,
 ) -> PatchSettings:
-    return patch_settings(model, heads, paths="via_mlps", metric=metric, foil=foil, pairs=pairs)
+    return patch_settings(
+        model, heads, paths="via_mlps", metric=metric, pairs=pairs, **vars(tokens)
+    )
 
 
 def _mediation(

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import torch
 
@@ -19,6 +19,7 @@ from arith_lens.benchmarks.records import ANSWER_AT_ONCE
 from arith_lens.components import NamedHook
 from arith_lens.hooks import hooks_digest
 from arith_lens.model import require_evaluation_mode
+from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import left_pad
 from arith_lens.runs import ResultSlot, Run
 
@@ -115,20 +116,48 @@ class _TokenizedQuestion:
     """The number of tokens to generate: the answer's, and one more to see where a number ends."""
 
 
+@dataclass(frozen=True)
+class Decoding:
+    """How answers are written."""
+
+    hook_steps: Literal["all", "prompt"] = "all"
+    """The steps of a generation in which hooks act."""
+    batch_size: int = 128
+    """The number of questions that run together."""
+    max_new_tokens: int | None = None
+    """The largest number of new tokens; None: as many as the answers of a batch need."""
+
+
+@dataclass(frozen=True)
+class Marking:
+    """Which answers are right."""
+
+    tolerance: int | float = 1e-3
+    """The largest difference of a right number from the answer's value."""
+    whole_words: bool = True
+    """Whether a word must end where the answer ends."""
+
+
+class AnswerOptions(TypedDict, total=False):
+    """The options of `answer_questions`."""
+
+    hook_steps: Literal["all", "prompt"]
+    batch_size: int
+    max_new_tokens: int | None
+    tolerance: int | float
+    whole_words: bool
+
+
 def answer_questions(
     model: Any,
     questions: Sequence[Question],
     *,
     hooks: Iterable[NamedHook] = (),
-    hook_steps: Literal["all", "prompt"] = "all",
-    batch_size: int = 128,
-    max_new_tokens: int | None = None,
-    tolerance: int | float = 1e-3,
-    whole_words: bool = True,
     run: Run | None = None,
     name: str = "answers",
     facts: Mapping[str, Any] | None = None,
     progress: bool = False,
+    **options: Unpack[AnswerOptions],
 ) -> Answers:
     """Ask a model questions and compare its answers, by greedy decoding.
 
@@ -157,7 +186,10 @@ def answer_questions(
     Raises:
         ValueError: there are no questions, a prompt is longer than the model's context, choices are
             not different single tokens, or the model is in training mode.
+        TypeError: an option does not exist.
     """
+    refuse_unknown_options(answer_questions, options, Decoding, Marking)
+    decoding, marking = value_object(Decoding, options), value_object(Marking, options)
     if not questions:
         raise ValueError("expected at least one Question(prompt, answer), found none; add one")
     require_evaluation_mode(model)
@@ -168,23 +200,20 @@ def answer_questions(
         "method": "answer_questions",
         "questions": hashlib.sha256(repr(list(questions)).encode()).hexdigest(),
         "hooks": hooks_digest(hooks) if run else None,
-        "hook_steps": hook_steps,
-        "batch_size": batch_size,
-        "max_new_tokens": max_new_tokens,
-        "tolerance": tolerance,
-        "whole_words": whole_words,
+        **vars(decoding),
+        **vars(marking),
     }
     slot = ResultSlot.of(run, name, model, None, **question)
     if (arrays := slot.stored(progress=progress, **(facts or {}))) is not None:
         return Answers.from_arrays(arrays)
-    batches = _batches(tokenized, batch_size)
+    batches = _batches(tokenized, decoding.batch_size)
 
     def answers_of_shard(index: int) -> Arrays:
         batch = batches[index]
         if batch[0].question.choices:
             texts = _chosen(model, batch, hooks)
         else:
-            texts = _written(model, batch, hooks, hook_steps, max_new_tokens)
+            texts = _written(model, batch, hooks, decoding)
         return Arrays({}, {"said": texts})
 
     sizes = [len(batch) for batch in batches]
@@ -197,7 +226,7 @@ def answer_questions(
     }
     said = tuple(texts_by_index[i] for i in range(len(questions)))
     right = [
-        is_right(text, question, tolerance=tolerance, whole_words=whole_words)
+        is_right(text, question, **vars(marking))
         for text, question in zip(said, questions, strict=True)
     ]
     expected = tuple(question.answer.strip() for question in questions)
@@ -216,7 +245,11 @@ def _batches(questions: Sequence[_TokenizedQuestion], size: int) -> list[list[_T
 
 
 def is_right(
-    written: str, question: Question, *, tolerance: int | float = 1e-3, whole_words: bool = True
+    written: str,
+    question: Question,
+    *,
+    tolerance: int | float = Marking.tolerance,
+    whole_words: bool = Marking.whole_words,
 ) -> bool:
     """Whether a text after the prompt begins with the answer; see `answer_questions`."""
     answer = question.answer.strip()
@@ -258,17 +291,16 @@ def _written(
     model: Any,
     batch: Sequence[_TokenizedQuestion],
     hooks: list[NamedHook],
-    steps: Any,
-    most: int | None,
+    decoding: Decoding,
 ) -> list[str]:
     """The text that greedy decoding writes after each prompt."""
     tokens, mask = left_pad([item.ids for item in batch])
     generated = model.generate(
         tokens,
         fwd_hooks=hooks,
-        hook_steps=steps,
+        hook_steps=decoding.hook_steps,
         attention_mask=mask,
-        max_new_tokens=most or max(item.n_new for item in batch),
+        max_new_tokens=decoding.max_new_tokens or max(item.n_new for item in batch),
     )
     new = generated[:, tokens.shape[1] :].tolist()
     before = _decoded(model.tokenizer, [item.ids for item in batch])

@@ -3,10 +3,11 @@
 Each method makes one score per component from gradients of a batch.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Unpack
 
 import torch
 from jaxtyping import Float, Int
@@ -30,9 +31,18 @@ from arith_lens.attribution.rules import (
     split_attention_products,
 )
 from arith_lens.effects import ComponentEffects
-from arith_lens.methods import Computation, Notes, shard_size
+from arith_lens.methods import (
+    Computation,
+    MetricTokenOptions,
+    MetricTokens,
+    Notes,
+    Storage,
+    StorageOptions,
+    shard_size,
+)
 from arith_lens.metrics import MetricFunction
 from arith_lens.model import HookedLike
+from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
     PatchSettings,
@@ -172,6 +182,10 @@ UNSIGNED = frozenset({"atp_star"})
 """Methods whose scores are magnitudes."""
 
 
+class AttributionOptions(MetricTokenOptions, StorageOptions, total=False):
+    """The options of `attribute`."""
+
+
 def attribute(
     model: HookedLike,
     pairs: PromptPairs,
@@ -179,13 +193,10 @@ def attribute(
     method: str = "relp",
     paths: str = "via_mlps",
     metric: str | MetricFunction = "relative_logit",
-    foil: Int[Tensor, " pair"] | None = None,
-    candidates: Sequence[int] | None = None,
     steps: int = 5,
-    batch_size: int | None = None,
     run: Run | None = None,
-    name: str | None = None,
     progress: bool = True,
+    **options: Unpack[AttributionOptions],
 ) -> ComponentEffects:
     """Approximate the effect of giving each component its counterfactual output at END.
 
@@ -220,16 +231,17 @@ def attribute(
         FloatingPointError: an activation is NaN or infinite; the message names its layer.
         ValueError: method, paths, metric, foil or a number is not valid, or there are no pairs.
         RunError: the run is not open or was opened with another model; or the disk refuses.
+        TypeError: an option does not exist.
     """
+    refuse_unknown_options(attribute, options, MetricTokens, Storage)
+    tokens, storage = value_object(MetricTokens, options), value_object(Storage, options)
     if method not in ATTRIBUTION_METHODS:
         raise ValueError(
             f"expected a method among {', '.join(ATTRIBUTION_METHODS)}, found {method!r}"
         )
     if steps < 1:
         raise ValueError(f"expected at least one step, found {steps}")
-    patching = patch_settings(
-        model, None, paths=paths, metric=metric, foil=foil, pairs=pairs, candidates=candidates
-    )
+    patching = patch_settings(model, None, paths=paths, metric=metric, pairs=pairs, **vars(tokens))
     how = {"method": method, "signed": method not in UNSIGNED}
 
     def result(values: Tensor, computation: Notes) -> ComponentEffects:
@@ -241,11 +253,11 @@ def attribute(
         result=result,
         read=ComponentEffects.from_arrays,
         settings={"paths": paths, "metric": patching.metric, "steps": steps},
-        identity=patching_details(patching, foil, run) | {"method": f"attribute {method}"},
-        foil=foil,
-        shard_size=shard_size(batch_size),
+        identity=patching_details(patching, tokens.foil, run) | {"method": f"attribute {method}"},
+        foil=tokens.foil,
+        shard_size=shard_size(storage.batch_size),
     )
-    name = name or f"{method}-{operation_name(pairs)}"
+    name = storage.name or f"{method}-{operation_name(pairs)}"
     return computation.run(model, pairs, run=run, name=name, progress=progress)
 
 

@@ -8,10 +8,10 @@ other pairs do not turn, and compare contents.
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from jaxtyping import Float
@@ -38,6 +38,7 @@ from arith_lens.built.circuits import (
     sums,
 )
 from arith_lens.model import FAMILIES, HookedModel, load_model
+from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import NO_ANSWER, PromptPairs, Role
 
 N_HEADS = 8
@@ -92,20 +93,46 @@ class BuiltModel:
         return folder
 
 
+@dataclass(frozen=True)
+class Variant:
+    """How a built model differs from the others of its name; None: not at all."""
+
+    n_kv_heads: int | None = None
+    """The number of heads with keys and values of their own."""
+    beta: float | None = None
+    """The attention score of the position that a head looks for."""
+    sharpness: float | None = None
+    """The gain of the neurons."""
+    rotation: int | None = None
+    """The seed of a random rotation of the residual stream."""
+    norm_weights: int | None = None
+    """The seed of random weights of the norms."""
+    fillers: Sequence[int] | None = None
+    """Numbers of filler tokens between BOS and A."""
+    n_layers: int | None = None
+    """The number of layers, for the circuits in which it can be chosen."""
+
+
+class VariantOptions(TypedDict, total=False):
+    """The fields of `Variant`, as keyword arguments."""
+
+    n_kv_heads: int | None
+    beta: float | None
+    sharpness: float | None
+    rotation: int | None
+    norm_weights: int | None
+    fillers: Sequence[int] | None
+    n_layers: int | None
+
+
 def built_model(
     name: str = "table",
     *,
     family: str | None = None,
-    n_kv_heads: int | None = None,
-    beta: float | None = None,
-    sharpness: float | None = None,
-    rotation: int | None = None,
-    norm_weights: int | None = None,
-    fillers: Sequence[int] | None = None,
     counterfactual: str | None = None,
     n: int = 81,
     seed: int = 0,
-    **circuit: Any,
+    **variant: Unpack[VariantOptions],
 ) -> BuiltModel:
     """A model of 8 heads per layer whose weights are set by hand, so that its circuit is known.
 
@@ -126,26 +153,21 @@ def built_model(
             (those of another problem).
         n: the number of pairs, at most.
         seed: of the choice of pairs.
-        circuit: options of the circuit, such as `n_layers` of `deep`.
+        n_layers: the number of layers, of `deep` alone.
 
     Raises:
         ValueError: an unknown name, family or counterfactual; heads that share keys and values but
             need different ones; more than two filler tokens.
-        TypeError: an option that the circuit does not have.
+        TypeError: an option that does not exist, or that the circuit does not have.
     """
+    refuse_unknown_options(built_model, variant, Variant)
     if name not in BUILT_NAMES:
         raise ValueError(f"expected a built model among {', '.join(BUILT_NAMES)}, found {name!r}")
     kind, fixed = BUILT_NAMES[name]
-    own = {
-        "family": family,
-        "n_kv_heads": n_kv_heads,
-        "beta": beta,
-        "sharpness": sharpness,
-        "rotation": rotation,
-        "norm_weights": norm_weights,
-        "fillers": fillers,
-        "counterfactual": counterfactual,
-    }
+    own = asdict(value_object(Variant, variant)) | {"family": family}
+    own["counterfactual"] = counterfactual
+    n_layers = own.pop("n_layers")
+    circuit = {} if n_layers is None else {"n_layers": n_layers}
     chosen = {**_DEFAULTS, **fixed, **{key: v for key, v in own.items() if v is not None}}
     if chosen["family"] not in BUILT_FAMILIES:
         raise ValueError(f"expected a family among {', '.join(BUILT_FAMILIES)}, found {family!r}")

@@ -1,10 +1,10 @@
 """`edge_effects`: who writes what a head or an MLP reads, and what that does to the answer."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import permutations
 from math import factorial, prod
-from typing import cast, get_args
+from typing import Unpack, cast, get_args
 
 import torch
 from torch import Tensor
@@ -20,9 +20,10 @@ from arith_lens.components import (
 from arith_lens.edges.engine import MLP_INPUT, EdgeEngine, EdgeSettings, Group, Places
 from arith_lens.edges.recording import EMBEDDINGS, Via
 from arith_lens.effects import Effects
-from arith_lens.methods import Computation, Notes
+from arith_lens.methods import Computation, Notes, Storage, StorageOptions, shard_size
 from arith_lens.metrics import MetricFunction
 from arith_lens.model import HookedLike
+from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs, Role
 from arith_lens.path_patching import (
     SweepEngine,
@@ -38,21 +39,40 @@ SUBSETS = ("q", "k", "v", "qk", "qv", "kv", "qkv")
 """Every choice of inputs that read a changed stream."""
 
 
+@dataclass(frozen=True)
+class EdgeReading:
+    """What of a receiver reads the change of a sender, and which of it."""
+
+    inputs: Sequence[str] = ("q", "k", "v")
+    """The inputs of the heads, or several letters together."""
+    positions: str | int | Role = "all"
+    """The tokens at which senders act."""
+    group: str = "shared"
+    """Whether heads that share keys and values with the receiver read the change too."""
+    via: str = "via_mlps"
+    """Whether the MLPs between sender and receiver react."""
+
+
+class EdgeOptions(StorageOptions, total=False):
+    """The options of `edge_effects`."""
+
+    inputs: Sequence[str]
+    positions: str | int | Role
+    group: str
+    via: str
+
+
 def edge_effects(
     model: HookedLike,
     pairs: PromptPairs,
     receivers: Components,
     *,
     senders: Components | None = None,
-    inputs: Sequence[str] = ("q", "k", "v"),
-    positions: str | int | Role = "all",
-    group: str = "shared",
-    via: str = "via_mlps",
     paths: str = "via_mlps",
     metric: str | MetricFunction = "relative_logit",
     run: Run | None = None,
-    name: str = "edges",
     progress: bool = True,
+    **options: Unpack[EdgeOptions],
 ) -> Effects:
     """The effect on the answer of each path sender → input of a receiver → logits (not in the
     paper).
@@ -85,7 +105,8 @@ def edge_effects(
         paths: from the receiver to the logits, `"via_mlps"` or `"direct"`, as in `path_patch`.
         metric: one of `metrics.METRICS` that needs no foil, or a function, as in `path_patch`.
         run: an open run, which stores each shard when it is finished, and then the result.
-        name: the name of the result in the run.
+        batch_size: the number of pairs in a shard.
+        name: the name of the result in the run. The default is `edges`.
         progress: whether to show a progress bar.
 
     Returns:
@@ -99,10 +120,12 @@ def edge_effects(
             the receiver, or another check of the computation fails.
         FloatingPointError, IndexError, RunError: as in `path_patch`.
         ValueError: receivers, inputs, positions, group, via, paths or metric are not valid.
+        TypeError: an option does not exist.
     """
-    settings = _settings(
-        model, pairs, receivers, senders, inputs, group=group, via=via, paths=paths, metric=metric
-    )
+    refuse_unknown_options(edge_effects, options, EdgeReading, Storage)
+    reading, storage = value_object(EdgeReading, options), value_object(Storage, options)
+    settings = _settings(model, pairs, receivers, senders, reading, paths=paths, metric=metric)
+    positions = reading.positions
     places, labels = _places(pairs, positions)
     settings = replace(settings, n_places=len(labels))
     advice = "path_patch with engine='hooks' computes effects of its components alone"
@@ -117,8 +140,8 @@ def edge_effects(
         "senders": sender_names(settings),
         "inputs": list(settings.inputs),
         "positions": str(positions),
-        "group": group,
-        "via": via,
+        "group": reading.group,
+        "via": reading.via,
     }
 
     def result(values: Tensor, computation: Notes) -> Effects:
@@ -132,7 +155,9 @@ def edge_effects(
         read=Effects.from_arrays,
         settings={"metric": settings.patching.metric, "paths": paths},
         identity=identity,
+        shard_size=shard_size(storage.batch_size),
     )
+    name = storage.name or "edges"
     return computation.run(model, pairs, run=run, name=name, progress=progress)
 
 
@@ -178,14 +203,13 @@ def _settings(
     pairs: PromptPairs,
     receivers: Components,
     senders: Components | None,
-    inputs: Sequence[str],
+    reading: EdgeReading,
     *,
-    group: str,
-    via: str,
     paths: str,
     metric: str | MetricFunction,
 ) -> EdgeSettings:
     """Check the arguments. Raises the errors of `edge_effects`."""
+    group, via, inputs = reading.group, reading.via, reading.inputs
     for value, allowed, what in ((group, Group, "group"), (via, Via, "via"), (paths, Via, "paths")):
         if value not in get_args(allowed):
             raise ValueError(

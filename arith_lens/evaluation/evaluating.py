@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import torch
 from jaxtyping import Float, Int
@@ -19,6 +19,7 @@ from arith_lens.benchmarks import gold_answer, right_number
 from arith_lens.components import NamedHook
 from arith_lens.hooks import describe_hooks, hooks_digest
 from arith_lens.model import load_model
+from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.runs import ResultSlot, Run
 
 if TYPE_CHECKING:
@@ -180,24 +181,66 @@ class EvaluationResult:
         return frame
 
 
+@dataclass(frozen=True)
+class Prompting:
+    """How the questions are asked."""
+
+    held_out: bool = False
+    """Whether the test parts alone are asked, of sets that have other parts."""
+    shots: int | Mapping[str, int] | None = None
+    """The number of worked examples, for all tasks or by task; None: each task's own."""
+    seed: int = 1234
+    """The seed of the examples that are drawn."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How answers are written."""
+
+    hook_steps: Literal["all", "prompt"] = "all"
+    """The steps of a generation in which hooks act."""
+    max_new_tokens: int | None = None
+    """The largest length of an answer; None: the task's own."""
+    too_long: Literal["error", "truncate"] = "error"
+    """What happens to a prompt beyond the model's context."""
+    batch_size: int | None = None
+    """The largest number of prompts at once; None: what fits in memory."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a run notes of a result."""
+
+    name: str = "evaluation"
+    """The name of the result."""
+    facts: Mapping[str, Any] | None = None
+    """Other JSON values."""
+
+
+class EvaluationOptions(TypedDict, total=False):
+    """The options of `evaluate`."""
+
+    held_out: bool
+    shots: int | Mapping[str, int] | None
+    seed: int
+    hook_steps: Literal["all", "prompt"]
+    max_new_tokens: int | None
+    too_long: Literal["error", "truncate"]
+    batch_size: int | None
+    name: str
+    facts: Mapping[str, Any] | None
+
+
 def evaluate(
     model: Any,
     tasks: str | Sequence[str],
     *,
     hooks: Iterable[NamedHook] = (),
-    hook_steps: Literal["all", "prompt"] = "all",
     limit: int | None = None,
     data_dir: str | Path | None = None,
-    held_out: bool = False,
-    shots: int | Mapping[str, int] | None = None,
-    max_new_tokens: int | None = None,
-    too_long: Literal["error", "truncate"] = "error",
-    batch_size: int | None = None,
-    seed: int = 1234,
     run: Run | None = None,
-    name: str = "evaluation",
-    facts: Mapping[str, Any] | None = None,
     progress: bool = True,
+    **options: Unpack[EvaluationOptions],
 ) -> EvaluationResult:
     """Ask a model the questions of benchmarks, with or without interventions.
 
@@ -235,14 +278,18 @@ def evaluate(
 
     Raises:
         ImportError: the harness is not installed.
-        TypeError: there are hooks, but no loaded model.
+        TypeError: there are hooks, but no loaded model; or an option does not exist.
         ValueError: a task is unknown, a limit or shots are not valid, a prompt is too long, or
             files have another schema.
         FileNotFoundError: the data folder lacks a file, or the hub cannot be reached.
         ConnectionError: the hub cannot be reached for a task that only the harness can read.
     """
+    refuse_unknown_options(evaluate, options, Prompting, Decoding, Entry)
+    prompting, decoding = value_object(Prompting, options), value_object(Decoding, options)
+    entry = value_object(Entry, options)
     _check_harness()
     hooks = list(hooks)
+    max_new_tokens, batch_size = decoding.max_new_tokens, decoding.batch_size
     _check_counts(limit=limit, max_new_tokens=max_new_tokens, batch_size=batch_size)
     from arith_lens.evaluation import harness
     from arith_lens.evaluation.hooked_lm import HookedLM
@@ -251,33 +298,34 @@ def evaluate(
     built = harness.build(
         names,
         data_dir=data_dir,
-        shots=shots,
         max_new_tokens=max_new_tokens,
-        seed=seed,
-        held_out=held_out,
+        **vars(prompting),
     )
     loaded = _loaded(model, hooks)
-    settings = harness.settings_of(built, loaded, limit=limit, seed=seed, too_long=too_long)
-    settings |= {"hooks": describe_hooks(hooks), "hook_steps": hook_steps}
+    seed, facts = prompting.seed, entry.facts or {}
+    settings = harness.settings_of(
+        built, loaded, limit=limit, seed=seed, too_long=decoding.too_long
+    )
+    settings |= {"hooks": describe_hooks(hooks), "hook_steps": decoding.hook_steps}
     question = {
         "evaluation": settings,
         "hooks": hooks_digest(hooks) if run else None,
         "batch_size": batch_size,
     }
-    slot = ResultSlot.of(run, name, loaded, None, **question)
-    if (arrays := slot.stored(progress=progress, **(facts or {}))) is not None:
+    slot = ResultSlot.of(run, entry.name, loaded, None, **question)
+    if (arrays := slot.stored(progress=progress, **facts)) is not None:
         return EvaluationResult.from_arrays(arrays)
     lm = HookedLM(
         loaded,
         hooks,
-        hook_steps=hook_steps,
+        hook_steps=decoding.hook_steps,
         batch_size=batch_size,
-        too_long=too_long,
+        too_long=decoding.too_long,
         slot=slot,
         progress=progress,
     )
     samples = harness.run(lm, built, limit=limit)
-    return slot.save(read_samples(samples, built.tasks, settings, lm), **(facts or {}))
+    return slot.save(read_samples(samples, built.tasks, settings, lm), **facts)
 
 
 def _check_harness() -> None:

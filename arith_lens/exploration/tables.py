@@ -22,8 +22,7 @@ from arith_lens.components import Component, Head, Mlp, every_head, every_mlp
 from arith_lens.edges import composition
 from arith_lens.effects import Effects
 from arith_lens.explorer_page import Tables
-from arith_lens.knockout import random_order
-from arith_lens.knockout.engine import engine_of
+from arith_lens.knockout import Knockout, engine_of, random_order
 from arith_lens.mediation import mediators
 from arith_lens.model import HookedLike
 from arith_lens.neurons import neuron_effects
@@ -373,8 +372,8 @@ def baskets(
         variants = [frozenset(everything) - members for members in variants]
     with warnings.catch_warnings():  # of own prompts, whose mean is of one
         warnings.simplefilter("ignore", UserWarning)
-        settings: dict[str, Any] = {"ablation": "mean", "means": None, "seed": 0}
-        engine = engine_of(model, pairs, everything, positions=KNOCKOUT_POSITIONS[kind], **settings)
+        knockout = Knockout(positions=KNOCKOUT_POSITIONS[kind])
+        engine = engine_of(model, pairs, everything, knockout)
     done = []
     for part in rows.split(BATCH):
         yield sum(len(one[0, 0]) for one in done) / len(rows)

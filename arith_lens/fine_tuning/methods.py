@@ -3,8 +3,8 @@
 import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -85,15 +85,42 @@ class TuningSettings:
                 f"{self.micro_batch}"
             )
 
-    @classmethod
-    def of(cls, values: dict[str, Any]) -> "TuningSettings":
-        """Settings from names and values, checked. Raises TypeError for unknown names."""
-        known = [field.name for field in fields(cls)]
-        if unknown := sorted(values.keys() - set(known)):
-            raise TypeError(
-                f"expected settings among {', '.join(known)}, found {', '.join(unknown)}"
-            )
-        return cls(**values)
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a tuning computes, and what it leaves."""
+
+    checkpoint: bool = False
+    """Whether a plain Hugging Face checkpoint is also written."""
+    device: str | None = None
+    """The device; None: the GPU if there is one."""
+
+
+class TuningOptions(TypedDict, total=False):
+    """The fields of `TuningSettings` and `Placement`, as keyword arguments."""
+
+    learning_rate: int | float
+    batch_size: int
+    micro_batch: int | None
+    epochs: int | float
+    max_steps: int | None
+    warmup: int | float
+    weight_decay: int | float
+    max_grad_norm: int | float
+    schedule: str
+    rescale: str | None
+    kv: str
+    seed: int
+    bf16: bool
+    gradient_checkpointing: bool
+    max_length: int | None
+    end_with_eos: bool
+    lora_rank: int | None
+    save_every: int
+    log_every: int
+    attention: str
+    checkpoint: bool
+    device: str | None
 
 
 def check_method(method: str, heads: list[Any], mlps: list[Any]) -> None:

@@ -6,11 +6,13 @@ import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from arith_lens.components import Head, Heads, Mlp, Mlps, as_heads, as_mlps
 from arith_lens.fine_tuning.methods import (
+    Placement,
     Prepared,
+    TuningOptions,
     TuningSettings,
     check_method,
     prepare,
@@ -36,6 +38,7 @@ from arith_lens.fine_tuning.training import (
     whole_state,
 )
 from arith_lens.model import default_device, weights_hash
+from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.untrusted import parse_json
 
 QUESTION_FILE, STEPS_FOLDER = "question.json", "steps"
@@ -49,10 +52,8 @@ def fine_tune(
     heads: Heads = (),
     mlps: Mlps = (),
     output: str | Path,
-    checkpoint: bool = False,
-    device: str | None = None,
     progress: bool = True,
-    **settings: Any,
+    **settings: Unpack[TuningOptions],
 ) -> TuningResult:
     """Tune a whole model or chosen components on answers (paper, section 4.3, Algorithm 2).
 
@@ -75,8 +76,12 @@ def fine_tune(
         checkpoint: whether to also write a plain Hugging Face checkpoint beside the delta.
         device: the device; None: the GPU if there is one.
         progress: whether to show a progress bar.
-        settings: see `TuningSettings`: learning_rate, batch_size, micro_batch, epochs, warmup,
-            weight_decay, rescale, kv, seed, bf16, gradient_checkpointing, ...
+        **settings: the defaults are the paper's. Of the training: `learning_rate`, `batch_size`,
+            `micro_batch`, `epochs`, `max_steps`, `warmup`, `weight_decay`, `max_grad_norm`,
+            `schedule`, `seed`, `save_every`, `log_every`. Of the data: `max_length`,
+            `end_with_eos`. Of the model: `bf16`, `gradient_checkpointing`, `attention`. Of the
+            method: `rescale`, `kv`, `lora_rank`. The docstring of
+            `arith_lens.fine_tuning.TuningSettings` explains each.
 
     Raises:
         TypeError: a setting does not exist, the dataset has no rows, or the model is a loaded
@@ -87,10 +92,11 @@ def fine_tune(
         FloatingPointError: the loss became NaN or infinite.
     """
     chosen, blocks = sorted(set(as_heads(heads))), sorted(set(as_mlps(mlps)))
-    options = TuningSettings.of(settings)
+    refuse_unknown_options(fine_tune, settings, TuningSettings, Placement)
+    options, placement = value_object(TuningSettings, settings), value_object(Placement, settings)
     check_method(method, chosen, blocks)
     rows = read_dataset(dataset)
-    device = device or default_device()
+    device = placement.device or default_device()
     refuse_sharded(method, device)
     hf_model, tokenizer, base = load_base(
         source,
@@ -129,7 +135,7 @@ def fine_tune(
         print(result.untouched)
     weights = whole_state(trainer)
     if trainer.is_world_process_zero():
-        _write(result, tuned, tokenizer, prepared, checkpoint=checkpoint, weights=weights)
+        _write(result, tuned, tokenizer, prepared, checkpoint=placement.checkpoint, weights=weights)
     trainer.accelerator.wait_for_everyone()  # until all files of the result exist
     return result
 

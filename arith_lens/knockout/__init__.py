@@ -16,6 +16,7 @@ from arith_lens.knockout.circuits import keep_only as keep_only
 from arith_lens.knockout.curves import KnockoutCurve as KnockoutCurve
 from arith_lens.knockout.curves import KnockoutCurves as KnockoutCurves
 from arith_lens.knockout.curves import range_line as range_line
+from arith_lens.knockout.engine import engine_of as engine_of
 from arith_lens.knockout.knock_out import knock_out as knock_out
 from arith_lens.knockout.knock_out import knockout_curve as knockout_curve
 from arith_lens.knockout.knock_out import knockout_curves as knockout_curves
@@ -34,3 +35,4 @@ from arith_lens.knockout.outcomes import Drop as Drop
 from arith_lens.knockout.outcomes import OutcomeChange as OutcomeChange
 from arith_lens.knockout.outcomes import Outcomes as Outcomes
 from arith_lens.knockout.outcomes import drop as drop
+from arith_lens.knockout.settings import Knockout as Knockout

@@ -9,7 +9,7 @@ CMD (Mueller et al., 2025).
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, Unpack, get_args
 
 import numpy as np
 import torch
@@ -28,10 +28,11 @@ from arith_lens.components import (
 from arith_lens.effects import Effects
 from arith_lens.knockout.engine import KnockoutEngine, checked_components, engine_of
 from arith_lens.knockout.knock_out import knock_out, knockout_slot
-from arith_lens.knockout.means import Means
 from arith_lens.knockout.outcomes import Outcomes, components_text, read_back, stored
+from arith_lens.knockout.settings import Knockout, KnockoutOptions
 from arith_lens.metrics import METRICS, Readout, Targets, get_metric, read_logits
 from arith_lens.model import HookedLike
+from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import NO_ANSWER, PromptPairs, candidate_tokens
 from arith_lens.runs import Run
 from arith_lens.statistics import HasUnits, resampled_means
@@ -55,11 +56,8 @@ def keep_only(
     components: Components,
     *,
     among: str = "heads",
-    ablation: str = "mean",
-    positions: str = "all",
-    means: Means = None,
-    seed: int = 0,
     progress: bool = True,
+    **options: Unpack[KnockoutOptions],
 ) -> Outcomes:
     """What the model answers when all components but the chosen ones are replaced.
 
@@ -77,9 +75,9 @@ def keep_only(
     Raises:
         ValueError: a chosen component is not one of `among`; else as `knock_out`.
     """
+    refuse_unknown_options(keep_only, options, Knockout)
     others = complement(model, components, among)
-    settings: dict[str, Any] = {"ablation": ablation, "positions": positions, "means": means}
-    return knock_out(model, pairs, others, **settings, seed=seed, progress=progress)
+    return knock_out(model, pairs, others, progress=progress, **options)
 
 
 @dataclass(frozen=True)
@@ -239,23 +237,37 @@ class CircuitCurve(HasUnits):
         return {name: np.asarray(np.trapezoid(curve, shares)) for name, curve in curves.items()}
 
 
+@dataclass(frozen=True)
+class CurveReading:
+    """What a circuit curve is about, and its name."""
+
+    among: str = "heads"
+    """The components that the order is of."""
+    candidates: Sequence[int] | None = None
+    """The tokens that a metric compares with the answer."""
+    name: str = "circuit_curve"
+    """The name of the result in a run."""
+
+
+class CircuitCurveOptions(KnockoutOptions, total=False):
+    """The options of `circuit_curve`."""
+
+    among: str
+    candidates: Sequence[int] | None
+    name: str
+
+
 def circuit_curve(
     model: HookedLike,
     pairs: PromptPairs,
     order: Components,
     *,
     kind: str = "keep_only",
-    among: str = "heads",
     metric: str = "probability",
-    candidates: Sequence[int] | None = None,
-    ablation: str = "mean",
-    positions: str = "all",
-    means: Means = None,
-    seed: int = 0,
     fractions: Sequence[int | float] = FRACTIONS,
     run: Run | None = None,
-    name: str = "circuit_curve",
     progress: bool = True,
+    **options: Unpack[CircuitCurveOptions],
 ) -> CircuitCurve:
     """How a metric depends on how many components of an order are kept, or knocked out.
 
@@ -280,7 +292,11 @@ def circuit_curve(
     Raises:
         ValueError: the order is not of exactly the components of `among`; a fraction outside 0 to
             1; a metric that is a share or needs a foil; else as `knock_out`.
+        TypeError: an option does not exist.
     """
+    refuse_unknown_options(circuit_curve, options, Knockout, CurveReading)
+    knockout, reading = value_object(Knockout, options), value_object(CurveReading, options)
+    among = reading.among
     if kind not in get_args(CurveKind):
         raise ValueError(f"expected kind among {', '.join(get_args(CurveKind))}, found {kind!r}")
     components = components_among(model, among)
@@ -291,26 +307,23 @@ def circuit_curve(
             f"{len(chosen)}: {components_text(chosen)}; append the others, or change among="
         )
     sizes = _sizes(fractions, len(components))
-    tokens = metric_candidates(model, pairs, metric, candidates)
-    settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
+    tokens = metric_candidates(model, pairs, metric, reading.candidates)
     slot = knockout_slot(
         run,
-        name,
+        reading.name,
         model,
         pairs,
-        means,
+        knockout,
         method="circuit_curve",
         order=[*map(str, chosen)],
         kind=kind,
         sizes=sizes,
         metric=metric,
         candidates=tokens,
-        seed=seed,
-        **settings,
     )
     if (arrays := slot.stored(progress=progress)) is not None:
         return CircuitCurve.from_arrays(arrays)
-    engine = engine_of(model, pairs, components, means=means, seed=seed, **settings)
+    engine = engine_of(model, pairs, components, knockout)
     out = (lambda k: chosen[k:]) if kind == "keep_only" else (lambda k: chosen[:k])
     variants = [frozenset(out(k)) for k in sizes]
     answered = with_other_answers(engine, metric)
@@ -325,7 +338,7 @@ def circuit_curve(
         metric=metric,
         means=engine.replacements.kind,
         n_forwards=engine.forwards(variants),
-        **settings,
+        **knockout.question,
         **pairs.units,
     )
     return slot.save(curve)

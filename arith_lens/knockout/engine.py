@@ -21,7 +21,8 @@ from arith_lens.components import (
     mlp_out_name,
     z_name,
 )
-from arith_lens.knockout.means import Means, Replacements, chosen_positions, narrowed, replacements
+from arith_lens.knockout.means import Replacements, chosen_positions, narrowed, replacements
+from arith_lens.knockout.settings import Knockout
 from arith_lens.knockout.tree_walk import Stage, TreeWalk, Variant, n_forwards, stages_of, tree_walk
 from arith_lens.memory import free_bytes, in_chunks
 from arith_lens.metrics import logit_tolerance
@@ -311,19 +312,16 @@ def engine_of(
     model: HookedLike,
     pairs: PromptPairs,
     components: Components,
-    *,
-    ablation: str,
-    positions: str,
-    means: Means,
-    seed: int,
+    knockout: Knockout,
 ) -> KnockoutEngine:
     """The engine for knocking out any of `components`. Raises the errors of `knock_out`."""
     checked = checked_components(model, components)
     if not len(pairs):
         raise ValueError("expected pairs to knock out on, found none")
     check_pairs(model, pairs)
-    where = chosen_positions(pairs, positions, model.tokenizer)
-    replacing = replacements(model, pairs, checked, ablation=ablation, means=means, seed=seed)
+    where = chosen_positions(pairs, knockout.positions, model.tokenizer)
+    how = {"ablation": knockout.ablation, "means": knockout.means, "seed": knockout.seed}
+    replacing = replacements(model, pairs, checked, **how)
     engine = KnockoutEngine(model, pairs, replacing, where)
     layers = plain_layers(model)
     fast = replace(engine, layers=layers)

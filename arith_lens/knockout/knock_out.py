@@ -5,7 +5,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,9 +16,11 @@ from arith_lens.components import Activations, Component, Components, Head, Mlp,
 from arith_lens.hooks import Edit, ablate_heads, ablate_mlps
 from arith_lens.knockout.curves import KnockoutCurve, KnockoutCurves
 from arith_lens.knockout.engine import SHARD, checked_components, engine_of, tensor_digest
-from arith_lens.knockout.means import Means, aligned_groups, given_vectors, hook_names
+from arith_lens.knockout.means import aligned_groups, given_vectors, hook_names
 from arith_lens.knockout.outcomes import Outcomes
+from arith_lens.knockout.settings import Knockout, KnockoutOptions
 from arith_lens.model import HookedLike
+from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs, check_kinds
 from arith_lens.runs import ResultSlot, Run
 
@@ -28,44 +30,48 @@ def knock_out(
     pairs: PromptPairs,
     components: Components,
     *,
-    ablation: str = "mean",
-    positions: str = "all",
-    means: Means = None,
-    seed: int = 0,
     progress: bool = True,
+    **options: Unpack[KnockoutOptions],
 ) -> Outcomes:
     """What the model answers to the reference prompts without `components` (paper, section 4.2).
 
     Args:
-        components: heads and MLPs, in any mixture; none of them gives the baseline
-        ablation: what stands in for their output: `"mean"`, over counterfactual prompts (the
-            paper's), `"zero"`, `"resample"`, the output on the counterfactual of another aligned
-            pair, drawn with `seed`, or `"counterfactual"`, the output on the pair's own
-            counterfactual. With these two, `answers_other` of the outcomes says where the answer
-            becomes that of the counterfactual
-        positions: `"all"`: every token but BOS and padding; `"end"`: END alone
-        means: None: over these pairs' counterfactuals, a mean a template and position where they
-            have templates, else one vector a component; `"template"` or `"vector"` says which; or
-            vectors by hook name, as `counterfactual_means` gives of other pairs, for foreign text
+        model: HookedModel or TransformerBridge.
+        pairs: the prompts and their answers.
+        components: heads and MLPs, in any mixture; none of them gives the baseline.
+        ablation: what replaces their output. `"mean"`: its mean over counterfactual prompts (the
+            paper's, and the default). `"zero"`. `"resample"`: the output on the counterfactual of
+            another aligned pair, drawn with `seed`. `"counterfactual"`: the output on the pair's
+            own counterfactual. With these two, `answers_other` of the outcomes says where the
+            answer becomes that of the counterfactual.
+        positions: `"all"` (the default): every token but BOS and padding; `"end"`: END alone.
+        means: None: over these pairs' counterfactuals, one mean per template and position where
+            they have templates, else one vector per component. `"template"` or `"vector"` says
+            which. Or vectors by hook name, as `counterfactual_means` gives of other pairs, for
+            other text.
+        seed: the seed of `"resample"`.
+        progress: whether to show a progress bar.
 
     Raises:
-        TypeError, IndexError: something that is no component, or none of this model
+        TypeError, IndexError: something that is no component, or none of this model; an option that
+            does not exist
         ValueError: an ablation, positions or means that cannot be; a component given twice; no
             aligned pair to draw from
         KeyError: the given means lack a layer
         FloatingPointError: the logits are NaN or infinite
     """
+    refuse_unknown_options(knock_out, options, Knockout)
+    knockout = value_object(Knockout, options)
     check_kinds(model, pairs)
     chosen = checked_components(model, components)
-    settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
-    engine = engine_of(model, pairs, chosen, means=means, seed=seed, **settings)
+    engine = engine_of(model, pairs, chosen, knockout)
     (values,) = engine([frozenset(chosen)], progress=progress).unbind(1)
     return Outcomes(
         **_measured(values, pairs),
         components=chosen,
         means=engine.replacements.kind,
         counterfactual_answer=engine.other_answers,
-        **settings,
+        **knockout.question,
     )
 
 
@@ -75,25 +81,32 @@ def knockout_curve(
     order: Components,
     *,
     ks: Iterable[int] | None = None,
-    ablation: str = "mean",
-    positions: str = "all",
-    means: Means = None,
-    seed: int = 0,
     run: Run | None = None,
     name: str = "knockout_curve",
     progress: bool = True,
+    **options: Unpack[KnockoutOptions],
 ) -> KnockoutCurve:
     """The outcomes with the first k components of `order` knocked out, for each k of `ks` and 0.
 
     Below the first layer in which they differ, all k are computed as one (paper, Figure 3).
-    Arguments and errors as `knock_out`; ValueError for a k beyond the order.
 
     Args:
-        ks: the numbers of components to knock out; None: every number up to the whole order
-        run: an open run (`open_run`), which keeps shards as they finish and then the result under
-            `name`, as KnockoutCurves with the one curve `order`; what is there is not computed
-            again
+        model: HookedModel or TransformerBridge.
+        pairs: the prompts and their answers.
+        order: the components, the first one first.
+        ks: the numbers of components to knock out; None: every number up to the whole order.
+        ablation, positions, means, seed: as in `knock_out`.
+        run: an open run (`open_run`), which stores shards when they are finished, and then the
+            result as KnockoutCurves with the one curve `order`. What is stored is not computed
+            again.
+        name: the name of the result in the run.
+        progress: whether to show a progress bar.
+
+    Raises:
+        ValueError: a k beyond the order; else as `knock_out`.
+        TypeError, IndexError, KeyError, FloatingPointError: as `knock_out`.
     """
+    refuse_unknown_options(knockout_curve, options, Knockout)
     check_kinds(model, pairs)
     chosen = checked_components(model, order)
     curves = knockout_curves(
@@ -101,13 +114,10 @@ def knockout_curve(
         pairs,
         {"order": chosen},
         ks=range(1, len(chosen) + 1) if ks is None else ks,
-        ablation=ablation,
-        positions=positions,
-        means=means,
-        seed=seed,
         run=run,
         name=name,
         progress=progress,
+        **options,
     )
     return curves["order"]
 
@@ -118,13 +128,10 @@ def knockout_curves(
     orders: Mapping[str, Components],
     *,
     ks: Iterable[int] | Mapping[str, Iterable[int]],
-    ablation: str = "mean",
-    positions: str = "all",
-    means: Means = None,
-    seed: int = 0,
     run: Run | None = None,
     name: str = "knockout_curves",
     progress: bool = True,
+    **options: Unpack[KnockoutOptions],
 ) -> KnockoutCurves:
     """A `knockout_curve` for each of several orders, such as effect and random orders, at once.
 
@@ -134,6 +141,8 @@ def knockout_curves(
     Args:
         ks: of all orders, or by the order's name
     """
+    refuse_unknown_options(knockout_curves, options, Knockout)
+    knockout = value_object(Knockout, options)
     check_kinds(model, pairs)
     shared = None if isinstance(ks, Mapping) else _checked_ks(ks)
     counts = {name: shared or _checked_ks(ks[name]) for name in orders}  # pyright: ignore
@@ -144,30 +153,27 @@ def knockout_curves(
                 f"expected ks up to the {len(order)} components of {label}, found "
                 f"{counts[label][-1]}; give a longer order, or smaller ks"
             )
-    settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
     slot = knockout_slot(
         run,
         name,
         model,
         pairs,
-        means,
+        knockout,
         method="knockout_curves",
         orders={label: [*map(str, order)] for label, order in checked.items()},
         ks=shared or counts,
-        seed=seed,
-        **settings,
     )
     if (arrays := slot.stored(progress=progress)) is not None:
         return KnockoutCurves.from_arrays(arrays)
     used = sorted(
         {one for label, order in checked.items() for one in order[: counts[label][-1]]}, key=str
     )
-    engine = engine_of(model, pairs, used, means=means, seed=seed, **settings)
+    engine = engine_of(model, pairs, used, knockout)
     variants = [frozenset(order[:k]) for label, order in checked.items() for k in counts[label]]
     values = engine(variants, slot=slot, progress=progress)
     cost = engine.forwards(variants)
     parts = values.split([len(of_order) for of_order in counts.values()], dim=1)
-    settings["means"] = engine.replacements.kind
+    settings = knockout.question | {"means": engine.replacements.kind}
     curves = KnockoutCurves(
         {
             label: knockout_curve_of(part, pairs, order, counts[label], n_forwards=cost, **settings)
@@ -182,17 +188,18 @@ def knockout_slot(
     name: str,
     model: HookedLike,
     pairs: PromptPairs,
-    means: Means,
+    knockout: Knockout,
     **question: Any,
 ) -> ResultSlot:
     """The slot of a result that is made of knockouts."""
     if run is None:
         return ResultSlot(None, name, {}, pairs)
-    vectors: Any = means
-    if isinstance(means, Mapping):
-        vectors = {hook: tensor_digest(vector) for hook, vector in means.items()}
-    details = {
+    vectors: Any = knockout.means
+    if isinstance(vectors, Mapping):
+        vectors = {hook: tensor_digest(vector) for hook, vector in vectors.items()}
+    details = knockout.question | {
         "means": vectors,
+        "seed": knockout.seed,
         "groups": tensor_digest(aligned_groups(pairs)),
         "shard_size": SHARD,
     }

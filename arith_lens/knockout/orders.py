@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 from jaxtyping import Float
@@ -36,8 +36,9 @@ from arith_lens.knockout.circuits import (
 from arith_lens.knockout.curves import KnockoutCurve
 from arith_lens.knockout.engine import checked_components, engine_of
 from arith_lens.knockout.knock_out import knockout_curve_of, knockout_slot
-from arith_lens.knockout.means import Means
+from arith_lens.knockout.settings import Knockout, KnockoutOptions
 from arith_lens.model import HookedLike
+from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs
 from arith_lens.runs import Run
 
@@ -161,13 +162,10 @@ def mask_greedily(
     candidates: Components,
     *,
     n: int | None = None,
-    ablation: str = "mean",
-    positions: str = "all",
-    means: Means = None,
-    seed: int = 0,
     run: Run | None = None,
     name: str = "iterative",
     progress: bool = True,
+    **options: Unpack[KnockoutOptions],
 ) -> GreedyMask:
     """Knock out one more candidate per step: the one whose knockout costs most accuracy.
 
@@ -188,16 +186,17 @@ def mask_greedily(
     Raises:
         ValueError: `n` is not between 1 and the number of candidates; see also `knock_out`.
     """
+    refuse_unknown_options(mask_greedily, options, Knockout)
+    knockout = value_object(Knockout, options)
     choice = checked_components(model, candidates)
     n = len(choice) if n is None else n
     if not 1 <= n <= len(choice):
         raise ValueError(f"expected n from 1 to the {len(choice)} candidates, found {n}")
-    settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
-    question = {"method": "mask_greedily", "candidates": [*map(str, choice)], "n": n, "seed": seed}
-    slot = knockout_slot(run, name, model, pairs, means, **question, **settings)
+    question = {"method": "mask_greedily", "candidates": [*map(str, choice)], "n": n}
+    slot = knockout_slot(run, name, model, pairs, knockout, **question)
     if (arrays := slot.stored(progress=progress)) is not None:
         return GreedyMask.from_arrays(arrays)
-    engine = engine_of(model, pairs, choice, means=means, seed=seed, **settings)
+    engine = engine_of(model, pairs, choice, knockout)
     order: list[Component] = []
     along = [engine([frozenset()], progress=False)]
     n_variants, cost = 1, 1.0
@@ -217,7 +216,7 @@ def mask_greedily(
         range(n + 1),
         means=engine.replacements.kind,
         n_forwards=cost,
-        **settings,
+        **knockout.question,
     )
     return slot.save(GreedyMask(curve, choice, n_variants, cost))
 
@@ -229,11 +228,8 @@ def grow_greedily(
     *,
     n: int,
     among: str = "heads",
-    ablation: str = "mean",
-    positions: str = "all",
-    means: Means = None,
-    seed: int = 0,
     progress: bool = True,
+    **options: Unpack[KnockoutOptions],
 ) -> list[Component]:
     """A circuit that grows: add, one at a time, the candidate that raises mean p(C) most.
 
@@ -248,13 +244,13 @@ def grow_greedily(
     Raises:
         ValueError: `n` is not between 1 and the number of candidates; else as `keep_only`.
     """
+    refuse_unknown_options(grow_greedily, options, Knockout)
     choice = checked_components(model, candidates)
     if not 1 <= n <= len(choice):
         raise ValueError(f"expected n from 1 to the {len(choice)} candidates, found {n}")
     complement(model, choice, among)
-    settings: dict[str, Any] = {"ablation": ablation, "positions": positions, "means": means}
     components = frozenset(components_among(model, among))
-    engine = engine_of(model, pairs, [*components], seed=seed, **settings)
+    engine = engine_of(model, pairs, [*components], value_object(Knockout, options))
     order: list[Component] = []
     for _ in range(n):
         left = [candidate for candidate in choice if candidate not in order]
@@ -272,11 +268,8 @@ def shrink_greedily(
     metric: str = "probability",
     candidates: Sequence[int] | None = None,
     share: float = 0.05,
-    ablation: str = "mean",
-    positions: str = "all",
-    means: Means = None,
-    seed: int = 0,
     progress: bool = True,
+    **options: Unpack[KnockoutOptions],
 ) -> list[Component]:
     """All components, those first that a shrinking circuit keeps longest.
 
@@ -293,12 +286,12 @@ def shrink_greedily(
     Raises:
         ValueError: `share` is not between 0 and 1; else as `circuit_curve`.
     """
+    refuse_unknown_options(shrink_greedily, options, Knockout)
     if not 0 <= share < 1:
         raise ValueError(f"expected a share from 0 to below 1, found {share}")
-    settings: dict[str, Any] = {"ablation": ablation, "positions": positions, "means": means}
     left = components_among(model, among)
     tokens = metric_candidates(model, pairs, metric, candidates)
-    engine = engine_of(model, pairs, left, seed=seed, **settings)
+    engine = engine_of(model, pairs, left, value_object(Knockout, options))
     answered = with_other_answers(engine, metric)
     read = partial(read_metric, metric=metric, pairs=answered, candidates=tokens)
 

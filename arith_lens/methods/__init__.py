@@ -14,6 +14,10 @@ from arith_lens.methods.method import Method as Method
 from arith_lens.methods.method import MethodEngine as MethodEngine
 from arith_lens.methods.method import method_components as method_components
 from arith_lens.methods.method import run_method as run_method
+from arith_lens.methods.options import MetricTokenOptions as MetricTokenOptions
+from arith_lens.methods.options import MetricTokens as MetricTokens
+from arith_lens.methods.options import Storage as Storage
+from arith_lens.methods.options import StorageOptions as StorageOptions
 from arith_lens.methods.senders import Senders as Senders
 from arith_lens.methods.senders import as_senders as as_senders
 from arith_lens.methods.shards import HOOKS_SHARD as HOOKS_SHARD

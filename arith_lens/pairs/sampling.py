@@ -8,12 +8,13 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice, zip_longest
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 
 from arith_lens.caller_warnings import warn_caller
 from arith_lens.operations import FOUR, operation_of
+from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs.correctness import keep_correct
 from arith_lens.pairs.counterfactuals import (
     COUNTERFACTUAL_KINDS,
@@ -48,6 +49,51 @@ from arith_lens.problems import Problem, all_problems
 from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, TEMPLATES, Template
 
 
+@dataclass(frozen=True)
+class Examples:
+    """The solved examples before each prompt."""
+
+    shots: int = 0
+    """The number of examples."""
+    exemplars: str = "same"
+    """`"same"`: of the operation; `"mixed"`: of the four operations in turn."""
+    exemplar_set: int = 0
+    """The number of the draw of examples."""
+
+
+@dataclass(frozen=True)
+class NullWords:
+    """What replaces an operator in counterfactuals."""
+
+    null_words: Sequence[str] = NULL_WORDS
+    null_symbols: Sequence[str] = NULL_SYMBOLS
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What of each problem is sampled, and how it is filtered."""
+
+    answer_token: str = "whole"
+    """The token after END: `"whole"`, `"first"` or `"last"`."""
+    draws: int = 1
+    """The number of counterfactuals for each reference prompt."""
+    batch_size: int = 128
+    """The number of pairs that run together in the filter."""
+
+
+class SamplingOptions(TypedDict, total=False):
+    """The options of `sample_pairs`."""
+
+    answer_token: str
+    draws: int
+    batch_size: int
+    shots: int
+    exemplars: str
+    exemplar_set: int
+    null_words: Sequence[str]
+    null_symbols: Sequence[str]
+
+
 def sample_pairs(
     model: Any,
     operation: str = "addition",
@@ -56,16 +102,9 @@ def sample_pairs(
     seed: int = 0,
     templates: str | Sequence[str] = "operation",
     operands: Iterable[int] = range(1, 10),
-    answer_token: str = "whole",
     counterfactual: str = "word",
     keep: str = "correct",
-    draws: int = 1,
-    shots: int = 0,
-    exemplars: str = "same",
-    exemplar_set: int = 0,
-    null_words: Sequence[str] = NULL_WORDS,
-    null_symbols: Sequence[str] = NULL_SYMBOLS,
-    batch_size: int = 128,
+    **options: Unpack[SamplingOptions],
 ) -> PromptPairs:
     """Reference prompts of an operation, and the same prompts without their calculation.
 
@@ -105,13 +144,20 @@ def sample_pairs(
         batch_size: the number of pairs that run together in the filter.
 
     Raises:
-        TypeError: several operations.
+        TypeError: several operations, or an option that does not exist.
         ValueError: a choice is unknown, n is larger than the number of prompts, no problem has such
             an answer, no template aligns, or the filter keeps no pair. A template that does not
             align is an error if it was named; of a collection, it is left out with a warning.
     """
+    refuse_unknown_options(sample_pairs, options, Sampling, Examples, NullWords)
+    sampling, shown = value_object(Sampling, options), value_object(Examples, options)
+    nulls, answer_token = value_object(NullWords, options), sampling.answer_token
+    draws, shots = sampling.draws, shown.shots
     _check_choices(
-        answer_token=answer_token, counterfactual=counterfactual, keep=keep, exemplars=exemplars
+        answer_token=answer_token,
+        counterfactual=counterfactual,
+        keep=keep,
+        exemplars=shown.exemplars,
     )
     _check_one_operation(operation)
     check_operation(counterfactual, operation)
@@ -134,16 +180,14 @@ def sample_pairs(
         rng = random.Random(seed)
         counts = piece_counts(tokenizer, chosen)
         supplies = [supply(tokenizer, one, problems, answer_token, counts) for one in chosen]
-        examples = (
-            Exemplars.of(supplies, problems, shots, exemplars, exemplar_set) if shots else None
-        )
+        examples = Exemplars.of(supplies, problems, shown) if shots else None
         if narrow := NARROWED.get(counterfactual):
             supplies = [
                 part.narrowed(narrow(tokenizer, part.wordings), counterfactual) for part in supplies
             ]
         references = _take(tokenizer, supplies, n, rng, examples)
         sources = Sources(
-            words={"word": null_words, "symbol": null_symbols},
+            words={"word": nulls.null_words, "symbol": nulls.null_symbols},
             counts=counts,
             wordings={part.template.name: part.wordings for part in supplies},
         )
@@ -151,7 +195,9 @@ def sample_pairs(
         return _as_prompt_pairs(tokenizer, drawn, "" if examples is None else str(examples))
 
     pairs = _from_fitting(drawn_from, choose_templates(operation, templates), templates)
-    return keep_correct(model, pairs, batch_size=batch_size) if keep == "correct" else pairs
+    if keep != "correct":
+        return pairs
+    return keep_correct(model, pairs, batch_size=sampling.batch_size)
 
 
 def _from_fitting(
@@ -265,20 +311,19 @@ class Exemplars:
         cls,
         supplies: Sequence[Supply],
         problems: Sequence[Problem],
-        shots: int,
-        kind: str,
-        set: int,
+        shown: Examples,
     ) -> "Exemplars":
         """The examples for the templates of some supplies.
 
         Raises:
             ValueError: a story has no mixed examples.
         """
+        kind, number = shown.exemplars, shown.exemplar_set
         lines = {
-            part.template.name: _solved(part, problems, kind, random.Random(f"{set} {kind}"))
+            part.template.name: _solved(part, problems, kind, random.Random(f"{number} {kind}"))
             for part in supplies
         }
-        return cls(shots, kind, set, lines)
+        return cls(shown.shots, kind, number, lines)
 
     def __str__(self) -> str:
         return f"{self.shots} {self.kind} examples, set {self.set}"

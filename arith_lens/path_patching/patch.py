@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from jaxtyping import Float, Int
@@ -18,14 +18,17 @@ from arith_lens.methods import (
     SHARD,
     Computation,
     Engine,
+    MetricTokens,
     Notes,
     ShardLoop,
+    Storage,
     every_pair,
     joined_notes,
     shard_size,
 )
 from arith_lens.metrics import MetricFunction
 from arith_lens.model import HookedLike
+from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import NO_ANSWER, PromptPairs
 from arith_lens.path_patching.engines import (
     HookEngine,
@@ -36,8 +39,15 @@ from arith_lens.path_patching.engines import (
     patch_settings,
 )
 from arith_lens.path_patching.fewer_evaluations import Goal, Race, Screening, race
+from arith_lens.path_patching.options import (
+    PATH_PATCH_KINDS,
+    Checks,
+    PatchSite,
+    PathPatchOptions,
+    Screen,
+    Stopping,
+)
 from arith_lens.path_patching.positions import (
-    PatchPositions,
     Places,
     PositionEngine,
     position_effects,
@@ -55,22 +65,12 @@ def path_patch(
     pairs: PromptPairs,
     *,
     senders: Components | None = None,
-    screen: ComponentEffects | None = None,
-    keep: int = 64,
-    until: str | float | None = None,
-    bound: float | None = None,
     paths: str = "via_mlps",
     metric: str | MetricFunction = "relative_logit",
-    foil: Int[Tensor, " pair"] | None = None,
-    candidates: Sequence[int] | None = None,
     engine: str = "sweep",
-    certify: bool = True,
-    spot_checks: int = 0,
-    positions: PatchPositions = "end",
-    batch_size: int | None = None,
     run: Run | None = None,
-    name: str | None = None,
     progress: bool = True,
+    **options: Unpack[PathPatchOptions],
 ) -> ComponentEffects:
     """The effect on the answer of giving each component its counterfactual output at END.
 
@@ -82,11 +82,11 @@ def path_patch(
         model: HookedModel or TransformerBridge.
         pairs: the prompts and their answers.
         senders: heads and MLPs to patch, one at a time; None: all. Effects of others are NaN.
-        screen: approximate effects, such as those of `attribute`. Only the `keep` senders that it
-            ranks highest are computed, and some of the others, drawn at random, to check it.
-            `computation["screen"]` says how many stronger ones it may have missed.
-        keep: the number of senders that screening keeps. (The `keep` of `sample_pairs` is a
-            filter of pairs.)
+        screen: approximate effects, such as those of `attribute`. Only the `keep_strongest` senders
+            that it ranks highest are computed, and some of the others, drawn at random, to check
+            it. `computation["screen"]` says how many stronger ones it may have missed.
+        keep_strongest: the number of senders that screening keeps. The default is 64. `keep` is
+            another name of it. (The `keep` of `sample_pairs` is a filter of pairs.)
         until: stop with a sender when its place is clear (`path_patching.fewer_evaluations`):
             `"threshold"` (key or not), a number (beyond this effect or not), or `"top10"` (among
             the 10 most negative or not; any number). Its effects on the other pairs are NaN.
@@ -138,56 +138,53 @@ def path_patch(
         CertificateError: the sweep does not reproduce the model; the numbers are in the message.
         FloatingPointError: an activation is NaN or infinite; the message names its layer.
         IndexError: the model does not have a sender.
-        TypeError: `screen` is not ComponentEffects.
+        TypeError: `screen` is not ComponentEffects, or an option does not exist.
         ValueError: paths, metric, foil, engine, until, bound or a number is not valid, there are no
             pairs, or `screen` lacks a sender.
         RunError: the run is not open or was opened with another model; or the disk refuses, and
             finished shards are kept.
     """
-    if spot_checks < 0:
-        raise ValueError(f"expected spot_checks of 0 or more, found {spot_checks}")
+    refuse_unknown_options(path_patch, options, *PATH_PATCH_KINDS)
+    tokens, storage = value_object(MetricTokens, options), value_object(Storage, options)
+    screen, stopping = value_object(Screen, options), value_object(Stopping, options)
+    checks, positions = value_object(Checks, options), value_object(PatchSite, options).positions
     patching = patch_settings(
-        model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs, candidates=candidates
+        model, senders, paths=paths, metric=metric, pairs=pairs, **vars(tokens)
     )
     places = screening = None
     if positions != "end":
-        only_end = {"screen": screen is not None, "until": until is not None}
-        refuse_positions(positions, paths, engine, only_end | {"spot_checks": spot_checks})
+        only_end = {"screen": screen.screen is not None, "until": stopping.until is not None}
+        refuse_positions(positions, paths, engine, only_end | {"spot_checks": checks.spot_checks})
         places = Places.of(positions, pairs)
-    if screen is not None:
-        screening = Screening.of(screen, patching.components, keep)
+    if screen.screen is not None:
+        screening = Screening.of(screen.screen, patching.components, screen.n_kept)
         patching = patching.only(screening.components)
-    if bound is not None and until is None:
-        raise ValueError(
-            f"expected bound= together with until=, found bound={bound} alone; add until="
-            "'threshold', or leave bound= out"
-        )
-    identity = {"certify": certify, "spot_checks": spot_checks}
-    identity |= patching_details(patching, foil, run)
+    foil = tokens.foil
+    identity = asdict(checks) | patching_details(patching, foil, run)
     if screening is not None:
         identity["screen"] = screening.choice()
     if places is not None:
         identity |= {"positions": str(positions), "places": list(places.names)}
-    engine_of = partial(engine_for, engine, model, certify=certify)
+    engine_of = partial(engine_for, engine, model, certify=checks.certify)
     make_engine, loop = partial(engine_of, patching), every_pair
     if places is not None:
         make_engine = partial(PositionEngine, model, patching, places)
-    if until is not None:
-        goal = Goal.of(until, patching.metric, bound)
-        identity |= {"race": [goal.line, goal.k], "bound": bound}
+    if stopping.until is not None:
+        goal = Goal.of(stopping.until, patching.metric, stopping.bound)
+        identity |= {"race": [goal.line, goal.k], "bound": goal.bound}
         loop = partial(_raced, engine_of, patching, goal)
     computation = Computation(
         title="path patching",
         make_engine=make_engine,
-        result=_Result(model, pairs, patching, foil, places, screening, spot_checks),
+        result=_Result(model, pairs, patching, foil, places, screening, checks.spot_checks),
         read=ComponentEffects.from_arrays,
         settings={"engine": engine, "paths": paths, "metric": patching.metric},
         identity=identity,
         foil=foil,
-        shard_size=shard_size(batch_size, HOOKS_SHARD if engine == "hooks" else SHARD),
+        shard_size=shard_size(storage.batch_size, HOOKS_SHARD if engine == "hooks" else SHARD),
         loop=loop,
     )
-    name = name or operation_name(pairs)
+    name = storage.name or operation_name(pairs)
     return computation.run(model, pairs, run=run, name=name, progress=progress)
 
 

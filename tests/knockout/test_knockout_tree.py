@@ -12,7 +12,7 @@ from conftest import random_tokens
 import arith_lens as al
 from arith_lens.components import every_head, mlp_out_name, z_name
 from arith_lens.hooks import scale_heads
-from arith_lens.knockout import counterfactual_means
+from arith_lens.knockout import Knockout, counterfactual_means
 from arith_lens.knockout import engine as engines
 from arith_lens.knockout.engine import KnockoutEngine, engine_of
 from arith_lens.knockout.tree_walk import prefix_tree
@@ -88,8 +88,8 @@ def shared_prefixes(model: HookedModel, n: int = 6, width: int = 9) -> PromptPai
 
 
 def engine(model: HookedModel, pairs: PromptPairs, **settings: Any) -> KnockoutEngine:
-    defaults = {"ablation": "mean", "positions": "all", "means": None, "seed": 0}
-    return engine_of(model, pairs, settings.pop("components", MIXED), **defaults | settings)
+    components = settings.pop("components", MIXED)
+    return engine_of(model, pairs, components, Knockout(**settings))
 
 
 def differences(fast: KnockoutEngine, components: list[Any] | None = None) -> float:

@@ -18,7 +18,9 @@ from arith_lens.model.families import FAMILIES
 PACKAGE = Path(arith_lens.__file__).parent
 LAYERS = {
     **dict.fromkeys(["activations", "caller_warnings", "code_digest", "components"], 0),
-    **dict.fromkeys(["memory", "operations", "plotting", "progress", "statistics", "untrusted"], 0),
+    **dict.fromkeys(
+        ["memory", "operations", "options", "plotting", "progress", "statistics", "untrusted"], 0
+    ),
     **dict.fromkeys(["arrays", "hooks", "intervals", "model", "paper"], 1),
     **dict.fromkeys(["problems", "templates", "views"], 1),
     **dict.fromkeys(["explorer_page"], 2),  # shows tables, and knows no model
