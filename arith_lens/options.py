@@ -36,8 +36,9 @@ def refuse_unknown_options(
     near = get_close_matches(strange, [*named, *known], 1)
     hint = f"Did you mean {near[0]!r}? " if near else ""
     raise TypeError(
-        f"{function.__name__}() got an unexpected keyword argument {strange!r}. {hint}"
-        f"Beside {', '.join(named)} it takes {', '.join(known)}"
+        f"{function.__name__}() got an unexpected keyword argument {strange!r}. {hint}It was "
+        f"expected among {', '.join(named)} and the options {', '.join(known)}; found none of "
+        "this name, so correct it or leave it out"
     )
 
 

@@ -73,7 +73,7 @@ def test_the_options_that_are_typed_are_those_that_are_taken(name: str) -> None:
     function = inspect.unwrap(WITH_OPTIONS[name])
     with pytest.raises(TypeError, match="unexpected keyword argument 'zzz'") as refused:
         function(**required, zzz=1)
-    taken = str(refused.value).partition(" it takes ")[2].split(", ")
+    taken = str(refused.value).partition(" and the options ")[2].partition("; ")[0].split(", ")
     assert {*taken} == options_of(WITH_OPTIONS[name])
     assert len({*taken}) == len(taken), "an option belongs to one value object"
 
