@@ -17,9 +17,10 @@ from arith_lens.runs import Run
 from experiments import results
 from experiments.does_tuning_help import Criterion, TuningMethod
 from experiments.finding import NotComputed
-from figures import maps
 from figures.common import Options, chosen_run, command_for_run
 from figures.exhibit import Chart
+from figures.tables.effects import MapStatistics, Statistics, map_rows
+from figures.tables.table import QuestionTable, read_back
 from figures.tuning import (
     METHOD_COLOURS,
     METHOD_NAMES,
@@ -27,6 +28,7 @@ from figures.tuning import (
     MOST_LOST_TEXT,
     possible_ends,
 )
+from figures.views import maps
 
 CRITERION_NAMES: dict[Criterion, str] = {"mathematics": "best rate", "little_loss": "small loss"}
 ACROSS = 4
@@ -275,13 +277,13 @@ def before_after(options: Options) -> list[Chart]:
 
 def _three_maps(model: TunedComparison, reading: maps.Reading) -> list[plotting.Panel]:
     """Before, after, difference. Dots mark the tuned heads, outlines the clear changes."""
-    both, plain_reading = model.both, replace(reading, paper=None)
-    dots = tuple((head.layer, head.index) for head in model.heads)
-    panels = []
+    both, panels = model.both, []
     for title, side in (("before", both.before), ("after", both.after), ("after − before", both)):
-        heads, mlps = (maps.statistics(part, model.computed) for part in (side.heads, side.mlps))
-        panel = maps.panel(maps.Measured(title, "", heads, mlps), plain_reading, n_labels=N_LABELS)
-        panels.append(replace(panel, dots=dots))
+        heads, mlps = (Statistics.of(part, model.computed) for part in (side.heads, side.mlps))
+        rows = map_rows(MapStatistics(heads, mlps), side.heads.metric)
+        table = read_back(QuestionTable.of("before_after", model.name, rows))
+        panel = maps.panel(table, reading, maps.title(title, ""), dots=model.heads)
+        panels.append(panel)
     outlined = changes(both.heads, CLEAR if reading.relative else 0.0)
     return [*panels[:2], replace(panels[2], marks=tuple(outlined))]
 

@@ -123,7 +123,7 @@ Settings: TypeAlias = Mapping[str, Any]
 
 
 def chart_of(
-    table: QuestionTable,
+    tables: QuestionTable | Sequence[QuestionTable],
     runs: Sequence[Run],
     *,
     name: str,
@@ -136,15 +136,15 @@ def chart_of(
     """A chart whose picture and words are made from the table as its CSV file has it.
 
     Args:
-        table: the numbers.
-        runs: the runs that the table is of.
+        tables: the numbers; several tables, such as those of several models, are one file.
+        runs: the runs that the tables are of.
         name, title: as in `Chart`.
         look: what to look for, from the rows.
         notes: how to read it, from the rows and the first run's settings.
         draw: the picture, from the rows and the notes.
         small_table: what is printed with it, from the rows.
     """
-    rows = read_back(table)
+    rows = _rows_of(tables)
     texts = notes(rows, runs[0].config)
     return Chart(
         name=name,
@@ -158,8 +158,12 @@ def chart_of(
     )
 
 
+def _rows_of(tables: QuestionTable | Sequence[QuestionTable]) -> DataFrame:
+    return read_back(*([tables] if isinstance(tables, QuestionTable) else tables))
+
+
 def text_table_of(
-    table: QuestionTable,
+    tables: QuestionTable | Sequence[QuestionTable],
     runs: Sequence[Run],
     *,
     name: str,
@@ -171,10 +175,10 @@ def text_table_of(
     """A table of text whose cells and words are made from the numbers as their CSV file has them.
 
     Args:
-        table, runs, name, title, look, notes: as in `chart_of`.
+        tables, runs, name, title, look, notes: as in `chart_of`.
         cells: the texts, from the rows.
     """
-    rows = read_back(table)
+    rows = _rows_of(tables)
     return Table(
         name=name,
         title=title,

@@ -1,18 +1,20 @@
 """Figures 2, 12 and 15, and the explorer: what every head and every MLP does, as maps."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from pandas import concat
+from pandas import DataFrame, concat
 
 from arith_lens import plotting
 from arith_lens.explorer_page import Explorer
 from arith_lens.runs import Run, RunError
 from experiments import results
 from experiments.selection import OWN_PAIRS
-from figures import maps
 from figures.common import (
     ModelOptions,
     Options,
@@ -22,33 +24,11 @@ from figures.common import (
     command_for_run,
     sample_size,
 )
-from figures.exhibit import Chart, Interactive
-
-
-@dataclass(frozen=True)
-class ModelMaps:
-    """One model's run with its numbers, by operation."""
-
-    run: Run
-    measured: dict[str, maps.Measured]
-
-    @classmethod
-    def of(cls, run: Run) -> "ModelMaps":
-        """All operations of a run."""
-        return cls(run, {name: maps.measure(run, name) for name in results.MAP.labels(run)})
-
-    @property
-    def parts(self) -> list[maps.Measured]:
-        return [*self.measured.values()]
-
-    @property
-    def reading(self) -> maps.Reading:
-        return maps.Reading.of(self.run.config)
-
-    @property
-    def paper_notes(self) -> list[str]:
-        """Which heads the paper names for the operations."""
-        return maps.paper_notes(self.reading.paper, [*self.measured])
+from figures.exhibit import Chart, Interactive, Settings, chart_of
+from figures.tables import effects
+from figures.tables.table import keys_of, records, select
+from figures.views import maps
+from figures.views.words import size_text, sizes_text
 
 
 def fig2(options: Options) -> list[Chart]:
@@ -62,34 +42,72 @@ def fig2(options: Options) -> list[Chart]:
     Raises:
         RunError: there is no run.
     """
-    model = ModelMaps.of(chosen_run(options, "which_heads"))
-    count = maps.key_head_count(model.parts, model.reading)
+    run = chosen_run(options, "which_heads")
     return [
-        Chart(
+        chart_of(
+            effects.table(run),
+            [run],
             name="fig2",
             title="Figure 2: what every head and MLP does to the logit of the right answer",
-            look="Red cells: heads and MLPs whose loss lowers the logit of the answer. In the "
-            "paper key heads are in the middle layers, under 5% of all, and the same ones serve "
-            "several operations; MLPs matter only after the first of them."
-            + f" Here {count}."
-            * bool(count),
-            notes=operation_notes(model),
-            runs=(model.run,),
-            numbers=maps.numbers(model.parts),
-            figure=draw_operations(model),
+            look=_operations_look,
+            notes=_operation_notes,
+            draw=partial(_draw_operations, reading=maps.Reading.of(run.config)),
         )
     ]
 
 
-def draw_operations(model: ModelMaps) -> plotting.Figure:
+def _operations_look(table: DataFrame) -> str:
+    """What to look for, and how many key heads this run has."""
+    count = maps.key_head_count(table)
+    return (
+        "Red cells: heads and MLPs whose loss lowers the logit of the answer. In the "
+        "paper key heads are in the middle layers, under 5% of all, and the same ones serve "
+        "several operations; MLPs matter only after the first of them."
+        + f" Here {count}."
+        * bool(count)
+    )
+
+
+def _operations(table: DataFrame) -> list[str]:
+    """The operations of a table, without their mean."""
+    return [name for name in keys_of(table, "operation") if name != effects.MEAN]
+
+
+def _operation_panel(
+    table: DataFrame,
+    reading: maps.Reading,
+    operation: str,
+    *,
+    n_labels: int = maps.N_LABELS,
+    sized: bool = True,
+) -> plotting.Panel:
+    """One operation's map, with dots at the heads that the paper names.
+
+    If `sized`, the title has the size of the sample.
+    """
+    size = size_text(table, operation=operation) if sized else ""
+    return maps.panel(
+        select(table, operation=operation),
+        reading,
+        maps.title(operation, size),
+        dots=reading.paper_heads(operation),
+        n_labels=n_labels,
+    )
+
+
+def _draw_operations(
+    table: DataFrame, notes: Sequence[str], reading: maps.Reading
+) -> plotting.Figure:
     """One panel per operation, two in a row."""
-    panels = [maps.panel(part, model.reading) for part in model.parts]
-    return maps.draw(panels, model.reading, operation_notes(model))
+    panels = [_operation_panel(table, reading, name) for name in _operations(table)]
+    return maps.draw(panels, reading, notes)
 
 
-def operation_notes(model: ModelMaps) -> list[str]:
+def _operation_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read Figure 2, what it was made from, what the paper found."""
-    return [maps.map_note(model.reading), maps.data_note(model.run.config), *model.paper_notes]
+    reading = maps.Reading.of(config)
+    paper_notes = maps.paper_notes(reading.paper, _operations(table))
+    return [maps.map_note(reading), maps.data_note(config), *paper_notes]
 
 
 MODEL_SPAN, MODELS_ACROSS, N_MODEL_LABELS = 240, 2, 6
@@ -106,39 +124,26 @@ def fig12(options: ModelOptions) -> list[Chart]:
     layers and heads; a colour means the same in all maps.
 
     Raises:
-        RunError: as `compared_models`.
+        RunError: runs are missing, or they were measured with different settings. The error names
+            all missing runs, each with the command that makes it.
     """
-    models = compared_models(options)
-    counts = {
-        model.run.config["model"]: maps.key_head_count(model.parts, model.reading)
-        for model in models
-    }
-    texts = [f"{name}: {count}" for name, count in counts.items() if count]
-    tables = [maps.numbers(model.parts) for model in models]
-    for table, model in zip(tables, models, strict=True):
-        table.insert(0, "model", model.run.config["model"])
+    runs = _compared_runs(options)
+    configs: dict[str, Settings] = {name: run.config for name, run in runs.items()}
     return [
-        Chart(
+        chart_of(
+            [replace(effects.table(run), model=name) for name, run in runs.items()],
+            [*runs.values()],
             name="fig12",
             title="Figure 12: the maps of several models on one colour scale",
-            look="Whether the picture repeats from model to model: few red heads, shared by "
-            "operations, and MLPs that matter after them. Which heads they are has no meaning "
-            "across models." + f" Here: {'; '.join(texts)}." * bool(texts),
-            notes=model_notes(models),
-            runs=tuple(model.run for model in models),
-            numbers=concat(tables, ignore_index=True),
-            figure=draw_models(models),
+            look=_models_look,
+            notes=lambda table, _: _model_notes(table, configs),
+            draw=partial(_draw_models, configs=configs),
         )
     ]
 
 
-def compared_models(options: ModelOptions) -> list[ModelMaps]:
-    """The runs to compare.
-
-    Raises:
-        RunError: runs are missing, or they were measured with different settings. The error names
-            all missing runs, each with the command that makes it.
-    """
+def _compared_runs(options: ModelOptions) -> dict[str, Run]:
+    """The runs to compare, by their model; runs of one model have their folder's name, too."""
     runs = chosen_runs(options, "which_heads")
     for setting in SHARED_SETTINGS:
         values = {run.path.name: run.config.get(setting) for run in runs}
@@ -146,56 +151,68 @@ def compared_models(options: ModelOptions) -> list[ModelMaps]:
             raise RunError(
                 f"expected runs with one {setting}, found {values}. Choose some: --runs PATH PATH"
             )
-    return [*map(ModelMaps.of, runs)]
+    names = Counter(run.config["model"] for run in runs)
+    return {
+        run.config["model"] + f" ({run.path.name})" * (names[run.config["model"]] > 1): run
+        for run in runs
+    }
 
 
-def _all_operations(models: Sequence[ModelMaps]) -> list[str]:
-    return list(dict.fromkeys(name for model in models for name in model.measured))
+def _models_look(table: DataFrame) -> str:
+    """What to look for, and how many key heads each model has."""
+    counts = {
+        name: maps.key_head_count(select(table, model=name)) for name in keys_of(table, "model")
+    }
+    texts = [f"{name}: {count}" for name, count in counts.items() if count]
+    return (
+        "Whether the picture repeats from model to model: few red heads, shared by "
+        "operations, and MLPs that matter after them. Which heads they are has no meaning "
+        "across models." + f" Here: {'; '.join(texts)}." * bool(texts)
+    )
 
 
-def draw_models(models: Sequence[ModelMaps]) -> plotting.Figure:
+def _draw_models(
+    table: DataFrame, notes: Sequence[str], configs: Mapping[str, Settings]
+) -> plotting.Figure:
     """One or more lines of maps per model; a map is empty for an operation that its run lacks."""
-    operations = _all_operations(models)
+    operations = _operations(table)
     n_lines = -(-len(operations) // MODELS_ACROSS)
     empty = [None] * (n_lines * MODELS_ACROSS - len(operations))
     panels: list[plotting.Panel | None] = []
     headings: list[str] = []
-    for model in models:
-        n_layers, n_heads = model.parts[0].heads.mean.shape
-        headings += [
-            f"{model.run.config['model']}, {n_layers} layers of {n_heads} heads",
-            *[""] * (n_lines - 1),
-        ]
-        panels += [
-            maps.panel(model.measured[name], model.reading, n_labels=N_MODEL_LABELS, sized=False)
-            if name in model.measured
-            else None
-            for name in operations
-        ] + empty
+    for model, config in configs.items():
+        rows, reading = select(table, model=model), maps.Reading.of(config)
+        of_model = {
+            name: _operation_panel(rows, reading, name, n_labels=N_MODEL_LABELS, sized=False)
+            for name in _operations(rows)
+        }
+        n_layers, n_heads = next(iter(of_model.values())).values.shape
+        heading = f"{model}, {n_layers} layers of {n_heads} heads"
+        headings += [heading, *[""] * (n_lines - 1)]
+        panels += [of_model.get(name) for name in operations] + empty
     return maps.draw(
         panels,
-        models[0].reading,
-        model_notes(models),
+        maps.Reading.of(next(iter(configs.values()))),
+        notes,
         headings=headings,
         across=MODELS_ACROSS,
         span=MODEL_SPAN,
     )
 
 
-def model_notes(models: Sequence[ModelMaps]) -> list[str]:
+def _model_notes(table: DataFrame, configs: Mapping[str, Settings]) -> list[str]:
     """How to read Figure 12, the data of each model, missing operations."""
-    lines = [maps.map_note(models[0].reading)]
-    for model in models:
-        config = model.run.config
-        lines.append(f"{maps.data_note(config)} {maps.sizes_note(model.parts)}")
-        if absent := [name for name in _all_operations(models) if name not in model.measured]:
-            lines.append(f"Not in the run of {config['model']}: {', '.join(absent)}.")
-        lines += model.paper_notes
+    lines = [maps.map_note(maps.Reading.of(next(iter(configs.values()))))]
+    for model, config in configs.items():
+        rows, reading = select(table, model=model), maps.Reading.of(config)
+        lines.append(f"{maps.data_note(config)} {sizes_text(rows)}.")
+        if absent := [name for name in _operations(table) if name not in _operations(rows)]:
+            lines.append(f"Not in the run of {model}: {', '.join(absent)}.")
+        lines += maps.paper_notes(reading.paper, _operations(rows))
     return lines
 
 
-ALL_OPERATIONS, MEAN_MAP = "all", "mean"
-NEAR_ZERO = 0.01  # within a percent of zero
+ALL_OPERATIONS = "all"
 MANY = 16  # the most layers or heads for which cells are large
 LARGE, MIDDLE, SMALL = (64, 38), (42, 27), (40, 26)  # pixels of a cell
 
@@ -218,77 +235,65 @@ def fig15(options: LargeMapOptions) -> list[Chart]:
     Raises:
         RunError: there is no run, or it lacks the operation.
     """
-    model = chosen_operations(chosen_run(options, "which_heads"), options.operation)
-    mean = options.operation == MEAN_MAP
-    look = (
-        "The same effects as numbers. In the paper's large map almost all heads are within a "
-        "percent of zero."
-    )
-    if model.reading.relative:
-        shares = ", ".join(
-            f"{part.name} {np.mean(np.abs(part.heads.mean) < NEAR_ZERO):.0%}"
-            for part in model.parts
-        )
-        look += f" Here these shares of the heads are: {shares}."
-    averages = [averaged(model.parts)] if len(model.parts) > 1 else []
+    run = chosen_run(options, "which_heads")
+    mean = options.operation == effects.MEAN
+    operations = _chosen_operations(run, options.operation)
     return [
-        Chart(
+        chart_of(
+            effects.table(run, operations),
+            [run],
             name="fig15" + ("" if options.operation == ALL_OPERATIONS else f"_{options.operation}"),
             title="Figure 15: the large maps, every number in its cell",
-            look=look,
-            notes=large_notes(model, mean=mean),
-            runs=(model.run,),
-            numbers=maps.numbers([*averages, *model.parts]),
-            figure=draw_large(model, mean=mean),
+            look=_large_look,
+            notes=partial(_large_notes, mean=mean),
+            draw=partial(_draw_large, reading=maps.Reading.of(run.config), mean=mean),
         )
     ]
 
 
-def chosen_operations(run: Run, operation: str) -> ModelMaps:
+def _chosen_operations(run: Run, operation: str) -> Sequence[str]:
     """The operation, or all for their mean. Raises RunError if the run lacks the operation."""
     operations = results.MAP.labels(run)
-    if operation in (ALL_OPERATIONS, MEAN_MAP):
-        return ModelMaps.of(run)
+    if operation in (ALL_OPERATIONS, effects.MEAN):
+        return operations
     if operation not in operations:
         raise RunError(
             f"expected an operation of the run, {', '.join(operations)}, {ALL_OPERATIONS} or "
-            f"{MEAN_MAP}, found {operation}. Compute it: "
+            f"{effects.MEAN}, found {operation}. Compute it: "
             f"{command_for_run(run, operations=(operation,))}"
         )
-    return ModelMaps(run, {operation: maps.measure(run, operation)})
+    return [operation]
 
 
-def averaged(measured: Sequence[maps.Measured]) -> maps.Measured:
-    """The mean over operations, with equal weights; it has no intervals."""
-
-    def mean(parts: Sequence[maps.Statistics]) -> maps.Statistics:
-        values = np.mean([part.values for part in parts], axis=0)
-        values[..., 1:3] = np.nan
-        return maps.Statistics(values, np.any([part.different for part in parts], axis=0))
-
-    return maps.Measured(
-        name=MEAN_MAP,
-        size="",
-        heads=mean([part.heads for part in measured]),
-        mlps=mean([part.mlps for part in measured]),
+def _large_look(table: DataFrame) -> str:
+    """What to look for, and the share of the heads that is within a percent of zero."""
+    near = records(select(table, measure=effects.NEAR_ZERO))
+    shares = ", ".join(f"{one.operation} {one.value:.0%}" for one in near)
+    return (
+        "The same effects as numbers. In the paper's large map almost all heads are within a "
+        "percent of zero." + f" Here these shares of the heads are: {shares}." * bool(near)
     )
 
 
-def draw_large(model: ModelMaps, *, mean: bool = False) -> plotting.Figure:
+def _draw_large(
+    table: DataFrame, notes: Sequence[str], reading: maps.Reading, *, mean: bool
+) -> plotting.Figure:
     """One map per operation, or one of their mean."""
-    reading = model.reading
-    measured = [averaged(model.parts)] if mean else model.parts
-    panels = [maps.panel(part, reading, n_labels=0, sized=mean) for part in measured]
+    operations = _operations(table)
+    if mean:
+        panels, hover = [_mean_panel(table, reading)], _hover_by_operation(operations, reading)
+    else:
+        hover = maps.hover(reading)
+        panels = [
+            _operation_panel(table, reading, name, n_labels=0, sized=False) for name in operations
+        ]
     everything = np.concatenate([np.append(part.values.ravel(), part.bar) for part in panels])
     limit = reading.limit or plotting.symmetric_limit(everything)
-    hover = maps.hover(reading)
-    if mean:
-        panels, hover = [_by_operation(panels[0], model)], _hover_by_operation(model)
     small = max(panels[0].values.shape) <= MANY
     return maps.draw(
         [_numbered(panel, _digits(limit)) for panel in panels],
         reading,
-        large_notes(model, mean=mean),
+        notes,
         limit=limit,
         hover=hover,
         across=2 if small else 1,
@@ -325,34 +330,38 @@ def _digits(limit: float) -> int:
     return min(max(2 - int(np.floor(np.log10(limit))), 1), 4)
 
 
-def _by_operation(panel: plotting.Panel, model: ModelMaps) -> plotting.Panel:
-    """The map of the mean, with the mean of each operation to hover."""
-    heads, mlps = (
-        model.reading.scale * np.stack([of_operation.mean for of_operation in kind], axis=-1)
-        for kind in ([part.heads for part in model.parts], [part.mlps for part in model.parts])
+def _mean_panel(table: DataFrame, reading: maps.Reading) -> plotting.Panel:
+    """The map of the mean, with the effect in each operation to hover."""
+    operations = _operations(table)
+    parts = [_operation_panel(table, reading, name) for name in operations]
+    name = effects.MEAN if len(parts) > 1 else operations[0]
+    return replace(
+        _operation_panel(table, reading, name, n_labels=0),
+        title=f"Mean over {plotting.plain(', '.join(operations))}",
+        hover=np.stack([part.values for part in parts], axis=-1),
+        bar_hover=np.stack([part.bar for part in parts], axis=-1),
     )
-    title = f"Mean over {plotting.plain(', '.join(model.measured))}"
-    return replace(panel, title=title, hover=heads, bar_hover=mlps)
 
 
-def _hover_by_operation(model: ModelMaps) -> tuple[str, str]:
+def _hover_by_operation(operations: Sequence[str], reading: maps.Reading) -> tuple[str, str]:
     """The hover templates of that map."""
     rest = "".join(
-        f"<br>{plotting.plain(name)}: {maps.hover_number(f'customdata[{i}]', model.reading)}"
-        for i, name in enumerate(model.measured)
+        f"<br>{plotting.plain(name)}: {maps.hover_number(f'customdata[{i}]', reading)}"
+        for i, name in enumerate(operations)
     )
-    return maps.templates(rest, model.reading)
+    return maps.templates(rest, reading)
 
 
-def large_notes(model: ModelMaps, *, mean: bool = False) -> list[str]:
+def _large_notes(table: DataFrame, config: Mapping[str, Any], *, mean: bool) -> list[str]:
     """How to read Figure 15, what it was made from, what the paper found."""
-    unit = "in percent" if model.reading.relative else "as measured"
+    reading = maps.Reading.of(config)
+    unit = "in percent" if reading.relative else "as measured"
     return [
-        maps.reading_note(model.reading),
+        maps.reading_note(reading),
         f"Numbers in the cells: mean effects, {unit}; 0 where no digit is left."
         + " Each operation has the same weight." * mean,
-        f"{maps.data_note(model.run.config)} {maps.sizes_note(model.parts)}",
-        *model.paper_notes,
+        f"{maps.data_note(config)} {sizes_text(table)}.",
+        *maps.paper_notes(reading.paper, _operations(table)),
     ]
 
 

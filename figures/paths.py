@@ -16,7 +16,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.common import Options, TableOptions, chosen_run, sample_size
 from figures.exhibit import Chart, Table
-from figures.maps import Reading, title
+from figures.views.maps import Reading, title
 
 EFFECT_PARTS = ("direct", "MLPs add", "via MLPs", "heads add", "total")
 

@@ -18,10 +18,10 @@ from arith_lens.runs import Run, RunError, load_run
 from experiments import results
 from experiments.finding import RESULTS, RunSettings
 from experiments.other_prompts import MIN_PAIRS, counts
-from figures.agreement import COUNTERFACTUAL_ROWS, loaded
 from figures.common import FREE, run_with
 from figures.exhibit import Settings, Table, text_table_of
 from figures.tables import predictions as numbers
+from figures.tables.agreement import COUNTERFACTUALS, loaded
 from figures.tables.table import QuestionTable, Row, records, select
 
 REQUIRED = ("which_counterfactual", "do_they_suffice", "where_do_they_look")
@@ -91,7 +91,7 @@ def _outcomes(
     maps_run, kept, looks = required
     yield from numbers.right_rows(maps_run)
     passing = [name for name in maps_run.config["operations"] if numbers.passes(maps_run, name)]
-    maps = loaded(maps_run, COUNTERFACTUAL_ROWS, passing)
+    maps = loaded(maps_run, COUNTERFACTUALS, passing)
 
     def of(run: Run) -> list[str]:
         return [name for name in passing if name in run.config["operations"]]

@@ -20,9 +20,9 @@ from arith_lens.effects import (
 from arith_lens.runs import RunError
 from arith_lens.templates import TEMPLATES, fill
 from experiments import results
-from figures import maps
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart
+from figures.views import maps
 
 COMPARISON_NAMES = {"rest": "with the rest", "another": "with a sample"}
 STABLE_SHARE = 0.9

@@ -17,6 +17,7 @@ Unit: TypeAlias = Literal[
     "cosine",
     "logit",
     "nats",
+    "milliseconds",
 ]
 
 
@@ -42,6 +43,7 @@ _STYLES: dict[Unit, _Style] = {
     "cosine": _Style(1, ".3f", least=-1, most=1),
     "logit": _Style(1, "+.2f"),
     "nats": _Style(1, ".3f"),
+    "milliseconds": _Style(1, ".3g", " ms"),
 }
 PROBLEMS = "95% over problems"
 """The `spread` of a number whose ends are a 95% interval over problems."""

@@ -23,10 +23,10 @@ from arith_lens.runs import Run
 from experiments import results
 from experiments.are_they_specific import COMPUTED_SET, LATE_SET, STRONGEST_SET
 from experiments.does_tuning_help import generic_to_report, is_mathematics
-from figures.agreement import N_STRONGEST, cell_means, resampled_cells
 from figures.claims.accuracy import gain
 from figures.claims.heads import mean_by_loss, top_overlap
 from figures.claims.information_flow import change_late, inflections_apart
+from figures.tables.agreement import N_STRONGEST, cell_means, resampled_cells
 from figures.tables.knockout import number_over_draws
 from figures.tables.number import PROBLEMS_AND_SETS, Number, Unit
 from figures.tables.table import Row, row

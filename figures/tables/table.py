@@ -10,7 +10,7 @@ from io import StringIO
 from typing import Any, TypeAlias
 
 import torch
-from pandas import DataFrame, read_csv
+from pandas import DataFrame, concat, read_csv
 
 from arith_lens.effects import Effects
 from figures.tables.number import PROBLEMS, Number, Unit, over_draws
@@ -110,9 +110,14 @@ def from_csv(text: str) -> DataFrame:
     return frame
 
 
-def read_back(table: QuestionTable) -> DataFrame:
-    """The table as it is in its CSV file. Everything that is shown is made from this."""
-    return from_csv(to_csv(table.frame()))
+def read_back(*tables: QuestionTable) -> DataFrame:
+    """The table as it is in its CSV file. Everything that is shown is made from this.
+
+    Several tables, such as those of several models, are one file: one below the other.
+    """
+    frame = concat([table.frame() for table in tables], ignore_index=True)
+    keys = [name for name in frame.columns if name not in (*IDENTITY, *MEASURED)]
+    return from_csv(to_csv(DataFrame(frame[[*IDENTITY, *keys, *MEASURED]])))
 
 
 def select(frame: DataFrame, **keys: Key | Sequence[Key]) -> DataFrame:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from pandas import read_csv
 from support.drawings import written
 
 from arith_lens.model import empty_model
@@ -15,12 +14,14 @@ from experiments.which_heads import PROBLEM_SETS, do_copies_decide
 from figures.agreement import computed
 from figures.common import Options
 from figures.exhibit import show
+from figures.tables.agreement import IN_COMMON
+from figures.tables.table import from_csv, value
 
 
 def test_maps_of_both_sets_and_their_agreement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("figures.agreement.N_RESAMPLES", 50)
+    monkeypatch.setattr("figures.tables.agreement.N_RESAMPLES", 50)
     monkeypatch.setitem(LARGEST_OPERAND, "multiplication", 12)
     monkeypatch.delitem(LARGEST_OPERAND, "division")
     config = do_copies_decide.config(n=45)
@@ -33,8 +34,11 @@ def test_maps_of_both_sets_and_their_agreement(
     assert f"{shared} of 10 heads in both" in capsys.readouterr().out
     show(computed, Options(run=run.path, out=tmp_path, formats=()))
     (path,) = tmp_path.glob("computed*.csv")
-    table = read_csv(path)
-    assert table["top_10_in_common"].tolist() == [shared / 10] and len(table) == 1
+    table = from_csv(path.read_text())
+    assert value(table, measure=IN_COMMON) == shared / 10
+    at = {"problems": "computed", "component": "3.1", "measure": "effect"}
+    of_head = maps["computed"].mean()[3, 1].item()
+    assert value(table, **at) == pytest.approx(of_head, rel=1e-5), "the maps are in the table"
     assert "computed problems" in written(tmp_path, path.with_suffix(".html").name).read_text()
     flags = results.SET_MAP.computed(run, "multiplication", "computed")
     assert flags is not None and bool(flags.all())

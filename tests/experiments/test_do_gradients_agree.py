@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pandas import read_csv
 from support.drawings import written
 
 import arith_lens as al
@@ -15,6 +14,8 @@ from experiments.approximations import do_gradients_agree
 from figures.agreement import ladder
 from figures.common import Options
 from figures.exhibit import show
+from figures.tables.approximations import COST
+from figures.tables.table import from_csv, keys_of, records, select, value
 
 
 @pytest.fixture
@@ -39,15 +40,21 @@ def test_each_method_is_set_against_the_exact_effects(
     show(ladder, Options(run=run.path, out=tmp_path, formats=()))
     for paths, count in (("via_mlps", 6), ("total", 4)):
         name = "ladder.csv" if paths == "via_mlps" else "ladder_total.csv"
-        table: Any = read_csv(written(tmp_path, name))
-        assert {*table["method"]} == {*ATTRIBUTION_METHODS} and {*table["pairs"]} == {count}
+        table = from_csv(written(tmp_path, name).read_text())
+        of_addition = select(table, operation="addition")
+        assert {*keys_of(table, "method")} == {"exact", *ATTRIBUTION_METHODS}
+        assert value(of_addition, measure="pairs") == count
         exact, relp = (
             results.LADDER.load(run, "addition", paths, method) for method in ("exact", "relp")
         )
         expected = al.agreement(relp, exact)
-        found = table[table["method"] == "relp"]
-        assert found["value"].tolist() == pytest.approx(expected["value"].tolist())
-        assert found["milliseconds"].iloc[0] == pytest.approx(
-            1000 * relp.computation["processor_seconds"] / count
-        )
-        assert (table["exact milliseconds"] > 0).all()
+        measures = select(of_addition, method="relp", components=["heads", "MLPs"])
+        assert measures.measure.tolist() == expected["measure"].tolist()
+        assert measures.value.tolist() == pytest.approx(expected["value"].tolist(), rel=1e-5)
+        for effects, method in ((relp, "relp"), (exact, "exact")):
+            assert value(of_addition, measure=COST, method=method) == pytest.approx(
+                1000 * effects.computation["processor_seconds"] / count, rel=1e-5
+            )
+        costs = {one.method: one.value for one in records(select(of_addition, measure=COST))}
+        dearer = sum(cost > costs["exact"] for cost in costs.values())
+        assert value(table, measure="methods dearer than exact in every operation") == dearer

@@ -1,11 +1,9 @@
 """Three kinds of counterfactual: from the experiment's configuration to its figure."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from pandas import read_csv
 from scipy.stats import spearmanr
 from support.drawings import written
 
@@ -15,12 +13,14 @@ from experiments.which_heads import which_counterfactual
 from figures.agreement import counterfactuals
 from figures.common import Options
 from figures.exhibit import show
+from figures.tables.agreement import CORRELATION, IN_COMMON
+from figures.tables.table import from_csv, select, value
 
 
 def test_maps_and_their_agreement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("figures.agreement.N_RESAMPLES", 50)
+    monkeypatch.setattr("figures.tables.agreement.N_RESAMPLES", 50)
     config = which_counterfactual.config(operations=("addition",), n=27)
     which_counterfactual(config, root=tmp_path / "results")
     (run,) = find_runs("which_counterfactual", root=tmp_path / "results")
@@ -32,14 +32,17 @@ def test_maps_and_their_agreement(
     shared = len({*top["word"]} & {*top["operands"]})
     assert f"word and operands: {shared} of 10 heads in both" in capsys.readouterr().out
     show(counterfactuals, Options(run=run.path, out=tmp_path, formats=()))
-    table: Any = read_csv(written(tmp_path, "counterfactuals.csv"))
-    row = table[(table["a"] == "word") & (table["b"] == "operands")].iloc[0]
+    table = from_csv(written(tmp_path, "counterfactuals.csv").read_text())
+    of_both = select(table, counterfactual="word", other="operands")
     means = [maps[kind].mean().flatten().numpy() for kind in ("word", "operands")]
-    assert row["rank_correlation"] == pytest.approx(
-        float(np.asarray(spearmanr(means[0], means[1]))[0])
+    assert value(of_both, measure=CORRELATION) == pytest.approx(
+        float(np.asarray(spearmanr(means[0], means[1]))[0]), rel=1e-5
     )
-    assert row["top_10_in_common"] == shared / 10
-    for name in ("rank_correlation", "top_10_in_common"):
-        assert (table[f"{name}_low"] < table[f"{name}_high"]).all()
-    assert len(table) == 3
+    assert value(of_both, measure=IN_COMMON) == shared / 10
+    for measure in (CORRELATION, IN_COMMON):
+        rows = select(table, measure=measure)
+        assert (rows.low < rows.high).all() and len(rows) == 3
+    at = {"counterfactual": "operands", "component": "3.1", "measure": "effect"}
+    of_head = maps["operands"].mean()[3, 1].item()
+    assert value(table, **at) == pytest.approx(of_head, rel=1e-5), "the maps are in the table"
     assert "other operands" in written(tmp_path, "counterfactuals.html").read_text("utf-8")

@@ -12,13 +12,13 @@ from arith_lens.components import Head, Mlp
 from arith_lens.effects import Effects
 from arith_lens.knockout import KnockoutCurves
 from experiments.settings import Metric
-from figures import maps
 from figures.knockout import knockout_look
 from figures.next_tokens import PAIR_TITLES, calculation_look
 from figures.robustness import stability_look
 from figures.tables.knockout import curve_rows
 from figures.tables.next_tokens import answer_rows
 from figures.tables.table import QuestionTable, read_back
+from figures.views import maps
 
 HEADS = [Head(4, index) for index in range(8)] + [Head(5, index) for index in range(4)]
 MLPS: list[Mlp] = [Mlp(layer) for layer in range(12)]

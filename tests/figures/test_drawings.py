@@ -12,7 +12,7 @@ from figures.collection import name_of
 from figures.common import DrawingOptions
 from figures.drawings import fig1, fig11
 from figures.exhibit import show
-from figures.maps import PATHS_NOTES as NAMES
+from figures.views.maps import PATHS_NOTES as NAMES
 
 
 @pytest.mark.parametrize("figure", [fig1, fig11])

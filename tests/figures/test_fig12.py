@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from support.made_runs import OPERATIONS, MadePairs, make_effects, make_run
 
 from arith_lens.runs import Run, open_run
 from experiments import results
 from figures.common import ModelOptions
-from figures.exhibit import show
-from figures.map_figures import ModelMaps, compared_models, draw_models, fig12, model_notes
+from figures.exhibit import Chart, show
+from figures.map_figures import fig12
+from figures.tables.table import from_csv, keys_of, select, value
 
 SIZES = {"small": (12, 8), "meta-llama/Llama-2-7b-hf": (32, 32), "wide": (8, 40)}
 
@@ -27,15 +27,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     return [make_run(root, model, *size) for model, size in SIZES.items()]
 
 
-@pytest.fixture(scope="module")
-def rows(runs: list[Run]) -> list[ModelMaps]:
-    return compared_models(ModelOptions(runs=tuple(run.path for run in runs)))
+def chart_of_runs(*runs: Run) -> Chart:
+    (chart,) = fig12(ModelOptions(runs=tuple(run.path for run in runs)))
+    return chart
 
 
 @pytest.fixture(scope="module")
-def drawn(rows: list[ModelMaps]) -> Any:
-    """The figure of all rows."""
-    return draw_models(rows)
+def drawn(runs: list[Run]) -> Any:
+    """The figure of all runs."""
+    return chart_of_runs(*runs).figure
 
 
 def maps_of(figure) -> list:
@@ -43,20 +43,18 @@ def maps_of(figure) -> list:
     return [trace for trace in figure.data if trace.type == "heatmap" and np.shape(trace.z)[1] > 1]
 
 
-def test_each_row_is_a_model_with_its_own_layers_and_heads(
-    rows: list[ModelMaps], drawn: Any
-) -> None:
+def test_each_row_is_a_model_with_its_own_layers_and_heads(runs: list[Run], drawn: Any) -> None:
     traces = maps_of(drawn)
     shapes = [np.shape(trace.z) for trace in traces]
     assert shapes == [s for s in SIZES.values() for _ in OPERATIONS]
-    for index, row in enumerate(rows):
+    for index, run in enumerate(runs):
         for column, operation in enumerate(OPERATIONS):
-            means = results.MAP.load(row.run, operation).heads.mean().numpy()
+            means = results.MAP.load(run, operation).heads.mean().numpy()
             assert np.allclose(traces[4 * index + column].z, 100 * means)
 
 
-def test_a_colour_means_the_same_in_every_row(runs: list[Run], rows: list[ModelMaps]) -> None:
-    figure = draw_models([rows[0], rows[2]])
+def test_a_colour_means_the_same_in_every_row(runs: list[Run]) -> None:
+    figure = chart_of_runs(runs[0], runs[2]).figure
     assert {trace.coloraxis for trace in figure.data} == {"coloraxis"}
     assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (-15, 15)
     beyond = sum(
@@ -74,10 +72,10 @@ def test_a_model_of_the_paper_brings_its_heads(drawn: Any) -> None:
     assert dots == {"x5", "x6", "x7", "x8"}, "in the second model's maps alone"
 
 
-def test_panels_stand_apart_and_on_the_page(rows: list[ModelMaps], drawn: Any) -> None:
+def test_panels_stand_apart_and_on_the_page(runs: list[Run], drawn: Any) -> None:
     layout = drawn.layout
     boxes = []
-    for index in range(len(rows) * len(OPERATIONS)):
+    for index in range(len(runs) * len(OPERATIONS)):
         suffix = str(index + 1) if index else ""
         boxes.append((*layout[f"xaxis{suffix}"].domain, *layout[f"yaxis{suffix}"].domain))
     for i, (left, right, bottom, top) in enumerate(boxes):
@@ -102,28 +100,29 @@ def test_the_models_are_named_above_their_rows(drawn: Any) -> None:
 def test_the_table_names_the_model_of_each_row(runs: list[Run], tmp_path: Path) -> None:
     paths = tuple(run.path for run in runs)
     show(fig12, ModelOptions(runs=paths, out=tmp_path, formats=()))
-    table = pd.read_csv(tmp_path / "fig12.csv")
+    table = from_csv((tmp_path / "fig12.csv").read_text())
     for run, (n_layers, n_heads) in zip(runs, SIZES.values(), strict=True):
-        part = table[table["model"] == run.config["model"]]
+        of_model = select(table, model=run.config["model"])
+        part = select(of_model, measure="effect", operation=OPERATIONS)
         assert len(part) == len(OPERATIONS) * n_layers * (n_heads + 1)
-        row = part.query("operation == 'division' and layer == 4 and head == 6")
-        assert row["mean"].item() == pytest.approx(
-            results.MAP.load(run, "division").heads.mean()[4, 6].item()
+        assert value(part, operation="division", component="4.6") == pytest.approx(
+            results.MAP.load(run, "division").heads.mean()[4, 6].item(), rel=1e-5
         )
+        assert value(of_model, measure="heads", operation="") == n_layers * n_heads
     assert (tmp_path / "fig12.html").stat().st_size > 1_000_000
 
 
 def test_an_operation_that_a_model_lacks_is_left_empty_and_named(
-    tmp_path: Path, rows: list[ModelMaps]
+    tmp_path: Path, runs: list[Run]
 ) -> None:
-    config = dict(rows[0].run.config) | {"model": "one"}
+    config = dict(runs[0].config) | {"model": "one"}
     with open_run("which_heads", config, root=tmp_path) as run:
         results.MAP.save(run, make_effects("subtraction", 12, 8), "subtraction", pairs=MadePairs())
-    lacking = compared_models(ModelOptions(runs=(rows[0].run.path, run.path)))
-    figure = draw_models(lacking)
+    lacking = chart_of_runs(runs[0], run)
+    figure = lacking.figure
     assert len(maps_of(figure)) == len(OPERATIONS) + 1
     assert maps_of(figure)[-1].xaxis == "x6", "below the other model's subtraction"
-    text = " ".join(model_notes(lacking))
+    text = " ".join(lacking.notes)
     assert "Not in the run of one: addition, multiplication, division." in text
 
 
@@ -141,3 +140,13 @@ def test_runs_measured_in_different_ways_are_not_compared(tmp_path: Path) -> Non
     runs = [make_run(tmp_path, "a"), make_run(tmp_path, "b", paths="direct")]
     with pytest.raises(SystemExit, match=r"one paths, found .*direct"):
         show(fig12, ModelOptions(runs=tuple(run.path for run in runs), out=tmp_path))
+
+
+def test_two_runs_of_one_model_stay_apart(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path, "a", seed=seed) for seed in (0, 1)]
+    names = [f"a ({run.path.name})" for run in runs]
+    chart = chart_of_runs(*runs)
+    assert keys_of(chart.numbers, "model") == names
+    assert {note.text for note in chart.figure.layout.annotations} >= {
+        f"{name}, 12 layers of 8 heads" for name in names
+    }

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from support.made_runs import OPERATIONS, make_run
 
@@ -12,6 +11,7 @@ from experiments import results
 from figures import map_figures
 from figures.exhibit import show
 from figures.map_figures import LargeMapOptions, fig15
+from figures.tables.table import from_csv, keys_of, records, select, value
 
 pytestmark = pytest.mark.usefixtures("rough_intervals")
 
@@ -22,8 +22,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def drawn(run: Run, operation: str):
-    model = map_figures.chosen_operations(run, operation)
-    return map_figures.draw_large(model, mean=operation == "mean")
+    (chart,) = fig15(LargeMapOptions(run=run.path, operation=operation))
+    return chart.figure
 
 
 def means(run: Run) -> np.ndarray:
@@ -43,9 +43,9 @@ def test_every_cell_holds_its_number(run: Run) -> None:
     texts = printed(drawn(run, "addition"))
     heads = means(run)[0]
     assert len(texts) == 40 * 40 + 40
-    for (layer, head), value in np.ndenumerate(heads):
+    for (layer, head), effect in np.ndenumerate(heads):
         shown = texts[layer, head].split("<br>")[-1].replace("−", "-")
-        assert float(shown) == pytest.approx(value, abs=0.0501)
+        assert float(shown) == pytest.approx(effect, abs=0.0501)
     mlps = 100 * results.MAP.load(run, "addition").mlps.mean().numpy()
     bars = [text for (_, column), text in sorted(texts.items()) if column > 39.5]
     assert [float(t.replace("−", "-")) for t in bars] == pytest.approx(mlps, abs=0.0501)
@@ -102,8 +102,8 @@ def test_texts_fit_into_their_cells(tmp_path: Path, size: tuple[int, int]) -> No
 def test_numbers_of_other_metrics_keep_digits_that_tell(tmp_path: Path) -> None:
     run = make_run(tmp_path, "reference", metric="probability")
     texts = printed(drawn(run, "addition"))
-    value = results.MAP.load(run, "addition").heads.mean()[4, 6].item()
-    assert float(texts[4, 6].replace("−", "-")) == pytest.approx(value, abs=0.0006)
+    effect = results.MAP.load(run, "addition").heads.mean()[4, 6].item()
+    assert float(texts[4, 6].replace("−", "-")) == pytest.approx(effect, abs=0.0006)
     assert not any("<b>" in text for text in texts.values()), "key heads are of relative effects"
 
 
@@ -116,12 +116,14 @@ def test_the_smaller_the_scale_the_more_digits(limit: float, digits: int) -> Non
 
 def test_the_table_holds_the_mean_and_each_operation(run: Run, tmp_path: Path) -> None:
     show(fig15, LargeMapOptions(run=run.path, out=tmp_path, formats=()))
-    table = pd.read_csv(tmp_path / "fig15.csv")
-    assert list(table["operation"].unique()) == ["mean", *OPERATIONS]
-    cell = table.query("layer == 4 and head == 6")
-    by_operation = dict(zip(cell["operation"], cell["mean"], strict=True))
+    table = from_csv((tmp_path / "fig15.csv").read_text())
+    assert keys_of(table, "operation") == [*OPERATIONS, "mean"]
+    cell = records(select(table, measure="effect", component="4.6"))
+    by_operation = {one.operation: one.value for one in cell}
     mean = by_operation.pop("mean")
-    assert mean == pytest.approx(sum(by_operation.values()) / len(OPERATIONS))
+    assert mean == pytest.approx(sum(by_operation.values()) / len(OPERATIONS), rel=1e-5)
+    near = value(table, measure="heads within 1% of zero", operation="addition")
+    assert near == pytest.approx((np.abs(means(run)[0]) < 1).mean())
 
 
 def test_an_operation_that_is_not_there_is_named_with_the_command(run: Run, tmp_path: Path) -> None:

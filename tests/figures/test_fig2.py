@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from support.fresh import FreshPython
 from support.made_runs import OPERATIONS, MadePairs, make_effects, make_run
@@ -14,10 +13,12 @@ from arith_lens.effects import key_heads
 from arith_lens.paper import PAPER_MODELS, paper_model
 from arith_lens.runs import Run, load_run, open_run
 from experiments import results
-from figures import maps
+from figures import map_figures
 from figures.common import Options, chosen_run
-from figures.exhibit import show
-from figures.map_figures import ModelMaps, draw_operations, fig2, operation_notes
+from figures.exhibit import Chart, show
+from figures.map_figures import fig2
+from figures.tables.table import from_csv, records, select, value
+from figures.views import maps
 
 pytestmark = pytest.mark.usefixtures("rough_intervals")
 
@@ -27,13 +28,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return make_run(tmp_path_factory.mktemp("results"), "reference")
 
 
-@pytest.fixture(scope="module")
-def model(run: Run) -> ModelMaps:
-    return ModelMaps.of(run)
+def chart_of_run(run: Run) -> Chart:
+    (chart,) = fig2(Options(run=run.path))
+    return chart
 
 
 def drawn_alone(run: Run, operation: str):
-    return draw_operations(ModelMaps(run, {operation: maps.measure(run, operation)}))
+    table = select(chart_of_run(run).numbers, operation=operation)
+    notes, reading = map_figures._operation_notes(table, run.config), maps.Reading.of(run.config)
+    return map_figures._draw_operations(table, notes, reading)
+
+
+@pytest.fixture(scope="module")
+def chart(run: Run) -> Chart:
+    return chart_of_run(run)
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +51,8 @@ def drawn(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_panels_hold_the_means_in_percent(run: Run, model: ModelMaps) -> None:
-    traces = draw_operations(model).data
+def test_the_panels_hold_the_means_in_percent(run: Run, chart: Chart) -> None:
+    traces = chart.figure.data
     assert len(traces) == 2 * len(OPERATIONS)
     for index, operation in enumerate(OPERATIONS):
         effects = results.MAP.load(run, operation)
@@ -53,8 +61,8 @@ def test_the_panels_hold_the_means_in_percent(run: Run, model: ModelMaps) -> Non
         assert np.allclose(mlps.z[:, 0], 100 * effects.mlps.mean().numpy())
 
 
-def test_the_hover_holds_intervals_and_computed_pairs(run: Run, model: ModelMaps) -> None:
-    trace = draw_operations(model).data[0]
+def test_the_hover_holds_intervals_and_computed_pairs(run: Run, chart: Chart) -> None:
+    trace = chart.figure.data[0]
     effects = results.MAP.load(run, "addition").heads
     low, high = 100 * effects.ci().numpy()
     assert np.allclose(trace.customdata[..., 1], low)
@@ -65,22 +73,38 @@ def test_the_hover_holds_intervals_and_computed_pairs(run: Run, model: ModelMaps
 
 
 def test_key_heads_are_outlined_and_opposing_ones_are_not_called_key(
-    model: ModelMaps, run: Run
+    chart: Chart, run: Run
 ) -> None:
-    marks = maps.marks(model.measured["addition"].heads, maps.N_LABELS)
+    rows = select(chart.numbers, operation="addition")
+    marks = maps.panel(rows, maps.Reading.of(run.config), "").marks
     strong = [Head(mark.row, mark.column) for mark in marks if mark.strong]
     assert strong == key_heads(results.MAP.load(run, "addition")) == [Head(4, 6), Head(5, 1)]
     assert [mark.text for mark in marks if not mark.strong] == ["7.2"]
 
 
 def test_the_table_is_the_figure_in_numbers(run: Run, drawn: Path) -> None:
-    table = pd.read_csv(drawn / "fig2.csv")
-    assert len(table) == len(OPERATIONS) * (12 * 8 + 12)
-    row = table.query("operation == 'division' and layer == 4 and head == 6")
-    assert row["mean"].item() == pytest.approx(
-        results.MAP.load(run, "division").heads.mean()[4, 6].item()
+    table = from_csv((drawn / "fig2.csv").read_text())
+    effects = select(table, measure="effect", operation=OPERATIONS)
+    assert len(effects) == len(OPERATIONS) * (12 * 8 + 12)
+    (row,) = records(select(effects, operation="division", component="4.6"))
+    assert row.value == pytest.approx(
+        results.MAP.load(run, "division").heads.mean()[4, 6].item(), rel=1e-5
     )
-    assert row["ci_low"].item() < row["mean"].item() < row["ci_high"].item()
+    assert row.low < row.value < row.high and row.n == 6
+
+
+def test_outlines_and_the_counts_of_the_caption_are_rows(drawn: Path, chart: Chart) -> None:
+    table = from_csv((drawn / "fig2.csv").read_text())
+    of_addition = select(table, measure="effect", operation="addition")
+    roles = {name: [*select(of_addition, role=name).component] for name in ("key", "opposing")}
+    assert roles == {"key": ["4.6", "5.1"], "opposing": ["7.2"]}
+    assert value(table, measure="key heads", operation="addition") == 2
+    shared = {one.measure: one.value for one in records(select(table, operation=""))}
+    assert (shared["key heads"], shared["heads"]) == (2, 96)
+    layers = (shared["first layer with key heads"], shared["last layer with key heads"])
+    assert layers == (4, 5)
+    assert "Here 2 of 96 heads (2.1%) are below −5%" in chart.look and "layers 4 to 5" in chart.look
+    assert value(table, measure="references", operation="division") == 18
 
 
 def test_the_page_loads_nothing_from_elsewhere(drawn: Path) -> None:
@@ -94,8 +118,8 @@ def test_the_page_loads_nothing_from_elsewhere(drawn: Path) -> None:
     assert len(page) > 3_000_000, "plotly's own script is inside"
 
 
-def test_the_page_says_what_it_shows(run: Run, model: ModelMaps) -> None:
-    text = " ".join(operation_notes(model))
+def test_the_page_says_what_it_shows(run: Run, chart: Chart) -> None:
+    text = " ".join(chart.notes)
     for part in ("Model: reference", "seed 0", "via MLPs", "−5%", "answered right"):
         assert part in text
     titles = [note.text for note in drawn_alone(run, "addition").layout.annotations]
@@ -103,7 +127,7 @@ def test_the_page_says_what_it_shows(run: Run, model: ModelMaps) -> None:
 
 
 def notes_of(run: Run) -> list[str]:
-    return operation_notes(ModelMaps.of(run))
+    return [*chart_of_run(run).notes]
 
 
 def test_prompts_of_ones_own_are_named_and_have_no_seed(tmp_path: Path) -> None:

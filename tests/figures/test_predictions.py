@@ -12,8 +12,8 @@ from arith_lens.answers import Answers
 from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 from arith_lens.runs import load_run
 from figures import tuning
-from figures.agreement import resampled_cells
 from figures.tables import predictions
+from figures.tables.agreement import resampled_cells
 from figures.tables.number import Number
 from figures.tables.table import Row
 from figures.verdicts import Finding, Within, judge_by_interval

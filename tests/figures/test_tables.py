@@ -27,10 +27,8 @@ from figures.tables.table import (
 FIGURES = Path(__file__).parents[2] / "figures"
 MADE_OTHERWISE = {
     "after_tuning",
-    "agreement",
     "drawings",
     "exam",
-    "map_figures",
     "paths",
     "probes",
     "robustness",

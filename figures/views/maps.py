@@ -1,26 +1,32 @@
-"""What the maps of heads and MLPs share: numbers, panels, hover texts and small print."""
+"""Maps of heads with their MLPs, from rows of the table `effects`, and their small print."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float
-from pandas import DataFrame, concat
+from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.effects import KEY, ComponentEffects, Effects, differs_from_zero
+from arith_lens.components import Head
 from arith_lens.operations import OPERATIONS
 from arith_lens.paper import PaperModel, paper_model
-from arith_lens.runs import Run
-from experiments import results
-from figures.common import sample_size
+from figures.tables.effects import (
+    ALL_HEADS,
+    EFFECT,
+    FIRST_LAYER,
+    KEY_EFFECT,
+    KEY_HEADS,
+    KEY_SHARE,
+    LAST_LAYER,
+    OF_COMPUTED,
+    RELATIVE,
+)
+from figures.tables.table import records, select
 
-StoredMap: TypeAlias = results.Stored[ComponentEffects, results.PairFacts]
 N_LABELS = 9
-KEY_EFFECT = KEY["relative_logit"]
 COLOUR_LIMIT = 15.0  # end of the colour scale of relative effects in every figure, in percent
 PATHS_NOTES = {
     "via_mlps": "paths: via MLPs, every other head frozen (Appendix B)",
@@ -40,40 +46,6 @@ COLOUR_TITLES = {
 
 
 @dataclass(frozen=True)
-class Statistics:
-    """Four statistics of each component."""
-
-    values: Float[np.ndarray, "*component statistic=4"]
-    """The mean, the ends of its 95% interval, and the mean over computed pairs (NaN if unknown)."""
-    different: Bool[np.ndarray, "*component"]
-    """Whether the mean differs from zero, without which no head is a key head."""
-
-    @property
-    def mean(self) -> Float[np.ndarray, "*component"]:
-        return self.values[..., 0]
-
-    @property
-    def is_key(self) -> Bool[np.ndarray, "*component"]:
-        """Which heads are key heads, as in `arith_lens.effects.key_heads`."""
-        return self.different & (self.mean < KEY_EFFECT)
-
-    @property
-    def is_opposing(self) -> Bool[np.ndarray, "*component"]:
-        """Which heads have an effect as large as a key head's that raises the answer's logit."""
-        return self.different & (self.mean > -KEY_EFFECT)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One operation's numbers."""
-
-    name: str
-    size: str
-    heads: Statistics
-    mlps: Statistics
-
-
-@dataclass(frozen=True)
 class Reading:
     """How the numbers of a run are shown: their scale, unit and limit."""
 
@@ -84,7 +56,7 @@ class Reading:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "Reading":
-        relative = config["metric"] == "relative_logit"
+        relative = config["metric"] == RELATIVE
         return cls(
             scale=100.0 if relative else 1.0,
             unit="%" if relative else "",
@@ -97,50 +69,14 @@ class Reading:
         """Whether the effects are relative, so that key heads are defined."""
         return self.unit == "%"
 
+    def paper_heads(self, operation: str) -> tuple[Head, ...]:
+        """The key heads that the paper names for an operation of this model."""
+        return () if self.paper is None else self.paper.reported(operation)[1]
+
     @property
     def limit(self) -> float | None:
         """The end of the colour scale; None: the data decide."""
         return COLOUR_LIMIT if self.relative else None
-
-
-def measure(run: Run, name: str, *label: str, stored: StoredMap = results.MAP) -> Measured:
-    """Means and intervals of one operation.
-
-    Args:
-        run, name: of which run and operation.
-        label: what else the label of the result has.
-        stored: where the map is in a run.
-    """
-    effects, computed = stored.load(run, name, *label), stored.computed(run, name, *label)
-    size = sample_size(stored.facts(run, name, *label))
-    heads, mlps = (statistics(part, computed) for part in (effects.heads, effects.mlps))
-    return Measured(name, size, heads, mlps)
-
-
-def statistics(effects: Effects, computed: Bool[torch.Tensor, " pair"] | None) -> Statistics:
-    """Mean, interval, and mean over computed pairs of each component."""
-    mean = effects.mean()
-    of_computed = torch.full_like(mean, torch.nan)
-    if computed is not None and computed.any():
-        of_computed = effects.select(computed).mean()
-    values = torch.stack([mean, *effects.ci(), of_computed], dim=-1)
-    return Statistics(values.numpy(), differs_from_zero(effects).numpy())
-
-
-def numbers(measured: Sequence[Measured]) -> DataFrame:
-    """The figure as a table, one row per component and operation."""
-    columns = ["mean", "ci_low", "ci_high", "mean_computed"]
-    tables = []
-    for part in measured:
-        for statistics in (part.heads, part.mlps):
-            indices = np.indices(statistics.mean.shape).reshape(statistics.mean.ndim, -1)
-            table = DataFrame(statistics.values.reshape(-1, len(columns)), columns=columns)
-            table.insert(0, "operation", part.name)
-            table.insert(1, "component", "head" if len(indices) == 2 else "mlp")
-            table.insert(2, "layer", indices[0])
-            table.insert(3, "head", indices[1] if len(indices) == 2 else None)
-            tables.append(table.astype({"head": "Int64"}))
-    return concat(tables, ignore_index=True)
 
 
 def draw(
@@ -168,32 +104,54 @@ def title(name: str, size: str) -> str:
 
 
 def panel(
-    part: Measured, reading: Reading, *, n_labels: int = N_LABELS, sized: bool = True
+    rows: DataFrame,
+    reading: Reading,
+    heading: str,
+    *,
+    dots: Collection[Head] = (),
+    n_labels: int = N_LABELS,
 ) -> plotting.Panel:
-    """One operation's map. Key and opposing heads are outlined; the strongest have names.
+    """One map. Key and opposing heads are outlined; the strongest have names.
 
-    If `sized`, the title has the size of the sample.
+    Args:
+        rows: the rows of one map in the table `effects`.
+        reading: how its numbers are shown.
+        heading: its title, as of `title`.
+        dots: the heads that have dots, as far as the map has them.
+        n_labels: so many heads have names.
     """
-    paper_heads = () if reading.paper is None else reading.paper.reported(part.name)[1]
-    n_layers, n_heads = part.heads.mean.shape
+    is_head = rows["index"].notna()
+    of_heads, of_mlps = DataFrame(rows[is_head]), DataFrame(rows[~is_head])
+    computed = [select(part, measure=OF_COMPUTED) for part in (of_heads, of_mlps)]
+    of_heads, of_mlps = (select(part, measure=EFFECT) for part in (of_heads, of_mlps))
+    means, low, high = (cells(of_heads, name) for name in ("value", "low", "high"))
+    n_layers, n_heads = means.shape
+    of_computed = np.full((n_layers, n_heads + 1), np.nan)
+    if len(computed[0]):
+        of_computed = np.hstack([cells(part, "value") for part in computed])
+    mlps = [cells(of_mlps, name)[:, 0] for name in ("value", "low", "high")]
+    named = cells(of_heads.assign(named=of_heads.role != ""), "named") > 0
     return plotting.Panel(
-        title=title(part.name, part.size if sized else ""),
-        values=reading.scale * part.heads.mean,
-        bar=reading.scale * part.mlps.mean,
-        hover=reading.scale * part.heads.values,
-        bar_hover=reading.scale * part.mlps.values,
-        marks=tuple(marks(part.heads, n_labels)) if reading.relative else (),
+        title=heading,
+        values=reading.scale * means,
+        bar=reading.scale * mlps[0],
+        hover=reading.scale * np.stack([means, low, high, of_computed[:, :n_heads]], axis=-1),
+        bar_hover=reading.scale * np.stack([*mlps, of_computed[:, n_heads]], axis=-1),
+        marks=tuple(outlines(means, named, n_labels)),
         dots=tuple(
             (head.layer, head.index)
-            for head in paper_heads
+            for head in dots
             if head.layer < n_layers and head.index < n_heads
         ),
     )
 
 
-def marks(heads: Statistics, n_labels: int) -> list[plotting.Mark]:
-    """Outlines of key and opposing heads, strongest first; the first `n_labels` have names."""
-    return outlines(heads.mean, heads.is_key | heads.is_opposing, n_labels)
+def cells(rows: DataFrame, column: str) -> Float[np.ndarray, "layer index"]:
+    """A column of rows as an array by layer and index; MLPs have one column."""
+    layers, indices = (rows[name].fillna(0).to_numpy(dtype=int) for name in ("layer", "index"))
+    values = np.full((layers.max() + 1, indices.max() + 1), np.nan)
+    values[layers, indices] = rows[column].to_numpy(dtype=float)
+    return values
 
 
 def outlines(
@@ -212,19 +170,19 @@ def outlines(
     ]
 
 
-def key_head_count(measured: Sequence[Measured], reading: Reading) -> str:
+def key_head_count(rows: DataFrame) -> str:
     """How many heads are beyond the threshold in some operation, and in which layers."""
-    if not reading.relative:
+    counts = {one.measure: one.value for one in records(select(rows, operation=""))}
+    if not counts:
         return ""
-    key = np.any([part.heads.is_key for part in measured], axis=0)
-    layers = np.flatnonzero(key.any(axis=1))
-    threshold = f"−{-KEY_EFFECT:.0%}"
-    if not len(layers):
-        return f"none of {key.size} heads is below {threshold} in any operation"
-    where = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
+    n_key, n_heads, threshold = counts[KEY_HEADS], counts[ALL_HEADS], f"−{-KEY_EFFECT:.0%}"
+    if not n_key:
+        return f"none of {n_heads:.0f} heads is below {threshold} in any operation"
+    first, last = counts[FIRST_LAYER], counts[LAST_LAYER]
+    where = f"layer {first:.0f}" if first == last else f"layers {first:.0f} to {last:.0f}"
     return (
-        f"{int(key.sum())} of {key.size} heads ({key.mean():.1%}) are below {threshold} in some "
-        f"operation, in {where}"
+        f"{n_key:.0f} of {n_heads:.0f} heads ({counts[KEY_SHARE]:.1%}) are below {threshold} in "
+        f"some operation, in {where}"
     )
 
 
@@ -242,11 +200,6 @@ def map_note(reading: Reading) -> str:
     """How to read a map that prints effects beyond its colour scale."""
     printed = f" Printed: effects beyond ±{COLOUR_LIMIT:g}%." if reading.relative else ""
     return reading_note(reading) + printed
-
-
-def sizes_note(measured: Sequence[Measured]) -> str:
-    """The samples of the operations."""
-    return "; ".join(f"{part.name}: {part.size}" for part in measured if part.size) + "."
 
 
 def data_note(config: Mapping[str, Any]) -> str:
