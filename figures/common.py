@@ -1,5 +1,6 @@
 """What every figure and table shares: which run it shows, and where its files go."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -122,6 +123,15 @@ def chosen_runs(options: ModelOptions, experiment: str) -> list[Run]:
     if missing:
         raise RunError("\n".join(map(str, missing)))
     return runs
+
+
+def runs_by_name(runs: Sequence[Run]) -> dict[str, Run]:
+    """Runs by their model; runs of one model have their folder's name, too."""
+    names = Counter(run.config["model"] for run in runs)
+    return {
+        run.config["model"] + f" ({run.path.name})" * (names[run.config["model"]] > 1): run
+        for run in runs
+    }
 
 
 def run_with(settings: RunSettings, experiment: str, model: str, root: Path) -> Run:

@@ -2,36 +2,36 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from math import isnan
 
 import numpy as np
-from pandas import DataFrame, concat
+from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.effects import Effects
-from arith_lens.probes import Turning, case_study, curve_of, turning_layers
-from arith_lens.problems import column_addition
-from arith_lens.runs import Run, RunError
-from experiments import results
-from figures.common import ModelOptions, Options, chosen_run, chosen_runs, sample_size
-from figures.exhibit import Chart
+from arith_lens.runs import RunError
+from figures.common import ModelOptions, Options, chosen_run, chosen_runs, runs_by_name
+from figures.exhibit import Chart, Settings, chart_of
+from figures.tables import probes as numbers
+from figures.tables import sums
+from figures.tables.table import has, keys_of, records, select, value
+from figures.views.lines import line
+from figures.views.words import size_text
 
 EXPERIMENT = "what_do_mlps_add"
-DIGITS = tuple(str(digit) for digit in range(10))
+DIGITS = [str(digit) for digit in range(10)]
 READS = {
     "mlp_in": (
         ("A", "A", plotting.OCHRE),
         ("B", "B", plotting.VIOLET),
-        ("others without A, B, C", "others", plotting.NOTE),
+        (numbers.OTHERS["mlp_in"], "others", plotting.NOTE),
     ),
     "write": (
         ("C", "right answer", plotting.BLUE),
-        ("others without C", "others", plotting.NOTE),
+        (numbers.OTHERS["write"], "others", plotting.NOTE),
     ),
 }
-"""The tokens of each probe, their names in the figure, their colours."""
-OTHER_DIGITS = {read: lines[-1][0] for read, lines in READS.items()}
-"""The other digits of each probe, to compare with."""
-TURNING = {"mlp_in": (("A", "B"), "rise_and_fall"), "write": (("C",), "rise")}
+"""The tokens of each site, their names in the figure, their colours."""
 
 
 @dataclass(frozen=True)
@@ -58,34 +58,39 @@ def fig6(options: OperationOptions) -> list[Chart]:
         raise RunError(
             f"expected one of {', '.join(run.config['operations'])}, found {operation!r}"
         )
-    tables = {read: _numbers([run], read) for read in READS}
-    notes = _notes(run, operation)
     return [
-        Chart(
+        chart_of(
+            numbers.table(run),
+            [run],
             name="fig6" if options.operation is None else f"fig6-{operation}",
             title=f"Figure 6: what MLPs read and what they write, {operation}",
-            look="In the paper the numbers A and B rise in what MLPs read and fall again (a), then "
-            "the answer C rises in what they write (b); the layers where the one falls and the "
-            "other rises agree. In a single prompt (c) operands come first, the answer last, its "
-            "neighbours in between.",
-            notes=notes,
-            runs=(run,),
-            numbers=concat(tables, names=["read"]).reset_index("read"),
-            figure=_draw_operation(run, operation, notes),
+            look=lambda _: OPERATION_LOOK,
+            notes=partial(_notes, operation=operation),
+            draw=partial(_draw_operation, operation=operation),
         )
     ]
 
 
-def _draw_operation(run: Run, operation: str, notes: Sequence[str]) -> plotting.Figure:
+OPERATION_LOOK = (
+    "In the paper the numbers A and B rise in what MLPs read and fall again (a), then "
+    "the answer C rises in what they write (b); the layers where the one falls and the "
+    "other rises agree. In a single prompt (c) operands come first, the answer last, its "
+    "neighbours in between."
+)
+
+
+def _draw_operation(table: DataFrame, notes: Sequence[str], operation: str) -> plotting.Figure:
     """What MLPs read, what they write, and the case study."""
-    case = results.DIGIT_COSINES.facts(run, operation)["case"]
-    text = plotting.plain(case["text"].strip())
+    rows = select(table, operation=operation)
+    case = select(rows, measure=numbers.CASE_COSINE)
+    (prompt,) = keys_of(case, "prompt")
+    text = plotting.plain(prompt.strip())
     empty = plotting.Line(np.zeros(1), np.zeros(1), "", "white")
     titles = ("MLP input", "MLP output − input", f"“{text}”: output − input")
     figure = plotting.curve_panels(
         [
-            panel(run, operation, "mlp_in", title=titles[0]),
-            panel(run, operation, "write", title=titles[1], first=False),
+            panel(rows, "mlp_in", title=titles[0]),
+            panel(rows, "write", title=titles[1], first=False),
             plotting.CurvePanel(titles[2], (empty,), y_range=(0, 1)),
         ],
         x_title="Layer",
@@ -93,16 +98,16 @@ def _draw_operation(run: Run, operation: str, notes: Sequence[str]) -> plotting.
         across=2,
         panel=(290, 250),
     )
-    cosines, best = case_study(results.DIGIT_COSINES.load(run, operation), case["pair"])
+    cosines = case.pivot(index="layer", columns="token", values="value")[DIGITS].to_numpy()
     plotting.add_grid(
         figure,
         2,
         plotting.Grid(
-            cosines.numpy(),
+            cosines,
             rows=tuple(map(str, range(len(cosines)))),
-            columns=DIGITS,
-            winners=tuple(best),
-            framed=case["c"],
+            columns=tuple(DIGITS),
+            winners=tuple(cosines.argmax(1).tolist()),
+            framed=int(value(rows, measure="C")),
             axes=("Layer", "Number token"),
             colour_title="cosine (red supports the digit)",
         ),
@@ -110,21 +115,22 @@ def _draw_operation(run: Run, operation: str, notes: Sequence[str]) -> plotting.
     return figure
 
 
-def _notes(run: Run, operation: str) -> list[str]:
+def _notes(table: DataFrame, config: Settings, operation: str) -> list[str]:
     """How to read the figure, and what it was made from."""
-    case = results.DIGIT_COSINES.facts(run, operation)["case"]
-    normed = " after the final norm" if run.config["final_norm"] else ""
+    rows = select(table, operation=operation)
+    a, b, c = (value(rows, measure=name) for name in numbers.NUMBERS)
+    normed = " after the final norm" if config["final_norm"] else ""
     return [
-        f"Model: {run.config['model']}, {operation}. {_prompts_note([run], [operation])}",
+        f"Model: {config['model']}, {operation}. {_prompts_note(rows, config)}",
         f"Cosines at END with columns of W_U{normed}. Others: a, digits that are neither A, B nor "
         "C; b, digits that are not C.",
         "Turning layers are of the curves as they are, the common rise of all digits in them. "
         f"a. {TURNING_NOTE['mlp_in']} b. {TURNING_NOTE['write']}",
-        f"Turning layers with 95% intervals: a {_turning_text(run, operation, 'mlp_in')}; b "
-        f"{_turning_text(run, operation, 'write')}.",
+        f"Turning layers with 95% intervals: a {_turning_text(rows, 'mlp_in')}; b "
+        f"{_turning_text(rows, 'write')}.",
         f"c. Printed: the digit that each layer writes most. Red: along the digit's column, so the "
         "write supports it, as in Figure 2; blue: against it. "
-        f"A = {case['a']}, B = {case['b']}; framed: the answer, {case['c']}.",
+        f"A = {a:.0f}, B = {b:.0f}; framed: the answer, {c:.0f}.",
     ]
 
 
@@ -167,91 +173,61 @@ def fig14(options: ModelOptions) -> list[Chart]:
 
 
 def panel(
-    run: Run,
-    operation: str,
-    read: str,
+    rows: DataFrame,
+    site: str,
     *,
     title: str,
     less_others: bool = False,
     relative: bool = False,
     first: bool = True,
 ) -> plotting.CurvePanel:
-    """The mean cosines of one probe with 95% bands, and where they turn.
+    """The mean cosines of one site with 95% bands, and where they turn.
 
     Args:
-        run, operation: whose probe.
-        read: "mlp_in" or "write".
+        rows: those of one model and operation.
+        site: "mlp_in" or "write".
         title: of the panel.
         less_others: the cosines less those of the other digits, per pair.
         relative: show layers as percent of the depth, to compare models of different depths.
         first: whether the axis has a title.
     """
-    probe = results.PROBE.load(run, operation, read)
-    depth = len(probe.per_pair) - 1
-    layers = np.arange(depth + 1) * (100 / depth if relative else 1.0)
+    of_site = select(rows, site=site, less=numbers.OTHERS[site] if less_others else "")
+    curves = select(of_site, measure=numbers.COSINE)
+    scale = 100 / curves.layer.max() if relative else 1
     lines = []
-    for token, name, colour in READS[read][:-1] if less_others else READS[read]:
-        curve = curve_of(probe, token, less=OTHER_DIGITS[read] if less_others else None)
-        low, high = curve.ci().numpy().astype(float)
-        mean = curve.mean().double().numpy()
-        lines.append(plotting.Line(layers, mean, token if less_others else name, colour, low, high))
-    points = {p for p in _turning(probe, read, less_others=less_others).points if p is not None}
+    for token, name, colour in READS[site][:-1] if less_others else READS[site]:
+        of_token = select(curves, token=token)
+        one = line(of_token, token if less_others else name, colour, x="layer", scale=1)
+        lines.append(replace(one, x=scale * one.x))
+    points = sorted({*select(of_site, measure=numbers.POINTS).value})
     y_title = "Cosine, less others" if less_others else "Cosine similarity"
     return plotting.CurvePanel(
         title=title,
         lines=tuple(lines),
-        guides=tuple((float(layers[point]), str(point)) for point in sorted(points)),
+        guides=tuple((scale * point, f"{point:.0f}") for point in points),
         y_title=y_title * first,
     )
 
 
-def _turning(probe: Effects, read: str, *, less_others: bool = False) -> Turning:
-    """Where the curve of a probe's main tokens turns."""
-    tokens, shape = TURNING[read]
-    less = OTHER_DIGITS[read] if less_others else None
-    return turning_layers(curve_of(probe, *tokens, less=less), shape)
+def _turning_text(rows: DataFrame, site: str) -> str:
+    """The turning layers of one site's main curve with their 95% intervals, in words."""
+    texts = dict.fromkeys(numbers.POINTS, "none")
+    for one in records(select(rows, site=site, less="", measure=numbers.POINTS)):
+        interval = "" if isnan(one.low) else f" ({one.low:.0f} to {one.high:.0f})"
+        texts[one.measure] = f"{one.value:.0f}{interval}"
+    return ", ".join(texts.values())
 
 
-def _turning_text(run: Run, operation: str, read: str) -> str:
-    """The turning layers of one probe with their 95% intervals, in words."""
-    turning = _turning(results.PROBE.load(run, operation, read), read)
-    texts = [
-        "none"
-        if point is None or interval is None
-        else f"{point} ({interval[0]:.0f} to {interval[1]:.0f})"
-        for point, interval in zip(turning.points, turning.intervals, strict=True)
-    ]
-    return ", ".join(texts)
-
-
-def _numbers(runs: Sequence[Run], read: str) -> DataFrame:
-    """Means with intervals and turning layers, one row per model, operation, layer and token."""
-    tables = []
-    for run in runs:
-        for operation in run.config["operations"]:
-            probe = results.PROBE.load(run, operation, read)
-            turning, less_others = _turning(probe, read), _turning(probe, read, less_others=True)
-            table = probe.to_dataframe()
-            table.insert(0, "operation", operation)
-            table.insert(0, "model", run.config["model"])
-            for point in ("start", "inflection", "end"):
-                table[point] = getattr(turning, point)
-                table[f"{point}_less_others"] = getattr(less_others, point)
-            tables.append(table)
-    return concat(tables, ignore_index=True)
-
-
-def _prompts_note(runs: Sequence[Run], operations: Sequence[str]) -> str:
-    """How many prompts each model has, and the seed."""
-    counts = [
-        f"{run.config['model']} ("
-        + ", ".join(sample_size(results.PROBE.facts(run, name, "mlp_in")) for name in operations)
-        + ")"
-        for run in runs
-    ]
+def _prompts_note(table: DataFrame, config: Settings) -> str:
+    """How many prompts each model has in each operation of the table, and the seed."""
+    counts = []
+    for model in keys_of(table, "model"):
+        rows = select(table, model=model)
+        sizes = [size_text(rows, operation=name) for name in keys_of(rows, "operation")]
+        counts.append(f"{model} ({', '.join(sizes)})")
     return (
-        f"Distinct prompts, all answered right: {'; '.join(counts)}; seed "
-        f"{runs[0].config['seed']}. Bands: 95% intervals."
+        f"Distinct prompts, all answered right: {'; '.join(counts)}; seed {config['seed']}. "
+        "Bands: 95% intervals."
     )
 
 
@@ -263,53 +239,54 @@ TURNING_NOTE = {
 }
 
 
-def _models(options: ModelOptions, read: str, *, name: str, title: str, look: str) -> list[Chart]:
-    """One probe in several models. The run's highest values are added to `look`."""
-    runs = chosen_runs(options, EXPERIMENT)
-    operations = [
-        name
-        for name in runs[0].config["operations"]
-        if all(name in run.config["operations"] for run in runs)
-    ]
+def _models(options: ModelOptions, site: str, *, name: str, title: str, look: str) -> list[Chart]:
+    """One site in several models. The run's highest values are added to `look`."""
+    runs = runs_by_name(chosen_runs(options, EXPERIMENT))
+    first, *others = (run.config["operations"] for run in runs.values())
+    operations = [name for name in first if all(name in of_one for of_one in others)]
     if not operations:
         raise RunError("expected an operation that all runs have, found none")
-    names = " and ".join(token for token, _, _ in READS[read][:-1])
-    small_print = [
-        _prompts_note(runs, operations),
-        f"Cosines at END with columns of W_U: {names} less the mean of the other digits, per pair. "
-        "Every panel has the same y axis. Numbers above: layers.",
-        TURNING_NOTE[read],
-    ]
     return [
-        Chart(
+        chart_of(
+            [replace(numbers.site_table(run, site), model=model) for model, run in runs.items()],
+            [*runs.values()],
             name=name,
             title=title,
-            look=f"{look} {_peaks(runs, operations, read)}",
-            notes=small_print,
-            runs=tuple(runs),
-            numbers=_numbers(runs, read),
-            figure=_draw_models(runs, read, operations, small_print),
+            look=lambda table: f"{look} {_peaks(select(table, operation=operations), site)}",
+            notes=lambda table, config: _model_notes(
+                select(table, operation=operations), config, site
+            ),
+            draw=lambda table, notes: _draw_models(
+                select(table, operation=operations), notes, site
+            ),
         )
     ]
 
 
-def _peaks(runs: Sequence[Run], operations: Sequence[str], read: str) -> str:
+def _model_notes(table: DataFrame, config: Settings, site: str) -> list[str]:
+    """How to read Figures 13 and 14, and what they were made from."""
+    names = " and ".join(numbers.TOKENS[site])
+    return [
+        _prompts_note(table, config),
+        f"Cosines at END with columns of W_U: {names} less the mean of the other digits, per pair. "
+        "Every panel has the same y axis. Numbers above: layers.",
+        TURNING_NOTE[site],
+    ]
+
+
+def _peaks(table: DataFrame, site: str) -> str:
     """The highest mean difference of each model and its layer, over the operations."""
-    tokens, _ = TURNING[read]
+    token = numbers.main_token(site)
+    curves = select(table, measure=numbers.COSINE, token=token, less=numbers.OTHERS[site])
     texts = []
-    for run in runs:
-        peaks = []
-        for operation in operations:
-            probe = results.PROBE.load(run, operation, read)
-            curve = curve_of(probe, *tokens, less=OTHER_DIGITS[read]).mean()
-            peaks.append((float(curve.max()), int(curve.argmax())))
-        values, layers = zip(*peaks, strict=True)
+    for model, of_model in curves.groupby("model", sort=False):
+        peaks = of_model.loc[of_model.groupby("operation").value.idxmax()]
+        layers = peaks.layer.astype(int)
         texts.append(
-            f"{run.config['model']} {_span(sorted(values), '.2f')} in "
-            f"layer{'s' * (len({*layers}) > 1)} {_span(sorted(layers), 'd')}"
+            f"{model} {_span(sorted(peaks.value), '.2f')} in "
+            f"layer{'s' * (layers.nunique() > 1)} {_span(sorted(layers), 'd')}"
         )
-    names = " and ".join(tokens)
-    of_mean = f"the mean of {names}" if len(tokens) > 1 else names
+    of_mean = f"the mean of {token}" if len(numbers.TOKENS[site]) > 1 else token
     return f"Highest cosine of {of_mean} less others, over operations: {'; '.join(texts)}."
 
 
@@ -318,23 +295,20 @@ def _span(values: Sequence[float], form: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _draw_models(
-    runs: Sequence[Run], read: str, operations: Sequence[str], notes: Sequence[str]
-) -> plotting.Figure:
+def _draw_models(table: DataFrame, notes: Sequence[str], site: str) -> plotting.Figure:
     """One row per model, one column per operation."""
-    depths = {len(results.PROBE.load(run, operations[0], read).per_pair) for run in runs}
-    relative = len(depths) > 1
+    models, operations = keys_of(table, "model"), keys_of(table, "operation")
+    relative = table.groupby("model").layer.max().nunique() > 1
     panels = [
         panel(
-            run,
-            operation,
-            read,
+            select(table, model=model, operation=operation),
+            site,
             title=plotting.plain(operation.capitalize()),
             less_others=True,
             relative=relative,
             first=operation == operations[0],
         )
-        for run in runs
+        for model in models
         for operation in operations
     ]
     drawn = [a for part in panels for line in part.lines for a in (line.low, line.high)]
@@ -343,7 +317,7 @@ def _draw_models(
     margin = 0.05 * (high - low or 1.0)
     return plotting.curve_panels(
         [replace(part, y_range=(low - margin, high + margin)) for part in panels],
-        headings=[run.config["model"] for run in runs],
+        headings=models,
         x_title="Depth (% of the layers)" if relative else "Layer",
         notes=notes,
         across=len(operations),
@@ -369,95 +343,82 @@ def fig17(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "like_a_computer")
-    facts = {name: results.SUM_COSINES.facts(run, name) for name in results.SUM_COSINES.labels(run)}
-    winners = {name: layer_winners(run, name) for name in facts}
-    told = ("text", "answer", "said", "probability")
-    notes = [
-        f"Model: {run.config['model']}. Left: carries, both addends, sum; below, the number in the "
+    return [
+        chart_of(
+            sums.table(run),
+            [run],
+            name="fig17",
+            title="Figure 17: the column addition of a computer beside the model's layers",
+            look=_sums_look,
+            notes=_sums_notes,
+            draw=_draw_sums,
+        )
+    ]
+
+
+def _sums_look(table: DataFrame) -> str:
+    """What to look for, and from which layer on each prompt's answer stays first."""
+    parts = [_from_layer(select(table, case=case)) for case in keys_of(table, "case")]
+    return (
+        "Whether the layers go through carries and partial sums as a computer does. In "
+        "the paper they do not: for 3 + 4 they write an operand, then a neighbour of the "
+        "answer, then the answer. Here the answer C stays the first digit: " + "; ".join(parts)
+    ) + "."
+
+
+def _from_layer(rows: DataFrame) -> str:
+    """From which layer on all layers write the answer most."""
+    text = keys_of(rows, "prompt")[0].strip()
+    if not has(rows, measure=sums.FROM_LAYER):
+        return f"“{text}” not in the last layer"
+    first, before = (value(rows, measure=name) for name in (sums.FROM_LAYER, sums.OTHERS_BEFORE))
+    return (
+        f"“{text}” from layer {first:.0f} on ({before:.0f} of the {first:.0f} layers before write "
+        "none of A, B, C and C±1)"
+    )
+
+
+def _sums_notes(_: DataFrame, config: Settings) -> list[str]:
+    """How to read Figure 17, and what it was made from."""
+    return [
+        f"Model: {config['model']}. Left: carries, both addends, sum; below, the number in the "
         "sum's columns after each step from the right. Right: the digit whose column of W_U has "
         "the largest cosine with what the MLP adds at END, layers from 0. C is the digit of the "
         "answer. Margin: its cosine less that of the second digit; a small one decides little.",
         "A digit that is several of these counts as the first of them; A or B means any digit of "
         "theirs.",
     ]
-    return [
-        Chart(
-            name="fig17",
-            title="Figure 17: the column addition of a computer beside the model's layers",
-            look="Whether the layers go through carries and partial sums as a computer does. In "
-            "the paper they do not: for 3 + 4 they write an operand, then a neighbour of the "
-            "answer, then the answer. Here the answer C stays the first digit: "
-            + "; ".join(_from_layer(facts[name], of_one) for name, of_one in winners.items())
-            + ".",
-            notes=notes,
-            runs=(run,),
-            numbers=DataFrame(
-                {key: facts[name][key] for key in told}
-                | {"layer": layer, "winner": digit, "class": kind, "margin": margin}
-                for name, of_one in winners.items()
-                for layer, (digit, kind, margin) in enumerate(of_one)
-            ),
-            figure=plotting.step_panels(
-                [_steps(facts[name], of_one) for name, of_one in winners.items()],
-                cells_title="digit that each layer's MLP writes most",
-                feet_title="layer; below, the digit's margin over the next one",
-                legend=tuple(CLASS_COLOURS.items()),
-                notes=notes,
-            ),
-        )
-    ]
 
 
-Winners = Sequence[tuple[int, str, float]]
-
-
-def layer_winners(run: Run, name: str) -> Winners:
-    """The digit that each layer writes most, its class, and its margin over the next digit."""
-    facts, cosines = results.SUM_COSINES.facts(run, name), results.SUM_COSINES.load(run, name)
-    of_prompt = cosines.per_pair[..., 0]
-    first, second = of_prompt.topk(2, dim=1).values.T
-    digits, margins = of_prompt.argmax(1).tolist(), (first - second).tolist()
-    return [
-        (digit, _kind(digit, facts), margin) for digit, margin in zip(digits, margins, strict=True)
-    ]
-
-
-def _kind(digit: int, facts: results.SumFacts) -> str:
-    answer = int(facts["answer"])
-    if digit == answer:
-        return "C"
-    if str(digit) in f"{facts['a']}{facts['b']}":
-        return "A or B"
-    return "C±1" if abs(digit - answer) == 1 else "other"
-
-
-def _from_layer(facts: results.SumFacts, winners: Winners) -> str:
-    """From which layer on all layers write the answer most."""
-    kinds = [kind for _, kind, _ in winners]
-    first = max((layer + 1 for layer, kind in enumerate(kinds) if kind != "C"), default=0)
-    text = facts["text"].strip()
-    if first == len(kinds):
-        return f"“{text}” not in the last layer"
-    before = kinds[:first].count("other")
-    return (
-        f"“{text}” from layer {first} on ({before} of the {first} layers before write none of A, "
-        "B, C and C±1)"
+def _draw_sums(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
+    """One line per prompt."""
+    return plotting.step_panels(
+        [_steps(select(table, case=case)) for case in keys_of(table, "case")],
+        cells_title="digit that each layer's MLP writes most",
+        feet_title="layer; below, the digit's margin over the next one",
+        legend=tuple(CLASS_COLOURS.items()),
+        notes=notes,
     )
 
 
-def _steps(facts: results.SumFacts, winners: Winners) -> plotting.Steps:
+def _steps(rows: DataFrame) -> plotting.Steps:
     """One prompt: base 2 and base 10 on the left, the model's layers on the right."""
-    right = "" if facts["said"] == facts["answer"] else f", right would be {facts['answer']}"
+    prediction = select(rows, measure=sums.PROBABILITY)
+    (one,) = records(prediction)
+    right = "" if one.prediction == one.answer else f", right would be {one.answer}"
     tables = []
-    for base in (2, 10):
-        added = column_addition(facts["a"], facts["b"], base)
-        rows = {"carry": added.carries, "A": added.a, "B": added.b, "sum": added.result}
-        lines = [f"{name:<6}{''.join(map(str, row))}" for name, row in rows.items()]
-        steps = f"steps {' → '.join(map(str, added.steps))}"
-        tables.append((f"base {base}", (*lines, steps)))
+    for base in keys_of(rows, "base"):
+        of_base = select(rows, base=base).sort_values("column")
+        lines = []
+        for name in sums.COLUMNS:
+            digits = select(of_base, measure=name).value[::-1]
+            lines.append(f"{name:<6}{''.join(f'{digit:.0f}' for digit in digits)}")
+        steps = (f"{step:.0f}" for step in select(of_base, measure=sums.STEP).value)
+        tables.append((f"base {base:.0f}", (*lines, f"steps {' → '.join(steps)}")))
+    layers = records(select(rows, measure=sums.MARGIN).sort_values("layer"))
     return plotting.Steps(
-        title=f"{facts['text'].strip()}  →  {facts['said']} ({facts['probability']:.0%}){right}",
+        title=f"{one.prompt.strip()}  →  {one.prediction} ({one.value:.0%}){right}",
         tables=tuple(tables),
-        cells=tuple((str(digit), CLASS_COLOURS[kind]) for digit, kind, _ in winners),
-        feet=tuple(f"{margin:.2f}".lstrip("0") for _, _, margin in winners),
+        cells=tuple((layer.digit, CLASS_COLOURS[layer.digit_class]) for layer in layers),
+        feet=tuple(f"{layer.value:.2f}".lstrip("0") for layer in layers),
     )

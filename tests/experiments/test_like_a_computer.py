@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pandas import read_csv
 
 from arith_lens import plotting
 from arith_lens.problems import column_addition
@@ -13,7 +12,8 @@ from experiments import results
 from experiments.mlps import like_a_computer
 from figures.common import Options
 from figures.exhibit import show
-from figures.probes import fig17, layer_winners
+from figures.probes import fig17
+from figures.tables.table import from_csv, select
 
 
 def number(digits: tuple[int, ...], base: int) -> int:
@@ -60,18 +60,18 @@ def test_figure_17_is_computed_saved_and_drawn(
     ]
     assert results.SUM_COSINES.facts(run, "27-15-last")["text"] == "27 + 15 = 4"
     show(fig17, Options(run=run.path, out=tmp_path, formats=()))
-    table: Any = read_csv(tmp_path / "fig17.csv")
-    assert len(table) == 4 * 3
-    for name, rows in zip(
-        results.SUM_COSINES.labels(run), table.groupby("text", sort=False), strict=True
-    ):
-        shown = [digit for digit, _, _ in layer_winners(run, name)]
-        assert rows[1]["winner"].tolist() == shown
-        cosines = (
-            results.SUM_COSINES.load(run, name).per_pair[..., 0].sort(dim=1, descending=True).values
-        )
+    table = from_csv((tmp_path / "fig17.csv").read_text(encoding="utf-8"))
+    layers = select(table, measure="margin over the second digit")
+    assert len(layers) == 4 * 3
+    for case in results.SUM_COSINES.labels(run):
+        of_prompt = results.SUM_COSINES.load(run, case).per_pair[..., 0]
+        rows = select(layers, case=case)
+        assert rows.digit.tolist() == [str(digit) for digit in of_prompt.argmax(1).tolist()]
+        cosines = of_prompt.sort(dim=1, descending=True).values
         margins = (cosines[:, 0] - cosines[:, 1]).tolist()
-        assert rows[1]["margin"].tolist() == pytest.approx(margins, abs=1e-6)
+        assert rows.value.tolist() == pytest.approx(margins, abs=1e-6)
+    steps = select(table, case="3-4-whole", measure="sum after this column", base=2)
+    assert steps.value.tolist() == [1, 3, 7], "the computer's steps are rows"
     (chart,) = fig17(Options(run=run.path))
     texts = [note.text for note in chart.figure.layout.annotations]
     assert any("steps\u00a01\u00a0→\u00a03\u00a0→\u00a07" in text for text in texts)

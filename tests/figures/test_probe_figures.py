@@ -1,9 +1,8 @@
 """From the probes' experiment to Figures 6, 13 and 14, on a small scale."""
 
 from pathlib import Path
-from typing import Any
 
-import pandas
+import numpy as np
 import pytest
 from support.drawings import written
 
@@ -14,6 +13,8 @@ from figures import probes
 from figures.collection import name_of
 from figures.common import ModelOptions
 from figures.exhibit import Chart, MakesExhibits, show
+from figures.tables import probes as probe_numbers
+from figures.tables.table import from_csv, read_back, records, select, value
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +40,33 @@ def test_the_report_says_where_curves_turn_and_who_wins(
 
 def test_figure_6_shows_the_probes_and_one_prompt(root: Path, tmp_path: Path) -> None:
     show(probes.fig6, probes.OperationOptions(root=root, out=tmp_path, formats=()))
-    table = pandas.read_csv(written(tmp_path, "fig6.csv"))
-    assert {*table["read"]} == {"mlp_in", "write"} and {*table["layer"]} == {*range(12)}
-    last = table[(table["read"] == "write") & (table["layer"] == 11)]
-    end = dict(zip(last["token"].tolist(), last["mean"].tolist(), strict=True))
-    assert end["C"] > end["others without C"] + 0.3
+    table = from_csv(written(tmp_path, "fig6.csv").read_text(encoding="utf-8"))
+    cosines = select(table, measure="cosine", less="")
+    assert {*cosines.site} == {"mlp_in", "write"} and {*cosines.layer} == {*range(12)}
+    last = select(cosines, site="write", layer=11)
+    assert value(last, token="C") > value(last, token="others without C") + 0.3
     page = written(tmp_path, "fig6.html").read_text(encoding="utf-8")
     (run,) = find_runs("what_do_mlps_add", model="reference", root=root)
     case = results.DIGIT_COSINES.facts(run, "addition")["case"]
     assert f"framed: the answer, {case['c']}." in page and case["a"] + case["b"] == case["c"]
+    assert [value(table, measure=name) for name in "ABC"] == [case[name] for name in "abc"]
+    cells = select(table, measure="cosine in one prompt", prompt=case["text"])
+    stored = results.DIGIT_COSINES.load(run, "addition").per_pair[..., case["pair"]]
+    assert cells.value.tolist() == pytest.approx(stored.flatten().tolist(), abs=1e-5)
+
+
+def test_turning_layers_winners_and_chance_are_rows(root: Path) -> None:
+    (run,) = find_runs("what_do_mlps_add", model="reference", root=root)
+    table = read_back(probe_numbers.table(run))
+    (end,) = records(select(table, measure="end", site="write", less=""))
+    assert (end.token, end.value, end.low, end.high) == ("C", 11, 11, 11)
+    apart = np.array(results.WINNERS.facts(run, "addition")["distinct_classes"])
+    assert value(table, measure="pairs whose A, B, C and C±1 differ") == apart.sum()
+    won = select(table, measure="share of pairs whose largest cosine is of this class")
+    assert value(won, layer=11, digit_class="C") == 1, "the last layer's MLP writes C"
+    assert won.groupby("layer").value.sum().tolist() == pytest.approx([1] * 12, abs=1e-5)
+    by_chance = select(table, measure="share of the ten digits")
+    assert value(by_chance, digit_class="C") == pytest.approx(0.1), "one of ten digits is C"
 
 
 @pytest.mark.parametrize("figure", [probes.fig13, probes.fig14])
@@ -57,19 +76,24 @@ def test_figures_13_and_14_set_models_side_by_side(
     options = ModelOptions(root=root, out=tmp_path, formats=())
     show(figure, options)
     name = name_of(figure)
-    table = pandas.read_csv(written(tmp_path, f"{name}.csv"))
+    table = from_csv(written(tmp_path, f"{name}.csv").read_text(encoding="utf-8"))
     assert {*table["model"]} == {"reference", "reference-mistral"}
-    assert not table["start"].isna().to_numpy().any()
+    points = select(table, measure=("start", "inflection", "end"))
+    assert len(points) == 2 * 2 * 3, "two models, with and without other digits, three points"
     (chart,) = figure(options)
     assert isinstance(chart, Chart)
     layout = chart.figure.layout
     ranges = {tuple(layout[name].range) for name in ("yaxis", "yaxis2")}
     assert len(ranges) == 1, "all charts have one y range"
     drawn = next(trace for trace in chart.figure.data if trace.name in ("A", "C"))
-    part: Any = table[(table["model"] == "reference") & (table["operation"] == "addition")]
+    part = select(table, model="reference", operation="addition", measure="cosine")
     others = "others without A, B, C" if drawn.name == "A" else "others without C"
-    less = [part[part["token"] == token]["mean"].to_numpy() for token in (drawn.name, others)]
-    assert drawn.y == pytest.approx(less[0] - less[1], abs=1e-5)
+    plain, of_others = (
+        select(part, token=token, less="").value.to_numpy() for token in (drawn.name, others)
+    )
+    assert drawn.y == pytest.approx(plain - of_others, abs=1e-5)
+    less = select(part, token=drawn.name, less=others)
+    assert drawn.y.tolist() == less.value.tolist(), "the drawn difference is a row"
 
 
 def test_a_missing_run_is_named_with_its_command(root: Path, tmp_path: Path) -> None:
@@ -83,7 +107,8 @@ def test_a_missing_run_is_named_with_its_command(root: Path, tmp_path: Path) -> 
 
 def test_models_of_several_depths_share_a_relative_one(root: Path) -> None:
     (run,) = find_runs("what_do_mlps_add", model="reference", root=root)
-    drawn = probes.panel(run, "addition", "write", title="", less_others=True, relative=True)
+    rows = read_back(probe_numbers.site_table(run, "write"))
+    drawn = probes.panel(rows, "write", title="", less_others=True, relative=True)
     assert drawn.lines[0].x[0] == 0 and drawn.lines[0].x[-1] == pytest.approx(100)
     assert drawn.guides[-1] == (pytest.approx(100), "11")
 

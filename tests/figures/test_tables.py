@@ -30,7 +30,6 @@ MADE_OTHERWISE = {
     "drawings",
     "exam",
     "paths",
-    "probes",
     "robustness",
     "seeds",
     "shared_heads",
