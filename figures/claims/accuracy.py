@@ -19,7 +19,8 @@ from arith_lens.runs import Run
 from experiments import results
 from experiments.does_tuning_help import TuningMethod, generic, generic_to_report, is_mathematics
 from figures.claims.claim import Measure, Measurement
-from figures.claims.evidence import Evidence, NotMeasured, estimate, per_operation
+from figures.claims.estimates import estimate, per_operation
+from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.heads import NAN, NO_KEY, wording_title
 from figures.tables import knockout
 from figures.tables.knockout import change_over_draws, change_rows, number_over_draws

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from figures.claims.evidence import Evidence
 from figures.verdicts import Finding, Judgement, Within, each_judgement, judge
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from figures.claims.evidence import Evidence
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Measurement:
         return self.set_judgement or judge(self.findings)
 
 
-Measure: TypeAlias = "Callable[[Evidence, Within], Measurement]"
+Measure: TypeAlias = Callable[[Evidence, Within], Measurement]
 """Measures a claim whose numbers have these bounds."""
 
 
@@ -56,7 +55,7 @@ class Claim:
     """The bounds of its numbers if it holds."""
     experiments: tuple[str, ...]
     """The experiments whose runs it reads."""
-    measure: "Measure"
+    measure: Measure
 
     @property
     def in_paper(self) -> str:

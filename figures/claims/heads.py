@@ -11,14 +11,8 @@ from arith_lens.effects import KEY, ComponentEffects, Effects, key_heads
 from arith_lens.operations import FOUR
 from experiments import results
 from figures.claims.claim import Measurement
-from figures.claims.evidence import (
-    HEADS_EXPERIMENT,
-    Evidence,
-    estimate,
-    measured,
-    of_each,
-    per_operation,
-)
+from figures.claims.estimates import estimate, measured, of_each, per_operation
+from figures.claims.evidence import HEADS_EXPERIMENT, Evidence
 from figures.verdicts import Within
 
 NO_KEY = "key heads (an effect below -5%)"

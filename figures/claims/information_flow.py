@@ -21,15 +21,8 @@ from arith_lens.runs import Run
 from experiments import results
 from experiments.selection import LARGEST_OPERAND
 from figures.claims.claim import Measure, Measurement
-from figures.claims.evidence import (
-    PROBES_EXPERIMENT,
-    Evidence,
-    NotMeasured,
-    estimate,
-    measured,
-    of_each,
-    per_operation,
-)
+from figures.claims.estimates import estimate, measured, of_each, per_operation
+from figures.claims.evidence import PROBES_EXPERIMENT, Evidence, NotMeasured
 from figures.claims.heads import NAN, NO_KEY
 from figures.tables.number import Number, Unit
 from figures.verdicts import Finding, Within

@@ -20,7 +20,8 @@ from figures.claims import CLAIMS, check_claims
 from figures.claims import checking as figure
 from figures.claims.checking import REPEATED, verdict_on
 from figures.claims.claim import Measurement
-from figures.claims.evidence import Evidence, estimate
+from figures.claims.estimates import estimate
+from figures.claims.evidence import Evidence
 from figures.common import sample_size
 from figures.tables.number import Number
 from figures.verdicts import Finding, Within, holm, judge
@@ -265,7 +266,7 @@ def test_at_its_bounds_a_claim_is_refuted_or_confirmed_in_one_of_twenty_cases(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Four operations, each number truly at its bound, of 30 problems each."""
-    monkeypatch.setattr("figures.claims.evidence.N_RESAMPLES", 200)
+    monkeypatch.setattr("figures.claims.estimates.N_RESAMPLES", 200)
     rng, n_cases, n_pairs = np.random.default_rng(0), 200, 30
     verdicts, uncorrected = [], 0
     for _ in range(n_cases):

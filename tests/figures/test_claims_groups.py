@@ -18,7 +18,7 @@ TIMES = {**PLUS, (5, 2): -0.1, (6, 0): -0.1}
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth of the usual: the planted truths are far from where a verdict changes."""
-    monkeypatch.setattr("figures.claims.evidence.N_RESAMPLES", 200)
+    monkeypatch.setattr("figures.claims.estimates.N_RESAMPLES", 200)
 
 
 def test_mlps_are_measured_below_and_from_the_first_key_head_on(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_another_model_has_to_show_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     n_numbers = 5 * len(FOUR) * 2  # of which each must be able to refute the claim
-    monkeypatch.setattr("figures.claims.evidence.N_RESAMPLES", 20 * n_numbers)
+    monkeypatch.setattr("figures.claims.estimates.N_RESAMPLES", 20 * n_numbers)
     won = ["other"] * 3 + ["A", "B", "C±1", "C±1"] + ["C"] * 5
     curves = {"operands": UP_AND_DOWN, "C": RISING, "others": FALLING}
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
