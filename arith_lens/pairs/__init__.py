@@ -1,15 +1,16 @@
 """Prompt pairs: text to aligned tokens, and what each token is for.
 
-`prompt_pairs` is the value that every method takes, and `sampling` makes it. `references` has the
-prompts that a template can give, with the words of stories, `counterfactuals` the prompts without
-the calculation. `tokens` calls the tokenizer; `correctness` calls the model, and records which
-pairs it answers right. `files` reads and writes pairs as text and as datasets.
+`prompt_pairs` is the value that every method takes, `fields` what it holds, and `sampling` makes
+it. `bare_tokens` checks tokens of one's own. `references` has the prompts that a template can give,
+with the words of stories, `counterfactuals` the prompts without the calculation. `tokens` calls the
+tokenizer; `correctness` calls the model, and records which pairs it answers right. `files` reads
+and writes pairs as text and as datasets.
 """
 
-from arith_lens.pairs.correctness import Selection as Selection
 from arith_lens.pairs.correctness import check_kinds as check_kinds
 from arith_lens.pairs.correctness import check_pairs as check_pairs
 from arith_lens.pairs.correctness import keep_correct as keep_correct
+from arith_lens.pairs.fields import Selection as Selection
 from arith_lens.pairs.prompt_pairs import PromptPairs as PromptPairs
 from arith_lens.pairs.references import shuffled as shuffled
 from arith_lens.pairs.sampling import TemplateFacts as TemplateFacts

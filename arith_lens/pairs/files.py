@@ -15,9 +15,8 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
-from arith_lens.pairs.correctness import Selection
+from arith_lens.pairs.fields import PairFields, Selection, unpadded
 from arith_lens.pairs.references import (
     AnyTemplate,
     Wording,
@@ -49,8 +48,6 @@ from arith_lens.untrusted import parse_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from arith_lens.pairs.prompt_pairs import PromptPairs
 
 TOKEN_KEYS = ("reference", "counterfactual", "answer")
 OPTIONAL_KEYS = ("template", "a", "b")
@@ -382,7 +379,7 @@ _TUPLES = (
 _TENSORS = ("operands", "computed", OTHER_ANSWER)
 
 
-def text_rows(pairs: "PromptPairs") -> list[dict[str, Any]]:
+def text_rows(pairs: PairFields) -> list[dict[str, Any]]:
     """One row of text per pair. Raises ValueError for pairs from bare tokens."""
     texts = [getattr(pairs, name) for name in _TEXTS]
     if any(text is None for text in texts):
@@ -402,7 +399,7 @@ def text_rows(pairs: "PromptPairs") -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def table(pairs: "PromptPairs") -> "DataFrame":
+def table(pairs: PairFields) -> "DataFrame":
     """The table of some pairs; see `PromptPairs.to_dataframe`."""
     from pandas import DataFrame
 
@@ -421,7 +418,7 @@ def table(pairs: "PromptPairs") -> "DataFrame":
     return DataFrame({name: list(values) for name, values in columns.items() if values is not None})
 
 
-def dataset(pairs: "PromptPairs") -> Any:
+def dataset(pairs: PairFields) -> Any:
     """The `datasets.Dataset` of some pairs; see `PromptPairs.to_dataset`."""
     from datasets import Dataset, DatasetInfo
 
@@ -468,11 +465,6 @@ def dataset_fields(dataset: Any) -> dict[str, Any]:
         "explicit_mask": "attention_mask" in columns,
         **_about(dataset.info.description),
     }
-
-
-def unpadded(tokens: Tensor, mask: Tensor) -> list[list[int]]:
-    """The tokens of each row without padding."""
-    return [row[row_mask].tolist() for row, row_mask in zip(tokens, mask, strict=True)]
 
 
 def _aligned_columns(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:

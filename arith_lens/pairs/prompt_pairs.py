@@ -1,7 +1,7 @@
 """PromptPairs: reference prompts and their counterfactuals, aligned token by token."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,63 +11,24 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from arith_lens.model import PAD
-from arith_lens.operations import OPERATIONS
 from arith_lens.pairs import files
-from arith_lens.pairs.correctness import Selection, check_mask, check_shapes, refuse_padding
+from arith_lens.pairs.bare_tokens import check_mask, check_shapes, refuse_padding
+from arith_lens.pairs.fields import PairFields
 from arith_lens.pairs.tokens import NO_ANSWER, Role
 from arith_lens.statistics import HasUnits, Units
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Spans = Mapping[Role, Int[Tensor, "pair start_stop=2"]]
-
 
 @dataclass(frozen=True, eq=False)
-class PromptPairs(HasUnits):
+class PromptPairs(PairFields, HasUnits):
     """Reference prompts, which hold the calculation, and counterfactuals, which do not.
 
     Both prompts of a pair have the same number of tokens, and all are padded on the LEFT, so that
     END is column -1 of every row. What stands under the mask is arbitrary. Fields that pairs
     from bare tokens lack are None. Pairs slice (`pairs[:8]`, `pairs[mask]`) and add.
     """
-
-    reference: Int[Tensor, "pair pos"]
-    counterfactual: Int[Tensor, "pair pos"]
-    answer: Int[Tensor, " pair"]  # the token after END in the reference: C
-    attention_mask: Bool[Tensor, "pair pos"]  # False: padding
-    spans: Spans | None = None  # half-open columns; start == stop where a role is absent
-    template: tuple[str, ...] | None = None  # "addition/2"
-    problem: tuple[str, ...] = ()
-    """What each pair asks, in whatever wording: `3 + 5`, the unit of all statistics. If it is not
-    given, it is made of the operands, or else of the reference prompt."""
-    examples: tuple[str, ...] | None = None
-    """The solved examples before each prompt, one per line."""
-    exemplar_set: tuple[str, ...] | None = None
-    """The name of the draw of each pair's examples."""
-    operation: tuple[str, ...] | None = None
-    operands: Int[Tensor, "pair a_b=2"] | None = None
-    computed: Bool[Tensor, " pair"] | None = None  # neither copying nor A = B gives C
-    reference_text: tuple[str, ...] | None = None
-    counterfactual_text: tuple[str, ...] | None = None
-    answer_text: tuple[str, ...] | None = None
-    pieces: Mapping[int, str] | None = None  # how the tokenizer writes each id that occurs
-    selection: Selection | None = None  # how the filter chose these pairs, if it did
-    explicit_mask: bool = True  # False: from_tokens had no mask, and took all tokens as read
-    counterfactual_answer: Int[Tensor, " pair"] = field(
-        default_factory=lambda: torch.empty(0, dtype=torch.long)
-    )
-    """C': the token after END in the counterfactual, the answer of its own problem; -1 where it has
-    no answer, as in `3 void 5`. If it is not given, no counterfactual has one."""
-    counterfactual_answer_text: tuple[str, ...] | None = None
-    """The text of C'; empty where there is none."""
-
-    def __post_init__(self) -> None:
-        if not self.problem:
-            object.__setattr__(self, "problem", _problems(self))
-        if not len(self.counterfactual_answer):
-            none = torch.full((len(self.answer),), NO_ANSWER)
-            object.__setattr__(self, "counterfactual_answer", none)
 
     @classmethod
     def from_tokens(
@@ -192,11 +153,6 @@ class PromptPairs(HasUnits):
     def n_distinct(self) -> int:
         """How many distinct reference prompts there are."""
         return int(self.cluster.max()) + 1 if len(self) else 0
-
-    @property
-    def lengths(self) -> Int[Tensor, " pair"]:
-        """Tokens of each prompt, BOS included and padding left out."""
-        return self.attention_mask.sum(-1)
 
     def role_mask(self, role: Role) -> Bool[Tensor, "pair pos"]:
         """Where the tokens of one role stand; OTHER is every unpadded token without a role.
@@ -341,18 +297,6 @@ class PromptPairs(HasUnits):
         """`from_csv` where the file's name ends in `.csv`, else `from_jsonl`."""
         is_csv = Path(path).suffix.lower() == ".csv"
         return (PromptPairs.from_csv if is_csv else PromptPairs.from_jsonl)(path, model)
-
-
-def _problems(pairs: PromptPairs) -> tuple[str, ...]:
-    """The problem of each pair by what is known of it."""
-    if pairs.operation is not None and pairs.operands is not None:
-        problems = zip(pairs.operation, pairs.operands.tolist(), strict=True)
-        return tuple(f"{a} {OPERATIONS[name].symbol} {b}" for name, (a, b) in problems)
-    if pairs.reference_text is not None:
-        return pairs.reference_text
-    return tuple(
-        " ".join(map(str, row)) for row in files.unpadded(pairs.reference, pairs.attention_mask)
-    )
 
 
 def _with_examples(pairs: PromptPairs) -> PromptPairs:

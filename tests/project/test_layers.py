@@ -158,21 +158,19 @@ def test_an_import_from_inside_a_package_would_be_seen(tmp_path: Path, monkeypat
         assert [one for _, one in names_of_packages(file)] == [is_inside]
 
 
-def executed_imports(path: Path, files: Collection[str]) -> Iterator[str]:
-    """The files among `files` that a file imports, inside functions too.
+def files_of(*roots: Path) -> dict[str, Path]:
+    """The Python files of some packages, by dotted name; that of a package is its `__init__`."""
+    files = {}
+    for root in roots:
+        for path in root.rglob("*.py"):
+            parts = (root.name, *path.relative_to(root).with_suffix("").parts)
+            files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
 
-    Imports under `if TYPE_CHECKING` are left out: Python never executes them.
-    """
-    source = ast.parse(path.read_text(encoding="utf-8"))
-    typed = {
-        id(inner)
-        for node in ast.walk(source)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(source):
-        if id(node) in typed:
-            continue
+
+def imported_files(path: Path, files: Collection[str]) -> Iterator[str]:
+    """The files among `files` that a file imports, inside functions and for type checkers too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names if name.name in files)
         elif isinstance(node, ast.ImportFrom):
@@ -181,13 +179,10 @@ def executed_imports(path: Path, files: Collection[str]) -> Iterator[str]:
                 yield from [one for one in names if one in files][:1]
 
 
-def cycle_in(root: Path) -> tuple[str, ...]:
-    """A circle of imports between the files of a package, in order; empty where there is none."""
-    files = {}
-    for path in root.rglob("*.py"):
-        parts = (root.name, *path.relative_to(root).with_suffix("").parts)
-        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    graph = {name: {*executed_imports(path, files)} - {name} for name, path in files.items()}
+def cycle_in(*roots: Path) -> tuple[str, ...]:
+    """A circle of imports between the files of packages, in order; empty where there is none."""
+    files = files_of(*roots)
+    graph = {name: {*imported_files(path, files)} - {name} for name, path in files.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -195,21 +190,32 @@ def cycle_in(root: Path) -> tuple[str, ...]:
     return ()
 
 
-@pytest.mark.parametrize("package", ["arith_lens", "experiments", "figures", "laboratory"])
-def test_no_files_import_each_other_in_a_circle(package: str) -> None:
-    assert cycle_in(PACKAGE.parent / package) == ()
+def test_no_files_import_each_other_in_a_circle() -> None:
+    packages = ("arith_lens", "experiments", "figures", "laboratory")
+    assert cycle_in(*(PACKAGE.parent / package for package in packages)) == ()
 
 
-def test_a_circle_of_imports_would_be_seen(tmp_path: Path) -> None:
-    root = tmp_path / "planted"
-    root.mkdir()
-    (root / "__init__.py").write_text("")
-    (root / "a.py").write_text("from planted.b import f\n")
-    (root / "b.py").write_text("def f():\n    from planted import c\n    return c\n")
-    (root / "c.py").write_text("x = 1\n")
-    assert cycle_in(root) == ()
-    (root / "c.py").write_text("def g():\n    import planted.a\n")
-    assert {*cycle_in(root)} == {"planted.a", "planted.b", "planted.c"}
+@pytest.mark.parametrize(
+    "back",
+    [
+        "def g():\n    import planted.a\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from planted.a import f\n",
+        "from planted import other\n",
+    ],
+)
+def test_a_circle_of_imports_would_be_seen(tmp_path: Path, back: str) -> None:
+    planted, second = tmp_path / "planted", tmp_path / "second"
+    for root in (planted, second):
+        root.mkdir()
+        (root / "__init__.py").write_text("")
+    (planted / "a.py").write_text("from planted.b import f\n")
+    (planted / "b.py").write_text("def f():\n    from planted import c\n    return c\n")
+    (planted / "c.py").write_text("x = 1\n")
+    (planted / "other.py").write_text("from second import d\n")
+    (second / "d.py").write_text("import planted.a\n")
+    assert cycle_in(planted, second) == ()
+    (planted / "c.py").write_text(back)
+    assert {"planted.a", "planted.b", "planted.c"} <= {*cycle_in(planted, second)}
 
 
 USERS = re.compile(
