@@ -45,9 +45,18 @@ def test_carriers_are_computed_saved_and_drawn(
     found = results.MEDIATION.load(run, "addition")
     assert [*map(str, found.heads)] == [*map(str, results.MAP.load(run, "addition").heads.top(3))]
     show(carriers, Options(run=run.path, out=tmp_path, formats=()))
-    table: Any = read_csv(written(tmp_path, "carriers.csv"), dtype={"head": str})
-    assert np.allclose(table["carried"], found.carried.mean().flatten(), atol=1e-6)
-    assert len(table) == 3 * 3 and table["cos_write_C"].abs().max() < 1
+    table = from_csv(written(tmp_path, "carriers.csv").read_text())
+    lost = select(table, measure="effect lost when held").value
+    assert np.allclose(lost, found.carried.mean().flatten(), atol=1e-6) and len(lost) == 3 * 3
+    cosines = select(table, measure="cosine with C")
+    assert len(cosines) == 3 and cosines.value.abs().max() < 1
+    effect, own = found.via_mlps.mean().sum(), found.carried.mean().sum()
+    summed = (own + found.direct.mean().sum()) / effect
+    assert value(table, measure="lost effects, sum in effects") == pytest.approx(
+        summed.item(), rel=1e-4
+    )
+    correlations = select(table, measure="rank correlation", compared="C")
+    assert [*correlations.component] == [*map(str, found.heads)]
     assert written(tmp_path, "carriers.html").exists()
 
 

@@ -15,6 +15,8 @@ from figures.common import Options, TableOptions
 from figures.exhibit import show
 from figures.paths import paths
 from figures.robustness import StabilityOptions, stability, templates
+from figures.tables.paths import PARTS
+from figures.tables.table import from_csv, select
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +43,19 @@ def test_the_parts_of_the_table_add_up_to_the_total(
     assert {str(head) for head in total.top(3)} == {str(head) for head in via_mlps.top(3)}
     show(paths, TableOptions(run=run.path, out=tmp_path))
     assert "heads add" in capsys.readouterr().out
-    table: Any = read_csv(written(tmp_path, "paths.csv"), dtype={"head": str})
-    parts = table["direct"] + table["MLPs add"] + table["heads add"]
-    assert np.allclose(parts, table["total"], atol=1e-6) and table["MLPs add"].abs().max() > 1e-3
-    assert table["direct"].between(table["direct low"], table["direct high"]).all()
-    shares = table[["direct share", "MLPs add share", "heads add share"]].sum(axis=1)
-    assert np.allclose(shares, 1, atol=1e-4)
+    table = from_csv(written(tmp_path, "paths.csv").read_text())
+    effects = select(table, measure="effect")
+    of_part = {name: select(effects, part=name).value.to_numpy() for name in PARTS}
+    parts = of_part["direct"] + of_part["MLPs add"] + of_part["heads add"]
+    assert np.allclose(parts, of_part["total"], atol=1e-6)
+    assert np.abs(of_part["MLPs add"]).max() > 1e-3
+    direct = select(effects, part="direct")
+    assert direct.value.between(direct.low, direct.high).all()
+    shares = select(table, measure="share of the total effect")
+    summed = sum(
+        select(shares, part=name).value.to_numpy() for name in ("direct", "MLPs add", "heads add")
+    )
+    assert np.allclose(summed, 1, atol=1e-4)
 
 
 def test_a_dry_run_prints_the_cost_of_each_meaning(
