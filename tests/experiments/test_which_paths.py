@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pandas import read_csv
 from support.drawings import written
 
 from arith_lens.runs import find_runs
@@ -16,7 +15,7 @@ from figures.exhibit import show
 from figures.paths import paths
 from figures.robustness import StabilityOptions, stability, templates
 from figures.tables.paths import PARTS
-from figures.tables.table import from_csv, select
+from figures.tables.table import from_csv, keys_of, select, value
 
 
 @pytest.fixture(scope="module")
@@ -79,16 +78,20 @@ def test_stability_and_templates_are_drawn_from_a_run_of_heads(
     (run,) = find_runs("which_heads", root=tmp_path / "results")
     show(stability, StabilityOptions(run=run.path, out=tmp_path, formats=(), k=3))
     show(templates, Options(run=run.path, out=tmp_path, formats=()))
-    settled: Any = read_csv(written(tmp_path, "stability.csv"))
+    settled = from_csv(written(tmp_path, "stability.csv").read_text())
     problems = len({*(results.MAP.load(run, "addition").heads.problem or ())})
-    assert settled["n"].max() == problems // 2 <= 9 and set(settled["set"]) == {"top 3"}
+    assert settled["size"].max() == problems // 2 <= 9 and set(settled["set"]) == {"top 3"}
     heads = results.MAP.load(run, "addition").heads
-    table: Any = read_csv(written(tmp_path, "templates.csv"), dtype={"head": str})
-    assert table["head"].tolist() == list(map(str, heads.top(12)))
+    table = from_csv(written(tmp_path, "templates.csv").read_text())
+    assert keys_of(table, "component") == list(map(str, heads.top(12)))
     first = heads.by_template()[sorted(set(heads.template or ()))[0]]
     best = heads.top(1)[0]
     expected = float(first.mean()[best.layer, best.index])  # pyright: ignore[reportAttributeAccessIssue]
-    assert table["0"].iloc[0] == pytest.approx(expected, rel=1e-5)
+    of_best = select(table, measure="effect", component=str(best))
+    assert value(of_best, template="addition/0") == pytest.approx(expected, rel=1e-5)
+    overall = heads.mean()[best.layer, best.index].item()  # pyright: ignore[reportAttributeAccessIssue]
+    assert value(of_best, template="all") == pytest.approx(overall, rel=1e-5)
+    assert -1 <= value(table, measure="median rank correlation of two templates") <= 1
     page = written(tmp_path, "templates.html").read_text(encoding="utf-8")
     assert "Q: What is the sum of A and B? A:" in page, "a template is shown by its wording"
     assert all(written(tmp_path, f"{name}.html").exists() for name in ("templates", "stability"))

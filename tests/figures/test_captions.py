@@ -17,6 +17,7 @@ from figures.next_tokens import PAIR_TITLES, calculation_look
 from figures.robustness import stability_look
 from figures.tables.knockout import curve_rows
 from figures.tables.next_tokens import answer_rows
+from figures.tables.stability import stability_rows
 from figures.tables.table import QuestionTable, read_back
 from figures.views import maps
 
@@ -80,8 +81,11 @@ def agreement(last: float) -> DataFrame:
 
 @pytest.mark.parametrize(("last", "says"), [(0.95, "Every curve reaches 90%"), (0.4, "in 2 of 2")])
 def test_stability_says_whether_its_curves_reach_the_top(last: float, says: str) -> None:
-    text = stability_look({name: agreement(last) for name in ("addition", "division")})
+    names = ("addition", "division")
+    rows = [row for name in names for row in stability_rows(agreement(last), name, 200)]
+    text = stability_look(read_back(QuestionTable.of("stability", "made", rows)))
     assert says in text and f"addition {last:.0%} at 18 problems" in text
+    assert ("(90% from 18 on)" in text) == (last > 0.9)
 
 
 def test_every_metric_has_a_title_of_its_colours() -> None:

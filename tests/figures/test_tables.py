@@ -29,7 +29,6 @@ MADE_OTHERWISE = {
     "after_tuning",
     "drawings",
     "exam",
-    "robustness",
     "seeds",
     "shared_heads",
     "tasks",
