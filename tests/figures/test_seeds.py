@@ -1,16 +1,19 @@
 """Several trainings of one recipe: statistics of where heads matter, with planted truths."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from pandas import DataFrame, read_csv
+from pandas import DataFrame
 from support.made_claims import N_HEADS, N_LAYERS, which_heads
 
 from arith_lens.operations import FOUR
 from experiments.selection import training_folder
 from figures import seeds
 from figures.common import NotComputed, Options
+from figures.tables.seeds import IN_COMMON
+from figures.tables.table import from_csv, keys_of, records, select, value
 
 PLANTED = {0: {(4, 6): -0.2}, 1: {(8, 1): -0.1, (8, 2): -0.1}, 2: {(0, 0): -0.3}}
 """The heads that matter in each training, by seed."""
@@ -29,13 +32,9 @@ def _made(root: Path) -> Options:
     return Options(model="made", root=root, out=root / "out", formats=())
 
 
-def _values(table: DataFrame, statistic: str, operation: str = "addition") -> list[float]:
-    (row,) = (
-        row
-        for row in table.to_dict("records")
-        if (row["statistic"], row["operation"]) == (statistic, operation)
-    )
-    return [row[f"seed {seed}"] for seed in PLANTED]
+def _values(table: DataFrame, measure: str, operation: str = "addition") -> list[float]:
+    rows = select(table, measure=measure, operation=operation)
+    return [value(rows, seed=seed) for seed in PLANTED]
 
 
 def test_statistics_of_each_training_are_those_that_were_planted(all_made: Options) -> None:
@@ -49,20 +48,34 @@ def test_statistics_of_each_training_are_those_that_were_planted(all_made: Optio
     )
     early = "share in the first quarter of the layers"
     assert _values(statistics, early) == pytest.approx([0, 0, 1], abs=1e-3)
-    row = statistics[(statistics["statistic"] == "key heads")].iloc[0]
-    assert row["mean"] == pytest.approx(4 / 3) and row["sd"] == pytest.approx(
-        np.std([1, 2, 1], ddof=1)
-    )
-    assert (row["lowest"], row["highest"]) == (1, 2)
-    assert len(chart.numbers) == 3 * len(FOUR) * N_LAYERS * (N_HEADS + 1)
+    rows = select(statistics, measure="key heads", operation="addition")
+    (row,) = records(DataFrame(rows[rows.seed.isna()]))
+    assert row.value == pytest.approx(4 / 3, rel=1e-5)
+    deviation = value(statistics, measure="key heads, standard deviation", operation="addition")
+    assert deviation == pytest.approx(np.std([1, 2, 1], ddof=1), rel=1e-5)
+    assert (row.low, row.high, row.spread) == (1, 2, "range of 3 trainings")
+    effects = select(chart.numbers, measure="effect")
+    assert len(effects) == 3 * len(FOUR) * N_LAYERS * (N_HEADS + 1)
     assert "0% and 73% of the depth" in chart.look and "0% to 100%" in chart.look
+
+
+def test_the_band_of_the_figure_is_in_its_table(all_made: Options) -> None:
+    chart: Any = seeds.exhibits(all_made)[0]
+    rows = select(chart.numbers, measure="effect of a layer's heads", operation="addition")
+    of_layer = select(rows, layer=8)
+    (over_trainings,) = records(DataFrame(of_layer[of_layer.seed.isna()]))
+    assert value(of_layer, seed=1) == pytest.approx(-0.2, abs=1e-4)
+    ends = (over_trainings.value, over_trainings.low, over_trainings.high)
+    assert ends == pytest.approx((-0.2 / 3, -0.2, 0), abs=1e-4)
+    drawn = next(trace for trace in chart.figure.data if trace.name == "mean")
+    assert 100 * over_trainings.value == pytest.approx(drawn.y[8])
 
 
 def test_each_two_operations_are_compared_once(all_made: Options) -> None:
     table = seeds.exhibits(all_made)[1].numbers
-    compared = table[table["statistic"] == seeds.IN_COMMON]
+    compared = select(table, measure=IN_COMMON, seed=1)
     assert len(compared) == len(set(compared["operation"])) == 6
-    assert min(compared["seed 1"]) >= 0.2, "two heads were planted in all operations"
+    assert min(compared.value) >= 0.2, "two heads were planted in all operations"
 
 
 def test_files_are_written_and_a_missing_training_has_its_command(tmp_path: Path) -> None:
@@ -70,7 +83,8 @@ def test_files_are_written_and_a_missing_training_has_its_command(tmp_path: Path
     seeds.main(options)
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"seeds.csv", "seeds.html", "seeds_summary.csv"} <= written
-    assert set(read_csv(tmp_path / "out" / "seeds.csv")["training"]) == {
+    table = from_csv((tmp_path / "out" / "seeds.csv").read_text())
+    assert set(select(table, question="effects")["model"]) == {
         "made",
         *(str(training_folder("made", seed) / "final") for seed in seeds.SEEDS),
     }
@@ -84,4 +98,4 @@ def test_trainings_that_are_missing_are_left_out_if_there_is_one(tmp_path: Path)
         which_heads(tmp_path, PLANTED[seed], model=model, noise=1e-6)
     chart, table = seeds.exhibits(Options(model="made", root=tmp_path))
     assert "2 trainings of one recipe" in chart.notes[0]
-    assert [name for name in table.numbers if name.startswith("seed ")] == ["seed 0", "seed 2"]
+    assert keys_of(table.numbers, "seed") == [0, 2]

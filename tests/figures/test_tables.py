@@ -29,7 +29,6 @@ MADE_OTHERWISE = {
     "after_tuning",
     "drawings",
     "exam",
-    "seeds",
     "shared_heads",
     "tasks",
     "tuning",
