@@ -1,7 +1,7 @@
 """Stability and templates: do other problems and other wordings give the same strongest heads?"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -74,7 +74,7 @@ def stability_look(table: DataFrame) -> str:
     of_top = select(table, set=_top_set(table), compared="rest")
     for operation in keys_of(table, "operation"):
         rows = select(of_top, operation=operation)
-        n = select(rows, measure=stability_numbers.IN_COMMON)["size"].max()
+        n = max(keys_of(select(rows, measure=stability_numbers.IN_COMMON), "size"))
         last = value(rows, measure=stability_numbers.IN_COMMON, size=n)
         below += last < STABLE_SHARE
         text = f"{operation} {last:.0%} at {n:.0f} problems"
@@ -135,9 +135,10 @@ def _lines(rows: DataFrame) -> list[plotting.Line]:
         colour = plotting.BLUE if kind == KEY_SET else plotting.RED
         for compared, dash in (("rest", "solid"), ("another", "dot")):
             some = select(rows, set=kind, compared=compared)
-            band = {} if compared == "rest" and kind != KEY_SET else {"low": None, "high": None}
             name = f"{kind}, {COMPARISON_NAMES[compared]}"
-            lines.append(line(some, name, colour, x="size", dash=dash, **band))
+            one = line(some, name, colour, x="size", dash=dash)
+            has_band = compared == "rest" and kind != KEY_SET
+            lines.append(one if has_band else replace(one, low=None, high=None))
     return lines
 
 

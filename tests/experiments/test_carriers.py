@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pandas import read_csv
 from support.drawings import written
 
 from arith_lens import plotting

@@ -80,7 +80,8 @@ def test_stability_and_templates_are_drawn_from_a_run_of_heads(
     show(templates, Options(run=run.path, out=tmp_path, formats=()))
     settled = from_csv(written(tmp_path, "stability.csv").read_text())
     problems = len({*(results.MAP.load(run, "addition").heads.problem or ())})
-    assert settled["size"].max() == problems // 2 <= 9 and set(settled["set"]) == {"top 3"}
+    assert max(keys_of(settled, "size")) == problems // 2 <= 9
+    assert keys_of(settled, "set") == ["top 3"]
     heads = results.MAP.load(run, "addition").heads
     table = from_csv(written(tmp_path, "templates.csv").read_text())
     assert keys_of(table, "component") == list(map(str, heads.top(12)))
