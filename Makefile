@@ -103,7 +103,8 @@ PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments what_do_m
 	--model "$$model" $(PROBE) || exit 1; done
 
 # Prompts of one's own work with these alone; the other targets would answer another question.
-TAKE_PAIRS = fig2 fig12 fig15 stability templates explore explorer report
+TAKE_PAIRS := $(filter-out fig1 fig11,$(shell awk -F '"' '/^name = / { name = $$2 } /^own_prompts = true/ { print name }' \
+	experiments/questions.toml)) fig12 explore report
 ifeq ($(origin PAIRS),command line)
 ifneq ($(filter-out $(TAKE_PAIRS),$(MAKECMDGOALS)),)
 $(error make $(firstword $(filter-out $(TAKE_PAIRS),$(MAKECMDGOALS))) takes no PAIRS=; leave it out, or take one of: $(TAKE_PAIRS))
@@ -115,81 +116,79 @@ $(error make knows no variable $(UNKNOWN)$(call nearest,$(UNKNOWN),$(KNOWN)) mak
 endif
 
 .DEFAULT_GOAL := help
-TARGETS := $(shell sed -nE -e 's/^([a-z0-9-]+):.*/\1/p' -e 's/^.*call exhibit,([a-z0-9-]+),.*/\1/p' $(MAKEFILE_LIST))
+
+# Targets that compute with an experiment and draw with a figure are listed in one file:
+# target:experiment:variable with the options:figure:more arguments of the experiment
+QUESTIONS := experiments/questions.toml
+LISTED := $(shell awk ' \
+	/^\[\[/ { put() } /^\[\[section.question\]\]/ { experiment = ""; first = 1 } \
+	/^key = / { key = value($$0) } /^experiment = / { experiment = value($$0) } \
+	/^name = / { name = value($$0) } /^arguments = / { more = value($$0) } \
+	/^options = / { listed = 1; options = value($$0) } \
+	function value(line) { sub(/^[a-z]+ = "/, "", line); sub(/"$$/, "", line); gsub(" ", "~", line); return line } \
+	function put() { if (listed) { target(name); if (first && key != name) target(key); first = 0 } listed = 0; more = "" } \
+	function target(of) { gsub("_", "-", of); print of ":" experiment ":" (options ? options : "NO_OPTIONS") ":" name ":" more } \
+	END { put() }' $(QUESTIONS))
+KEYS = $(foreach listed,$(LISTED),$(if $(filter $(subst _,-,$(word 4,$(subst :, ,$(listed)))),$(word 1,$(subst :, ,$(listed)))),,$(word 1,$(subst :, ,$(listed)))))
+TARGETS := $(shell sed -nE -e 's/^([a-z0-9-]+):.*/\1/p' $(MAKEFILE_LIST)) $(foreach listed,$(LISTED),$(firstword $(subst :, ,$(listed))))
 .PHONY: $(TARGETS)
 
 # The targets of `make help`, in groups. Minutes are rough: the model `reference` on two cores.
 define HELP_GROUPS
-To begin: help setup fig2 explore report gemma notebook
-Which parts calculate?: fig15 fig12 templates stability counterfactuals computed paths carriers seeds
-Are they needed, and do they suffice?: fig3 sufficiency fig4 transfer table3 table4 evaluate
-What do they look at, read and write?: explorer fig5 fig7 fig16 fig6 fig13 fig14 fig17 fig9
-Does tuning them help?: table1 table2 table5 frontier generalisation before-after carrying
-Can the methods and verdicts be trusted?: exam ladder precision claims
+To begin: help setup report gemma notebook explore
+Which parts calculate?: fig12 seeds
+Are they needed?: evaluate
+What do the MLPs read and write?: fig13 fig14
+Which method can be trusted?: precision claims
 Drawings, prompts and data: fig1 fig11 fig8 fig10 splits drift
 For this project: gallery gemma-study notebooks reference bench bench-finetune bench-scale test check docs
 endef
 export HELP_GROUPS
-MINUTES = fig2:1 fig15:1 templates:1 stability:1 fig5:1 fig7:1 fig16:1 fig9:1 paths:2 explore:3 explorer:3 \
-	table1:20 frontier:20 table2:30 table5:30 report:15 gallery:30 reference:60 seeds:240 setup:5 gemma:4
+MINUTES = explore:3 report:15 gallery:30 reference:60 seeds:240 setup:5 gemma:4
 
 help: ## list the targets, and explain the variables
-	@sed -nE -e 's/^([a-z0-9-]+):.*## (.*)/\1 \2/p' -e 's/^.*call exhibit,([a-z0-9-]+),.*## (.*)/\1 \2/p' \
-		$(MAKEFILE_LIST) | awk -v minutes="$(MINUTES)" ' \
-		{ name = $$1; sub(/^[^ ]+ /, ""); text[name] = $$0 } \
-		END { n = split(minutes, pairs, " "); for (i = 1; i <= n; i++) { split(pairs[i], p, ":"); time[p[1]] = p[2] " min" } \
-		n = split(ENVIRON["HELP_GROUPS"], groups, "\n"); for (i = 1; i <= n; i++) { \
-			split(groups[i], group, ": "); print "\n" group[1]; m = split(group[2], names, " "); \
-			for (k = 1; k <= m; k++) printf "make %-16s %7s  %s\n", names[k], time[names[k]], text[names[k]] } }'
+	@sed -nE -e 's/^([a-z0-9-]+):.*## (.*)/\1 \2/p' $(firstword $(MAKEFILE_LIST)) | awk -v minutes="$(MINUTES)" ' \
+		FILENAME == "-" { name = $$1; sub(/^[^ ]+ /, ""); text[name] = $$0; next } \
+		/^\[\[section\]\]/ { in_section = 1 } \
+		/^\[\[section.question\]\]/ { in_section = 0 } \
+		/^title = / && in_section { title = value($$0); order[++n] = title } \
+		/^name = / { name = value($$0); gsub("_", "-", name) } \
+		/^options = / { of[title] = of[title] " " name } \
+		/^help = / { text[name] = value($$0) } \
+		/^minutes = / { time[name] = $$3 " min" } \
+		function value(line) { sub(/^[a-z_]+ = "/, "", line); sub(/"$$/, "", line); return line } \
+		END { m = split(minutes, pairs, " "); for (i = 1; i <= m; i++) { split(pairs[i], p, ":"); time[p[1]] = p[2] " min" } \
+		m = split(ENVIRON["HELP_GROUPS"], groups, "\n"); \
+		for (i = 1; i <= m; i++) { split(groups[i], group, ": "); \
+			if (i == 1) { show(group[1], group[2]); for (k = 1; k <= n; k++) pending[order[k]] = of[order[k]] } \
+			else if (group[1] in pending) pending[group[1]] = pending[group[1]] " " group[2]; \
+			else late[++l] = groups[i] } \
+		for (k = 1; k <= n; k++) show(order[k], pending[order[k]]); \
+		for (k = 1; k <= l; k++) { split(late[k], group, ": "); show(group[1], group[2]) } } \
+		function show(title, names,   list, j, many) { many = split(names, list, " "); if (!many) return; print "\n" title; \
+			for (j = 1; j <= many; j++) printf "make %-16s %7s  %s\n", list[j], time[list[j]], text[list[j]] }' - $(QUESTIONS)
 	@printf '\nVariables: make fig2 MODEL=reference-mistral N=9\n'
 	@printf '  %-12s %s\n' $(foreach name,$(KNOWN),$(name)= $(call quoted,$(ABOUT_$(name))))
+	@printf '\nA question has a key, which draws its first figure: make knockout is make fig3. Keys: $(sort $(KEYS))\n'
 
 setup: $(STAMP) ## make .venv and install everything, once
 
 # Most targets compute with one experiment, and draw its run with one figure, which takes the same
-# options and finds the run by them: exhibit,<target>,<experiment>,<variable with the options>
+# options and finds the run by them: exhibit,<target>,<experiment>,<variable with the options>,<figure>
 define exhibit
 .PHONY: $(1)
 $(1): $(STAMP)
-	$$(START_$(1)) experiments $(2) $$($(3))
-	$$(BIN)/python -m figures $(subst -,_,$(1)) $$($(3))
-START_$(1) ?= $$(BIN)/python -m
+	$$(START_$(2)) experiments $(2) $(subst ~, ,$(5)) $$($(3))
+	$$(BIN)/python -m figures $(subst -,_,$(4)) $$($(3))
+START_$(2) ?= $$(BIN)/python -m
 endef
 
 # On a CPU several processes of one thread share the work of small models better than threads do.
-START_fig3 = $(if $(PROCESSES),OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --nproc_per_node $(PROCESSES) -m,$(BIN)/python -m)
+START_are_they_needed = $(if $(PROCESSES),OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --nproc_per_node $(PROCESSES) -m,$(BIN)/python -m)
 
-$(eval $(call exhibit,fig2,which_heads,ASK)) ## which heads does the answer depend on? compute, then draw figures/<model>/fig2.html
-$(eval $(call exhibit,fig3,are_they_needed,KNOCK_EACH)) ## are the key heads needed? accuracy as heads are knocked out (some minutes; PROCESSES=2 shares them)
-$(eval $(call exhibit,sufficiency,do_they_suffice,KNOCK_EACH)) ## do they suffice? accuracy with only the first k heads, and without them
-$(eval $(call exhibit,fig4,what_comes_instead,KNOCK)) ## what does the model say without them? next tokens before and after
-$(eval $(call exhibit,fig5,where_do_they_look,KNOCK_EACH)) ## where do the key heads look? attention from END by role
-$(eval $(call exhibit,fig6,what_do_mlps_add,KNOCK_EACH)) ## what do MLPs read and add? cosines with the numbers, one prompt in full
-$(eval $(call exhibit,fig7,where_do_they_look,KNOCK_EACH)) ## operand heads on other formats: which tokens END looks at
-$(eval $(call exhibit,fig9,what_the_calculation_does,KNOCK)) ## what does the model say with the calculation, and without it?
-$(eval $(call exhibit,fig15,which_heads,ASK)) ## the large map, every number in its cell: compute, then draw figures/<model>/fig15.html
-$(eval $(call exhibit,fig16,where_do_they_look,KNOCK_EACH)) ## operator heads on the word of each operation
-$(eval $(call exhibit,fig17,like_a_computer,ALONE)) ## does the model add like a computer? columns with carries beside its layers
-$(eval $(call exhibit,table1,does_tuning_help --table 1,TUNE)) ## does tuning the key heads help? compared with full tuning, LoRA, random heads (about 20 minutes)
-$(eval $(call exhibit,table2,does_tuning_help --table 2,TUNE)) ## how many heads to tune? (half an hour; can be stopped and continued)
-$(eval $(call exhibit,table3,do_powers_use_them,ALONE)) ## do powers use the same heads?
-$(eval $(call exhibit,table4,do_word_problems_use_them,KNOCK_DATA)) ## do word problems use the same heads? DATA= holds gsm8k/; else the closed world's
-$(eval $(call exhibit,table5,does_tuning_help --table 5,TUNE)) ## how many MLPs to tune with the heads? (half an hour; can be stopped and continued)
-$(eval $(call exhibit,paths,which_paths,ASK)) ## the strongest heads' effects: direct, via MLPs, total
-$(eval $(call exhibit,ladder,do_gradients_agree,ASK)) ## how well do gradients agree with the exact effects, and at what cost?
-$(eval $(call exhibit,carriers,which_mlps_carry_them,ASK)) ## which MLPs carry the strongest heads' effects? compute, then draw
-$(eval $(call exhibit,counterfactuals,which_counterfactual,KNOCK_EACH)) ## do the strongest heads depend on the counterfactual? three kinds side by side
-$(eval $(call exhibit,computed,do_copies_decide,KNOCK)) ## do the same heads matter where no answer can be copied? larger products and quotients
-$(eval $(call exhibit,explorer,what_does_each_part_do,ASK)) ## click a head and see what it does: one offline page, figures/<model>/explorer.html
+$(foreach listed,$(LISTED),$(eval $(call exhibit,$(word 1,$(subst :, ,$(listed))),$(word 2,$(subst :, ,$(listed))),$(word 3,$(subst :, ,$(listed))),$(word 4,$(subst :, ,$(listed))),$(word 5,$(subst :, ,$(listed))))))
+
 explore: explorer ## the same as make explorer
-$(eval $(call exhibit,exam,do_they_find_known_circuits,)) ## do the methods find circuits that are known? every method on every built model (some minutes)
-$(eval $(call exhibit,stability,which_heads,ASK)) ## how many problems until the strongest heads stay the same?
-$(eval $(call exhibit,templates,which_heads,ASK)) ## the strongest heads in each wording
-$(eval $(call exhibit,transfer,what_else_breaks,KNOCK_DATA)) ## what else breaks? DATA= holds gsm8k/, svamp/, mmlu/; else the closed world's sets
-$(eval $(call exhibit,frontier,does_tuning_help --table 1,TUNE)) ## how much is gained in mathematics and lost elsewhere, at every rate of table1
-$(eval $(call exhibit,carrying,do_tuned_heads_carry_more,OF_MODEL)) ## do other abilities hang on the tuned heads? needs table1
-$(eval $(call exhibit,generalisation,does_the_gain_hold,OF_MODEL)) ## does the gain hold on other wordings, larger numbers, other kinds of calculation? needs table1
-$(eval $(call exhibit,before-after,what_tuning_changes,KNOCK_TUNED)) ## which heads' effects change by tuning? needs table1, or TUNED= deltas or folders
 
 fig1: $(STAMP) ## the three steps of the method, drawn without a model
 	$(BIN)/python -m figures $@

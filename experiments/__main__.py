@@ -9,6 +9,7 @@ from experiments.command import (
     is_first,
     named_command,
 )
+from experiments.questions import questions
 
 
 def main() -> None:
@@ -18,7 +19,8 @@ def main() -> None:
         "In brackets: the exhibit that draws it."
     )
     every = experiments()
-    if (name := named_command(every, usage, _exhibits)) is not None:
+    keys = {key: one.experiment for key, one in questions().items() if one.experiment}
+    if (name := named_command(every, usage, _exhibits, keys)) is not None:
         check_arguments(every[name], name)
         with working("importing PyTorch and what computes", shown=is_first()):
             main = every[name].load()  # an Experiment, or a function
@@ -27,7 +29,7 @@ def main() -> None:
 
 
 def _exhibits() -> dict[str, Command]:
-    from figures.__main__ import exhibits_and_pages
+    from figures.catalogue import exhibits_and_pages
 
     return exhibits_and_pages()
 

@@ -90,7 +90,10 @@ def _docstring(source: str) -> str:
 
 
 def named_command(
-    commands: Mapping[str, Command], usage: str, others: Callable[[], Mapping[str, Command]]
+    commands: Mapping[str, Command],
+    usage: str,
+    others: Callable[[], Mapping[str, Command]],
+    keys: Mapping[str, str] | None = None,
 ) -> str | None:
     """The command that the first argument names; it is removed from the arguments.
 
@@ -98,6 +101,7 @@ def named_command(
         commands: the commands, by name, in the order of the help.
         usage: the first line of the help.
         others: reads the commands of the other package, for an error.
+        keys: the command of each question, by its key.
 
     Returns:
         The name, or None if the user wanted help, which is printed.
@@ -112,6 +116,8 @@ def named_command(
         with robust_output():
             print("\n".join([usage, "", *lines]))
         return None
+    if name not in commands:
+        name = (keys or {}).get(name.replace("-", "_"), name)
     if name not in commands:
         sys.exit(_unknown(name, commands, others()))
     del sys.argv[1]

@@ -12,48 +12,25 @@ import tyro
 import arith_lens as al
 from arith_lens.progress import counted, working
 from arith_lens.runs import find_runs, plain_value
-from experiments.are_they_needed import main as are_they_needed
-from experiments.benchmarks import what_else_breaks
-from experiments.circuits import do_they_suffice
+from experiments.catalogue import experiments
 from experiments.command import exit_cleanly
-from experiments.mlps import like_a_computer, what_do_mlps_add, which_mlps_carry_them
-from experiments.next_tokens import what_comes_instead, what_the_calculation_does
-from experiments.other_prompts import do_powers_use_them, do_word_problems_use_them
-from experiments.parts import what_does_each_part_do, where_do_they_look
+from experiments.questions import study
 from experiments.selection import LARGEST_OPERAND
 from experiments.settings import Experiment, Keep, PooledSampleSettings, loaded_model
-from experiments.which_heads import do_copies_decide, which_counterfactual, which_paths
-from experiments.which_heads import main as which_heads
 
-STUDY: tuple[Experiment[Any], ...] = (
-    which_heads,
-    which_paths,
-    which_counterfactual,
-    do_copies_decide,
-    are_they_needed,
-    do_they_suffice,
-    what_comes_instead,
-    what_else_breaks,
-    do_powers_use_them,
-    do_word_problems_use_them,
-    where_do_they_look,
-    what_do_mlps_add,
-    which_mlps_carry_them,
-    what_does_each_part_do,
-    like_a_computer,
-    what_the_calculation_does,
-)
+STUDY: tuple[Experiment[Any], ...] = tuple(experiments()[name].load() for name in study())
+"""The experiments that `questions.toml` marks, in its order."""
 OWN_PROMPTS = tuple(
     experiment
     for experiment in STUDY
     if "pairs" in {field.name for field in fields(experiment.config)}
 )
 """Those of them that take a file of prompts. The others are about the paper's operations."""
-OF_COMPUTED_PROBLEMS: Mapping[Experiment[Any], Mapping[str, Any]] = {
-    which_heads: {},
-    which_paths: {},
-    are_they_needed: {"candidates": 0, "second_ablation": None, "mlps": False},
-    where_do_they_look: {},
+OF_COMPUTED_PROBLEMS: Mapping[str, Mapping[str, Any]] = {
+    "which_heads": {},
+    "which_paths": {},
+    "are_they_needed": {"candidates": 0, "second_ablation": None, "mlps": False},
+    "where_do_they_look": {},
 }
 """Experiments that the study repeats on multiplications and divisions whose answer cannot be
 copied, with the settings that differ. The claims about these operations rest on them."""
@@ -116,7 +93,8 @@ def _parts(config: Config) -> Iterator[tuple[Experiment[Any], Any]]:
     computed = {"problems": "computed", "operations": tuple(LARGEST_OPERAND)}
     for experiment in STUDY:
         yield experiment, _settings(experiment, config)
-    for experiment, changes in OF_COMPUTED_PROBLEMS.items():
+    for name, changes in OF_COMPUTED_PROBLEMS.items():
+        experiment = experiments()[name].load()
         yield experiment, replace(_settings(experiment, config), **computed, **changes)
 
 

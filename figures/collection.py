@@ -2,32 +2,18 @@
 
 import sys
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from pandas import DataFrame
+
 from arith_lens.progress import counted, working
 from arith_lens.runs import Run, RunError, find_runs, load_run
-from experiments.finding import NotComputed, RunSettings, weights_of
-from figures import (
-    after_tuning,
-    agreement,
-    attention,
-    drawings,
-    exam,
-    knockout,
-    map_figures,
-    next_tokens,
-    paths,
-    predictions,
-    probes,
-    robustness,
-    seeds,
-    shared_heads,
-    tasks,
-    tuning,
-    tuning_tables,
-)
+from experiments.finding import RESULTS, NotComputed, RunSettings, weights_of
+from experiments.questions import ExhibitEntry, exhibit_entries, questions, sections
+from figures.catalogue import exhibit_functions
 from figures.claims import Verdict, check_claims
 from figures.common import SHIPPED, run_with
 from figures.exhibit import Exhibit, MakesExhibits, options_of
@@ -45,128 +31,16 @@ class Section:
     exhibits: tuple[MakesExhibits, ...]
 
 
-SECTIONS = (
-    Section(
-        "explore",
-        "What does each part do?",
-        "Every head and every MLP on one page: the pictures are linked, and a click chooses the "
-        "part that they show. The other sections ask one question each.",
-        (map_figures.explorer,),
-    ),
-    Section(
-        "which",
-        "Which parts calculate?",
-        "Every head and every MLP is patched alone: it gets the output that it has on the same "
-        "sentence without a calculation. Then the logit of the right answer is read again. If "
-        "this effect is strongly negative, the answer depends on the part.",
-        (
-            drawings.fig1,
-            drawings.fig11,
-            map_figures.fig2,
-            map_figures.fig15,
-            map_figures.fig12,
-            agreement.counterfactuals,
-            agreement.computed,
-            robustness.templates,
-            robustness.stability,
-            seeds.exhibits,
-            paths.paths,
-        ),
-    ),
-    Section(
-        "trust",
-        "Which method can be trusted?",
-        "Every method is tried on built models, whose circuit is known, and approximations by "
-        "gradients are compared with the exact effects on this model.",
-        (
-            exam.exhibits,
-            agreement.ladder,
-        ),
-    ),
-    Section(
-        "needed",
-        "Are they needed?",
-        "An effect on one number does not show that the model needs a head. So heads are knocked "
-        "out, the strongest first: each is replaced by its mean over prompts without a "
-        "calculation. Then the model answers calculations, word problems, and tasks without "
-        "mathematics. The control is to knock out as many random heads in the same way.",
-        (
-            knockout.fig3,
-            knockout.sufficiency,
-            next_tokens.fig4,
-            tasks.transfer,
-            shared_heads.table3,
-            shared_heads.table4,
-            tasks.benchmarks,
-        ),
-    ),
-    Section(
-        "look",
-        "What do these heads look at?",
-        "A head gives weights to the tokens before it. These figures show the weights from the "
-        "last token, after which the answer follows.",
-        (
-            attention.fig5,
-            attention.fig7,
-            attention.fig16,
-            predictions.exhibits,
-        ),
-    ),
-    Section(
-        "write",
-        "What do the MLPs read and write?",
-        "What an MLP reads or writes is compared with a number's column of the unembedding. Their "
-        "cosine says how much of this number is in it, layer by layer.",
-        (
-            probes.fig6,
-            probes.fig13,
-            probes.fig14,
-            paths.carriers,
-            probes.fig17,
-        ),
-    ),
-    Section(
-        "prompts",
-        "Is it about the calculation?",
-        "All results come from pairs of prompts that differ in the calculation alone. This figure "
-        "shows how the model continues both.",
-        (next_tokens.fig9,),
-    ),
-    Section(
-        "tune",
-        "Does tuning them alone help?",
-        "Only the key heads are trained on word problems. Everything else stays the same, bit for "
-        "bit. This is compared with full tuning, LoRA and as many random heads: what is gained in "
-        "mathematics, and what is lost elsewhere.",
-        (
-            tuning_tables.table1,
-            tuning_tables.table2,
-            tuning_tables.table5,
-            tuning.frontier,
-            after_tuning.generalisation,
-            after_tuning.before_after,
-            tasks.carrying,
-        ),
-    ),
-)
-COMPARISON_EXPERIMENTS: dict[MakesExhibits, str] = {
-    map_figures.fig12: "which_heads",
-    probes.fig13: probes.EXPERIMENT,
-    probes.fig14: probes.EXPERIMENT,
-}
-"""The experiments of the figures that compare models."""
+def _sections() -> Iterator[Section]:
+    """The sections of `questions.toml`, with the functions that make their exhibits."""
+    commands = exhibit_functions()
+    for section in sections():
+        entries = [entry for question in section.question for entry in question.exhibit]
+        functions = tuple(commands[entry.name].load() for entry in entries)
+        yield Section(section.key, section.title, section.method, functions)
 
 
-OWN_PROMPTS: tuple[MakesExhibits, ...] = (
-    map_figures.explorer,
-    drawings.fig1,
-    drawings.fig11,
-    map_figures.fig2,
-    map_figures.fig15,
-    robustness.templates,
-    robustness.stability,
-)
-"""The exhibits that apply to prompts of one's own. The others are about the paper's operations."""
+SECTIONS = tuple(_sections())
 
 
 @dataclass(frozen=True)
@@ -224,7 +98,7 @@ class Collection:
             MissingExhibit(*_named(function), "about the paper's own prompts")
             for section in SECTIONS
             for function in section.exhibits
-            if function not in OWN_PROMPTS
+            if not _entry(function).own_prompts
         ]
 
     @property
@@ -250,7 +124,7 @@ def collection_of(
         root: the folder of all runs.
         other_models: those that figures of several models also show.
         settings: the settings of the runs; the paper's if not given. With a file of prompts, the
-            exhibits are those of `OWN_PROMPTS`, and no claim is checked, since the paper's claims
+            exhibits are those that apply to them, and no claim is checked, since the paper's claims
             are about its operations.
     """
     settings = settings or RunSettings.of_paper()
@@ -262,7 +136,7 @@ def collection_of(
         function
         for section in SECTIONS
         for function in section.exhibits
-        if pairs is None or function in OWN_PROMPTS
+        if pairs is None or _entry(function).own_prompts
     ]
     names = [*map(name_of, chosen)]
     signs = counted(names, "figures and tables")
@@ -322,10 +196,40 @@ def collected(
         return MissingExhibit(*_named(function), str(error), command)
 
 
+def table(
+    key: str, model: str = "reference", *, root: Path = RESULTS, settings: RunSettings | None = None
+) -> DataFrame:
+    """The table of a question as its CSV file has it: one row per number.
+
+    Args:
+        key: the question's key, such as "knockout", or an exhibit's name, such as "fig3".
+        model: the model's name in the experiments.
+        root: the folder of all runs.
+        settings: the settings of the run; the paper's if not given.
+
+    Raises:
+        KeyError: no question has this key.
+        RunError: there is no run.
+    """
+    known = questions()
+    name = known[key].exhibit[0].name if key in known else key
+    if name not in exhibit_entries():
+        raise KeyError(f"expected a question among {', '.join(known)}, found {key!r}")
+    parts = collected(exhibit_functions()[name].load(), model, root, settings=settings)
+    if isinstance(parts, MissingExhibit):
+        raise NotComputed(parts.reason, parts.command)
+    return parts[0].numbers
+
+
 def name_of(function: MakesExhibits) -> str:
     """The command of a function that makes exhibits."""
     module = function.__module__.rpartition(".")[2]
     return module if function.__name__ == "exhibits" else function.__name__
+
+
+def _entry(function: MakesExhibits) -> ExhibitEntry:
+    """What `questions.toml` says of the exhibit."""
+    return exhibit_entries()[name_of(function)][1]
 
 
 def _named(function: MakesExhibits) -> tuple[str, str]:
@@ -344,7 +248,7 @@ def _options(
 ) -> Any:
     """The options that a figure takes, as far as they are about runs."""
     values: dict[str, Any] = {"model": model, "root": root, "settings": settings}
-    if function in COMPARISON_EXPERIMENTS:
+    if _entry(function).compares_models:
         shared = replace(settings, weights=None)
         others = [
             other
@@ -359,7 +263,7 @@ def _options(
 
 def _has_run(function: MakesExhibits, model: str, root: Path, settings: RunSettings) -> bool:
     try:
-        run_with(settings, COMPARISON_EXPERIMENTS[function], model, root)
+        run_with(settings, exhibit_entries()[name_of(function)][0].experiment, model, root)
     except NotComputed:
         return False
     return True

@@ -195,7 +195,20 @@ def options_of(exhibits: MakesExhibits) -> Any:
     return get_type_hints(exhibits)["options"]
 
 
-def command_for(exhibits: MakesExhibits, experiment: str = "") -> Callable[..., None]:
+def print_numbers(exhibits: MakesExhibits, options: Destination) -> None:
+    """Print the tables that the exhibits are made from; if there is none, exit with the reason."""
+    try:
+        tables = [exhibit.numbers for exhibit in exhibits(options)]
+    except RunError as error:
+        sys.exit(str(error))
+    print(*(table.to_string(index=False, na_rep="") for table in tables), sep="\n\n")
+
+
+def command_for(
+    exhibits: MakesExhibits,
+    experiment: str = "",
+    write: Callable[[MakesExhibits, Any], None] = show,
+) -> Callable[..., None]:
     """The function that the command line calls: it shows the exhibits.
 
     Its options are those of `exhibits`, and the settings of their experiment.
@@ -203,8 +216,9 @@ def command_for(exhibits: MakesExhibits, experiment: str = "") -> Callable[..., 
     Args:
         exhibits: makes the exhibits.
         experiment: the name of the experiment whose runs they show; "" if there is not one.
+        write: what is done with them.
     """
-    return with_settings(partial(show, exhibits), options_of(exhibits), experiment)
+    return with_settings(partial(write, exhibits), options_of(exhibits), experiment)
 
 
 def with_settings(

@@ -17,6 +17,7 @@ import tyro
 from arith_lens import plotting
 from arith_lens.runs import RunError
 from experiments.finding import RunSettings
+from experiments.questions import exhibit_entries
 from figures.claims import Verdict, check_claims
 from figures.claims.checking import table as claims_table
 from figures.claims.checking import write_page
@@ -25,10 +26,6 @@ from figures.common import SHIPPED, run_with
 from figures.exhibit import Chart, Exhibit, Table
 
 GALLERY_MODELS = ("reference", "reference-mistral")
-LARGE_EXHIBITS = ("sufficiency",)
-"""Large pictures, which are shown of the first model alone."""
-SHOWN_ONCE = ("exam", "explorer", "fig1", "fig11", "fig12", "fig13", "fig14")
-"""They show no model or all models, and are not drawn again for the second one."""
 MOST_NUMBERS = 200_000
 """Larger CSV files, in letters, are left out; the exhibit's command writes them."""
 
@@ -98,7 +95,8 @@ def _sections(model: str, root: Path) -> Iterator[tuple[Section, list[Exhibit | 
     for section in SECTIONS:
         parts: list[Exhibit | MissingExhibit] = []
         for function in section.exhibits:
-            if model != GALLERY_MODELS[0] and name_of(function) in (*SHOWN_ONCE, *LARGE_EXHIBITS):
+            _, entry = exhibit_entries()[name_of(function)]
+            if model != GALLERY_MODELS[0] and entry.gallery != "each model":
                 continue
             exhibits = collected(function, model, root, GALLERY_MODELS)
             parts += [exhibits] if isinstance(exhibits, MissingExhibit) else exhibits

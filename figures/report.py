@@ -34,14 +34,13 @@ from experiments.finding import (
     name_ending,
     not_default,
 )
+from experiments.questions import exhibit_entries
 from experiments.selection import STUDY_NAMES
 from figures.claims import Verdict
 from figures.collection import (
-    COMPARISON_EXPERIMENTS,
     Collection,
     MissingExhibit,
     collection_of,
-    name_of,
 )
 from figures.common import FREE, RESULTS, shipped, slug
 from figures.exhibit import Chart, Exhibit, Interactive, html_table, minus, prose
@@ -281,7 +280,8 @@ def _command(exhibit: Exhibit) -> str:
     name = exhibit.name.split("-")[0]
     if len(exhibit.runs) == 1:
         return figure_command(name, exhibit.runs[0])
-    if name in map(name_of, COMPARISON_EXPERIMENTS):
+    entry = exhibit_entries().get(name)
+    if entry and entry[1].compares_models:
         paths = " ".join(shlex.quote(str(run.path)) for run in exhibit.runs)
         return f"python -m figures {name} --runs {paths}"
     return f"python -m figures {name}"

@@ -22,7 +22,7 @@ from experiments import __main__ as experiments
 from experiments import settings, which_heads
 from experiments.arguments import experiment_settings, signature
 from figures import __main__ as figures
-from figures.__main__ import exhibits_and_pages
+from figures.catalogue import exhibits_and_pages
 from figures.exhibit import command_for, with_settings
 from laboratory import __main__ as laboratory
 

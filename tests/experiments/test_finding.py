@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 import pytest
 import tyro
 from support.made_runs import make_run
+from support.makefiles import copy_makefile
 
 from arith_lens.runs import RunError
 from experiments.catalogue import experiments
@@ -24,8 +25,9 @@ from experiments.finding import (
     find_run,
     suffix,
 )
+from experiments.questions import exhibit_entries
 from experiments.which_heads import Config
-from figures.__main__ import exhibits_and_pages
+from figures.catalogue import exhibits_and_pages
 from figures.common import SHIPPED, Options, TableOptions, chosen_run
 from figures.exhibit import named_by_settings, options_of, show, with_settings
 from figures.map_figures import fig2
@@ -184,8 +186,7 @@ def test_a_file_of_prompts_with_settings_of_templates_is_refused(
 
 def lines_of(target: str, folder: Path) -> tuple[list[list[str]], list[list[str]]]:
     """The arguments of the experiments and of the figures that a target starts."""
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, folder)
+    copy_makefile(folder)
     variables = [f"{name}={value}" for name, value in EVERY_VARIABLE.items()]
     text = subprocess.run(
         ["make", "-n", "-C", str(folder), target, *variables], capture_output=True, text=True
@@ -211,9 +212,8 @@ def options_in(arguments: list[str]) -> dict[str, list[str]]:
 
 def targets() -> list[str]:
     """The targets that compute with an experiment and draw with a figure."""
-    text = (ROOT / "Makefile").read_text()
     return [
-        *re.findall(r"call exhibit,([a-z0-9-]+),", text),
+        *(entry.target for _, entry in exhibit_entries().values() if entry.options is not None),
         "fig12",
         "fig13",
         "fig14",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from experiments.catalogue import DEFINITION, EXHIBIT, experiments
 from experiments.command import commands
-from figures import __main__ as figures
-from figures.__main__ import exhibit_functions, exhibits_and_pages
+from figures import catalogue as figures
+from figures.catalogue import exhibit_functions, exhibits_and_pages
 
 WITHOUT_ONE_EXPERIMENT = {"fig1", "fig11", "predictions"}
 """Exhibits that show no run, or runs of several experiments."""

@@ -24,7 +24,7 @@ from experiments.selection import LARGEST_OPERAND, STUDY_NAMES
 from experiments.settings import Experiment
 from experiments.study import whole_study
 from figures import collection, gallery, report
-from figures.__main__ import exhibit_functions
+from figures.catalogue import exhibit_functions
 from figures.claims import CLAIMS
 from figures.collection import SECTIONS, MissingExhibit, collected, name_of
 from figures.common import Options, chosen_run

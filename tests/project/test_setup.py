@@ -11,6 +11,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from support.makefiles import copy_makefile
+
+from experiments.questions import exhibit_entries, questions
+from figures.catalogue import exhibit_functions
 
 ROOT = Path(__file__).parents[2]
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make")
@@ -18,8 +22,7 @@ needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make")
 
 def make(folder: Path, *arguments: str, first: str = "") -> subprocess.CompletedProcess[str]:
     """Run make on a copy of the Makefile, with the programs in `first` before all others."""
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, folder)
+    copy_makefile(folder)
     return subprocess.run(
         ["make", "--no-print-directory", "-C", str(folder), *arguments],
         capture_output=True,
@@ -90,8 +93,9 @@ def test_help_lists_every_target(tmp_path: Path) -> None:
     listed = set(re.findall(r"^make ([a-z0-9-]+)", make(tmp_path, "help").stdout, re.MULTILINE))
     text = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z0-9-]+):", text, re.MULTILINE))
-    targets |= set(re.findall(r"call exhibit,([a-z0-9-]+),", text))
-    assert targets == listed
+    exhibits = [entry for _, entry in exhibit_entries().values() if entry.options is not None]
+    assert targets | {entry.target for entry in exhibits} == listed
+    assert {entry.name for entry in exhibits} <= exhibit_functions().keys()
     assert {"help", "setup", "fig2", "test", "check", "bench", "reference"} <= listed
 
 
@@ -101,13 +105,23 @@ def test_help_has_every_target_once_in_a_group_and_explains_every_variable(tmp_p
     names = re.findall(r"^make ([a-z0-9-]+)", said, re.MULTILINE)
     assert len(names) == len({*names})
     assert re.search(
-        r"^Does tuning them help\?\nmake table1 +20 min  does tuning", said, re.MULTILINE
+        r"^Does tuning them alone help\?\nmake table1 +20 min  does tuning", said, re.MULTILINE
     )
     explained = dict(re.findall(r"^  ([A-Z]+)= +(\S.*)", said, re.MULTILINE))
     declared = {*re.findall(r"^([A-Z]+) \?=", (ROOT / "Makefile").read_text(), re.MULTILINE)}
     assert declared | {"SEEDS"} == {*explained}
     assert "now reference" in explained["MODEL"]
     assert "now ./mine" in make(tmp_path, "help", "MODEL=./mine").stdout
+
+
+@needs_make
+def test_a_questions_key_draws_its_first_figure(tmp_path: Path) -> None:
+    by_key, by_name = (
+        make(tmp_path, "-n", name, "N=7").stdout.splitlines()[-2:] for name in ("knockout", "fig3")
+    )
+    assert by_key == by_name and "experiments are_they_needed" in by_key[0]
+    assert "next-tokens" in make(tmp_path, "help").stdout.splitlines()[-1]
+    assert {"knockout", "effects", "probes"} <= questions().keys()
 
 
 CLUMSY = {

@@ -1,0 +1,33 @@
+"""The list of exhibits and pages, which reads their files and imports none of them."""
+
+import re
+from pathlib import Path
+
+from experiments.command import Command, commands
+
+FOLDER = Path(__file__).parent
+DEFINITION = re.compile(
+    r"^(?:def (main)\(|from \S+ import (main)\b"
+    r"|def ([a-z]\w*)\([^)]*\) -> list\[(?:Chart|Table|Interactive|Exhibit)\]:)",
+    re.MULTILINE,
+)
+"""A page, or a public function that makes exhibits."""
+EXPERIMENT = re.compile(r"`experiments[/ ](\w+)")
+"""How an exhibit names its experiment."""
+
+
+def _order(name: str) -> tuple[str, int]:
+    """Figure 12 comes after Figure 2."""
+    letters = name.rstrip("0123456789")
+    return letters, int(name[len(letters) :] or 0)
+
+
+def exhibits_and_pages() -> dict[str, Command]:
+    """Every command by name; that of a page is a function `main`."""
+    found = commands(FOLDER, DEFINITION, EXPERIMENT)
+    return {name: found[name] for name in sorted(found, key=_order)}
+
+
+def exhibit_functions() -> dict[str, Command]:
+    """The functions that make exhibits, by their command."""
+    return {name: one for name, one in exhibits_and_pages().items() if one.variable != "main"}
