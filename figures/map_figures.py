@@ -1,6 +1,5 @@
 """Figures 2, 12 and 15, and the explorer: what every head and every MLP does, as maps."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +21,7 @@ from figures.common import (
     chosen_run,
     chosen_runs,
     command_for_run,
+    runs_by_name,
     sample_size,
 )
 from figures.exhibit import Chart, Interactive, Settings, chart_of
@@ -151,11 +151,7 @@ def _compared_runs(options: ModelOptions) -> dict[str, Run]:
             raise RunError(
                 f"expected runs with one {setting}, found {values}. Choose some: --runs PATH PATH"
             )
-    names = Counter(run.config["model"] for run in runs)
-    return {
-        run.config["model"] + f" ({run.path.name})" * (names[run.config["model"]] > 1): run
-        for run in runs
-    }
+    return runs_by_name(runs)
 
 
 def _models_look(table: DataFrame) -> str:
