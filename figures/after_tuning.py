@@ -1,6 +1,6 @@
 """After tuning: does the gain hold on other questions, and which effects of heads have changed?"""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,6 @@ from jaxtyping import Bool
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
-from arith_lens.answers import Answers, change_over_seeds
 from arith_lens.components import Head
 from arith_lens.effects import BeforeAfter, Effects
 from arith_lens.runs import Run
@@ -18,15 +17,16 @@ from experiments import results
 from experiments.does_tuning_help import Criterion, TuningMethod
 from experiments.finding import NotComputed
 from figures.common import Options, chosen_run, command_for_run
-from figures.exhibit import Chart
+from figures.exhibit import Chart, chart_of
+from figures.tables import generalisation as generalisation_numbers
+from figures.tables.answers import ALL, BEFORE, CHANGE
 from figures.tables.effects import MapStatistics, Statistics, map_rows
-from figures.tables.table import QuestionTable, read_back
+from figures.tables.table import QuestionTable, read_back, records, select
+from figures.tables.tuning import TRAININGS
 from figures.tuning import (
     METHOD_COLOURS,
     METHOD_NAMES,
-    MIN_QUESTIONS,
     MOST_LOST_TEXT,
-    possible_ends,
 )
 from figures.views import maps
 
@@ -36,18 +36,6 @@ STEP = 25.0
 """The y axis ends at multiples of so many points."""
 FLOOR, CEILING = 0.05, 0.95
 """Below and above these accuracies before tuning, little can be lost or gained."""
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """The trainings of one method at one chosen rate."""
-
-    criterion: Criterion
-    """What the rate was chosen for."""
-    method: TuningMethod
-    rate: float
-    answers: tuple[Answers, ...]
-    """One result per seed."""
 
 
 def generalisation(options: Options) -> list[Chart]:
@@ -60,137 +48,69 @@ def generalisation(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "does_the_gain_hold")
-    before = results.GENERALISATION_ANSWERS.load(run, results.UNTUNED_ANSWERS.name())
-    tunings, question_sets = _tunings(run), _masks([task.split("/")[0] for task in before.task])
-    notes = _generalisation_notes(run, before, tunings, question_sets)
     return [
-        Chart(
+        chart_of(
+            generalisation_numbers.table(run),
+            [run],
             name="generalisation",
             title="Does the gain of tuning hold on questions that were not tuned on?",
-            look="The first panel has the families that were tuned on. A gain that holds is as "
-            "high in the other panels. A bar below zero is an ability that tuning damages.",
-            notes=notes,
-            runs=(run,),
-            numbers=DataFrame(_records(before, tunings, question_sets)),
-            figure=_draw_generalisation(before, tunings, question_sets, notes),
+            look=lambda _: (
+                "The first panel has the families that were tuned on. A gain that holds is as "
+                "high in the other panels. A bar below zero is an ability that tuning damages."
+            ),
+            notes=_generalisation_notes,
+            draw=_draw_generalisation,
         )
     ]
 
 
-Masks = Mapping[str, list[bool]]
-
-
-def _masks(names: Sequence[str]) -> Masks:
-    """For each name, the questions that have it."""
-    return {name: [other == name for other in names] for name in dict.fromkeys(names)}
-
-
-def _tunings(run: Run) -> list[Tuning]:
-    """The trainings of a run by purpose and method, in the order of the tables."""
-    stored = results.GENERALISATION_ANSWERS
-    facts = {
-        name: stored.facts(run, name)
-        for name in stored.labels(run)
-        if name != results.UNTUNED_ANSWERS.name()
-    }
-    tunings = []
-    for criterion in CRITERION_NAMES:
-        for method in METHOD_NAMES:
-            chosen = [
-                name
-                for name, of_one in facts.items()
-                if of_one["method"] == method and criterion in of_one["chosen_for"]
-            ]
-            if chosen:
-                answers = tuple(stored.load(run, name) for name in chosen)
-                tunings.append(Tuning(criterion, method, facts[chosen[0]]["rate"], answers))
-    return tunings
-
-
-def _records(
-    before: Answers, tunings: Sequence[Tuning], question_sets: Masks
-) -> Iterator[dict[str, Any]]:
-    """One line per set or task, purpose and method; changes are shares, not points."""
-    for name, mask in {**question_sets, **_masks(before.task)}.items():
-        if sum(mask) < MIN_QUESTIONS:
-            continue
-        for tuning in tunings:
-            change = change_over_seeds(before, tuning.answers, mask)
-            share = before.select(mask).accuracy
-            low, high = possible_ends(change, share)
-            yield {
-                "set": name.split("/")[0],
-                "task": name.partition("/")[2] or "all",
-                "problems": change.n_questions,
-                "before": share,
-                "chosen_for": tuning.criterion,
-                "method": tuning.method,
-                "rate": tuning.rate,
-                "seeds": len(tuning.answers),
-                "change": change.mean,
-                "low": low,
-                "high": high,
-            }
-
-
-def _draw_generalisation(
-    before: Answers, tunings: Sequence[Tuning], question_sets: Masks, notes: Sequence[str]
-) -> plotting.Figure:
+def _draw_generalisation(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """One panel per set; in each the two rates of every method."""
+    changes = select(rows, measure=CHANGE, task=ALL)
     panels = [
         plotting.BarPanel(
-            f"{plotting.plain(name)} ({before.select(mask).accuracy:.0%})",
+            f"{plotting.plain(before.group)} ({before.value:.0%})",
             tuple(CRITERION_NAMES.values()),
-            tuple(_bars(before, tunings, method, mask) for method in METHOD_NAMES),
+            tuple(_bars(select(changes, group=before.group), method) for method in METHOD_NAMES),
             y_title="Change in points" * (index % ACROSS == 0),
         )
-        for index, (name, mask) in enumerate(question_sets.items())
+        for index, before in enumerate(records(select(rows, measure=BEFORE, task=ALL)))
     ]
-    ends = [end for part in panels for bars in part.series for end in (bars.low, bars.high)]
-    values = np.concatenate([end for end in ends if end is not None])
-    low, high = np.floor(np.nanmin(values) / STEP), np.ceil(np.nanmax(values) / STEP)
+    low, high = (100 * end / STEP for end in (changes.low.min(), changes.high.max()))
     return plotting.bar_panels(
         panels,
-        y_range=(STEP * min(float(low), -1.0), STEP * max(float(high), 1.0)),
+        y_range=(STEP * min(np.floor(low), -1.0), STEP * max(np.ceil(high), 1.0)),
         notes=notes,
         across=ACROSS,
         panel=(158, 190),
     )
 
 
-def _bars(
-    before: Answers, tunings: Sequence[Tuning], method: TuningMethod, mask: list[bool]
-) -> plotting.Bars:
+def _bars(changes: DataFrame, method: TuningMethod) -> plotting.Bars:
     """A method's changes in points, one bar per purpose; NaN where it has no rate."""
-    share, numbers = before.select(mask).accuracy, []
-    for criterion in CRITERION_NAMES:
-        of_method = [t for t in tunings if (t.criterion, t.method) == (criterion, method)]
-        changes = [change_over_seeds(before, tuning.answers, mask) for tuning in of_method]
-        numbers += [(c.mean, *possible_ends(c, share)) for c in changes] or [(np.nan,) * 3]
-    values, low, high = 100 * np.array(numbers).T
+    of_method = select(changes, method=method).set_index("chosen_for")
+    numbers = 100 * of_method[["value", "low", "high"]].reindex([*CRITERION_NAMES])
+    values, low, high = numbers.to_numpy().T
     return plotting.Bars(values, low, high, METHOD_NAMES[method], METHOD_COLOURS[method])
 
 
-def _generalisation_notes(
-    run: Run, before: Answers, tunings: Sequence[Tuning], question_sets: Masks
-) -> list[str]:
+def _generalisation_notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
     """How to read the figure, and where little can change."""
-    shares = {name: before.select(mask).accuracy for name, mask in question_sets.items()}
+    sets = records(select(rows, measure=BEFORE, task=ALL))
     extremes = {
-        "at the floor": [name for name, share in shares.items() if share < FLOOR],
-        "at the ceiling": [name for name, share in shares.items() if share > CEILING],
+        "at the floor": [one.group for one in sets if one.value < FLOOR],
+        "at the ceiling": [one.group for one in sets if one.value > CEILING],
     }
-    sizes = ", ".join(f"{name} {sum(mask)}" for name, mask in question_sets.items())
+    sizes = ", ".join(f"{one.group} {one.n:.0f}" for one in sets)
     rates = {
         criterion: ", ".join(
-            f"{METHOD_NAMES[t.method]} {t.rate:g} ({len(t.answers)} seeds)"
-            for t in tunings
-            if t.criterion == criterion
+            f"{METHOD_NAMES[one.method]} {one.rate:g} ({one.value:.0f} seeds)"
+            for one in records(select(rows, measure=TRAININGS, chosen_for=criterion))
         )
         for criterion in CRITERION_NAMES
     }
     return [
-        f"Model: {run.config['model']}. Change of accuracy after tuning, against the same problems "
+        f"Model: {config['model']}. Change of accuracy after tuning, against the same problems "
         "before it; 95% intervals over problems and seeds. In brackets: accuracy before. Problems: "
         f"{sizes}, each once. Intervals are cut where none or all answers would be right.",
         *(

@@ -12,9 +12,9 @@ from arith_lens.paper import paper_model
 from arith_lens.runs import Run
 from experiments import results
 from experiments.benchmarks import PLAIN, PLAIN_FOR_CONTROLS
-from figures import tuning
 from figures.common import PAPER_TASK_NAMES, TableOptions, chosen_run
 from figures.exhibit import Table
+from figures.tables import tuning
 
 CONTROL_NAMES = {"random": "random heads", "matched": "random heads, same layers"}
 Row = tuple[dict[str, str], dict[str, Any]]

@@ -1,29 +1,33 @@
 """Tables 1, 2 and 5: what each tuning gains in mathematics, and what it loses elsewhere."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pandas import DataFrame
 
-from arith_lens.answers import OverSeeds
-from arith_lens.paper import PaperTuning, paper_model
-from arith_lens.runs import Run
+from arith_lens.paper import paper_model
 from experiments import results
-from experiments.does_tuning_help import Criterion, TuningMethod
+from experiments.does_tuning_help import Criterion
 from figures.common import PAPER_TASK_NAMES, TableOptions, chosen_run
-from figures.exhibit import Table
+from figures.exhibit import Table, text_table_of
+from figures.tables import tuning as numbers
+from figures.tables.answers import AFTER, ALL, BEFORE, CHANGE, CHANGE_BY_SEED
+from figures.tables.table import has, keys_of, records, select, value
 from figures.tuning import (
     EXPERIMENT,
     MOST_LOST_TEXT,
     Key,
-    TableRow,
-    chosen_rates,
-    possible_ends,
-    rows_by_criterion,
+    chosen,
+    criteria_of,
+    of_setting,
+    settings_of,
     title_of,
+    tuned_components,
     without_rate,
 )
+from figures.views.words import interval_text
 
 TABLE_TITLES = {
     1: "Table 1: what tuning gains in mathematics and loses elsewhere",
@@ -47,7 +51,6 @@ FEW_QUESTIONS = 30
 """With fewer questions an interval is rough."""
 PAPERS_RATE = 2e-5
 Texts = dict[str, str]
-Numbers = dict[str, Any]
 
 
 def table1(options: TableOptions) -> list[Table]:
@@ -86,115 +89,77 @@ def table5(options: TableOptions) -> list[Table]:
     return _tables(options, 5)
 
 
-def _tables(options: TableOptions, table: int) -> list[Table]:
+def _tables(options: TableOptions, number: int) -> list[Table]:
     run = chosen_run(options, EXPERIMENT)
-    chosen = rows_by_criterion(run, table)
-    rows: list[tuple[Criterion, TableRow]] = [
-        (criterion, row) for criterion, of_one in chosen.items() for row in of_one
+    model = run.config["model"]
+    title = f"{TABLE_TITLES[number]}, {Path(model).name if Path(model).is_absolute() else model}"
+    asked = results.UNTUNED_ANSWERS.facts(run)
+    return [
+        text_table_of(
+            numbers.table(run, number),
+            [run],
+            name=f"table{number}",
+            title=title,
+            look=lambda _: LOOKS[number],
+            notes=partial(_notes, number=number, benchmark_facts=asked),
+            cells=_cells,
+        ),
+        text_table_of(
+            numbers.task_table(run, number),
+            [run],
+            name=f"table{number}_tasks",
+            title=f"{title}: every task",
+            look=lambda _: "Which tasks the changes of the groups come from.",
+            notes=_task_notes,
+            cells=_task_cells,
+        ),
     ]
-    name, paper = run.config["model"], paper_model(run.config["model"])
-    paper_rows = {
-        (cast(TuningMethod, row.method), row.heads, row.mlps): row
-        for row in (paper.tunings if paper else ())
-        if row.table == table
-    }
-    title = f"{TABLE_TITLES[table]}, {Path(name).name if Path(name).is_absolute() else name}"
-    cells = [_cells(row, criterion, paper_rows.get(row.key)) for criterion, row in rows]
+
+
+def _cells(rows: DataFrame) -> DataFrame:
+    """One row per purpose and setting: what was tuned, and the changes of the two groups."""
+    cells = [
+        _setting_cells(rows, criterion, key, rate)
+        for criterion in criteria_of(rows)
+        for key, rate in chosen(rows, criterion).items()
+    ]
     cells += [
         dict.fromkeys(cells[0], "") | _named(key, criterion) | {"rate": "no rate of the grid"}
-        for criterion in chosen
-        for key in without_rate(run, table, criterion)
+        for criterion in criteria_of(rows)
+        for key in without_rate(rows, criterion)
     ]
-    return [
-        Table(
-            name=f"table{table}",
-            title=title,
-            look=LOOKS[table],
-            notes=_notes(run, chosen, table),
-            runs=(run,),
-            numbers=DataFrame(
-                [_numbers(row, criterion, paper_rows.get(row.key)) for criterion, row in rows]
-            ),
-            cells=DataFrame(cells),
-        ),
-        Table(
-            name=f"table{table}_tasks",
-            title=f"{title}: every task",
-            look="Which tasks the changes of the groups come from.",
-            notes=_task_notes(chosen["mathematics"], paper_rows),
-            runs=(run,),
-            numbers=DataFrame(
-                [line for criterion, row in rows for line in _task_numbers(row, criterion)]
-            ),
-            cells=DataFrame(
-                [_task_cells(row, criterion, paper_rows.get(row.key)) for criterion, row in rows]
-            ),
-        ),
-    ]
+    return DataFrame(cells)
 
 
-def _numbers(row: TableRow, criterion: Criterion, paper: PaperTuning | None) -> Numbers:
-    """A row of a table, for a program."""
-    facts = row.facts[0]
-    numbers = _tuned(row, criterion)
-    numbers |= {name: ", ".join(facts[name]) for name in ("which_heads", "which_mlps")}
-    numbers |= {"parameters": facts["parameters"], "of": facts["of"], "rate": row.rate}
-    numbers |= {"samples_per_second": row.speed, "seeds": len(row.trainings)}
-    numbers["seconds"] = sum(one["seconds"] for one in row.facts) / len(row.facts)
-    for name, change in row.changes.items():
-        low, high = possible_ends(change, row.before.accuracy[name])
-        values = {
-            "before": row.before.accuracy[name],
-            "change": change.mean,
-            "low": low,
-            "high": high,
-            "question_error": change.question_error,
-            "seed_error": change.seed_error,
-            "questions": change.n_questions,
-            "per_seed": " ".join(f"{value:+.4f}" for value in change.per_seed),
-        }
-        numbers |= {f"{name.replace(' ', '_')}_{key}": value for key, value in values.items()}
-    if paper is not None:
-        numbers |= {f"paper_{name}": value for name, value in paper.accuracy.items()}
-    return numbers
-
-
-def _tuned(row: TableRow, criterion: Criterion) -> Numbers:
-    method, heads, mlps = row.key
-    return {"chosen_for": criterion, "method": method, "heads": heads, "mlps": mlps}
-
-
-def _task_numbers(row: TableRow, criterion: Criterion) -> Iterator[Numbers]:
-    """One line per task: its questions, accuracy before, change and interval."""
-    for name in row.before.tasks:
-        change = row.changes[name]
-        low, high = possible_ends(change, row.before.accuracy[name])
-        yield _tuned(row, criterion) | {
-            "task": name,
-            "questions": change.n_questions,
-            "before": row.before.accuracy[name],
-            "change": change.mean,
-            "low": low,
-            "high": high,
-        }
-
-
-def _cells(row: TableRow, criterion: Criterion, paper: PaperTuning | None) -> Texts:
-    """A row of a table: what was tuned, and the changes of the two groups of tasks."""
-    parameters, of = row.facts[0]["parameters"], row.facts[0]["of"]
-    text = _named(row.key, criterion) | {
-        "parameters": f"{parameters:,} ({parameters / of:.1%})",
-        "examples/s": f"{row.speed:.0f}" if row.speed >= 10 else f"{row.speed:.1f}",
-        "rate": f"{row.rate:g}",
-        "seeds": str(len(row.trainings)),
+def _setting_cells(rows: DataFrame, criterion: Criterion, key: Key, rate: float) -> Texts:
+    """A row of the table of groups."""
+    of_key = of_setting(rows, key)
+    at_rate = select(of_key, rate=rate)
+    trained, of, speed, trainings = (
+        value(some, measure=measure)
+        for some, measure in (
+            (of_key, numbers.PARAMETERS),
+            (of_key, numbers.OF_PARAMETERS),
+            (at_rate, numbers.SPEED),
+            (at_rate, numbers.TRAININGS),
+        )
+    )
+    text = _named(key, criterion) | {
+        "parameters": f"{trained:,.0f} ({trained / of:.1%})",
+        "examples/s": f"{speed:.0f}" if speed >= 10 else f"{speed:.1f}",
+        "rate": f"{rate:g}",
+        "seeds": f"{trainings:.0f}",
     }
-    for name in row.before.groups:
-        accuracy = row.before.accuracy[name]
-        text[_headed(name, f"{accuracy:.1%}")] = change_cell(accuracy, row.changes[name])
-    if paper is not None:
-        accuracies = ", ".join(f"{name} {value:g}" for name, value in paper.accuracy.items())
-        size = f"{paper.parameters / 1e9:g}B"
-        text["paper"] = f"{accuracies}; {size}, {paper.samples_per_second} examples/s"
+    for before in records(select(rows, measure=BEFORE, task=ALL)):
+        changes = select(at_rate, group=before.group, task=ALL)
+        text[_headed(before.group, f"{before.value:.1%}")] = change_cell(changes)
+    papers = {one.task: one.value for one in records(select(of_key, measure=numbers.PAPERS_AFTER))}
+    if papers:
+        size, papers_speed = (
+            value(of_key, measure=measure)
+            for measure in (numbers.PAPERS_PARAMETERS, numbers.PAPERS_SPEED)
+        )
+        text["paper"] = f"{_percents(papers)}; {size / 1e9:g}B, {papers_speed:.0f} examples/s"
     return text
 
 
@@ -202,41 +167,58 @@ def _named(key: Key, criterion: Criterion) -> Texts:
     return {"rate chosen for": CRITERION_TITLES[criterion], "tuned": title_of(key)}
 
 
-def _task_cells(row: TableRow, criterion: Criterion, paper: PaperTuning | None) -> Texts:
-    """A row of the table of tasks: the change of each, and the paper's accuracy after tuning."""
-    text = _named(row.key, criterion)
-    for name in row.before.tasks:
-        accuracy, change = row.before.accuracy[name], row.changes[name]
-        short = PAPER_TASK_NAMES.get(name, name)
-        cell = changed(accuracy, change, digits=0)
-        if paper is not None and short in paper.accuracy:
-            papers = _unbroken(f"paper {paper.accuracy[short]:g}%")
-            cell = f"{accuracy + change.mean:.1%}: {cell}; {papers}"
-        text[_headed(short, f"{accuracy:.0%}")] = cell
+def _task_cells(rows: DataFrame) -> DataFrame:
+    """One row per purpose and setting: the change of each task, and the paper's accuracy."""
+    return DataFrame(
+        _task_texts(rows, criterion, key, rate)
+        for criterion in criteria_of(rows)
+        for key, rate in chosen(rows, criterion).items()
+    )
+
+
+def _task_texts(rows: DataFrame, criterion: Criterion, key: Key, rate: float) -> Texts:
+    text, of_key = _named(key, criterion), of_setting(rows, key)
+    papers = select(of_key, measure=numbers.PAPERS_AFTER)
+    for before in records(_tasks_before(rows)):
+        of_task = select(of_key, rate=rate, task=before.task)
+        cell = changed(select(of_task, measure=CHANGE), digits=0)
+        if has(papers, task=before.task):
+            paper = _unbroken(f"paper {100 * value(papers, task=before.task):g}%")
+            cell = f"{value(of_task, measure=AFTER):.1%}: {cell}; {paper}"
+        short = PAPER_TASK_NAMES.get(str(before.task), str(before.task))
+        text[_headed(short, f"{before.value:.0%}")] = cell
     return text
 
 
-def change_cell(before: float, change: OverSeeds) -> str:
-    """`59.1%: +27.8 [+24.1, +31.5]; seeds +26.0 to +29.1`."""
-    text = f"{before + change.mean:.1%}: {changed(before, change)}"
-    if len(change.per_seed) == 1 or _alike(change):
-        return text
-    least, most = (100 * end(change.per_seed) for end in (min, max))
-    return f"{text}; " + _unbroken(f"seeds {least:+.1f} to {most:+.1f}")
+def _tasks_before(rows: DataFrame) -> DataFrame:
+    before = select(rows, measure=BEFORE)
+    return DataFrame(before[before.task != ALL])
 
 
-def changed(before: float, change: OverSeeds, *, digits: int = 1) -> str:
-    """`+27.8 [+24.1, +31.5]`; the ends are limited to what is possible."""
-    mean = f"{100 * change.mean:+.1f}"
+def change_cell(rows: DataFrame) -> str:
+    """`59.1%: +27.8 [+24.1, +31.5]; seeds +26.0 to +29.1`, of one setting and group."""
+    change = select(rows, measure=CHANGE)
+    text = f"{value(rows, measure=AFTER):.1%}: {changed(change)}"
+    for one in records(select(rows, measure=CHANGE_BY_SEED)):
+        if not _alike(change):
+            least, most = 100 * one.low, 100 * one.high
+            text += "; " + _unbroken(f"seeds {least:+.1f} to {most:+.1f}")
+    return text
+
+
+def changed(change: DataFrame, *, digits: int = 1) -> str:
+    """`+27.8 [+24.1, +31.5]`."""
+    (one,) = records(change)
     if _alike(change):
-        return f"{mean} " + _unbroken(f"({'none' if change.mean == 0 else 'all'} changed)")
-    low, high = (round(100 * end, digits) + 0.0 for end in possible_ends(change, before))  # no -0
-    return f"{mean} " + _unbroken(f"[{low:+.{digits}f}, {high:+.{digits}f}]")
+        what = "none" if one.value == 0 else "all"
+        return f"{100 * one.value:+.1f} " + _unbroken(f"({what} changed)")
+    mean, interval = interval_text(one, digits).split(" ", 1)
+    return f"{mean} {_unbroken(interval)}"
 
 
-def _alike(change: OverSeeds) -> bool:
+def _alike(change: DataFrame) -> bool:
     """Whether all questions changed in the same way in all trainings, so that there is no error."""
-    return change.question_error == change.seed_error == 0
+    return bool((change.low == change.high).all())
 
 
 def _headed(name: str, before: str) -> str:
@@ -248,25 +230,31 @@ def _unbroken(text: str) -> str:
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def _notes(run: Run, chosen: Mapping[Criterion, Sequence[TableRow]], table: int) -> list[str]:
+def _notes(
+    rows: DataFrame,
+    config: Mapping[str, Any],
+    *,
+    number: int,
+    benchmark_facts: results.BenchmarkFacts,
+) -> list[str]:
     """How to read a table, and its data."""
-    rows = chosen["mathematics"]
     return [
         f"A cell has the accuracy after tuning and its {_CHANGE}; seeds: the lowest and the "
         f"highest change. {_INTERVAL}",
         *_column_notes(rows),
-        *_row_notes(rows, table),
-        _rate_note(run, chosen, table),
-        _training_note(run, rows),
-        *_harness_notes(run),
-        *_paper_notes(run),
+        *_row_notes(rows, number),
+        _rate_note(rows),
+        _training_note(rows, config),
+        *_harness_notes(rows, config, benchmark_facts),
+        *_paper_notes(rows, config),
     ]
 
 
-def _task_notes(rows: Sequence[TableRow], papers: Collection[Any]) -> list[str]:
+def _task_notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
     """How to read the table of tasks."""
-    after = "the accuracy after tuning and its" if papers else "the accuracy's"
-    paper_text = ", and the paper's accuracy after it" * bool(papers)
+    has_paper = has(rows, measure=numbers.PAPERS_AFTER)
+    after = "the accuracy after tuning and its" if has_paper else "the accuracy's"
+    paper_text = ", and the paper's accuracy after it" * has_paper
     return [f"A cell has {after} {_CHANGE}{paper_text}. {_INTERVAL}", *_column_notes(rows)]
 
 
@@ -283,54 +271,53 @@ def _listed(counts: Mapping[str, Any]) -> str:
     return ", ".join(f"{PAPER_TASK_NAMES.get(name, name)} {n}" for name, n in counts.items())
 
 
-def _column_notes(rows: Sequence[TableRow]) -> Iterator[str]:
+def _column_notes(rows: DataFrame) -> Iterator[str]:
     """What the columns of groups pool, and which intervals are rough."""
-    if any(len(row.trainings) == 1 for row in rows):
+    if any(
+        value(of_setting(rows, key), measure=numbers.TRAININGS, rate=rate) == 1
+        for key, rate in chosen(rows, "mathematics").items()
+    ):
         yield "Where there is one seed, the interval is of the draw of questions alone."
-    before = rows[0].before
-    for name, mask in before.groups.items():
-        members = {task for task, inside in zip(before.answers.task, mask, strict=True) if inside}
-        pooled = {
-            task: f"{sum(questions):,}"
-            for task, questions in before.tasks.items()
-            if any(c and t in members for c, t in zip(questions, before.answers.task, strict=True))
-        }
+    tasks = _tasks_before(rows)
+    for group in records(select(rows, measure=BEFORE, task=ALL)):
+        pooled = {one.task: f"{one.n:,.0f}" for one in records(select(tasks, group=group.group))}
         yield (
-            f"{name.capitalize()}: {_listed(pooled)}; each of the {sum(mask):,} questions "
+            f"{group.group.capitalize()}: {_listed(pooled)}; each of the {group.n:,.0f} questions "
             "counts once."
         )
-    sizes = {name: sum(inside) for name, inside in before.tasks.items()}
-    if few := {name: count for name, count in sizes.items() if count < FEW_QUESTIONS}:
+    few = {one.task: f"{one.n:.0f}" for one in records(tasks) if one.n < FEW_QUESTIONS}
+    if few:
         yield (
             f"Intervals not to be trusted, for fewer than {FEW_QUESTIONS} questions: "
             f"{_listed(few)}."
         )
 
 
-def _row_notes(rows: Sequence[TableRow], table: int) -> Iterator[str]:
+def _row_notes(rows: DataFrame, number: int) -> Iterator[str]:
     """What a row tunes."""
-    precise = [row for row in rows if row.key[0] == "precise"]
+    precise = [key for key in settings_of(rows) if key[0] == "precise"]
     if not precise:
         return
-    facts = max(precise, key=lambda row: row.key).facts[0]
-    names = ", ".join([*facts["which_heads"], *facts["which_mlps"]])
-    most = "of the largest row: " if table != 1 else ""
+    names = tuned_components(of_setting(rows, max(precise)))
+    most = "of the largest row: " if number != 1 else ""
     text = (
         "Precise: the weights of those heads (and MLPs) alone are trained that take most of the "
         f"answer's logit away when their output is exchanged ({most}{names})"
     )
-    others = {row.key[0]: row for row in rows}
-    if "random" in others:
+    methods = keys_of(rows, "method")
+    if "random" in methods:
         text += "; random: of as many others, drawn anew by each seed"
-    if "lora" in others:
-        rank = others["lora"].facts[0].get("lora_rank")
-        text += f"; LoRA: adapters in every layer{f', of rank {rank}' if rank else ''}"
+    if "lora" in methods:
+        rank = "".join(
+            f", of rank {one.value:.0f}" for one in records(select(rows, measure=numbers.RANK))
+        )
+        text += f"; LoRA: adapters in every layer{rank}"
     yield f"{text}."
 
 
-def _rate_note(run: Run, chosen: Mapping[Criterion, Sequence[TableRow]], table: int) -> str:
+def _rate_note(rows: DataFrame) -> str:
     """How the rates were chosen."""
-    grid = [*next(iter(chosen_rates(run, table).validation.values()))]
+    grid = keys_of(select(rows, measure=numbers.VALIDATION), "rate")
     if len(grid) == 1:
         paper_text = ", the paper's" if grid[0] == PAPERS_RATE else ""
         return f"Rate: {grid[0]:g}{paper_text}, for every row; no other was tried."
@@ -338,44 +325,45 @@ def _rate_note(run: Run, chosen: Mapping[Criterion, Sequence[TableRow]], table: 
         f"Rate: of {', '.join(f'{rate:g}' for rate in grid)}, the same for every row, the one "
         "with the best accuracy on validation word problems after one training (first seed)."
     )
-    text += _edge_note(chosen["mathematics"], grid)
-    if "little_loss" in chosen:
+    text += _edge_note(rows, "mathematics", grid)
+    if "little_loss" in criteria_of(rows):
         text += (
             f" {CRITERION_TITLES['little_loss'].capitalize()}: the best of the rates whose first "
             "training loses no more on every second generic question of each task. Those "
             "questions choose; the others are shown, and may lose more."
         )
-        text += _edge_note(chosen["little_loss"], grid)
-        if unmet := [title_of(key) for key in without_rate(run, table, "little_loss")]:
+        text += _edge_note(rows, "little_loss", grid)
+        if unmet := [title_of(key) for key in without_rate(rows, "little_loss")]:
             text += f" No rate of the grid does that for: {'; '.join(unmet)}."
     return text
 
 
-def _edge_note(rows: Sequence[TableRow], grid: Sequence[float]) -> str:
-    edge = [title_of(row.key) for row in rows if row.rate in (min(grid), max(grid))]
+def _edge_note(rows: DataFrame, criterion: Criterion, grid: Sequence[float]) -> str:
+    edges = (min(grid), max(grid))
+    edge = [title_of(key) for key, rate in chosen(rows, criterion).items() if rate in edges]
     beyond = f" At the grid's edge, so that a rate beyond may be better: {'; '.join(edge)}."
     return beyond if edge else ""
 
 
-def _training_note(run: Run, rows: Sequence[TableRow]) -> str:
-    config = run.config
+def _training_note(rows: DataFrame, config: Mapping[str, Any]) -> str:
     epochs = f"{config['epochs']} epoch{'s' * (config['epochs'] > 1)}"
-    count = rows[0].facts[0].get("n_examples") or config["examples"]
+    counts = [*select(rows, measure=numbers.EXAMPLES).value] or [config["examples"]]
     side = (
         "several at a time, beside what else the computer did; "
         if config["data_dir"] is None
         else ""
     )
     return (
-        f"A training: {f'{count:,}' if count else 'all'} word problems, {epochs}, "
+        f"A training: {f'{counts[0]:,.0f}' if counts[0] else 'all'} word problems, {epochs}, "
         f"{config['batch']} a step. Examples/s: trained a second here, {side}`make bench-finetune` "
         "measures speed."
     )
 
 
-def _harness_notes(run: Run) -> Iterator[str]:
+def _harness_notes(
+    rows: DataFrame, config: Mapping[str, Any], facts: results.BenchmarkFacts
+) -> Iterator[str]:
     """How the harness asked the benchmarks, if the run has that."""
-    facts = results.UNTUNED_ANSWERS.facts(run)
     if not (shots := facts.get("shots")):
         return
     counts = {name: count.replace(", ", " or ") for name, count in shots.items()}
@@ -384,20 +372,28 @@ def _harness_notes(run: Run) -> Iterator[str]:
         f"Asked by {harness}; worked examples before each question: {_listed(counts)}. SVAMP, "
         "AddSub and SingleEq in their test parts."
     )
-    if limit := run.config["questions"]:
+    if limit := config["questions"]:
         yield f"The first {limit} questions of each set (of MMLU, of each subject) alone: a trial."
-    if cut := facts.get("cut"):
+    cut = {one.task: f"{one.value:.0f}" for one in records(select(rows, measure=numbers.CUT))}
+    if cut:
         yield f"Prompts longer than the model's context, cut on their left: {_listed(cut)}."
-    if doubtful := facts.get("doubtful"):
-        yield f"Questions whose published answer is doubtful, which count like all: {doubtful}."
-
-
-def _paper_notes(run: Run) -> Iterator[str]:
-    """The paper's accuracies before tuning, for its models."""
-    paper = paper_model(run.config["model"])
-    if paper is not None and paper.before:
-        before = ", ".join(f"{name} {value:g}" for name, value in paper.before.items())
+    for one in records(select(rows, measure=numbers.DOUBTFUL)):
         yield (
-            f"The paper, {paper.name}, percent right before tuning: {before}; its speeds are of "
+            f"Questions whose published answer is doubtful, which count like all: {one.value:.0f}."
+        )
+
+
+def _paper_notes(rows: DataFrame, config: Mapping[str, Any]) -> Iterator[str]:
+    """The paper's accuracies before tuning, for its models."""
+    paper, before = paper_model(config["model"]), select(rows, measure=numbers.PAPERS_BEFORE)
+    if paper is not None and len(before):
+        shares = _percents({one.task: one.value for one in records(before)})
+        yield (
+            f"The paper, {paper.name}, percent right before tuning: {shares}; its speeds are of "
             "eight A100."
         )
+
+
+def _percents(shares: Mapping[str, float]) -> str:
+    """Tasks by the paper's names, each with its share in percent."""
+    return _listed({task: f"{100 * share:g}" for task, share in shares.items()})

@@ -18,6 +18,10 @@ Unit: TypeAlias = Literal[
     "logit",
     "nats",
     "milliseconds",
+    "rate",
+    "per second",
+    "seconds",
+    "p",
 ]
 
 
@@ -44,11 +48,16 @@ _STYLES: dict[Unit, _Style] = {
     "logit": _Style(1, "+.2f"),
     "nats": _Style(1, ".3f"),
     "milliseconds": _Style(1, ".3g", " ms"),
+    "rate": _Style(1, "g"),
+    "per second": _Style(1, ".1f", " per second", least=0),
+    "seconds": _Style(1, ".1f", " seconds", least=0),
+    "p": _Style(1, ".2g", least=0, most=1),
 }
 PROBLEMS = "95% over problems"
 """The `spread` of a number whose ends are a 95% interval over problems."""
 DRAWS_AND_PROBLEMS = "95% over draws and problems"
 PROBLEMS_AND_SETS = "95% over problems and sets of examples"
+QUESTIONS = "95% over questions"
 SEEDS_AND_QUESTIONS = "95% over seeds and questions"
 """The same over what was drawn besides."""
 

@@ -24,6 +24,7 @@ NUMERIC = (
     *("value", "low", "high", "n"),
     *("k", "layer", "index", "draws", "rate", "size", "seed"),
     *("position", "rank", "base", "column"),
+    *("n_heads", "n_mlps"),
 )
 """The columns whose texts are numbers."""
 DIGITS = 6
@@ -98,8 +99,13 @@ class QuestionTable:
 
 
 def to_csv(frame: DataFrame) -> str:
-    """The text of a CSV file, whose numbers have `DIGITS` significant digits."""
-    return frame.to_csv(index=False, float_format=f"%.{DIGITS}g")
+    """The text of a CSV file, whose numbers have `DIGITS` significant digits, or are whole."""
+    return frame.to_csv(index=False, float_format=_number_text)
+
+
+def _number_text(number: float) -> str:
+    is_long = abs(number) >= 10**DIGITS and float(number).is_integer()
+    return f"{number:.0f}" if is_long else f"{number:.{DIGITS}g}"
 
 
 def from_csv(text: str) -> DataFrame:

@@ -1,5 +1,7 @@
 """Rows of a table in words."""
 
+from typing import Any
+
 from pandas import DataFrame
 
 from figures.common import sample_size
@@ -17,3 +19,19 @@ def size_text(table: DataFrame, **keys: str) -> str:
     sizes = select(table, measure=("references", "problems"), **keys)
     facts = {one.measure: int(one.value) for one in records(sizes)}
     return sample_size({"distinct": facts.get("references"), "problems": facts.get("problems")})
+
+
+def interval_text(one: Any, digits: int = 1) -> str:
+    """`+1.2 [+0.3, +2.1]`: a row in points, with its interval to so many digits."""
+    low, high = (round(100 * end, digits) + 0.0 for end in (one.low, one.high))  # no -0
+    return f"{100 * one.value:+.1f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+
+
+def range_text(one: Any) -> str:
+    """`+1.2 (+0.3 to +2.1)`: a row in points, with its range."""
+    return f"{100 * one.value:+.1f} ({100 * one.low:+.1f} to {100 * one.high:+.1f})"
+
+
+def share_text(one: Any) -> str:
+    """`12.3% [10%, 15%]`: a share with its interval."""
+    return f"{one.value:.1%} [{one.low:.0%}, {one.high:.0%}]"

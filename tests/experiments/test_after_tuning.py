@@ -1,7 +1,6 @@
 """Questions about tuned models: knockout of the tuned heads, questions that were not tuned on."""
 
 from pathlib import Path
-from typing import Any
 
 import pandas
 import pytest
@@ -24,6 +23,9 @@ from experiments.does_tuning_help.studies import World
 from figures.after_tuning import generalisation
 from figures.common import Options, TableOptions
 from figures.exhibit import MakesExhibits, options_of, show
+from figures.tables.answers import BEFORE, CHANGE
+from figures.tables.table import from_csv, select
+from figures.tables.tuning import TRAININGS
 from figures.tasks import carrying
 
 HEADS = (al.Head(5, 5), al.Head(5, 2), al.Head(11, 6))
@@ -105,14 +107,15 @@ def test_a_model_that_tuning_left_alone_gains_nothing_anywhere(tuning: Path) -> 
     config = does_the_gain_hold.config(questions=2)
     does_the_gain_hold(config, root=tuning)
     show(generalisation, Options(root=tuning, out=tuning, formats=()))
-    table: Any = pandas.read_csv(written(tuning, "generalisation.csv"))
-    whole = table[table["task"] == "all"]
-    assert whole["set"].unique().tolist() == [*UNFAMILIAR_SETS]
-    assert whole.groupby("chosen_for")["seeds"].max().to_dict() == {
+    table = from_csv(written(tuning, "generalisation.csv").read_text())
+    before = select(table, measure=BEFORE, task="all")
+    assert before.group.tolist() == [*UNFAMILIAR_SETS]
+    trainings = select(table, measure=TRAININGS)
+    assert dict(zip(trainings.chosen_for, trainings.value, strict=True)) == {
         "mathematics": 2, "little_loss": 1,
     }  # fmt: skip
-    assert {*table["change"]} == {0}
-    assert whole["before"].between(0, 1).all() and whole["before"].nunique() > 1
+    assert {*select(table, measure=CHANGE).value} == {0}
+    assert before.value.between(0, 1).all() and before.value.nunique() > 1
     (run,) = find_runs("does_the_gain_hold", root=tuning)
     names = {*results.GENERALISATION_ANSWERS.labels(run)} - {"before"}
     name = min(names)
@@ -124,8 +127,8 @@ def test_a_model_that_tuning_left_alone_gains_nothing_anywhere(tuning: Path) -> 
         run, better, name, **results.GENERALISATION_ANSWERS.facts(run, name)
     )
     show(generalisation, Options(root=tuning, out=tuning, formats=()))
-    table = pandas.read_csv(written(tuning, "generalisation.csv"))
-    assert table["change"].max() > 0, "a gain would be seen"
+    table = from_csv(written(tuning, "generalisation.csv").read_text())
+    assert select(table, measure=CHANGE).value.max() > 0, "a gain would be seen"
 
 
 @pytest.mark.parametrize("exhibits", [carrying, generalisation])

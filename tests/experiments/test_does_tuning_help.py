@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pandas
 import pytest
 import torch
 from support import children
@@ -26,6 +25,9 @@ from experiments.does_tuning_help.plan import table_rows
 from experiments.does_tuning_help.studies import World
 from figures.common import Options, TableOptions
 from figures.exhibit import show
+from figures.tables.answers import CHANGE, PLACE
+from figures.tables.table import from_csv, records, select, value
+from figures.tables.tuning import CHOOSING_CHANGE, CHOSEN_RATE, PARAMETERS, TRAININGS
 from figures.tuning import frontier
 from figures.tuning_tables import table1, table2, table5
 
@@ -183,19 +185,25 @@ def test_the_table_is_trained_at_every_rate_and_repeated_at_the_best(
     assert "word problems (100.0%\N{NO-BREAK SPACE}before)" in printed
     assert "LoRA: about as many parameters" in printed
     assert "At the grid's edge" in printed and "paper" not in printed
-    shown = pandas.read_csv(written(tmp_path, "table1.csv"))
-    assert shown["method"].tolist() == ["full", "precise", "lora", "random"] * 2
-    assert shown["chosen_for"].tolist() == ["mathematics"] * 4 + ["little_loss"] * 4
-    assert shown["seeds"].tolist() == [2] * 8
-    assert shown["rate"].tolist() == [0.01] * 4 + [0.001] * 4
-    assert shown["generic_tasks_change"].tolist() == pytest.approx([-0.5] * 4 + [0] * 4)
-    assert shown["generic_tasks_questions"].tolist() == [2] * 8, "two of four choose"
+    table = from_csv(written(tmp_path, "table1.csv").read_text())
+    rates = select(table, measure=CHOSEN_RATE)
+    assert rates.method.tolist() == ["full", "precise", "lora", "random"] * 2
+    assert rates.chosen_for.tolist() == ["mathematics"] * 4 + ["little_loss"] * 4
+    assert rates.value.tolist() == [0.01] * 4 + [0.001] * 4
+    assert select(table, measure=TRAININGS).value.tolist() == [2] * 8
+    generic = select(table, group="generic tasks", task="all")
+    changes = select(generic, measure=CHANGE)
+    assert select(changes, rate=0.01).value.tolist() == pytest.approx([-0.5] * 4)
+    assert select(changes, rate=0.001).value.tolist() == [0] * 4
+    assert {*changes.n} == {2}, "two of four choose"
+    assert value(table, measure=PARAMETERS, method="precise") == 8192 * 3
     show(frontier, Options(root=tmp_path, out=tmp_path, formats=()))
-    points = pandas.read_csv(written(tmp_path, "frontier.csv"))
-    assert points["rate"].tolist() == [0.001, 0.01] * 4
-    assert points["chosen_for"].tolist() == ["little_loss", "mathematics"] * 4
-    assert points["seeds"].tolist() == [2] * 8
-    assert points["generic_tasks"].tolist() == pytest.approx([0, -50] * 4)
+    points = from_csv(written(tmp_path, "frontier.csv").read_text())
+    losses = select(points, measure=CHANGE, group="generic tasks")
+    assert losses.rate.tolist() == [0.001, 0.01] * 4
+    assert losses.value.tolist() == pytest.approx([0, -0.5] * 4)
+    chose = select(points, measure=CHOOSING_CHANGE, method="full")
+    assert [(one.rate, one.value) for one in records(chose)] == [(0.001, 0), (0.01, -0.5)]
 
 
 @pytest.mark.filterwarnings("ignore:expected counterfactuals that change the answer")
@@ -221,8 +229,9 @@ def test_a_table_that_was_broken_off_goes_on_and_tables_share_trainings(
     assert further == [f"precise-3-1-rate-{end}" for end in
                        ("0p001-seed-0", "0p01-seed-0", "0p01-seed-1", "0p001-seed-1")]  # fmt: skip
     show(table5, TableOptions(root=tmp_path, out=tmp_path))
-    shown = pandas.read_csv(written(tmp_path, "table5.csv"))
-    assert shown["mlps"].tolist() == [0, 1] * 2 and shown["which_mlps"].tolist()[1] == "MLP 11"
+    table = from_csv(written(tmp_path, "table5.csv").read_text())
+    assert select(table, measure=CHOSEN_RATE).n_mlps.tolist() == [0, 1] * 2
+    assert select(table, measure=PLACE, n_mlps=1).component.tolist()[-1] == "MLP 11"
     with pytest.raises(SystemExit, match=r"--model reference .*--n 9 .*--table 2"):
         show(table2, TableOptions(root=tmp_path, out=tmp_path))
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 from support.drawings import written
 
@@ -28,6 +27,9 @@ from experiments.does_tuning_help.plan import (
 from experiments.does_tuning_help.studies import Benchmarks, ShortAnswers
 from figures.common import TableOptions
 from figures.exhibit import show
+from figures.tables.answers import AFTER, BEFORE, CHANGE
+from figures.tables.table import from_csv, records, select, value
+from figures.tables.tuning import TRAININGS
 from figures.tuning_tables import table1
 
 pytest.importorskip("lm_eval", reason="needs the extra `evaluation`: pip install '.[evaluation]'")
@@ -88,28 +90,34 @@ def share(answers: list[dict[str, str]], mathematics: bool) -> float:
     return sum(chosen) / len(chosen)
 
 
-def rows_of(run: Path, out: Path) -> Iterator[tuple[str, Any]]:
-    show(table1, TableOptions(run=run, out=out))
-    for row in pandas.read_csv(written(out, "table1.csv")).to_dict("records"):
-        end = "" if row["method"] == "full" else f"-{row['heads']}-0"
-        yield f"{row['method']}{end}-rate-0p003-seed-0", row
+def trained_names(rows: Any) -> Iterator[tuple[str, Any]]:
+    """The name of each training in the run, with its rows."""
+    for one in records(select(rows, measure=TRAININGS)):
+        end = "" if one.method == "full" else f"-{one.n_heads:.0f}-0"
+        yield f"{one.method}{end}-rate-0p003-seed-0", select(rows, method=one.method)
 
 
 def test_the_tables_columns_are_the_shares_of_the_answers(run: Path, tmp_path: Path) -> None:
     before = answers_in(run, "before")
     assert 0 < share(before, mathematics=False) < 1, "else a wrong column would not be seen"
+    show(table1, TableOptions(run=run, out=tmp_path))
+    table, tasks = (
+        from_csv(written(tmp_path, name).read_text()) for name in ("table1.csv", "table1_tasks.csv")
+    )
     changed = set()
-    for name, row in rows_of(run, tmp_path):
+    for name, rows in trained_names(table):
         after = answers_in(run, name)
         assert [a["task"] for a in after] == [b["task"] for b in before]
-        for group, mathematics in (("word_problems", True), ("generic_tasks", False)):
+        for group, mathematics in (("word problems", True), ("generic tasks", False)):
             was, now = share(before, mathematics), share(after, mathematics)
-            assert row[f"{group}_before"] == pytest.approx(was)
-            assert row[f"{group}_change"] == pytest.approx(now - was)
+            of_group = {"group": group, "task": "all"}
+            assert value(table, measure=BEFORE, **of_group) == pytest.approx(was, abs=1e-6)
+            assert value(rows, measure=CHANGE, **of_group) == pytest.approx(now - was, abs=1e-6)
             changed.add(now - was)
-        mmlu = [a for a in after if a["task"].startswith("mmlu")]
+    for name, rows in trained_names(tasks):
+        mmlu = [a for a in answers_in(run, name) if a["task"].startswith("mmlu")]
         right = sum(a["correct"] == "True" for a in mmlu) / len(mmlu)
-        assert row["mmlu_before"] + row["mmlu_change"] == pytest.approx(right)
+        assert value(rows, measure=AFTER, task="mmlu") == pytest.approx(right, abs=1e-6)
     assert len(changed) > 1, "else a column of another row would not be seen"
 
 

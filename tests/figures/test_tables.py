@@ -31,8 +31,6 @@ MADE_OTHERWISE = {
     "exam",
     "shared_heads",
     "tasks",
-    "tuning",
-    "tuning_tables",
 }
 """Modules that still make an exhibit from something else than its table. It may only shrink."""
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 import torch
+from pandas import DataFrame
 
 from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import open_run
@@ -13,6 +13,10 @@ from experiments import results
 from experiments.does_tuning_help import Chosen, Training, TuningRow
 from figures.common import TableOptions
 from figures.exhibit import Table
+from figures.tables.answers import AFTER, BEFORE, CHANGE, CHANGE_BY_SEED, change_number
+from figures.tables.number import Number, over_draws
+from figures.tables.table import QuestionTable, read_back, row, select, value
+from figures.tables.tuning import PAPERS_AFTER, SPEED, TRAININGS
 from figures.tuning_tables import change_cell, changed, table1
 
 TASKS = (
@@ -22,7 +26,7 @@ TASKS = (
     + ("mmlu_art", "commonsense_qa", "commonsense_qa", "alone")
 )
 CORRECT_BEFORE = (1, 0, 0, 0, 1, 0, 1, 1, 0, 0, 1, 1, 0)
-AFTER = {
+RIGHT_AFTER = {
     ("full", 0): (1, 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 1, 0),
     ("full", 1): (1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0),
     ("precise", 0): (1, 1, 1, 1, 1, 0, 1, 1, 0, 0, 1, 1, 0),
@@ -50,7 +54,7 @@ def drawn(tmp_path: Path) -> tuple[Table, Table]:
         "does_tuning_help", config | {"questions": 0, "examples": 0}, root=tmp_path
     ) as run:
         results.UNTUNED_ANSWERS.save(run, answers(CORRECT_BEFORE), **BENCHMARK_FACTS)
-        for (method, seed), right in AFTER.items():
+        for (method, seed), right in RIGHT_AFTER.items():
             row = rows[method]
             facts: dict[str, Any] = vars(row) | {"seed": seed, "rate": 2e-5, "n_examples": 8695}
             facts |= {"which_heads": ["12.22", "13.11"], "which_mlps": [], "parameters": 67108864}
@@ -69,14 +73,25 @@ def plain(text: str) -> str:
 
 def test_groups_pool_their_questions(drawn: tuple[Table, Table]) -> None:
     """Of 6 word problems 2 were right; full tuning has 5 and 4 of them right, precise 5 and 4."""
-    full, precise = drawn[0].numbers.to_dict("records")
-    assert full["word_problems_before"] == pytest.approx(2 / 6)
-    assert full["word_problems_change"] == pytest.approx((3 / 6 + 2 / 6) / 2)
-    assert full["generic_tasks_before"] == pytest.approx(4 / 7)
-    assert full["generic_tasks_change"] == pytest.approx((-2 / 7 - 2 / 7) / 2)
-    assert full["mmlu_change"] == pytest.approx((-1 / 4 - 2 / 4) / 2)
-    assert precise["gsm8k_change"] == pytest.approx((3 / 4 + 2 / 4) / 2)
-    assert precise["generic_tasks_change"] == 0
+    groups, tasks = (table.numbers for table in drawn)
+    full, precise = ({"method": method} for method in ("full", "precise"))
+    words, generic = ({"group": name, "task": "all"} for name in ("word problems", "generic tasks"))
+    assert value(groups, measure=BEFORE, **words) == pytest.approx(2 / 6, rel=1e-5)
+    change = value(groups, measure=CHANGE, **words, **full)
+    assert change == pytest.approx((3 / 6 + 2 / 6) / 2, rel=1e-5)
+    (by_seed,) = select(groups, measure=CHANGE_BY_SEED, **words, **full)[["low", "high"]].values
+    assert by_seed == pytest.approx([2 / 6, 3 / 6], rel=1e-5)
+    assert value(groups, measure=BEFORE, **generic) == pytest.approx(4 / 7, rel=1e-5)
+    change = value(groups, measure=CHANGE, **generic, **full)
+    assert change == pytest.approx((-2 / 7 - 2 / 7) / 2, rel=1e-5)
+    mmlu = value(tasks, measure=CHANGE, task="mmlu", **full)
+    assert mmlu == pytest.approx((-1 / 4 - 2 / 4) / 2)
+    gsm8k = value(tasks, measure=CHANGE, task="gsm8k", **precise)
+    assert gsm8k == pytest.approx((3 / 4 + 2 / 4) / 2)
+    assert value(tasks, measure=AFTER, task="gsm8k", **precise) == pytest.approx(1 / 4 + 5 / 8)
+    assert value(groups, measure=CHANGE, **generic, **precise) == 0
+    assert value(groups, measure=SPEED, **precise) == 50
+    assert value(groups, measure=TRAININGS, **precise) == 2
     cells = drawn[0].cells.iloc[0]
     assert plain(cells.iloc[6]).startswith("75.0%: +41.7 [") and "seeds +33.3 to +50.0" in plain(
         cells.iloc[6]
@@ -93,9 +108,8 @@ def test_each_task_stands_beside_the_papers_accuracy(drawn: tuple[Table, Table])
     )
     assert plain(shown.iloc[1, 4]) == "50.0%: +0.0 (none changed); paper 46.4%"
     assert "paper 24.6%" in plain(shown.iloc[0, 2])
-    chosen = lines[(lines["method"] == "full") & (lines["task"] == "mmlu")]
-    assert chosen["change"].tolist() == pytest.approx([-3 / 8])
-    assert isinstance(lines, pandas.DataFrame)
+    assert value(lines, measure=CHANGE, method="full", task="mmlu") == pytest.approx(-3 / 8)
+    assert value(lines, measure=PAPERS_AFTER, method="precise", task="gsm8k") == 0.274
 
 
 def test_the_small_print_says_how_it_was_asked_and_what_is_not_known(
@@ -117,27 +131,41 @@ def test_the_small_print_says_how_it_was_asked_and_what_is_not_known(
     assert "a trial" not in small
 
 
+def change_rows(before: float, change: OverSeeds) -> DataFrame:
+    """The rows of one setting and group, as in a CSV file."""
+    rows = [row(AFTER, Number(before + change.mean)), row(CHANGE, change_number(change, before))]
+    rows.append(row(CHANGE_BY_SEED, over_draws([*change.per_seed], unit="points", what="seeds")))
+    return read_back(QuestionTable.of("made", "made", rows))
+
+
+def change_row(before: float, change: OverSeeds) -> DataFrame:
+    return select(change_rows(before, change), measure=CHANGE)
+
+
 def test_an_interval_ends_where_all_or_none_would_be_right() -> None:
     wide = OverSeeds((-0.9, 0.0, -0.3), 0.01, 500)
     low, high = wide.ci()
     assert low < -0.975 and high > 0.025
-    assert plain(changed(0.975, wide)) == "-40.0 [-97.5, +2.5]"
+    assert plain(changed(change_row(0.975, wide))) == "-40.0 [-97.5, +2.5]"
     narrow = OverSeeds((0.10, 0.11, 0.12), 0.01, 500)
     low, high = narrow.ci()
-    assert plain(changed(0.5, narrow)) == f"+11.0 [{100 * low:+.1f}, {100 * high:+.1f}]"
+    assert plain(changed(change_row(0.5, narrow))) == f"+11.0 [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 def test_intervals_in_files_end_where_those_of_the_printed_table_end(
     drawn: tuple[Table, Table],
 ) -> None:
-    words: Any = drawn[0].numbers.filter(like="word_problems_")
-    tables: list[Any] = [drawn[1].numbers, words.rename(columns=lambda name: name[14:])]
-    for numbers in tables:
-        least, most = -numbers["before"], 1 - numbers["before"]
-        assert (numbers["low"] >= least).all() and (numbers["high"] <= most).all()
-        assert ((numbers["low"] == least) | (numbers["high"] == most)).any(), "some are cut"
+    for numbers in (table.numbers for table in drawn):
+        parts = ["group", "task"]
+        before: Any = select(numbers, measure=BEFORE).set_index(parts).value.rename("value_was")
+        changes: Any = select(numbers, measure=CHANGE).set_index(parts).join(before)
+        least, most = -changes.value_was, 1 - changes.value_was
+        assert (changes.low >= least - 1e-6).all() and (changes.high <= most + 1e-6).all()
+        at_an_end = ((changes.low - least).abs() < 1e-6) | ((changes.high - most).abs() < 1e-6)
+        assert at_an_end.any(), "some are cut"
 
 
 def test_without_any_error_there_is_no_interval() -> None:
-    assert plain(change_cell(0.25, OverSeeds((0.0, 0.0), 0.0, 4))) == "25.0%: +0.0 (none changed)"
-    assert plain(change_cell(1.0, OverSeeds((-1.0,), 0.0, 4))) == "0.0%: -100.0 (all changed)"
+    unchanged, lost = OverSeeds((0.0, 0.0), 0.0, 4), OverSeeds((-1.0,), 0.0, 4)
+    assert plain(change_cell(change_rows(0.25, unchanged))) == "25.0%: +0.0 (none changed)"
+    assert plain(change_cell(change_rows(1.0, lost))) == "0.0%: -100.0 (all changed)"
