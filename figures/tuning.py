@@ -15,11 +15,12 @@ from experiments.does_tuning_help import MOST_LOST, Criterion, TuningMethod
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, chart_of
 from figures.tables import tuning as numbers
-from figures.tables.answers import ALL, BEFORE, CHANGE, PLACE
+from figures.tables.answers import ALL, BEFORE, CHANGE
 from figures.tables.table import has, records, select, value
 from figures.tables.tuning import Key
 from figures.tables.tuning import TableRow as TableRow
 from figures.tables.tuning import rows_at_chosen_rates as rows_at_chosen_rates
+from figures.views.words import components_text
 
 EXPERIMENT = "does_tuning_help"
 METHOD_NAMES: dict[TuningMethod, str] = {
@@ -82,12 +83,6 @@ def without_rate(rows: DataFrame, criterion: Criterion) -> list[Key]:
     """The settings for which no rate of the grid serves a purpose."""
     served = chosen(rows, criterion)
     return [key for key in settings_of(rows) if key not in served]
-
-
-def tuned_components(rows: DataFrame) -> str:
-    """The names of tuned heads and MLPs, strongest first."""
-    places = select(rows, measure=PLACE).sort_values("value")
-    return ", ".join(places.component)
 
 
 def frontier(options: Options) -> list[Chart]:
@@ -177,7 +172,7 @@ def _notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
     lines = [
         f"Model: {config['model']}, before tuning {shares}. Beside each point its rate; "
         f"{config['examples'] or 'all'} word problems, {config['epochs']} "
-        f"epoch{'s' * (config['epochs'] > 1)}. Precise: heads {tuned_components(rows)}; LoRA has "
+        f"epoch{'s' * (config['epochs'] > 1)}. Precise: heads {components_text(rows)}; LoRA has "
         "as many parameters.",
         f"Large marks: means of {' or '.join(seeds)} seeds with 95% intervals over "
         "questions and seeds (broad lines). Ring: the best rate for mathematics. "

@@ -24,10 +24,9 @@ from figures.tuning import (
     of_setting,
     settings_of,
     title_of,
-    tuned_components,
     without_rate,
 )
-from figures.views.words import interval_text
+from figures.views.words import components_text, interval_text
 
 TABLE_TITLES = {
     1: "Table 1: what tuning gains in mathematics and loses elsewhere",
@@ -298,7 +297,7 @@ def _row_notes(rows: DataFrame, number: int) -> Iterator[str]:
     precise = [key for key in settings_of(rows) if key[0] == "precise"]
     if not precise:
         return
-    names = tuned_components(of_setting(rows, max(precise)))
+    names = components_text(of_setting(rows, max(precise)))
     most = "of the largest row: " if number != 1 else ""
     text = (
         "Precise: the weights of those heads (and MLPs) alone are trained that take most of the "

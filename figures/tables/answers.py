@@ -3,14 +3,19 @@
 Their keys `group` and `task` say which questions: the whole of a group has the task "all".
 """
 
+from collections.abc import Sequence
+
 from arith_lens.answers import AccuracyChange, Answers, OverSeeds
+from figures.tables.knockout import CHANGE as CHANGE
+from figures.tables.knockout import CONTROLS as CONTROLS
+from figures.tables.knockout import RELATIVE_CHANGE as RELATIVE_CHANGE
 from figures.tables.number import QUESTIONS, SEEDS_AND_QUESTIONS, Number
+from figures.tables.table import Key, Row, row
 
 BEFORE, AFTER = "accuracy before", "accuracy after"
-CHANGE, CHANGE_BY_SEED = "change of accuracy", "change of accuracy by seed"
-RELATIVE_CHANGE, P_VALUE = "relative change of accuracy", "p"
-PLACE = "place"
-"""The place of a named component, from 1, in the order in which it is listed."""
+CHANGE_BY_SEED, P_VALUE = "change of accuracy by seed", "p"
+HEADS, PLACE = "heads", "place"
+"""How many heads are knocked out, and the place of each in their list, from 1."""
 ALL = "all"
 
 
@@ -42,3 +47,11 @@ def paired_number(change: AccuracyChange) -> Number:
     possible = (-change.before, 1 - change.before)
     spread, n = QUESTIONS, change.n_questions
     return Number(change.difference, *change.ci(), spread, n, "points", possible=possible)
+
+
+def place_rows(names: Sequence[str], **keys: Key) -> list[Row]:
+    """How many heads a set has, and the place of each."""
+    rows = [row(HEADS, Number(len(names), unit="count"), **keys)]
+    for place, name in enumerate(names, 1):
+        rows.append(row(PLACE, Number(place, unit="count"), **keys, component=name))
+    return rows

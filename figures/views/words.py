@@ -5,6 +5,7 @@ from typing import Any
 from pandas import DataFrame
 
 from figures.common import sample_size
+from figures.tables.answers import PLACE
 from figures.tables.table import keys_of, records, select
 
 
@@ -35,3 +36,8 @@ def range_text(one: Any) -> str:
 def share_text(one: Any) -> str:
     """`12.3% [10%, 15%]`: a share with its interval."""
     return f"{one.value:.1%} [{one.low:.0%}, {one.high:.0%}]"
+
+
+def components_text(rows: DataFrame) -> str:
+    """The names of listed components, in their order."""
+    return ", ".join(select(rows, measure=PLACE).sort_values("value").component)

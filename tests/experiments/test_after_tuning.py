@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pandas
 import pytest
 import torch
 from support.drawings import written
@@ -24,7 +23,8 @@ from figures.after_tuning import generalisation
 from figures.common import Options, TableOptions
 from figures.exhibit import MakesExhibits, options_of, show
 from figures.tables.answers import BEFORE, CHANGE
-from figures.tables.table import from_csv, select
+from figures.tables.carrying import MORE
+from figures.tables.table import from_csv, records, select, value
 from figures.tables.tuning import TRAININGS
 from figures.tasks import carrying
 
@@ -89,12 +89,23 @@ def test_heads_of_a_model_that_tuning_left_alone_carry_no_more(
     )
     do_tuned_heads_carry_more(config, root=tuning)
     show(carrying, TableOptions(root=tuning, out=tuning))
-    table = pandas.read_csv(written(tuning, "carrying.csv")).set_index("task")
-    assert table["before"].tolist() == table["tuned"].tolist()
-    assert {*table["more after tuning"].tolist()} == {0}
-    assert {*table["before: without"].tolist()} != {0}, "the knockout must do something"
-    for kind in ("random heads", "random heads, same layers"):
-        assert table[f"before: {kind}"].tolist() == table[f"tuned: {kind}"].tolist()
+    table = from_csv(written(tuning, "carrying.csv").read_text())
+    shares, changes = (select(table, measure=name) for name in ("accuracy", CHANGE))
+    by_model = {name: select(shares, tuned_model=name).value for name in ("before tuning", "tuned")}
+    assert by_model["before tuning"].tolist() == by_model["tuned"].tolist()
+    assert {*select(table, measure=MORE).value} == {0}
+    before, tuned = (select(changes, tuned_model=name) for name in by_model)
+    assert {*select(before, knocked_out="tuned heads").value} != {0}, "a knockout does something"
+    for kind in ("random", "same layers"):
+        of_both = [select(some, knocked_out=kind).value.tolist() for some in (before, tuned)]
+        assert of_both[0] == of_both[1] != []
+    assert {*select(changes, knocked_out="random").spread} == {"range of 1 draws"}
+    of_heads = select(changes, knocked_out="tuned heads")
+    was = dict(zip(zip(shares.group, shares.task, strict=True), shares.value, strict=True))
+    for one in records(of_heads):
+        share = was[one.group, one.task]
+        assert -share - 1e-6 <= one.low <= one.high <= 1 - share + 1e-6, "ends are cut"
+    assert value(table, measure=TRAININGS) == 2
     assert "over questions and 2 seeds of tuning" in capsys.readouterr().out
     (run,) = find_runs("do_tuned_heads_carry_more", root=tuning)
     saved = {path: path.stat().st_mtime_ns for path in run.store.folder.glob("*/*.safetensors")}

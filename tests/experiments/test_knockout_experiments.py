@@ -36,6 +36,8 @@ from figures.common import Options, TableOptions
 from figures.exhibit import MakesExhibits, options_of, show
 from figures.knockout import fig3
 from figures.shared_heads import table3, table4
+from figures.tables import word_problem_heads
+from figures.tables.answers import BEFORE, CHANGE, PLACE, RELATIVE_CHANGE
 from figures.tables.table import from_csv, records, select, value
 from figures.tasks import transfer
 
@@ -200,13 +202,19 @@ def test_table_3_from_its_experiment(
     show(table3, TableOptions(root=study.root, out=tmp_path))
     printed = capsys.readouterr().out
     assert "{A} to the power of {B} equals" in printed
-    table = rows(written(tmp_path, "table3.csv"), "wording")
-    assert [row["references"] for row in table.values()] == ["20", "20"]
-    assert all(float(row["matched_mean"]) <= 0 for row in table.values())
-    assert [float(row["accuracy_before"]) for row in table.values()] == [1, 1]
+    table = from_csv(written(tmp_path, "table3.csv").read_text())
+    assert select(table, measure="references").value.tolist() == [20, 20]
+    matched = select(table, measure=RELATIVE_CHANGE, knocked_out="same layers")
+    assert len(matched) == 2 and (matched.value <= 0).all()
+    assert select(table, measure=BEFORE).value.tolist() == [1, 1]
     (run,) = find_runs("do_powers_use_them", root=study.root)
-    key = al.key_heads(results.MAP.load(run, "exponentiation-0"))
-    assert table["{A} ^ {B} = "]["key_heads"] == " ".join(map(str, key))
+    maps = results.MAP.load(run, "exponentiation-0")
+    key = al.key_heads(maps)
+    heads = select(table, measure="effect", wording="{A} ^ {B} = ")
+    assert heads.component.tolist() == [*map(str, key)]
+    means = [float(maps.heads.mean()[head.layer, head.index]) for head in key]
+    assert heads.value.tolist() == pytest.approx(means, rel=1e-5)
+    assert (heads.low <= heads.value).all() and (heads.value <= heads.high).all()
     assert "<table" in written(tmp_path, "table3.html").read_text()
 
 
@@ -231,16 +239,25 @@ def test_table_4_from_its_experiment(
     looks = results.CLASS_ATTENTION.load(run, "generated")
     assert looks.mean().sum(-1).tolist() == pytest.approx([1.0] * len(looks.mean()), abs=1e-5)
     show(table4, TableOptions(root=study.root, out=tmp_path))
-    table = rows(written(tmp_path, "table4.csv"), "set")
-    heads = {name: {*row["heads"].split()} for name, row in table.items()}
+    table = from_csv(written(tmp_path, "table4.csv").read_text())
+    places = select(table, measure=PLACE)
+    heads = {
+        name: {*select(places, knocked_out=title).component}
+        for name, title in word_problem_heads.SETS.items()
+    }
     assert heads["overlap"] == heads["generated"] & heads["word_problems"]
-    assert float(table["generated"]["generated_before"]) == 1
+    assert value(table, measure=BEFORE, prompts="generated prompts") == 1
     draws = {data: results.control_outcomes(run, data) for data in ("generated", "word_problems")}
     for data, kinds in draws.items():
         ours = {*map(str, kinds["matched"][0].components)}
         assert len(ours) == 4 and not ours & heads[data], "outside the strongest on these prompts"
-        assert float(table["matched"][f"{data}_relative"]) <= 0
-    assert len(rows(written(tmp_path, "table4_heads.csv"), "head")) == len(looks.mean())
+        of_draws = {"knocked_out": "same layers", "prompts": word_problem_heads.PROMPTS[data]}
+        assert value(table, measure=RELATIVE_CHANGE, **of_draws) <= 0
+    described = from_csv(written(tmp_path, "table4_heads.csv").read_text())
+    effects = select(described, measure="effect", prompts="word problems")
+    assert len(effects) == len(looks.mean()) and effects.low.notna().all()
+    weights = select(described, measure="attention from END", prompts="generated prompts")
+    assert weights.value.tolist() == pytest.approx(looks.mean().flatten().tolist(), abs=1e-5)
 
 
 def test_transfer_from_its_experiment(
@@ -261,10 +278,16 @@ def test_transfer_from_its_experiment(
             layers = [[name.split(".")[0] for name in names] for names in (heads, strongest)]
             assert layers[0] == layers[1]
     show(transfer, TableOptions(root=study.root, out=tmp_path))
-    table = rows(written(tmp_path, "transfer.csv"), "task")
-    assert table["all word problems"]["questions"] == "12"
-    assert table["all generic tasks"]["questions"] == "15"
-    assert float(table["all generic tasks"]["before"]) > 0.8
+    table = from_csv(written(tmp_path, "transfer.csv").read_text())
+    words, generic = records(select(table, measure=BEFORE, task="all"))
+    assert (words.group, words.n) == ("word problems", 12)
+    assert (generic.group, generic.n) == ("generic tasks", 15)
+    assert 0.8 < generic.value <= generic.high <= 1
+    changes = select(table, measure=CHANGE, task="all")
+    assert {*select(changes, knocked_out="strongest").spread} == {"95% over questions"}
+    assert {*select(changes, knocked_out="same layers").spread} == {"range of 1 draws"}
+    (lost,) = records(select(changes, knocked_out="strongest", group="word problems"))
+    assert -words.value - 1e-6 <= lost.low, "no more can be lost than was right"
     assert "stand in for SVAMP, GSM8K and MMLU" in capsys.readouterr().out
 
 

@@ -29,8 +29,6 @@ MADE_OTHERWISE = {
     "after_tuning",
     "drawings",
     "exam",
-    "shared_heads",
-    "tasks",
 }
 """Modules that still make an exhibit from something else than its table. It may only shrink."""
 
