@@ -1,34 +1,29 @@
 """After tuning: does the gain hold on other questions, and which effects of heads have changed?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Bool
-from pandas import DataFrame, concat
+from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.components import Head
-from arith_lens.effects import BeforeAfter, Effects
-from arith_lens.runs import Run
 from experiments import results
 from experiments.does_tuning_help import Criterion, TuningMethod
 from experiments.finding import NotComputed
 from figures.common import Options, chosen_run, command_for_run
 from figures.exhibit import Chart, chart_of
+from figures.tables import before_after as comparison
 from figures.tables import generalisation as generalisation_numbers
-from figures.tables.answers import ALL, BEFORE, CHANGE
-from figures.tables.effects import MapStatistics, Statistics, map_rows
-from figures.tables.table import QuestionTable, read_back, records, select
+from figures.tables.answers import ALL, BEFORE, CHANGE, PLACE
+from figures.tables.effects import EFFECT
+from figures.tables.table import keys_of, records, select, value
 from figures.tables.tuning import TRAININGS
-from figures.tuning import (
-    METHOD_COLOURS,
-    METHOD_NAMES,
-    MOST_LOST_TEXT,
-)
+from figures.tuning import METHOD_COLOURS, METHOD_NAMES, MOST_LOST_TEXT
 from figures.views import maps
+from figures.views.words import components_text
 
 CRITERION_NAMES: dict[Criterion, str] = {"mathematics": "best rate", "little_loss": "small loss"}
 ACROSS = 4
@@ -129,21 +124,6 @@ CLEAR = 0.01
 """Only larger changes of relative effects are outlined: many smaller ones are certain too."""
 
 
-@dataclass(frozen=True)
-class TunedComparison:
-    """One tuned model against the model as it was."""
-
-    name: str
-    both: BeforeAfter
-    facts: results.TunedFacts
-    computed: Bool[torch.Tensor, " pair"] | None
-
-    @property
-    def heads(self) -> list[Head]:
-        """The tuned heads, as far as they are known."""
-        return [Head.parse(name) for name in self.facts["components"] if "." in name]
-
-
 def before_after(options: Options) -> list[Chart]:
     """What tuning changed: every head's and MLP's effect before it, after it, and the difference.
 
@@ -153,99 +133,109 @@ def before_after(options: Options) -> list[Chart]:
     Raises:
         RunError: there is no run, or it has no tuned model.
     """
-    run, stored = chosen_run(options, "what_tuning_changes"), results.TUNED_MAP
-    models = [
-        TunedComparison(
-            name, stored.load(run, name), stored.facts(run, name), stored.computed(run, name)
-        )
-        for name in stored.labels(run)
-    ]
-    if not models:
+    run = chosen_run(options, "what_tuning_changes")
+    if not results.TUNED_MAP.labels(run):
         raise NotComputed(
             f"expected effects after tuning, found that {run.path} holds no tuned model",
             command_for_run(run),
         )
-    reading = maps.Reading.of(run.config)
-    notes = _comparison_notes(run, models, reading)
-    headings = [
-        f"{model.name}: {', '.join(model.facts['components'])} tuned"
-        if model.facts["components"]
-        else model.name
-        for model in models
-    ]
-    tables = {model.name: model.both.to_dataframe() for model in models}
     return [
-        Chart(
+        chart_of(
+            comparison.table(run),
+            [run],
             name="before_after",
             title=f"What tuning changed: effects before and after, {run.config['model']}",
-            look="Whether the clear changes stand at the tuned heads, which have dots, or "
-            "elsewhere: then parts that were not touched do other work now.",
-            notes=notes,
-            runs=(run,),
-            numbers=concat(tables, names=["tuned"]).reset_index("tuned"),
-            figure=maps.draw(
-                [panel for model in models for panel in _three_maps(model, reading)],
-                reading,
-                notes,
-                headings=headings,
-                across=3,
-                span=232,
+            look=lambda _: (
+                "Whether the clear changes stand at the tuned heads, which have dots, or "
+                "elsewhere: then parts that were not touched do other work now."
             ),
+            notes=_comparison_notes,
+            draw=partial(_draw_comparison, reading=maps.Reading.of(run.config)),
         )
     ]
 
 
-def _three_maps(model: TunedComparison, reading: maps.Reading) -> list[plotting.Panel]:
+def _draw_comparison(
+    rows: DataFrame, notes: Sequence[str], *, reading: maps.Reading
+) -> plotting.Figure:
+    """One row of three maps per tuned model."""
+    models = [(name, select(rows, tuned=name)) for name in keys_of(rows, "tuned")]
+    low, high = (maps.hover_number(f"customdata[{i}]", reading) for i in (1, 2))
+    return maps.draw(
+        [panel for _, of_model in models for panel in _three_maps(of_model, reading)],
+        reading,
+        notes,
+        headings=[
+            f"{name}: {components} tuned" if (components := components_text(of_model)) else name
+            for name, of_model in models
+        ],
+        across=3,
+        span=232,
+        hover=maps.templates(f"<br>95%: {low} to {high}", reading),
+    )
+
+
+def _three_maps(rows: DataFrame, reading: maps.Reading) -> list[plotting.Panel]:
     """Before, after, difference. Dots mark the tuned heads, outlines the clear changes."""
-    both, panels = model.both, []
-    for title, side in (("before", both.before), ("after", both.after), ("after − before", both)):
-        heads, mlps = (Statistics.of(part, model.computed) for part in (side.heads, side.mlps))
-        rows = map_rows(MapStatistics(heads, mlps), side.heads.metric)
-        table = read_back(QuestionTable.of("before_after", model.name, rows))
-        panel = maps.panel(table, reading, maps.title(title, ""), dots=model.heads)
-        panels.append(panel)
-    outlined = changes(both.heads, CLEAR if reading.relative else 0.0)
+    tuned = [Head.parse(name) for name in select(rows, measure=PLACE).component if "." in name]
+    titles = {
+        comparison.BEFORE: "before",
+        comparison.AFTER: "after",
+        comparison.CHANGE: "after − before",
+    }
+    panels = []
+    for side, title in titles.items():
+        of_side = select(rows, side=side, measure=EFFECT)
+        heading = maps.title(title, "")
+        panels.append(maps.panel(of_side, reading, heading, dots=tuned, n_labels=N_LABELS))
+    of_change = select(rows, side=comparison.CHANGE, measure=EFFECT)
+    outlined = changes(of_change, CLEAR if reading.relative else 0.0)
     return [*panels[:2], replace(panels[2], marks=tuple(outlined))]
 
 
-def changes(difference: Effects, least: float) -> list[plotting.Mark]:
+def changes(effects: DataFrame, least: float) -> list[plotting.Mark]:
     """Heads with a mean change beyond `least` and an interval without zero, the largest first.
 
     An outline is dark where the effect fell, so that the head supports the answer more.
+
+    Args:
+        effects: the rows of the changes of effects.
+        least: the smallest change that is outlined.
     """
-    means, certain = difference.mean().numpy(), is_certain(difference)
+    heads = DataFrame(effects[effects["index"].notna()])
+    means, low, high = (maps.cells(heads, name) for name in ("value", "low", "high"))
+    certain = (low > 0) | (high < 0)
     return maps.outlines(means, certain & (np.abs(means) > least), N_LABELS)
 
 
-def is_certain(difference: Effects) -> Bool[np.ndarray, "layer head"]:
-    """Where the 95% bootstrap interval of the mean change does not contain zero."""
-    low, high = difference.ci().numpy()
-    return (low > 0) | (high < 0)
-
-
-def _comparison_notes(run: Run, models: list[TunedComparison], reading: maps.Reading) -> list[str]:
+def _comparison_notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
     """The small print: how to read the figure, and the data of each row."""
+    reading = maps.Reading.of(config)
     clear = f", beyond {CLEAR:.0%} of the logit" if reading.relative else ""
     return [
         maps.map_note(reading),
         "Third column: the change within each pair; outlined where the 95% bootstrap interval of "
         f"its mean leaves out zero{clear}: dark where the component's effect fell (it supports "
         "the answer more), light where it rose. Dots: tuned heads.",
-        *(f"{model.name}: {_summary(model)}." for model in models),
-        f"{maps.data_note(run.config)[:-1]}; the four operations together. Right: before tuning.",
+        *(f"{name}: {_summary(select(rows, tuned=name))}." for name in keys_of(rows, "tuned")),
+        f"{maps.data_note(config)[:-1]}; the four operations together. Right: before tuning.",
     ]
 
 
-def _summary(model: TunedComparison) -> str:
+def _summary(rows: DataFrame) -> str:
     """One tuned model in words: its right answers, its logits, how much changed and where."""
-    both = model.both
-    before, after = (float(side.logit.mean()) for side in (both.before, both.after))
-    means, certain = both.heads.mean().abs(), torch.as_tensor(is_certain(both.heads))
-    total = f"{int(certain.sum())} of {certain.numel()} heads changed"
-    if model.heads:
-        tuned_share = sum(means[head.layer, head.index] for head in model.heads) / means.sum()
-        total += f", the tuned ones by {float(tuned_share):.0%} of all change"
+    before, after = (
+        value(rows, measure=comparison.LOGIT, side=side)
+        for side in (comparison.BEFORE, comparison.AFTER)
+    )
+    changed, of, right = (
+        value(rows, measure=measure)
+        for measure in (comparison.CHANGED_HEADS, comparison.ALL_HEADS, comparison.STILL_RIGHT)
+    )
+    total = f"{changed:.0f} of {of:.0f} heads changed"
+    for one in records(select(rows, measure=comparison.TUNED_SHARE)):
+        total += f", the tuned ones by {one.value:.0%} of all change"
     return (
-        f"{model.facts['still_right']:.1%} of prompts still answered right, mean logit of the "
-        f"answer {before:.1f} before and {after:.1f} after; {total}"
+        f"{right:.1%} of prompts still answered right, mean logit of the answer {before:.1f} "
+        f"before and {after:.1f} after; {total}"
     )

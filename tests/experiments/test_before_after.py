@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 import torch
+from pandas import DataFrame
 from support.drawings import written
 from support.made_runs import MadePairs, make_effects
 
@@ -21,6 +21,8 @@ from experiments.after_tuning import what_tuning_changes
 from figures.after_tuning import before_after, changes
 from figures.common import Options
 from figures.exhibit import show
+from figures.tables.effects import MapStatistics, Statistics, map_rows
+from figures.tables.table import QuestionTable, from_csv, keys_of, read_back, select, value
 
 N_PAIRS = 18
 
@@ -134,12 +136,19 @@ def test_the_experiment_and_the_figure_show_what_changed(
     files = run.store.folder.glob("*/*.safetensors")
     assert saved == {path: path.stat().st_mtime_ns for path in files}
     show(before_after, Options(root=tmp_path, out=tmp_path, formats=()))
-    table: Any = pandas.read_csv(written(tmp_path, "before_after.csv"))
-    assert table["tuned"].unique().tolist() == ["one-head", "checkpoint"]
-    heads = table[(table["tuned"] == "one-head") & (table["layer"] == TUNED.layer)]
-    (row,) = heads[heads["index"] == TUNED.index].to_dict("records")
+    table = from_csv(written(tmp_path, "before_after.csv").read_text())
+    assert keys_of(table, "tuned") == ["one-head", "checkpoint"]
+    tuned_head = select(table, tuned="one-head", component=str(TUNED), measure="effect")
     one = results.TUNED_MAP.load(run, "one-head")
-    assert row["difference"] == pytest.approx(float(one.heads.mean()[7, 3]), abs=1e-6)
+    means = [float(part.heads.mean()[7, 3]) for part in (one.before, one.after, one)]
+    assert tuned_head.side.tolist() == ["before", "after", "change"]
+    assert tuned_head.value.tolist() == pytest.approx(means, abs=1e-6)
+    for side, effects in (("before", one.before), ("after", one.after)):
+        logit = value(table, tuned="one-head", side=side, measure="mean logit of the answer")
+        assert logit == pytest.approx(float(effects.logit.mean()), rel=1e-5)
+    share = value(table, tuned="one-head", measure="share of all change in the tuned heads")
+    sizes = one.heads.mean().abs()
+    assert share == pytest.approx(float(sizes[7, 3] / sizes.sum()), rel=1e-5)
     page = written(tmp_path, "before_after.html").read_text()
     assert "one-head: 7.3 tuned" in page and "of prompts still answered right" in page
 
@@ -152,16 +161,23 @@ def test_lora_tunes_other_than_the_heads_that_it_is_set_against(
     assert after_tuning.TunedSource("precise", Path(tuned.output)).components() == ["7.3"]
 
 
+def change_rows(both: BeforeAfter) -> DataFrame:
+    """The changes of effects as in a CSV file."""
+    heads, mlps = (Statistics.of(part, None) for part in (both.heads, both.mlps))
+    rows = map_rows(MapStatistics(heads, mlps), "relative_logit")
+    return read_back(QuestionTable.of("made", "made", rows))
+
+
 def test_clear_changes_alone_are_outlined_and_the_largest_are_named(both: BeforeAfter) -> None:
-    more = BeforeAfter(both.before, changed(both.after, Head(2, 1), 0.03))
-    marks = changes(more.heads, 0.01)
+    more = change_rows(BeforeAfter(both.before, changed(both.after, Head(2, 1), 0.03)))
+    marks = changes(more, 0.01)
     assert [(mark.text, mark.strong) for mark in marks] == [("11.3", True), ("2.1", False)]
-    assert len(changes(more.heads, 0.1)) == 1
+    assert len(changes(more, 0.1)) == 1
     unclear = both.after.heads.per_pair.clone()
     unclear[2, 1, ::2] += 0.5
     unclear[2, 1, 1::2] -= 0.47
     other = replace(both.after, heads=replace(both.after.heads, per_pair=unclear))
-    found = changes(BeforeAfter(both.before, other).heads, 0.01)
+    found = changes(change_rows(BeforeAfter(both.before, other)), 0.01)
     assert [mark.text for mark in found] == ["11.3"]
 
 

@@ -26,7 +26,6 @@ from figures.tables.table import (
 
 FIGURES = Path(__file__).parents[2] / "figures"
 MADE_OTHERWISE = {
-    "after_tuning",
     "drawings",
     "exam",
 }
