@@ -73,7 +73,7 @@ def criteria_of(rows: DataFrame) -> list[Criterion]:
     return ["mathematics", *(little_loss if has(rows, measure=numbers.CHOOSING_CHANGE) else [])]
 
 
-def chosen(rows: DataFrame, criterion: Criterion) -> dict[Key, float]:
+def rates_for(rows: DataFrame, criterion: Criterion) -> dict[Key, float]:
     """The rate of each setting that was chosen for a purpose."""
     rates = select(rows, measure=numbers.CHOSEN_RATE, chosen_for=criterion)
     return {key_of(one): one.value for one in records(rates)}
@@ -81,7 +81,7 @@ def chosen(rows: DataFrame, criterion: Criterion) -> dict[Key, float]:
 
 def without_rate(rows: DataFrame, criterion: Criterion) -> list[Key]:
     """The settings for which no rate of the grid serves a purpose."""
-    served = chosen(rows, criterion)
+    served = rates_for(rows, criterion)
     return [key for key in settings_of(rows) if key not in served]
 
 
@@ -131,7 +131,7 @@ def _trail(rows: DataFrame, key: Key) -> plotting.Trail:
     (y, y_ends), (x, x_ends) = (
         _points(of_key, group, several) for group in ("word problems", "generic tasks")
     )
-    rates = {name: chosen(rows, name).get(key) for name in criteria_of(rows)}
+    rates = {name: rates_for(rows, name).get(key) for name in criteria_of(rows)}
     return plotting.Trail(
         x,
         y,
@@ -191,5 +191,5 @@ def _seeds(rows: DataFrame) -> set[float]:
     return {
         value(of_setting(rows, key), measure=numbers.TRAININGS, rate=rate)
         for criterion in criteria_of(rows)
-        for key, rate in chosen(rows, criterion).items()
+        for key, rate in rates_for(rows, criterion).items()
     }

@@ -19,9 +19,9 @@ from figures.tuning import (
     EXPERIMENT,
     MOST_LOST_TEXT,
     Key,
-    chosen,
     criteria_of,
     of_setting,
+    rates_for,
     settings_of,
     title_of,
     without_rate,
@@ -92,7 +92,7 @@ def _tables(options: TableOptions, number: int) -> list[Table]:
     run = chosen_run(options, EXPERIMENT)
     model = run.config["model"]
     title = f"{TABLE_TITLES[number]}, {Path(model).name if Path(model).is_absolute() else model}"
-    asked = results.UNTUNED_ANSWERS.facts(run)
+    benchmark_facts = results.UNTUNED_ANSWERS.facts(run)
     return [
         text_table_of(
             numbers.table(run, number),
@@ -100,7 +100,7 @@ def _tables(options: TableOptions, number: int) -> list[Table]:
             name=f"table{number}",
             title=title,
             look=lambda _: LOOKS[number],
-            notes=partial(_notes, number=number, benchmark_facts=asked),
+            notes=partial(_notes, number=number, benchmark_facts=benchmark_facts),
             cells=_cells,
         ),
         text_table_of(
@@ -120,7 +120,7 @@ def _cells(rows: DataFrame) -> DataFrame:
     cells = [
         _setting_cells(rows, criterion, key, rate)
         for criterion in criteria_of(rows)
-        for key, rate in chosen(rows, criterion).items()
+        for key, rate in rates_for(rows, criterion).items()
     ]
     cells += [
         dict.fromkeys(cells[0], "") | _named(key, criterion) | {"rate": "no rate of the grid"}
@@ -171,7 +171,7 @@ def _task_cells(rows: DataFrame) -> DataFrame:
     return DataFrame(
         _task_texts(rows, criterion, key, rate)
         for criterion in criteria_of(rows)
-        for key, rate in chosen(rows, criterion).items()
+        for key, rate in rates_for(rows, criterion).items()
     )
 
 
@@ -274,7 +274,7 @@ def _column_notes(rows: DataFrame) -> Iterator[str]:
     """What the columns of groups pool, and which intervals are rough."""
     if any(
         value(of_setting(rows, key), measure=numbers.TRAININGS, rate=rate) == 1
-        for key, rate in chosen(rows, "mathematics").items()
+        for key, rate in rates_for(rows, "mathematics").items()
     ):
         yield "Where there is one seed, the interval is of the draw of questions alone."
     tasks = _tasks_before(rows)
@@ -339,7 +339,7 @@ def _rate_note(rows: DataFrame) -> str:
 
 def _edge_note(rows: DataFrame, criterion: Criterion, grid: Sequence[float]) -> str:
     edges = (min(grid), max(grid))
-    edge = [title_of(key) for key, rate in chosen(rows, criterion).items() if rate in edges]
+    edge = [title_of(key) for key, rate in rates_for(rows, criterion).items() if rate in edges]
     beyond = f" At the grid's edge, so that a rate beyond may be better: {'; '.join(edge)}."
     return beyond if edge else ""
 

@@ -177,8 +177,8 @@ def test_clear_changes_alone_are_outlined_and_the_largest_are_named(both: Before
     unclear[2, 1, ::2] += 0.5
     unclear[2, 1, 1::2] -= 0.47
     other = replace(both.after, heads=replace(both.after.heads, per_pair=unclear))
-    found = changes(change_rows(BeforeAfter(both.before, other)), 0.01)
-    assert [mark.text for mark in found] == ["11.3"]
+    outlined = changes(change_rows(BeforeAfter(both.before, other)), 0.01)
+    assert [mark.text for mark in outlined] == ["11.3"]
 
 
 def test_a_run_without_tuned_models_and_a_missing_one_name_the_cure(tmp_path: Path) -> None:
