@@ -1,18 +1,18 @@
 """Run a model in other ways than whole: record activations, run some layers, continue a prefix.
 
-Tokens that several prompts begin with are computed once. Their keys and values are Transformers'
-cache, from which each prompt is continued. Numbers differ from those of whole prompts by rounding.
-`LogitScale` is what a model does to its logits after the unembedding.
+`WAYS` lists all ways to run a model, with those of `own_modules`: when each is used, what it needs,
+and the test that compares it with whole forwards. `LogitScale` is what a model does to its logits
+after the unembedding.
 """
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,9 +21,90 @@ from torch import Tensor
 
 from arith_lens.activations import Positions, check_positions, keep_activation
 from arith_lens.components import NamedHook, layer_of, mlp_out_name, z_name
-from arith_lens.model.families import family_of
+from arith_lens.model.families import Family, family_of
 from arith_lens.model.hooked import HookedLike, Tokens, check_tokens, checked_hooks
-from arith_lens.model.state import require_evaluation_mode
+from arith_lens.model.state import active_hooks, compute_device, require_evaluation_mode
+
+Need: TypeAlias = Literal[
+    "a tested family", "evaluation mode", "no active hooks", "one device", "Transformers' code"
+]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run a model."""
+
+    used: str
+    """When it is used, and what it saves."""
+    needs: tuple[Need, ...]
+    """What the model must have. A call may need more, which its function says."""
+    test: str
+    """The test that compares it with another way, or with plain Transformers."""
+    tested: Callable[[Family], bool] = lambda family: True
+    """Whether the comparison was made for a family."""
+
+    def unmet(self, model: HookedLike) -> list[Need]:
+        """What the model lacks."""
+        hf_model: Any = getattr(getattr(model, "bridge", model), "original_model", None)
+        met: dict[Need, Callable[[], bool]] = {
+            "a tested family": lambda: self.tested(family_of(getattr(hf_model, "config", None))),
+            "evaluation mode": lambda: not hf_model.training,
+            "no active hooks": lambda: not active_hooks(model),
+            "one device": lambda: len({compute_device(block) for block in model.blocks}) == 1,
+            "Transformers' code": lambda: type(hf_model).__module__.startswith(_TRANSFORMERS),
+        }
+        return [need for need in self.needs if not met[need]()]
+
+
+_TRANSFORMERS = "transformers.models."
+
+WAYS: Mapping[str, Way] = {
+    "record": Way(
+        "Whole forwards through the bridge, with every hook point: the standard for all others.",
+        (),
+        "tests/model/test_model.py::test_logits_are_the_hugging_face_models_own",
+    ),
+    "run_layers": Way(
+        "The layers from a stored residual stream on, where the layers below do not change.",
+        (),
+        "tests/model/test_resuming.py::test_resuming_is_a_whole_forward_bit_for_bit",
+    ),
+    "PrefixCache": Way(
+        "Prompts that begin alike, in evaluations and in the recording for path patching: the "
+        "common tokens are computed once, as Transformers' keys and values.",
+        ("a tested family", "Transformers' code"),
+        "tests/path_patching/test_path_patching_prefixes.py"
+        "::test_each_family_has_the_activations_of_whole_prompts",
+        lambda family: family.kv_cache,
+    ),
+    "without_bridge": Way(
+        "The recording for path patching: the model's own modules, which compute no hook points.",
+        (),
+        "tests/model/test_families.py::test_a_swept_family_equals_raw_transformers_hooks",
+    ),
+    "without_patterns": Way(
+        "Evaluations and generations without a hook at a pattern: the attention is PyTorch's "
+        "fused kernel.",
+        ("no active hooks",),
+        "tests/model/test_without_patterns.py::test_logits_are_those_of_eager_attention",
+    ),
+    "plain_layers": Way(
+        "Knockouts and edges, which run the same layers hundreds of times on few tokens: the "
+        "layers one by one, with the caller's attention.",
+        (
+            "a tested family",
+            "Transformers' code",
+            "evaluation mode",
+            "one device",
+            "no active hooks",
+        ),
+        "tests/knockout/test_knockout_tree.py"
+        "::test_each_family_has_the_numbers_of_the_walk_with_hooks",
+        lambda family: family.plain_layers,
+    ),
+}
+"""The ways to run a model, by the name of their function or class in `arith_lens.model`. Their
+numbers differ by rounding; those of `run_layers` do not differ."""
 
 
 @torch.no_grad()
@@ -299,12 +380,10 @@ def continues_prompts(model: HookedLike, longest: int) -> bool:
         model: HookedModel or TransformerBridge.
         longest: the number of tokens of the longest prompt.
     """
-    hf_model = getattr(getattr(model, "bridge", model), "original_model", None)
-    config = getattr(hf_model, "config", None)
-    if not family_of(config).kv_cache:
+    if WAYS["PrefixCache"].unmet(model):
         return False
-    if not type(hf_model).__module__.startswith("transformers.models."):
-        return False
+    bridge: Any = getattr(model, "bridge", model)
+    config = bridge.original_model.config
     window = getattr(config, "sliding_window", None)
     kinds = set(getattr(config, "layer_types", None) or ["sliding_attention"])
     return window is None or longest <= window or kinds == {"full_attention"}

@@ -27,10 +27,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from arith_lens.components import NamedHook
-from arith_lens.model.families import family_of
-from arith_lens.model.forwards import forwards_replaced, identity_block
+from arith_lens.model.forwards import WAYS, forwards_replaced, identity_block
 from arith_lens.model.hooked import HookedLike, HookedModel, Tokens
-from arith_lens.model.state import active_hooks, compute_device
 
 ATTENTION = "arith_lens"
 """The name under which Transformers finds `_attend`."""
@@ -95,7 +93,7 @@ def without_patterns(model: HookedModel, hooks: Iterable[NamedHook] = ()) -> Ite
     names = [name for name, _ in hooks]
     points = model.bridge.hook_dict
     hooked = frozenset(id(points[name]) for name in names if isinstance(name, str))
-    if not all(isinstance(name, str) for name in names) or active_hooks(model):
+    if not all(isinstance(name, str) for name in names) or WAYS["without_patterns"].unmet(model):
         yield
         return
     attentions = [block.attn for block in model.blocks]
@@ -259,8 +257,8 @@ class LayerArguments:
 def plain_layers(model: HookedLike, *, any_family: bool = False) -> tuple[PlainLayer, ...] | None:
     """The plain layers of a model; None if they would not compute the same as the model.
 
-    They do not if hooks are active, `families.py` does not have the architecture, a
-    subclass changes it, the model is in training mode, or its layers are on several devices.
+    They do not if the model lacks a need of this way (see `WAYS`): hooks are active, the family was
+    not tested or is changed by a subclass, the model is in training mode or on several devices.
 
     Args:
         model: HookedModel or TransformerBridge.
@@ -269,20 +267,14 @@ def plain_layers(model: HookedLike, *, any_family: bool = False) -> tuple[PlainL
     """
     from transformers import AttentionInterface
 
-    bridge: Any = getattr(model, "bridge", model)
-    hf_model = bridge.original_model
-    known = type(hf_model).__module__.startswith("transformers.models.")
-    tested = family_of(hf_model.config).plain_layers
-    if not known or not (tested or any_family):
-        return None
-    blocks = list(model.blocks)
-    devices = {compute_device(block) for block in blocks}
-    if hf_model.training or len(devices) > 1 or active_hooks(model):
+    unmet = WAYS["plain_layers"].unmet(model)
+    if [need for need in unmet if not (any_family and need == "a tested family")]:
         return None
     AttentionInterface.register(ATTENTION, _attend)
-    config = copy.copy(hf_model.config)
+    bridge: Any = getattr(model, "bridge", model)
+    config = copy.copy(bridge.original_model.config)
     config._attn_implementation = ATTENTION
-    return tuple(_plain_layer(block, config) for block in blocks)
+    return tuple(_plain_layer(block, config) for block in model.blocks)
 
 
 def layer_arguments(

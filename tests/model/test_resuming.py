@@ -1,12 +1,48 @@
 """Resuming at a layer: a whole forward is the oracle, and it must be met bit for bit."""
 
+import inspect
+from pathlib import Path
+
 import pytest
 import torch
 from conftest import random_tokens
 
+import arith_lens.model
 from arith_lens.components import Head, resid_pre_name, z_name
 from arith_lens.hooks import scale_heads, scale_mlps
 from arith_lens.model import load_model, record, run_layers
+from arith_lens.model.forwards import WAYS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_each_way_to_run_a_model_is_there_and_its_test_too(name):
+    way = getattr(arith_lens.model, name)
+    assert inspect.isclass(way) or inspect.isfunction(way)
+    assert way.__module__ in ("arith_lens.model.forwards", "arith_lens.model.own_modules")
+    file, _, test = WAYS[name].test.partition("::")
+    assert f"\ndef {test}(" in (ROOT / file).read_text(encoding="utf-8")
+
+
+def test_a_model_lacks_what_a_way_needs(make_hf, tokenizer):
+    model = load_model((make_hf("llama"), tokenizer))
+    hf_model = model.bridge.original_model
+    assert not any(way.unmet(model) for way in WAYS.values())
+    with model.hooks(scale_heads([Head(0, 1)], 2.0)):
+        lacking = {name for name, way in WAYS.items() if way.unmet(model)}
+        assert lacking == {"without_patterns", "plain_layers"}
+        assert WAYS["plain_layers"].unmet(model) == ["no active hooks"]
+    hf_model.train()
+    assert WAYS["plain_layers"].unmet(model) == ["evaluation mode"]
+    hf_model.eval()
+    hf_model.config.model_type = "olmo"
+    for name in ("plain_layers", "PrefixCache"):
+        assert WAYS[name].unmet(model) == ["a tested family"]
+    hf_model.config.model_type = "llama"
+    hf_model.__class__ = type("Changed", (type(hf_model),), {})
+    for name in ("plain_layers", "PrefixCache"):
+        assert WAYS[name].unmet(model) == ["Transformers' code"]
 
 
 def padded(model):
