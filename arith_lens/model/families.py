@@ -103,6 +103,7 @@ FAMILIES = {
         Family(
             "gemma2",
             plain_layers=True,
+            kv_cache=True,
             n_layers_27b=46,
             built=BuiltForm(
                 "gemma2", "sandwich", norm_after=True, scaled=True, activation="gelu_pytorch_tanh"
@@ -110,6 +111,7 @@ FAMILIES = {
         ),
         Family(
             "gemma3_text",
+            plain_layers=True,
             kv_cache=True,
             angles_by_kind=True,
             n_layers_27b=62,

@@ -21,7 +21,8 @@ from arith_lens.model.families import FAMILIES
 from arith_lens.pairs import PromptPairs
 
 CLASSES = {
-    "gemma": "Gemma", "gemma2": "Gemma2", "gpt2": "GPT2", "qwen2": "Qwen2", "qwen3": "Qwen3",
+    "gemma": "Gemma", "gemma2": "Gemma2", "gemma3_text": "Gemma3Text", "gpt2": "GPT2",
+    "qwen2": "Qwen2", "qwen3": "Qwen3",
 }  # fmt: skip
 MIXED = [
     al.Head(0, 1),
@@ -57,7 +58,8 @@ def family(tokenizer: Any, llama: HookedModel, mistral: HookedModel) -> Callable
         config = getattr(transformers, f"{CLASSES[name]}Config")(**sizes)
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            hf_model = getattr(transformers, f"{CLASSES[name]}{_HEAD[name == 'gpt2']}")(config)
+            head = _HEAD[name == "gpt2"]
+            hf_model = getattr(transformers, CLASSES[name].removesuffix("Text") + head)(config)
             for parameter, weight in hf_model.named_parameters():
                 if weight.ndim == 1:  # norms and biases that would hide if they were forgotten
                     weight.data.uniform_(0.5, 1.5) if "bias" not in parameter else (

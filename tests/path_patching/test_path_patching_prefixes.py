@@ -20,8 +20,8 @@ from arith_lens.path_patching.recording import n_distinct, own_tokens, record_pa
 from laboratory.speed.measure import Shape, setting_of
 from laboratory.speed.tables import QUESTION_TOKENS, few_shot_pairs, round_seconds
 
-CLASSES = {"gemma": "Gemma", "gemma3_text": "Gemma3Text", "gpt2": "GPT2", "llama": "Llama",
-           "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}  # fmt: skip
+CLASSES = {"gemma": "Gemma", "gemma2": "Gemma2", "gemma3_text": "Gemma3Text", "gpt2": "GPT2",
+           "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}  # fmt: skip
 QUESTION = 6
 CONTEXT = 24
 
@@ -44,7 +44,7 @@ def make_family(name: str, tokenizer: Any, **more: Any) -> HookedModel:
     }  # fmt: skip
     if name != "gpt2":
         sizes |= {"intermediate_size": 48, "num_key_value_heads": 2, "pad_token_id": 0}
-    if name in ("gemma", "gemma3_text", "qwen3"):
+    if name in ("gemma", "gemma2", "gemma3_text", "qwen3"):
         sizes["head_dim"] = 8
     if name == "mistral":
         sizes["sliding_window"] = None
