@@ -56,9 +56,14 @@ def curve_rows(operation: str, curves: KnockoutCurves) -> Iterator[Row]:
             components, order = ("MLPs", "effect") if name == "MLPs" else ("heads", name)
             yield from _order_rows(curve, operation=operation, components=components, order=order)
     yield from _change_rows(operation, effect)
-    for k in effect.ks:
-        for kind, drawn in results.controls_at(curves, k).items() if k else ():
+    for k in effect.ks[1:]:
+        for kind, drawn in results.controls_at(curves, k).items():
             yield from _control_rows(operation, CONTROLS[kind], effect.at(0), drawn, k)
+    for kind, drawn in results.controls_at(
+        curves, effect.ks[1]
+    ).items():  # their curves begin with no head out
+        keys = {"operation": operation, "components": "heads", "order": CONTROLS[kind], "k": 0}
+        yield from _measures([effect.at(0)] * len(drawn), **keys)
     if drawn_mlps := curves.starting(RANDOM_MLPS):
         for k in drawn_mlps[0].ks:
             keys = {"operation": operation, "components": "MLPs", "order": "random", "k": k}
