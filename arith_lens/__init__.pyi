@@ -10,6 +10,7 @@ from .answers import load_questions as load_questions
 from .attention import attention_by_role as attention_by_role
 from .attention import attention_view as attention_view
 from .attribution import attribute as attribute
+from .attribution import attribute_edges as attribute_edges
 from .benchmarks import load_records as load_records
 from .benchmarks import parse_number as parse_number
 from .benchmarks import refuse_overlap as refuse_overlap
@@ -22,6 +23,7 @@ from .edges import CircuitGraph as CircuitGraph
 from .edges import circuit_graph as circuit_graph
 from .edges import composition as composition
 from .edges import edge_effects as edge_effects
+from .edges import plan_edges as plan_edges
 from .edges import shapley_shares as shapley_shares
 from .effects import ComponentEffects as ComponentEffects
 from .effects import Effects as Effects
@@ -51,6 +53,7 @@ from .knockout import KnockoutCurve as KnockoutCurve
 from .knockout import Outcomes as Outcomes
 from .knockout import circuit_curve as circuit_curve
 from .knockout import counterfactual_means as counterfactual_means
+from .knockout import keep_each as keep_each
 from .knockout import keep_only as keep_only
 from .knockout import knock_out as knock_out
 from .knockout import knockout_curve as knockout_curve

@@ -295,6 +295,30 @@ class HeadMap:
         return page([self], title=self.title)
 
 
+@dataclass(frozen=True)
+class FigureView:
+    """A figure of plotly with what it lets one do, such as moving a slider."""
+
+    data: dict[str, Any] = field(repr=False)
+    """Its JSON."""
+    title: str = ""
+    bundle: str = "plotly"
+
+    @classmethod
+    def of(cls, figure: Any, title: str = "") -> "FigureView":
+        """The view of a figure."""
+        return cls(json.loads(figure.to_json()), title)
+
+    def script(self, element: str) -> str:
+        """JavaScript that draws it into the element with the id `element`."""
+        data, layout = script_json(self.data["data"]), script_json(self.data["layout"])
+        return f"Plotly.newPlot({script_json(element)}, {data}, {layout}, {{displaylogo: false}});"
+
+    def to_html(self) -> str:
+        """An offline page of this view alone."""
+        return page([self], title=self.title)
+
+
 def head_map(
     values: Float[np.ndarray, "layer head"],
     from_end: Float[np.ndarray, "layer head key"],

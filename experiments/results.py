@@ -260,6 +260,19 @@ DTYPE_MAP = Stored("dtype-{}-{}", ComponentEffects, PrecisionFacts)
 """The effects of a model in a number format; by operation and format."""
 PATH_EFFECTS = Stored("paths-{}-{}", ComponentEffects, PairFacts)
 """The effects of the strongest heads; by operation, and by what may react to a change."""
+NODES = Stored("nodes-{}-{}-{}", ComponentEffects, PairFacts)
+"""The effects of every head and MLP; by operation, counterfactual and metric."""
+EDGES = Stored("edges-{}-{}-{}", Effects, PairFacts)
+"""The effects of edges [receiver input sender pair]; by operation, counterfactual and metric."""
+DIRECT_EDGES = Stored("direct-{}-{}-{}", Effects, PairFacts)
+"""The same with the MLPs between sender and receiver held."""
+EDGE_SCORES = Stored("scores-{}-{}-{}-{}", Effects, PairFacts)
+"""What gradients make of these edges; by operation, counterfactual, metric and method."""
+INPUT_EFFECTS = Stored("inputs-{}-{}-{}", Effects, PairFacts)
+"""The effects of all senders together [receiver input sender pair], through each choice of inputs;
+by operation, counterfactual and metric."""
+KEPT = Stored("kept-{}-{}-{}-{}", Effects, PairFacts)
+"""Graphs kept alone [measure set pair]; by operation, counterfactual, metric and positions."""
 LADDER = Stored("ladder-{}-{}-{}", ComponentEffects, PairFacts)
 """Exact and approximate effects; by operation, paths, and method or "exact"."""
 EXACT = "exact"

@@ -6,4 +6,6 @@
 
 from arith_lens.attribution.attribute import ATTRIBUTION_METHODS as ATTRIBUTION_METHODS
 from arith_lens.attribution.attribute import attribute as attribute
+from arith_lens.attribution.edge_scores import EDGE_METHODS as EDGE_METHODS
+from arith_lens.attribution.edge_scores import attribute_edges as attribute_edges
 from arith_lens.attribution.rules import UnsupportedRule as UnsupportedRule

@@ -223,7 +223,7 @@ class GradientBatch:
             retain_graph: whether the graph is needed again.
         """
         self.counts["backwards"] += 1
-        effect = self._effect(run, reference, counterfactual)
+        effect = self.effect(run, reference, counterfactual)
         if not effect.requires_grad:
             raise ValueError(
                 f"expected a metric with a gradient, found {self.patching.metric!r}, which has "
@@ -255,13 +255,14 @@ class GradientBatch:
             raise FloatingPointError(
                 "expected finite gradients, found NaN or infinity; load the model in float32"
             )
-        left_out = self._effect(reference, reference, counterfactual).detach().isnan().cpu()
+        left_out = self.effect(reference, reference, counterfactual).detach().isnan().cpu()
         values = (values.masked_fill(left_out, float("nan")) for values in (heads, mlps))
         return Scores(reference.readout.answer.detach().cpu(), *values)
 
-    def _effect(
+    def effect(
         self, run: Forward, reference: Forward, counterfactual: Forward
     ) -> Float[Tensor, " pair"]:
+        """The effect of a run on the metric; NaN where the metric leaves a pair out."""
         others = (other.readout.detached() for other in (reference, counterfactual))
         return self.patching.measure.effect(run.readout, *others)
 

@@ -124,9 +124,9 @@ def edge_effects(
     """
     refuse_unknown_options(edge_effects, options, EdgeReading, Storage)
     reading, storage = value_object(EdgeReading, options), value_object(Storage, options)
-    settings = _settings(model, pairs, receivers, senders, reading, paths=paths, metric=metric)
+    settings = edge_settings(model, pairs, receivers, senders, reading, paths=paths, metric=metric)
     positions = reading.positions
-    places, labels = _places(pairs, positions)
+    places, labels = places_of(pairs, positions)
     settings = replace(settings, n_places=len(labels))
     advice = "path_patch with engine='hooks' computes effects of its components alone"
 
@@ -198,7 +198,7 @@ def shapley_shares(edges: Effects) -> Effects:
     return replace(edges, per_pair=torch.stack(shares, 1), labels=labels, held_norm=None)
 
 
-def _settings(
+def edge_settings(
     model: HookedLike,
     pairs: PromptPairs,
     receivers: Components,
@@ -260,7 +260,7 @@ def sender_names(settings: EdgeSettings) -> list[str]:
     return [*first, *map(str, settings.senders)]
 
 
-def _places(pairs: PromptPairs, positions: str | int | Role) -> tuple[Places, tuple[str, ...]]:
+def places_of(pairs: PromptPairs, positions: str | int | Role) -> tuple[Places, tuple[str, ...]]:
     """The function from pairs to masks of the tokens at which senders act, and the masks' names."""
     if isinstance(positions, int) and not isinstance(positions, bool):
         shortest = int(pairs.lengths.min())
@@ -296,6 +296,15 @@ def _places(pairs: PromptPairs, positions: str | int | Role) -> tuple[Places, tu
     return lambda some: [some.role_mask(role)], (str(role),)
 
 
+def edge_labels(settings: EdgeSettings) -> dict[str, tuple[str, ...]]:
+    """The names along the axes of receivers, inputs and senders."""
+    return {
+        "receiver": tuple(map(str, settings.receivers)),
+        "input": settings.inputs,
+        "sender": tuple(sender_names(settings)),
+    }
+
+
 def _effects(
     values: Tensor,
     settings: EdgeSettings,
@@ -310,15 +319,11 @@ def _effects(
     parts = (values[start : start + n_edges] for start in (1, held_from))
     grids = [part.unflatten(0, settings.grid) for part in parts]
     axes = ("receiver", "input", "sender", "role")
-    labels: dict[str, tuple[str, ...]] = {
-        "receiver": tuple(map(str, settings.receivers)),
-        "input": settings.inputs,
-        "sender": tuple(sender_names(settings)),
-        "role": places,
-    }
-    if not each:
+    labels = edge_labels(settings)
+    if each:
+        labels["role"] = places
+    else:
         grids, axes = [grid[:, :, :, 0] for grid in grids], axes[:3]
-        del labels["role"]
     return Effects(
         grids[0],
         axes,

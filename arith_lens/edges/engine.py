@@ -98,11 +98,12 @@ class EdgeSettings:
     @property
     def n_rows(self) -> int:
         """The rows at END: unpatched; each edge; each receiver with all senders together."""
-        edges = sum(
-            self.n_before(r) * self.n_places * sum(self.takes(r, name) for name in self.inputs)
-            for r in self.receivers
-        )
-        return 1 + edges + len(self.receivers)
+        return 1 + sum(map(self.n_edges, self.receivers)) + len(self.receivers)
+
+    def n_edges(self, receiver: Component) -> int:
+        """The number of edges into a receiver."""
+        taken = sum(self.takes(receiver, name) for name in self.inputs)
+        return self.n_before(receiver) * self.n_places * taken
 
     def takes(self, receiver: Component, name: str) -> bool:
         """Whether a receiver has this input."""

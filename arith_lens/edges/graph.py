@@ -11,6 +11,7 @@ from arith_lens.edges.effects import TOGETHER
 from arith_lens.edges.recording import EMBEDDINGS
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.knockout import INPUT, LOGITS, CircuitFile, Scored, node_name
+from arith_lens.metrics import METRICS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -144,23 +145,28 @@ class CircuitGraph:
             Path(path).write_text(json.dumps(content, allow_nan=False), encoding="utf-8")
         return content
 
-    def figure(self, *, title: str = "", most: int = 40) -> Any:
+    def figure(self, *, title: str = "", most: int = 40, slider: bool = False) -> Any:
         """A picture (plotly): layers upwards, heads left, MLPs on END's stream, C at the top.
 
         Width and colour of a line show the edge's effect: red helps the answer, blue hinders it.
-        Solid lines enter by v, dashed ones by k, dotted ones by q; into an MLP they are solid.
+        Solid lines enter by v, dashed ones by k, dotted ones by q; into an MLP they are solid. A
+        mouse shows intervals.
 
         Args:
             title: a heading.
             most: the number of edges that are drawn, the largest first.
+            slider: whether a slider chooses the least effect that is drawn.
 
         Raises:
             ModuleNotFoundError: plotly is not installed.
         """
-        from arith_lens.plotting.circuit import draw_circuit
+        from arith_lens.plotting.circuit import CircuitPanel, draw_circuits, with_slider
 
         drawn = self._by_size().head(most)
-        return draw_circuit(self._of(drawn).nodes, drawn, self.n_layers, title=title)
+        panel = CircuitPanel(self._of(drawn).nodes, drawn, title)
+        relative = METRICS[self.metric].share_of is not None if self.metric in METRICS else False
+        figure = draw_circuits([panel], self.n_layers, relative=relative)
+        return with_slider(figure) if slider else figure
 
     def _by_size(self) -> Any:
         """The edges, the largest first."""
@@ -190,11 +196,13 @@ def circuit_graph(
         level: the level of the intervals, over problems.
 
     Raises:
+        TypeError: something else is given, or the two in another order.
         ValueError: the edges have other axes, senders together, or another metric than the effects;
             or a component of the graph has no effect.
     """
     from pandas import DataFrame
 
+    _check_kinds(edges, effects)
     if edges.axes != ("receiver", "input", "sender"):
         raise ValueError(
             f"expected edges [receiver input sender], found the axes {edges.axes}; compute them "
@@ -247,6 +255,19 @@ def circuit_graph(
             "compute path_patch without senders="
         )
     return replace(graph, nodes=nodes)
+
+
+def _check_kinds(edges: Any, effects: Any) -> None:
+    """Raise TypeError unless these are edges and the effects of components, in this order."""
+    if isinstance(edges, Effects) and isinstance(effects, ComponentEffects):
+        return
+    cure = "give what edge_effects returns, then what path_patch returns"
+    if isinstance(edges, ComponentEffects) and isinstance(effects, Effects):
+        cure = "exchange the two"
+    raise TypeError(
+        f"expected edges, then effects of components, found {type(edges).__name__}, then "
+        f"{type(effects).__name__}; {cure}"
+    )
 
 
 def _names(effects: ComponentEffects) -> list[str]:

@@ -209,30 +209,34 @@ DrawnMeans = Float[Tensor, "component draw"]
 
 
 def agreement(
-    approximate: ComponentEffects,
-    exact: ComponentEffects,
+    approximate: ComponentEffects | Effects,
+    exact: ComponentEffects | Effects,
     *,
+    ks: Sequence[int] = RECALL_KS,
     level: float = 0.95,
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> "DataFrame":
-    """Compare the mean effects of components, for heads and for MLPs.
+    """Compare the mean effects of components, for heads and for MLPs; or of edges.
 
     Problems and wordings are drawn again as in `Effects.ci`, the same ones for both sides, so that
     the intervals are clustered by problem. Pairs that one side leaves out are left out of both.
     Against an approximation without a sign, the exact effects count by their size.
 
     Args:
-        approximate: from `attribute`.
-        exact: from `path_patch` on the same pairs, with the same paths and metric.
+        approximate: from `attribute` or `attribute_edges`.
+        exact: from `path_patch` or `edge_effects` on the same pairs, with the same paths and
+            metric.
+        ks: the numbers of strongest components or edges whose recall is computed.
         level: the level of the intervals.
         n_resamples: the number of draws.
         seed: the seed of the draws.
 
     Returns:
-        One row per part (`heads`, `MLPs`) and measure, with the columns `value`, `low` and `high`:
-        `pearson` and `spearman` correlate the means. `recall 5` is the share of the five strongest
-        components (the largest means, of either sign) that are among the approximation's five.
+        One row per part (`heads`, `MLPs`; or `edges`) and measure, with the columns `value`, `low`
+        and `high`: `pearson` and `spearman` correlate the means. `recall 5` is the share of the
+        five strongest components (the largest means, of either sign) that are among the
+        approximation's five.
         `missed 5` is the share of the exact effects' mass that this misses: 1 less the sum of
         the sizes of the exact means over the approximation's five, divided by the largest such sum.
         `slope` is that of the exact means on the approximate ones, through zero: 1 if the sizes
@@ -243,10 +247,20 @@ def agreement(
     """
     from pandas import DataFrame
 
-    BeforeAfter(approximate, exact)  # checks that the two fit
-    signed = bool(approximate.computation.get("signed", True))
+    signed = True
+    if isinstance(approximate, Effects) and isinstance(exact, Effects):
+        _check_same(approximate, exact)
+        parts = {"edges": (approximate, exact)}
+    elif isinstance(approximate, ComponentEffects) and isinstance(exact, ComponentEffects):
+        BeforeAfter(approximate, exact)  # checks that the two fit
+        signed = bool(approximate.computation.get("signed", True))
+        parts = {"heads": (approximate.heads, exact.heads), "MLPs": (approximate.mlps, exact.mlps)}
+    else:
+        raise ValueError(
+            f"expected two ComponentEffects or two Effects, found {type(approximate).__name__} "
+            f"and {type(exact).__name__}; compare results of one kind"
+        )
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    parts = {"heads": (approximate.heads, exact.heads), "MLPs": (approximate.mlps, exact.mlps)}
     rows = []
     for part, sides in parts.items():
         values = torch.stack([side.per_pair.flatten(0, -2).double() for side in sides])
@@ -255,14 +269,18 @@ def agreement(
         sample = replace(sides[1].sample(), values=values)
         means = mean_over_strata(values, sample.strata)[:, None]
         drawn = resampled_means(sample, slice(None), n_resamples, seed)
-        estimates, draws = (_measures(*each.chunk(2), signed=signed) for each in (means, drawn))
+        estimates, draws = (
+            _measures(*each.chunk(2), ks=ks, signed=signed) for each in (means, drawn)
+        )
         for name, value in estimates.items():
             low, high = draws[name].nanquantile(tails).tolist()
             rows.append((part, name, float(value), low, high))
     return DataFrame(rows, columns=["part", "measure", "value", "low", "high"])
 
 
-def _measures(approximate: DrawnMeans, exact: DrawnMeans, *, signed: bool) -> Mapping[str, Tensor]:
+def _measures(
+    approximate: DrawnMeans, exact: DrawnMeans, *, ks: Sequence[int], signed: bool
+) -> Mapping[str, Tensor]:
     """Each measure, [draw]."""
     exact = exact if signed else exact.abs()
     ranks = (part.argsort(0).argsort(0).double() for part in (approximate, exact))
@@ -272,7 +290,7 @@ def _measures(approximate: DrawnMeans, exact: DrawnMeans, *, signed: bool) -> Ma
         "slope": (approximate * exact).sum(0) / approximate.square().sum(0),
     }
     size = exact.abs()
-    for k in (k for k in RECALL_KS if k < len(exact)):
+    for k in (k for k in ks if k < len(exact)):
         best, ours = (part.abs().topk(k, dim=0).indices for part in (exact, approximate))
         among = (ours[:, None] == best[None]).any(0).double()
         measures[f"recall {k}"] = among.mean(0)

@@ -35,4 +35,6 @@ from arith_lens.knockout.outcomes import Drop as Drop
 from arith_lens.knockout.outcomes import OutcomeChange as OutcomeChange
 from arith_lens.knockout.outcomes import Outcomes as Outcomes
 from arith_lens.knockout.outcomes import drop as drop
+from arith_lens.knockout.sets import KEPT_MEASURES as KEPT_MEASURES
+from arith_lens.knockout.sets import keep_each as keep_each
 from arith_lens.knockout.settings import Knockout as Knockout

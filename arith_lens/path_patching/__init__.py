@@ -42,6 +42,7 @@ from arith_lens.path_patching.recording import PromptBatch as PromptBatch
 from arith_lens.path_patching.recording import Recording as Recording
 from arith_lens.path_patching.recording import exit_point as exit_point
 from arith_lens.path_patching.recording import joined_runs as joined_runs
+from arith_lens.path_patching.recording import matrix_elements as matrix_elements
 from arith_lens.path_patching.recording import record_batch as record_batch
 from arith_lens.path_patching.recording import record_pairs as record_pairs
 from arith_lens.path_patching.recording import recording_operations as recording_operations

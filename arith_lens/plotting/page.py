@@ -110,12 +110,9 @@ class Sheet:
         shape = {"type": kind, "x0": x0, "x1": x1, "y0": y0, "y1": y1, **style}
         self._parts.setdefault("shapes", []).append(shape)
 
-    def add_curve(self, start: XY, controls: tuple[XY, XY], stop: XY, **style: Any) -> None:
-        """A Bézier curve between pixels of the page; `style` has plotly's further arguments."""
-        points = [self.paper(*at) for at in (start, *controls, stop)]
-        first, *others = [f"{x:.5f} {y:.5f}" for x, y in points]
-        path = f"M {first} C {' '.join(others)}"
-        shape = {"type": "path", "path": path, "xref": "paper", "yref": "paper", **style}
+    def add_path(self, path: str, panel: int, **style: Any) -> None:
+        """A path of SVG on the axes of a panel; `style` has plotly's further arguments."""
+        shape = {"type": "path", "path": path, **panel_refs(panel), **style}
         self._parts.setdefault("shapes", []).append(shape)
 
     def write(

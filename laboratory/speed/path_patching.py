@@ -16,7 +16,7 @@ import torch
 import tyro
 
 from arith_lens.runs import Run
-from laboratory.speed import tables
+from laboratory.speed import edges, tables
 from laboratory.speed.measure import (
     SHAPES,
     Setting,
@@ -33,7 +33,7 @@ from laboratory.speed.measure import (
 from laboratory.speed.rivals import RIVALS
 from laboratory.speed.tables import ALL_PAIRS, FULL, QUICK, Growth
 
-Part = Literal["rivals", "growth", "memory", "few_shot"]
+Part = Literal["rivals", "growth", "memory", "few_shot", "edges"]
 Size = Literal["tiny", "middle", "wide", "llama-7b"]
 
 
@@ -43,7 +43,8 @@ class Config:
 
     parts: tuple[Part, ...] = ("rivals", "growth", "memory")
     """Rivals: time and numbers of every way; growth: exponents; memory: peaks; few_shot: what the
-    sweep saves where prompts begin alike (docs/performance.md has it with --threads 1)."""
+    sweep saves where prompts begin alike (docs/performance.md has it with --threads 1); edges: all
+    edges into one head against two forwards per edge."""
     sizes: tuple[Size, ...] = ("tiny", "middle", "wide")
     """Shapes for the rivals; llama-7b wants a GPU."""
     memory_size: Size = "middle"
@@ -107,10 +108,26 @@ def measured_parts(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[
         yield from _growth(config, run, facts)
     if "memory" in config.parts:
         yield from _memory(config, run, facts)
+    if "edges" in config.parts:
+        yield from _edges(config, run, facts)
     if "few_shot" in config.parts:
         table = tables.few_shot_table(config.repeats)
         run.save("few_shot", table, **facts)
         yield f"\n## Prompts that begin alike\n\n{table.markdown(tables.FEW_SHOT_COLUMNS)}"
+
+
+def _edges(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
+    usage = Usage.now()
+    repeats = min(config.repeats, edges.MOST_ROUNDS)
+    table = edges.edge_table(repeats=repeats, budget=20 * config.seconds)
+    growth = edges.edge_growth(repeats=repeats, budget=config.seconds)
+    others = usage.others()
+    run.save("edges", table, **facts, others_cores=others)
+    run.save("edges_growth", growth, **facts, others_cores=others)
+    yield f"\n## All edges into one head: {SHAPES['tiny']}\n\n{meanwhile(others)}\n"
+    yield table.markdown(edges.EDGE_COLUMNS)
+    yield ""
+    yield growth.markdown(tables.EXPONENT_COLUMNS)
 
 
 def _rivals(config: Config, size: Size, run: Run, facts: dict[str, Any]) -> Iterator[str]:

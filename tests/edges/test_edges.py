@@ -12,6 +12,7 @@ from oracles import make_pairs
 from support.families import SWEPT
 from torch import Tensor
 from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
 
 import arith_lens as al
 from arith_lens.components import Component, Head, Mlp
@@ -395,6 +396,23 @@ def test_a_stored_result_is_not_computed_again(
     with open_run("edges", {}, root=tmp_path) as run:
         again = edge_effects(llama, pairs, "2.1", run=run, progress=False)
     assert torch.equal(first.per_pair.nan_to_num(), again.per_pair.nan_to_num())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"via": "direct"}, {"paths": "direct"}, {"inputs": "v"}, {"senders": ["0.1", "MLP 0"]}],
+)
+def test_a_plan_has_the_operations_that_torch_counts(
+    mistral: Any, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs, receivers = make_pairs(mistral), ["2.1", "1.0", "MLP 2"]
+    plan = al.plan_edges(mistral, pairs, receivers, **options)
+    monkeypatch.setattr(EdgeEngine, "_certify", lambda *_: None)
+    with FlopCounterMode(display=False) as counter:
+        edges = edge_effects(mistral, pairs, receivers, progress=False, **options)
+    assert plan.flops == pytest.approx(counter.get_total_flops(), rel=0.03)
+    assert plan.n_edges == int((~edges.mean().isnan()).sum())
+    assert f"{plan.n_edges} edges" in str(plan)
 
 
 def test_pairs_without_another_answer_are_counted(llama: Any) -> None:

@@ -13,6 +13,7 @@ import arith_lens as al
 from arith_lens.edges import EMBEDDINGS, CircuitGraph, circuit_graph
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.knockout import CircuitFile
+from arith_lens.plotting.circuit import CircuitPanel, draw_circuits
 
 N = 40
 
@@ -109,7 +110,24 @@ def test_a_line_is_as_wide_as_its_edge(graph: CircuitGraph) -> None:
     assert widths[0] == pytest.approx(0.8 + 8.2 * 0.2 / 0.5)
     assert {curve.line.dash for curve in curves} == {"solid", "dash"}
     texts = " ".join(str(note.text) for note in figure.layout.annotations)
-    assert "Addition" in texts and "logit of C" in texts
+    assert "Addition" in texts and "answer C" in texts
+    shown = [text for trace in figure.data if trace.name == "edge" for text in trace.text]
+    assert any(text.startswith("<b>embeddings → 1.0 by v</b> −0.5 [−0.5") for text in shown)
+    panel = CircuitPanel(graph.nodes, graph.edges)
+    columns = draw_circuits([panel, panel], graph.n_layers, relative=False)
+    of_text = [note.font.size for note in columns.layout.annotations if note.text]
+    assert min(of_text) * 3.3 * 72 * 2 / columns.layout.width >= 6, "points at a column's width"
+
+
+def test_a_slider_leaves_out_the_smaller_edges(graph: CircuitGraph) -> None:
+    figure = graph.figure(slider=True)
+    steps = figure.layout.sliders[0].steps
+    drawn = [
+        sum(str(shape.get("name", "")).startswith("edge") for shape in step.args[1]["shapes"])
+        for step in steps
+    ]
+    assert drawn == [3, 2, 1] and [step.label for step in steps] == ["0.2", "0.3", "0.5"]
+    assert [len(step.args[0]["x"][0]) for step in steps] == [15, 10, 5], "what a mouse shows"
     sizes = [note.font.size for note in figure.layout.annotations if note.text]
     assert min(sizes) * 6.9 * 72 / figure.layout.width >= 6.5, "points at a page's width"
 
@@ -128,6 +146,19 @@ def test_what_does_not_fit_is_refused(llama: Any) -> None:
     some = al.path_patch(llama, pairs, senders="2.3", metric="logit", progress=False)
     with pytest.raises(ValueError, match="expected the effect of each component"):
         circuit_graph(edges, some)
+
+
+def test_results_of_another_kind_are_refused_with_the_order() -> None:
+    unchecked: Any = getattr(circuit_graph, "__wrapped__", circuit_graph)
+    edges, effects = made(STRONG), node_effects()
+    for wrong, cure in (
+        ((effects, edges), "exchange the two"),
+        ((effects, effects), "give what edge_effects returns, then what path_patch returns"),
+        ((edges, edges), "found Effects, then Effects"),
+        ((None, effects), "found NoneType, then ComponentEffects"),
+    ):
+        with pytest.raises(TypeError, match=cure):
+            unchecked(*wrong)
 
 
 def test_a_graph_of_a_real_model_has_the_norm_held(llama: Any) -> None:

@@ -125,3 +125,12 @@ def test_other_pairs_and_other_paths_are_refused(exact: ComponentEffects) -> Non
     fewer = replace(fewer, heads=replace(fewer.heads, paths="total"))
     with pytest.raises(ValueError, match="one metric and one meaning of paths"):
         al.agreement(fewer, exact)
+
+
+def test_edges_are_compared_as_one_part(exact: ComponentEffects, near: ComponentEffects) -> None:
+    of_heads = values(al.agreement(near, exact), "heads")
+    of_edges = values(al.agreement(near.heads, exact.heads, ks=(5,)), "edges")
+    assert of_edges == {name: of_heads[name] for name in of_edges}
+    assert {*of_edges} == {"pearson", "spearman", "slope", "recall 5", "missed 5"}
+    with pytest.raises(ValueError, match="expected two ComponentEffects or two Effects"):
+        al.agreement(near.heads, exact)

@@ -55,6 +55,30 @@ def test_what_is_not_kept_is_replaced(
     assert not agrees(found, more, pairs.answer), "the test must be able to fail"
 
 
+@pytest.mark.parametrize("positions", ["all", "end"])
+def test_each_set_is_kept_as_if_it_were_the_only_one(
+    llama: Any, make_hf: Any, positions: str
+) -> None:
+    """Raw Transformers, with everything else replaced by zero."""
+    pairs = make_pairs(llama, n=4)
+    everything: list[Any] = [*every_head(3, 4), *every_mlp(3)]
+    sets = {"some": KEPT_COMPONENTS, "none": [], "all": everything}
+    settings: dict[str, Any] = {"ablation": "zero", "positions": positions}
+    found = al.keep_each(llama, pairs, sets, metric="logit", progress=False, **settings)
+    assert (found.labels or {})["measure"] == ("correct", "answers_other", "logit")
+    for index, kept in enumerate(sets.values()):
+        others = [one for one in everything if one not in kept]
+        logits = oracle(make_hf("llama"), pairs, others, d_head=8, **settings)
+        right = logits.argmax(-1) == pairs.answer
+        assert torch.equal(found.per_pair[0, index].bool(), right)
+        expected = logits.gather(1, pairs.answer[:, None])[:, 0]
+        assert_close(found.per_pair[2, index], expected, atol=1e-5, rtol=1e-4)
+    assert (found.per_pair[2, 0] - found.per_pair[2, 1]).abs().max() > 1e-3, "the sets differ"
+    assert bool(found.per_pair[1].isnan().all()), "these counterfactuals have no answer"
+    with pytest.raises(ValueError, match="expected sets of components"):
+        al.keep_each(llama, pairs, {})
+
+
 def test_keeping_everything_changes_nothing_and_keeping_nothing_is_the_same_for_all(
     llama: Any,
 ) -> None:

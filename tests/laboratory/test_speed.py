@@ -15,7 +15,7 @@ from arith_lens.arrays import Arrays
 from arith_lens.path_patching import plan
 from arith_lens.runs import find_runs
 from arith_lens.runs.manifest import installed
-from laboratory.speed import measure, path_patching, rivals, tables
+from laboratory.speed import edges, measure, path_patching, rivals, tables
 from laboratory.speed.measure import (
     SHAPES,
     Cell,
@@ -78,6 +78,15 @@ def test_predicted_operations_are_those_that_torch_counts(
     assert rival.flops(setting) == counted.get_total_flops()
     if rival.engine is not None:
         assert rival.flops(setting) == plan(setting.model, setting.pairs, engine=rival.engine).flops
+
+
+def test_both_ways_to_edges_agree_and_a_table_has_their_ratio() -> None:
+    setting = setting_of(SMALL)
+    by_hooks, by_package = edges.by_hooks(setting), edges.by_package(setting)
+    before = by_package[:, : by_hooks.shape[1]]
+    torch.testing.assert_close(by_hooks, before, atol=1e-6, rtol=1e-4)
+    assert float(by_hooks.abs().max()) > 1e-4
+    assert not torch.allclose(by_hooks, edges.by_package(setting, "direct")), "MLPs react"
 
 
 def test_a_dry_runs_operations_need_no_weights(setting: Setting) -> None:

@@ -30,8 +30,8 @@ LAYERS = {
     **dict.fromkeys(["answers", "attention", "built", "knockout", "methods", "probes"], 6),
     **dict.fromkeys(["path_patching"], 7),
     **dict.fromkeys(["reference"], 7),  # reads the shipped sets
-    **dict.fromkeys(["attribution", "edges", "fine_tuning", "mediation", "neurons"], 8),
-    **dict.fromkeys(["evaluation"], 9),  # asks the closed world's sets
+    **dict.fromkeys(["edges", "fine_tuning", "mediation", "neurons"], 8),
+    **dict.fromkeys(["attribution", "evaluation"], 9),  # evaluation asks the closed world's sets
     **dict.fromkeys(["exploration", "logit_attribution"], 9),
 }
 """The number of each module: it may import lower numbers only (and its own package's files)."""

@@ -1,0 +1,136 @@
+"""The cost of edges before they are computed: floating-point operations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from arith_lens.components import Components, Head
+from arith_lens.edges.effects import EdgeReading, edge_settings, places_of
+from arith_lens.edges.engine import MLP_INPUT, EdgeSettings
+from arith_lens.metrics import MetricFunction
+from arith_lens.model import HookedLike
+from arith_lens.pairs import PromptPairs, Role
+from arith_lens.path_patching import flops_of_rows, forward_flops, matrix_elements
+
+
+@dataclass(frozen=True)
+class EdgePlan:
+    """The cost of an `edge_effects` with the same arguments, in floating-point operations."""
+
+    n_pairs: int
+    n_edges: int
+    """Edges of each pair: sender, receiver, input, and role if there are several."""
+    recording_flops: int
+    """Two forwards at every token, without the vocabulary matrix."""
+    sender_flops: int
+    """The changes of the stream between senders and receivers."""
+    receiver_flops: int
+    """What receivers write."""
+    tail_flops: int
+    """From the receivers to the logits."""
+
+    @property
+    def flops(self) -> int:
+        return self.recording_flops + self.sender_flops + self.receiver_flops + self.tail_flops
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n_pairs} pairs, {self.n_edges} edges: {self.flops:.3g} FLOPs "
+            f"({self.recording_flops:.3g} to record, {self.sender_flops:.3g} up to the receivers, "
+            f"{self.receiver_flops:.3g} in them, {self.tail_flops:.3g} after them)"
+        )
+
+
+def plan_edges(
+    model: HookedLike,
+    pairs: PromptPairs,
+    receivers: Components,
+    *,
+    senders: Components | None = None,
+    inputs: Sequence[str] = ("q", "k", "v"),
+    positions: str | int | Role = "all",
+    via: str = "via_mlps",
+    paths: str = "via_mlps",
+    metric: str | MetricFunction = "relative_logit",
+) -> EdgePlan:
+    """FLOPs of `edge_effects` with these arguments, without the certificate's few pairs (not in the
+    paper).
+
+    No weight is read. A token counts as changed from the first one on that differs in X_c.
+
+    Args:
+        model, pairs, receivers, senders, inputs, positions, via, paths, metric: as in
+            `edge_effects`; heads that share keys and values read together.
+
+    Raises:
+        IndexError, ValueError: as in `edge_effects`.
+    """
+    reading = EdgeReading(inputs=inputs, positions=positions, via=via)
+    settings = edge_settings(model, pairs, receivers, senders, reading, paths=paths, metric=metric)
+    _, labels = places_of(pairs, positions)
+    settings = replace(settings, n_places=len(labels))
+    width, n_pairs = pairs.reference.shape[1], len(pairs)
+    n_tokens = sum(_n_changed(pairs))
+    return EdgePlan(
+        n_pairs=n_pairs,
+        n_edges=sum(map(settings.n_edges, settings.receivers)),
+        recording_flops=2 * n_pairs * forward_flops(model, width),
+        sender_flops=n_tokens * _sender_flops(model, settings),
+        receiver_flops=sum(
+            _receiver_flops(model, settings, layer, n_tokens, n_pairs, width)
+            for layer in sorted({receiver.layer for receiver in settings.receivers})
+        ),
+        tail_flops=n_pairs * _tail_flops(model, settings),
+    )
+
+
+def _n_changed(pairs: PromptPairs) -> list[int]:
+    """The number of tokens from the first one on that differs in X_c; 1 where none does."""
+    differs = pairs.reference != pairs.counterfactual
+    width = differs.shape[1]
+    return (width - differs.int().argmax(1)).masked_fill(~differs.any(1), 1).tolist()
+
+
+def _sender_flops(model: HookedLike, settings: EdgeSettings) -> int:
+    """Of one token: the senders' writes, and MLPs that react to the changes."""
+    top = max(receiver.layer for receiver in settings.receivers)
+    senders, cfg = settings.by_layer, model.cfg
+    writes = sum(len(heads) for heads in senders.heads[:top]) * cfg.d_head * cfg.d_model
+    live, through_mlps = 1 + settings.embeddings, 0
+    for layer, block in enumerate(model.blocks):
+        live += len(senders.heads[layer])
+        through_mlps += live * matrix_elements(block.mlp) * (layer < top)
+        live += layer in senders.mlps
+    return 2 * (writes + through_mlps * (settings.via == "via_mlps"))
+
+
+def _receiver_flops(
+    model: HookedLike, settings: EdgeSettings, layer: int, n_tokens: int, n_pairs: int, width: int
+) -> int:
+    """Of all pairs: the projections of a layer, attention at END, and its MLP."""
+    cfg, block = model.cfg, model.blocks[layer]
+    heads = [r for r in settings.receivers if isinstance(r, Head) and r.layer == layer]
+    own, flops = cfg.n_heads * cfg.d_head * cfg.d_model, 0
+    if heads:
+        n_sent = settings.n_before(heads[0]) * settings.n_places
+        projections = matrix_elements(block.attn) - own
+        flops += 2 * projections * (n_tokens * (1 + n_sent) + n_pairs * width)
+        size = int(cfg.n_heads) // int(cfg.n_key_value_heads or cfg.n_heads)
+        names = [name for name in settings.inputs if name != MLP_INPUT]
+        outputs = len(heads) * (n_sent + 1) * sum(1 if name == "q" else size for name in names)
+        flops += n_pairs * outputs * (4 * width * cfg.d_head + 2 * cfg.d_head * cfg.d_model)
+    mlps = [r for r in settings.receivers if not isinstance(r, Head) and r.layer == layer]
+    return flops + sum(
+        2 * n_pairs * (2 + settings.n_before(mlp)) * matrix_elements(block.mlp) for mlp in mlps
+    )
+
+
+def _tail_flops(model: HookedLike, settings: EdgeSettings) -> int:
+    """Of one pair: the rows of edges through the MLPs after their receivers, and their logits."""
+    passing, live = [], 1
+    for layer in range(settings.patching.n_layers):
+        of_layer = [r for r in settings.receivers if r.layer == layer]
+        rows = [(isinstance(r, Head), 1 + settings.n_edges(r)) for r in of_layer]
+        live += sum(n for is_head, n in rows if is_head)
+        passing.append(live if settings.patching.paths == "via_mlps" else 1)
+        live += sum(n for is_head, n in rows if not is_head)
+    return flops_of_rows(model, settings.patching, passing, 2 * settings.n_rows)

@@ -1,0 +1,208 @@
+"""Which circuit answers? The strongest heads and MLPs, and who writes what they read.
+
+For each operation, counterfactual and metric, the effects of all components are measured, and those
+of all edges into the strongest ones. The problems are split in two halves. The receivers and the
+smallest graph with most of the effect are chosen on one half. On the other half this graph is kept
+alone, beside random graphs of the same size. Saves a run under results/circuit/, which
+`python -m figures circuit` draws.
+"""
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Literal
+
+import torch
+
+import arith_lens as al
+from arith_lens.attribution import EDGE_METHODS
+from arith_lens.components import Component, every_component, parse_component
+from arith_lens.edges import SUBSETS, UnsupportedReceiver
+from arith_lens.knockout import halves
+from arith_lens.runs import Run
+from experiments.command import continue_after_part
+from experiments.estimates import matrix_rate, time_text
+from experiments.results import DIRECT_EDGES, EDGE_SCORES, EDGES, INPUT_EFFECTS, KEPT, NODES
+from experiments.settings import (
+    BEFORE_FILTER,
+    Experiment,
+    Keep,
+    Metric,
+    SampleSettings,
+    drawn_pairs,
+    patch_and_store,
+    some_pairs,
+)
+
+Counterfactual = Literal["word", "operator", "operands"]
+POSITIONS = ("end", "all")
+"""Where all but the graph is exchanged."""
+GRAPH, RANDOM, NOTHING, EVERYTHING = "graph", "random", "nothing", "everything"
+"""The sets that are kept: the graph, random ones with a number, and the two ends of the scale."""
+
+
+@dataclass(frozen=True)
+class Config(SampleSettings):
+    """Which circuit answers? Nodes, edges into the strongest, and the graph kept alone."""
+
+    counterfactuals: tuple[Counterfactual, ...] = ("word", "operands")
+    """What the counterfactuals change; each is a question of its own."""
+    metrics: tuple[Metric, ...] = ("relative_logit", "digit_contrast")
+    """What is read from the logits; each is a question of its own."""
+    drawn: int = 108
+    """Pairs per operation and counterfactual; 0: all."""
+    heads: int = 5
+    """Heads that receive, the strongest of the first half of the problems."""
+    mlps: int = 3
+    """MLPs that receive, the strongest of the first half."""
+    which_heads: tuple[str, ...] = ()
+    """Name the heads that receive instead, such as 5.5 4.3."""
+    steps: int = 5
+    """Points of EAP-IG, whose edge scores are graded; 0: no scores are computed."""
+    share: float = 0.8
+    """The tested graph has the fewest edges with this share of the sizes of all."""
+    kept_on: int = 36
+    """Pairs of the second half on which graphs are kept alone; 0: all."""
+    controls: int = 20
+    """Random graphs, each with as many heads in each layer as the graph, and its MLPs."""
+    measure: Metric = "digit_contrast"
+    """What is read when a graph is kept alone."""
+    keep: Keep = "correct"
+    """Use the prompts that the model answers right, or all."""
+
+
+def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+    """Nodes, edges and tests of each operation, counterfactual and metric."""
+    for operation, counterfactual in product(config.operations, config.counterfactuals):
+        pairs = sampled_pairs(model, config, operation, counterfactual, keep=config.keep)
+        for metric in config.metrics:
+            with continue_after_part():
+                _save_graph(run, model, config, pairs, (operation, counterfactual, metric))
+
+
+def sampled_pairs(
+    model: al.HookedModel, config: Config, operation: str, counterfactual: str, *, keep: str
+) -> al.PromptPairs:
+    """The pairs of an operation and a counterfactual."""
+    options = {"counterfactual": counterfactual, "keep": keep}
+    pairs = drawn_pairs(model, operation, config, problems=config.problems, **options)
+    return some_pairs(pairs, config.drawn, config.seed)
+
+
+def _save_graph(
+    run: Run, model: al.HookedModel, config: Config, pairs: al.PromptPairs, key: tuple[str, ...]
+) -> None:
+    """The effects of nodes and edges; the graph of one half, kept alone on the other half."""
+    settings: dict[str, Any] = {"metric": key[-1], "run": run}
+    effects = patch_and_store(run, model, pairs, NODES, *key, metric=key[-1])
+    first = first_half(pairs, config.seed)
+    receivers = chosen_receivers(config, selected(effects, first))
+    edges = al.edge_effects(model, pairs, receivers, name=EDGES.name(*key), **settings)
+    together: dict[str, Any] = {"senders": "together", "inputs": SUBSETS}
+    heads = [one for one in receivers if isinstance(one, al.Head)]
+    if heads:
+        al.edge_effects(model, pairs, heads, name=INPUT_EFFECTS.name(*key), **together, **settings)
+    if config.steps:
+        al.edge_effects(
+            model, pairs, receivers, via="direct", name=DIRECT_EDGES.name(*key), **settings
+        )
+        _save_scores(run, model, config, pairs, receivers, key)
+    graph = al.circuit_graph(edges.select(first), selected(effects, first)).strongest(config.share)
+    others = some_pairs(pairs[~first], config.kept_on, config.seed)
+    sets = kept_sets(graph.components, model.n_layers, model.n_heads, config)
+    for positions in POSITIONS:
+        al.keep_each(
+            model,
+            others,
+            sets,
+            metric=config.measure,
+            positions=positions,
+            run=run,
+            name=KEPT.name(*key, positions),
+        )
+
+
+def _save_scores(
+    run: Run,
+    model: al.HookedModel,
+    config: Config,
+    pairs: al.PromptPairs,
+    receivers: list[Component],
+    key: tuple[str, ...],
+) -> None:
+    """The scores of gradients for the same edges, where the model's layers simply add."""
+    how: dict[str, Any] = {"metric": key[-1], "steps": config.steps, "run": run}
+    for method in EDGE_METHODS:
+        name = EDGE_SCORES.name(*key, method)
+        try:
+            al.attribute_edges(model, pairs, receivers, method=method, name=name, **how)
+        except UnsupportedReceiver as error:
+            print(f"{method} is left out: {error}")
+
+
+def first_half(pairs: al.PromptPairs, seed: int) -> torch.Tensor:
+    """Which pairs are of the half of the problems on which graphs are chosen, [pair]."""
+    chosen = {*(halves(pairs, seed)[0].problem or ())}
+    return torch.tensor([problem in chosen for problem in pairs.problem or ()])
+
+
+def selected(effects: al.ComponentEffects, mask: torch.Tensor) -> al.ComponentEffects:
+    """The effects on some of the pairs."""
+    parts = {"heads": effects.heads.select(mask), "mlps": effects.mlps.select(mask)}
+    return replace(effects, **parts, logit=effects.logit[mask])
+
+
+def chosen_receivers(config: Config, effects: al.ComponentEffects) -> list[Component]:
+    """The named heads, else the strongest ones; and the strongest MLPs."""
+    named = [parse_component(name) for name in config.which_heads]
+    return [*(named or effects.heads.top(config.heads)), *effects.mlps.top(config.mlps)]
+
+
+def kept_sets(
+    graph: list[Component], n_layers: int, n_heads: int, config: Config
+) -> dict[str, list[Component]]:
+    """The graph, nothing, everything, and random graphs: other heads by chance, the same MLPs."""
+    sets = {NOTHING: [], EVERYTHING: every_component(n_layers, n_heads), GRAPH: graph}
+    mlps = [one for one in graph if not isinstance(one, al.Head)]
+    layers = [one.layer for one in graph if isinstance(one, al.Head)]
+    for seed in range(config.controls):
+        generator = random.Random(f"{config.seed} {seed}")
+        heads = [
+            al.Head(layer, index)
+            for layer in sorted({*layers})
+            for index in generator.sample(range(n_heads), layers.count(layer))
+        ]
+        sets[f"{RANDOM} {seed}"] = [*heads, *mlps]
+    return sets
+
+
+def _plan(model: al.HookedModel, config: Config) -> str:
+    """The cost of nodes and edges with the last layers' receivers, which cost the most."""
+    rate, flops, lines = matrix_rate(model), 0, []
+    last = model.n_layers - 1
+    heads: list[Component] = [al.Head(last, i % model.n_heads) for i in range(config.heads)]
+    mlps: list[Component] = [al.Mlp(last - i) for i in range(min(config.mlps, model.n_layers))]
+    receivers = [*([parse_component(name) for name in config.which_heads] or heads), *mlps]
+    for operation, counterfactual in product(config.operations, config.counterfactuals):
+        pairs = sampled_pairs(model, config, operation, counterfactual, keep="all")
+        for metric in config.metrics:
+            plan = al.plan_edges(model, pairs, receivers, metric=metric)
+            direct = al.plan_edges(model, pairs, receivers, metric=metric, via="direct")
+            flops += (
+                plan.flops
+                + direct.flops * bool(config.steps)
+                + al.plan(model, pairs, metric=metric).flops
+            )
+            lines.append(f"{operation}, {counterfactual}, {metric}: {plan}{BEFORE_FILTER}")
+    n_kept = len(lines) * len(POSITIONS) * (config.controls + 3)
+    lines.append(f"nodes and edges in all: {time_text(flops, rate)}, at most")
+    return "\n".join([*lines, f"graphs kept alone: {n_kept} forwards of {config.kept_on} pairs"])
+
+
+def keys(settings: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Operation, counterfactual and metric of each graph of a run."""
+    yield from product(settings["operations"], settings["counterfactuals"], settings["metrics"])
+
+
+main = Experiment("circuit", Config, compute, _plan, figure="circuit", shares=True)

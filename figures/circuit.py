@@ -1,0 +1,273 @@
+"""Which circuit answers? The strongest heads and MLPs, and who writes what they read.
+
+Reads a run of `experiments circuit`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from pandas import DataFrame, concat
+
+from arith_lens.edges import EMBEDDINGS
+from arith_lens.operations import OPERATIONS
+from arith_lens.plotting import Figure
+from arith_lens.plotting.circuit import LEGEND, CircuitPanel, draw_circuits, with_slider
+from arith_lens.runs import Run
+from arith_lens.views import FigureView
+from experiments.circuit import GRAPH, POSITIONS, RANDOM
+from figures.common import Options, chosen_run
+from figures.exhibit import Chart, Exhibit, Settings, chart_of, text_table_of
+from figures.tables import circuit as numbers
+from figures.tables.circuit import BY_CHANCE, CERTAIN_EDGES, EFFECT, HELD, LEFT, MEASURED_EDGES
+from figures.tables.table import QuestionTable, Row, has, keys_of, select, value
+
+N_PATHS = 3
+"""The paths that are said in words."""
+DRAWN, DRAWN_ALONE = 20, 60
+"""The most edges in a panel, and in an interactive picture of one circuit."""
+NOTE = "In brackets: 95% bootstrap intervals over problems. Random graphs: the range of draws."
+INPUT_WORDS = {"q": " by its queries", "k": " by its keys", "v": " by its values", "mlp": ""}
+METRIC_WORDS = {
+    "relative_logit": "of C's logit",
+    "digit_contrast": "of C's lead over the other digits",
+}
+NUMBERS = ("value", "low", "high")
+PLACES = {"end": "at END", "all": "everywhere"}
+
+
+def exhibits(options: Options) -> list[Exhibit]:
+    """The strongest paths in words, with the test of each graph; a picture for each operation.
+
+    Raises:
+        RunError: there is no run.
+    """
+    run = chosen_run(options, "circuit")
+    whole = numbers.table(run)
+    words = text_table_of(
+        whole,
+        [run],
+        name="circuit",
+        title=f"The strongest paths, and their graph kept alone: {run.config['model']}",
+        look=lambda rows: (
+            "Whether the same paths are strongest under each counterfactual, and how much of the "
+            "answer the graph keeps where random graphs of the same size keep nothing."
+        ),
+        notes=lambda rows, settings: [NOTE, *_tests_in_words(rows)],
+        cells=lambda rows: DataFrame(list(_cells(rows))),
+    )
+    operations = dict.fromkeys(one.keys["operation"] for one in whole.rows if _is_named(one))
+    charts = [_chart(whole, run, str(operation)) for operation in operations]
+    return [replace(words, printed="\n".join(_printed(words.cells))), *charts]
+
+
+def _is_named(row: Row) -> bool:
+    return "operation" in row.keys
+
+
+def shown_metric(table: Any) -> str:
+    """The metric of the pictures: the contrast with the other digits if there is one."""
+    metrics = keys_of(table, "metric")
+    return "digit_contrast" if "digit_contrast" in metrics else metrics[0]
+
+
+def _chart(whole: QuestionTable, run: Run, operation: str) -> Chart:
+    """One operation: a panel for each counterfactual, and interactive pictures of each alone."""
+    metrics = list(dict.fromkeys(one.keys["metric"] for one in whole.rows if _is_named(one)))
+    metric = "digit_contrast" if "digit_contrast" in metrics else metrics[0]
+    chosen = [
+        one
+        for one in whole.rows
+        if not _is_named(one) or (one.keys["operation"], one.keys["metric"]) == (operation, metric)
+    ]
+    chart = chart_of(
+        replace(whole, rows=tuple(chosen)),
+        [run],
+        name=f"circuit-of-{operation}",
+        title=f"The circuit of {operation}: {run.config['model']}",
+        look=_look,
+        notes=_notes,
+        draw=lambda rows, _: _draw(rows),
+    )
+    views = tuple(_views(chart.numbers))
+    return replace(chart, views=views, views_name=f"circuit-of-{operation}-slider")
+
+
+def _look(table: Any) -> str:
+    stories = [
+        f"{_change(name).capitalize()}: {' '.join(strongest_paths(own))}"
+        for name, own in _by_counterfactual(table)
+    ]
+    first = "Which paths lead to the answer, and whether each counterfactual shows the same ones."
+    return " ".join([first, *stories])
+
+
+def _notes(table: Any, settings: Settings) -> list[str]:
+    return [
+        LEGEND,
+        f"Model: {settings['model']}; effects on {shown_metric(table)}; at most {DRAWN} edges with "
+        "80% of the sizes of all that differ from 0. Edges enter the strongest heads and MLPs "
+        "alone.",
+    ]
+
+
+def _draw(table: Any) -> Figure:
+    """A panel for each counterfactual."""
+    parts = [*_by_counterfactual(table)]
+    most = DRAWN if len(parts) > 1 else 2 * DRAWN
+    panels = [_panel(own, most, _heading(own, name)) for name, own in parts]
+    return draw_circuits(
+        panels, _n_layers(table), relative=has(table, unit="relative", kind="edge")
+    )
+
+
+def _views(table: Any) -> Iterator[FigureView]:
+    """For each counterfactual a picture of its own, with a slider."""
+    relative = has(table, unit="relative", kind="edge")
+    for name, own in _by_counterfactual(table):
+        alone = draw_circuits([_panel(own, DRAWN_ALONE, "")], _n_layers(table), relative=relative)
+        yield FigureView.of(with_slider(alone), _heading(own, name))
+
+
+def _by_counterfactual(table: Any) -> Iterator[tuple[str, Any]]:
+    for name in keys_of(table, "counterfactual"):
+        yield name, select(table, counterfactual=name)
+
+
+def _n_layers(table: Any) -> int:
+    return int(value(table, measure=numbers.LAYERS))
+
+
+def _heading(table: Any, counterfactual: str) -> str:
+    operation = str(table["operation"].iloc[0])
+    sign = OPERATIONS[operation].sign if operation in OPERATIONS else operation
+    return f"{sign}, X_c has {_change(counterfactual)}"
+
+
+def _change(counterfactual: str) -> str:
+    return {"word": "no operator", "operator": "another operator", "operands": "other operands"}[
+        counterfactual
+    ]
+
+
+def _panel(table: Any, most: int, title: str) -> CircuitPanel:
+    """The largest edges with 80% of the sizes, and the nodes that they join."""
+    edges = _by_size(table[table["kind"] == "edge"]).rename(columns={"value": "mean"})
+    before: Any = edges["mean"].abs().cumsum().shift(fill_value=0.0)
+    edges = edges[before < 0.8 * edges["mean"].abs().sum()].head(most)
+    joined = {*edges["sender"], *edges["receiver"]}
+    every = table[(table["kind"] == "node") & table["sender"].isin(joined)]
+    nodes = every[every["measure"] == EFFECT].rename(columns={"sender": "node", "value": "mean"})
+    held = every[every["measure"] == HELD].set_index("sender")["value"]
+    nodes = nodes.assign(
+        held=[held[name] for name in nodes["node"]],
+        layer=[int(str(name).removeprefix("MLP ").partition(".")[0]) for name in nodes["node"]],
+    )
+    if EMBEDDINGS in joined:
+        first = {"node": EMBEDDINGS, "layer": -1, "mean": float("nan")}
+        nodes = concat([nodes, DataFrame([first])], ignore_index=True)
+    return CircuitPanel(nodes, edges, title)
+
+
+def _by_size(edges: Any) -> Any:
+    return edges.sort_values("value", key=abs, ascending=False)
+
+
+def strongest_paths(table: Any, n: int = N_PATHS) -> list[str]:
+    """The largest edges of one operation, counterfactual and metric, a sentence each."""
+    edges = _by_size(table[table["kind"] == "edge"]).head(n)
+    return [_path_words(row) for _, row in edges.iterrows()]
+
+
+def _path_words(row: Any) -> str:
+    """An edge as a sentence: who reads whom, through what, and what that does."""
+    receiver = row["receiver"] if "MLP" in row["receiver"] else f"Head {row['receiver']}"
+    sender = row["sender"]
+    if sender == EMBEDDINGS:
+        sender = "the embeddings"
+    elif "MLP" not in sender:
+        sender = f"head {sender}"
+    does = "carries" if row["value"] < 0 else "takes away"
+    what = METRIC_WORDS.get(row["metric"], f"of {row['metric']}")
+    return (
+        f"{receiver} reads {sender}{INPUT_WORDS[row['input']]}: this path {does} "
+        f"{_sizes(row)} {what}."
+    )
+
+
+def _sizes(row: Any) -> str:
+    """The size of an effect and its interval, without the sign."""
+    sign = -1 if row["value"] < 0 else 1
+    low, high = sorted((sign * row["low"], sign * row["high"]))
+    if row["unit"] == "relative":
+        return f"{100 * sign * row['value']:.1f}% [{100 * low:.1f}, {100 * high:.1f}]"
+    return f"{sign * row['value']:.2f} [{low:.2f}, {high:.2f}] logits"
+
+
+def _groups(table: Any) -> Iterator[tuple[Any, Any]]:
+    named = table[table["operation"] != ""]
+    yield from named.groupby(["operation", "counterfactual", "metric"], sort=False)
+
+
+def _cells(table: Any) -> Iterator[dict[str, str]]:
+    """One line per operation, counterfactual and metric."""
+    for (operation, counterfactual, metric), own in _groups(table):
+        counts = own[own["kind"] == "graph"].set_index("measure")["value"]
+        cell = {
+            "operation": operation,
+            "counterfactual": counterfactual,
+            "metric": metric,
+            "edges beyond 0": f"{counts[CERTAIN_EDGES]:.0f} of {counts[MEASURED_EDGES]:.0f} "
+            f"({counts[BY_CHANCE]:.0f} by chance)",
+        }
+        for number, text in enumerate(strongest_paths(own)):
+            cell[f"path {number + 1}"] = text
+        for positions in POSITIONS:
+            for kept in (GRAPH, RANDOM):
+                one = _kept(own, kept, positions, LEFT)
+                cell[f"{kept} kept {PLACES[positions]}"] = _percent(one)
+        yield cell
+
+
+def _printed(cells: Any) -> Iterator[str]:
+    """The same for a terminal: a heading and a few lines each."""
+    for cell in cells.to_dict("records"):
+        yield f"{cell['operation']}, {cell['counterfactual']}, {cell['metric']}"
+        yield f"  edges whose interval excludes 0: {cell['edges beyond 0']}"
+        yield from (f"  {cell[f'path {i}']}" for i in range(1, N_PATHS + 1) if f"path {i}" in cell)
+        for place in PLACES.values():
+            graph, random = (cell[f"{kept} kept {place}"] for kept in (GRAPH, RANDOM))
+            yield f"  left of the lead, all else exchanged {place}: {graph}; random {random}"
+
+
+def _kept(table: Any, kept: str, positions: str, measure: str) -> Any:
+    chosen = select(table, kind="kept", kept=kept, positions=positions, measure=measure)
+    return chosen.iloc[0] if len(chosen) else None
+
+
+def _percent(row: Any) -> str:
+    if row is None:
+        return ""
+    value, low, high = (f"{100 * row[name]:.0f}".replace("-0", "0") for name in NUMBERS)
+    return f"{value}% [{low}, {high}]"
+
+
+def _tests_in_words(table: Any) -> Iterator[str]:
+    """One sentence per operation and counterfactual: what the graph keeps, and random ones."""
+    shown = shown_metric(table)
+    for (operation, counterfactual, metric), own in _groups(table):
+        graph, random, right, other = (
+            _kept(own, kept, "end", measure)
+            for kept, measure in (
+                *((name, LEFT) for name in (GRAPH, RANDOM)),
+                *((GRAPH, name) for name in (numbers.ACCURACY, numbers.OTHER)),
+            )
+        )
+        if metric != shown or graph is None or random is None:
+            continue
+        c_prime = "" if other is None else f", answers C' {_percent(other)}"
+        yield (
+            f"{operation.capitalize()}, {_change(counterfactual)}: with all but the graph "
+            f"exchanged at END, {_percent(graph)} of the answer's lead is left (random graphs: "
+            f"{_percent(random)}); right {_percent(right)}{c_prime}."
+        )

@@ -1,0 +1,114 @@
+"""Circuits from the command's configuration to a table, sentences and pictures."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pandas import DataFrame
+
+import arith_lens as al
+from arith_lens.components import Head
+from arith_lens.runs import find_runs
+from experiments import results
+from experiments.circuit import Config, first_half, kept_sets, main, sampled_pairs
+from figures.circuit import exhibits, strongest_paths
+from figures.common import Options
+from figures.exhibit import show
+from figures.tables.table import from_csv, keys_of, select
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run of a trained model: the edges of a random one have no direction."""
+    root = tmp_path_factory.mktemp("results")
+    config = Config(
+        operations=("addition",),
+        counterfactuals=("operands",),
+        metrics=("digit_contrast",),
+        drawn=27,
+        heads=1,
+        mlps=1,
+        kept_on=4,
+        controls=3,
+    )
+    main(config, root=root)
+    (run,) = find_runs("circuit", root=root)
+    return run
+
+
+def test_the_table_has_the_numbers_of_the_stored_edges(run: Any, tmp_path: Path) -> None:
+    show(exhibits, Options(run=run.path, out=tmp_path, formats=()))
+    (numbers,) = (path for path in tmp_path.glob("*.csv") if "-of-" not in path.name)
+    table: Any = from_csv(numbers.read_text(encoding="utf-8"))
+    assert keys_of(table, "metric") == ["digit_contrast"]
+    edges = results.EDGES.load(run, "addition", "operands", "digit_contrast")
+    labels, mean = edges.labels or {}, edges.mean()
+    own: Any = select(table, kind="edge")
+    assert len(own) > 5 and own["n"].nunique() == 1
+    for row in own.itertuples():
+        at = (
+            labels["receiver"].index(row.receiver),
+            labels["input"].index(row.input),
+            labels["sender"].index(row.sender),
+        )
+        assert row.value == pytest.approx(float(mean[at]), rel=1e-4)
+        assert row.low <= row.value <= row.high and row.low * row.high > 0
+    left: Any = select(table, measure="share of the metric that is left")
+    ends = {name: set(of["value"].round(6)) for name, of in left.groupby("kept")}
+    assert ends["nothing"] == {0.0} and ends["everything"] == {1.0}
+    assert {*select(table, kept="random")["spread"]} == {"range of 3 random graphs"}
+    scores: Any = select(table, kind="score", method="eap_ig", via="direct", measure="pearson")
+    names = "addition", "operands", "digit_contrast"
+    of_scores, exact = (
+        stored.mean()[~stored.mean().isnan()].numpy()
+        for stored in (
+            results.EDGE_SCORES.load(run, *names, "eap_ig"),
+            results.DIRECT_EDGES.load(run, *names),
+        )
+    )
+    assert float(scores["value"].iloc[0]) == pytest.approx(
+        np.corrcoef(of_scores, exact)[0, 1], abs=1e-4
+    )
+    (page,) = tmp_path.glob("circuit-of-addition-slider*.html")
+    assert "least effect that is drawn" in page.read_text(encoding="utf-8")
+
+
+def test_paths_are_said_from_the_rows() -> None:
+    about = {"kind": "edge", "metric": "digit_contrast", "unit": "logit"}
+    paths = [
+        ("MLP 1", "2.1", "q", -0.01, -0.02, -0.005),
+        ("0.1", "2.0", "k", -0.5, -0.75, -0.25),
+        ("embeddings", "MLP 2", "mlp", 0.125, 0.0625, 0.25),
+    ]
+    names = ("sender", "receiver", "input", "value", "low", "high")
+    table = DataFrame([about | dict(zip(names, path, strict=True)) for path in paths])
+    assert strongest_paths(table, 2) == [
+        "Head 2.0 reads head 0.1 by its keys: this path carries 0.50 [0.25, 0.75] logits of C's "
+        "lead over the other digits.",
+        "MLP 2 reads the embeddings: this path takes away 0.12 [0.06, 0.25] logits of C's lead "
+        "over the other digits.",
+    ]
+    shares = table.assign(unit="relative", metric="relative_logit")
+    assert strongest_paths(shares, 1)[0].endswith("carries 50.0% [25.0, 75.0] of C's logit.")
+
+
+def test_random_graphs_have_as_many_heads_in_each_layer_and_the_same_mlps() -> None:
+    graph: list[Any] = [Head(0, 1), Head(2, 0), Head(2, 3), al.Mlp(1)]
+    sets = kept_sets(graph, 3, 4, Config(controls=20))
+    assert sets["graph"] == graph and len(sets["everything"]) == 15 and sets["nothing"] == []
+    drawn = [sets[f"random {i}"] for i in range(20)]
+    assert all([one.layer for one in some] == [0, 2, 2, 1] for some in drawn)
+    assert all(len({*some}) == 4 and some[-1] == al.Mlp(1) for some in drawn)
+    assert len({tuple(map(str, some)) for some in drawn}) > 10
+
+
+def test_graphs_are_chosen_on_other_problems_than_they_are_tested_on(run: Any) -> None:
+    model = al.load_model(run.config["model"])
+    config = Config(**{k: v for k, v in run.config.items() if k != "pairs"})
+    pairs = sampled_pairs(model, config, "addition", "operands", keep="all")
+    chosen = {*(pairs[first_half(pairs, config.seed)].problem or ())}
+    kept = results.KEPT.load(run, "addition", "operands", "digit_contrast", "end")
+    edges = results.EDGES.load(run, "addition", "operands", "digit_contrast")
+    assert kept.n_pairs == 4 and not chosen & {*(kept.problem or ())}
+    assert chosen < {*(edges.problem or ())}
