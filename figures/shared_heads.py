@@ -8,8 +8,7 @@ from pandas import DataFrame
 from arith_lens.paper import paper_model
 from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table, text_table_of
-from figures.tables import powers
-from figures.tables import word_problem_heads as word_problems
+from figures.tables import powers, word_problems
 from figures.tables.answers import AFTER, BEFORE, HEADS
 from figures.tables.knockout import RELATIVE_CHANGE
 from figures.tables.table import keys_of, records, select, value

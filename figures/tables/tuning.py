@@ -203,7 +203,7 @@ def task_table(run: Run, /, number: int = 1) -> QuestionTable:
         for rate in dict.fromkeys(rate for rate in of_both if rate is not None):
             one = every[_key(tuned)][rate]
             rows += [*_cost_rows(one), *_changes(one, by_task=True)]
-    return QuestionTable.of("tuning of tasks", str(run.config["model"]), rows)
+    return QuestionTable.of("tuning", str(run.config["model"]), rows)
 
 
 def _setting_rows(

@@ -36,7 +36,7 @@ from figures.common import Options, TableOptions
 from figures.exhibit import MakesExhibits, options_of, show
 from figures.knockout import fig3
 from figures.shared_heads import table3, table4
-from figures.tables import word_problem_heads
+from figures.tables import word_problems
 from figures.tables.answers import BEFORE, CHANGE, PLACE, RELATIVE_CHANGE
 from figures.tables.table import from_csv, records, select, value
 from figures.tasks import transfer
@@ -243,7 +243,7 @@ def test_table_4_from_its_experiment(
     places = select(table, measure=PLACE)
     heads = {
         name: {*select(places, knocked_out=title).component}
-        for name, title in word_problem_heads.SETS.items()
+        for name, title in word_problems.SETS.items()
     }
     assert heads["overlap"] == heads["generated"] & heads["word_problems"]
     assert value(table, measure=BEFORE, prompts="generated prompts") == 1
@@ -251,7 +251,7 @@ def test_table_4_from_its_experiment(
     for data, kinds in draws.items():
         ours = {*map(str, kinds["matched"][0].components)}
         assert len(ours) == 4 and not ours & heads[data], "outside the strongest on these prompts"
-        of_draws = {"knocked_out": "same layers", "prompts": word_problem_heads.PROMPTS[data]}
+        of_draws = {"knocked_out": "same layers", "prompts": word_problems.PROMPTS[data]}
         assert value(table, measure=RELATIVE_CHANGE, **of_draws) <= 0
     described = from_csv(written(tmp_path, "table4_heads.csv").read_text())
     effects = select(described, measure="effect", prompts="word problems")

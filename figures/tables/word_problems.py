@@ -1,4 +1,4 @@
-"""The table `word_problem_heads`: strong heads of generated prompts and of word problems.
+"""The table `word_problems`: strong heads of generated prompts and of word problems.
 
 Keys: prompts ("generated prompts" or "word problems"); knocked_out, a set of heads (those of
 `SETS`, and the controls "random" and "same layers"); component, a head of the set, or one that is
@@ -42,7 +42,7 @@ def table(run: Run, /) -> QuestionTable:
         rows += place_rows(heads, knocked_out=title)
     for data in PROMPTS:
         rows += [*_set_rows(run, data), *_head_rows(run, data)]
-    return QuestionTable.of("word_problem_heads", str(run.config["model"]), rows)
+    return QuestionTable.of("word_problems", str(run.config["model"]), rows)
 
 
 def _set_rows(run: Run, data: str) -> Iterator[Row]:
