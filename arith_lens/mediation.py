@@ -55,7 +55,13 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-MEDIATION_PARTS = ("via_mlps", "direct", "but", "only")
+MEDIATION_PARTS = {
+    "via_mlps": "via_mlps",
+    "direct": "direct",
+    "all_but_one_mlp": "but",
+    "only_one_mlp": "only",
+}
+"""The effects of a mediation, and their names in files."""
 VIEWS = ("carried", "conveyed")
 
 
@@ -72,9 +78,9 @@ class Mediation:
     """All MLPs are computed again, [head, pair]: `path_patch(paths="via_mlps")`."""
     direct: Effects
     """All MLPs are frozen, [head, pair]: `path_patch(paths="direct")`."""
-    but: Effects
+    all_but_one_mlp: Effects
     """The MLP of one layer is frozen, [head, mlp, pair]."""
-    only: Effects
+    only_one_mlp: Effects
     """Only the MLP of one layer is computed again, [head, mlp, pair]."""
     logit: Float[Tensor, " pair"]
     """The answer's logit in the unpatched run, [pair]."""
@@ -86,14 +92,14 @@ class Mediation:
     @property
     def carried(self) -> Effects:
         """How much of the effect disappears when one MLP is frozen, [head, mlp, pair]."""
-        change = self.via_mlps.per_pair[:, None] - self.but.per_pair
-        return replace(self.but, per_pair=change, paths="carried")
+        change = self.via_mlps.per_pair[:, None] - self.all_but_one_mlp.per_pair
+        return replace(self.all_but_one_mlp, per_pair=change, paths="carried")
 
     @property
     def conveyed(self) -> Effects:
         """How much one MLP alone adds to the direct effect, [head, mlp, pair]."""
-        change = self.only.per_pair - self.direct.per_pair[:, None]
-        return replace(self.only, per_pair=change, paths="conveyed")
+        change = self.only_one_mlp.per_pair - self.direct.per_pair[:, None]
+        return replace(self.only_one_mlp, per_pair=change, paths="conveyed")
 
     @property
     def interaction(self) -> Effects:
@@ -126,7 +132,10 @@ class Mediation:
 
     def to_arrays(self) -> Arrays:
         """The arrays for a file: the four effects and the logits."""
-        parts = {name: getattr(self, name).to_arrays() for name in MEDIATION_PARTS}
+        parts = {
+            file_name: getattr(self, name).to_arrays()
+            for name, file_name in MEDIATION_PARTS.items()
+        }
         header = {
             "heads": [str(head) for head in self.heads],
             "n_left_out": self.n_left_out,
@@ -140,7 +149,10 @@ class Mediation:
         arrays.require("mediation")
         return cls(
             heads=tuple(Head.parse(name) for name in arrays.header["heads"]),
-            **{name: _by_mlp(Effects.from_arrays(arrays.part(name))) for name in MEDIATION_PARTS},
+            **{
+                name: _by_mlp(Effects.from_arrays(arrays.part(file_name)))
+                for name, file_name in MEDIATION_PARTS.items()
+            },
             logit=arrays.tensors["logit"],
             n_left_out=arrays.header["n_left_out"],
             computation=arrays.header["computation"],
@@ -148,7 +160,8 @@ class Mediation:
 
     def __repr__(self) -> str:
         heads = " ".join(map(str, self.heads))
-        return f"Mediation({heads}; {self.but.per_pair.shape[1]} layers, {len(self.logit)} pairs)"
+        n_layers = self.all_but_one_mlp.per_pair.shape[1]
+        return f"Mediation({heads}; {n_layers} layers, {len(self.logit)} pairs)"
 
     def _repr_html_(self) -> str:
         return self.carried._repr_html_()
@@ -163,7 +176,7 @@ def _by_mlp(part: Effects) -> Effects:
     return replace(part, axes=("head", "mlp"), labels=labels)
 
 
-Free: TypeAlias = Literal["all", "none", "but", "only"]
+Recomputed: TypeAlias = Literal["all", "none", "all but one", "only one"]
 """Which MLPs are computed again: all, none, all but one, one alone."""
 
 
@@ -172,18 +185,18 @@ class MediationRow:
     """A head that is patched, and the MLPs that may react."""
 
     head: Head
-    free: Free
+    recomputed: Recomputed
     mlp: int | None = None
-    """The layer whose MLP is frozen ("but") or may react ("only")."""
+    """The layer whose MLP is frozen ("all but one") or may react ("only one")."""
 
-    def frees(self, layer: int) -> bool:
+    def recomputes(self, layer: int) -> bool:
         """Whether the MLP of this layer is computed again."""
-        if self.free in ("all", "none"):
-            return self.free == "all"
-        return (layer == self.mlp) == (self.free == "only")
+        if self.recomputed in ("all", "none"):
+            return self.recomputed == "all"
+        return (layer == self.mlp) == (self.recomputed == "only one")
 
     def __str__(self) -> str:
-        which = self.free if self.mlp is None else f"{self.free} {self.mlp}"
+        which = self.recomputed if self.mlp is None else f"{self.recomputed} {self.mlp}"
         return f"with {self.head} patched and MLPs recomputed: {which}"
 
 
@@ -196,10 +209,10 @@ def rows_of(senders: Senders) -> list[MediationRow]:
         new = [Head(layer, index) for index in indices]
         heads += new
         carried += [MediationRow(head, "all") for head in new]
-        carried += [MediationRow(head, "but", layer) for head in heads]
+        carried += [MediationRow(head, "all but one", layer) for head in heads]
         after += [(head, layer) for head in heads]
     direct = [MediationRow(head, "none") for head in heads]
-    return [*carried, *direct, *(MediationRow(head, "only", layer) for head, layer in after)]
+    return [*carried, *direct, *(MediationRow(head, "only one", layer) for head, layer in after)]
 
 
 def rows_through_mlps(senders: Senders) -> list[int]:
@@ -291,7 +304,7 @@ def _interventions(
     held = freeze(layers, reference, mlps=False)
     yield held
     for row in rows_of(patching.senders):
-        frozen = [layer for layer in layers if not row.frees(layer)]
+        frozen = [layer for layer in layers if not row.recomputes(layer)]
         patched = patch_heads([row.head], counterfactual, positions=-1)
         yield held + patch_mlps(frozen, reference) + patched
 
@@ -387,7 +400,9 @@ def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Components) ->
     n_rows = 1 + len(rows_of(senders))
     per_pair = flops_of_rows(model, patching, rows_through_mlps(senders), n_rows)
     shards = pairs.batches(shard_size(None))
-    recording = sum(shard_recording_flops(model, shard, patching.own_tokens) for shard in shards)
+    recording = sum(
+        shard_recording_flops(model, shard, patching.per_pair_tokens) for shard in shards
+    )
     return recording + len(pairs) * per_pair
 
 
@@ -426,20 +441,24 @@ def _mediation(
     """Rows to their places; an MLP below its head changes nothing, held or free."""
     found = dict(zip(rows_of(patching.senders), values[1:], strict=True))
 
-    def rows(free: Free) -> Float[Tensor, "head pair"]:
-        return torch.stack([found[MediationRow(head, free)] for head in heads])
+    def rows(recomputed: Recomputed) -> Float[Tensor, "head pair"]:
+        return torch.stack([found[MediationRow(head, recomputed)] for head in heads])
 
-    def rows_of_layer(free: Free, below: Free, layer: int) -> Float[Tensor, "head pair"]:
+    def rows_of_layer(
+        recomputed: Recomputed, below: Recomputed, layer: int
+    ) -> Float[Tensor, "head pair"]:
         return torch.stack(
             [
-                found.get(MediationRow(head, free, layer), found[MediationRow(head, below)])
+                found.get(MediationRow(head, recomputed, layer), found[MediationRow(head, below)])
                 for head in heads
             ]
         )
 
     layers = range(patching.n_layers)
-    but = torch.stack([rows_of_layer("but", "all", layer) for layer in layers], dim=1)
-    only = torch.stack([rows_of_layer("only", "none", layer) for layer in layers], dim=1)
+    all_but_one = torch.stack(
+        [rows_of_layer("all but one", "all", layer) for layer in layers], dim=1
+    )
+    only_one = torch.stack([rows_of_layer("only one", "none", layer) for layer in layers], dim=1)
     labels = {
         "head": tuple(map(str, heads)),
         "mlp": tuple(map(str, every_mlp(patching.n_layers))),
@@ -460,8 +479,8 @@ def _mediation(
         heads=tuple(heads),
         via_mlps=effects(rows("all"), "via_mlps"),
         direct=effects(rows("none"), "direct"),
-        but=effects(but, "via all MLPs but one"),
-        only=effects(only, "via one MLP alone"),
+        all_but_one_mlp=effects(all_but_one, "via all MLPs but one"),
+        only_one_mlp=effects(only_one, "via one MLP alone"),
         logit=values[0],
         n_left_out=n_left_out(values),
         computation=computation,

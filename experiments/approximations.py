@@ -20,7 +20,14 @@ from arith_lens.built import BUILT_NAMES
 from arith_lens.components import Component, every_component
 from arith_lens.effects import HEAD_AXES, MLP_AXES
 from arith_lens.methods import SHARD
-from arith_lens.path_patching import Goal, Race, Screening, balanced_order, race, round_sizes
+from arith_lens.path_patching import (
+    Race,
+    Screening,
+    StoppingRule,
+    balanced_order,
+    race,
+    round_sizes,
+)
 from arith_lens.runs import Run, open_run
 from arith_lens.statistics import strata_of
 from experiments.command import continue_after_part, exit_on_user_error
@@ -167,7 +174,7 @@ def races(
         `RACE_MEASURES` of each race: the share of the evaluations that it needed, and whether it
         ended with the components of the full computation, and with intervals that all hold.
     """
-    goal = Goal.of(until, exact.heads.metric, bound)
+    goal = StoppingRule.of(until, exact.heads.metric, bound)
     values, expected = _rows(exact), _chosen(exact, goal)
     means = torch.cat([exact.heads.mean().flatten(), exact.mlps.mean()]).double()
     strata = strata_of(exact.heads.template, exact.heads.n_pairs)
@@ -218,7 +225,7 @@ def _filled(exact: al.ComponentEffects, outcome: Race, among: Sequence[int]) -> 
     )
 
 
-def _chosen(effects: al.ComponentEffects, goal: Goal) -> set[Component]:
+def _chosen(effects: al.ComponentEffects, goal: StoppingRule) -> set[Component]:
     """The key heads, or the k components with the most negative means."""
     return {*(al.key_heads(effects, goal.line) if goal.k is None else effects.top(goal.k))}
 

@@ -24,11 +24,11 @@ from arith_lens.mediation import Mediation
 from arith_lens.next_tokens import NextTokens
 from arith_lens.runs import Run
 from arith_lens.runs.manifest import RESULT_CLASSES, SavedPairs
-from experiments.does_tuning_help import Chosen, Criterion, TuningMethod, TuningRow
+from experiments.does_tuning_help import Criterion, SelectedRates, TuningMethod, TuningRow
 from experiments.selection import some_questions
 
 KIND_BY_CLASS = {name: kind for kind, (_, name) in RESULT_CLASSES.items()} | {
-    "Chosen": "chosen_rates"
+    "SelectedRates": "chosen_rates"
 }
 """The kind of result in a run, by the name of its class."""
 
@@ -348,7 +348,7 @@ UNTUNED_ANSWERS = Stored("before", Answers, BenchmarkFacts)
 """The answers before tuning."""
 TUNED_ANSWERS = Stored("{}", Answers, TrainingFacts)
 """The answers of a tuned model, by name of the training; `UNTUNED_ANSWERS` among them."""
-CHOSEN_RATES = Stored("table-{}", Chosen, NoFacts)
+CHOSEN_RATES = Stored("table-{}", SelectedRates, NoFacts)
 """The rows of a table of trainings, and the rate of each; by number of the table."""
 KNOCKOUT_ANSWERS = Stored("{}-{}", Answers, HeadSet)
 """Answers; by model ("before", or tuned), and by set of heads: "whole", "without" or random."""

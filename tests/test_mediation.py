@@ -54,8 +54,8 @@ def assert_as_raw(
         for layer in layers:
             others = [k for k in layers if k != layer]
             expected = [change(raw, head, frozen) for frozen in ([layer], others)]
-            close(found.but.per_pair[index, layer], expected[0])
-            close(found.only.per_pair[index, layer], expected[1])
+            close(found.all_but_one_mlp.per_pair[index, layer], expected[0])
+            close(found.only_one_mlp.per_pair[index, layer], expected[1])
         close(found.via_mlps.per_pair[index], change(raw, head, []))
         close(found.direct.per_pair[index], change(raw, head, [*layers]))
     first = heads[0].layer if first is None else first
@@ -88,7 +88,10 @@ def test_half_precision_is_close_to_its_own_raw_hooks(make_model: Any) -> None:
     pairs = make_pairs(model)
     model.bridge.original_model.to(torch.bfloat16)
     narrow = mediators(model, pairs, [Head(0, 1), Head(1, 0)], metric="logit")
-    for a, b in ((wide.but, narrow.but), (wide.only, narrow.only)):
+    for a, b in (
+        (wide.all_but_one_mlp, narrow.all_but_one_mlp),
+        (wide.only_one_mlp, narrow.only_one_mlp),
+    ):
         worst = (a.per_pair - b.per_pair).abs().max()
         assert 0 < worst < 0.1 * a.per_pair.abs().max()
 
@@ -118,7 +121,7 @@ def test_both_engines_agree_and_ends_are_those_of_path_patching(model: Any, metr
         mediators(model, pairs, heads, engine=e, **settings) for e in ("sweep", "hooks")
     )
     close = partial(assert_close, atol=2e-5, rtol=1e-4, equal_nan=True)
-    for name in ("via_mlps", "direct", "but", "only"):
+    for name in ("via_mlps", "direct", "all_but_one_mlp", "only_one_mlp"):
         close(getattr(fast, name).per_pair, getattr(general, name).per_pair)
     for paths, ends in (("via_mlps", fast.via_mlps), ("direct", fast.direct)):
         known = path_patch(model, pairs, senders=heads, paths=paths, **settings).heads.per_pair
@@ -168,7 +171,7 @@ def test_a_run_keeps_the_result_and_does_not_compute_it_again(
     kept = Mediation.from_arrays(run.load_arrays("sums"))
     for other in (again, kept):
         assert other.heads == found.heads and other.computation["certificate"]
-        assert torch.equal(other.but.per_pair, found.but.per_pair)
+        assert torch.equal(other.all_but_one_mlp.per_pair, found.all_but_one_mlp.per_pair)
         assert torch.equal(other.interaction.per_pair, found.interaction.per_pair)
     table = found.to_dataframe()
     assert len(table) == 2 * 3 and table["head"].tolist()[:3] == ["1.2"] * 3
@@ -182,7 +185,7 @@ def test_results_that_count_layers_in_place_of_mlps_are_still_read(llama: Any) -
     arrays = found.to_arrays()
     old = {
         name: dict(arrays.header[name], axes=["head", "layer", "pair"], labels={"head": ["1.2"]})
-        for name in ("but", "only")
+        for name in ("all_but_one_mlp", "only_one_mlp")
     }
     back = Mediation.from_arrays(Arrays(arrays.tensors, {**arrays.header, **old}))
     assert back.to_dataframe().equals(found.to_dataframe())
@@ -191,7 +194,9 @@ def test_results_that_count_layers_in_place_of_mlps_are_still_read(llama: Any) -
 def test_shards_change_nothing_but_rounding(mistral: Any) -> None:
     pairs, heads = make_pairs(mistral), [Head(0, 1)]
     whole, alone = (mediators(mistral, pairs, heads, batch_size=size) for size in (None, 1))
-    assert_close(whole.but.per_pair, alone.but.per_pair, atol=2e-5, rtol=1e-4)
+    assert_close(
+        whole.all_but_one_mlp.per_pair, alone.all_but_one_mlp.per_pair, atol=2e-5, rtol=1e-4
+    )
 
 
 def test_what_cannot_be_is_refused(llama: Any) -> None:

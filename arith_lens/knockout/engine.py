@@ -23,7 +23,14 @@ from arith_lens.components import (
 )
 from arith_lens.knockout.means import Replacements, chosen_positions, narrowed, replacements
 from arith_lens.knockout.settings import Knockout
-from arith_lens.knockout.tree_walk import Stage, TreeWalk, Variant, n_forwards, stages_of, tree_walk
+from arith_lens.knockout.tree_walk import (
+    Stage,
+    TreeForward,
+    Variant,
+    n_forwards,
+    stages_of,
+    tree_forward,
+)
 from arith_lens.memory import free_bytes, in_chunks
 from arith_lens.metrics import logit_tolerance
 from arith_lens.model import (
@@ -62,7 +69,7 @@ class StackedEdit:
 
 
 @dataclass(frozen=True, eq=False)
-class Shard:
+class Batch:
     """Pairs that run together, without common padding."""
 
     pairs: PromptPairs
@@ -70,19 +77,19 @@ class Shard:
     """The positions at which components are replaced."""
     values: Callable[[list[str]], Activations]
     """A function that returns the replacements by hook name."""
-    walk: TreeWalk | None
+    fast: TreeForward | None
     """The fast way to run the pairs; None: hooks."""
 
     @property
     def n_rows(self) -> int:
         """The number of rows that a layer computes for each state."""
-        return len(self.walk.tree.pos) if self.walk else self.pairs.reference.numel()
+        return len(self.fast.tree.pos) if self.fast else self.pairs.reference.numel()
 
 
 @torch.no_grad()
 def run_variants(
     model: HookedLike,
-    shard: Shard,
+    batch: Batch,
     variants: Sequence[Variant],
     states_at_once: int,
     read: Callable[[Float[Tensor, "state pair d_vocab"]], Tensor],
@@ -91,18 +98,18 @@ def run_variants(
 
     Args:
         model: HookedModel or TransformerBridge.
-        shard: the pairs, which run at once.
+        batch: the pairs, which run at once.
         variants: the sets of components that are knocked out.
         states_at_once: the number of states of all pairs that go through the model together.
         read: the function of the logits at END.
     """
     stages, ending = stages_of(variants, int(model.cfg.n_layers), int(model.cfg.n_heads))
-    if shard.walk is not None:
-        return shard.walk.run(stages, shard.values, states_at_once, read)[:, ending]
-    pairs, stream = shard.pairs, torch.empty(0)
+    if batch.fast is not None:
+        return batch.fast.run(stages, batch.values, states_at_once, read)[:, ending]
+    pairs, stream = batch.pairs, torch.empty(0)
     for stage in stages:
         last = stage is stages[-1]
-        replacements = shard.values(stage.hook_names)
+        replacements = batch.values(stage.hook_names)
         done = []
         for states in torch.arange(len(stage.parent)).split(states_at_once):
             n_states = len(states)
@@ -116,24 +123,24 @@ def run_variants(
                 stop=None if last else stage.stop,
                 stream=below,
                 attention_mask=pairs.attention_mask.repeat(n_states, 1),
-                fwd_hooks=_hooks(stage, stage.out[states], replacements, shard.chosen),
+                fwd_hooks=_hooks(stage, stage.out[states], replacements, batch.chosen),
             ).unflatten(0, (n_states, len(pairs)))
             done.append(read(after[:, :, -1]) if last else after)
         stream = torch.cat(done, dim=1 if last else 0)
     return stream[:, ending]
 
 
-def walk_agrees(model: HookedLike, shard: Shard, variant: Variant, walk: TreeWalk) -> bool:
-    """Whether the walk of a shard gives the same logits as hooks."""
+def fast_agrees(model: HookedLike, batch: Batch, variant: Variant, fast: TreeForward) -> bool:
+    """Whether the fast forward of a batch gives the same logits as hooks."""
 
     def of_vocabulary(logits: Float[Tensor, "state pair d_vocab"]) -> Tensor:
         return logits.float().movedim(-1, 0)
 
     computed, expected = (
-        run_variants(model, replace(shard, walk=way), [variant], 1, of_vocabulary)
-        for way in (walk, None)
+        run_variants(model, replace(batch, fast=forward), [variant], 1, of_vocabulary)
+        for forward in (fast, None)
     )
-    allowed = logit_tolerance(walk.inputs.stream.dtype)
+    allowed = logit_tolerance(fast.inputs.stream.dtype)
     return float((computed - expected).abs().max()) <= allowed * float(expected.abs().max())
 
 
@@ -277,28 +284,28 @@ class KnockoutEngine:
         part: slice,
     ) -> Float[Tensor, "what variant computed"]:
         """What is read of some of the rows."""
-        shard, device = self.shard(rows[part]), torch.device(self.model.cfg.device)
+        batch, device = self.batch(rows[part]), torch.device(self.model.cfg.device)
         budget = TOKENS_AT_ONCE.get(device.type, TOKENS_AT_ONCE["cuda"])
         # by the size of all rows: if they are halved, half as much runs at once
-        n_rows = shard.n_rows * len(rows) / len(shard.pairs)
+        n_rows = batch.n_rows * len(rows) / len(batch.pairs)
         states_at_once = max(1, int(budget / n_rows))
         return run_variants(
-            self.model, shard, variants, states_at_once, lambda logits: read(logits, rows[part])
+            self.model, batch, variants, states_at_once, lambda logits: read(logits, rows[part])
         )
 
-    def shard(self, rows: Int[Tensor, " row"]) -> "Shard":
-        """Some of the pairs, as a shard."""
+    def batch(self, rows: Int[Tensor, " row"]) -> "Batch":
+        """Some of the pairs, that run together."""
         pairs = narrowed(self.pairs[rows])
         chosen = self.chosen[rows][:, -pairs.reference.shape[1] :]
 
         def values(names: list[str]) -> Activations:
             return self.replacements.of(self.model, self.pairs, rows, names)
 
-        walk = None
+        fast = None
         if self.layers is not None:
             group = rows if self.replacements.donor is not None else self.replacements.group[rows]
-            walk = tree_walk(self.model, self.layers, pairs, chosen, group)
-        return Shard(pairs, chosen, values, walk)
+            fast = tree_forward(self.model, self.layers, pairs, chosen, group)
+        return Batch(pairs, chosen, values, fast)
 
     def _fitting(self, variants: Sequence[Variant]) -> int:
         """The number of pairs whose states of all variants fit in half of the free memory."""
@@ -340,9 +347,9 @@ def _agrees(engine: KnockoutEngine, variant: Variant) -> bool:
     key = _certificate_key(engine, variant)
     if key not in CERTIFICATES:
         lengths = engine.pairs.lengths
-        shard = engine.shard(torch.stack([lengths.argmax(), lengths.argmin()]).unique())
-        CERTIFICATES[key] = shard.walk is not None and walk_agrees(
-            engine.model, shard, variant, shard.walk
+        batch = engine.batch(torch.stack([lengths.argmax(), lengths.argmin()]).unique())
+        CERTIFICATES[key] = batch.fast is not None and fast_agrees(
+            engine.model, batch, variant, batch.fast
         )
     return CERTIFICATES[key]
 

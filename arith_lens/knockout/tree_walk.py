@@ -302,7 +302,7 @@ class Replacement:
 
 
 @dataclass(frozen=True, eq=False)
-class TreeWalk:
+class TreeForward:
     """Some pairs, which can be run under any variants."""
 
     model: HookedLike
@@ -410,14 +410,14 @@ class TreeWalk:
         return (stage.start + index for index in layers_with_weights(blocks))
 
 
-def tree_walk(
+def tree_forward(
     model: HookedLike,
     layers: Sequence[PlainLayer],
     pairs: PromptPairs,
     chosen: Bool[Tensor, "pair pos"],
     group: Int[Tensor, " pair"],
-) -> TreeWalk | None:
-    """The walk over some pairs; None if the model's layers need more than rows of prompts.
+) -> TreeForward | None:
+    """The forward of some pairs; None if the model's layers need more than rows of prompts.
 
     Args:
         model: the model.
@@ -434,7 +434,7 @@ def tree_walk(
     chosen = chosen.to(device)
     pair = torch.arange(len(pairs), device=device)
     last = torch.full_like(pair, chosen.shape[1] - 1)
-    return TreeWalk(
+    return TreeForward(
         model=model,
         layers=layers,
         inputs=inputs,

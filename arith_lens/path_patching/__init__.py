@@ -20,9 +20,9 @@ from arith_lens.path_patching.engines import SweepEngine as SweepEngine
 from arith_lens.path_patching.engines import fitting_engine as fitting_engine
 from arith_lens.path_patching.engines import n_left_out as n_left_out
 from arith_lens.path_patching.engines import patch_settings as patch_settings
-from arith_lens.path_patching.fewer_evaluations import Goal as Goal
 from arith_lens.path_patching.fewer_evaluations import Race as Race
 from arith_lens.path_patching.fewer_evaluations import Screening as Screening
+from arith_lens.path_patching.fewer_evaluations import StoppingRule as StoppingRule
 from arith_lens.path_patching.fewer_evaluations import balanced_order as balanced_order
 from arith_lens.path_patching.fewer_evaluations import race as race
 from arith_lens.path_patching.fewer_evaluations import round_sizes as round_sizes

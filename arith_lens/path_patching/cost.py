@@ -131,7 +131,7 @@ def _method_plan(method: Method, model: HookedLike, pairs: PromptPairs, size: in
 def _sweep(model: HookedLike, patching: PatchSettings, shard: PromptPairs) -> tuple[int, int, int]:
     n_pairs, length = len(shard), both_runs(shard)[0].shape[1]
     return (
-        shard_recording_flops(model, shard, patching.own_tokens),
+        shard_recording_flops(model, shard, patching.per_pair_tokens),
         n_pairs * rows_flops(model, patching),
         sweep_peak(model, patching, n_pairs, length),
     )
@@ -216,8 +216,8 @@ def sweep_peak(model: HookedLike, patching: PatchSettings, n_pairs: int, length:
         logits = 2 * 4 * patching.senders.n_rows * min(cfg.d_vocab, VOCABULARY_CHUNK)
         rows = max(rows, chunk * (one_pair * 2 // 3 + logits))
     forward = forward_peak(model, 2 * n_pairs, length, scores=IN_OWN_SCORES)
-    if patching.own_tokens is not None:
-        own = patching.own_tokens
+    if patching.per_pair_tokens is not None:
+        own = patching.per_pair_tokens
         kv_width = cfg.d_head * (cfg.n_key_value_heads or cfg.n_heads)  # of a token in a layer
         known = 2 * n_pairs * size * 2 * cfg.n_layers * kv_width
         scores = 2 * n_pairs * own * length * cfg.n_heads * IN_OWN_SCORES * max(size, 4)

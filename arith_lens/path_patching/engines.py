@@ -49,7 +49,7 @@ from arith_lens.path_patching.certificate import (
     repeat,
 )
 from arith_lens.path_patching.layers import UnsupportedTrunk
-from arith_lens.path_patching.recording import Recording, own_tokens, record_pairs
+from arith_lens.path_patching.recording import Recording, per_pair_tokens, record_pairs
 from arith_lens.path_patching.sweep import (
     HOOK_ENGINE,
     Trunk,
@@ -85,7 +85,7 @@ class PatchSettings:
     """The model's number of heads per layer."""
     candidates: tuple[int, ...] | None = None
     """Tokens that are compared with the answer, for metrics that read them."""
-    own_tokens: int | None = None
+    per_pair_tokens: int | None = None
     """The number of tokens at the end of each prompt that are recorded for this prompt alone; None:
     all of them."""
     function: MetricFunction | None = None
@@ -193,7 +193,7 @@ def patch_settings(
         candidates=candidate_tokens(model, pairs.answer.tolist(), candidates)
         if reads == "candidates"
         else None,
-        own_tokens=own_tokens(model, pairs),
+        per_pair_tokens=per_pair_tokens(model, pairs),
     )
 
 
@@ -417,7 +417,7 @@ class SweepEngine:
             logits=uncertified and (self.hooked or checked_pairs(pairs.lengths)),
             hooked=self.hooked,
             repeated=shortest if self.certify and not self.hooked else None,
-            own_tokens=patching.own_tokens,
+            per_pair_tokens=patching.per_pair_tokens,
         )
         ends = torch.empty(len(pairs), recording.stream.shape[-1])
 

@@ -167,8 +167,8 @@ EffectMeasure = Callable[
 
 
 @dataclass(frozen=True)
-class Goal:
-    """What a race decides."""
+class StoppingRule:
+    """When a race stops with a component."""
 
     line: float | None = None
     """The effect that is compared with each mean."""
@@ -179,8 +179,8 @@ class Goal:
     bound is known."""
 
     @classmethod
-    def of(cls, until: str | float, metric: str, bound: float | None = None) -> "Goal":
-        """The goal of `path_patch(until=, bound=)`.
+    def of(cls, until: str | float, metric: str, bound: float | None = None) -> "StoppingRule":
+        """The rule of `path_patch(until=, bound=)`.
 
         Raises:
             ValueError: neither `"threshold"` nor `"top"` and a number nor a number; there is no
@@ -267,21 +267,21 @@ def race(
     measure: EffectMeasure,
     n_components: int,
     strata: Int[Tensor, " pair"],
-    goal: Goal,
+    rule: StoppingRule,
     *,
     seed: int = 0,
 ) -> Race:
-    """Compute effects until the goal is settled for every component, or on all pairs.
+    """Compute effects until the rule is settled for every component, or on all pairs.
 
     Args:
         measure: computes effects. It gets the numbers of components, the numbers of pairs, and the
             number of the round.
         n_components: how many there are.
         strata: the template of each pair, as a number.
-        goal: what is decided.
+        rule: when a component is settled.
         seed: of the order of the pairs.
     """
-    n_all, bound = len(strata), goal.bound
+    n_all, bound = len(strata), rule.bound
     order, sizes = balanced_order(strata, seed), round_sizes(n_all, int(strata.max()) + 1)
     tail = (1 - RACE_LEVEL) / (2 * n_components * max(1, len(sizes) - 1))
     if bound is not None:
@@ -301,7 +301,7 @@ def race(
         interval[:, racing] = (
             student_interval(*known) if bound is None else betting_interval(*known, bound)
         )
-        racing = (~goal.settled(interval) & (n_pairs == size)).nonzero()[:, 0]
+        racing = (~rule.settled(interval) & (n_pairs == size)).nonzero()[:, 0]
         if not len(racing):
             break
     return Race(values, n_pairs, interval, tuple(finished), bound)

@@ -36,10 +36,10 @@ class LayerInput:
     """One row per sender; row 0 is unpatched. The layer overwrites them."""
     attention: Float[Tensor, "pair d_model"]
     """The attention's output in the reference run."""
-    sent: slice
+    own_heads: slice
     """The rows whose sender is a head of this layer. They begin as row 0."""
-    changes: Float[Tensor, "sent pair d_model"] | None
-    """What is added to the attention's output in the rows of `sent`; None: there are none."""
+    head_deltas: Float[Tensor, "own_head pair d_model"] | None
+    """What is added to the attention's output in the rows of `own_heads`; None: there are none."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class AdditiveLayer:
 
     def advance(self, inputs: LayerInput) -> None:
         """Take the rows from the layer's entry to its exit, in place."""
-        rows, sent = inputs.rows, inputs.sent
-        rows[: sent.start] += inputs.attention
-        rows[sent.stop :] += inputs.attention
-        if inputs.changes is not None:
-            torch.add(inputs.changes, rows[0], out=rows[sent])
+        rows, own_heads = inputs.rows, inputs.own_heads
+        rows[: own_heads.start] += inputs.attention
+        rows[own_heads.stop :] += inputs.attention
+        if inputs.head_deltas is not None:
+            torch.add(inputs.head_deltas, rows[0], out=rows[own_heads])
         for some in rows.view(-1, rows.shape[-1]).split(self.mlp_rows):
             some += self.mlp(some)
 
@@ -125,11 +125,11 @@ class ModelLayer:
 
     def advance(self, inputs: LayerInput) -> None:
         """See `AdditiveLayer`."""
-        rows, sent = inputs.rows, inputs.sent
-        rows[sent] = rows[0]
+        rows, own_heads = inputs.rows, inputs.own_heads
+        rows[own_heads] = rows[0]
         outputs = inputs.attention.float().repeat(len(rows), 1, 1)
-        if inputs.changes is not None:
-            outputs[sent] += inputs.changes
+        if inputs.head_deltas is not None:
+            outputs[own_heads] += inputs.head_deltas
         flat = (part.view(-1, rows.shape[-1]).split(self.mlp_rows) for part in (rows, outputs))
         for some, output in zip(*flat, strict=True):
             some.copy_(self._exit(some, output))

@@ -38,7 +38,7 @@ from arith_lens.path_patching.engines import (
     n_left_out,
     patch_settings,
 )
-from arith_lens.path_patching.fewer_evaluations import Goal, Race, Screening, race
+from arith_lens.path_patching.fewer_evaluations import Race, Screening, StoppingRule, race
 from arith_lens.path_patching.options import (
     PATH_PATCH_KINDS,
     Checks,
@@ -170,9 +170,9 @@ def path_patch(
     if places is not None:
         make_engine = partial(PositionEngine, model, patching, places)
     if stopping.until is not None:
-        goal = Goal.of(stopping.until, patching.metric, stopping.bound)
-        identity |= {"race": [goal.line, goal.k], "bound": goal.bound}
-        loop = partial(_raced, engine_of, patching, goal)
+        rule = StoppingRule.of(stopping.until, patching.metric, stopping.bound)
+        identity |= {"race": [rule.line, rule.k], "bound": rule.bound}
+        loop = partial(_raced, engine_of, patching, rule)
     computation = Computation(
         title="path patching",
         make_engine=make_engine,
@@ -365,11 +365,11 @@ def _spot_checks(
 def _raced(
     engine_of: Callable[..., Engine],
     patching: PatchSettings,
-    goal: Goal,
+    rule: StoppingRule,
     loop: ShardLoop,
     make_engine: Callable[[], Engine],
 ) -> tuple[Float[Tensor, "row pair"], Notes]:
-    """Compute each sender on as many pairs as the goal needs.
+    """Compute each sender on as many pairs as the rule needs.
 
     The first round is certified.
     """
@@ -389,7 +389,7 @@ def _raced(
             held[torch.tensor(chosen)[:, None], rows] = computed[1 + len(chosen) :]
         return computed[1 : 1 + len(chosen)]
 
-    outcome = race(measure, n, strata_of(loop.pairs.template, n_pairs), goal)
+    outcome = race(measure, n, strata_of(loop.pairs.template, n_pairs), rule)
     _warn_of_bound(outcome, components)
     values[1:] = outcome.values
     if held.isfinite().any():

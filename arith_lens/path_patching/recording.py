@@ -3,7 +3,7 @@
 Prompts with the same examples before the question differ only in their last tokens. The keys and
 values of the common beginning are then computed once for all prompts that have it, and only the
 last tokens run for each prompt. The numbers differ from those of whole prompts by rounding. So all
-pairs of a path patching are recorded in one way, whichever shard they are in (`own_tokens`).
+pairs of a path patching are recorded in one way, whichever shard they are in (`per_pair_tokens`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -131,7 +131,7 @@ def record_pairs(
     logits: bool | Sequence[int] = False,
     hooked: bool = False,
     repeated: int | None = None,
-    own_tokens: int | None = None,
+    per_pair_tokens: int | None = None,
 ) -> tuple[Recording, Recording | None]:
     """Run references and counterfactuals as one batch and record their activations at END.
 
@@ -142,9 +142,9 @@ def record_pairs(
             with these indices.
         hooked: hooks are active and must act. Else the model's own modules run, which is faster.
         repeated: the pair whose reference runs a second time, in another row.
-        own_tokens: the number of tokens at the end of each prompt that run for this prompt alone.
-            The tokens before them run once for all prompts that have them; the repeated prompt runs
-            as a whole. With None, or if hooks must act, every prompt runs as a whole.
+        per_pair_tokens: the number of tokens at the end of each prompt that run for this prompt
+            alone. The tokens before them run once for all prompts that have them; the repeated
+            prompt runs as a whole. With None, or if hooks must act, every prompt runs as a whole.
 
     Returns:
         The recording of both runs, and that of the repeated prompt, if there is one.
@@ -153,14 +153,14 @@ def record_pairs(
         FloatingPointError: an activation is not finite; the message names its layer.
     """
     n_pairs, batch = len(pairs), PromptBatch.of(pairs)
-    own = None if hooked else own_tokens
+    own = None if hooked else per_pair_tokens
     if repeated is not None and own is None:
         batch = batch.with_repeated(repeated)
     wanted = range(n_pairs) if logits is True else logits or ()
     rows = [run * n_pairs + pair for run in (0, 1) for pair in wanted]
     rows += range(2 * n_pairs, len(batch)) if logits is True else ()
     with_logits = torch.tensor(rows) if rows else None
-    prompts = record_batch(model, batch, logits=with_logits, hooked=hooked, own_tokens=own)
+    prompts = record_batch(model, batch, logits=with_logits, hooked=hooked, per_pair_tokens=own)
     both = [prompts.pairs(slice(start, start + n_pairs)) for start in (0, n_pairs)]
     recording = joined_runs(both)
     once_more = None
@@ -182,7 +182,7 @@ def record_batch(
     *,
     logits: Int[Tensor, " row"] | None = None,
     hooked: bool = False,
-    own_tokens: int | None = None,
+    per_pair_tokens: int | None = None,
 ) -> Recording:
     """Record a batch of any prompts as one run. Raises the errors of `record_pairs`.
 
@@ -190,12 +190,12 @@ def record_batch(
         model: HookedModel or TransformerBridge.
         batch: the prompts.
         logits: the rows whose logits are recorded; None: no logits.
-        hooked, own_tokens: as in `record_pairs`.
+        hooked, per_pair_tokens: as in `record_pairs`.
     """
     if hooked:
         seen, returned = _record_by_hook_points(model, batch, logits)
     else:
-        seen, returned = _record_by_own_modules(model, batch, logits, own_tokens)
+        seen, returned = _record_by_own_modules(model, batch, logits, per_pair_tokens)
     home, layers = compute_device(model.unembed), range(len(model.blocks))
 
     def by_layer(part: str) -> Tensor:
@@ -223,7 +223,7 @@ def _record_by_own_modules(
     model: HookedLike,
     batch: PromptBatch,
     logits: Int[Tensor, " row"] | None,
-    own_tokens: int | None,
+    per_pair_tokens: int | None,
 ) -> tuple[PartOutputs, Tensor | None]:
     """Record with PyTorch's own hooks on the model's own modules.
 
@@ -236,8 +236,8 @@ def _record_by_own_modules(
     with ExitStack() as stack:
         stack.enter_context(without_bridge(model))
         known: dict[str, Any] = {}
-        if own_tokens is not None:
-            beginnings, batch, of_prompt = batch.in_two(own_tokens)
+        if per_pair_tokens is not None:
+            beginnings, batch, of_prompt = batch.in_two(per_pair_tokens)
             with _end_alone_in_last_layer(blocks[-1], beginnings):
                 known["past"] = keys_and_values(model, beginnings.tokens, beginnings.mask)
             known["past"].batch_select_indices(of_prompt.to(torch.device(model.cfg.device)))
@@ -408,7 +408,7 @@ BLOCK = 64
 """The number of pairs that are planned together, as in a shard of the default size."""
 
 
-def own_tokens(model: HookedLike, pairs: PromptPairs) -> int | None:
+def per_pair_tokens(model: HookedLike, pairs: PromptPairs) -> int | None:
     """The number of tokens at the end of each prompt that are recorded for this prompt alone.
 
     The tokens before them are recorded once for all prompts of a shard that have them. Each prompt

@@ -138,7 +138,7 @@ Rates: TypeAlias = Mapping[float, float]
 
 
 @dataclass(frozen=True)
-class Chosen:
+class SelectedRates:
     """The trainings of a table, and the rates that are chosen for each of its rows."""
 
     validation: Mapping[TuningRow, Rates]
@@ -188,7 +188,7 @@ class Chosen:
         return ("mathematics", "little_loss") if self.generic else ("mathematics",)
 
     @classmethod
-    def from_arrays(cls, arrays: Arrays) -> "Chosen":
+    def from_arrays(cls, arrays: Arrays) -> "SelectedRates":
         """What `to_arrays` has written."""
         rows = [
             TuningRow(row["method"], row["heads"], row["mlps"]) for row in arrays.header["rows"]

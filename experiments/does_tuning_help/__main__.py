@@ -35,8 +35,8 @@ from arith_lens.model import default_device
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
 from experiments.does_tuning_help import (
-    Chosen,
     Rates,
+    SelectedRates,
     Training,
     TuningRow,
     generic_change,
@@ -48,7 +48,7 @@ from experiments.does_tuning_help import (
 from experiments.does_tuning_help.models import weights_folder
 from experiments.does_tuning_help.plan import (
     Config,
-    Room,
+    TrainingBudget,
     TuningPlan,
     check_named_components,
     empty_hf_model,
@@ -78,7 +78,7 @@ def main(
     table: Literal[1, 2, 5] = 1,
     seeds: int = 5,
     processes: int | None = None,
-    room: Annotated[Room, tyro.conf.arg(name="")] = Room(),  # noqa: B008 -- frozen
+    room: Annotated[TrainingBudget, tyro.conf.arg(name="")] = TrainingBudget(),  # noqa: B008 -- frozen
     root: Path = Path("results"),
     dry_run: bool = False,
     again: bool = False,
@@ -195,7 +195,7 @@ def row_components(
     return strongest_heads(effects, tuned.heads), tuple(mlps)
 
 
-def choose(tuned: Sequence[TuningRow], run: Run, config: Config) -> Chosen:
+def choose(tuned: Sequence[TuningRow], run: Run, config: Config) -> SelectedRates:
     """The validation accuracy and the loss elsewhere of each row at each rate."""
     before = UNTUNED_ANSWERS.load(run)
     answers = {
@@ -213,9 +213,9 @@ def choose(tuned: Sequence[TuningRow], run: Run, config: Config) -> Chosen:
         }
 
     if not any(generic_to_choose(before)):
-        return Chosen(numbers(validation_accuracy))
+        return SelectedRates(numbers(validation_accuracy))
     change = partial(generic_change, before)
-    return Chosen(numbers(validation_accuracy), numbers(change))
+    return SelectedRates(numbers(validation_accuracy), numbers(change))
 
 
 def right(answers: Answers) -> str:

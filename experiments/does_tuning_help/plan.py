@@ -113,7 +113,7 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Room:
+class TrainingBudget:
     """Memory and disk of a training; they change results only by rounding."""
 
     micro_batch: int | None = None
@@ -153,13 +153,13 @@ class TuningPlan:
         return replace(self, recipe=recipe, dtype=str(dtype).removeprefix("torch."))
 
 
-def planned(config: Config, n_layers: int, room: Room | None = None) -> TuningPlan:
+def planned(config: Config, n_layers: int, room: TrainingBudget | None = None) -> TuningPlan:
     """The plan of a configuration; its defaults are the paper's on benchmarks, else small ones.
 
     Raises:
         ValueError: several rates on the benchmarks, or options of benchmarks without data_dir.
     """
-    room = room or Room()
+    room = room or TrainingBudget()
     in_world = config.data_dir is None
     defaults = Config.filled(vars(config), n_layers) | {"tasks": ()}
     open_ = {name: value for name, value in defaults.items() if getattr(config, name) in (None, ())}

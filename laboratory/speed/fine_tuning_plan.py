@@ -92,7 +92,7 @@ def full_work(shape: Shape) -> StepFlops:
 
 
 def precise_work(shape: Shape, heads: Sequence[Head], mlps: Sequence[Mlp] = ()) -> StepFlops:
-    """Chosen heads' slices of four matrices, and MLPs whole.
+    """SelectedRates heads' slices of four matrices, and MLPs whole.
 
     In the lowest tuned layer the gradient goes through W_O and attention to Q, K and V, whose
     inputs want none; where an MLP alone is tuned there, it goes through the MLP's last matrix.

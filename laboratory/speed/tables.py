@@ -391,7 +391,7 @@ def round_seconds(
     )
 
     def compute(shares: bool, certify: bool) -> Tensor:
-        engine_patching = patching if shares else replace(patching, own_tokens=None)
+        engine_patching = patching if shares else replace(patching, per_pair_tokens=None)
         return SweepEngine.of(setting.model, engine_patching, certify=certify)(pairs, None)
 
     taken: dict[tuple[bool, bool], list[float]] = {}
@@ -399,12 +399,12 @@ def round_seconds(
         _, _, busy = once(partial(compute, *how), setting.device)
         if index:
             taken.setdefault((how[0], how[1]), []).append(busy)
-    return patching.own_tokens, taken
+    return patching.per_pair_tokens, taken
 
 
 FEW_SHOT_COLUMNS = {
     "prompts": Column("prompts"),
-    "own tokens": Column("own_tokens"),
+    "own tokens": Column("per_pair_tokens"),
     "all tokens, s": Column("all_seconds", ".2f"),
     "shared, s": Column("shared_seconds", ".2f"),
     "ratio": Column("ratio", ".2f"),
@@ -422,11 +422,11 @@ def few_shot_table(rounds: int) -> SpeedTable:
     rows: list[dict[str, Cell]] = []
     for name, (shape, one_context) in FEW_SHOT_CASES.items():
         pairs = few_shot_pairs(shape, one_context=one_context)
-        own_tokens, seconds = round_seconds(setting_of(shape), pairs, rounds)
+        per_pair_tokens, seconds = round_seconds(setting_of(shape), pairs, rounds)
         rows.append(
             {
                 "prompts": name,
-                "own_tokens": str(own_tokens or "all"),
+                "per_pair_tokens": str(per_pair_tokens or "all"),
                 "all_seconds": median(seconds[False, True]),
                 "shared_seconds": median(seconds[True, True]),
                 "ratio": _ratio(seconds[False, True], seconds[True, True]),

@@ -76,7 +76,10 @@ def test_mediators_meet_the_closed_form(name: str) -> None:
     scale = float(truth.logits().abs().max())
     for row, head in enumerate(heads):
         for layer in layers:
-            for part, free in ((mediation.but, layers - {layer}), (mediation.only, {layer})):
+            for part, free in (
+                (mediation.all_but_one_mlp, layers - {layer}),
+                (mediation.only_one_mlp, {layer}),
+            ):
                 expected = truth.effect(head, metric="logit", mlps=free)
                 assert (part.per_pair[row, layer] - expected).abs().max() < TOLERANCE * scale
 

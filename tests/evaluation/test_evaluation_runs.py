@@ -148,7 +148,8 @@ def test_two_evaluations_compare_in_pairs_and_refuse_other_questions(trained: Ho
     assert before.change_to(after).n_questions == 80
     assert change.p_value < 0.05
     with pytest.raises(ValueError, match=r"world_generic .* found another prompts_sha256"):
-        before.change_to(al.evaluate(trained, tasks, **{**options, "limit": 39}))
+        shorter: dict[str, Any] = {**options, "limit": 39}
+        before.change_to(al.evaluate(trained, tasks, **shorter))
     with pytest.raises(KeyError, match="expected a task of world_generic, world_two_digit"):
         before.task("svamp")
     assert "world_two_digit: " in str(before)
@@ -208,7 +209,8 @@ def test_mistakes_are_named(
 
 
 def test_prompts_that_are_too_long_can_be_cut_as_the_harness_cuts_them(llama: HookedModel) -> None:
-    found = al.evaluate(llama, "svamp", **{**QUICK, "shots": 1}, too_long="truncate")
+    options: dict[str, Any] = {**QUICK, "shots": 1}
+    found = al.evaluate(llama, "svamp", **options, too_long="truncate")
     assert found.settings["tasks"]["svamp"]["truncated"] == len(found)
 
 

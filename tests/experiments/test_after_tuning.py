@@ -16,7 +16,7 @@ from arith_lens.reference.sets import UNFAMILIAR_SETS
 from arith_lens.runs import find_runs, open_run
 from experiments import results
 from experiments.after_tuning import do_tuned_heads_carry_more, does_the_gain_hold
-from experiments.does_tuning_help import Chosen, Training, TuningRow
+from experiments.does_tuning_help import SelectedRates, Training, TuningRow
 from experiments.does_tuning_help.models import precise_models, stored_models, tuning_run
 from experiments.does_tuning_help.studies import World
 from figures.after_tuning import generalisation
@@ -57,7 +57,7 @@ def tuning(tmp_path: Path) -> Path:
             results.TUNED_ANSWERS.save(run, answers, name, **facts, rate=rate, seed=seed)
             leave_as_it_was(run.path / "trainings" / name)
         losses = {row: {0.01: -0.5, 0.03: 0.0}}
-        results.CHOSEN_RATES.save(run, Chosen({row: {0.01: 0.5, 0.03: 0.4}}, losses), "1")
+        results.CHOSEN_RATES.save(run, SelectedRates({row: {0.01: 0.5, 0.03: 0.4}}, losses), "1")
     return tmp_path
 
 

@@ -13,7 +13,7 @@ from arith_lens.answers import Answers, Question
 from arith_lens.components import Head
 from experiments.does_tuning_help import (
     VALIDATION,
-    Chosen,
+    SelectedRates,
     Training,
     TuningRow,
     generic_to_choose,
@@ -59,15 +59,15 @@ def test_a_rate_is_chosen_on_validation_alone() -> None:
     bad = answers({"validation/groups": [True, False], "groups": [True] * 8, "facts": [True]})
     shares = {1e-3: tables.validation_accuracy(bad), 1e-2: tables.validation_accuracy(good)}
     assert shares == {1e-3: 0.5, 1e-2: 1.0}
-    assert Chosen({TuningRow("full"): shares}).rates == {TuningRow("full"): 1e-2}
+    assert SelectedRates({TuningRow("full"): shares}).rates == {TuningRow("full"): 1e-2}
     none = tables.validation_accuracy(answers({"groups": [True]}))
-    assert Chosen({TuningRow("full"): {2e-5: none}}).rates == {TuningRow("full"): 2e-5}
+    assert SelectedRates({TuningRow("full"): {2e-5: none}}).rates == {TuningRow("full"): 2e-5}
     with pytest.raises(ValueError, match="to choose a rate on, found none for full"):
-        _ = Chosen({TuningRow("full"): {1e-3: 0.5, 2e-5: none}}).rates
+        _ = SelectedRates({TuningRow("full"): {1e-3: 0.5, 2e-5: none}}).rates
 
 
 def test_of_rates_that_do_equally_well_the_smaller_is_taken() -> None:
-    chosen = Chosen({TuningRow("full"): {3e-3: 0.5, 1e-3: 0.5, 1e-2: 0.4}})
+    chosen = SelectedRates({TuningRow("full"): {3e-3: 0.5, 1e-3: 0.5, 1e-2: 0.4}})
     assert chosen.rates[TuningRow("full")] == 1e-3
     table = chosen.to_dataframe()
     assert table.loc[table["mathematics"], "rate"].tolist() == [1e-3]
@@ -83,12 +83,12 @@ def test_a_rate_that_loses_more_than_two_points_is_not_chosen_for_little_loss() 
         full: {1e-3: 0.01, 3e-3: -0.019, 1e-2: -0.021},
         lora: dict.fromkeys(validation[lora], -0.5),
     }
-    chosen = Chosen(validation, losses)
+    chosen = SelectedRates(validation, losses)
     assert chosen.rates_with_little_loss == {full: 3e-3}
     assert chosen.rates == {full: 1e-2, lora: 1e-2}
-    again = Chosen.from_arrays(chosen.to_arrays())
+    again = SelectedRates.from_arrays(chosen.to_arrays())
     assert again == chosen
-    assert Chosen(validation).criteria == ("mathematics",)
+    assert SelectedRates(validation).criteria == ("mathematics",)
 
 
 def test_each_generic_question_either_chooses_or_reports() -> None:

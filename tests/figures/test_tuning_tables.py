@@ -10,7 +10,7 @@ from pandas import DataFrame
 from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import open_run
 from experiments import results
-from experiments.does_tuning_help import Chosen, Training, TuningRow
+from experiments.does_tuning_help import SelectedRates, Training, TuningRow
 from figures.common import TableOptions
 from figures.exhibit import Table
 from figures.tables.answers import AFTER, BEFORE, CHANGE, CHANGE_BY_SEED, change_number
@@ -62,7 +62,7 @@ def drawn(tmp_path: Path) -> tuple[Table, Table]:
             name = Training(row, 2e-5, seed).name
             results.TUNED_ANSWERS.save(run, answers(right), name, **facts)
         nothing = {2e-5: float("nan")}
-        results.CHOSEN_RATES.save(run, Chosen({row: nothing for row in rows.values()}), "1")
+        results.CHOSEN_RATES.save(run, SelectedRates({row: nothing for row in rows.values()}), "1")
     groups, tasks = table1(TableOptions(run=run.path))
     return groups, tasks
 

@@ -1,4 +1,4 @@
-"""Knockouts over plain layers and a tree of prefixes: the numbers of the walk with hooks."""
+"""Knockouts over plain layers and a tree of prefixes: the numbers of the forwards with hooks."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -95,7 +95,7 @@ def engine(model: HookedModel, pairs: PromptPairs, **settings: Any) -> KnockoutE
 
 
 def differences(fast: KnockoutEngine, components: list[Any] | None = None) -> float:
-    """The largest difference of p(C) from the walk with hooks; whether C is likeliest is equal."""
+    """The largest difference of p(C) from forwards with hooks; whether C is likeliest is equal."""
     components = MIXED if components is None else components
     variants = [frozenset(components[:k]) for k in range(len(components) + 1)]
     assert fast.layers is not None
@@ -109,7 +109,7 @@ def differences(fast: KnockoutEngine, components: list[Any] | None = None) -> fl
 
 @pytest.mark.parametrize("positions", ["all", "end"])
 @pytest.mark.parametrize("name", [row.model_type for row in FAMILIES.values() if row.plain_layers])
-def test_each_family_has_the_numbers_of_the_walk_with_hooks(name, positions, family) -> None:
+def test_each_family_has_the_numbers_of_the_forwards_with_hooks(name, positions, family) -> None:
     """Unequal lengths with padding, shared prefixes; grouped queries, windows, caps, biases."""
     model = family(name)
     assert differences(engine(model, shared_prefixes(model), positions=positions)) < 1e-5
@@ -125,7 +125,7 @@ def test_each_family_has_the_numbers_of_the_walk_with_hooks(name, positions, fam
         {"means": "vector"},
     ],
 )
-def test_each_replacement_has_the_numbers_of_the_walk_with_hooks(settings, mistral) -> None:
+def test_each_replacement_has_the_numbers_of_the_forwards_with_hooks(settings, mistral) -> None:
     pairs = shared_prefixes(mistral)
     assert differences(engine(mistral, pairs[: len(pairs) - 1], **settings)) < 1e-5
 
@@ -227,7 +227,7 @@ def test_an_engine_is_compared_with_hooks_again_after_a_change(
 ) -> None:
     compared: list[Any] = []
     monkeypatch.setattr(engines, "CERTIFICATES", {})
-    monkeypatch.setattr(engines, "walk_agrees", lambda *args: not compared.append(args))
+    monkeypatch.setattr(engines, "fast_agrees", lambda *args: not compared.append(args))
     model = make_model("llama")
     settings: dict[str, Any] = {"model": model, "pairs": shared_prefixes(model)}
     for _ in range(2):
@@ -251,10 +251,10 @@ def test_vectors_of_the_user_belong_to_what_is_compared(llama, monkeypatch) -> N
 
 def test_an_engine_that_did_not_agree_is_not_trusted_later(llama, monkeypatch) -> None:
     monkeypatch.setattr(engines, "CERTIFICATES", {})
-    pairs, right = shared_prefixes(llama), engines.walk_agrees
-    monkeypatch.setattr(engines, "walk_agrees", lambda *_: False)
+    pairs, right = shared_prefixes(llama), engines.fast_agrees
+    monkeypatch.setattr(engines, "fast_agrees", lambda *_: False)
     assert engine(llama, pairs).layers is None
-    monkeypatch.setattr(engines, "walk_agrees", right)
+    monkeypatch.setattr(engines, "fast_agrees", right)
     assert engine(llama, pairs).layers is None
     assert engine(llama, pairs[:4]).layers is not None
 
@@ -308,8 +308,8 @@ def test_shared_prefixes_are_computed_once_and_the_last_layer_for_end(llama) -> 
     """Rows that enter the plain MLPs, counted."""
     pairs = shared_prefixes(llama, n=4)
     fast = engine(llama, pairs, components=every_head(3, 4)[:2])
-    shard = fast.shard(torch.arange(4))
-    assert shard.walk is not None and fast.layers is not None
+    batch = fast.batch(torch.arange(4))
+    assert batch.fast is not None and fast.layers is not None
     counted = [0] * 3
     for layer, plain in enumerate(fast.layers):
         plain.mlp.register_forward_pre_hook(
@@ -318,15 +318,15 @@ def test_shared_prefixes_are_computed_once_and_the_last_layer_for_end(llama) -> 
             )
         )
     fast([frozenset()], progress=False)
-    n_nodes = len(shard.walk.tree.pos)
+    n_nodes = len(batch.fast.tree.pos)
     assert counted == [n_nodes, n_nodes, 4]
     assert n_nodes < int(pairs.lengths.sum())
 
 
 def test_means_stand_in_where_the_prompts_differ_alone(llama) -> None:
-    """The values by hook name that a walk is given are those of its pairs."""
+    """The values by hook name that a forward is given are those of its pairs."""
     pairs = shared_prefixes(llama)
-    shard = engine(llama, pairs).shard(torch.tensor([1, 3]))
-    values = shard.values([z_name(0), mlp_out_name(1)])
-    assert values[z_name(0)].shape[:2] == shard.pairs.reference.shape
+    batch = engine(llama, pairs).batch(torch.tensor([1, 3]))
+    values = batch.values([z_name(0), mlp_out_name(1)])
+    assert values[z_name(0)].shape[:2] == batch.pairs.reference.shape
     assert values[mlp_out_name(1)].shape[-1] == 32

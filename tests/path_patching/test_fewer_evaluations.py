@@ -18,8 +18,8 @@ from arith_lens.components import Component
 from arith_lens.path_patching import fewer_evaluations
 from arith_lens.path_patching.fewer_evaluations import (
     N_CHECKS,
-    Goal,
     Screening,
+    StoppingRule,
     balanced_order,
     race,
     round_sizes,
@@ -59,8 +59,10 @@ def lookup(values: Tensor) -> fewer_evaluations.EffectMeasure:
 
 
 @pytest.mark.parametrize("skewed", [False, True])
-@pytest.mark.parametrize("goal", [Goal(line=-0.05), Goal(k=5)])
-def test_races_end_as_the_full_computation_and_all_intervals_hold(goal: Goal, skewed: bool) -> None:
+@pytest.mark.parametrize("goal", [StoppingRule(line=-0.05), StoppingRule(k=5)])
+def test_races_end_as_the_full_computation_and_all_intervals_hold(
+    goal: StoppingRule, skewed: bool
+) -> None:
     right = covered = 0
     shares = []
     for seed in range(REPEATS):
@@ -82,7 +84,7 @@ def test_intervals_at_a_low_level_would_fail(monkeypatch: pytest.MonkeyPatch) ->
     covered = 0
     for seed in range(REPEATS):
         values, strata = planted(270, seed, skewed=False)
-        outcome = race(lookup(values), len(values), strata, Goal(line=-0.05), seed=seed)
+        outcome = race(lookup(values), len(values), strata, StoppingRule(line=-0.05), seed=seed)
         low, high = outcome.interval
         covered += bool(((low <= values.mean(1)) & (values.mean(1) <= high)).all())
     assert covered < 0.9 * REPEATS
@@ -93,7 +95,7 @@ def test_an_interval_is_students_for_a_sample_without_replacement() -> None:
 
     values, strata = planted(160, 0, skewed=False)
     strata = torch.zeros_like(strata)
-    outcome = race(lookup(values), len(values), strata, Goal(line=10.0))
+    outcome = race(lookup(values), len(values), strata, StoppingRule(line=10.0))
     assert outcome.rounds == (16,)
     seen = values[0][balanced_order(strata, 0)[:16]].double()
     tail = (1 - fewer_evaluations.RACE_LEVEL) / (2 * 30 * (len(round_sizes(160, 1)) - 1))
@@ -122,7 +124,7 @@ def coverage(kind: str, bound: float | None, repeats: int) -> tuple[float, float
     for seed in range(repeats):
         values = population(kind, seed)
         strata = torch.arange(180) % 9
-        goal = Goal(line=-0.05, bound=bound)
+        goal = StoppingRule(line=-0.05, bound=bound)
         outcome = race(lookup(values), len(values), strata, goal, seed=seed)
         low, high = outcome.interval
         truth = values.double().mean(1)  # all templates are equally large
@@ -154,7 +156,7 @@ def test_only_a_bound_is_recorded_as_a_guarantee() -> None:
     names = [f"{i}" for i in range(30)]
     largest = float(values.abs().max())
     for bound, is_guaranteed in ((None, False), (largest, True), (largest / 2, False)):
-        outcome = race(lookup(values), 30, strata, Goal(line=-0.05, bound=bound))
+        outcome = race(lookup(values), 30, strata, StoppingRule(line=-0.05, bound=bound))
         notes = outcome.notes(names)
         assert notes["guaranteed"] == is_guaranteed and notes["bound"] == bound
         seen = ~outcome.values.isnan()
@@ -236,7 +238,7 @@ def test_a_race_with_a_bound_and_one_without_do_not_share_a_stored_result(
 def test_what_is_never_clear_is_computed_on_all_pairs() -> None:
     values, strata = planted(90, 1, skewed=False)
     values[3] = 1e-3 * torch.randn(90, generator=torch.Generator().manual_seed(0)) - 0.05
-    outcome = race(lookup(values), len(values), strata, Goal(line=-0.05))
+    outcome = race(lookup(values), len(values), strata, StoppingRule(line=-0.05))
     assert outcome.n_pairs[3] == 90
     assert torch.equal(outcome.values[3], values[3])
     width = outcome.interval[1, 3] - outcome.interval[0, 3]
@@ -248,7 +250,7 @@ def test_pairs_without_a_ratio_do_not_count() -> None:
     values, strata = planted(270, 2, skewed=False)
     values[:, ::3] = float("nan")
     values[7] = float("nan")
-    outcome = race(lookup(values), len(values), strata, Goal(line=-0.05))
+    outcome = race(lookup(values), len(values), strata, StoppingRule(line=-0.05))
     assert outcome.n_pairs[7] == 270
     assert {*outcome.values.nanmean(1).nan_to_num().argsort()[:5].tolist()} == {*range(5)}
 
@@ -343,9 +345,9 @@ def test_goals_that_are_none(
 
 
 def test_the_thresholds_goal_is_that_of_key_heads() -> None:
-    assert Goal.of("threshold", "relative_logit") == Goal(line=-0.05)
-    assert Goal.of(-0.1, "logit") == Goal(line=-0.1)
-    assert Goal.of("top10", "logit") == Goal(k=10)
+    assert StoppingRule.of("threshold", "relative_logit") == StoppingRule(line=-0.05)
+    assert StoppingRule.of(-0.1, "logit") == StoppingRule(line=-0.1)
+    assert StoppingRule.of("top10", "logit") == StoppingRule(k=10)
 
 
 def test_screening_computes_the_kept_and_some_others(

@@ -16,7 +16,7 @@ from arith_lens.model.families import FAMILIES
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import CertificateError, path_patch, plan, recording
 from arith_lens.path_patching.engines import SweepEngine, patch_settings
-from arith_lens.path_patching.recording import n_distinct, own_tokens, record_pairs
+from arith_lens.path_patching.recording import n_distinct, per_pair_tokens, record_pairs
 from laboratory.speed.measure import Shape, setting_of
 from laboratory.speed.tables import QUESTION_TOKENS, few_shot_pairs, round_seconds
 
@@ -84,7 +84,7 @@ def test_each_family_has_the_activations_of_whole_prompts(
     """With padding, grouped queries, and positions that count from the first token."""
     pairs = few_shot(family, one_context=one_context)
     whole, _ = record_pairs(family, pairs, logits=True)
-    parts, again = record_pairs(family, pairs, logits=True, own_tokens=n_own, repeated=1)
+    parts, again = record_pairs(family, pairs, logits=True, per_pair_tokens=n_own, repeated=1)
     assert again is not None
     for name in ("stream", "z", "attn_out", "mlp_out", "logits"):
         expected, actual = getattr(whole, name), getattr(parts, name)
@@ -96,7 +96,7 @@ def test_each_family_has_the_activations_of_whole_prompts(
 
 def test_effects_are_those_of_the_hook_engine(family: HookedModel, eager_rule: None) -> None:
     pairs = few_shot(family)
-    assert own_tokens(family, pairs) == QUESTION
+    assert per_pair_tokens(family, pairs) == QUESTION
     fast = path_patch(family, pairs, metric="logit", batch_size=2)
     general = path_patch(family, pairs, metric="logit", engine="hooks")
     for part in ("heads", "mlps"):
@@ -120,16 +120,16 @@ def test_beginnings_are_counted_as_a_set_counts_them() -> None:
 
 def test_operations_decide(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = few_shot(llama)
-    assert own_tokens(llama, pairs) is None, "a small model gains less than a forward costs"
+    assert per_pair_tokens(llama, pairs) is None, "a small model gains less than a forward costs"
     monkeypatch.setattr(recording, "LEAST_OPERATIONS", 0)
-    assert own_tokens(llama, pairs) == QUESTION
+    assert per_pair_tokens(llama, pairs) == QUESTION
     apart = replace(pairs, counterfactual=random_tokens(llama, 5, CONTEXT + QUESTION, seed=2))
-    assert own_tokens(llama, apart) is None, "prompts that differ from the start share nothing"
+    assert per_pair_tokens(llama, apart) is None, "prompts that differ from the start share nothing"
     one = random_tokens(llama, 5, 1)
     short = PromptPairs.from_tokens(one, one, pairs.answer)
-    assert own_tokens(llama, short) is None
+    assert per_pair_tokens(llama, short) is None
     monkeypatch.setattr(recording, "LEAST_SHARE", 0.9)
-    assert own_tokens(llama, pairs) is None
+    assert per_pair_tokens(llama, pairs) is None
 
 
 @torch.no_grad()
@@ -141,8 +141,8 @@ def test_the_number_of_own_tokens_is_that_of_all_pairs_together(
     other = pairs.counterfactual.clone()
     other[3, CONTEXT - 2] += 1
     early = replace(pairs, counterfactual=other)
-    assert own_tokens(llama, early[:3]) == QUESTION
-    assert own_tokens(llama, early) == QUESTION + 2
+    assert per_pair_tokens(llama, early[:3]) == QUESTION
+    assert per_pair_tokens(llama, early) == QUESTION + 2
     whole = path_patch(llama, early, metric="logit", batch_size=2)
     patching = patch_settings(llama, None, paths="via_mlps", metric="logit", foil=None, pairs=early)
     last = SweepEngine.of(llama, patching, certify=True)(early[4:], None)
@@ -154,9 +154,9 @@ def test_a_window_shorter_than_a_prompt_keeps_prompts_whole(
 ) -> None:
     window = partial(make_family, "mistral", tokenizer)
     pairs = few_shot(window())
-    assert own_tokens(window(sliding_window=CONTEXT), pairs) is None
+    assert per_pair_tokens(window(sliding_window=CONTEXT), pairs) is None
     wide = window(sliding_window=CONTEXT + QUESTION)
-    assert own_tokens(wide, pairs) == QUESTION
+    assert per_pair_tokens(wide, pairs) == QUESTION
     fast = path_patch(wide, pairs, metric="logit")
     general = path_patch(wide, pairs, metric="logit", engine="hooks")
     torch.testing.assert_close(fast.heads.per_pair, general.heads.per_pair, atol=1e-4, rtol=1e-4)

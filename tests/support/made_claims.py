@@ -17,7 +17,7 @@ from arith_lens.operations import FOUR
 from arith_lens.probes import DIGIT_CLASSES
 from arith_lens.runs import Run
 from experiments import results
-from experiments.does_tuning_help import Chosen, TuningRow
+from experiments.does_tuning_help import SelectedRates, TuningRow
 from experiments.selection import LARGEST_OPERAND
 from figures.claims import CLAIMS, Verdict
 from figures.claims.checking import verdict_on
@@ -284,6 +284,6 @@ def does_tuning_help(
             other = {**facts, "rate": 0.5}
             results.TUNED_ANSWERS.save(run, answers(1.0, 1.0), f"{name}-other-rate", **other)
         for table, names in (("1", ("full", "precise")), ("5", ("precise", "mlps"))):
-            chosen = Chosen({rows[name]: {rates[name]: 0.6, 0.5: 0.4} for name in names})
+            chosen = SelectedRates({rows[name]: {rates[name]: 0.6, 0.5: 0.4} for name in names})
             results.CHOSEN_RATES.save(run, chosen, table)
     return run
