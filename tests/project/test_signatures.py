@@ -128,3 +128,13 @@ def test_value_objects_take_their_own_options_and_their_defaults() -> None:
     refuse_unknown_options(path_patch, {"seed": 3}, Knockout)
     with pytest.raises(TypeError, match="'among'"):
         refuse_unknown_options(path_patch, {"among": "mlps"}, Knockout)
+
+
+def test_the_old_name_of_keep_strongest_still_works_alone() -> None:
+    from arith_lens.path_patching.options import Screen
+
+    kept = [value_object(Screen, options).n_kept for options in
+            ({"keep": 3}, {"keep_strongest": 3}, {"keep": None}, {})]  # fmt: skip
+    assert kept == [3, 3, 64, 64]
+    with pytest.raises(ValueError, match="expected keep_strongest= alone, found keep=2"):
+        value_object(Screen, {"keep": 2, "keep_strongest": 3})
