@@ -17,8 +17,8 @@ from arith_lens.paper import paper_model
 from arith_lens.runs import Run, RunError
 from experiments import results
 from experiments.does_tuning_help import (
-    Chosen,
     Criterion,
+    SelectedRates,
     TuningMethod,
     TuningRow,
     generic_to_report,
@@ -153,7 +153,7 @@ def _key(tuned: TuningRow) -> Key:
     return tuned.method, tuned.heads, tuned.mlps
 
 
-def chosen_rates(run: Run, table: int) -> Chosen:
+def chosen_rates(run: Run, table: int) -> SelectedRates:
     """The rows of a table and their rates. Raises RunError if the run does not have the table."""
     if not results.CHOSEN_RATES.is_in(run, str(table)):
         tables = ", ".join(map(results.CHOSEN_RATES.name, results.CHOSEN_RATES.labels(run)))
@@ -207,7 +207,7 @@ def task_table(run: Run, /, number: int = 1) -> QuestionTable:
 
 
 def _setting_rows(
-    run: Run, chosen: Chosen, every: Mapping[Key, Mapping[float, TableRow]]
+    run: Run, chosen: SelectedRates, every: Mapping[Key, Mapping[float, TableRow]]
 ) -> Iterator[Row]:
     """What was asked before tuning, what is tuned, and at which rates."""
     first = next(iter(every[_key(next(iter(chosen.validation)))].values()))
@@ -240,7 +240,7 @@ def _question_rows(run: Run, first: TableRow) -> Iterator[Row]:
             yield row(name, Number(count, unit="count"))
 
 
-def _rate_rows(chosen: Chosen) -> Iterator[Row]:
+def _rate_rows(chosen: SelectedRates) -> Iterator[Row]:
     """What every rate was chosen by, and the chosen ones."""
     for tuned, accuracies in chosen.validation.items():
         for rate, accuracy in accuracies.items():
