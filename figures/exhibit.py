@@ -171,6 +171,7 @@ def text_table_of(
     look: Callable[[DataFrame], str],
     notes: Callable[[DataFrame, Settings], list[str]],
     cells: Callable[[DataFrame], DataFrame],
+    printed: Callable[[DataFrame], str] = lambda _: "",
 ) -> Table:
     """A table of text whose cells and words are made from the numbers as their CSV file has them.
 
@@ -187,6 +188,7 @@ def text_table_of(
         runs=tuple(runs),
         numbers=rows,
         cells=cells(rows),
+        printed=printed(rows),
     )
 
 

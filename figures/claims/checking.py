@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from pandas import DataFrame
@@ -28,8 +28,9 @@ from figures.claims.claim import (
 )
 from figures.claims.evidence import HEADS_EXPERIMENT, PROBES_EXPERIMENT, Evidence, NotMeasured
 from figures.common import SHIPPED, counts_prompts, slug
-from figures.exhibit import Table, show
+from figures.exhibit import Table, show, text_table_of
 from figures.tables.number import Number
+from figures.tables.table import number_of, records
 from figures.verdicts import Finding, Within, judge
 
 CLAIMS_FILE = Path(__file__).with_name("claims.toml")
@@ -163,38 +164,45 @@ def exhibits(options: Options) -> list[Table]:
 
 def table(model: str, verdicts: list[Verdict]) -> Table:
     """The verdicts on a model, as a table for readers."""
-    return Table(
+    return text_table_of(
+        verdict_table(model, verdicts),
+        _runs(verdicts),
         name="claims",
         title=f"The paper's claims, {model}",
-        look="Which hold, and by how much.",
-        notes=notes(verdicts),
-        runs=_runs(verdicts),
-        numbers=verdict_table(verdicts),
-        cells=DataFrame([row(verdict) for verdict in verdicts]),
-        printed="\n\n".join(map(paragraph, verdicts)),
+        look=lambda _: "Which hold, and by how much.",
+        notes=lambda *_: notes(verdicts),
+        cells=cells,
+        printed=lambda rows: "\n\n".join(map(paragraph, records(cells(rows)))),
     )
 
 
-def paragraph(verdict: Verdict) -> str:
+def cells(rows: DataFrame) -> DataFrame:
+    """The claims for a reader, from the rows of `verdict_table`."""
+    claims = {claim.key: claim for claim in CLAIMS}
+    texts = []
+    for key, of_claim in rows.groupby("claim", sort=False):
+        claim, first = claims[str(key)], records(of_claim)[0]
+        found = f"{first.why}. Measure it: {first.command}" if first.command else first.why
+        if first.measure:
+            numbers = "; ".join(f"{one.measure} {number_of(one)}" for one in records(of_claim))
+            found = f"{numbers}. {first.note}" if first.note else numbers
+        texts.append(
+            {
+                "claim": claim.statement,
+                "the paper": claim.in_paper,
+                "rule": claim.rule,
+                "found": found,
+                "verdict": f"{first.holds} (in this model)",
+            }
+        )
+    return DataFrame(texts, index=[*rows.claim.drop_duplicates()])
+
+
+def paragraph(one: Any) -> str:
     """One claim for a terminal."""
-    cells = row(verdict)
-    return (
-        f"{verdict.claim.key}: {verdict.judgement.upper()} in this model\n  {cells['claim']}\n"
-        f"  the paper: {cells['the paper']}\n  found: {cells['found']}"
-    )
-
-
-def row(verdict: Verdict) -> dict[str, str]:
-    """One claim as a row of texts."""
-    claim = verdict.claim
-    missing = f"{verdict.why}. Measure it: {verdict.command}" if verdict.command else verdict.why
-    return {
-        "claim": claim.statement,
-        "the paper": claim.in_paper,
-        "rule": claim.rule,
-        "found": verdict.measured or missing,
-        "verdict": verdict.text,
-    }
+    key, claim, in_paper, _, found, verdict = one
+    judgement = verdict.removesuffix(" (in this model)").upper()
+    return f"{key}: {judgement} in this model\n  {claim}\n  the paper: {in_paper}\n  found: {found}"
 
 
 def notes(verdicts: list[Verdict]) -> list[str]:

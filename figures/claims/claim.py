@@ -1,15 +1,15 @@
 """What a claim is, what is measured for it, and its verdict (see `figures.verdicts`)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from figures.claims.evidence import Evidence
+from figures.tables.number import Number
+from figures.tables.table import QuestionTable, Row
 from figures.verdicts import Finding, Judgement, Within, each_judgement, judge
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,6 @@ class Verdict:
     """The folders of the runs that were read."""
 
     @property
-    def text(self) -> str:
-        """The verdict in words, with what it is limited to."""
-        return f"{self.judgement} (in this model)"
-
-    @property
     def judged_findings(self) -> list[tuple[Finding, Judgement | None]]:
         """Each number with the verdict on it alone; None if it has no rule."""
         return [*zip(self.findings, each_judgement(self.findings), strict=True)]
@@ -96,36 +91,29 @@ class Verdict:
         text = "; ".join(map(str, self.findings))
         return f"{text}. {self.note}" if self.note else text
 
-    def to_dataframe(self) -> "DataFrame":
-        """One row per number; a single row without numbers if the claim was not measured.
+    def rows(self) -> Iterator[Row]:
+        """One row per number; a single row without a number if the claim was not measured.
 
-        Columns: group, claim, holds, runs, of, value, low, high, unit, above, below, p_within,
-        p_outside (before Holm's correction), number_holds (after it).
+        Keys: group, claim, holds, number_holds (the verdict on the number alone), above, below,
+        p_within, p_outside (before Holm's correction), note, why, command, runs.
         """
-        from pandas import DataFrame
-
         shared = {"group": self.claim.group, "claim": self.claim.key, "holds": self.judgement}
-        shared["runs"] = " ".join(map(str, self.runs))
-        rows = [
-            {
-                **shared,
-                "of": n.label,
-                "value": n.number.value,
-                **dict(zip(("low", "high"), n.number.ends, strict=True)),
-                "unit": n.number.unit,
-                "above": n.rule.above if n.rule else None,
-                "below": n.rule.below if n.rule else None,
-                "p_within": n.p_within if n.rule else None,
-                "p_outside": n.p_outside if n.rule else None,
+        last = {"note": self.note, "why": self.why, "command": self.command}
+        last["runs"] = " ".join(map(str, self.runs))
+        for finding, judgement in self.judged_findings:
+            rule = finding.rule and {
                 "number_holds": judgement,
+                "above": finding.rule.above,
+                "below": finding.rule.below,
+                "p_within": finding.p_within,
+                "p_outside": finding.p_outside,
             }
-            for n, judgement in self.judged_findings
-        ]
-        return DataFrame(rows or [{**shared, "why": self.why, "command": self.command}])
+            yield Row(finding.label, finding.number, shared | (rule or {}) | last)
+        if not self.findings:
+            yield Row("", Number(nan), shared | last)
 
 
-def verdict_table(verdicts: Sequence[Verdict]) -> "DataFrame":
-    """The numbers of all verdicts, with the columns of `Verdict.to_dataframe`."""
-    from pandas import concat
-
-    return concat([verdict.to_dataframe() for verdict in verdicts], ignore_index=True)
+def verdict_table(model: str, verdicts: Sequence[Verdict]) -> QuestionTable:
+    """The numbers of all verdicts, with the keys of `Verdict.rows`."""
+    rows = (row for verdict in verdicts for row in verdict.rows())
+    return QuestionTable.of("claims", model, rows)

@@ -21,6 +21,7 @@ IDENTITY = ("question", "model")
 MEASURED = ("measure", "value", "low", "high", "spread", "n", "unit")
 """The last columns. Those of the keys are between."""
 NUMERIC = (
+    *("above", "below", "p_within", "p_outside"),
     *("value", "low", "high", "n"),
     *("k", "layer", "index", "draws", "rate", "size", "seed"),
     *("position", "rank", "base", "column"),
@@ -137,6 +138,13 @@ def select(frame: DataFrame, **keys: Key | Sequence[Key]) -> DataFrame:
 def records(frame: DataFrame) -> list[Any]:
     """The rows, each with its columns as attributes."""
     return [*frame.itertuples()]
+
+
+def number_of(one: Any) -> Number:
+    """The number of one of `records`."""
+    low, high = (None if end != end else end for end in (one.low, one.high))
+    n = None if one.n != one.n else int(one.n)
+    return Number(one.value, low, high, one.spread, n, one.unit)
 
 
 def value(frame: DataFrame, **keys: Key) -> float:

@@ -16,7 +16,7 @@ from arith_lens.operations import FOUR
 from arith_lens.runs.manifest import write_manifest
 from experiments import results
 from experiments.selection import training_folder
-from figures.claims import CLAIMS, check_claims
+from figures.claims import CLAIMS, check_claims, verdict_table
 from figures.claims import checking as figure
 from figures.claims.checking import REPEATED, verdict_on
 from figures.claims.claim import Measurement
@@ -24,6 +24,7 @@ from figures.claims.estimates import estimate
 from figures.claims.evidence import Evidence
 from figures.common import sample_size
 from figures.tables.number import Number
+from figures.tables.table import read_back
 from figures.verdicts import Finding, Within, holm, judge
 
 ROOT = Path(__file__).parents[2]
@@ -110,8 +111,10 @@ def test_one_operation_that_is_far_outside_refutes_a_claim(tmp_path: Path) -> No
     assert [decided for _, decided in found.judged_findings] == ["holds here"] * 3 + [
         "does not hold here"
     ]
-    table = found.to_dataframe()
+    table = read_back(verdict_table("made", [found]))
     assert (table.p_within[:3] <= 0.05).all() and table.p_outside[3] <= 0.05 / 4
+    assert table.number_holds.tolist() == ["holds here"] * 3 + ["does not hold here"]
+    assert {*table.holds} == {"does not hold here"}
 
 
 def test_errors_count_problems_and_not_their_wordings() -> None:

@@ -39,7 +39,7 @@ def makes_directly(text: str) -> bool:
 
 
 def test_exhibits_are_made_from_their_tables() -> None:
-    files = {path.stem: path.read_text() for path in FIGURES.glob("*.py")}
+    files = {path.stem: path.read_text() for path in FIGURES.rglob("*.py")}
     assert makes_directly(files.pop("exhibit")), "the check sees the two functions that may"
     assert {name for name, text in files.items() if makes_directly(text)} == MADE_OTHERWISE
 
