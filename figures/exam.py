@@ -4,30 +4,28 @@ Reads the runs of `experiments do_they_find_known_circuits`, one per built model
 without loading a model.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tyro
-from jaxtyping import Float
-from pandas import DataFrame, concat
+from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.effects import ComponentEffects
-from arith_lens.mediation import Mediation
-from arith_lens.runs import Run, find_runs
-from experiments import results
-from experiments.approximations import DIAL, HELD_NORMS, KNOCKOUTS, PATHS_VALUES
+from arith_lens.runs import find_runs
+from experiments.approximations import DIAL, HELD_NORMS
 from experiments.finding import RESULTS, NotComputed, RunSettings, experiment_command, find_run
 from experiments.results import EXACT
 from figures.common import FREE, Formats
-from figures.exhibit import Chart, Exhibit, Table
+from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
+from figures.tables import exam as numbers
+from figures.tables.exam import ExamRun
+from figures.tables.table import has, keys_of, records, select, value
+from figures.views.lines import line
 
 EXPERIMENT = "do_they_find_known_circuits"
-ROUNDING = 1e-5
-"""A score below this share of the model's largest true effect counts as 0: it is rounding."""
 METHOD_COLOURS = {
     EXACT: plotting.DARK,
     "atp": plotting.RED,
@@ -41,12 +39,6 @@ METHOD_COLOURS = {
     HELD_NORMS: "#7c8798",
 }
 PATHS_TITLES = {"via_mlps": "Heads frozen (via MLPs)", "total": "All paths (total)"}
-PROBED = (
-    ("table", "via_mlps", "0.1"),
-    ("table", "via_mlps", "MLP 0"),
-    ("query_composition", "total", "0.1"),
-)
-"""Model, paths and component of the expectations in docs/known_circuits.md."""
 
 
 @dataclass(frozen=True)
@@ -63,79 +55,57 @@ class Options:
     """The settings of the runs; the command line has those of their experiment."""
 
 
-@dataclass(frozen=True)
-class ExamRun:
-    """One model of the exam: the closed forms and what the methods say."""
-
-    built: str
-    dial: float | None
-    run: Run = field(repr=False)
-
-    def methods(self, paths: str) -> list[str]:
-        """The methods that ran, the exact one first."""
-        return sorted(
-            results.BUILT_EFFECTS.labels(self.run, paths, None), key=lambda name: name != EXACT
-        )
-
-    def truth(self, paths: str) -> ComponentEffects:
-        return results.BUILT_TRUTH.load(self.run, paths)
-
-    def effects(self, paths: str, method: str) -> ComponentEffects:
-        return results.BUILT_EFFECTS.load(self.run, paths, method)
-
-    @property
-    def circuit(self) -> Mapping[str, Any]:
-        """The heads, MLPs and edges of the circuit, as text."""
-        return results.BUILT_TRUTH.facts(self.run, PATHS_VALUES[0])
-
-
 def exhibits(options: Options) -> list[Exhibit]:
     """Charts of errors and of the dial, and two tables. Raises RunError if a model has no run."""
     papers = _papers(options)
     plain = [paper for paper in papers if paper.dial is None]
-    graded = concat([grades(paper) for paper in plain], ignore_index=True)
-    curves = dial_errors(papers)
-    of_exact = shares(plain)
-    runs = tuple(paper.run for paper in papers)
-    own: dict[str, Any] = {"runs": runs, "notes": _notes(plain)}
+    runs, graded = [paper.run for paper in papers], numbers.grades(plain)
     dial: list[Exhibit] = []
-    if not curves.empty:
-        chart = Chart(
+    if of_dial := numbers.dial_errors(papers):
+        chart = chart_of(
+            of_dial,
+            runs,
             name="exam_dial",
             title="The error of approximations as attention and neurons become sharp",
-            look="Where a line leaves 0: there its method no longer sees the circuit.",
-            numbers=curves,
-            figure=draw_dial(curves, own["notes"]),
-            **own,
+            look=lambda _: "Where a line leaves 0: there its method no longer sees the circuit.",
+            notes=_notes,
+            draw=draw_dial,
         )
         dial.append(chart)
     return [
-        Chart(
+        chart_of(
+            graded,
+            runs,
             name="exam",
             title="The largest error of each method on models whose circuit is known",
-            look="White: the number is the true effect. The first row, the exact method, is white "
-            "everywhere. But a true effect can miss a head of the circuit (next table).",
-            numbers=graded,
-            figure=draw(graded, own["notes"]),
-            **own,
+            look=lambda _: (
+                "White: the number is the true effect. The first row, the exact method, is white "
+                "everywhere. But a true effect can miss a head of the circuit (next table)."
+            ),
+            notes=_notes,
+            draw=_draw,
         ),
         *dial,
-        Table(
+        text_table_of(
+            graded,
+            runs,
             name="exam_summary",
             title="What each method finds, and where it fails",
-            look="AUROC is 100% if every member of the circuit has a larger effect than every "
-            "other component.",
-            numbers=graded,
-            cells=summary(graded),
-            **own,
+            look=lambda _: (
+                "AUROC is 100% if every member of the circuit has a larger effect than every "
+                "other component."
+            ),
+            notes=_notes,
+            cells=_summary_cells,
         ),
-        Table(
+        text_table_of(
+            numbers.shares(plain),
+            runs,
             name="exam_shares",
             title="Effects of three components, as shares of the exact ones",
-            look="100% is right. docs/known_circuits.md has what was expected.",
-            numbers=of_exact,
-            cells=of_exact.map(_percent),
-            **own,
+            look=lambda _: "100% is right. docs/known_circuits.md has what was expected.",
+            notes=_notes,
+            cells=_share_cells,
         ),
     ]
 
@@ -160,108 +130,22 @@ def _papers(options: Options) -> list[ExamRun]:
     return sorted(papers, key=lambda paper: (paper.built, paper.dial or 0.0))
 
 
-def _means(effects: ComponentEffects) -> dict[str, float]:
-    """The mean effect of each component, by name."""
-    heads, mlps = effects.heads.mean().tolist(), effects.mlps.mean().tolist()
-    named = {
-        f"{layer}.{i}": value for layer, row in enumerate(heads) for i, value in enumerate(row)
-    }
-    return named | {f"MLP {layer}": value for layer, value in enumerate(mlps)}
+def _methods(rows: DataFrame) -> list[str]:
+    """The methods, the exact one first."""
+    return sorted(keys_of(rows, "method"), key=lambda name: name != EXACT)
 
 
-def _flat(effects: ComponentEffects) -> Float[np.ndarray, " effect"]:
-    parts = (effects.heads.per_pair, effects.mlps.per_pair)
-    return np.concatenate([part.double().numpy().ravel() for part in parts])
-
-
-def error(approximate: ComponentEffects, truth: ComponentEffects) -> float:
-    """The largest error of an effect per pair, as a share of the largest true effect."""
-    values, expected = _flat(approximate), _flat(truth)
-    if not approximate.computation.get("signed", True):
-        expected = np.abs(expected)
-    return float(np.nanmax(np.abs(values - expected)) / np.nanmax(np.abs(expected)))
-
-
-def auroc(scores: Mapping[str, float], members: Iterable[str]) -> float:
-    """The probability that a member has a larger score than another, ties counting half.
-
-    NaN if there are no members or no others.
-    """
-    inside = {*members}
-    own = np.array([score for name, score in scores.items() if name in inside])
-    others = np.array([score for name, score in scores.items() if name not in inside])
-    if not len(own) or not len(others):
-        return float("nan")
-    difference = own[:, None] - others
-    return float(((difference > 0) + 0.5 * (difference == 0)).mean())
-
-
-def _scores(effects: ComponentEffects, scale: float) -> dict[str, float]:
-    """The size of each component's effect; rounding is 0."""
-    return {
-        name: size if size > ROUNDING else 0.0
-        for name, value in _means(effects).items()
-        for size in [abs(value) / scale]
-    }
-
-
-def grades(paper: ExamRun) -> DataFrame:
-    """One row per kind of paths and method: its error, and AUROC of heads, MLPs and edges."""
-    rows = []
-    for paths in (*PATHS_VALUES, *KNOCKOUTS):
-        truth = paper.truth(paths)
-        scale = float(np.nanmax(np.abs(_flat(truth))))
-        for method in paper.methods(paths):
-            effects = paper.effects(paths, method)
-            scores = _scores(effects, scale)
-            heads = {name: score for name, score in scores.items() if "MLP" not in name}
-            mlps = {name: score for name, score in scores.items() if "MLP" in name}
-            edges = float("nan")
-            if paths == "direct":
-                edges = edge_auroc(paper, scores, method, scale)
-            rows.append(
-                {
-                    "model": paper.built,
-                    "paths": paths,
-                    "method": method,
-                    "error": error(effects, truth),
-                    "auroc_heads": auroc(heads, paper.circuit["heads"]),
-                    "auroc_mlps": auroc(mlps, paper.circuit["mlps"]),
-                    "auroc_edges": edges,
-                }
-            )
-    return DataFrame(rows)
-
-
-def edge_auroc(paper: ExamRun, direct: Mapping[str, float], method: str, scale: float) -> float:
-    """AUROC of edges from components to the logits, and, for the exact method, from heads to MLPs.
-
-    The score of a head and an MLP is what the MLP carries of the head's effect.
-    """
-    scores = {f"{name} -> logits": score for name, score in direct.items()}
-    if method == EXACT:
-        mediation: Mediation = results.BUILT_EDGES.load(paper.run)
-        carried = mediation.carried.mean().abs().double().numpy() / scale
-        scores |= {
-            f"{head} -> MLP {layer}": value if value > ROUNDING else 0.0
-            for head, row in zip(mediation.heads, carried.tolist(), strict=True)
-            for layer, value in enumerate(row)
-            if layer >= head.layer
-        }
-    return auroc(scores, [edge for edge in paper.circuit["edges"] if edge in scores])
-
-
-def draw(graded: DataFrame, notes: Sequence[str]) -> plotting.Figure:
+def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """The errors: a row per method, a column per model, a panel per kind of paths."""
     parts = []
     for paths, title in PATHS_TITLES.items():
-        table = graded[graded["paths"] == paths].pivot(
-            index="method", columns="model", values="error"
-        )
-        order = [EXACT, *(name for name in table.index if name != EXACT)]
-        values = 100 * table.loc[order].to_numpy()
-        columns = plotting.Columns("", tuple(map(str, table.columns)), values)
-        parts.append(plotting.Matrix(plotting.plain(title), tuple(order), (columns,)))
+        rows = select(table, measure=numbers.ERROR, paths=paths)
+        errors = {(one.method, one.model): one.value for one in records(rows)}
+        methods = sorted(keys_of(rows, "method"), key=lambda name: (name != EXACT, name))
+        models = keys_of(rows, "model")
+        values = [[100 * errors.get((name, model), np.nan) for model in models] for name in methods]
+        columns = plotting.Columns("", tuple(models), np.array(values))
+        parts.append(plotting.Matrix(plotting.plain(title), tuple(methods), (columns,)))
     return plotting.matrix_panels(
         parts,
         colour_title="largest error",
@@ -273,34 +157,16 @@ def draw(graded: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     )
 
 
-def dial_errors(papers: Sequence[ExamRun]) -> DataFrame:
-    """The error of each method by the value of the dial."""
-    rows = [
-        {
-            "model": paper.built,
-            "dial": paper.dial,
-            "method": method,
-            "error": error(paper.effects(paths, method), paper.truth(paths)),
-        }
-        for paper in papers
-        if paper.dial is not None
-        for paths in [DIAL[paper.built]]
-        for method in paper.methods(paths)
-    ]
-    return DataFrame(rows)
-
-
-def draw_dial(curves: DataFrame, notes: Sequence[str]) -> plotting.Figure:
+def draw_dial(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """One panel per model, one line per method."""
     parts = []
     for model, paths in DIAL.items():
-        of_model: Any = curves[curves["model"] == model]
-        names = [EXACT, *(name for name in of_model["method"].unique() if name != EXACT)]
-        lines = []
-        for name in names:
-            line = of_model[of_model["method"] == name].sort_values("dial")
-            x, y = np.log2(line["dial"].to_numpy()), 100 * line["error"].to_numpy()
-            lines.append(plotting.Line(x, y, name, METHOD_COLOURS[name]))
+        rows = select(table, measure=numbers.ERROR, model=model)
+        rows = rows.assign(sharpness=np.log2(rows.dial))
+        lines = [
+            line(select(rows, method=name), name, METHOD_COLOURS[name], x="sharpness")
+            for name in _methods(rows)
+        ]
         title = plotting.plain(f"{PATHS_TITLES[paths]}: {model}")
         parts.append(plotting.CurvePanel(title, tuple(lines), y_title="largest error"))
     return plotting.curve_panels(
@@ -308,53 +174,56 @@ def draw_dial(curves: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     )
 
 
-def summary(graded: DataFrame) -> DataFrame:
-    """One row per kind of paths and method, as text."""
-    rows = []
-    groups: Any = graded.groupby(["paths", "method"], sort=False)
-    for (paths, method), table in groups:
-        missed = table[table["auroc_heads"] < 1]["model"]
-        rows.append(
-            {
-                "paths": paths,
-                "method": method,
-                "largest error": f"{table['error'].max():.2g}",
-                "in": table.loc[table["error"].idxmax(), "model"],
-                "median error": f"{table['error'].median():.2g}",
-                "AUROC heads": _percent(table["auroc_heads"].mean()),
-                "AUROC MLPs": _percent(table["auroc_mlps"].mean()),
-                "AUROC edges": _percent(table["auroc_edges"].mean()),
-                "heads missed in": ", ".join(missed) or "-",
-            }
-        )
-    return DataFrame(rows)
+AUROC_COLUMNS = {
+    "AUROC heads": numbers.AUROC_HEADS,
+    "AUROC MLPs": numbers.AUROC_MLPS,
+    "AUROC edges": numbers.AUROC_EDGES,
+}
 
 
-def shares(papers: Sequence[ExamRun]) -> DataFrame:
-    """The effects of `PROBED` by each method, as shares of the exact effects."""
-    models = {paper.built: paper for paper in papers}
-    columns = {}
-    for model, paths, component in PROBED:
-        if model in models:
-            paper = models[model]
-            exact = _means(paper.truth(paths))[component]
-            columns[f"{model}, {paths}: {component}"] = {
-                method: _means(paper.effects(paths, method))[component] / exact
-                for method in paper.methods(paths)
-            }
-    return DataFrame(columns).rename_axis("method").reset_index()
+def _summary_cells(table: DataFrame) -> DataFrame:
+    """One line per kind of paths and method, as text."""
+    lines = []
+    for paths in keys_of(table, "paths"):
+        for method in keys_of(select(table, paths=paths), "method"):
+            rows = select(table, paths=paths, method=method)
+            of_all = select(rows, model=numbers.ALL_MODELS)
+            errors = records(select(rows, measure=numbers.ERROR))
+            heads = records(select(rows, measure=numbers.AUROC_HEADS))
+            largest, median = (
+                value(of_all, measure=f"{numbers.ERROR}, {which}")
+                for which in (numbers.LARGEST, numbers.MEDIAN)
+            )
+            line: dict[str, Any] = {"paths": paths, "method": method}
+            line |= {"largest error": f"{largest:.2g}"}
+            line |= {"in": max(errors, key=lambda one: one.value).model}
+            line |= {"median error": f"{median:.2g}"}
+            for column, measure in AUROC_COLUMNS.items():
+                mean = f"{measure}, {numbers.MEAN}"
+                known = has(of_all, measure=mean)
+                line[column] = f"{value(of_all, measure=mean):.0%}" if known else "-"
+            missed = [one.model for one in heads if one.value < 1]
+            lines.append(line | {"heads missed in": ", ".join(missed) or "-"})
+    return DataFrame(lines)
 
 
-def _percent(value: float | str) -> str:
-    if isinstance(value, str):
-        return value
-    return "-" if np.isnan(value) else f"{value:.0%}"
+def _share_cells(table: DataFrame) -> DataFrame:
+    """One line per method, one column per component, as text."""
+    rows = records(select(table, measure=numbers.SHARE))
+    columns = dict.fromkeys(f"{one.model}, {one.paths}: {one.component}" for one in rows)
+    lines: dict[str, dict[str, str]] = {}
+    for one in rows:
+        line = lines.setdefault(one.method, {"method": one.method} | dict.fromkeys(columns, "-"))
+        line[f"{one.model}, {one.paths}: {one.component}"] = f"{one.value:.0%}"
+    return DataFrame([*lines.values()])
 
 
-def _notes(papers: Sequence[ExamRun]) -> list[str]:
-    sizes = {results.BUILT_TRUTH.facts(paper.run, PATHS_VALUES[0])["pairs"] for paper in papers}
+def _notes(table: DataFrame, _: Settings) -> list[str]:
+    """How many models and pairs there are, and what an error is."""
+    pairs = select(table, measure=numbers.PAIRS)
+    models, sizes = keys_of(pairs, "model"), sorted(keys_of(pairs, "value"))
     return [
-        f"{len(papers)} models, {'/'.join(map(str, sorted(sizes)))} pairs each; the metric is C's "
-        "logit. The error is the largest one of any component and pair, as a share of the model's "
-        "largest true effect. atp_star has no sign: it is compared with sizes.",
+        f"{len(models)} models, {'/'.join(f'{size:.0f}' for size in sizes)} pairs each; the metric "
+        "is C's logit. The error is the largest one of any component and pair, as a share of the "
+        "model's largest true effect. atp_star has no sign: it is compared with sizes.",
     ]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from pandas import DataFrame
 
 import arith_lens as al
 from arith_lens.attribution import ATTRIBUTION_METHODS
@@ -15,6 +14,9 @@ from experiments import approximations, results
 from experiments.approximations import DIAL, HELD_NORMS, do_they_find_known_circuits
 from experiments.results import EXACT
 from figures import exam
+from figures.tables import exam as numbers
+from figures.tables.number import Number
+from figures.tables.table import QuestionTable, read_back, records, row, select, value
 
 QUICK = approximations.ExamConfig(models=("table",), dial=(), n=4)
 
@@ -29,10 +31,17 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_exact_effects_are_right_and_one_gradient_is_twice_too_large(root: Path) -> None:
     """The gate falls from G/2 to -G/2, and a gradient follows the slope of the first half."""
     charts: Any = exam.exhibits(exam.Options(root=root, out=root))
-    table = charts[0].numbers.set_index(["paths", "method"])
-    assert table.loc["via_mlps", "exact"]["error"] < 1e-5
-    assert table.loc["via_mlps", "exact"]["auroc_heads"] == 1
-    shares = charts[-1].numbers.set_index("method")["table, via_mlps: 0.1"]
+    of_exact = select(charts[0].numbers, model="table", paths="via_mlps", method="exact")
+    assert value(of_exact, measure="largest error") < 1e-5
+    assert value(of_exact, measure="AUROC of heads") == 1
+    of_all = select(charts[0].numbers, model="all", paths="via_mlps", method="relp")
+    largest = value(of_all, measure="largest error, largest of the models")
+    assert largest == value(of_all, measure="largest error, median of the models") > 0.01
+    assert (
+        value(charts[0].numbers, measure="pairs") == 4 and "1 models, 4 pairs" in charts[0].notes[0]
+    )
+    of_head = select(charts[-1].numbers, model="table", paths="via_mlps", component="0.1")
+    shares = {one.method: one.value for one in records(of_head)}
     end, mark, base = 3.0, 8.0, 4.0
     exact = base * end / 8**0.5 - (mark + base)
     assert shares["atp_held_norms"] == pytest.approx(-2 * mark / exact, abs=1e-4)
@@ -42,20 +51,20 @@ def test_exact_effects_are_right_and_one_gradient_is_twice_too_large(root: Path)
 
 def test_a_method_that_errs_is_noticed(root: Path) -> None:
     (run,) = find_runs("do_they_find_known_circuits", root=root)
-    paper = exam.ExamRun("table", None, run)
+    paper = numbers.ExamRun("table", None, run)
     truth = paper.truth("via_mlps")
     wrong = replace(truth, mlps=replace(truth.mlps, per_pair=1.5 * truth.mlps.per_pair))
-    assert exam.error(truth, truth) == 0 and exam.error(wrong, truth) == pytest.approx(0.5)
+    assert numbers.error(truth, truth) == 0 and numbers.error(wrong, truth) == pytest.approx(0.5)
     assert paper.circuit["edges"] == ["0.1 -> MLP 0", "MLP 0 -> logits"]
     assert results.BUILT_EFFECTS.labels(run, "total", None)
 
 
 def test_auroc_by_hand() -> None:
     scores = {"0.0": 3.0, "0.1": 1.0, "0.2": 1.0, "0.3": 0.0}
-    assert exam.auroc(scores, ["0.0"]) == 1
-    assert exam.auroc(scores, ["0.1"]) == (1 + 0.5) / 3
-    assert exam.auroc(scores, ["0.3"]) == 0
-    assert exam.auroc(scores, scores) != exam.auroc(scores, scores)  # NaN: there is no other
+    assert numbers.auroc(scores, ["0.0"]) == 1
+    assert numbers.auroc(scores, ["0.1"]) == (1 + 0.5) / 3
+    assert numbers.auroc(scores, ["0.3"]) == 0
+    assert numbers.auroc(scores, scores) != numbers.auroc(scores, scores)  # NaN: there is no other
 
 
 def test_a_single_knockout_matches_the_closed_form() -> None:
@@ -76,16 +85,22 @@ def test_a_dry_run_names_the_models(capsys: pytest.CaptureFixture[str], tmp_path
 def test_every_method_of_the_exam_has_a_colour_of_its_own() -> None:
     assert {*exam.METHOD_COLOURS} == {EXACT, HELD_NORMS, *ATTRIBUTION_METHODS}
     assert len({*exam.METHOD_COLOURS.values()}) == len(exam.METHOD_COLOURS)
-    errors: Any = DataFrame(
-        [
-            {"model": model, "dial": dial, "method": method, "error": 0.1}
+    errors = read_back(
+        *(
+            QuestionTable.of(
+                "exam",
+                model,
+                [
+                    row("largest error", Number(0.1), dial=dial, method=method)
+                    for dial in (2.0, 4.0)
+                    for method in ("another", *exam.METHOD_COLOURS)
+                ],
+            )
             for model in DIAL
-            for dial in (2.0, 4.0)
-            for method in ("another", *exam.METHOD_COLOURS)
-        ]
+        )
     )
     with pytest.raises(KeyError, match="another"):
         exam.draw_dial(errors, [])
-    errors = errors[errors["method"] != "another"]
+    errors = select(errors, method=[*exam.METHOD_COLOURS])
     names = {trace.name for trace in exam.draw_dial(errors, []).data}
     assert {*exam.METHOD_COLOURS} <= names

@@ -27,7 +27,6 @@ from figures.tables.table import (
 FIGURES = Path(__file__).parents[2] / "figures"
 MADE_OTHERWISE = {
     "drawings",
-    "exam",
 }
 """Modules that still make an exhibit from something else than its table. It may only shrink."""
 

@@ -1,0 +1,209 @@
+"""The table `exam`: do the methods find circuits that are known?
+
+The models are built ones, of which the true effects are known; "all" is all of them together. Keys:
+paths; method; dial, for a model whose attention and neurons are that sharp; component, in rows that
+compare its effect with the exact one.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from arith_lens.effects import ComponentEffects
+from arith_lens.mediation import Mediation
+from arith_lens.runs import Run
+from experiments import results
+from experiments.approximations import DIAL, KNOCKOUTS, PATHS_VALUES
+from experiments.results import EXACT
+from figures.tables.number import Number, Unit
+from figures.tables.table import QuestionTable, Row, row
+
+ALL_MODELS = "all"
+PAIRS, ERROR, SHARE = "pairs", "largest error", "share of the exact effect"
+AUROC_HEADS, AUROC_MLPS, AUROC_EDGES = "AUROC of heads", "AUROC of MLPs", "AUROC of edges"
+LARGEST, MEDIAN, MEAN = "largest of the models", "median of the models", "mean of the models"
+ROUNDING = 1e-5
+"""A score below this share of the model's largest true effect counts as 0: it is rounding."""
+PROBED = (
+    ("table", "via_mlps", "0.1"),
+    ("table", "via_mlps", "MLP 0"),
+    ("query_composition", "total", "0.1"),
+)
+"""Model, paths and component of the expectations in docs/known_circuits.md."""
+
+
+@dataclass(frozen=True)
+class ExamRun:
+    """One model of the exam: the closed forms and what the methods say."""
+
+    built: str
+    dial: float | None
+    run: Run = field(repr=False)
+
+    def methods(self, paths: str) -> list[str]:
+        """The methods that ran, the exact one first."""
+        return sorted(
+            results.BUILT_EFFECTS.labels(self.run, paths, None), key=lambda name: name != EXACT
+        )
+
+    def truth(self, paths: str) -> ComponentEffects:
+        return results.BUILT_TRUTH.load(self.run, paths)
+
+    def effects(self, paths: str, method: str) -> ComponentEffects:
+        return results.BUILT_EFFECTS.load(self.run, paths, method)
+
+    @property
+    def circuit(self) -> Mapping[str, Any]:
+        """The heads, MLPs and edges of the circuit, as text."""
+        return results.BUILT_TRUTH.facts(self.run, PATHS_VALUES[0])
+
+
+def grades(papers: Sequence[ExamRun]) -> list[QuestionTable]:
+    """The error of each method and AUROC of heads, MLPs and edges: of each model, and of all."""
+    tables = [
+        QuestionTable.of("exam", paper.built, [_pairs_row(paper), *_grade_rows(paper)])
+        for paper in papers
+    ]
+    values: dict[tuple[str, str, str], list[float]] = {}
+    for one in [one for table in tables for one in table.rows if one.measure != PAIRS]:
+        place = (one.measure, one.keys["paths"], one.keys["method"])
+        values.setdefault(place, []).append(one.number.value)
+    rows: list[Row] = []
+    for (measure, paths, method), of_models in values.items():
+        keys, n = {"paths": paths, "method": method}, len(of_models)
+        if measure == ERROR:
+            largest, median = float(max(of_models)), float(np.median(of_models))
+            rows.append(row(f"{ERROR}, {LARGEST}", Number(largest, n=n, unit="relative"), **keys))
+            rows.append(row(f"{ERROR}, {MEDIAN}", Number(median, n=n, unit="relative"), **keys))
+        else:
+            mean = Number(float(np.mean(of_models)), n=n)
+            rows.append(row(f"{measure}, {MEAN}", mean, **keys))
+    return [*tables, QuestionTable.of("exam", ALL_MODELS, rows)]
+
+
+def _pairs_row(paper: ExamRun, paths: str = PATHS_VALUES[0]) -> Row:
+    facts = results.BUILT_TRUTH.facts(paper.run, paths)
+    return row(PAIRS, Number(facts["pairs"], unit="count"))
+
+
+def _grade_rows(paper: ExamRun) -> Iterator[Row]:
+    """The grades of one model. An AUROC without members or without others has no row."""
+    for paths in (*PATHS_VALUES, *KNOCKOUTS):
+        truth = paper.truth(paths)
+        scale = float(np.nanmax(np.abs(_flat(truth))))
+        for method in paper.methods(paths):
+            effects = paper.effects(paths, method)
+            scores = _scores(effects, scale)
+            heads = {name: score for name, score in scores.items() if "MLP" not in name}
+            mlps = {name: score for name, score in scores.items() if "MLP" in name}
+            edges = float("nan")
+            if paths == "direct":
+                edges = edge_auroc(paper, scores, method, scale)
+            numbers: dict[str, tuple[float, Unit]] = {
+                ERROR: (error(effects, truth), "relative"),
+                AUROC_HEADS: (auroc(heads, paper.circuit["heads"]), "share"),
+                AUROC_MLPS: (auroc(mlps, paper.circuit["mlps"]), "share"),
+                AUROC_EDGES: (edges, "share"),
+            }
+            for measure, (value, unit) in numbers.items():
+                if not np.isnan(value):
+                    yield row(measure, Number(value, unit=unit), paths=paths, method=method)
+
+
+def dial_errors(papers: Sequence[ExamRun]) -> list[QuestionTable]:
+    """The error of each method by the value of the dial; of the papers that have one."""
+    tables = []
+    for paper in papers:
+        if paper.dial is None:
+            continue
+        paths = DIAL[paper.built]
+        rows = [_pairs_row(paper, paths)]
+        for method in paper.methods(paths):
+            wrong = error(paper.effects(paths, method), paper.truth(paths))
+            keys = {"paths": paths, "method": method, "dial": paper.dial}
+            rows.append(row(ERROR, Number(wrong, unit="relative"), **keys))
+        tables.append(QuestionTable.of("exam", paper.built, rows))
+    return tables
+
+
+def shares(papers: Sequence[ExamRun]) -> list[QuestionTable]:
+    """The effects of `PROBED` by each method, as shares of the exact effects."""
+    models = {paper.built: paper for paper in papers}
+    tables = []
+    for model in dict.fromkeys(model for model, _, _ in PROBED if model in models):
+        paper = models[model]
+        rows = [_pairs_row(paper)]
+        for _, paths, component in [one for one in PROBED if one[0] == model]:
+            exact = _means(paper.truth(paths))[component]
+            for method in paper.methods(paths):
+                share = _means(paper.effects(paths, method))[component] / exact
+                keys = {"paths": paths, "method": method, "component": component}
+                rows.append(row(SHARE, Number(share, unit="relative"), **keys))
+        tables.append(QuestionTable.of("exam", model, rows))
+    return tables
+
+
+def _means(effects: ComponentEffects) -> dict[str, float]:
+    """The mean effect of each component, by name."""
+    heads, mlps = effects.heads.mean().tolist(), effects.mlps.mean().tolist()
+    named = {
+        f"{layer}.{i}": value for layer, row in enumerate(heads) for i, value in enumerate(row)
+    }
+    return named | {f"MLP {layer}": value for layer, value in enumerate(mlps)}
+
+
+def _flat(effects: ComponentEffects) -> Float[np.ndarray, " effect"]:
+    parts = (effects.heads.per_pair, effects.mlps.per_pair)
+    return np.concatenate([part.double().numpy().ravel() for part in parts])
+
+
+def error(approximate: ComponentEffects, truth: ComponentEffects) -> float:
+    """The largest error of an effect per pair, as a share of the largest true effect."""
+    values, expected = _flat(approximate), _flat(truth)
+    if not approximate.computation.get("signed", True):
+        expected = np.abs(expected)
+    return float(np.nanmax(np.abs(values - expected)) / np.nanmax(np.abs(expected)))
+
+
+def auroc(scores: Mapping[str, float], members: Iterable[str]) -> float:
+    """The probability that a member has a larger score than another, ties counting half.
+
+    NaN if there are no members or no others.
+    """
+    inside = {*members}
+    own = np.array([score for name, score in scores.items() if name in inside])
+    others = np.array([score for name, score in scores.items() if name not in inside])
+    if not len(own) or not len(others):
+        return float("nan")
+    difference = own[:, None] - others
+    return float(((difference > 0) + 0.5 * (difference == 0)).mean())
+
+
+def _scores(effects: ComponentEffects, scale: float) -> dict[str, float]:
+    """The size of each component's effect; rounding is 0."""
+    return {
+        name: size if size > ROUNDING else 0.0
+        for name, value in _means(effects).items()
+        for size in [abs(value) / scale]
+    }
+
+
+def edge_auroc(paper: ExamRun, direct: Mapping[str, float], method: str, scale: float) -> float:
+    """AUROC of edges from components to the logits, and, for the exact method, from heads to MLPs.
+
+    The score of a head and an MLP is what the MLP carries of the head's effect.
+    """
+    scores = {f"{name} -> logits": score for name, score in direct.items()}
+    if method == EXACT:
+        mediation: Mediation = results.BUILT_EDGES.load(paper.run)
+        carried = mediation.carried.mean().abs().double().numpy() / scale
+        scores |= {
+            f"{head} -> MLP {layer}": value if value > ROUNDING else 0.0
+            for head, row in zip(mediation.heads, carried.tolist(), strict=True)
+            for layer, value in enumerate(row)
+            if layer >= head.layer
+        }
+    return auroc(scores, [edge for edge in paper.circuit["edges"] if edge in scores])
