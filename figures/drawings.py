@@ -1,6 +1,8 @@
 """Figures 1 and 11: how the method works, drawn without a run and without a model."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from textwrap import fill
 
 from pandas import DataFrame
 
@@ -8,7 +10,8 @@ from arith_lens import plotting
 from arith_lens.operations import OPERATIONS
 from arith_lens.templates import TEMPLATES
 from figures.common import DrawingOptions
-from figures.exhibit import Chart
+from figures.exhibit import Chart, drawing_of
+from figures.tables.table import keys_of, records, select
 
 WIDTH, LEFT = 830, 31
 
@@ -17,41 +20,53 @@ WIDTH, LEFT = 830, 31
 class Step:
     """One step of the method: what is done, what it answers, and its commands."""
 
-    name: str
+    step: str
     question: str
     method: str
     commands: str
-    colours: dict[tuple[int, int], str]
-    """The coloured heads of the small picture, by layer from the top and head."""
+    heads: str
+    """The coloured heads of the small picture, by layer from the top and index."""
+    state: str
+    """What happens to these heads."""
 
 
-EXAMPLE_HEADS = ((2, 5), (3, 1), (3, 4))
 STEPS = (
     Step(
-        "1  Find",
-        "Which heads and MLPs\ndoes the answer need?",
-        "Path patching: give one component the\noutput that it has in a prompt without\n"
-        "the calculation, and read the logit of the\nright answer again.",
-        "make fig2",
-        {EXAMPLE_HEADS[0]: plotting.RED},
+        step="Find",
+        question="Which heads and MLPs does the answer need?",
+        method="Path patching: give one component the output that it has in a prompt without the "
+        "calculation, and read the logit of the right answer again.",
+        commands="make fig2",
+        heads="2.5",
+        state="patched",
     ),
     Step(
-        "2  Check and explain",
-        "Does the model fail without them?\nWhat do they read and write?",
-        "Knock the strongest ones out, and others\nas a control. Read where heads look from\n"
+        step="Check and explain",
+        question="Does the model fail without them? What do they read and write?",
+        method="Knock the strongest ones out, and others as a control. Read where heads look from "
         "END, and which numbers MLPs write.",
-        "make fig3 sufficiency fig5 fig6",
-        dict.fromkeys(EXAMPLE_HEADS, plotting.DARK),
+        commands="make fig3 sufficiency fig5 fig6",
+        heads="2.5 3.1 3.4",
+        state="knocked out",
     ),
     Step(
-        "3  Tune",
-        "Does it help to train them alone?",
-        "Train these heads and freeze everything\nelse. Compare with full tuning, LoRA and\n"
-        "random heads: what is gained in\nmathematics, what is lost elsewhere?",
-        "make table1 frontier",
-        dict.fromkeys(EXAMPLE_HEADS, plotting.BLUE),
+        step="Tune",
+        question="Does it help to train them alone?",
+        method="Train these heads and freeze everything else. Compare with full tuning, LoRA and "
+        "random heads: what is gained in mathematics, what is lost elsewhere?",
+        commands="make table1 frontier",
+        heads="2.5 3.1 3.4",
+        state="trained",
     ),
 )
+STEP_COLOURS = {
+    "patched": plotting.RED,
+    "knocked out": plotting.DARK,
+    "trained": plotting.BLUE,
+}
+"""Of the heads in the small pictures."""
+QUESTION_LETTERS, METHOD_LETTERS = 33, 40
+"""The longest lines of a question and of a method."""
 STEPS_HEIGHT, STEPS_TOP, STEP_WIDTH, STEP_GAP = 330, 44, 236, 30
 SQUARE, SQUARES_DOWN, SQUARES_ACROSS = 15, 6, 8
 """The heads of the small pictures."""
@@ -67,43 +82,33 @@ def fig1(options: DrawingOptions) -> list[Chart]:
     Drawn without a run and without a model.
     """
     return [
-        Chart(
+        drawing_of(
+            DataFrame(map(asdict, STEPS)),
             name="fig1",
             title="Figure 1: the three steps of the method",
             look="The steps of the paper, each with the question that it answers and its commands.",
             notes=STEPS_NOTES,
-            runs=(),
-            numbers=DataFrame(
-                {
-                    "step": step.name[3:],
-                    "question": step.question.replace("\n", " "),
-                    "method": step.method.replace("\n", " "),
-                    "commands": step.commands,
-                }
-                for step in STEPS
-            ),
-            figure=_draw_steps(),
+            draw=_draw_steps,
         )
     ]
 
 
-def _draw_steps() -> plotting.Figure:
+def _draw_steps(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """Three columns with arrows between them."""
     nodes: list[plotting.Node] = []
     labels: list[plotting.Label] = []
     arrows: list[plotting.Arrow] = []
-    for index, step in enumerate(STEPS):
+    for index, step in enumerate(records(table)):
         left, top = LEFT + index * (STEP_WIDTH + STEP_GAP), STEPS_TOP
         frame = plotting.Box(left, top, left + STEP_WIDTH, STEPS_HEIGHT - 12)
-        nodes += [plotting.Node(frame), *_small_map(step, left + 58, top + 14)]
+        fills = dict.fromkeys(step.heads.split(), STEP_COLOURS[step.state])
+        nodes += [plotting.Node(frame), *_small_map(fills, left + 58, top + 14)]
+        question, method = fill(step.question, QUESTION_LETTERS), fill(step.method, METHOD_LETTERS)
+        corner = ("left", "top")
         labels += [
-            plotting.Label(step.name, (left, top - 10), 16, bold=True),
-            plotting.Label(
-                step.question, (left + 12, top + 116), 12, anchor=("left", "top"), bold=True
-            ),
-            plotting.Label(
-                step.method, (left + 12, top + 156), 11, plotting.NOTE, anchor=("left", "top")
-            ),
+            plotting.Label(f"{index + 1}  {step.step}", (left, top - 10), 16, bold=True),
+            plotting.Label(question, (left + 12, top + 116), 12, anchor=corner, bold=True),
+            plotting.Label(method, (left + 12, top + 156), 11, plotting.NOTE, corner),
             plotting.Label(step.commands, (left + 12, STEPS_HEIGHT - 24), 11, plotting.RUST),
         ]
         if index:
@@ -111,15 +116,15 @@ def _draw_steps() -> plotting.Figure:
             start, stop = (left - STEP_GAP + 2, y), (left - 2, y)
             arrows.append(plotting.Arrow(start, stop, plotting.DARK, 2))
     size = (WIDTH, STEPS_HEIGHT)
-    return plotting.diagram(size, nodes, arrows=arrows, labels=labels, notes=STEPS_NOTES)
+    return plotting.diagram(size, nodes, arrows=arrows, labels=labels, notes=notes)
 
 
-def _small_map(step: Step, left: float, top: float) -> list[plotting.Node]:
-    """The heads of a small model as squares."""
+def _small_map(fills: Mapping[str, str], left: float, top: float) -> list[plotting.Node]:
+    """The heads of a small model as squares; `fills` has colours by layer and index."""
     return [
         plotting.Node(
             plotting.Box(x, y, x + SQUARE, y + SQUARE),
-            fill=step.colours.get((layer, head), "#ffffff"),
+            fill=fills.get(f"{layer}.{head}", "#ffffff"),
         )
         for layer in range(SQUARES_DOWN)
         for head in range(SQUARES_ACROSS)
@@ -189,31 +194,50 @@ def fig11(options: DrawingOptions) -> list[Chart]:
     Drawn without a run and without a model, for the prompt `3 plus 5 equals to `.
     """
     return [
-        Chart(
+        drawing_of(
+            DataFrame([*_prompt_rows(), *_state_rows()]).fillna(""),
             name="fig11",
             title="Figure 11: what is patched, what is held, and what is recomputed",
             look="One head gets the output that it has in the counterfactual prompt. What else may "
             "react depends on `paths=`: nothing, the MLPs, or every later component.",
             notes=PATHS_NOTES,
-            runs=(),
-            numbers=DataFrame(
-                {"paths": setting.paths, "component": component, "state": state}
-                for setting in PATHS_COLUMNS
-                for component, state in setting.states().items()
-            ),
-            figure=_draw_paths(),
+            draw=_draw_paths,
         )
     ]
+
+
+def _prompt_rows() -> Iterator[dict[str, str]]:
+    """The two prompts, and what the answer of each is."""
+    answer = f"C = {OPERATIONS['addition'].value(A, B)}"
+    prompts = {
+        "X_r, the reference": (None, answer),
+        "X_c, the counterfactual": (NULL_WORD, "no calculation"),
+    }
+    for name, (word, answer) in prompts.items():
+        text = " ".join([*TEMPLATE.render(A, B, word)[0].split(), "␣"])
+        yield {"prompt": name, "text": text, "answer": answer}
+
+
+def _state_rows() -> Iterator[dict[str, str]]:
+    """What happens to each component in each setting."""
+    for setting in PATHS_COLUMNS:
+        for component, state in setting.states().items():
+            yield {
+                "paths": setting.paths,
+                "name": setting.name,
+                "component": component,
+                "state": state,
+            }
 
 
 Parts = tuple[list[plotting.Node], list[plotting.Arrow], list[plotting.Label]]
 
 
-def _draw_paths() -> plotting.Figure:
+def _draw_paths(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """The two prompts above, and one column per setting."""
-    nodes, arrows, labels = _prompts()
-    for index, setting in enumerate(PATHS_COLUMNS):
-        column = _column(setting, LEFT + index * (COLUMN + 24))
+    nodes, arrows, labels = _prompts(DataFrame(table[table.prompt != ""]))
+    for index, paths in enumerate(keys_of(table, "paths")):
+        column = _column(select(table, paths=paths), LEFT + index * (COLUMN + 24))
         nodes += column[0]
         arrows += column[1]
         labels += column[2]
@@ -223,23 +247,20 @@ def _draw_paths() -> plotting.Figure:
         arrows=arrows,
         labels=labels,
         legend=[(STATE_MEANINGS[name], colour) for name, colour in STATE_COLOURS.items()],
-        notes=PATHS_NOTES,
+        notes=notes,
     )
 
 
-def _prompts() -> Parts:
+def _prompts(rows: DataFrame) -> Parts:
     """Both prompts, token by token. The word that differs has a colour, and END has a name."""
     nodes: list[plotting.Node] = []
     labels: list[plotting.Label] = []
-    words = [[*TEMPLATE.render(A, B, word)[0].split(), "␣"] for word in (None, NULL_WORD)]
-    rows = (
-        ("X_r, the reference", f"C = {OPERATIONS['addition'].value(A, B)}"),
-        ("X_c, the counterfactual", "no calculation"),
-    )
+    prompts = records(rows)
+    words = [one.text.split() for one in prompts]
     first, step = LEFT + 190, 66
-    for row, (name, says) in enumerate(rows):
+    for row, prompt in enumerate(prompts):
         top = 34 + 48 * row
-        labels.append(plotting.Label(name, (LEFT, top + 19), 13, bold=True))
+        labels.append(plotting.Label(prompt.prompt, (LEFT, top + 19), 13, bold=True))
         for index, word in enumerate(words[row]):
             left = first + step * index
             differs = word != words[1 - row][index]
@@ -247,7 +268,7 @@ def _prompts() -> Parts:
             box = plotting.Box(left, top, left + step - 6, top + ROW)
             nodes.append(plotting.Node(box, word, fill, 13, bold=differs))
         at = (first + step * len(words[row]) + 8, top + 19)
-        labels.append(plotting.Label(f"→  {says}", at, 13))
+        labels.append(plotting.Label(f"→  {prompt.answer}", at, 13))
     end = first + step * (len(words[0]) - 1) + step / 2 - 3
     red = STATE_COLOURS[PATCHED]
     goes = f"the output of head {SENDER[0]}.{SENDER[1]} at END goes into each run of X_r below"
@@ -258,14 +279,15 @@ def _prompts() -> Parts:
     return nodes, [plotting.Arrow((end, 34 + 48 + ROW), (end, TOP - 40), red)], labels
 
 
-def _column(setting: PathsSetting, left: float) -> Parts:
+def _column(rows: DataFrame, left: float) -> Parts:
     """The stream at END, from the embedding at the bottom to the logit of C at the top."""
-    fills = {name: STATE_COLOURS[state] for name, state in setting.states().items()}
+    fills = {one.component: STATE_COLOURS[one.state] for one in records(rows)}
+    (paths,), (name_of_paths,) = keys_of(rows, "paths"), keys_of(rows, "name")
     blue = STATE_COLOURS[RECOMPUTED]
     stream, patched_at = left + COLUMN - 20, BOTTOM - 30 - LAYER * SENDER[0] - ROW / 2
     labels = [
-        plotting.Label(f'paths="{setting.paths}"', (left, TOP - 18), 14, bold=True),
-        plotting.Label(setting.name, (left, TOP - 2), 11, plotting.NOTE),
+        plotting.Label(f'paths="{paths}"', (left, TOP - 18), 14, bold=True),
+        plotting.Label(name_of_paths, (left, TOP - 2), 11, plotting.NOTE),
         plotting.Label("END", (stream, BOTTOM + 2), 11, plotting.NOTE, ("center", "top")),
     ]
     arrows = [

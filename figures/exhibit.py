@@ -30,7 +30,7 @@ from experiments.finding import (
     unusual_settings,
 )
 from figures.common import Formats, files_folder, shipped
-from figures.tables.table import QuestionTable, read_back, to_csv
+from figures.tables.table import QuestionTable, from_csv, read_back, to_csv
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -189,6 +189,29 @@ def text_table_of(
         numbers=rows,
         cells=cells(rows),
         printed=printed(rows),
+    )
+
+
+def drawing_of(
+    numbers: DataFrame,
+    *,
+    name: str,
+    title: str,
+    look: str,
+    notes: Sequence[str],
+    draw: Callable[[DataFrame, Sequence[str]], plotting.Figure],
+) -> Chart:
+    """A drawing without a run, made from its constants as their CSV file has them.
+
+    Args:
+        numbers: what is drawn; texts, except the columns of numbers of a question's table.
+        name, title, look, notes: as in `Chart`.
+        draw: the picture, from the rows and the notes.
+    """
+    rows = from_csv(to_csv(numbers))
+    figure = draw(rows, notes)
+    return Chart(
+        name=name, title=title, look=look, notes=notes, runs=(), numbers=rows, figure=figure
     )
 
 

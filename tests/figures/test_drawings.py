@@ -28,7 +28,10 @@ def test_a_drawing_needs_no_run_and_fits_on_a_page(figure, tmp_path: Path) -> No
 def test_figure_11_shows_what_each_setting_holds() -> None:
     (chart,) = fig11(DrawingOptions())
     table: Any = chart.numbers
-    assert set(table["paths"]) == {*NAMES}
+    assert set(table["paths"]) == {*NAMES, ""}
+    prompts = dict(zip(table["text"], table["answer"], strict=True))
+    assert prompts["3 plus 5 equals to ␣"] == "C = 8"
+    assert prompts["3 none 5 equals to ␣"] == "no calculation"
     keys = zip(table["paths"], table["component"], strict=True)
     state = dict(zip(keys, table["state"], strict=True))
     assert {state[paths, "1.1"] for paths in NAMES} == {"patched"}
