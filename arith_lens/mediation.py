@@ -439,17 +439,17 @@ def _mediation(
     computation: dict[str, Any],
 ) -> Mediation:
     """Rows to their places; an MLP below its head changes nothing, held or free."""
-    found = dict(zip(rows_of(patching.senders), values[1:], strict=True))
+    values_by_row = dict(zip(rows_of(patching.senders), values[1:], strict=True))
 
     def rows(recomputed: Recomputed) -> Float[Tensor, "head pair"]:
-        return torch.stack([found[MediationRow(head, recomputed)] for head in heads])
+        return torch.stack([values_by_row[MediationRow(head, recomputed)] for head in heads])
 
     def rows_of_layer(
         recomputed: Recomputed, below: Recomputed, layer: int
     ) -> Float[Tensor, "head pair"]:
         return torch.stack(
             [
-                found.get(MediationRow(head, recomputed, layer), found[MediationRow(head, below)])
+                values_by_row.get(MediationRow(head, recomputed, layer), values_by_row[MediationRow(head, below)])
                 for head in heads
             ]
         )

@@ -112,9 +112,9 @@ class Operation:
             if value is None or value < 0 or value != int(value):
                 raise self._error(f"an exact result of {a} and {b}", str(value))
 
-    def _error(self, expected: str, found: str) -> ValueError:
+    def _error(self, expected: str, actual: str) -> ValueError:
         return ValueError(
-            f"operation {self.name!r}: expected {expected}, found {found}; correct its row"
+            f"operation {self.name!r}: expected {expected}, found {actual}; correct its row"
         )
 
     def word(self, slot: str) -> str:

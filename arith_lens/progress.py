@@ -21,16 +21,16 @@ _signs: list[Callable[[], Any]] = []
 
 
 @contextmanager
-def working(what: str, *, shown: bool = True) -> Iterator[None]:
+def working(what: str, *, visible: bool = True) -> Iterator[None]:
     """Print what is done, and again with the seconds until it is done.
 
     While a bar or other work inside shows signs of its own, this prints none.
 
     Args:
         what: such as "loading the model".
-        shown: whether to print.
+        visible: whether to print.
     """
-    if not shown:
+    if not visible:
         yield
         return
     started = time.monotonic()
@@ -40,18 +40,18 @@ def working(what: str, *, shown: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def bar(*, shown: bool, **options: Any) -> Iterator[Any]:
+def bar(*, visible: bool, **options: Any) -> Iterator[Any]:
     """A progress bar of tqdm, whose time goes on while nothing is finished.
 
     If it is written to a file or a pipe, it is a line now and then.
 
     Args:
-        shown: whether to show it.
+        visible: whether to show it.
         options: of tqdm.
     """
     from tqdm.auto import tqdm
 
-    if not shown:
+    if not visible:
         yield tqdm(**options, disable=True)
         return
     if not _is_seen():
@@ -60,10 +60,12 @@ def bar(*, shown: bool, **options: Any) -> Iterator[Any]:
         yield shown_bar
 
 
-def counted(items: Sequence[Item], what: str, *, shown: bool = True) -> Generator[Item, None, None]:
+def counted(
+    items: Sequence[Item], what: str, *, visible: bool = True
+) -> Generator[Item, None, None]:
     """Each item; before it is used, a line such as `prompts: 2 of 6, addition`."""
     for number, item in enumerate(items, 1):
-        with working(f"{what}: {number} of {len(items)}, {item}", shown=shown):
+        with working(f"{what}: {number} of {len(items)}, {item}", visible=visible):
             yield item
 
 

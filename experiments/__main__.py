@@ -22,7 +22,7 @@ def main() -> None:
     keys = {key: one.experiment for key, one in questions().items() if one.experiment}
     if (name := named_command(every, usage, _exhibits, keys)) is not None:
         check_arguments(every[name], name)
-        with working("importing PyTorch and what computes", shown=is_first()):
+        with working("importing PyTorch and what computes", visible=is_first()):
             main = every[name].load()  # an Experiment, or a function
         shares = getattr(main, "shares", name in SHARED_TOOLS)
         command(getattr(main, "command", main), name, every[name].about, shares=shares)

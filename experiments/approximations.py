@@ -307,7 +307,7 @@ class ExamModel:
     seed: int
 
 
-def papers(config: ExamConfig) -> list[ExamModel]:
+def exam_models(config: ExamConfig) -> list[ExamModel]:
     """All models, then those of the dial."""
     shared = {"n": config.n, "steps": config.steps, "seed": config.seed}
     names = config.models or BUILT_NAMES
@@ -340,7 +340,7 @@ def do_they_find_known_circuits(
         dry_run: print the names of the models, compute nothing.
         again: compute stored results again.
     """
-    for paper in papers(config):
+    for paper in exam_models(config):
         if dry_run:
             print(paper.model)
             continue

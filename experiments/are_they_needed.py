@@ -45,7 +45,7 @@ from experiments.settings import (
 
 
 @dataclass(frozen=True)
-class Config(SampleSettings):
+class KnockoutConfig(SampleSettings):
     """Are the key heads needed? Accuracy without the first k heads of several orders."""
 
     most: int | None = None
@@ -66,7 +66,7 @@ class Config(SampleSettings):
     """Whether MLPs are knocked out too."""
 
 
-def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+def compute(run: Run, model: al.HookedModel, config: KnockoutConfig) -> None:
     """The curves of each operation."""
     for operation, pairs in operation_pairs(model, config):
         with continue_after_part():
@@ -74,7 +74,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 
 
 def compute_curves(
-    run: Run, operation: str, model: al.HookedModel, pairs: al.PromptPairs, config: Config
+    run: Run, operation: str, model: al.HookedModel, pairs: al.PromptPairs, config: KnockoutConfig
 ) -> None:
     """A curve for each order, by name.
 
@@ -122,7 +122,7 @@ def compute_curves(
     KNOCKOUT_CURVES.save(run, KnockoutCurves(curves), operation, pairs=pairs)
 
 
-def random_mlp_orders(n_layers: int, config: Config) -> dict[str, Sequence[al.Mlp]]:
+def random_mlp_orders(n_layers: int, config: KnockoutConfig) -> dict[str, Sequence[al.Mlp]]:
     """Orders of all MLPs by name, such as `MLPs random 0`."""
     orders: dict[str, Sequence[al.Mlp]] = {}
     for seed in range(config.seed, config.seed + config.controls):
@@ -162,12 +162,12 @@ def control_orders(
     return orders, of_orders
 
 
-def most_heads(config: Config, n_layers: int, n_heads: int) -> int:
+def most_heads(config: KnockoutConfig, n_layers: int, n_heads: int) -> int:
     """How many heads the curves go up to."""
     return n_layers * n_heads // 4 if config.most is None else config.most
 
 
-def _plan(model: al.HookedModel, config: Config) -> str:
+def _plan(model: al.HookedModel, config: KnockoutConfig) -> str:
     """The computation in words."""
     most = most_heads(config, model.n_layers, model.n_heads)
     left = max(config.candidates - min(most, config.masked), 0)
@@ -234,4 +234,6 @@ def heads_until(curve: al.KnockoutCurve, share: float) -> int | None:
     return curve.ks[below[0]] if below else None
 
 
-main = Experiment("are_they_needed", Config, compute, _plan, report, figure="fig3", shares=True)
+main = Experiment(
+    "are_they_needed", KnockoutConfig, compute, _plan, report, figure="fig3", shares=True
+)

@@ -57,7 +57,7 @@ BATCH = 8
 
 
 @dataclass(frozen=True)
-class Config(PooledSampleSettings):
+class SpecificityConfig(PooledSampleSettings):
     """Are a few heads needed, and no others?"""
 
     operations: tuple[Operation, ...] = FOUR
@@ -78,7 +78,7 @@ class Config(PooledSampleSettings):
     """What the counterfactual changes. Means over these prompts replace outputs."""
 
 
-def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+def compute(run: Run, model: al.HookedModel, config: SpecificityConfig) -> None:
     """The knockouts of each operation, then the divergence on plain sentences."""
     for operation in config.operations:
         with continue_after_part():
@@ -119,7 +119,9 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
                     )
 
 
-def computed_pairs(model: al.HookedModel, operation: str, config: Config) -> al.PromptPairs:
+def computed_pairs(
+    model: al.HookedModel, operation: str, config: SpecificityConfig
+) -> al.PromptPairs:
     """Some of the pairs of larger numbers whose answer cannot be copied, if answered right.
 
     Their counterfactuals replace the operator: "3 * 7 = 2" has too few with other operands.
@@ -142,7 +144,7 @@ def _knock_out(
     components: Sequence[Component],
     label: str,
     positions: str,
-    config: Config,
+    config: SpecificityConfig,
 ) -> None:
     """The answer and the metric with these components out, and with nothing out."""
     among = "heads" if label == STRONGEST_SET else "mlps"
@@ -163,7 +165,7 @@ def _knock_out(
     )
 
 
-def plain_sentences(config: Config) -> list[str]:
+def plain_sentences(config: SpecificityConfig) -> list[str]:
     """Questions of CommonsenseQA, without their choices."""
     with exit_on_user_error():
         records = load_records("csqa", config.data_dir)
@@ -223,7 +225,7 @@ def _divergences(
         yield torch.stack(parts).cpu()
 
 
-def _plan(model: al.HookedModel, config: Config) -> str:
+def _plan(model: al.HookedModel, config: SpecificityConfig) -> str:
     """The computation in words."""
     engine = fitting_engine(model)
     lines = []
@@ -260,4 +262,6 @@ def report(run: Run) -> None:
             print(f"  divergence per token: {STRONGEST_SET} {values.mean()[0]:.3f}")
 
 
-main = Experiment("are_they_specific", Config, compute, _plan, report, figure="predictions")
+main = Experiment(
+    "are_they_specific", SpecificityConfig, compute, _plan, report, figure="predictions"
+)

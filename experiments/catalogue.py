@@ -21,5 +21,5 @@ EXHIBIT = re.compile(r'(?:figure="|`figures/|`python -m figures )(\w+)')
 
 def experiments() -> dict[str, Command]:
     """The experiments by name, then the tools."""
-    found = commands(Path(__file__).parent, DEFINITION, EXHIBIT)
-    return {name: found[name] for name in sorted(found, key=lambda name: (name in TOOLS, name))}
+    every = commands(Path(__file__).parent, DEFINITION, EXHIBIT)
+    return {name: every[name] for name in sorted(every, key=lambda name: (name in TOOLS, name))}

@@ -67,7 +67,7 @@ def commands(
         other: what names the other side: the exhibit of an experiment, the experiment of an
             exhibit. It is searched in the definition, then in the docstring, then in the module's.
     """
-    found = {}
+    commands_by_name = {}
     for file in sorted(folder.rglob("*.py")):
         module = file.relative_to(folder.parent).with_suffix("").parts
         source = file.read_text(encoding="utf-8")
@@ -79,8 +79,8 @@ def commands(
             name = module[1] if is_module else variable
             about = story if is_module else _docstring(source[part.end() :])
             names = (match[1] for text in (part[0], about, story) for match in other.finditer(text))
-            found[name] = Command(".".join(module), variable, about, next(names, ""))
-    return found
+            commands_by_name[name] = Command(".".join(module), variable, about, next(names, ""))
+    return commands_by_name
 
 
 def _docstring(source: str) -> str:
@@ -134,17 +134,17 @@ KINDS = {
 
 def _unknown(name: str, commands: Mapping[str, Command], others: Mapping[str, Command]) -> str:
     """The refusal of a name that no command has, with the nearest names."""
-    here, there = (next(iter(some.values())).package for some in (commands, others))
+    package, other_package = (next(iter(some.values())).package for some in (commands, others))
     near = suggestion(name, commands) or ";"
     if name in others:
-        near = f", which is {KINDS[there]}: python -m {there} {name}"
+        near = f", which is {KINDS[other_package]}: python -m {other_package} {name}"
         if (own := others[name].other) in commands:
-            near += f" (its own is {own}: python -m {here} {own})"
+            near += f" (its own is {own}: python -m {package} {own})"
         near += ";"
     elif near == ";" and (other := suggestion(name, others)):
-        near = other.replace("did you mean ", f"did you mean python -m {there} ")
-    listed = f"python -m {here} --help lists all {len(commands)}"
-    return f"expected {KINDS[here]}, found {name!r}{near} {listed}"
+        near = other.replace("did you mean ", f"did you mean python -m {other_package} ")
+    listed = f"python -m {package} --help lists all {len(commands)}"
+    return f"expected {KINDS[package]}, found {name!r}{near} {listed}"
 
 
 def check_arguments(entry: Command, name: str, experiment: Command | None = None) -> None:
@@ -160,19 +160,21 @@ def check_arguments(entry: Command, name: str, experiment: Command | None = None
     Raises:
         SystemExit: the user wanted help, which is printed; or something is wrong.
     """
-    said = StringIO()
+    messages = StringIO()
     settings = experiment and experiment_settings(experiment.module, experiment.variable)
     with rank_zero_prints(), robust_output():
         try:
-            with redirect_stderr(said):
+            with redirect_stderr(messages):
                 values = tyro.cli(
                     signature(entry.module, entry.variable, settings),
                     prog=f"python -m {entry.package} {name}",
                     description=entry.about,
                 )
         except SystemExit as end:
-            print(said.getvalue(), end="", file=sys.stderr)
-            wrong = re.search(r"invalid choice '([^']*)'.*?\((.*?)\)", _unframed(said.getvalue()))
+            print(messages.getvalue(), end="", file=sys.stderr)
+            wrong = re.search(
+                r"invalid choice '([^']*)'.*?\((.*?)\)", _unframed(messages.getvalue())
+            )
             if wrong and (near := suggestion(wrong[1], re.findall(r"'([^']*)'", wrong[2]))):
                 print(near.removeprefix("; ").capitalize(), file=sys.stderr)
             sys.exit(end.code)

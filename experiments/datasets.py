@@ -254,7 +254,7 @@ def training_splits(
     print("", *parts, sep="\n")
     for part in parts:
         _print_examples(part, config.examples)
-    records = [record for part in parts for record in part.kept]
+    records = [record for part in parts for record in part.records]
     stories = find_overlaps(records, tests, rules=("story",))
     print(
         f"\n{len({o.train for o in stories})} of {len(records)} kept share a run of 13 words "
@@ -287,7 +287,7 @@ def _counts(parts: list[TrainingPart]) -> pandas.DataFrame:
             "solution ends elsewhere": len(part.unsolved),
             "repeated": len(part.repeated),
         }
-        sizes = {"read": part.n_read, **counts, "kept": len(part.kept)}
+        sizes = {"read": part.n_read, **counts, "kept": len(part.records)}
         rows += [{"source": part.name, "what": what, "n": n} for what, n in sizes.items()]
     return pandas.DataFrame(rows)
 
@@ -442,12 +442,14 @@ def _world_rows(model: Any, name: str, family: str, config: WorldConfig) -> list
         pairs, conversion = world_pairs(
             model, family, change=change.split("+"), split=config.split, seed=config.seed
         )
-        new = [i for i, question in enumerate(conversion.kept) if question not in right]
+        new = [i for i, question in enumerate(conversion.converted) if question not in right]
         if new:
             answers = answer(model, pairs[new], "reference", BATCH)[0].tolist()
-            right |= {conversion.kept[i]: r for i, r in zip(new, answers, strict=True)}
+            right |= {conversion.converted[i]: r for i, r in zip(new, answers, strict=True)}
         _print_pairs(pairs[: config.examples])
-        answered = pairs.filter(torch.tensor([right[question] for question in conversion.kept]))
+        answered = pairs.filter(
+            torch.tensor([right[question] for question in conversion.converted])
+        )
         row: JsonRow = {"model": Path(name).name, "family": family, "change": change}
         row |= {"questions": conversion.n_questions, "converted": conversion.n_converted}
         rows.append(row | {"right": len(answered) / len(pairs)} | _still(model, answered))

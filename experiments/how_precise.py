@@ -25,7 +25,7 @@ from experiments.settings import BEFORE_FILTER, SampleSettings, loaded_model, op
 
 
 @dataclass(frozen=True)
-class Config(SampleSettings):
+class PrecisionConfig(SampleSettings):
     """Does half precision change the map? bfloat16 and float16 against float32."""
 
     dtype: Literal["float32"] = "float32"
@@ -71,7 +71,7 @@ class Agreement:
 
 
 def main(
-    config: Annotated[Config, tyro.conf.arg(name="")],
+    config: Annotated[PrecisionConfig, tyro.conf.arg(name="")],
     *,
     root: Path = Path("results"),
     dry_run: bool = False,
@@ -102,7 +102,9 @@ def main(
     report(run)
 
 
-def _half(run: Run, config: Config, dtype: str, pairs: Mapping[str, al.PromptPairs]) -> None:
+def _half(
+    run: Run, config: PrecisionConfig, dtype: str, pairs: Mapping[str, al.PromptPairs]
+) -> None:
     """One dtype's effects, each saved with how it agrees with float32's."""
     with exit_on_user_error():
         model = al.load_model(config.model, dtype=getattr(torch, dtype), device=config.device)

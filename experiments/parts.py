@@ -76,16 +76,16 @@ def _save_patterns(run: Run, model: al.HookedModel, config: LookConfig) -> None:
     """Patterns of operand heads on other formats, and of operator heads on operation words."""
     rng = random.Random(config.seed)
     formats = [draw(rng)[0] for draw in FORMATS.values()]
-    operand_heads = _of_kind(run, "operand", config)
+    operand_heads = heads_of_role(run, "operand", config)
     PATTERNS.save(run, patterns_of(model, formats, operand_heads), "formats")
     words = [TEMPLATES[name][1].render(*PATTERN_OPERANDS)[0] for name in config.operations]
-    operator_heads = _of_kind(run, "operator", config)
+    operator_heads = heads_of_role(run, "operator", config)
     PATTERNS.save(run, patterns_of(model, words, operator_heads), "words")
     every = every_head(model.n_layers, model.n_heads)
     PATTERNS.save(run, patterns_of(model, words[0], every), "all")
 
 
-def _of_kind(run: Run, kind: str, config: LookConfig) -> list[al.Head]:
+def heads_of_role(run: Run, kind: str, config: LookConfig) -> list[al.Head]:
     """Heads of one kind in some operation, by effect; the strongest of all if there are none."""
     of_kind: dict[al.Head, float] = {}
     of_all: dict[al.Head, float] = {}

@@ -187,7 +187,7 @@ class Stored(Generic[R, F]):
     pattern: str
     """The name, with `{}` for each part such as the operation."""
     kind: type[R]
-    noted: type[F]
+    facts_class: type[F]
     """The facts beside it."""
 
     def name(self, *parts: str) -> str:

@@ -152,7 +152,7 @@ class Experiment(Generic[Config]):
         with exit_on_user_error():
             check_settings({"config": config, "root": root})
             question = self.question(config, root)
-        with working(f"{self.name}: loading the model", shown=is_first()):
+        with working(f"{self.name}: loading the model", visible=is_first()):
             model = loaded_model(config, weights=not dry_run)
         if dry_run:
             print(self.plan(model, question))
@@ -172,7 +172,7 @@ class Experiment(Generic[Config]):
         If an error comes before the first result, the run's folder is removed.
         """
         try:
-            with run, working(f"{self.name}: computing", shown=is_first()):
+            with run, working(f"{self.name}: computing", visible=is_first()):
                 self.compute(run, model, question)
         except BaseException:
             if is_first() and not (run.names or run.unfinished()):

@@ -37,7 +37,7 @@ copied, with the settings that differ. The claims about these operations rest on
 
 
 @dataclass(frozen=True)
-class Config(PooledSampleSettings):
+class StudyConfig(PooledSampleSettings):
     """What do minutes of computing show of a model? Each experiment gets the settings it has."""
 
     data_dir: Path | None = None
@@ -49,7 +49,7 @@ class Config(PooledSampleSettings):
 
 
 def whole_study(
-    config: Annotated[Config, tyro.conf.arg(name="")],
+    config: Annotated[StudyConfig, tyro.conf.arg(name="")],
     *,
     root: Path = Path("results"),
     dry_run: bool = False,
@@ -84,7 +84,7 @@ def whole_study(
         sys.exit(f"failed, see above: {', '.join(failed)}")
 
 
-def _parts(config: Config) -> Iterator[tuple[Experiment[Any], Any]]:
+def _parts(config: StudyConfig) -> Iterator[tuple[Experiment[Any], Any]]:
     """The experiments of the study, each with its settings."""
     if config.pairs is not None:
         for experiment in OWN_PROMPTS:
@@ -98,7 +98,7 @@ def _parts(config: Config) -> Iterator[tuple[Experiment[Any], Any]]:
         yield experiment, replace(_settings(experiment, config), **computed, **changes)
 
 
-def _settings(experiment: Experiment[Any], config: Config) -> Any:
+def _settings(experiment: Experiment[Any], config: StudyConfig) -> Any:
     """The experiment's settings, from the study's."""
     known = {field.name for field in fields(experiment.config)}
     known -= {"keep"} if config.pairs is None else set()

@@ -83,7 +83,7 @@ FORMS = (
 
 
 @dataclass(frozen=True)
-class Config(ModelSettings):
+class ExamplesConfig(ModelSettings):
     """Which examples make a model answer?"""
 
     operations: tuple[Operation, ...] = FOUR
@@ -94,7 +94,7 @@ class Config(ModelSettings):
     """The seed of the halves."""
 
 
-def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+def compute(run: Run, model: al.HookedModel, config: ExamplesConfig) -> None:
     """Whether each problem is answered right, in each form and after each set of examples."""
     for operation in config.operations:
         if EXAMPLE_OUTCOMES.is_in(run, operation):
@@ -126,7 +126,7 @@ def _problems(operation: str) -> list[Problem]:
     return all_problems(operation, answer_digits=1)
 
 
-def _plan(model: al.HookedModel, config: Config) -> str:
+def _plan(model: al.HookedModel, config: ExamplesConfig) -> str:
     """The computation in words."""
     total = sum(len(_problems(operation)) for operation in config.operations)
     return f"{total * config.exemplar_sets * len(FORMS)} prompts, one forward each"
@@ -173,4 +173,4 @@ def chosen_forms(right: al.Effects, seed: int) -> Iterator[tuple[str, str]]:
         yield str(FORMS[best]), _shares(right.select(~half))[best]
 
 
-main = Experiment("which_examples", Config, compute, _plan, report)
+main = Experiment("which_examples", ExamplesConfig, compute, _plan, report)

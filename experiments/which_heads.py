@@ -47,7 +47,7 @@ N_ROWS = 12
 
 
 @dataclass(frozen=True)
-class Config(SampleSettings):
+class MapConfig(SampleSettings):
     """Which heads does the answer depend on? Path patching from every head and MLP."""
 
     operands: tuple[int, int] = (1, 9)
@@ -72,17 +72,17 @@ class Config(SampleSettings):
     "auto": the sweep where it fits the model, else hooks."""
 
 
-def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+def compute(run: Run, model: al.HookedModel, config: MapConfig) -> None:
     """The effects of every head and MLP, for each operation."""
     save_maps(run, model, MAP, sampled_pairs(model, config), **_settings(model, config))
 
 
-def _plan(model: al.HookedModel, config: Config) -> str:
+def _plan(model: al.HookedModel, config: MapConfig) -> str:
     drawn = sampled_pairs(model, replace(config, keep="all"))
     return plan_maps(model, drawn, **_settings(model, config))
 
 
-def _settings(model: al.HookedModel, config: Config) -> dict[str, Any]:
+def _settings(model: al.HookedModel, config: MapConfig) -> dict[str, Any]:
     """The settings of path patching."""
     engine = config.engine
     if engine == "auto":
@@ -90,7 +90,7 @@ def _settings(model: al.HookedModel, config: Config) -> dict[str, Any]:
     return {"paths": config.paths, "metric": config.metric, "engine": engine}
 
 
-def sampled_pairs(model: al.HookedModel, config: Config) -> Iterator[tuple[str, al.PromptPairs]]:
+def sampled_pairs(model: al.HookedModel, config: MapConfig) -> Iterator[tuple[str, al.PromptPairs]]:
     """Each operation's name and pairs; the name is "pairs" if a file of prompts has none."""
     if config.pairs is None:
         options = {
@@ -203,7 +203,7 @@ def _print_paper(paper: PaperModel | None, operations: Collection[str]) -> None:
 
 main = Experiment(
     "which_heads",
-    Config,
+    MapConfig,
     compute,
     _plan,
     report,

@@ -35,7 +35,7 @@ def main() -> None:
     usage = "python -m laboratory <command> [options]; each has --help"
     if (name := named_command(every, usage, experiments)) is not None:
         check_arguments(every[name], name)
-        with working("importing PyTorch and what computes", shown=is_first()):
+        with working("importing PyTorch and what computes", visible=is_first()):
             function = every[name].load()
         command(function, name, every[name].about, shares=False, package="laboratory")
 

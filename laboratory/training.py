@@ -41,7 +41,7 @@ CARD_TABLE = ("<!-- figures -->", "<!-- end of figures -->")
 
 
 @dataclass(frozen=True)
-class Config:
+class Recipe:
     """The recipe. A checkpoint of another recipe raises an error."""
 
     output: Path = Path("results/train_reference/reference")
@@ -69,7 +69,7 @@ class Config:
     compile: bool = True
 
 
-def train_reference(config: Annotated[Config, tyro.conf.arg(name="")]) -> None:
+def train_reference(config: Annotated[Recipe, tyro.conf.arg(name="")]) -> None:
     """Train a reference model on the closed world, from scratch, on a CPU or a GPU.
 
     Args:
@@ -79,7 +79,7 @@ def train_reference(config: Annotated[Config, tyro.conf.arg(name="")]) -> None:
         print(train_reference_model(config))
 
 
-def build_model(config: Config) -> Any:
+def build_model(config: Recipe) -> Any:
     """The untrained model, seeded."""
     from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
@@ -105,7 +105,7 @@ def build_model(config: Config) -> Any:
 
 
 def training_batch(
-    tokenizer: Tokenizer, config: Config, step: int
+    tokenizer: Tokenizer, config: Recipe, step: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The tokens [row, length + 1] of a step, and the loss weight of each."""
     rng = random.Random(f"{config.seed} {step}")
@@ -141,7 +141,7 @@ def _encode(
     return encoding.ids, worth
 
 
-def rate_at(config: Config, step: int) -> float:
+def rate_at(config: Recipe, step: int) -> float:
     """Linear warm-up, then a cosine down to `last_rate`."""
     if step < config.warm_up:
         return config.rate * (step + 1) / config.warm_up
@@ -150,7 +150,7 @@ def rate_at(config: Config, step: int) -> float:
     return config.rate * (low + (1 - low) * (1 + math.cos(math.pi * done)) / 2)
 
 
-def train_reference_model(config: Config) -> Path:
+def train_reference_model(config: Recipe) -> Path:
     """Train from the last checkpoint, if there is one; return the finished model's folder."""
     config.output.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(config)
@@ -188,7 +188,7 @@ def train_reference_model(config: Config) -> Path:
     return final
 
 
-def _optimizer(model: Any, config: Config) -> torch.optim.Optimizer:
+def _optimizer(model: Any, config: Recipe) -> torch.optim.Optimizer:
     """AdamW; matrices decay, norm weights do not."""
     matrices = [p for p in model.parameters() if p.ndim > 1]
     vectors = [p for p in model.parameters() if p.ndim == 1]
@@ -199,7 +199,7 @@ def _optimizer(model: Any, config: Config) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=config.rate, betas=(0.9, 0.95), fused=True)
 
 
-def _tokenizer(config: Config) -> Tokenizer:
+def _tokenizer(config: Recipe) -> Tokenizer:
     """The run's tokenizer, made the first time."""
     path = config.output / "tokenizer.json"
     if path.exists():
@@ -225,13 +225,13 @@ def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-def _recipe(config: Config) -> dict[str, Any]:
+def _recipe(config: Recipe) -> dict[str, Any]:
     """The settings that must not change when a training is continued."""
     free = ("output", "steps")
     return {name: str(value) for name, value in asdict(config).items() if name not in free}
 
 
-def _save(config: Config, model: Any, optimizer: torch.optim.Optimizer, step: int) -> None:
+def _save(config: Recipe, model: Any, optimizer: torch.optim.Optimizer, step: int) -> None:
     """Save weights and optimizer state in one file, which is replaced atomically."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
@@ -241,7 +241,7 @@ def _save(config: Config, model: Any, optimizer: torch.optim.Optimizer, step: in
     part.replace(config.output / "checkpoint.safetensors")
 
 
-def _resume(config: Config, model: Any, optimizer: torch.optim.Optimizer) -> int:
+def _resume(config: Recipe, model: Any, optimizer: torch.optim.Optimizer) -> int:
     """Load the checkpoint, if there is one, and return the next step."""
     from safetensors import safe_open
 
@@ -264,7 +264,7 @@ def _resume(config: Config, model: Any, optimizer: torch.optim.Optimizer) -> int
     return int(metadata["step"])
 
 
-def _log(config: Config, step: int, loss: torch.Tensor) -> None:
+def _log(config: Recipe, step: int, loss: torch.Tensor) -> None:
     if step % 50 == 0:
         line = {"step": step, "loss": round(loss.item(), 4), "time": round(time.time(), 1)}
         with (config.output / "log.jsonl").open("a") as log:

@@ -64,11 +64,11 @@ def test_while_inner_work_shows_signs_the_outer_shows_none(watched: Any) -> None
 def test_a_bar_moves_while_nothing_is_finished(watched: Any) -> None:
     """One shard of a large model takes a minute: the bar shows 0 of 4 again and again."""
     lines = watched("0/4", 3)
-    with progress.bar(shown=True, total=4, desc="sweep", disable=False) as bar:
+    with progress.bar(visible=True, total=4, desc="sweep", disable=False) as bar:
         assert lines.seen.wait(20)
         assert bar.n == 0
     hidden = watched("sweep", 1)
-    with progress.bar(shown=False, total=4, desc="sweep") as bar:
+    with progress.bar(visible=False, total=4, desc="sweep") as bar:
         bar.update(4)
     assert hidden.getvalue() == ""
 
@@ -82,7 +82,7 @@ def test_items_are_counted_with_their_names(watched: Any) -> None:
 
 def test_work_that_is_not_shown_or_fails_leaves_no_sign(watched: Any) -> None:
     lines = watched("quiet", 1)
-    with progress.working("quiet", shown=False):
+    with progress.working("quiet", visible=False):
         pass
     assert lines.getvalue() == ""
     with pytest.raises(ValueError, match="planted"), progress.working("failing"):
@@ -104,8 +104,8 @@ def test_a_bar_in_a_pipe_is_a_line_now_and_then(
     monkeypatch.setattr("tqdm.auto.tqdm", tqdm)
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: terminal))
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
-    with progress.bar(shown=True, total=3):
+    with progress.bar(visible=True, total=3):
         assert not seen.get("disable")
         assert seen.get("mininterval") == (None if terminal else progress.SECONDS_BETWEEN_LINES)
-    with progress.bar(shown=False, total=3):
+    with progress.bar(visible=False, total=3):
         assert seen["disable"]

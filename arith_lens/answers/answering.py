@@ -224,14 +224,14 @@ def answer_questions(
         for batch, shard in zip(batches, shards, strict=True)
         for item, text in zip(batch, shard.header["said"], strict=True)
     }
-    said = tuple(texts_by_index[i] for i in range(len(questions)))
+    texts = tuple(texts_by_index[i] for i in range(len(questions)))
     right = [
         is_right(text, question, **vars(marking))
-        for text, question in zip(said, questions, strict=True)
+        for text, question in zip(texts, questions, strict=True)
     ]
     expected = tuple(question.answer.strip() for question in questions)
     tasks = tuple(question.task for question in questions)
-    return slot.save(Answers(torch.tensor(right), said, expected, tasks), **(facts or {}))
+    return slot.save(Answers(torch.tensor(right), texts, expected, tasks), **(facts or {}))
 
 
 def _batches(questions: Sequence[_TokenizedQuestion], size: int) -> list[list[_TokenizedQuestion]]:

@@ -185,14 +185,14 @@ def _bridge_hooks(model: HookedLike, hooks: Sequence[NamedHook]) -> Iterator[Non
     """Hooks at the bridge's hook points. Each of them must have been called at the end."""
     called: set[str] = set()
 
-    def noted(name: str, function: Any) -> NamedHook:
+    def record_hook(name: str, function: Any) -> NamedHook:
         def call(values: Tensor, hook: Any = None) -> Any:
             called.add(name)
             return function(values, hook)
 
         return name, call
 
-    with model.hooks(fwd_hooks=[noted(*hook) for hook in hooks]):
+    with model.hooks(fwd_hooks=[record_hook(*hook) for hook in hooks]):
         yield
     missed = [name for name, _ in hooks if name not in called]
     if missed:

@@ -200,7 +200,7 @@ class TrainingPart:
     """The benchmark."""
     n_read: int
     """The number of its training questions."""
-    kept: tuple[Record, ...]
+    records: tuple[Record, ...]
     """The questions without any reason to leave them out."""
     overlaps: tuple[Overlap, ...]
     """Questions that are in a test set."""
@@ -220,7 +220,7 @@ class TrainingPart:
             (len(self.repeated), "repeated"),
         )
         out = "".join(f"\n  {count} {reason}" for count, reason in reasons if count)
-        return f"{self.name}/train: {self.n_read} read, {len(self.kept)} kept{out}"
+        return f"{self.name}/train: {self.n_read} read, {len(self.records)} kept{out}"
 
 
 def held_out(
@@ -272,17 +272,23 @@ def _part(
     doubtful = tuple(r.id for r in records if r.doubtful)
     unsolved = tuple(r.id for r in records if form == "solution" and not _solved(r))
     out = {o.train for o in overlaps}.union(doubtful, unsolved)
-    kept, repeated = [], []
+    records_to_use, repeated = [], []
     for record in records:
         if record.id not in out:
             question = normalised(record.question)
             if question in seen:
                 repeated.append(record.id)
             else:
-                kept.append(record)
+                records_to_use.append(record)
             seen.add(question)
     return TrainingPart(
-        name, len(records), tuple(kept), tuple(overlaps), doubtful, unsolved, tuple(repeated)
+        name,
+        len(records),
+        tuple(records_to_use),
+        tuple(overlaps),
+        doubtful,
+        unsolved,
+        tuple(repeated),
     )
 
 
@@ -326,7 +332,7 @@ def to_dataset(parts: Sequence[TrainingPart], form: str = "solution") -> "Datase
     """The kept questions of all parts as training examples; see `training_set` for the columns."""
     from datasets import Dataset
 
-    return Dataset.from_list([example(record, form) for part in parts for record in part.kept])
+    return Dataset.from_list([example(record, form) for part in parts for record in part.records])
 
 
 def example(record: Record, form: str = "solution") -> dict[str, str]:

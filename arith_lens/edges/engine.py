@@ -279,9 +279,9 @@ class _Into:
             sent = (other - reference)[None]
         rows = []
         for place, mask in enumerate(self.masks):
-            shown = mask.to(sent.device)[at][:, None]
+            visible = mask.to(sent.device)[at][:, None]
             for some in torch.arange(len(sent)).split(SENDERS_AT_ONCE):
-                streams = reference + sent[some] * shown
+                streams = reference + sent[some] * visible
                 edges = self._read(receiver, streams, heads, self.settings.inputs)
                 for head, name, written in edges:
                     rows.append(written)

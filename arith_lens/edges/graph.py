@@ -79,9 +79,9 @@ class CircuitGraph:
             d_model: the width of the residual stream, which such files have.
         """
         nodes = {INPUT: Scored(None, True)}
-        shown = {row["node"]: row["mean"] for row in self._rows("nodes")}
+        means = {row["node"]: row["mean"] for row in self._rows("nodes")}
         for component in every_component(self.n_layers, self.n_heads):
-            score = shown.get(str(component))
+            score = means.get(str(component))
             nodes[node_name(component)] = Scored(
                 None if score is None else -score, score is not None
             )
@@ -94,7 +94,7 @@ class CircuitGraph:
         }
         edges |= {
             f"{_mib_name(name)}->{LOGITS}": Scored(-mean, True)
-            for name, mean in shown.items()
+            for name, mean in means.items()
             if name != EMBEDDINGS
         }
         return CircuitFile(self.n_layers, self.n_heads, d_model, False, nodes, edges)
@@ -111,8 +111,8 @@ class CircuitGraph:
         Returns:
             The content of the file.
         """
-        shown = [*self._rows("nodes"), {"node": LOGITS, "mean": float("nan")}]
-        nodes = [_viewer_node(row["node"], row["mean"], self.n_layers) for row in shown]
+        rows = [*self._rows("nodes"), {"node": LOGITS, "mean": float("nan")}]
+        nodes = [_viewer_node(row["node"], row["mean"], self.n_layers) for row in rows]
         links = [
             {"source": row["sender"], "target": row["receiver"], "weight": row["mean"]}
             for row in self._rows("edges")

@@ -5,7 +5,7 @@ This package computes tables from a model. `arith_lens.explorer_page` shows them
 
 from arith_lens.exploration.exploring import MAP_SETTINGS as MAP_SETTINGS
 from arith_lens.exploration.exploring import Exploration as Exploration
-from arith_lens.exploration.exploring import Live as Live
+from arith_lens.exploration.exploring import ExplorerServer as ExplorerServer
 from arith_lens.exploration.exploring import explore as explore
 from arith_lens.exploration.exploring import explored as explored
 from arith_lens.exploration.tables import baskets as baskets

@@ -121,7 +121,7 @@ def explore(
         ValueError, FloatingPointError: as in `path_patch`.
     """
     sets = {"pairs": pairs} if isinstance(pairs, PromptPairs) else dict(pairs)
-    live = Live(model, sets)
+    live = ExplorerServer(model, sets)
     setup = "# model and pairs: those of al.explore(model, pairs)"
     first = {}
     for name, some in sets.items():
@@ -145,7 +145,7 @@ def explore(
 
 
 @dataclass(frozen=True, eq=False)
-class Live:
+class ExplorerServer:
     """Computes what the reader of a notebook asks for."""
 
     model: HookedLike

@@ -355,14 +355,14 @@ def components_among(model: HookedLike, among: str) -> list[Component]:
 
 def complement(model: HookedLike, components: Components, among: str) -> list[Component]:
     """The components of `among` that are not chosen."""
-    everything, kept = components_among(model, among), {*checked_components(model, components)}
-    strange = kept - {*everything}
+    everything, chosen = components_among(model, among), {*checked_components(model, components)}
+    strange = chosen - {*everything}
     if strange:
         raise ValueError(
             f"expected components to keep among the {among}, found {', '.join(map(str, strange))}; "
             "choose among='all' to keep heads and MLPs"
         )
-    return [component for component in everything if component not in kept]
+    return [component for component in everything if component not in chosen]
 
 
 def _sizes(fractions: Sequence[int | float], total: int) -> tuple[int, ...]:

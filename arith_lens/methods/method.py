@@ -164,8 +164,10 @@ class MethodEngine:
                 "pairs that are left out"
             )
         if method.check is not None and self.certificate is None:
-            found = dict(method.check(self.model, pairs, values))
-            self.certificate = Certificate(found, logit_tolerance(self.model.W_U.dtype), len(pairs))
+            errors = dict(method.check(self.model, pairs, values))
+            self.certificate = Certificate(
+                errors, logit_tolerance(self.model.W_U.dtype), len(pairs)
+            )
             self.certificate.require(f"{method.name} to pass its checks", "Correct the method.")
             self.pending_notes["certificate"] = asdict(self.certificate)
         return values

@@ -98,10 +98,10 @@ def without_patterns(model: HookedModel, hooks: Iterable[NamedHook] = ()) -> Ite
         return
     attentions = [block.attn for block in model.blocks]
     with ExitStack() as stack:
-        kept = stack.enter_context(_swapped(model, hooked))
-        if not hooked <= {point for module in kept for point in _entry_and_exit(module)}:
+        bridge_modules = stack.enter_context(_swapped(model, hooked))
+        if not hooked <= {point for module in bridge_modules for point in _entry_and_exit(module)}:
             stack.close()
-        elif not any(module is attention for module in kept for attention in attentions):
+        elif not any(module is attention for module in bridge_modules for attention in attentions):
             stack.enter_context(_fused_attention(model.bridge.original_model))
         yield
 
@@ -132,7 +132,7 @@ def _swapped(model: Any, hooked: frozenset[int]) -> Iterator[list[nn.Module]]:
         What is kept.
     """
     swapped: list[tuple[nn.Module, str, nn.Module]] = []
-    kept: list[nn.Module] = []
+    bridge_modules: list[nn.Module] = []
 
     def swap_modules(parent: nn.Module) -> None:
         for name, child in parent._modules.items():
@@ -140,7 +140,7 @@ def _swapped(model: Any, hooked: frozenset[int]) -> Iterator[list[nn.Module]]:
                 continue
             own = own_module(child)
             if hooked & _entry_and_exit(child):
-                kept.append(child)
+                bridge_modules.append(child)
             elif own is not child:
                 swapped.append((parent, name, child))
                 parent._modules[name] = own
@@ -148,7 +148,7 @@ def _swapped(model: Any, hooked: frozenset[int]) -> Iterator[list[nn.Module]]:
 
     try:
         swap_modules(getattr(model, "bridge", model).original_model)
-        yield kept
+        yield bridge_modules
     finally:
         for parent, name, wrapper in reversed(swapped):
             parent._modules[name] = wrapper

@@ -329,19 +329,19 @@ def _no_candidate(
     tokens_text = f"{length} token{'s' * (length != 1)}"
     own = f"{template.word!r} is {tokens_text}"
     if not tried:
-        found = "no other word to try"
+        trials = "no other word to try"
     else:
         changes = {word: len(prompt.ids) - n_tokens for word, prompt in tried.items()}
         listed = ", ".join(f"{word} {length + more}" for word, more in list(changes.items())[:12])
         nearest = min(tried, key=lambda word: abs(changes[word]))
         same = " (of the same number, but other tokens change, too)" * (changes[nearest] == 0)
-        found = (
+        trials = (
             f"tokens in its place, with the blanks around it: {listed}. The nearest{same}:\n"
             f"{side_by_side(tokenizer, reference.ids, tried[nearest].ids)}"
         )
     return (
         f"expected a counterfactual of template {template.name} with as many tokens as its "
-        f"reference under {tokenizer_name(tokenizer)}, where {own}, found {found}\n"
+        f"reference under {tokenizer_name(tokenizer)}, where {own}, found {trials}\n"
         "Patching moves activations position by position, so A, B and END must stand at the same "
         f"places. Give null_{template.kind}s of {tokens_text}, or leave the template out: "
         "templates=[names]"
@@ -363,8 +363,8 @@ def side_by_side(tokenizer: Any, reference: Sequence[int], counterfactual: Seque
         texts = list(map(visible_piece, tokenizer.convert_ids_to_tokens(list(ids))))
         if first < len(texts):
             texts[first] = f"[{texts[first]}]"
-        shown = ["…"] * (start > 0) + texts[start:stop] + ["…"] * (stop < len(texts))
-        lines.append(f"  {name:14} {len(ids):4} tokens  {' '.join(shown)}")
+        window = ["…"] * (start > 0) + texts[start:stop] + ["…"] * (stop < len(texts))
+        lines.append(f"  {name:14} {len(ids):4} tokens  {' '.join(window)}")
     return "\n".join(lines)
 
 

@@ -47,7 +47,7 @@ N_CHECKS = 20
 class Screening:
     """Which components are computed exactly."""
 
-    kept: tuple[Component, ...]
+    strongest: tuple[Component, ...]
     """The strongest by the approximation, of either sign, the strongest first."""
     checked: tuple[Component, ...]
     """Drawn at random from the others."""
@@ -96,7 +96,7 @@ class Screening:
     @property
     def components(self) -> list[Component]:
         """All that are computed exactly."""
-        return [*self.kept, *self.checked]
+        return [*self.strongest, *self.checked]
 
     @property
     def n_stronger(self) -> int:
@@ -114,7 +114,7 @@ class Screening:
     def choice(self) -> dict[str, Any]:
         """What was chosen, as JSON. Two screenings of one choice have one record."""
         return {
-            "kept": [str(component) for component in self.kept],
+            "kept": [str(component) for component in self.strongest],
             "checked": [str(component) for component in self.checked],
             "others": self.n_others,
         }

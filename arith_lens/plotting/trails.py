@@ -100,8 +100,8 @@ def trail_chart(
         for x, y in _intervals(trail):
             line = {"width": 3.5, "color": translucent(trail.colour, 0.28)}
             sheet.add_scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip")
-    for trail, given in zip(drawn, trails, strict=True):
-        _add_trail(sheet, trail, given.x)
+    for trail, original in zip(drawn, trails, strict=True):
+        _add_trail(sheet, trail, original.x)
     taken = [box for trail in drawn for box in _taken(trail, scale)]
     for trail in drawn:
         _add_labels(sheet, trail, scale, taken)

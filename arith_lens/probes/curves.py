@@ -135,7 +135,7 @@ class Turning:
     end: int | None
     intervals: tuple[tuple[float, float] | None, ...]
     """The interval of each point; None if no resample has it."""
-    found: tuple[float, ...]
+    shares: tuple[float, ...]
     """The share of resamples in which each point exists."""
     height: float
     """The rise from the lowest value before the top to the top."""
@@ -209,7 +209,7 @@ def turning_layers(
     return Turning(
         *turning_points(mean, shape),
         intervals=tuple(_interval(layers, level) for layers in drawn),
-        found=tuple(len(layers) / max(1, len(points)) for layers in drawn),
+        shares=tuple(len(layers) / max(1, len(points)) for layers in drawn),
         height=float(mean[top] - mean[: top + 1].min()),
         depth=float(mean[top] - mean[top:].min()),
     )

@@ -331,11 +331,11 @@ class Run:
             if error is None:
                 raise
         if isinstance(error, KeyboardInterrupt):
-            print(self._kept(error), file=sys.stderr)
+            print(self._saved_message(error), file=sys.stderr)
         elif error is not None:
-            error.add_note(self._kept(error))
+            error.add_note(self._saved_message(error))
 
-    def _kept(self, error: BaseException) -> str:
+    def _saved_message(self, error: BaseException) -> str:
         """The message after an interruption: what was saved, and how to continue."""
         parts = [f"{count} shards of {name}" for name, count in self.unfinished().items()]
         if not (self.names or parts):

@@ -120,12 +120,12 @@ class ResultSlot:
         total = sum(steps if team.count == 1 else [steps[index] for index in share])
         before = sum(steps[index] for index in done) if team.count == 1 else 0
         options = {"total": total, "initial": before, "desc": title, "unit": unit}
-        with bar(shown=progress and team.leads, **options) as shown:
+        with bar(visible=progress and team.leads, **options) as shown_bar:
             for index in share:
                 done[index] = compute(index)
                 if finished:
                     finished.save(index, done[index].tensors, done[index].header)
-                shown.update(steps[index])
+                shown_bar.update(steps[index])
         team.wait()
         if finished and team.count > 1:
             done |= _of_others(finished, [n for n in range(count) if n not in done], team)

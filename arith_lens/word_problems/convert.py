@@ -145,14 +145,14 @@ class Conversion:
     """The number of questions that became pairs, and the reasons for the others."""
 
     n_questions: int
-    kept: tuple[int, ...]
+    converted: tuple[int, ...]
     """The numbers of the converted questions, from 0, in the order of the pairs."""
     left_out: Mapping[str, int]
     """For each reason, the number of questions."""
 
     @property
     def n_converted(self) -> int:
-        return len(self.kept)
+        return len(self.converted)
 
     @property
     def share(self) -> float:

@@ -47,7 +47,7 @@ from experiments.does_tuning_help import (
 )
 from experiments.does_tuning_help.models import weights_folder
 from experiments.does_tuning_help.plan import (
-    Config,
+    TuningConfig,
     TrainingBudget,
     TuningPlan,
     check_named_components,
@@ -73,7 +73,7 @@ Result = TypeVar("Result")
 
 
 def main(
-    config: Annotated[Config, tyro.conf.arg(name="")],
+    config: Annotated[TuningConfig, tyro.conf.arg(name="")],
     *,
     table: Literal[1, 2, 5] = 1,
     seeds: int = 5,
@@ -185,7 +185,7 @@ def train_all(
 
 
 def row_components(
-    tuned: TuningRow, effects: al.ComponentEffects | None, config: Config
+    tuned: TuningRow, effects: al.ComponentEffects | None, config: TuningConfig
 ) -> tuple[tuple[al.Head, ...], tuple[al.Mlp, ...]]:
     """The heads and MLPs of a row: the strongest of a map, or without one those of the settings."""
     if effects is None:
@@ -195,7 +195,7 @@ def row_components(
     return strongest_heads(effects, tuned.heads), tuple(mlps)
 
 
-def choose(tuned: Sequence[TuningRow], run: Run, config: Config) -> SelectedRates:
+def choose(tuned: Sequence[TuningRow], run: Run, config: TuningConfig) -> SelectedRates:
     """The validation accuracy and the loss elsewhere of each row at each rate."""
     before = UNTUNED_ANSWERS.load(run)
     answers = {

@@ -47,7 +47,7 @@ runs are older than they."""
 
 
 @dataclass(frozen=True)
-class Config:
+class TuningConfig:
     """Does tuning the heads that calculate help?"""
 
     model: str = "reference"
@@ -131,7 +131,7 @@ class TrainingBudget:
 class TuningPlan:
     """A configuration with all its defaults filled in."""
 
-    config: Config
+    config: TuningConfig
     study: Study
     recipe: TuningSettings
     """The settings of all trainings, less rate and seed."""
@@ -153,7 +153,7 @@ class TuningPlan:
         return replace(self, recipe=recipe, dtype=str(dtype).removeprefix("torch."))
 
 
-def planned(config: Config, n_layers: int, room: TrainingBudget | None = None) -> TuningPlan:
+def planned(config: TuningConfig, n_layers: int, room: TrainingBudget | None = None) -> TuningPlan:
     """The plan of a configuration; its defaults are the paper's on benchmarks, else small ones.
 
     Raises:
@@ -161,7 +161,7 @@ def planned(config: Config, n_layers: int, room: TrainingBudget | None = None) -
     """
     room = room or TrainingBudget()
     in_world = config.data_dir is None
-    defaults = Config.filled(vars(config), n_layers) | {"tasks": ()}
+    defaults = TuningConfig.filled(vars(config), n_layers) | {"tasks": ()}
     open_ = {name: value for name, value in defaults.items() if getattr(config, name) in (None, ())}
     filled: Any = replace(config, **open_, more=counts_of_mlps(config.more, n_layers))
     study = _study(filled)
@@ -237,7 +237,7 @@ def table_rows(table: Literal[1, 2, 5], config: Any) -> tuple[TuningRow, ...]:
     return tuple(TuningRow("precise", config.heads, mlps) for mlps in config.more)
 
 
-def check_named_components(config: Config, tuned: Sequence[TuningRow]) -> None:
+def check_named_components(config: TuningConfig, tuned: Sequence[TuningRow]) -> None:
     """Refuse fewer named heads or MLPs than a row tunes. Raises ValueError."""
     largest = {
         "which_heads": max(row.heads for row in tuned),

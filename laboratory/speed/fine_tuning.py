@@ -210,7 +210,7 @@ MEMORY_COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Config:
+class StepConfig:
     """What to measure, and on what."""
 
     parts: tuple[Literal["speed", "trainer", "memory"], ...] = ("speed", "trainer", "memory")
@@ -228,7 +228,7 @@ class Config:
 
 
 def speed_fine_tuning(
-    config: Annotated[Config, tyro.conf.arg(name="")],
+    config: Annotated[StepConfig, tyro.conf.arg(name="")],
     *,
     root: Path = Path("results"),
     dry_run: bool = False,
@@ -250,7 +250,9 @@ def speed_fine_tuning(
     print_and_save("speed_fine_tuning", config, root, partial(measured_parts, config, shape))
 
 
-def measured_parts(config: Config, shape: Shape, run: Run, facts: dict[str, Any]) -> Iterator[str]:
+def measured_parts(
+    config: StepConfig, shape: Shape, run: Run, facts: dict[str, Any]
+) -> Iterator[str]:
     """Measure part by part, save each, and report it."""
     yield f"# Fine-tuning, measured\n\n{machine_text(facts)}; {config.dtype} on {config.device}"
     yield f"\n{in_words(shape)}"
@@ -275,7 +277,7 @@ def measured_parts(config: Config, shape: Shape, run: Run, facts: dict[str, Any]
         yield table.markdown(MEMORY_COLUMNS)
 
 
-def timing_table(config: Config, shape: Shape) -> SpeedTable:
+def timing_table(config: StepConfig, shape: Shape) -> SpeedTable:
     """One row per method. On a GPU, whose memory they would share, one after the other."""
     about: dict[str, dict[str, Cell]] = {}
     timings: dict[str, tuple[Timing, Timing]] = {}
@@ -297,7 +299,7 @@ def timing_table(config: Config, shape: Shape) -> SpeedTable:
     return method_table(about, timings, shape.n_pairs, torch.device(config.device))
 
 
-def _timed(tuners: Mapping[str, Tuner], config: Config) -> dict[str, tuple[Timing, Timing]]:
+def _timed(tuners: Mapping[str, Tuner], config: StepConfig) -> dict[str, tuple[Timing, Timing]]:
     parts = {}
     for name, tuner in tuners.items():
         parts[name, "gradients"] = tuner.gradients
@@ -340,7 +342,7 @@ def method_table(
     return SpeedTable(rows)
 
 
-def overhead(config: Config, shape: Shape) -> tuple[float, float]:
+def overhead(config: StepConfig, shape: Shape) -> tuple[float, float]:
     """Seconds of a precise step, bare and as the Trainer runs it: medians."""
     tuner = tuner_of("precise", shape, config.device, config.dtype, n_steps=config.repeats + 3)
     gradients, update = _timed({"precise": tuner}, config)["precise"]

@@ -145,14 +145,14 @@ class Need:
 
     weights: int
     trained: int  # of the weights that are trained; as much their gradients, twice it AdamW's state
-    kept: int  # by autograd, from the forward to the backward
+    saved: int  # by autograd, from the forward to the backward
     logits: int  # in float32
 
     @property
     def peak(self) -> int:
         """At most. The loss's backward has two more tensors of the logits' size; AdamW on a GPU
         one more of the trained weights' size, when nothing else is kept."""
-        return self.weights + 3 * self.trained + max(self.kept + 2 * self.logits, self.trained)
+        return self.weights + 3 * self.trained + max(self.saved + 2 * self.logits, self.trained)
 
 
 def plan_table(shape: Shape, dtype: str, available: int | None = None) -> SpeedTable:
@@ -172,7 +172,7 @@ def plan_table(shape: Shape, dtype: str, available: int | None = None) -> SpeedT
                     "weights": need.weights,
                     "gradients": need.trained,
                     "state": 2 * need.trained,
-                    "kept": need.kept,
+                    "kept": need.saved,
                     "peak": need.peak,
                     "remark": fitting_text(need.peak, available),
                 }

@@ -38,7 +38,7 @@ Size = Literal["tiny", "middle", "wide", "llama-7b"]
 
 
 @dataclass(frozen=True)
-class Config:
+class SpeedConfig:
     """What to measure, and on what."""
 
     parts: tuple[Part, ...] = ("rivals", "growth", "memory")
@@ -70,7 +70,7 @@ class Config:
 
 
 def speed(
-    config: Annotated[Config, tyro.conf.arg(name="")],
+    config: Annotated[SpeedConfig, tyro.conf.arg(name="")],
     *,
     root: Path = Path("results"),
     dry_run: bool = False,
@@ -98,7 +98,7 @@ def speed(
     print_and_save("speed", config, root, partial(measured_parts, config))
 
 
-def measured_parts(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
+def measured_parts(config: SpeedConfig, run: Run, facts: dict[str, Any]) -> Iterator[str]:
     """Measure part by part, save each, and report it."""
     yield f"# Path patching, measured\n\n{machine_text(facts)}; {config.dtype} on {config.device}"
     if "rivals" in config.parts:
@@ -116,7 +116,7 @@ def measured_parts(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[
         yield f"\n## Prompts that begin alike\n\n{table.markdown(tables.FEW_SHOT_COLUMNS)}"
 
 
-def _edges(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
+def _edges(config: SpeedConfig, run: Run, facts: dict[str, Any]) -> Iterator[str]:
     usage = Usage.now()
     repeats = min(config.repeats, edges.MOST_ROUNDS)
     table = edges.edge_table(repeats=repeats, budget=20 * config.seconds)
@@ -130,7 +130,7 @@ def _edges(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
     yield growth.markdown(tables.EXPONENT_COLUMNS)
 
 
-def _rivals(config: Config, size: Size, run: Run, facts: dict[str, Any]) -> Iterator[str]:
+def _rivals(config: SpeedConfig, size: Size, run: Run, facts: dict[str, Any]) -> Iterator[str]:
     usage = Usage.now()
     setting = setting_of(SHAPES[size], config.device, getattr(torch, config.dtype))
     effort = {"repeats": config.repeats, "budget": config.seconds}
@@ -155,7 +155,7 @@ def _rivals(config: Config, size: Size, run: Run, facts: dict[str, Any]) -> Iter
     yield floor.markdown(tables.FLOOR_COLUMNS)
 
 
-def _growth(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
+def _growth(config: SpeedConfig, run: Run, facts: dict[str, Any]) -> Iterator[str]:
     usage = Usage.now()
     points = tables.growth_table(
         config.growth,
@@ -176,7 +176,7 @@ def _growth(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
     yield points.markdown(tables.POINT_COLUMNS)
 
 
-def _memory(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
+def _memory(config: SpeedConfig, run: Run, facts: dict[str, Any]) -> Iterator[str]:
     table = tables.memory_table(
         config.memory_size,
         n_pairs=config.memory_pairs,
@@ -198,7 +198,7 @@ def largest_logit(setting: Setting) -> float:
     return float(logits[rows, -1, setting.answer].abs().max())
 
 
-def planned_lines(config: Config) -> Iterator[str]:
+def planned_lines(config: SpeedConfig) -> Iterator[str]:
     """What would be run, and its operations; no weights are made."""
     for size in config.sizes if "rivals" in config.parts else ():
         setting = setting_of(SHAPES[size], "meta")

@@ -78,7 +78,7 @@ PART_COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Config:
+class ScaleConfig:
     """What to measure, and on what."""
 
     size: Size = "llama-7b"
@@ -119,7 +119,7 @@ class Loaded:
 
 
 def speed_scale(
-    config: Annotated[Config, tyro.conf.arg(name="")],
+    config: Annotated[ScaleConfig, tyro.conf.arg(name="")],
     *,
     root: Path = Path("results"),
     dry_run: bool = False,
@@ -147,7 +147,7 @@ def speed_scale(
 
 
 def _measured(
-    config: Config, shape: Shape, folder: Path, run: Run, facts: dict[str, Any]
+    config: ScaleConfig, shape: Shape, folder: Path, run: Run, facts: dict[str, Any]
 ) -> Iterator[str]:
     usage = Usage.now()
     yield f"# {config.size}, {config.dtype} on {config.device}\n\n{machine_text(facts)}\n{shape}"
@@ -186,7 +186,7 @@ def _gib(size: int | None) -> str:
     return "not measured (needs Linux)" if size is None else f"{size / GIB:.2f} GiB"
 
 
-def _announced(config: Config, shape: Shape) -> Iterator[str]:
+def _announced(config: ScaleConfig, shape: Shape) -> Iterator[str]:
     """What would be run; no weights are made."""
     setting = setting_of(shape, "meta", getattr(torch, config.dtype))
     flops = sweep_flops(setting) / 1e12

@@ -133,7 +133,7 @@ def test_mawps_is_refused_or_decontaminated():
         training_set(("mawps",), SAMPLES)
     (part,) = training_parts(("mawps",), SAMPLES, mawps="decontaminate")
     assert [o.rule for o in part.overlaps] == ["same"]
-    assert [record.id for record in part.kept] == ["mawps/train/1", "mawps/train/2"]
+    assert [record.id for record in part.records] == ["mawps/train/1", "mawps/train/2"]
 
 
 def test_mistakes_are_said_plainly():
@@ -208,7 +208,7 @@ def test_the_counts_are_the_published_overlaps(data_directory, parts):
             if o.rule == "same" and o.test_set == f"{name}/whole"
         }
         assert len(found) == count
-    assert not {re.sub("[^a-z0-9]", "", r.question.lower()) for r in part.kept} & (
+    assert not {re.sub("[^a-z0-9]", "", r.question.lower()) for r in part.records} & (
         whole["addsub"] | whole["singleeq"]
     )
 

@@ -18,7 +18,7 @@ from experiments.selection import LARGEST_OPERAND
 from figures.tables import predictions
 
 DATA = Path(__file__).parents[1] / "data"
-SMALL = are_they_specific.Config(
+SMALL = are_they_specific.SpecificityConfig(
     operations=("multiplication",),
     templates=("symbols",),
     data_dir=DATA,

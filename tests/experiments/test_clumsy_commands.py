@@ -215,7 +215,7 @@ def test_a_clumsy_command_is_refused_with_a_sentence(line: str, refused: Any) ->
 
 def test_an_error_before_the_first_result_leaves_no_run(tmp_path: Path) -> None:
     """Whether a tokenizer splits answers is seen with the model: 500 prompts are too many here."""
-    config = which_heads.Config(n=500, operations=("addition",), device="cpu")
+    config = which_heads.MapConfig(n=500, operations=("addition",), device="cpu")
     with pytest.raises(SystemExit, match="found n=500: only 324 distinct reference prompts exist"):
         which_heads.main(config, root=tmp_path)
     assert not [*tmp_path.iterdir()]

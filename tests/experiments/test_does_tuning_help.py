@@ -31,7 +31,7 @@ from figures.tables.tuning import CHOOSING_CHANGE, CHOSEN_RATE, PARAMETERS, TRAI
 from figures.tuning import frontier
 from figures.tuning_tables import table1, table2, table5
 
-SIZES = planning.Config(heads=3, several=(1, 2, 3), mlps=3, more=(0, 1, 12))
+SIZES = planning.TuningConfig(heads=3, several=(1, 2, 3), mlps=3, more=(0, 1, 12))
 
 
 def answers(right: dict[str, list[bool]]) -> Answers:
@@ -141,7 +141,7 @@ QUESTIONS = [
     Question("The opposite of up is", " down", "opposites"),
     Question("The opposite of old is", " young", "opposites"),
 ]
-CONFIG = planning.Config(rates=(1e-3, 1e-2), n=9, several=(1, 3), more=(0, 1))
+CONFIG = planning.TuningConfig(rates=(1e-3, 1e-2), n=9, several=(1, 3), more=(0, 1))
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def test_a_table_that_was_broken_off_goes_on_and_tables_share_trainings(
 
 
 def test_a_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command.main(planning.Config(), root=tmp_path, dry_run=True)
+    command.main(planning.TuningConfig(), root=tmp_path, dry_run=True)
     printed = capsys.readouterr().out
     assert "at the two that are chosen, 4 further seeds: at most 52 trainings" in printed
     assert "4,000 examples, 1 epoch, 32 a step: 125 steps" in printed
@@ -249,7 +249,7 @@ def test_a_training_says_what_it_trained_and_is_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(World, "all_questions", lambda self: QUESTIONS)
-    config = planning.Config(examples=16, questions=1, epochs=1, batch=4, device="cpu")
+    config = planning.TuningConfig(examples=16, questions=1, epochs=1, batch=4, device="cpu")
     job = command.TrainingJob(
         Training(TuningRow("precise", 2), 3e-3, 1),
         planning.planned(config, 12),
@@ -269,7 +269,7 @@ def test_a_training_says_what_it_trained_and_is_not_repeated(
 
 
 def test_the_world_has_settings_of_its_size_and_what_is_given_counts() -> None:
-    plan = planning.planned(planning.Config(examples=0, heads=5), 12)
+    plan = planning.planned(planning.TuningConfig(examples=0, heads=5), 12)
     assert plan.study == World(examples=0, questions=500)
     filled = plan.config
     assert (filled.heads, filled.several) == (5, (1, 2, 3, 5, 6, 12))
@@ -277,4 +277,4 @@ def test_the_world_has_settings_of_its_size_and_what_is_given_counts() -> None:
     assert len(plan.config.rates) == 5
     assert not {"tasks", "shots", "max_new_tokens"} & {*plan.identity}, "nothing is asked with them"
     with pytest.raises(ValueError, match=r"expected --data-dir, .* with shots"):
-        planning.planned(planning.Config(shots={"gsm8k": 0}), 12)
+        planning.planned(planning.TuningConfig(shots={"gsm8k": 0}), 12)

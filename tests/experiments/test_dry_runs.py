@@ -67,7 +67,7 @@ def test_a_dry_run_needs_no_weights(
         assert experiment.name == name
         config_class = experiment.config
     else:
-        config_class = import_module(command.module).Config
+        config_class = import_module(command.module).TuningConfig
     names = {field.name for field in fields(config_class)}
     small: dict[str, Any] = {"n": 4} if "n" in names else {}
     if name == "which_word_problems":

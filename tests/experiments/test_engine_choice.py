@@ -23,7 +23,7 @@ def bloom(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_which_heads_goes_on_with_hooks(
     bloom: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = which_heads.Config(
+    config = which_heads.MapConfig(
         model=str(bloom),
         operations=("addition",),
         n=3,

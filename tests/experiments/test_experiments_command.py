@@ -124,7 +124,7 @@ def test_the_experiment_of_knockouts_is_shared_by_two_processes(tmp_path: Path) 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        config = are_they_needed.Config(
+        config = are_they_needed.KnockoutConfig(
             operations=("addition",), n=4, most=2, controls=1, candidates=2, masked=1, device="cpu"
         )
         are_they_needed.main(config, root=tmp_path / "1")

@@ -26,7 +26,7 @@ from experiments.finding import (
     suffix,
 )
 from experiments.questions import exhibit_entries
-from experiments.which_heads import Config
+from experiments.which_heads import MapConfig
 from figures.catalogue import exhibits_and_pages
 from figures.common import SHIPPED, Options, TableOptions, chosen_run
 from figures.exhibit import named_by_settings, options_of, show, with_settings
@@ -43,7 +43,7 @@ CHANGES_NO_RUN = {"--table"}
 """An option of an experiment that only adds results to its run."""
 
 
-def found(root: Path, config: Config) -> Path:
+def found(root: Path, config: MapConfig) -> Path:
     settings = RunSettings.of_config(config)
     return find_run("which_heads", "made", settings, (root,)).path
 
@@ -57,11 +57,11 @@ def test_a_run_is_found_by_its_settings_whichever_is_newer(tmp_path: Path) -> No
         *({"dtype": "bfloat16"}, {"seed": 1}),
     ]
     made = [make_run(tmp_path, **{"model": "made", **some}).path for some in settings]
-    assert [found(tmp_path, Config(model="made", **some)) for some in settings] == made
+    assert [found(tmp_path, MapConfig(model="made", **some)) for some in settings] == made
     make_run(tmp_path, "made", seed=5)  # newer than all of them
-    assert [found(tmp_path, Config(model="made", **some)) for some in settings] == made
+    assert [found(tmp_path, MapConfig(model="made", **some)) for some in settings] == made
     with pytest.raises(NotComputed, match=r"which_heads --model made --n 8 --root"):
-        found(tmp_path, Config(model="made", n=8))
+        found(tmp_path, MapConfig(model="made", n=8))
 
 
 def test_runs_that_differ_in_settings_are_refused_and_listed(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_hints_are_commands_that_find_the_same_run(tmp_path: Path) -> None:
     drawn: list[Any] = []
     tyro.cli(with_settings(drawn.append, options_of(fig2), "which_heads"), args=words[4:])
     assert chosen_run(drawn[0], "which_heads").path == run.path
-    wanted = Config(model="my model", shots=2, operations=("division",), n=8)
+    wanted = MapConfig(model="my model", shots=2, operations=("division",), n=8)
     text = experiment_command(
         "which_heads", "my model", RunSettings.of_config(wanted).values, tmp_path / "my runs"
     )

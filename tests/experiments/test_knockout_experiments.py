@@ -82,7 +82,7 @@ def rows(path: Path, key: str) -> dict[str, dict[str, str]]:
         return {row[key]: row for row in csv.DictReader(file)}
 
 
-NEEDED_CONFIG = are_they_needed.Config(
+NEEDED_CONFIG = are_they_needed.KnockoutConfig(
     operations=("addition",), n=18, most=6, controls=2, candidates=4, masked=2
 )
 

@@ -15,7 +15,7 @@ from arith_lens.fine_tuning.results import load_base
 from experiments.does_tuning_help import TuningRow
 from experiments.does_tuning_help import __main__ as command
 from experiments.does_tuning_help.plan import (
-    Config,
+    TuningConfig,
     TrainingBudget,
     check_named_components,
     empty_hf_model,
@@ -62,7 +62,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(foreign: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Table 1 of that model, on the samples."""
     root = tmp_path_factory.mktemp("results")
-    config = Config(str(foreign), DATA, device="cpu", **TUNING_OPTIONS, **OPTIONS)
+    config = TuningConfig(str(foreign), DATA, device="cpu", **TUNING_OPTIONS, **OPTIONS)
     command.main(config, root=root, seeds=1)
     (folder,) = (root / "does_tuning_help").iterdir()
     return folder
@@ -160,19 +160,19 @@ def test_a_table_that_is_asked_for_again_asks_and_trains_nothing(
 ) -> None:
     monkeypatch.setattr(command, "train_and_ask", None)
     monkeypatch.setattr(Benchmarks, "ask", None)
-    config = Config(str(foreign), DATA, device="cpu", **TUNING_OPTIONS, **OPTIONS)
+    config = TuningConfig(str(foreign), DATA, device="cpu", **TUNING_OPTIONS, **OPTIONS)
     command.main(config, root=run.parents[1], seeds=1)
 
 
 def test_the_benchmarks_have_the_papers_settings_and_one_rate() -> None:
-    plan = planned(Config(data_dir=DATA), 32)
+    plan = planned(TuningConfig(data_dir=DATA), 32)
     assert (plan.recipe.epochs, plan.recipe.batch_size, plan.config.rates) == (2, 128, (2e-5,))
     assert (plan.config.heads, plan.config.several) == (32, (8, 16, 32, 48, 64))
     assert (plan.config.mlps, plan.config.more) == (3, (0, 1, 2, 3, 6, 32))
     assert plan.config.tasks == ("gsm8k", "addsub", "singleeq", "svamp", "mmlu", "csqa")
-    assert planned(Config(data_dir=DATA), 32, TrainingBudget(micro_batch=2)).recipe.micro_batch == 2
+    assert planned(TuningConfig(data_dir=DATA), 32, TrainingBudget(micro_batch=2)).recipe.micro_batch == 2
     with pytest.raises(ValueError, match="one rate on the benchmarks"):
-        planned(Config(data_dir=DATA, rates=(2e-5, 1e-4)), 32)
+        planned(TuningConfig(data_dir=DATA, rates=(2e-5, 1e-4)), 32)
 
 
 def test_a_batch_is_cut_into_equal_parts() -> None:
@@ -193,7 +193,7 @@ def test_a_dry_run_of_llama2_7b_prints_the_papers_settings_and_counts(
 ) -> None:
     tasks = (*MATHEMATICS, "mmlu_philosophy", "csqa")
     shots: dict[str, int] = dict.fromkeys(tasks, 1)
-    config = Config(str(llama2), DATA, tasks=tasks, shots=shots, device="cpu")
+    config = TuningConfig(str(llama2), DATA, tasks=tasks, shots=shots, device="cpu")
     for table in (1, 5):
         command.main(config, table=table, root=tmp_path / "results", dry_run=True)
     printed = capsys.readouterr().out
@@ -236,7 +236,7 @@ def short(foreign: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         return [row for row in table_rows(*of) if row.method in ("precise", "random")]
 
     root = tmp_path_factory.mktemp("short")
-    config = Config(str(foreign), DATA, device="cpu", which_heads=("9.4", "8.1"), **SHORT)
+    config = TuningConfig(str(foreign), DATA, device="cpu", which_heads=("9.4", "8.1"), **SHORT)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(command, "table_rows", some)
         command.main(config, root=root, seeds=1)
@@ -290,8 +290,8 @@ def test_a_plan_of_short_answers_refuses_what_does_not_fit(tmp_path: Path) -> No
         ("expected --form solution with tasks", {"data_dir": DATA, "tasks": ("svamp",)}),
     ):
         with pytest.raises(ValueError, match=wrong):
-            planned(Config(form="answer", **options), 12)
-    named = Config(form="answer", data_dir=DATA, which_heads=("9.4",), heads=2)
+            planned(TuningConfig(form="answer", **options), 12)
+    named = TuningConfig(form="answer", data_dir=DATA, which_heads=("9.4",), heads=2)
     with pytest.raises(ValueError, match="--which-heads with at least 2"):
         check_named_components(named, [TuningRow("precise", 2)])
     with pytest.raises(ValueError, match="--which-mlps with at least 1"):
@@ -299,7 +299,7 @@ def test_a_plan_of_short_answers_refuses_what_does_not_fit(tmp_path: Path) -> No
 
 
 def test_later_options_leave_the_identity_of_older_runs_as_it_is() -> None:
-    identity = planned(Config(), 12).identity
+    identity = planned(TuningConfig(), 12).identity
     assert not {"form", "which_heads", "which_mlps"} & {*identity}
-    named = planned(Config(which_heads=("9.4", "8.1", "5.2")), 12).identity
+    named = planned(TuningConfig(which_heads=("9.4", "8.1", "5.2")), 12).identity
     assert named["which_heads"] == ("9.4", "8.1", "5.2")

@@ -67,7 +67,7 @@ def test_a_run_has_every_form(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(which_examples, "FORMS", FORMS[:2])
-    config = which_examples.Config(operations=("division",), exemplar_sets=1)
+    config = which_examples.ExamplesConfig(operations=("division",), exemplar_sets=1)
     which_examples.main(config, root=tmp_path)
     (run,) = find_runs("which_examples", root=tmp_path)
     right = results.EXAMPLE_OUTCOMES.load(run, "division")

@@ -13,7 +13,7 @@ import arith_lens as al
 from arith_lens.paper import paper_model
 from arith_lens.runs import RunError, find_runs
 from experiments import results
-from experiments.which_heads import Config, _print_paper, _print_table, main, sampled_pairs
+from experiments.which_heads import MapConfig, _print_paper, _print_table, main, sampled_pairs
 from figures.common import Options
 from figures.exhibit import show
 from figures.map_figures import fig2
@@ -29,14 +29,14 @@ def checkpoint(make_hf: Any, tokenizer: Any, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def config(checkpoint: Path) -> Config:
-    return Config(
+def config(checkpoint: Path) -> MapConfig:
+    return MapConfig(
         model=str(checkpoint), operations=("addition", "division"), n=12, keep="all", metric="logit"
     )
 
 
 def test_a_run_is_saved_reported_and_drawn(
-    config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    config: MapConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(config, root=tmp_path)
     report = " ".join(capsys.readouterr().out.split())
@@ -81,7 +81,7 @@ def test_key_heads_are_reported_with_intervals_and_q_values(
     assert f"{side['difference']:+.1%} ({side['ci_low']:+.1%} to {side['ci_high']:+.1%})" in row
 
 
-def test_the_effects_are_those_of_path_patch(config: Config, tmp_path: Path) -> None:
+def test_the_effects_are_those_of_path_patch(config: MapConfig, tmp_path: Path) -> None:
     main(config, root=tmp_path)
     model = al.load_model(config.model)
     pairs = al.sample_pairs(model, "addition", n=12, keep="all")
@@ -91,7 +91,10 @@ def test_the_effects_are_those_of_path_patch(config: Config, tmp_path: Path) -> 
 
 
 def test_a_finished_run_is_not_computed_again(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    config: MapConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
 ) -> None:
     main(config, root=tmp_path)
     capsys.readouterr()
@@ -107,7 +110,7 @@ def test_a_finished_run_is_not_computed_again(
 
 
 def test_a_dry_run_prints_the_cost_and_saves_nothing(
-    config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    config: MapConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(config, root=tmp_path, dry_run=True)
     assert "to sweep" in capsys.readouterr().out
@@ -127,12 +130,12 @@ def test_the_papers_findings_are_printed_for_its_models(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == ""
 
 
-def of_own_prompts(config: Config, file: Path) -> Config:
+def of_own_prompts(config: MapConfig, file: Path) -> MapConfig:
     """The settings with a file of prompts, and with none of the templates."""
-    return Config(model=config.model, keep=config.keep, metric=config.metric, pairs=file)
+    return MapConfig(model=config.model, keep=config.keep, metric=config.metric, pairs=file)
 
 
-def test_own_prompts_are_read_from_jsonl(config: Config, tmp_path: Path) -> None:
+def test_own_prompts_are_read_from_jsonl(config: MapConfig, tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     row = {
         "reference": "2 plus 3 equals to ",
@@ -147,7 +150,7 @@ def test_own_prompts_are_read_from_jsonl(config: Config, tmp_path: Path) -> None
 
 
 def test_the_prompts_are_those_asked_for(llama: Any) -> None:
-    config = Config(
+    config = MapConfig(
         operations=("addition",), operands=(10, 12), answer_token="last", n=6, keep="all",
         templates=("addition/1",), counterfactual="operands",
     )  # fmt: skip
@@ -155,12 +158,12 @@ def test_the_prompts_are_those_asked_for(llama: Any) -> None:
     assert name == "addition" and set(pairs.template or ()) == {"addition/1"}
     assert pairs.operands is not None and {10, 11, 12} >= set(pairs.operands.flatten().tolist())
     assert all(text.endswith("equals to 2") for text in pairs.reference_text or ())
-    everything = Config(operations=("division",), templates=("all",), keep="all")
+    everything = MapConfig(operations=("division",), templates=("all",), keep="all")
     ((_, pairs),) = sampled_pairs(llama, everything)
     assert len(set(pairs.template or ())) == 9
 
 
-def test_a_users_mistake_ends_with_its_message_alone(config: Config, tmp_path: Path) -> None:
+def test_a_users_mistake_ends_with_its_message_alone(config: MapConfig, tmp_path: Path) -> None:
     broken = tmp_path / "mine.jsonl"
     broken.write_text("{oops")
     for mistaken, said in (
@@ -187,7 +190,7 @@ def test_a_users_mistake_ends_with_its_message_alone(config: Config, tmp_path: P
 def test_a_sample_that_cannot_be_drawn_is_refused_before_a_model_is_loaded(
     settings: dict[str, Any], message: str, dry_run: bool, tmp_path: Path
 ) -> None:
-    config = Config(model="no/such-model", **settings)
+    config = MapConfig(model="no/such-model", **settings)
     with pytest.raises(SystemExit, match=rf"^ValueError: .*{message}"):
         main(config, root=tmp_path, dry_run=dry_run)
 
@@ -197,6 +200,6 @@ def test_a_table_of_ones_own_pairs_is_read(
 ) -> None:
     pairs = al.sample_pairs(tokenizer, "addition", n=4, keep="all")
     pairs.to_csv(tmp_path / "good.csv")
-    config = Config(model=str(checkpoint), pairs=tmp_path / "good.csv", keep="all")
+    config = MapConfig(model=str(checkpoint), pairs=tmp_path / "good.csv", keep="all")
     ((_, read),) = sampled_pairs(al.load_model(config.model), config)
     assert read.reference_text == pairs.reference_text

@@ -71,7 +71,7 @@ def test_a_dry_run_prints_the_cost_of_each_meaning(
 def test_stability_and_templates_are_drawn_from_a_run_of_heads(
     checkpoint: Path, tmp_path: Path
 ) -> None:
-    config = which_heads.Config(
+    config = which_heads.MapConfig(
         model=str(checkpoint), operations=("addition",), n=18, keep="all", metric="logit"
     )
     which_heads.main(config, root=tmp_path / "results")

@@ -17,7 +17,7 @@ from arith_lens.effects import effect_tables
 from arith_lens.exploration import (
     MAP_SETTINGS,
     Exploration,
-    Live,
+    ExplorerServer,
     baskets,
     explored,
     finished,
@@ -227,7 +227,7 @@ def test_experts_are_shown_without_neurons(tokenizer: Any) -> None:
     model = al.load_model((SWEPT["Mixtral"].make(len(tokenizer)), tokenizer))
     pairs = al.sample_pairs(model, "addition", n=3, keep="all", templates=["addition/1"])
     request = {"kind": "component", "component": "MLP 1", "set": "pairs"}
-    facts, tables = finished(Live(model, {"pairs": pairs}).respond(request))["pairs"]
+    facts, tables = finished(ExplorerServer(model, {"pairs": pairs}).respond(request))["pairs"]
     assert list(facts["missing"]) == ["neurons"] and "W_out" in facts["missing"]["neurons"]
     assert {*tables} == {"numbers", "digits"}
 
@@ -276,7 +276,7 @@ def test_what_a_model_or_prompts_do_not_allow_is_said(
     bare = al.PromptPairs.from_tokens(
         pairs.reference, pairs.counterfactual, pairs.answer, pairs.attention_mask
     )
-    live = Live(llama, {"bare": bare})
+    live = ExplorerServer(llama, {"bare": bare})
     request = {"kind": "component", "set": "bare", "component": "1.2"}
     facts, tables = finished(live.respond(request))["bare"]
     assert {"attention", "patterns", "numbers"} == {*facts["missing"]}
@@ -325,7 +325,7 @@ def test_the_copied_code_computes_the_table(
 def test_clicks_compute_in_steps_and_own_prompts_make_a_set(
     llama: HookedModel, pairs: al.PromptPairs
 ) -> None:
-    live = Live(llama, {"pairs": pairs})
+    live = ExplorerServer(llama, {"pairs": pairs})
     own = {"reference": "3 plus 5 equals to ", "counterfactual": "3 void 5 equals to "}
     new = finished(live.respond({"kind": "prompt", **own, "answer": "8"}))
     ((name, (facts, tables)),) = new.items()
@@ -343,7 +343,7 @@ def test_the_widget_answers_shows_progress_and_can_be_cancelled(
     llama: HookedModel, pairs: al.PromptPairs
 ) -> None:
     pytest.importorskip("anywidget")
-    live = Live(llama, {"pairs": pairs})
+    live = ExplorerServer(llama, {"pairs": pairs})
     effects = al.path_patch(llama, pairs, progress=False)
     widget = Explorer({"pairs": ({}, effect_tables(effects))}, respond=live.respond).widget()
     sent: list[dict[str, Any]] = []

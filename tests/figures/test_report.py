@@ -150,7 +150,7 @@ def test_the_study_of_own_prompts_computes_what_can_use_them(
     monkeypatch.setattr(study, "OWN_PROMPTS", known)
     monkeypatch.setattr(study, "loaded_model", lambda config: llama)
     (tmp_path / "mine.jsonl").write_text("{}")
-    own = study.Config(pairs=tmp_path / "mine.jsonl", keep="all")
+    own = study.StudyConfig(pairs=tmp_path / "mine.jsonl", keep="all")
     whole_study(own, root=tmp_path)
     assert [(config.pairs, config.keep) for config in computed] == [(own.pairs, "all")] * 2
 
@@ -278,7 +278,7 @@ def test_the_study_computes_anew_what_was_tried_or_is_of_other_weights(
     ):
         monkeypatch.setattr(study, "loaded_model", lambda config, model=model: model)
         computed.clear()
-        whole_study(study.Config(model="made", n=n), root=tmp_path)
+        whole_study(study.StudyConfig(model="made", n=n), root=tmp_path)
         assert len(computed) == more
 
 
@@ -369,7 +369,7 @@ def test_the_study_computes_what_is_missing_and_says_what_failed(
     first = some[0].config(n=5)
     some[0].fill(some[0].open(first, llama, tmp_path), llama, first)
     with pytest.raises(SystemExit, match="failed, see above: which_paths"):
-        whole_study(study.Config(n=5), root=tmp_path)
+        whole_study(study.StudyConfig(n=5), root=tmp_path)
     assert [config.n for config in computed] == [5] * 4
     last = computed[-1]
     assert (last.problems, last.metric) == ("computed", "logit")
@@ -378,9 +378,9 @@ def test_the_study_computes_what_is_missing_and_says_what_failed(
     assert "which_heads: stored" in said.out and "no such data" in said.err
     assert "which_heads, computed problems: computing" in said.out
     assert len(find_runs("which_heads", root=tmp_path)) == 2
-    whole_study(study.Config(), root=tmp_path, dry_run=True)
+    whole_study(study.StudyConfig(), root=tmp_path, dry_run=True)
     assert "which_paths: to be computed" in capsys.readouterr().out
-    whole_study(study.Config(n=5), root=tmp_path, dry_run=True)
+    whole_study(study.StudyConfig(n=5), root=tmp_path, dry_run=True)
     said = capsys.readouterr().out
     assert "which_heads: stored" in said and "which_heads, computed problems: stored" in said
 

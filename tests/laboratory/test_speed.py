@@ -237,7 +237,7 @@ def small_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_keeps_the_tables_and_the_report(
     small_shapes: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = path_patching.Config(parts=("rivals",), quick=True)
+    config = path_patching.SpeedConfig(parts=("rivals",), quick=True)
     path_patching.speed(config, root=tmp_path)
     printed = capsys.readouterr().out
     (run,) = find_runs("speed", root=tmp_path)
@@ -255,7 +255,9 @@ def test_a_run_keeps_the_tables_and_the_report(
 def test_a_dry_run_prints_operations_and_leaves_nothing(
     small_shapes: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path_patching.speed(path_patching.Config(quick=True), root=tmp_path / "results", dry_run=True)
+    path_patching.speed(
+        path_patching.SpeedConfig(quick=True), root=tmp_path / "results", dry_run=True
+    )
     printed = capsys.readouterr().out
     predicted = rivals.sweep_flops(setting_of(SMALL, "meta"))
     assert f"{predicted:.3g} FLOPs" in printed
@@ -281,7 +283,7 @@ def test_memory_is_measured_in_a_process_of_its_own() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="expected a GPU for --device cuda"):
-        path_patching.speed(path_patching.Config(device="cuda"), root=tmp_path)
+        path_patching.speed(path_patching.SpeedConfig(device="cuda"), root=tmp_path)
 
 
 def test_a_model_that_does_not_fit_is_refused(
@@ -292,7 +294,7 @@ def test_a_model_that_does_not_fit_is_refused(
 
     monkeypatch.setattr(path_patching.psutil, "virtual_memory", little)
     with pytest.raises(SystemExit, match=r"--sizes wide \(2 GiB\), found 1 GiB free"):
-        path_patching.speed(path_patching.Config(sizes=("wide",)), root=tmp_path)
+        path_patching.speed(path_patching.SpeedConfig(sizes=("wide",)), root=tmp_path)
 
 
 def test_the_7b_preset_has_the_papers_shape() -> None:

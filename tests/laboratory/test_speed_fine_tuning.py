@@ -186,7 +186,7 @@ def test_memory_is_planned_as_a_real_step_takes_it(
     tuner = tuner_of(method, SMALL, dtype=dtype, recompute=recompute)
     assert need.weights == sum(weight.nbytes for weight in tuner.trainer.model.parameters())
     most = 1.2 if method == "lora" and not recompute else 1.0  # its attention keeps its weights
-    assert kept_by(tuner) <= need.kept <= most * kept_by(tuner)
+    assert kept_by(tuner) <= need.saved <= most * kept_by(tuner)
     tuner.gradients()
     gradients = [weight.grad for weight in tuner.trained]
     assert need.trained == sum(grad.nbytes for grad in gradients if grad is not None)
@@ -199,7 +199,7 @@ def test_the_plan_says_which_of_a_7b_fits_in_how_much() -> None:
     need = plan.needed("precise", STEP_SHAPES["llama-7b"], "bfloat16")
     slices = 32 * 4 * 128 * 4096
     assert need.trained == 4 * slices and need.weights == 2 * 6_738_415_616 + 4 * slices
-    assert 0.5e9 < need.kept < 3e9
+    assert 0.5e9 < need.saved < 3e9
     full = plan.Need(4 * 6_738_415_616, 4 * 6_738_415_616, 17 * 10**9, 0)
     assert full.peak == 5 * 4 * 6_738_415_616, "AdamW takes more than what is kept"
     assert plan.fitting_text(full.peak, None) == "wants a GPU of 141 GB"
@@ -211,7 +211,7 @@ def test_the_plan_says_which_of_a_7b_fits_in_how_much() -> None:
 @pytest.fixture
 def tiny(tmp_path: Path) -> Callable[..., str]:
     def run(**options: Any) -> str:
-        config = fine_tuning.Config(size="tiny", rows=2, repeats=2, **options)
+        config = fine_tuning.StepConfig(size="tiny", rows=2, repeats=2, **options)
         fine_tuning.speed_fine_tuning(config, root=tmp_path)
         (report,) = (tmp_path / "speed_fine_tuning").glob("*/report.md")
         return report.read_text()
@@ -227,7 +227,7 @@ def test_the_command_measures_speed_and_the_trainer(tiny: Callable[..., str]) ->
 
 
 def test_a_dry_run_plans_the_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fine_tuning.speed_fine_tuning(fine_tuning.Config(size="tiny"), root=tmp_path, dry_run=True)
+    fine_tuning.speed_fine_tuning(fine_tuning.StepConfig(size="tiny"), root=tmp_path, dry_run=True)
     printed = capsys.readouterr().out
     assert printed.count("| precise |") == 2 and "wants a GPU of 16 GB" in printed
     assert not [*tmp_path.iterdir()]
@@ -237,4 +237,4 @@ def test_the_command_says_where_there_is_no_gpu() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")
     with pytest.raises(SystemExit, match="expected a GPU for --device cuda"):
-        fine_tuning.speed_fine_tuning(fine_tuning.Config(device="cuda"))
+        fine_tuning.speed_fine_tuning(fine_tuning.StepConfig(device="cuda"))

@@ -26,7 +26,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_measures_and_keeps_what_it_prints(
     place: scale.WeightSource, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = scale.Config("tiny", n=1, tokens=8, dtype="float32", place=place, profile=True)
+    config = scale.ScaleConfig("tiny", n=1, tokens=8, dtype="float32", place=place, profile=True)
     scale.speed_scale(config, root=tmp_path)
     printed = capsys.readouterr().out
     for said in ("x the weights", "path patching of 4 pairs", "TFLOP/s", "planned", "aten::"):
@@ -85,7 +85,7 @@ def test_a_dry_run_makes_no_weights(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     scale.speed_scale(
-        scale.Config(size, device="cuda", tokens=12), root=tmp_path / "none", dry_run=True
+        scale.ScaleConfig(size, device="cuda", tokens=12), root=tmp_path / "none", dry_run=True
     )
     printed = capsys.readouterr().out
     assert f"{gib:.2f} GiB in bfloat16" in printed and "4000 pairs of 12 tokens" in printed
@@ -101,10 +101,10 @@ def test_a_dry_run_makes_no_weights(
 def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not torch.cuda.is_available():
         with pytest.raises(SystemExit, match="expected a GPU"):
-            scale.speed_scale(scale.Config("tiny", device="cuda"), root=tmp_path)
+            scale.speed_scale(scale.ScaleConfig("tiny", device="cuda"), root=tmp_path)
     monkeypatch.setattr(scale, "_free", lambda device: 2**30)
     with pytest.raises(SystemExit, match=r"13 GiB\), found 1 GiB free; take --place offload"):
-        scale.speed_scale(scale.Config("llama-7b"), root=tmp_path)
+        scale.speed_scale(scale.ScaleConfig("llama-7b"), root=tmp_path)
 
 
 def test_grouped_shapes_are_mistrals() -> None:

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file
 
 from laboratory import training
-from laboratory.training import Config, rate_at, train_reference_model, training_batch
+from laboratory.training import Recipe, rate_at, train_reference_model, training_batch
 
-TINY = Config(
+TINY = Recipe(
     steps=4,
     rows=2,
     length=48,
@@ -35,7 +35,7 @@ def test_a_killed_run_ends_with_the_weights_of_an_unbroken_one(
     broken = replace(TINY, output=tmp_path / "broken")
     log = training._log
 
-    def die_in_step_3(config: Config, step: int, loss: torch.Tensor) -> None:
+    def die_in_step_3(config: Recipe, step: int, loss: torch.Tensor) -> None:
         if step == 3:
             raise KeyboardInterrupt
         log(config, step, loss)
@@ -65,7 +65,7 @@ def test_a_batch_follows_from_seed_and_step_alone_and_weighs_answers(tmp_path: P
 
 
 def test_the_rate_warms_up_and_falls_to_a_twentieth() -> None:
-    config = Config()
+    config = Recipe()
     rates = [rate_at(config, step) for step in range(config.steps)]
     assert max(rates) == pytest.approx(config.rate)
     assert rates.index(max(rates)) <= config.warm_up

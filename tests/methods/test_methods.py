@@ -100,7 +100,7 @@ def test_a_stopped_computation_goes_on_and_ends_with_the_same_bits(
 
     def bar(*, shown: bool, **options: Any) -> Any:
         bars.append((shown, options["desc"], options["initial"], options["total"]))
-        return plain_bar(shown=False, **options)
+        return plain_bar(visible=False, **options)
 
     def stopping(*arguments: Any) -> Any:
         calls.append(1)

@@ -156,7 +156,9 @@ def test_rows_in_bfloat16_would_be_worse(
 def test_the_experiment_saves_each_dtype_and_how_it_agrees(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = how_precise.Config(operations=("addition",), dtypes=("bfloat16",), n=4, hooks=1)
+    config = how_precise.PrecisionConfig(
+        operations=("addition",), dtypes=("bfloat16",), n=4, hooks=1
+    )
     how_precise.main(config, root=tmp_path, dry_run=True)
     assert "addition, 2 times: 4 pairs" in capsys.readouterr().out
     how_precise.main(config, root=tmp_path)

@@ -393,7 +393,7 @@ def test_screening_keeps_the_largest_of_either_sign_and_checks_others_at_random(
     times = dict.fromkeys(heads[8:], 0)
     for seed in range(200):
         screening = Screening.of(rough, heads, 8, seed=seed)
-        assert list(screening.kept) == heads[:8]
+        assert list(screening.strongest) == heads[:8]
         assert len({*screening.checked}) == N_CHECKS and screening.n_others == 40
         for one in screening.checked:
             times[one] += 1

@@ -69,7 +69,7 @@ def test_intervals_hold_the_truth_and_grow_with_the_noise() -> None:
         interval = turning.intervals[1]
         assert interval is not None and interval[0] <= 18 <= interval[1]
         widths.append(interval[1] - interval[0])
-        assert turning.found[1] == 1.0 and abs(turning.height - 0.16) < 0.1
+        assert turning.shares[1] == 1.0 and abs(turning.height - 0.16) < 0.1
         assert abs(turning.depth - 0.11) < 0.1
     assert widths[0] <= widths[1] and widths[1] > 0
     assert str(turning_layers(noisy(OPERANDS, 0.0), "rise_and_fall")) == "13-18-28"

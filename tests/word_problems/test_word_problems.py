@@ -114,7 +114,7 @@ def test_a_capital_stays_a_capital():
 def test_pairs_are_aligned_and_c_follows_end(published):
     """By the tokenizer alone: lengths, tokens outside the changed words, the token after END."""
     pairs, conversion = gsm8k_pairs(published, RECORDS)
-    assert conversion.kept == (0, 1, 2)
+    assert conversion.converted == (0, 1, 2)
     for i, gold in enumerate(["8", "1200", "48"]):
         mask = pairs.attention_mask[i]
         a, b = pairs.reference[i][mask].tolist(), pairs.counterfactual[i][mask].tolist()
@@ -210,7 +210,7 @@ def test_what_cannot_be_aligned_is_left_out(tokenizer):
     ]
     pairs, conversion = word_problem_pairs(tokenizer, problems)
     assert conversion.left_out == {NO_CANDIDATE: 1, NO_ANSWER_TOKEN: 1}
-    assert conversion.kept == (2,)
+    assert conversion.converted == (2,)
     assert pairs.counterfactual_text == ("Mary has 3 ",)
 
 
@@ -296,7 +296,7 @@ def test_a_story_stays_out_only_if_no_other_name_is_as_long(small):
     """Stephen alone has five pieces."""
     lines = load_set("word_problems_validation")
     _, conversion = world_pairs(small, split="validation")
-    out = [line["prompt"] for i, line in enumerate(lines) if i not in conversion.kept]
+    out = [line["prompt"] for i, line in enumerate(lines) if i not in conversion.converted]
     assert conversion.left_out == {NO_CANDIDATE: len(out)}
     assert out and all(re.search(r"How many[^?]* Stephen\b", text) for text in out)
 
