@@ -150,14 +150,14 @@ def sample_pairs(
             align is an error if it was named; of a collection, it is left out with a warning.
     """
     refuse_unknown_options(sample_pairs, options, Sampling, Examples, NullWords)
-    sampling, shown = value_object(Sampling, options), value_object(Examples, options)
+    sampling, example_options = value_object(Sampling, options), value_object(Examples, options)
     nulls, answer_token = value_object(NullWords, options), sampling.answer_token
-    draws, shots = sampling.draws, shown.shots
+    draws, shots = sampling.draws, example_options.shots
     _check_choices(
         answer_token=answer_token,
         counterfactual=counterfactual,
         keep=keep,
-        exemplars=shown.exemplars,
+        exemplars=example_options.exemplars,
     )
     _check_one_operation(operation)
     check_operation(counterfactual, operation)
@@ -180,7 +180,7 @@ def sample_pairs(
         rng = random.Random(seed)
         counts = piece_counts(tokenizer, chosen)
         supplies = [supply(tokenizer, one, problems, answer_token, counts) for one in chosen]
-        examples = Exemplars.of(supplies, problems, shown) if shots else None
+        examples = Exemplars.of(supplies, problems, example_options) if shots else None
         if narrow := NARROWED.get(counterfactual):
             supplies = [
                 part.narrowed(narrow(tokenizer, part.wordings), counterfactual) for part in supplies
@@ -311,19 +311,19 @@ class Exemplars:
         cls,
         supplies: Sequence[Supply],
         problems: Sequence[Problem],
-        shown: Examples,
+        example_options: Examples,
     ) -> "Exemplars":
         """The examples for the templates of some supplies.
 
         Raises:
             ValueError: a story has no mixed examples.
         """
-        kind, number = shown.exemplars, shown.exemplar_set
+        kind, number = example_options.exemplars, example_options.exemplar_set
         lines = {
             part.template.name: _solved(part, problems, kind, random.Random(f"{number} {kind}"))
             for part in supplies
         }
-        return cls(shown.shots, kind, number, lines)
+        return cls(example_options.shots, kind, number, lines)
 
     def __str__(self) -> str:
         return f"{self.shots} {self.kind} examples, set {self.set}"
