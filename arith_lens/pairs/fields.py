@@ -37,16 +37,16 @@ class Selection:
     def share_by_template(self) -> dict[str, float]:
         """The kept share of each template. Where they differ, hard wordings weigh less in a plain
         mean over pairs; the averages of this package weigh templates equally."""
-        return {name: kept / drawn for name, (kept, drawn) in self.by_template.items()}
+        return {name: n_kept / n_drawn for name, (n_kept, n_drawn) in self.by_template.items()}
 
     def __add__(self, other: "Selection") -> "Selection":
         """The record of both sets of pairs together."""
         if not isinstance(other, Selection):
             return NotImplemented
         parts, by_template = (self, other), {**self.by_template}
-        for name, (kept, drawn) in other.by_template.items():
+        for name, (n_kept, n_drawn) in other.by_template.items():
             kept_before, drawn_before = by_template.get(name, (0, 0))
-            by_template[name] = kept_before + kept, drawn_before + drawn
+            by_template[name] = kept_before + n_kept, drawn_before + n_drawn
         return Selection(
             n_drawn=self.n_drawn + other.n_drawn,
             n_kept=self.n_kept + other.n_kept,
