@@ -449,7 +449,9 @@ def _mediation(
     ) -> Float[Tensor, "head pair"]:
         return torch.stack(
             [
-                values_by_row.get(MediationRow(head, recomputed, layer), values_by_row[MediationRow(head, below)])
+                values_by_row.get(
+                    MediationRow(head, recomputed, layer), values_by_row[MediationRow(head, below)]
+                )
                 for head in heads
             ]
         )

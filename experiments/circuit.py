@@ -43,7 +43,7 @@ GRAPH, RANDOM, NOTHING, EVERYTHING = "graph", "random", "nothing", "everything"
 
 
 @dataclass(frozen=True)
-class Config(SampleSettings):
+class CircuitConfig(SampleSettings):
     """Which circuit answers? Nodes, edges into the strongest, and the graph kept alone."""
 
     counterfactuals: tuple[Counterfactual, ...] = ("word", "operands")
@@ -72,7 +72,7 @@ class Config(SampleSettings):
     """Use the prompts that the model answers right, or all."""
 
 
-def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+def compute(run: Run, model: al.HookedModel, config: CircuitConfig) -> None:
     """Nodes, edges and tests of each operation, counterfactual and metric."""
     for operation, counterfactual in product(config.operations, config.counterfactuals):
         pairs = sampled_pairs(model, config, operation, counterfactual, keep=config.keep)
@@ -82,7 +82,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 
 
 def sampled_pairs(
-    model: al.HookedModel, config: Config, operation: str, counterfactual: str, *, keep: str
+    model: al.HookedModel, config: CircuitConfig, operation: str, counterfactual: str, *, keep: str
 ) -> al.PromptPairs:
     """The pairs of an operation and a counterfactual."""
     options = {"counterfactual": counterfactual, "keep": keep}
@@ -91,7 +91,11 @@ def sampled_pairs(
 
 
 def _save_graph(
-    run: Run, model: al.HookedModel, config: Config, pairs: al.PromptPairs, key: tuple[str, ...]
+    run: Run,
+    model: al.HookedModel,
+    config: CircuitConfig,
+    pairs: al.PromptPairs,
+    key: tuple[str, ...],
 ) -> None:
     """The effects of nodes and edges; the graph of one half, kept alone on the other half."""
     settings: dict[str, Any] = {"metric": key[-1], "run": run}
@@ -126,7 +130,7 @@ def _save_graph(
 def _save_scores(
     run: Run,
     model: al.HookedModel,
-    config: Config,
+    config: CircuitConfig,
     pairs: al.PromptPairs,
     receivers: list[Component],
     key: tuple[str, ...],
@@ -153,14 +157,14 @@ def selected(effects: al.ComponentEffects, mask: torch.Tensor) -> al.ComponentEf
     return replace(effects, **parts, logit=effects.logit[mask])
 
 
-def chosen_receivers(config: Config, effects: al.ComponentEffects) -> list[Component]:
+def chosen_receivers(config: CircuitConfig, effects: al.ComponentEffects) -> list[Component]:
     """The named heads, else the strongest ones; and the strongest MLPs."""
     named = [parse_component(name) for name in config.which_heads]
     return [*(named or effects.heads.top(config.heads)), *effects.mlps.top(config.mlps)]
 
 
 def kept_sets(
-    graph: list[Component], n_layers: int, n_heads: int, config: Config
+    graph: list[Component], n_layers: int, n_heads: int, config: CircuitConfig
 ) -> dict[str, list[Component]]:
     """The graph, nothing, everything, and random graphs: other heads by chance, the same MLPs."""
     sets = {NOTHING: [], EVERYTHING: every_component(n_layers, n_heads), GRAPH: graph}
@@ -177,7 +181,7 @@ def kept_sets(
     return sets
 
 
-def _plan(model: al.HookedModel, config: Config) -> str:
+def _plan(model: al.HookedModel, config: CircuitConfig) -> str:
     """The cost of nodes and edges with the last layers' receivers, which cost the most."""
     rate, flops, lines = matrix_rate(model), 0, []
     last = model.n_layers - 1
@@ -205,4 +209,4 @@ def keys(settings: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     yield from product(settings["operations"], settings["counterfactuals"], settings["metrics"])
 
 
-main = Experiment("circuit", Config, compute, _plan, figure="circuit", shares=True)
+main = Experiment("circuit", CircuitConfig, compute, _plan, figure="circuit", shares=True)

@@ -24,8 +24,8 @@ def _order(name: str) -> tuple[str, int]:
 
 def exhibits_and_pages() -> dict[str, Command]:
     """Every command by name; that of a page is a function `main`."""
-    found = commands(FOLDER, DEFINITION, EXPERIMENT)
-    return {name: found[name] for name in sorted(found, key=_order)}
+    by_name = commands(FOLDER, DEFINITION, EXPERIMENT)
+    return {name: by_name[name] for name in sorted(by_name, key=_order)}
 
 
 def exhibit_functions() -> dict[str, Command]:

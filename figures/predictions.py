@@ -66,12 +66,12 @@ def exhibits(options: PredictionOptions) -> list[Table]:
     with_stories = next((run for run in stories if isinstance(run, Run)), None)
     missing = [f"Not measured: {run}" for run in others.values() if not isinstance(run, Run)]
     missing += [skipped(with_stories)] if with_stories else [f"Not measured: {stories[-1]}"]
-    found = {name: run for name, run in others.items() if isinstance(run, Run)}
+    available = {name: run for name, run in others.items() if isinstance(run, Run)}
     model = str(required[0].config["model"])
     return [
         text_table_of(
-            QuestionTable.of("predictions", model, _outcomes(required, found, with_stories)),
-            [*required, *found.values(), *([with_stories] if with_stories else [])],
+            QuestionTable.of("predictions", model, _outcomes(required, available, with_stories)),
+            [*required, *available.values(), *([with_stories] if with_stories else [])],
             name="predictions",
             title=f"Predictions and outcomes, {model}",
             look=lambda _: (
@@ -88,7 +88,7 @@ def _outcomes(
     required: Sequence[Run], optional: Mapping[str, Run], with_stories: Run | None
 ) -> Iterator[Row]:
     """The rows of all predictions, as far as there are runs."""
-    maps_run, kept, looks = required
+    maps_run, sufficiency_run, looks = required
     yield from numbers.right_rows(maps_run)
     passing = [name for name in maps_run.config["operations"] if numbers.passes(maps_run, name)]
     maps = loaded(maps_run, COUNTERFACTUALS, passing)
@@ -97,7 +97,7 @@ def _outcomes(
         return [name for name in passing if name in run.config["operations"]]
 
     knockouts, probes, trainings = map(optional.get, OPTIONAL)
-    yield from numbers.few_heads(kept, of(kept))
+    yield from numbers.few_heads(sufficiency_run, of(sufficiency_run))
     yield from numbers.shared(maps)
     yield from numbers.middle_layers(maps)
     yield from numbers.readers(looks, of(looks))

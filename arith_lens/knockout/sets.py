@@ -66,7 +66,7 @@ def keep_each(
     if not sets:
         raise ValueError("expected sets of components to keep, found none; name one at least")
     everything = components_among(model, "all")
-    kept = {label: checked_components(model, chosen) for label, chosen in sets.items()}
+    kept_sets = {label: checked_components(model, chosen) for label, chosen in sets.items()}
     tokens = metric_candidates(model, pairs, metric, None)
     knockout = Knockout(ablation=ablation, positions=positions)
     slot = knockout_slot(
@@ -76,18 +76,18 @@ def keep_each(
         pairs,
         knockout,
         method="keep_each",
-        sets={label: sorted(map(str, chosen)) for label, chosen in kept.items()},
+        sets={label: sorted(map(str, chosen)) for label, chosen in kept_sets.items()},
         metric=metric,
     )
     if (arrays := slot.stored(progress=progress)) is not None:
         return Effects.from_arrays(arrays)
     engine = engine_of(model, pairs, everything, knockout)
-    variants = [frozenset(complement(model, chosen, "all")) for chosen in kept.values()]
+    variants = [frozenset(complement(model, chosen, "all")) for chosen in kept_sets.values()]
     answered = with_other_answers(engine, metric)
     read = partial(_read, metric=metric, pairs=answered, candidates=tokens)
     values = engine(variants, slot=slot, progress=progress, read=read).float()
     values[1, :, engine.other_answers == NO_ANSWER] = float("nan")
-    labels = {"measure": (*KEPT_MEASURES, metric), "set": tuple(kept)}
+    labels = {"measure": (*KEPT_MEASURES, metric), "set": tuple(kept_sets)}
     return slot.save(Effects(values, ("measure", "set"), "kept", **pairs.units, labels=labels))
 
 

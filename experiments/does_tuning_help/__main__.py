@@ -47,8 +47,8 @@ from experiments.does_tuning_help import (
 )
 from experiments.does_tuning_help.models import weights_folder
 from experiments.does_tuning_help.plan import (
-    TuningConfig,
     TrainingBudget,
+    TuningConfig,
     TuningPlan,
     check_named_components,
     empty_hf_model,

@@ -182,16 +182,16 @@ def cells(rows: DataFrame) -> DataFrame:
     texts = []
     for key, of_claim in rows.groupby("claim", sort=False):
         claim, first = claims[str(key)], records(of_claim)[0]
-        found = f"{first.why}. Measure it: {first.command}" if first.command else first.why
+        outcome = f"{first.why}. Measure it: {first.command}" if first.command else first.why
         if first.measure:
             numbers = "; ".join(f"{one.measure} {number_of(one)}" for one in records(of_claim))
-            found = f"{numbers}. {first.note}" if first.note else numbers
+            outcome = f"{numbers}. {first.note}" if first.note else numbers
         texts.append(
             {
                 "claim": claim.statement,
                 "the paper": claim.in_paper,
                 "rule": claim.rule,
-                "found": found,
+                "found": outcome,
                 "verdict": f"{first.holds} (in this model)",
             }
         )
@@ -200,9 +200,11 @@ def cells(rows: DataFrame) -> DataFrame:
 
 def paragraph(one: Any) -> str:
     """One claim for a terminal."""
-    key, claim, in_paper, _, found, verdict = one
+    key, claim, in_paper, _, outcome, verdict = one
     judgement = verdict.removesuffix(" (in this model)").upper()
-    return f"{key}: {judgement} in this model\n  {claim}\n  the paper: {in_paper}\n  found: {found}"
+    return (
+        f"{key}: {judgement} in this model\n  {claim}\n  the paper: {in_paper}\n  found: {outcome}"
+    )
 
 
 def notes(verdicts: list[Verdict]) -> list[str]:

@@ -50,7 +50,7 @@ class Evidence:
         self.model = model
         self.roots = tuple(roots)
         self.settings = settings or RunSettings.of_paper()
-        self._found: dict[tuple[str, int | None, str], Run] = {}
+        self._runs: dict[tuple[str, int | None, str], Run] = {}
         self._used: dict[Path, None] = {}
         self._tables: dict[tuple[str, Path], QuestionTable] = {}
 
@@ -66,10 +66,10 @@ class Evidence:
             NotMeasured: there is no such run; the error has the command that makes one.
         """
         key = (experiment, table, problems)
-        if key not in self._found:
-            self._found[key] = self._find(*key)
-        self._used[self._found[key].path] = None
-        return self._found[key]
+        if key not in self._runs:
+            self._runs[key] = self._find(*key)
+        self._used[self._runs[key].path] = None
+        return self._runs[key]
 
     def runs(self, experiment: str) -> dict[str, Run]:
         """The run that a claim about each operation rests on.

@@ -11,7 +11,7 @@ import arith_lens as al
 from arith_lens.components import Head
 from arith_lens.runs import find_runs
 from experiments import results
-from experiments.circuit import Config, first_half, kept_sets, main, sampled_pairs
+from experiments.circuit import CircuitConfig, first_half, kept_sets, main, sampled_pairs
 from figures.circuit import exhibits, strongest_paths
 from figures.common import Options
 from figures.exhibit import show
@@ -22,7 +22,7 @@ from figures.tables.table import from_csv, keys_of, select
 def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A run of a trained model: the edges of a random one have no direction."""
     root = tmp_path_factory.mktemp("results")
-    config = Config(
+    config = CircuitConfig(
         operations=("addition",),
         counterfactuals=("operands",),
         metrics=("digit_contrast",),
@@ -95,7 +95,7 @@ def test_paths_are_said_from_the_rows() -> None:
 
 def test_random_graphs_have_as_many_heads_in_each_layer_and_the_same_mlps() -> None:
     graph: list[Any] = [Head(0, 1), Head(2, 0), Head(2, 3), al.Mlp(1)]
-    sets = kept_sets(graph, 3, 4, Config(controls=20))
+    sets = kept_sets(graph, 3, 4, CircuitConfig(controls=20))
     assert sets["graph"] == graph and len(sets["everything"]) == 15 and sets["nothing"] == []
     drawn = [sets[f"random {i}"] for i in range(20)]
     assert all([one.layer for one in some] == [0, 2, 2, 1] for some in drawn)
@@ -105,7 +105,7 @@ def test_random_graphs_have_as_many_heads_in_each_layer_and_the_same_mlps() -> N
 
 def test_graphs_are_chosen_on_other_problems_than_they_are_tested_on(run: Any) -> None:
     model = al.load_model(run.config["model"])
-    config = Config(**{k: v for k, v in run.config.items() if k != "pairs"})
+    config = CircuitConfig(**{k: v for k, v in run.config.items() if k != "pairs"})
     pairs = sampled_pairs(model, config, "addition", "operands", keep="all")
     chosen = {*(pairs[first_half(pairs, config.seed)].problem or ())}
     kept = results.KEPT.load(run, "addition", "operands", "digit_contrast", "end")

@@ -15,8 +15,8 @@ from arith_lens.fine_tuning.results import load_base
 from experiments.does_tuning_help import TuningRow
 from experiments.does_tuning_help import __main__ as command
 from experiments.does_tuning_help.plan import (
-    TuningConfig,
     TrainingBudget,
+    TuningConfig,
     check_named_components,
     empty_hf_model,
     fitting_micro_batch,
@@ -170,7 +170,10 @@ def test_the_benchmarks_have_the_papers_settings_and_one_rate() -> None:
     assert (plan.config.heads, plan.config.several) == (32, (8, 16, 32, 48, 64))
     assert (plan.config.mlps, plan.config.more) == (3, (0, 1, 2, 3, 6, 32))
     assert plan.config.tasks == ("gsm8k", "addsub", "singleeq", "svamp", "mmlu", "csqa")
-    assert planned(TuningConfig(data_dir=DATA), 32, TrainingBudget(micro_batch=2)).recipe.micro_batch == 2
+    assert (
+        planned(TuningConfig(data_dir=DATA), 32, TrainingBudget(micro_batch=2)).recipe.micro_batch
+        == 2
+    )
     with pytest.raises(ValueError, match="one rate on the benchmarks"):
         planned(TuningConfig(data_dir=DATA, rates=(2e-5, 1e-4)), 32)
 
