@@ -45,8 +45,8 @@ class Question:
     """The first one is what the key draws."""
     experiment: str = ""
     """Empty if its exhibits read no run, or runs of several experiments."""
-    study: bool = False
-    """Whether `whole_study` computes it."""
+    study: int = 0
+    """The stage in which `whole_study` computes it, 1 or 2; 0 if it does not."""
 
 
 @dataclass(frozen=True)
@@ -97,4 +97,5 @@ def exhibit_entries() -> dict[str, tuple[Question, ExhibitEntry]]:
 
 def study() -> list[str]:
     """The experiments that `whole_study` computes, in order."""
-    return [one.experiment for one in questions().values() if one.study]
+    marked = [one for one in questions().values() if one.study]
+    return [one.experiment for one in sorted(marked, key=lambda one: one.study)]

@@ -16,16 +16,6 @@ have operands up to these numbers."""
 OWN_PAIRS = "pairs"
 """The name of the pairs of a file whose rows name no templates."""
 
-STUDY_NAMES = (
-    *("which_heads", "which_paths", "which_counterfactual", "do_copies_decide"),
-    *("are_they_needed", "do_they_suffice", "what_comes_instead", "what_else_breaks"),
-    *("do_powers_use_them", "do_word_problems_use_them", "where_do_they_look"),
-    *("what_do_mlps_add", "which_mlps_carry_them", "what_does_each_part_do"),
-    *("like_a_computer", "what_the_calculation_does"),
-)
-"""The experiments of the whole study, which takes minutes; see `experiments/study.py`."""
-
-
 TRAININGS_FOLDER = Path("results") / "train_reference"
 """The folder of other trainings of the shipped models' recipes."""
 

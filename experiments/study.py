@@ -93,8 +93,9 @@ def _parts(config: StudyConfig) -> Iterator[tuple[Experiment[Any], Any]]:
     computed = {"problems": "computed", "operations": tuple(LARGEST_OPERAND)}
     for experiment in STUDY:
         yield experiment, _settings(experiment, config)
+    by_name = {experiment.name: experiment for experiment in STUDY}
     for name, changes in OF_COMPUTED_PROBLEMS.items():
-        experiment = experiments()[name].load()
+        experiment = by_name[name]
         yield experiment, replace(_settings(experiment, config), **computed, **changes)
 
 

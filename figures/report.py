@@ -34,8 +34,7 @@ from experiments.finding import (
     name_ending,
     not_default,
 )
-from experiments.questions import exhibit_entries
-from experiments.selection import STUDY_NAMES
+from experiments.questions import exhibit_entries, study
 from figures.claims import Verdict
 from figures.collection import (
     Collection,
@@ -44,6 +43,7 @@ from figures.collection import (
 )
 from figures.common import FREE, RESULTS, shipped, slug
 from figures.exhibit import Chart, Exhibit, Interactive, html_table, minus, prose
+from figures.tables.table import to_csv
 
 WIDTH = 690
 """Width of a printed page's text, in pixels; wider charts are printed smaller."""
@@ -133,8 +133,8 @@ def _missing_text(collection: Collection, root: Path) -> Markup:
     missing = [part for part in collection.missing if part.command]
     if not missing:
         return Markup("")
-    study = tuple(f"python -m experiments {name} " for name in STUDY_NAMES)
-    quick = [part for part in missing if part.command.startswith(study)]
+    quick_commands = tuple(f"python -m experiments {name} " for name in study())
+    quick = [part for part in missing if part.command.startswith(quick_commands)]
     slow = [part for part in missing if part not in quick]
     count = "1 is" if len(missing) == 1 else f"{len(missing)} are"
     text = Markup("{} missing.").format(count)
@@ -224,6 +224,7 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
         pages=pages,
         claim_groups={title: verdicts for title, verdicts in groups.items() if verdicts},
         linked_heads=linked_heads,
+        to_csv=to_csv,
         shown=[(section, parts) for section, parts in shown if parts],
         missing_text=_missing_text(collection, root),
         not_applicable=_not_applicable(collection) if collection.not_applicable else "",

