@@ -99,7 +99,7 @@ WAYS: Mapping[str, Way] = {
             "no active hooks",
         ),
         "tests/knockout/test_knockout_tree.py"
-        "::test_each_family_has_the_numbers_of_the_walk_with_hooks",
+        "::test_each_family_has_the_numbers_of_the_forwards_with_hooks",
         lambda family: family.plain_layers,
     ),
 }

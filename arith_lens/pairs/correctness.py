@@ -34,7 +34,7 @@ def check_kinds(model: Any, pairs: Any) -> None:
     )
 
 
-def check_pairs(model: Any, pairs: PromptPairs) -> None:
+def check_pairs(model: Any, pairs: Any) -> None:
     """Check that pairs fit a model, and that the model gives one prompt the same numbers twice.
 
     Args:

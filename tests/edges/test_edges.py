@@ -416,7 +416,7 @@ def test_a_plan_has_the_operations_that_torch_counts(
 
 
 def test_pairs_without_another_answer_are_counted(llama: Any) -> None:
-    with pytest.warns(UserWarning, match="their counterfactual has no other answer"):
+    with pytest.warns(UserWarning, match="expected counterfactuals with another answer"):
         edge_effects(llama, make_pairs(llama), "2.1", metric="interchange", progress=False)
 
 

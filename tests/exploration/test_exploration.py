@@ -32,7 +32,9 @@ from arith_lens.views import bundle
 
 pytestmark = [
     pytest.mark.usefixtures("rough_intervals"),
-    pytest.mark.filterwarnings("ignore:of .* pairs"),  # a random model has such logits
+    pytest.mark.filterwarnings(
+        "ignore:expected logits of the answer of at least"
+    ),  # a random model has such logits
 ]
 HOSTILE = "</script><script>document.title='PWNED'</script><img src=x onerror=alert(1)>"
 

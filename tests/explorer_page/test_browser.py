@@ -19,7 +19,9 @@ from arith_lens.explorer_page import Explorer
 from arith_lens.model import HookedModel
 from arith_lens.plotting import browser_path
 
-pytestmark = pytest.mark.filterwarnings("ignore:of .* pairs")  # a random model's logits
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:expected logits of the answer of at least"
+)  # a random model's logits
 OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE localhost"
 HOSTILE = "</script><img src=x onerror=document.title='PWNED'>"
 

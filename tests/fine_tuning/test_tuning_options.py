@@ -226,7 +226,7 @@ def test_a_dataset_a_list_and_a_file_are_the_same_rows(
 @pytest.mark.parametrize(
     ("change", "kind", "message"),
     [
-        ({"lr": 1e-3}, TypeError, "settings among learning_rate, .* found lr"),
+        ({"lr": 1e-3}, TypeError, "unexpected keyword argument 'lr'.* options learning_rate,"),
         ({"max_steps": 0}, ValueError, "max_steps above 0"),
         ({"log_every": 0}, ValueError, "log_every above 0"),
         ({"warmup": 100}, ValueError, "warmup as a share"),

@@ -238,7 +238,7 @@ def test_an_impossible_range_is_refused_and_explained(toy):
 @pytest.mark.parametrize(
     "choice, message",
     [
-        ({"operation": "modulus"}, "unknown operation 'modulus': expected one of addition"),
+        ({"operation": "modulus"}, "expected an operation of addition, .*, found 'modulus'"),
         ({"answer_token": "second"}, "answer_token among 'whole', 'first', 'last', found 'second'"),
         ({"counterfactual": "swap"}, "among 'word', 'operands', 'operator'.* found 'swap'"),
         ({"keep": "wrong"}, "expected keep among 'correct', 'all', found 'wrong'"),
@@ -255,7 +255,7 @@ def test_an_impossible_range_is_refused_and_explained(toy):
         ({"templates": []}, "expected templates='operation', 'symbols', 'all' or names"),
         ({"n": 0}, "expected n as a whole number, 1 or more, found 0; give n=1"),
         ({"draws": 0}, "expected draws as a whole number, 1 or more, found 0"),
-        ({"operands": []}, "no operands"),
+        ({"operands": []}, "expected at least one operand, .*, found none"),
     ],
     ids=str,
 )

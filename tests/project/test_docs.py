@@ -95,7 +95,7 @@ LACKS = {
                 "--table 1 --model checkpoint --device cpu --data-dir data",
             )
         ),
-        "no questions of",
+        "in data/mmlu",
     ),
 }
 

@@ -97,10 +97,10 @@ def test_every_kind_that_the_package_writes_is_known() -> None:
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Call) and node.args and called_name(node) in READERS:
                 kind = node.args[0]
-                if not isinstance(kind, ast.Name):
-                    written.add(kind.value)  # pyright: ignore
-                elif kind.id in constants:  # else `read_back` passes its argument on
-                    written.add(constants[kind.id])
+                if isinstance(kind, ast.Constant):
+                    written.add(kind.value)
+                elif isinstance(kind, ast.Name) and kind.id in constants:
+                    written.add(constants[kind.id])  # else `read_back` passes its argument on
     assert written == set(RESULT_CLASSES)
     for module, name in RESULT_CLASSES.values():
         assert hasattr(
