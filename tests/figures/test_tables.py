@@ -98,3 +98,27 @@ def test_numbers_of_effects_and_of_draws_are_those_by_hand() -> None:
     drawn = over_draws([0.2, 0.4, 0.9], unit="share")
     assert drawn.value == pytest.approx(0.5)
     assert (drawn.low, drawn.high, drawn.spread, drawn.n) == (0.2, 0.9, "range of 3 draws", 3)
+
+
+AGGREGATES = {"ci", "stderr", "quantile", "nanquantile", "resampled_means", "nanmean"}
+"""Calls that compute a mean over draws, an interval or a range."""
+
+
+def aggregating_calls(text: str) -> set[str]:
+    """The names of such calls in some code."""
+    calls = (node.func for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+    names = {getattr(call, "attr", getattr(call, "id", "")) for call in calls}
+    return names & AGGREGATES
+
+
+def test_only_tables_aggregate() -> None:
+    """Claims compute their statistics anew in each resample, in two places of their own."""
+    places = {
+        path.relative_to(FIGURES).as_posix()
+        for path in FIGURES.rglob("*.py")
+        if aggregating_calls(path.read_text())
+    }
+    others = {place for place in places if not place.startswith("tables/")}
+    assert others == {"claims/estimates.py", "claims/heads.py"}
+    assert "tables/table.py" in places, "the check sees the one that may"
+    assert aggregating_calls("low, high = effects.ci()") == {"ci"}
