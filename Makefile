@@ -103,8 +103,9 @@ PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments what_do_m
 	--model "$$model" $(PROBE) || exit 1; done
 
 # Prompts of one's own work with these alone; the other targets would answer another question.
-TAKE_PAIRS := $(filter-out fig1 fig11,$(shell awk -F '"' '/^name = / { name = $$2 } /^own_prompts = true/ { print name }' \
-	experiments/questions.toml)) fig12 explore report
+TAKE_PAIRS := $(filter-out fig1 fig11 method,$(shell awk -F '"' '/^key = / { key = $$2; first = 1 } \
+	/^name = / { name = $$2; leads = first; first = 0 } \
+	/^own_prompts = true/ { print name; if (leads && key != name) print key }' experiments/questions.toml)) fig12 explore report
 ifeq ($(origin PAIRS),command line)
 ifneq ($(filter-out $(TAKE_PAIRS),$(MAKECMDGOALS)),)
 $(error make $(firstword $(filter-out $(TAKE_PAIRS),$(MAKECMDGOALS))) takes no PAIRS=; leave it out, or take one of: $(TAKE_PAIRS))

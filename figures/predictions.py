@@ -146,7 +146,7 @@ def _cells(one: Any) -> dict[str, str]:
         "prediction": one.prediction,
         "of": " ".join(of),
         "quantity": one.measure,
-        "measured": f"{estimate} [{low}, {high}]",
+        "measured": f"{estimate} [{low}, {high}]" if one.spread else estimate,
         "holds if": one.condition,
         "verdict": one.verdict,
     }

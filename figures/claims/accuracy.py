@@ -25,6 +25,7 @@ from figures.claims.heads import NAN, NO_KEY, wording_title
 from figures.tables import knockout
 from figures.tables.knockout import change_over_draws, change_rows, number_over_draws
 from figures.tables.number import Number, Unit
+from figures.tables.table import n_problems
 from figures.tuning import EXPERIMENT as TUNING_EXPERIMENT
 from figures.tuning import TableRow, rows_at_chosen_rates
 from figures.verdicts import Finding, Within
@@ -74,7 +75,8 @@ def answers_change(
 
 def relative_loss(of: str, before: Outcomes, after: Outcomes, rule: Within) -> Finding:
     """A change of accuracy as a share of the accuracy before."""
-    rows = change_rows(drop(before, after).accuracy, before.n_pairs)
+    n = n_problems(before.effects())
+    rows = change_rows(drop(before, after).accuracy, n)
     return Finding(of, next(r.number for r in rows if r.measure == knockout.RELATIVE_CHANGE), rule)
 
 

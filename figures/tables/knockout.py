@@ -6,6 +6,7 @@ Keys: operation; components ("heads" or "MLPs"); order ("effect", "END" for effe
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -16,7 +17,14 @@ from arith_lens.knockout.outcomes import OutcomeChange
 from arith_lens.runs import Run
 from experiments import results
 from figures.tables.number import DRAWS_AND_PROBLEMS, PROBLEMS, Number, over_draws
-from figures.tables.table import QuestionTable, Row, interval_numbers, row, sample_rows
+from figures.tables.table import (
+    QuestionTable,
+    Row,
+    interval_numbers,
+    n_problems,
+    row,
+    sample_rows,
+)
 
 MEASURES = ("accuracy", "p(C)")
 CONTROLS = {"random": "random", "matched": "same layers"}
@@ -81,7 +89,7 @@ def _order_rows(curve: KnockoutCurve, **keys: str) -> Iterator[Row]:
 def _change_rows(operation: str, curve: KnockoutCurve) -> Iterator[Row]:
     keys = {"operation": operation, "components": "heads", "order": "effect"}
     for k in curve.ks[1:]:
-        yield from change_rows(curve.drop(k).accuracy, curve.n_pairs, **keys, k=k)
+        yield from change_rows(curve.drop(k).accuracy, n_problems(curve.effects()), **keys, k=k)
     accuracy = curve.accuracy()
     done = float(accuracy[0] - 0.9 * (accuracy[0] - accuracy.min()))
     complete = Number(curve.ks[int(torch.nonzero(accuracy <= done)[0])], unit="count")
@@ -89,8 +97,15 @@ def _change_rows(operation: str, curve: KnockoutCurve) -> Iterator[Row]:
 
 
 def change_rows(change: OutcomeChange, n: int, **keys: str | int) -> Iterator[Row]:
-    """A change of accuracy: in points, and as a share of the accuracy before."""
-    points = Number(change.absolute, *change.absolute_ci, PROBLEMS, n, "points")
+    """A change of accuracy: in points, and as a share of the accuracy before.
+
+    Args:
+        change: the change.
+        n: the number of problems.
+        keys: of the rows.
+    """
+    ends, possible = change.absolute_ci, (-change.before, 1 - change.before)
+    points = Number(change.absolute, *ends, PROBLEMS, n, "points", possible=possible)
     yield row(CHANGE, points, **keys)
     if change.before:
         relative = Number(change.relative, *change.relative_ci, PROBLEMS, n, "relative")
@@ -104,7 +119,9 @@ def _control_rows(
     keys = {"operation": operation, "components": "heads", "order": order, "k": k}
     yield from _measures(drawn, **keys)
     change = change_over_draws(before, drawn)
-    yield row(CHANGE, number_over_draws(change), **keys, draws=len(drawn))
+    right, n = before.accuracy(), n_problems(before.effects())
+    number = replace(number_over_draws(change), n=n, possible=(-right, 1 - right))
+    yield row(CHANGE, number, **keys, draws=len(drawn))
 
 
 def _measures(drawn: list[Outcomes], **keys: str | int) -> Iterator[Row]:

@@ -16,7 +16,14 @@ from experiments import results
 from figures.tables.answers import AFTER, BEFORE, CONTROLS, HEADS
 from figures.tables.knockout import RELATIVE_CHANGE, change_rows
 from figures.tables.number import Number, over_draws
-from figures.tables.table import QuestionTable, Row, interval_numbers, row, sample_rows
+from figures.tables.table import (
+    QuestionTable,
+    Row,
+    interval_numbers,
+    n_problems,
+    row,
+    sample_rows,
+)
 
 WORDINGS = {
     template.name.replace("/", "-"): template.text.replace("{op}", template.word)
@@ -49,7 +56,7 @@ def _wording_rows(run: Run, name: str, of_four: set[Any]) -> Iterator[Row]:
     change, of_key = effect.drop(len(key)).accuracy, {**keys, "knocked_out": KEY_HEADS}
     yield row(BEFORE, Number(change.before, n=effect.n_pairs), **keys)
     yield row(AFTER, Number(change.after, n=effect.n_pairs), **of_key)
-    yield from change_rows(change, effect.n_pairs, **of_key)
+    yield from change_rows(change, n_problems(effect.effects()), **of_key)
     for kind, draws in results.controls_at(curves, len(key)).items():
         losses = [drop(effect.at(0), after).accuracy.relative for after in draws]
         number = over_draws(losses, unit="relative")

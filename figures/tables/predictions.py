@@ -27,8 +27,8 @@ from figures.claims.accuracy import gain
 from figures.claims.heads import mean_by_loss, top_overlap
 from figures.claims.information_flow import change_late, inflections_apart
 from figures.tables.agreement import N_STRONGEST, cell_means, resampled_cells
-from figures.tables.knockout import number_over_draws
-from figures.tables.number import PROBLEMS_AND_SETS, Number, Unit
+from figures.tables.answers import change_number
+from figures.tables.number import PROBLEMS_AND_SETS, Number
 from figures.tables.table import Row, row
 from figures.tuning import rows_at_chosen_rates
 from figures.verdicts import Finding, Within, judge_by_interval
@@ -44,6 +44,7 @@ FEW_HEADS = 0.05
 LEAST_RIGHT, LEAST_PROBLEMS = 0.6, 20
 """What an operation needs to take part."""
 RIGHT, TAKES_PART, LEFT_OUT = "answered right", "takes part", "does not take part"
+SENTENCES = "95% over sentences"
 READ_ROLES = (str(Role.OPERAND_A), str(Role.OPERAND_B), str(Role.OPERATOR))
 
 Condition: TypeAlias = tuple[str, Within]
@@ -233,6 +234,7 @@ def specific(run: Run, operations: Sequence[str]) -> Iterator[Row]:
                 float(cell_means(divergence)[0]),
                 resampled_cells(divergence)[0],
                 BELOW_5,
+                SENTENCES,
             )
 
 
@@ -327,7 +329,7 @@ def tuning_outcomes(run: Run) -> Iterator[Row]:
             "P9: precise tuning works",
             tasks,
             f"accuracy, tuned heads less {base_name}, {change.n_questions} questions, {seeds}",
-            replace(number_over_draws(change), unit="ratio"),
+            replace(change_number(change, 0.5), unit="ratio", possible=None),
             condition,
         )
 
@@ -339,7 +341,7 @@ def outcome(
     value: float,
     draws: Float[np.ndarray, " resample"],
     condition: Condition,
-    unit: Unit = "ratio",
+    spread: str = PROBLEMS_AND_SETS,
 ) -> Row:
     """A row with the number, its interval from the resamples, and its verdict.
 
@@ -350,11 +352,11 @@ def outcome(
         value: the number.
         draws: the number in each resample; NaN where it has none.
         condition: what the prediction says of the number.
-        unit: of the number.
+        spread: what its interval is over.
     """
     draws = draws[~np.isnan(draws)]  # of a curve that does not turn
     low, high = map(float, np.quantile(draws, [0.025, 0.975])) if len(draws) else (None, None)
-    number = Number(value, low, high, PROBLEMS_AND_SETS if len(draws) else "", unit=unit)
+    number = Number(value, low, high, spread if len(draws) else "", unit="ratio")
     return judged(prediction, of, quantity, number, condition)
 
 

@@ -7,13 +7,13 @@ DataFrame and a CSV file, from which everything is drawn.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from math import inf
 from typing import Any, TypeAlias
 
-import torch
 from pandas import DataFrame, concat, read_csv
 
 from arith_lens.effects import Effects
-from figures.tables.number import PROBLEMS, Number, Unit, over_draws
+from figures.tables.number import PROBLEMS, Number, Unit
 
 Key: TypeAlias = str | int | float
 IDENTITY = ("question", "model")
@@ -100,12 +100,19 @@ class QuestionTable:
 
 
 def to_csv(frame: DataFrame) -> str:
-    """The text of a CSV file, whose numbers have `DIGITS` significant digits, or are whole."""
-    return frame.to_csv(index=False, float_format=_number_text)
+    """The text of a CSV file, whose numbers have `DIGITS` significant digits, more if whole."""
+    texts = [name for name in frame.columns if name not in NUMERIC]
+    visible = frame.assign(**{name: frame[name].map(_one_line) for name in texts})
+    return visible.to_csv(index=False, float_format=_number_text)
+
+
+def _one_line(text: Any) -> Any:
+    """A text without a carriage return, which would end a row of a file."""
+    return text.replace("\r", "␍") if isinstance(text, str) else text
 
 
 def _number_text(number: float) -> str:
-    is_long = abs(number) >= 10**DIGITS and float(number).is_integer()
+    is_long = 10**DIGITS <= abs(number) < inf
     return f"{number:.0f}" if is_long else f"{number:.{DIGITS}g}"
 
 
@@ -144,7 +151,8 @@ def number_of(one: Any) -> Number:
     """The number of one of `records`."""
     low, high = (None if end != end else end for end in (one.low, one.high))
     n = None if one.n != one.n else int(one.n)
-    return Number(one.value, low, high, one.spread, n, one.unit)
+    anything = (-inf, inf)  # the ends are cut already
+    return Number(one.value, low, high, one.spread, n, one.unit, possible=anything)
 
 
 def value(frame: DataFrame, **keys: Key) -> float:
@@ -172,18 +180,28 @@ def keys_of(frame: DataFrame, name: str) -> list[Any]:
 def interval_numbers(effects: Effects, unit: Unit) -> list[Number]:
     """The mean of each component with its 95% interval, in the order of the flattened axes."""
     mean, (low, high) = effects.mean().flatten(), effects.ci().flatten(1)
-    n = n_problems(effects)
     return [
         Number(float(m), float(lo), float(hi), PROBLEMS, n, unit)
-        for m, lo, hi in zip(mean, low, high, strict=True)
+        for m, lo, hi, n in zip(mean, low, high, problem_counts(effects), strict=True)
     ]
 
 
 def n_problems(effects: Effects) -> int:
     """How many problems the effects are over; reference prompts where problems are not known."""
+    return max(problem_counts(effects), default=0)
+
+
+def problem_counts(effects: Effects) -> list[int]:
+    """`n_problems` of each component: problems whose pairs are all left out (NaN) do not count."""
+    units: Sequence[Any] = range(effects.per_pair.shape[-1])
     if effects.problem is not None:
-        return len({*effects.problem})
-    return effects.per_pair.shape[-1] if effects.cluster is None else len(effects.cluster.unique())
+        units = effects.problem
+    elif effects.cluster is not None:
+        units = effects.cluster.tolist()
+    finite = effects.per_pair.isfinite().reshape(-1, effects.per_pair.shape[-1])
+    if bool(finite.all()):
+        return [len({*units})] * len(finite)
+    return [len({unit for unit, has in zip(units, row, strict=True) if has}) for row in finite]
 
 
 def sample_rows(facts: Mapping[str, Any], **keys: Key) -> list[Row]:
@@ -194,9 +212,3 @@ def sample_rows(facts: Mapping[str, Any], **keys: Key) -> list[Row]:
         for name, size in sizes.items()
         if size is not None
     ]
-
-
-def means_over_draws(draws: Sequence[Effects], unit: Unit, what: str = "draws") -> list[Number]:
-    """`over_draws` of the means of each component, in the order of the flattened axes."""
-    means = torch.stack([effects.mean().flatten() for effects in draws]).double()
-    return [over_draws(of_component, unit=unit, what=what) for of_component in means.T.numpy()]

@@ -13,7 +13,14 @@ from experiments import results
 from figures.tables.answers import AFTER, BEFORE, CONTROLS, place_rows
 from figures.tables.knockout import RELATIVE_CHANGE, change_rows
 from figures.tables.number import Number, over_draws
-from figures.tables.table import QuestionTable, Row, interval_numbers, row, sample_rows
+from figures.tables.table import (
+    QuestionTable,
+    Row,
+    interval_numbers,
+    n_problems,
+    row,
+    sample_rows,
+)
 
 PROMPTS = {"generated": "generated prompts", "word_problems": "word problems"}
 """The kinds of prompts, by their names in results."""
@@ -53,7 +60,7 @@ def _set_rows(run: Run, data: str) -> Iterator[Row]:
         change = drop(before, results.OUTCOMES.load(run, label, data)).accuracy
         of_set = {**keys, "knocked_out": title}
         yield row(AFTER, Number(change.after, n=before.n_pairs), **of_set)
-        yield from change_rows(change, before.n_pairs, **of_set)
+        yield from change_rows(change, n_problems(before.effects()), **of_set)
     for kind, draws in results.control_outcomes(run, data).items():
         losses = [drop(before, after).accuracy.relative for after in draws]
         number = over_draws(losses, unit="relative")

@@ -17,7 +17,10 @@ from figures.tables.table import (
     has,
     interval_numbers,
     keys_of,
+    n_problems,
+    number_of,
     read_back,
+    records,
     row,
     select,
     to_csv,
@@ -86,6 +89,26 @@ def test_rows_are_chosen_by_keys_and_a_wrong_choice_is_an_error() -> None:
             value(frame, **wrong)
         with pytest.raises(KeyError, match="expected one row of made"):
             table.number(**wrong)
+
+
+def test_problems_that_are_left_out_do_not_count() -> None:
+    values = torch.tensor([[1.0, 2.0, nan, nan], [1.0, 1.0, 2.0, 2.0]])
+    effects = Effects(values, ("k",), "logit", problem=("a", "b", "c", "c"))
+    some, every = interval_numbers(effects, "relative")
+    assert (some.value, some.n, every.n, n_problems(effects)) == (1.5, 2, 3, 3)
+
+
+def test_a_file_keeps_texts_long_numbers_and_ends_that_are_cut() -> None:
+    change = Number(-0.9, -1.5, 0.2, unit="points", possible=(-2, 0))
+    rows = [
+        row("change", change, prompt="3 + 5\r= "),
+        row("parameters", Number(1234567.5, unit="count"), prompt="nan"),
+    ]
+    again = read_back(QuestionTable.of("made", "a model", rows))
+    assert again.prompt.tolist() == ["3 + 5␍= ", "nan"] and len(again) == 2
+    assert again.value.tolist() == [-0.9, 1234568]
+    number = number_of(records(again)[0])
+    assert number.ends == (-1.5, 0), "they are not cut again at -100 points"
 
 
 def test_numbers_of_effects_and_of_draws_are_those_by_hand() -> None:
