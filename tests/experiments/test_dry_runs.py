@@ -3,9 +3,8 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -67,7 +66,7 @@ def test_a_dry_run_needs_no_weights(
         assert experiment.name == name
         config_class = experiment.config
     else:
-        config_class = import_module(command.module).TuningConfig
+        config_class = get_type_hints(experiment)["config"]
     names = {field.name for field in fields(config_class)}
     small: dict[str, Any] = {"n": 4} if "n" in names else {}
     if name == "which_word_problems":

@@ -98,8 +98,8 @@ def test_a_stopped_computation_goes_on_and_ends_with_the_same_bits(
     whole = al.run_method(SCALED, mistral, pairs, batch_size=1, progress=False)
     calls, plain, bars = [], shards.compute_shard, []
 
-    def bar(*, shown: bool, **options: Any) -> Any:
-        bars.append((shown, options["desc"], options["initial"], options["total"]))
+    def bar(*, visible: bool, **options: Any) -> Any:
+        bars.append((visible, options["desc"], options["initial"], options["total"]))
         return plain_bar(visible=False, **options)
 
     def stopping(*arguments: Any) -> Any:
