@@ -203,7 +203,7 @@ def test_variables_become_options(tmp_path: Path) -> None:
 def test_pairs_are_refused_by_targets_that_would_not_use_them(tmp_path: Path, target: str) -> None:
     done = make(tmp_path, "-n", target, "PAIRS=mine.jsonl")
     assert done.returncode != 0 and done.stdout == ""
-    refusal = rf"make {target} takes no PAIRS=; leave it out, or take one of: .*\bfig2 fig15\b"
+    refusal = rf"make {target} takes no PAIRS=; leave it out, or take one of: .*\bfig2 effects\b"
     assert re.search(refusal, done.stderr)
 
 
