@@ -18,7 +18,8 @@ from experiments.questions import study
 from experiments.selection import LARGEST_OPERAND
 from experiments.settings import Experiment, Keep, PooledSampleSettings, loaded_model
 
-STUDY: tuple[Experiment[Any], ...] = tuple(experiments()[name].load() for name in study())
+_COMMANDS = experiments()
+STUDY: tuple[Experiment[Any], ...] = tuple(_COMMANDS[name].load() for name in study())
 """The experiments that `questions.toml` marks, in its order."""
 OWN_PROMPTS = tuple(
     experiment

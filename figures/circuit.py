@@ -20,7 +20,7 @@ from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Exhibit, Settings, chart_of, text_table_of
 from figures.tables import circuit as numbers
 from figures.tables.circuit import BY_CHANCE, CERTAIN_EDGES, EFFECT, HELD, LEFT, MEASURED_EDGES
-from figures.tables.table import QuestionTable, Row, has, keys_of, select, value
+from figures.tables.table import QuestionTable, has, keys_of, select, value
 
 N_PATHS = 3
 """The paths that are said in words."""
@@ -56,13 +56,9 @@ def exhibits(options: Options) -> list[Exhibit]:
         notes=lambda rows, settings: [NOTE, *_tests_in_words(rows)],
         cells=lambda rows: DataFrame(list(_cells(rows))),
     )
-    operations = dict.fromkeys(one.keys["operation"] for one in whole.rows if _is_named(one))
-    charts = [_chart(whole, run, str(operation)) for operation in operations]
+    metric, operations = shown_metric(words.numbers), keys_of(words.numbers, "operation")
+    charts = [_chart(whole, run, operation, metric) for operation in operations]
     return [replace(words, printed="\n".join(_printed(words.cells))), *charts]
-
-
-def _is_named(row: Row) -> bool:
-    return "operation" in row.keys
 
 
 def shown_metric(table: Any) -> str:
@@ -71,14 +67,13 @@ def shown_metric(table: Any) -> str:
     return "digit_contrast" if "digit_contrast" in metrics else metrics[0]
 
 
-def _chart(whole: QuestionTable, run: Run, operation: str) -> Chart:
+def _chart(whole: QuestionTable, run: Run, operation: str, metric: str) -> Chart:
     """One operation: a panel for each counterfactual, and interactive pictures of each alone."""
-    metrics = list(dict.fromkeys(one.keys["metric"] for one in whole.rows if _is_named(one)))
-    metric = "digit_contrast" if "digit_contrast" in metrics else metrics[0]
     chosen = [
         one
         for one in whole.rows
-        if not _is_named(one) or (one.keys["operation"], one.keys["metric"]) == (operation, metric)
+        if "operation" not in one.keys
+        or (one.keys["operation"], one.keys["metric"]) == (operation, metric)
     ]
     chart = chart_of(
         replace(whole, rows=tuple(chosen)),
@@ -151,10 +146,9 @@ def _change(counterfactual: str) -> str:
 
 
 def _panel(table: Any, most: int, title: str) -> CircuitPanel:
-    """The largest edges with 80% of the sizes, and the nodes that they join."""
-    edges = _by_size(table[table["kind"] == "edge"]).rename(columns={"value": "mean"})
-    before: Any = edges["mean"].abs().cumsum().shift(fill_value=0.0)
-    edges = edges[before < 0.8 * edges["mean"].abs().sum()].head(most)
+    """The largest of the strongest edges, and the nodes that they join."""
+    edges = _by_size(select(table, kind="edge", strongest="yes")).head(most)
+    edges = edges.rename(columns={"value": "mean"})
     joined = {*edges["sender"], *edges["receiver"]}
     every = table[(table["kind"] == "node") & table["sender"].isin(joined)]
     nodes = every[every["measure"] == EFFECT].rename(columns={"sender": "node", "value": "mean"})

@@ -9,8 +9,7 @@ from arith_lens.paper import paper_model
 from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table, text_table_of
 from figures.tables import powers, word_problems
-from figures.tables.answers import AFTER, BEFORE, HEADS
-from figures.tables.knockout import RELATIVE_CHANGE
+from figures.tables.answers import AFTER, BEFORE, HEADS, RELATIVE_CHANGE
 from figures.tables.table import keys_of, records, select, value
 from figures.views.words import components_text, size_text
 

@@ -18,8 +18,6 @@ from figures.tables import tuning as numbers
 from figures.tables.answers import ALL, BEFORE, CHANGE
 from figures.tables.table import has, records, select, value
 from figures.tables.tuning import Key
-from figures.tables.tuning import TableRow as TableRow
-from figures.tables.tuning import rows_at_chosen_rates as rows_at_chosen_rates
 from figures.views.words import components_text
 
 EXPERIMENT = "does_tuning_help"

@@ -7,6 +7,7 @@ drawn from all heads but these.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import exp, inf
 
 import numpy as np
@@ -23,11 +24,17 @@ from figures.claims.estimates import estimate, per_operation
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.heads import NAN, NO_KEY, wording_title
 from figures.tables import knockout
-from figures.tables.knockout import change_over_draws, change_rows, number_over_draws
-from figures.tables.number import Number, Unit
+from figures.tables.answers import (
+    CHANGE,
+    RELATIVE_CHANGE,
+    change_number,
+    change_over_draws,
+    change_rows,
+)
+from figures.tables.number import QUESTIONS, Number, Unit
 from figures.tables.table import n_problems
+from figures.tables.tuning import TableRow, rows_at_chosen_rates
 from figures.tuning import EXPERIMENT as TUNING_EXPERIMENT
-from figures.tuning import TableRow, rows_at_chosen_rates
 from figures.verdicts import Finding, Within
 
 KNOCKOUT_EXPERIMENT, TRANSFER_EXPERIMENT = "are_they_needed", "what_else_breaks"
@@ -70,14 +77,14 @@ def answers_change(
         number = estimate(of, change, both, rule=rule, unit=unit)
     if number is None:
         raise NotMeasured(f"{of}: none of {len(before)} questions was answered right before")
-    return number
+    return replace(number, number=replace(number.number, spread=QUESTIONS))
 
 
 def relative_loss(of: str, before: Outcomes, after: Outcomes, rule: Within) -> Finding:
     """A change of accuracy as a share of the accuracy before."""
     n = n_problems(before.effects())
     rows = change_rows(drop(before, after).accuracy, n)
-    return Finding(of, next(r.number for r in rows if r.measure == knockout.RELATIVE_CHANGE), rule)
+    return Finding(of, next(r.number for r in rows if r.measure == RELATIVE_CHANGE), rule)
 
 
 def control_numbers(
@@ -100,10 +107,15 @@ def control_numbers(
     ]
 
 
+def _over_draws(change: OverSeeds, units: str = "questions") -> Number:
+    """The change without control heads, mean over their draws."""
+    return change_number(change, drawn="draws", units=units)
+
+
 def _controls(of: str, before: Outcomes, draws: Mapping[str, list[Outcomes]]) -> list[Finding]:
     """`control_numbers` of outcomes by the kind of control; intervals over draws and problems."""
     changes = {
-        kind: (number_over_draws(change_over_draws(before, after)), len(after))
+        kind: (_over_draws(change_over_draws(before, after), "problems"), len(after))
         for kind, after in draws.items()
     }
     return control_numbers(of, changes)
@@ -117,7 +129,7 @@ def key_heads_needed(evidence: Evidence, rule: Within) -> Measurement:
         table = evidence.table(knockout, run)
         by_k = {
             int(row.keys["k"]): row.number
-            for row in table.select(knockout.RELATIVE_CHANGE, operation=name, order="effect")
+            for row in table.select(RELATIVE_CHANGE, operation=name, order="effect")
         }
         k = int(table.number(knockout.KEY_HEADS, operation=name).value)
         losses[name] = Finding(f"{name} ({_heads(k, 'key')})", by_k[k], rule) if k else None
@@ -146,7 +158,7 @@ def random_heads_not_needed(evidence: Evidence, rule: Within) -> Measurement:
         findings[name] = None
         if not n_key:
             continue
-        changes = [*table.select(knockout.CHANGE, operation=name)]
+        changes = [*table.select(CHANGE, operation=name)]
         tried = {row.keys["k"] for row in changes if row.keys["order"] == "random"}
         k = min((k for k in tried if k >= n_key), default=None)
         if k is None:
@@ -192,7 +204,7 @@ def _elsewhere(
             answers_change(f"{HEAD_SET_NAMES[name]} ({len(heads)})", *both, unit, of_set)
         )
     changes = {
-        kind: (number_over_draws(change_over_seeds(plain, draws, questions(plain))), len(draws))
+        kind: (_over_draws(change_over_seeds(plain, draws, questions(plain))), len(draws))
         for kind, (plain, draws) in results.control_answers(run).items()
     }
     return (*numbers, *control_numbers(f"{len(heads)} control heads", changes))
@@ -294,7 +306,7 @@ def _gain_of(method: TuningMethod, title: str, tasks: Callable[[Answers], list[b
     def measure(evidence: Evidence, rule: Within) -> Measurement:
         run, before = _table_1(evidence)
         change = gain(before, _row(run, 1, method).answers, tasks)
-        return Measurement((Finding(title, number_over_draws(change), rule),), _seeds(change))
+        return Measurement((Finding(title, change_number(change), rule),), _seeds(change))
 
     return measure
 
@@ -311,9 +323,9 @@ def as_much_as_full(evidence: Evidence, rule: Within) -> Measurement:
     less = gain(full, precise, is_mathematics)
     return Measurement(
         (
-            Finding("precise less full, word problems", number_over_draws(less), rule),
-            Finding("precise", number_over_draws(gain(before, precise, is_mathematics))),
-            Finding("full", number_over_draws(gain(before, full, is_mathematics))),
+            Finding("precise less full, word problems", change_number(less), rule),
+            Finding("precise", change_number(gain(before, precise, is_mathematics))),
+            Finding("full", change_number(gain(before, full, is_mathematics))),
         ),
         _seeds(less),
     )
@@ -374,5 +386,5 @@ def more_mlps_trade(evidence: Evidence, rule: Within) -> Measurement:
             ("generic tasks", generic_to_report, Within(below=0)),
         ):
             change = gain(without, beside, chosen)
-            findings.append(Finding(f"{title}, {tasks}", number_over_draws(change), bounds))
+            findings.append(Finding(f"{title}, {tasks}", change_number(change), bounds))
     return Measurement(tuple(findings))

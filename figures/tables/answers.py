@@ -3,19 +3,25 @@
 Their keys `group` and `task` say which questions: the whole of a group has the task "all".
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import inf
+
+import torch
 
 from arith_lens.answers import AccuracyChange, Answers, OverSeeds
-from figures.tables.knockout import CHANGE as CHANGE
-from figures.tables.knockout import CONTROLS as CONTROLS
-from figures.tables.knockout import RELATIVE_CHANGE as RELATIVE_CHANGE
-from figures.tables.number import QUESTIONS, SEEDS_AND_QUESTIONS, Number
-from figures.tables.table import Key, Row, row
+from arith_lens.effects import Effects
+from arith_lens.knockout import Outcomes
+from arith_lens.knockout.outcomes import OutcomeChange
+from figures.tables.number import PROBLEMS, QUESTIONS, Number
+from figures.tables.table import Key, Row, n_problems, row
 
 BEFORE, AFTER = "accuracy before", "accuracy after"
+CHANGE, RELATIVE_CHANGE = "change of accuracy", "relative change of accuracy"
 CHANGE_BY_SEED, P_VALUE = "change of accuracy by seed", "p"
 HEADS, PLACE = "heads", "place"
 """How many heads are knocked out, and the place of each in their list, from 1."""
+CONTROLS = {"random": "random", "matched": "same layers"}
+"""The orders of control heads, by their names in results."""
 ALL = "all"
 
 
@@ -24,29 +30,67 @@ def accuracy_number(answers: Answers) -> Number:
     return Number(answers.accuracy, *answers.ci(), QUESTIONS, len(answers))
 
 
-def change_number(change: OverSeeds, before: float) -> Number:
-    """A change of accuracy, whose ends are cut where no answer or every answer is right.
+def change_number(
+    change: OverSeeds,
+    before: float | None = None,
+    *,
+    drawn: str = "seeds",
+    units: str = "questions",
+) -> Number:
+    """A change of accuracy, mean over seeds or draws; with one of them, over the units alone.
 
     Args:
-        change: the change; its interval is over questions alone if there is one seed.
-        before: the accuracy before.
+        change: the change.
+        before: the accuracy before, which says where the ends are cut; None: they are not.
+        drawn: the word for its seeds.
+        units: the word for its questions.
     """
-    return Number(
-        change.mean,
-        *change.ci(),
-        SEEDS_AND_QUESTIONS if len(change.per_seed) > 1 else QUESTIONS,
-        change.n_questions,
-        "points",
-        freedom=change.freedom,
-        possible=(-before, 1 - before),
-    )
+    spread = f"95% over {drawn} and {units}" if len(change.per_seed) > 1 else f"95% over {units}"
+    n, freedom = change.n_questions, change.freedom
+    return _points(change.mean, change.ci(), spread, n, before, freedom)
 
 
 def paired_number(change: AccuracyChange) -> Number:
-    """A change of accuracy between two answers to each question; ends as in `change_number`."""
-    possible = (-change.before, 1 - change.before)
-    spread, n = QUESTIONS, change.n_questions
-    return Number(change.difference, *change.ci(), spread, n, "points", possible=possible)
+    """A change of accuracy between two answers to each question."""
+    n, before = change.n_questions, change.before
+    return _points(change.difference, change.ci(), QUESTIONS, n, before)
+
+
+def _points(
+    value: float,
+    ends: tuple[float, float],
+    spread: str,
+    n: int,
+    before: float | None,
+    freedom: float = inf,
+) -> Number:
+    """A change of accuracy, whose ends are cut where no answer or every answer is right."""
+    possible = None if before is None else (-before, 1 - before)
+    return Number(value, *ends, spread, n, "points", freedom=freedom, possible=possible)
+
+
+def change_rows(change: OutcomeChange, n: int, **keys: Key) -> Iterator[Row]:
+    """A change of accuracy by a knockout: in points, and as a share of the accuracy before.
+
+    Args:
+        change: the change.
+        n: the number of problems.
+        keys: of the rows.
+    """
+    points = _points(change.absolute, change.absolute_ci, PROBLEMS, n, change.before)
+    yield row(CHANGE, points, **keys)
+    if change.before:
+        relative = Number(change.relative, *change.relative_ci, PROBLEMS, n, "relative")
+        yield row(RELATIVE_CHANGE, relative, **keys)
+
+
+def change_over_draws(before: Outcomes, after: Sequence[Outcomes]) -> OverSeeds:
+    """The change by a knockout, mean over draws of heads; its errors are of draws and problems."""
+    changes = torch.stack([answers.correct.float() - before.correct.float() for answers in after])
+    of_draws = Effects(changes, ("draw",), "change", **before.units)
+    of_problems = Effects(changes.mean(0, keepdim=True), ("draw",), "change", **before.units)
+    error = float(of_problems.stderr()[0])
+    return OverSeeds(tuple(of_draws.mean().tolist()), error, n_problems(of_problems))
 
 
 def place_rows(names: Sequence[str], **keys: Key) -> list[Row]:

@@ -5,13 +5,14 @@ their difference); knocked_out ("tuned heads", and the controls "random" and "sa
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from arith_lens.answers import Answers, changes_by_question, over_seeds
 from arith_lens.runs import Run
 from experiments import results
 from figures.tables.answers import CHANGE, CONTROLS, change_number, place_rows
-from figures.tables.number import SEEDS_AND_QUESTIONS, Number, over_draws
+from figures.tables.number import Number, over_draws
 from figures.tables.table import QuestionTable, Row, row
 from figures.tables.tuning import TRAININGS, parts_of
 
@@ -81,8 +82,7 @@ def _part_rows(answers: Mapping[str, _AnswersByHeads], **keys: str) -> Iterator[
     more = over_seeds(lost[TUNED] - lost[BEFORE_TUNING])
     was, now = (accuracies[name].value for name in (BEFORE_TUNING, TUNED))
     possible = (-now - (1 - was), 1 - now + was)
-    spread, n = SEEDS_AND_QUESTIONS, more.n_questions
-    number = Number(more.mean, *more.ci(), spread, n, "points", possible=possible)
+    number = replace(change_number(more), possible=possible)
     yield row(MORE, number, **keys, knocked_out=TUNED_HEADS)
 
 

@@ -3,7 +3,8 @@
 Keys: operation; counterfactual; metric; kind (see `KINDS`); sender (a component, "embeddings", or
 "together"), receiver, input ("q", "k", "v", or "mlp"); kept, which set is kept alone, and
 positions, where all else is exchanged ("end" or "all"); method and via, of edge scores that are
-graded by exact edges.
+graded by exact edges; strongest ("yes" or "no"), whether an edge is one of the fewest with 80% of
+the sizes of all.
 """
 
 from collections.abc import Iterator
@@ -36,6 +37,8 @@ MEASURED_EDGES, CERTAIN_EDGES, BY_CHANCE, STRONGEST = (
 )
 ACCURACY, OTHER, LEFT = "accuracy", "answers C'", "share of the metric that is left"
 N_RESAMPLES, N_RECALLED = 1000, 50
+STRONGEST_SHARE = 0.8
+"""The share of the sizes of all edges that the strongest ones have."""
 SCORE_MEASURES = ("pearson", "spearman", f"recall {N_RECALLED}")
 
 
@@ -70,11 +73,13 @@ def _graph_rows(run: Run, key: tuple[str, str, str]) -> Iterator[Row]:
             low, high = node[f"{ends}low"], node[f"{ends}high"]
             number = Number(node[mean], low, high, PROBLEMS, node["n"], unit)
             yield row(name, number, kind="node", sender=str(node["node"]))
-    for edge in graph.edges.to_dict("records"):
+    strongest = graph.strongest(STRONGEST_SHARE).edges if len(graph.edges) else graph.edges
+    flags = graph.edges.index.isin(strongest.index).tolist()
+    for edge, is_strong in zip(graph.edges.to_dict("records"), flags, strict=True):
         names = {name: str(edge[name]) for name in ("sender", "receiver", "input")}
+        names["strongest"] = "yes" if is_strong else "no"
         number = Number(edge["mean"], edge["low"], edge["high"], PROBLEMS, edge["n"], unit)
         yield row(EFFECT, number, kind="edge", **names)
-    strongest = graph.strongest(0.8).edges if len(graph.edges) else graph.edges
     counts = {
         MEASURED_EDGES: graph.n_tested,
         CERTAIN_EDGES: len(graph.edges),

@@ -6,17 +6,21 @@ Keys: operation; components ("heads" or "MLPs"); order ("effect", "END" for effe
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 
-from arith_lens.answers import OverSeeds
 from arith_lens.effects import Effects, key_heads
 from arith_lens.knockout import KnockoutCurve, KnockoutCurves, Outcomes
-from arith_lens.knockout.outcomes import OutcomeChange
 from arith_lens.runs import Run
 from experiments import results
-from figures.tables.number import DRAWS_AND_PROBLEMS, PROBLEMS, Number, over_draws
+from figures.tables.answers import (
+    CHANGE,
+    CONTROLS,
+    change_number,
+    change_over_draws,
+    change_rows,
+)
+from figures.tables.number import Number, over_draws
 from figures.tables.table import (
     QuestionTable,
     Row,
@@ -27,10 +31,7 @@ from figures.tables.table import (
 )
 
 MEASURES = ("accuracy", "p(C)")
-CONTROLS = {"random": "random", "matched": "same layers"}
-"""The orders of control heads, by their names in results."""
 RANDOM_MLPS = "MLPs random "
-CHANGE, RELATIVE_CHANGE = "change of accuracy", "relative change of accuracy"
 KEY_HEADS, DROP_DONE, OF = "key heads", "k with nine tenths of the drop", "components"
 
 
@@ -66,12 +67,10 @@ def curve_rows(operation: str, curves: KnockoutCurves) -> Iterator[Row]:
     yield from _change_rows(operation, effect)
     for k in effect.ks[1:]:
         for kind, drawn in results.controls_at(curves, k).items():
-            yield from _control_rows(operation, CONTROLS[kind], effect.at(0), drawn, k)
-    for kind, drawn in results.controls_at(
-        curves, effect.ks[1]
-    ).items():  # their curves begin with no head out
-        keys = {"operation": operation, "components": "heads", "order": CONTROLS[kind], "k": 0}
-        yield from _measures([effect.at(0)] * len(drawn), **keys)
+            keys = {"operation": operation, "components": "heads", "order": CONTROLS[kind]}
+            if k == effect.ks[1]:  # their curves begin with no head out
+                yield from _measures([effect.at(0)] * len(drawn), **keys, k=0)
+            yield from _control_rows(effect.at(0), drawn, **keys, k=k)
     if drawn_mlps := curves.starting(RANDOM_MLPS):
         for k in drawn_mlps[0].ks:
             keys = {"operation": operation, "components": "MLPs", "order": "random", "k": k}
@@ -88,39 +87,20 @@ def _order_rows(curve: KnockoutCurve, **keys: str) -> Iterator[Row]:
 
 def _change_rows(operation: str, curve: KnockoutCurve) -> Iterator[Row]:
     keys = {"operation": operation, "components": "heads", "order": "effect"}
+    n = n_problems(curve.effects())
     for k in curve.ks[1:]:
-        yield from change_rows(curve.drop(k).accuracy, n_problems(curve.effects()), **keys, k=k)
+        yield from change_rows(curve.drop(k).accuracy, n, **keys, k=k)
     accuracy = curve.accuracy()
     done = float(accuracy[0] - 0.9 * (accuracy[0] - accuracy.min()))
     complete = Number(curve.ks[int(torch.nonzero(accuracy <= done)[0])], unit="count")
     yield row(DROP_DONE, complete, **keys)
 
 
-def change_rows(change: OutcomeChange, n: int, **keys: str | int) -> Iterator[Row]:
-    """A change of accuracy: in points, and as a share of the accuracy before.
-
-    Args:
-        change: the change.
-        n: the number of problems.
-        keys: of the rows.
-    """
-    ends, possible = change.absolute_ci, (-change.before, 1 - change.before)
-    points = Number(change.absolute, *ends, PROBLEMS, n, "points", possible=possible)
-    yield row(CHANGE, points, **keys)
-    if change.before:
-        relative = Number(change.relative, *change.relative_ci, PROBLEMS, n, "relative")
-        yield row(RELATIVE_CHANGE, relative, **keys)
-
-
-def _control_rows(
-    operation: str, order: str, before: Outcomes, drawn: list[Outcomes], k: int
-) -> Iterator[Row]:
+def _control_rows(before: Outcomes, drawn: list[Outcomes], **keys: str | int) -> Iterator[Row]:
     """The means over the draws, and the mean change with an interval over draws and problems."""
-    keys = {"operation": operation, "components": "heads", "order": order, "k": k}
     yield from _measures(drawn, **keys)
     change = change_over_draws(before, drawn)
-    right, n = before.accuracy(), n_problems(before.effects())
-    number = replace(number_over_draws(change), n=n, possible=(-right, 1 - right))
+    number = change_number(change, before.accuracy(), drawn="draws", units="problems")
     yield row(CHANGE, number, **keys, draws=len(drawn))
 
 
@@ -128,19 +108,3 @@ def _measures(drawn: list[Outcomes], **keys: str | int) -> Iterator[Row]:
     for i, measure in enumerate(MEASURES):
         means = [float(outcomes.effects().mean()[i]) for outcomes in drawn]
         yield row(measure, over_draws(means, unit="share"), **keys, draws=len(drawn))
-
-
-def change_over_draws(before: Outcomes, after: list[Outcomes]) -> OverSeeds:
-    """The change of accuracy, mean over the draws; its errors are of draws and of problems."""
-    changes = torch.stack([answers.correct.float() - before.correct.float() for answers in after])
-    of_draws = Effects(changes, ("draw",), "change", **before.units)
-    of_problems = Effects(changes.mean(0, keepdim=True), ("draw",), "change", **before.units)
-    error = float(of_problems.stderr()[0])
-    return OverSeeds(tuple(of_draws.mean().tolist()), error, before.n_pairs)
-
-
-def number_over_draws(change: OverSeeds) -> Number:
-    """The mean change over draws, with its interval."""
-    low, high = change.ci()
-    spread, n = DRAWS_AND_PROBLEMS, change.n_questions
-    return Number(change.mean, low, high, spread, n, "points", freedom=change.freedom)

@@ -55,10 +55,8 @@ _STYLES: dict[Unit, _Style] = {
 }
 PROBLEMS = "95% over problems"
 """The `spread` of a number whose ends are a 95% interval over problems."""
-DRAWS_AND_PROBLEMS = "95% over draws and problems"
 PROBLEMS_AND_SETS = "95% over problems and sets of examples"
 QUESTIONS = "95% over questions"
-SEEDS_AND_QUESTIONS = "95% over seeds and questions"
 """The same over what was drawn besides."""
 
 
@@ -92,11 +90,6 @@ class Number:
             for end in (self.low, self.high)
         )
         return low, high
-
-    @property
-    def half(self) -> float:
-        """Half the length of the interval."""
-        return 0.0 if self.low is None or self.high is None else (self.high - self.low) / 2
 
     def __str__(self) -> str:
         style = _STYLES[self.unit]

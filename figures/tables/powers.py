@@ -13,8 +13,7 @@ from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
 from experiments import results
-from figures.tables.answers import AFTER, BEFORE, CONTROLS, HEADS
-from figures.tables.knockout import RELATIVE_CHANGE, change_rows
+from figures.tables.answers import AFTER, BEFORE, CONTROLS, HEADS, RELATIVE_CHANGE, change_rows
 from figures.tables.number import Number, over_draws
 from figures.tables.table import (
     QuestionTable,

@@ -30,7 +30,7 @@ from figures.tables.agreement import N_STRONGEST, cell_means, resampled_cells
 from figures.tables.answers import change_number
 from figures.tables.number import PROBLEMS_AND_SETS, Number
 from figures.tables.table import Row, row
-from figures.tuning import rows_at_chosen_rates
+from figures.tables.tuning import rows_at_chosen_rates
 from figures.verdicts import Finding, Within, judge_by_interval
 
 SEVEN = 7
@@ -329,7 +329,7 @@ def tuning_outcomes(run: Run) -> Iterator[Row]:
             "P9: precise tuning works",
             tasks,
             f"accuracy, tuned heads less {base_name}, {change.n_questions} questions, {seeds}",
-            replace(change_number(change, 0.5), unit="ratio", possible=None),
+            replace(change_number(change), unit="ratio"),
             condition,
         )
 

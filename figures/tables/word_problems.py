@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from arith_lens.knockout import drop
 from arith_lens.runs import Run
 from experiments import results
-from figures.tables.answers import AFTER, BEFORE, CONTROLS, place_rows
-from figures.tables.knockout import RELATIVE_CHANGE, change_rows
+from figures.tables.answers import AFTER, BEFORE, CONTROLS, RELATIVE_CHANGE, change_rows, place_rows
 from figures.tables.number import Number, over_draws
 from figures.tables.table import (
     QuestionTable,
@@ -55,12 +54,13 @@ def table(run: Run, /) -> QuestionTable:
 def _set_rows(run: Run, data: str) -> Iterator[Row]:
     """What the knockout of each set of heads costs on one kind of prompts."""
     before, keys = results.OUTCOMES.load(run, "none", data), {"prompts": PROMPTS[data]}
+    n = n_problems(before.effects())
     yield row(BEFORE, Number(before.accuracy(), n=before.n_pairs), **keys)
     for label, title in SETS.items():
         change = drop(before, results.OUTCOMES.load(run, label, data)).accuracy
         of_set = {**keys, "knocked_out": title}
         yield row(AFTER, Number(change.after, n=before.n_pairs), **of_set)
-        yield from change_rows(change, n_problems(before.effects()), **of_set)
+        yield from change_rows(change, n, **of_set)
     for kind, draws in results.control_outcomes(run, data).items():
         losses = [drop(before, after).accuracy.relative for after in draws]
         number = over_draws(losses, unit="relative")

@@ -16,6 +16,7 @@ from figures.tables import predictions
 from figures.tables.agreement import resampled_cells
 from figures.tables.number import Number
 from figures.tables.table import Row
+from figures.tables.tuning import rows_at_chosen_rates
 from figures.verdicts import Finding, Within, judge_by_interval
 
 SHIPPED_TUNING = Path(tuning.__file__).parent / "gallery" / "runs" / tuning.EXPERIMENT
@@ -133,9 +134,7 @@ def test_the_gain_of_tuned_heads_is_a_difference_of_accuracies() -> None:
     for folder in SHIPPED_TUNING.iterdir():
         run = load_run(folder)
         full, random, before = predictions.tuning_outcomes(run)
-        accuracy = {
-            row.key[0]: _accuracy(row.answers) for row in tuning.rows_at_chosen_rates(run, 1)
-        }
+        accuracy = {row.key[0]: _accuracy(row.answers) for row in rows_at_chosen_rates(run, 1)}
         assert value(full) == pytest.approx(accuracy["precise"] - accuracy["full"])
         assert value(random) == pytest.approx(accuracy["precise"] - accuracy["random"])
         assert full.keys["verdict"] == "does not hold here"
