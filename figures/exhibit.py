@@ -120,10 +120,12 @@ def show(exhibits: MakesExhibits, options: Destination) -> None:
 
 Settings: TypeAlias = Mapping[str, Any]
 """The settings of a run."""
+Numbers: TypeAlias = QuestionTable | Sequence[QuestionTable] | DataFrame
+"""What an exhibit is made from: one table, several as one file, or the rows of a file."""
 
 
 def chart_of(
-    tables: QuestionTable | Sequence[QuestionTable],
+    tables: Numbers,
     runs: Sequence[Run],
     *,
     name: str,
@@ -137,7 +139,7 @@ def chart_of(
 
     Args:
         tables: the numbers; several tables, such as those of several models, are one file.
-        runs: the runs that the tables are of.
+        runs: the runs that the tables are of; none if the tables are those of a shipped file.
         name, title: as in `Chart`.
         look: what to look for, from the rows.
         notes: how to read it, from the rows and the first run's settings.
@@ -145,7 +147,7 @@ def chart_of(
         small_table: what is printed with it, from the rows.
     """
     rows = _rows_of(tables)
-    texts = notes(rows, runs[0].config)
+    texts = notes(rows, _settings_of(runs))
     return Chart(
         name=name,
         title=title,
@@ -158,12 +160,18 @@ def chart_of(
     )
 
 
-def _rows_of(tables: QuestionTable | Sequence[QuestionTable]) -> DataFrame:
+def _settings_of(runs: Sequence[Run]) -> Settings:
+    return runs[0].config if runs else {}
+
+
+def _rows_of(tables: Numbers) -> DataFrame:
+    if isinstance(tables, DataFrame):
+        return tables
     return read_back(*([tables] if isinstance(tables, QuestionTable) else tables))
 
 
 def text_table_of(
-    tables: QuestionTable | Sequence[QuestionTable],
+    tables: Numbers,
     runs: Sequence[Run],
     *,
     name: str,
@@ -184,7 +192,7 @@ def text_table_of(
         name=name,
         title=title,
         look=look(rows),
-        notes=notes(rows, runs[0].config),
+        notes=notes(rows, _settings_of(runs)),
         runs=tuple(runs),
         numbers=rows,
         cells=cells(rows),

@@ -7,20 +7,20 @@ operations have in common can be compared.
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.runs import Run
 from experiments import results
-from experiments.finding import NotComputed, RunSettings
+from experiments.finding import NotComputed, RunSettings, not_default
 from experiments.selection import LARGEST_OPERAND, training_folder
 from figures.claims.evidence import HEADS_EXPERIMENT, Evidence, NotMeasured
 from figures.common import SHIPPED, Options
-from figures.exhibit import Exhibit, Settings, chart_of, command_for, text_table_of
+from figures.exhibit import Exhibit, Numbers, Settings, chart_of, command_for, text_table_of
 from figures.tables import seeds as numbers
 from figures.tables.seeds import RecipeTraining
-from figures.tables.table import keys_of, select, value
+from figures.tables.table import from_csv, keys_of, select, value
 from figures.views.lines import line
 
 SEEDS = (1, 2)
@@ -29,24 +29,51 @@ INKS = {0: plotting.GREY, 1: plotting.OCHRE, 2: plotting.TEAL}
 """Of the trainings, by seed."""
 
 
+SHIPPED_TABLES = SHIPPED.parent
+"""Where the tables of this figure ship with the project: the trainings take hours."""
+
+
 def exhibits(options: Options) -> list[Exhibit]:
-    """The effects by layer, and what repeats. Raises RunError if no other training has its runs."""
-    trainings = [_training(options.model, 0, options), *_others(options)]
-    runs = tuple(run for training in trainings for run in dict.fromkeys(training.runs.values()))
-    table, maps = numbers.table(trainings), [*map(numbers.maps_table, trainings)]
-    notes = partial(_notes, models=[training.name for training in trainings])
+    """The effects by layer, and what repeats.
+
+    Without runs of other trainings, the shipped tables of a shipped model are shown.
+
+    Raises:
+        RunError: no other training has its runs, and no shipped table is of this model.
+    """
+    try:
+        trainings = [_training(options.model, 0, options), *_others(options)]
+    except NotComputed as error:
+        charted = _shipped_table("seeds", options.model)
+        if charted.empty or not_default(HEADS_EXPERIMENT, options.settings.values):
+            raise error
+        return _exhibits(charted, _shipped_table("seeds_summary", options.model))
+    runs = dict.fromkeys(run for training in trainings for run in training.runs.values())
+    table = numbers.table(trainings)
+    return _exhibits([table, *map(numbers.maps_table, trainings)], table, tuple(runs))
+
+
+def _shipped_table(name: str, model: str) -> DataFrame:
+    """The rows of a shipped table, if it is of this model; else none."""
+    path = SHIPPED_TABLES / f"{name}.csv"
+    rows = from_csv(path.read_text(encoding="utf-8")) if path.exists() else DataFrame()
+    is_of_model = "model" in rows.columns and model in keys_of(rows, "model")
+    return rows if is_of_model else rows.head(0)
+
+
+def _exhibits(charted: Numbers, listed: Numbers, runs: Sequence[Run] = ()) -> list[Exhibit]:
     return [
         chart_of(
-            [table, *maps],
+            charted,
             runs,
             name="seeds",
             title="Where heads matter, in several trainings of one recipe",
             look=_look,
-            notes=notes,
+            notes=_notes,
             draw=_draw,
         ),
         text_table_of(
-            table,
+            listed,
             runs,
             name="seeds_summary",
             title="What repeats in other trainings of the recipe",
@@ -54,7 +81,7 @@ def exhibits(options: Options) -> list[Exhibit]:
                 "Whether the trainings agree. A statement about where heads are, or about what "
                 "operations share, needs every row of it to agree."
             ),
-            notes=notes,
+            notes=_notes,
             cells=_cells,
         ),
     ]
@@ -144,13 +171,13 @@ def _look(table: DataFrame) -> str:
     )
 
 
-def _notes(table: DataFrame, _: Settings, models: Sequence[str]) -> list[str]:
+def _notes(table: DataFrame, _: Settings) -> list[str]:
     operations = " and ".join(LARGEST_OPERAND)
     return [
         f"{len(keys_of(table, 'seed'))} trainings of one recipe with different seeds. Band: the "
         "lowest and the highest of them.",
         f"Problems of {operations}: larger numbers, whose answer cannot be copied.",
-        f"Models: {', '.join(models)}.",
+        f"Models: {', '.join(keys_of(table, 'model'))}.",
     ]
 
 

@@ -1,5 +1,6 @@
 """Several trainings of one recipe: statistics of where heads matter, with planted truths."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from pandas import DataFrame
 from support.made_claims import N_HEADS, N_LAYERS, which_heads
 
 from arith_lens.operations import FOUR
+from experiments.finding import RunSettings
 from experiments.selection import training_folder
 from figures import seeds
 from figures.common import NotComputed, Options
@@ -99,3 +101,19 @@ def test_trainings_that_are_missing_are_left_out_if_there_is_one(tmp_path: Path)
     chart, table = seeds.exhibits(Options(model="made", root=tmp_path))
     assert "2 trainings of one recipe" in chart.notes[0]
     assert keys_of(table.numbers, "seed") == [0, 2]
+
+
+def test_without_runs_the_shipped_table_of_this_model_is_shown(
+    all_made: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds.main(replace(all_made, out=tmp_path / "shipped"))
+    monkeypatch.setattr(seeds, "SHIPPED_TABLES", tmp_path / "shipped")
+    from_runs = seeds.exhibits(all_made)
+    from_files = seeds.exhibits(replace(all_made, root=tmp_path))
+    for one, other in zip(from_runs, from_files, strict=True):
+        assert one.numbers.equals(other.numbers) and not other.runs
+        assert (one.look, one.notes) == (other.look, other.notes)
+    with pytest.raises(NotComputed, match="which_heads --model other"):
+        seeds.exhibits(Options(model="other", root=tmp_path))
+    with pytest.raises(NotComputed):
+        seeds.exhibits(replace(all_made, root=tmp_path, settings=RunSettings({"metric": "logit"})))
