@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from support.made_predictions import maps
 
 from arith_lens.answers import Answers
-from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
+from arith_lens.effects import Effects
 from arith_lens.runs import load_run
 from figures import tuning
 from figures.tables import predictions
@@ -59,34 +59,6 @@ def test_a_bound_that_is_open_is_outside() -> None:
 def value(row: Row) -> float:
     """The number of a row."""
     return row.number.value
-
-
-def effects_with(means: Tensor) -> ComponentEffects:
-    """Effects of heads with these means, on 8 problems; a fifth of the MLPs' is the norm's part."""
-    noise = 1 + 0.1 * torch.linspace(-1, 1, 8)
-    units: dict[str, Any] = {
-        "metric": "digit_contrast",
-        "paths": "via_mlps",
-        "problem": tuple(map(str, range(8))),
-        "cluster": torch.arange(8),
-    }
-    mlps = -0.5 * noise.repeat(len(means), 1)
-    return ComponentEffects(
-        Effects(means[..., None] * noise, HEAD_AXES, **units, held_norm=means[..., None] * noise),
-        Effects(mlps, MLP_AXES, **units, held_norm=0.8 * mlps),
-        torch.ones(8),
-    )
-
-
-def maps(strongest: list[list[int]]) -> dict[str, dict[str, ComponentEffects]]:
-    """Maps of 6 layers of 4 heads; for each operation, the heads that take 10% away."""
-    made = {}
-    for operation, heads in zip(("addition", "division"), strongest, strict=True):
-        means = torch.linspace(0, 0.001, 24)
-        means[heads] = -0.1
-        effects = effects_with(means.view(6, 4))
-        made[operation] = dict.fromkeys(("word", "operator", "operands"), effects)
-    return made
 
 
 def test_heads_in_common_are_counted() -> None:

@@ -272,6 +272,8 @@ def does_tuning_help(
         "mlps": TuningRow("precise", 3, 12),
     }
     rates = {"full": 1e-3, "precise": 1e-2, "mlps": 1e-3}
+    if "random" in after:
+        rows["random"], rates["random"] = TuningRow("random", 3), 1e-2
     with made_run("does_tuning_help", {"model": "made"}, root) as run:
         results.UNTUNED_ANSWERS.save(run, answers(0.4, 0.95))
         for name, row in rows.items():
@@ -283,7 +285,8 @@ def does_tuning_help(
                 results.TUNED_ANSWERS.save(run, made, f"{name}-{seed}", **facts)
             other = {**facts, "rate": 0.5}
             results.TUNED_ANSWERS.save(run, answers(1.0, 1.0), f"{name}-other-rate", **other)
-        for table, names in (("1", ("full", "precise")), ("5", ("precise", "mlps"))):
+        compared = [name for name in rows if name != "mlps"]
+        for table, names in (("1", compared), ("5", ("precise", "mlps"))):
             chosen = SelectedRates({rows[name]: {rates[name]: 0.6, 0.5: 0.4} for name in names})
             results.CHOSEN_RATES.save(run, chosen, table)
     return run
