@@ -19,6 +19,7 @@ from .built import BuiltModel as BuiltModel
 from .built import built_model as built_model
 from .components import Head as Head
 from .components import Mlp as Mlp
+from .components import Neuron as Neuron
 from .edges import CircuitGraph as CircuitGraph
 from .edges import circuit_graph as circuit_graph
 from .edges import composition as composition
@@ -42,12 +43,15 @@ from .fine_tuning import fine_tune as fine_tune
 from .fine_tuning import load_delta as load_delta
 from .hooks import ablate_heads as ablate_heads
 from .hooks import ablate_mlps as ablate_mlps
+from .hooks import ablate_neurons as ablate_neurons
 from .hooks import capture as capture
 from .hooks import freeze as freeze
 from .hooks import patch_heads as patch_heads
 from .hooks import patch_mlps as patch_mlps
+from .hooks import patch_neurons as patch_neurons
 from .hooks import scale_heads as scale_heads
 from .hooks import scale_mlps as scale_mlps
+from .hooks import scale_neurons as scale_neurons
 from .knockout import CircuitCurve as CircuitCurve
 from .knockout import KnockoutCurve as KnockoutCurve
 from .knockout import Outcomes as Outcomes

@@ -1,7 +1,7 @@
 """The parts of a model that an intervention can name, and their hook names.
 
 A component is a `Head`, printed `12.22` as in the paper (layer, then head, both counted from 0),
-or an `Mlp`. Hook names are TransformerLens' own. Nothing here knows a model.
+an `Mlp`, or a `Neuron` of an MLP. Hook names are TransformerLens' own. Nothing here knows a model.
 """
 
 import re
@@ -21,6 +21,7 @@ NamedHook: TypeAlias = tuple[str, Callable[..., Any]]
 
 _HEAD = re.compile(r"(\d+)\.(\d+)|L(\d+)H(\d+)")
 _MLP = re.compile(r"(?:MLP|mlp)[ .]?(\d+)")
+_NEURON = re.compile(r"(?:MLP|mlp)[ .]?(\d+)(?:\.| neuron )(\d+)|L(\d+)N(\d+)")
 _LAYER = re.compile(r"blocks\.(\d+)\.")
 
 
@@ -76,10 +77,45 @@ class Mlp:
         return cls(int(match[1]))
 
 
-Component: TypeAlias = Head | Mlp
+@dataclass(frozen=True, order=True)
+class Neuron:
+    """One neuron of an MLP; `str(Neuron(11, 57)) == "MLP 11.57"`. Ordered by layer, then index.
+
+    Its activation is what the MLP's output matrix reads (`neurons_name`): in a gated MLP the
+    product of gate and up projection. The neuron writes its activation times its row of `W_out`.
+    """
+
+    layer: int
+    index: int
+
+    def __post_init__(self) -> None:
+        if self.layer < 0 or self.index < 0:
+            raise ValueError(
+                f"expected a layer and a neuron counted from 0, found {self.layer} and "
+                f"{self.index}; count from the first layer, not from the last"
+            )
+
+    def __str__(self) -> str:
+        return f"MLP {self.layer}.{self.index}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Neuron":
+        """Read `MLP 11.57`, `mlp 11 neuron 57` or `L11N57`. Raises ValueError on anything else."""
+        match = _NEURON.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(
+                f"expected a neuron by layer and index, such as 'MLP 11.57', found {text!r}; write "
+                "both numbers, counted from 0"
+            )
+        layer, index = filter(None, match.groups())
+        return cls(int(layer), int(index))
+
+
+Component: TypeAlias = Head | Mlp | Neuron
 
 _HeadLike: TypeAlias = Head | str | tuple[int, int]
 _MlpLike: TypeAlias = Mlp | str | int
+_NeuronLike: TypeAlias = Neuron | str
 _ComponentLike: TypeAlias = Component | str | tuple[int, int]
 
 Heads: TypeAlias = _HeadLike | Iterable[_HeadLike]
@@ -88,12 +124,17 @@ Heads: TypeAlias = _HeadLike | Iterable[_HeadLike]
 Mlps: TypeAlias = _MlpLike | Iterable[_MlpLike]
 """One MLP or several: `Mlp(3)`, `"MLP 3"`, the layer 3, or a list of such."""
 
+Neurons: TypeAlias = _NeuronLike | Iterable[_NeuronLike]
+"""One neuron or several: `Neuron(11, 57)`, `"MLP 11.57"`, or a list of such."""
+
 Components: TypeAlias = _ComponentLike | Iterable[_ComponentLike]
-"""Heads and MLPs in any mixture, one or several; a pair of numbers is a head."""
+"""Heads, MLPs and neurons in any mixture, one or several; a pair of numbers is a head."""
 
 
 def parse_component(text: str) -> Component:
-    """Read `12.22` or `MLP 12`. Raises ValueError on anything else."""
+    """Read `12.22`, `MLP 12` or `MLP 12.57`. Raises ValueError on anything else."""
+    if _NEURON.fullmatch(text.strip()):
+        return Neuron.parse(text)
     return Mlp.parse(text) if "mlp" in text.lower() else Head.parse(text)
 
 
@@ -118,14 +159,36 @@ def as_mlps(mlps: Mlps) -> list[Mlp]:
     return [_as_mlp(value) for value in values]
 
 
-def as_components(components: Components) -> list[Component]:
-    """Convert names of components to `Head` and `Mlp`, in the same order.
+def as_neurons(neurons: Neurons) -> list[Neuron]:
+    """Convert names of neurons to `Neuron`, in the same order.
 
     Raises:
-        TypeError: a value does not name a component.
-        ValueError: a layer or a head is below 0.
+        TypeError: a value does not name a neuron.
+        ValueError: a layer or an index is below 0.
     """
-    return [_as_component(value) for value in _several(components)]
+    return [_as_neuron(value) for value in _several(neurons)]
+
+
+def as_components(components: Components, *, neurons: bool = False) -> list[Component]:
+    """Convert names of components to `Head`, `Mlp` and `Neuron`, in the same order.
+
+    Args:
+        components: the names.
+        neurons: whether neurons are components here.
+
+    Raises:
+        TypeError: a value does not name a component, or names a neuron where heads and MLPs alone
+            are computed.
+        ValueError: a layer, a head or a neuron is below 0.
+    """
+    chosen = [_as_component(value) for value in _several(components)]
+    strange = [one for one in chosen if isinstance(one, Neuron)]
+    if strange and not neurons:
+        raise TypeError(
+            f"expected heads and MLPs, found the neuron {strange[0]}; neuron_effects patches "
+            "neurons, and knock_out and keep_only take them"
+        )
+    return chosen
 
 
 def _several(values: Any) -> list[Any]:
@@ -146,7 +209,7 @@ def _is_count(value: Any) -> bool:
 
 def _named(value: Any) -> Component | None:
     """The component that a value names; None if it names none, as a mere layer does."""
-    if isinstance(value, Head | Mlp):
+    if isinstance(value, Head | Mlp | Neuron):
         return value
     if _is_pair(value):
         return Head(int(value[0]), int(value[1]))
@@ -173,6 +236,16 @@ def _as_mlp(value: Any) -> Mlp:
     raise TypeError(
         f"expected MLPs such as Mlp(12), or layers such as 12, found {value!r} "
         f"({type(value).__name__}); 'MLP 12' names this MLP, too"
+    )
+
+
+def _as_neuron(value: Any) -> Neuron:
+    neuron = _named(value)
+    if isinstance(neuron, Neuron):
+        return neuron
+    raise TypeError(
+        f"expected neurons such as Neuron(11, 57), found {value!r} ({type(value).__name__}); "
+        "'MLP 11.57' names this neuron, too"
     )
 
 
@@ -214,9 +287,10 @@ def every_component(n_layers: int, n_heads: int) -> list[Component]:
 
 
 def in_forward_order(components: Iterable[Component]) -> list[Component]:
-    """The components layer by layer: the heads of a layer in order, then its MLP."""
+    """The components layer by layer: the heads of a layer in order, its neurons, then its MLP."""
+    kinds = (Head, Neuron, Mlp)
     return sorted(
-        components, key=lambda one: (one.layer, isinstance(one, Mlp), getattr(one, "index", 0))
+        components, key=lambda one: (one.layer, kinds.index(type(one)), getattr(one, "index", 0))
     )
 
 
@@ -253,6 +327,11 @@ def attn_out_name(layer: int) -> str:
 def mlp_out_name(layer: int) -> str:
     """The hook name of what the MLP adds to the residual stream, [batch pos d_model]."""
     return f"blocks.{layer}.hook_mlp_out"
+
+
+def neurons_name(layer: int) -> str:
+    """The hook name of what the MLP's output matrix reads of its neurons, [batch pos d_mlp]."""
+    return f"blocks.{layer}.mlp.hook_post"
 
 
 def resid_pre_name(layer: int) -> str:

@@ -22,6 +22,7 @@ from arith_lens.components import (
     Component,
     Head,
     Mlp,
+    Neuron,
     as_components,
     as_mlps,
     head_columns,
@@ -55,6 +56,7 @@ GROWING = (
 helps the answer has a negative effect."""
 HEAD_AXES = ("layer", "head")
 MLP_AXES = ("layer",)
+NEURON_AXES = ("mlp", "neuron")
 
 IntervalMethod = Literal["percentile", "studentised", "share"]
 
@@ -106,12 +108,13 @@ class Effects(HasUnits):
         """How many pairs there are, those left out included."""
         return self.per_pair.shape[-1]
 
-    def __getitem__(self, component: Head | Mlp | str | tuple[int, int] | int) -> "Effects":
+    def __getitem__(self, component: Component | str | tuple[int, int] | int) -> "Effects":
         """The effects of one component on all pairs, such as `effects["5.5"].mean()`.
 
         Args:
-            component: a head (`Head(5, 5)`, `"5.5"`, `"L5H5"`, `(5, 5)`), or an MLP (`Mlp(5)`,
-                `"MLP 5"`; where all effects are of MLPs, also 5).
+            component: a head (`Head(5, 5)`, `"5.5"`, `"L5H5"`, `(5, 5)`), an MLP (`Mlp(5)`,
+                `"MLP 5"`; where all effects are of MLPs, also 5), or a neuron (`Neuron(5, 17)`,
+                `"MLP 5.17"`).
 
         Returns:
             Effects without the axes of heads, or of MLPs; other axes, such as roles, stay.
@@ -121,7 +124,11 @@ class Effects(HasUnits):
             KeyError, IndexError: these effects do not have it.
         """
         only_mlps = self.axes == MLP_AXES
-        (one,) = as_mlps(component) if only_mlps else as_components(component)  # pyright: ignore
+        (one,) = (
+            as_mlps(component)  # pyright: ignore
+            if only_mlps
+            else as_components(component, neurons=self.axes[:2] == NEURON_AXES)  # pyright: ignore
+        )
         axes, place = self._place_of(one)
         return replace(
             self,
@@ -135,7 +142,16 @@ class Effects(HasUnits):
     def _place_of(self, component: Component) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """The axes of heads or of MLPs, and a component's index on them."""
         names = (self.labels or {}).get("head")
-        if not isinstance(component, Head):
+        mlps = (self.labels or {}).get("mlp", ())
+        if isinstance(component, Neuron):
+            mlp = str(Mlp(component.layer))
+            if mlp not in mlps:
+                raise KeyError(
+                    f"expected a neuron of {', '.join(mlps)}, found {component}; compute the "
+                    "effects of its MLP, too"
+                )
+            axes, place = NEURON_AXES, (mlps.index(mlp), component.index)
+        elif not isinstance(component, Head):
             axes, place = MLP_AXES, (component.layer,)
         elif names is None:
             axes, place = HEAD_AXES, (component.layer, component.index)
@@ -246,7 +262,7 @@ class Effects(HasUnits):
         """The mean, its sign turned for metrics of `GROWING`: the strongest is most negative."""
         return -self.mean() if self.metric in GROWING else self.mean()
 
-    def top(self, k: int) -> list[Head] | list[Mlp]:
+    def top(self, k: int) -> list[Head] | list[Mlp] | list[Neuron]:
         """The k strongest components, the strongest first; NaN means never come.
 
         The strongest has the most negative mean. Of metrics on which 1 is as much as the whole
@@ -263,8 +279,12 @@ class Effects(HasUnits):
             return [Head(i // means.shape[1], i % means.shape[1]) for i in chosen]
         if self.axes == MLP_AXES:
             return [Mlp(i) for i in chosen]
+        if self.axes == NEURON_AXES:
+            layers = [Mlp.parse(name).layer for name in (self.labels or {})["mlp"]]
+            return [Neuron(layers[i // means.shape[1]], i % means.shape[1]) for i in chosen]
         raise TypeError(
-            f"expected effects of heads {HEAD_AXES} or of MLPs {MLP_AXES}, found the axes "
+            f"expected effects of heads {HEAD_AXES}, MLPs {MLP_AXES} or neurons {NEURON_AXES}, "
+            "found the axes "
             f"{self.axes}; rank those with .mean() instead"
         )
 

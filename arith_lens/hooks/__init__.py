@@ -28,3 +28,6 @@ from arith_lens.hooks.interventions import patch_heads as patch_heads
 from arith_lens.hooks.interventions import patch_mlps as patch_mlps
 from arith_lens.hooks.interventions import scale_heads as scale_heads
 from arith_lens.hooks.interventions import scale_mlps as scale_mlps
+from arith_lens.hooks.neurons import ablate_neurons as ablate_neurons
+from arith_lens.hooks.neurons import patch_neurons as patch_neurons
+from arith_lens.hooks.neurons import scale_neurons as scale_neurons

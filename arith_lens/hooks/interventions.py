@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.activations import (
@@ -45,6 +45,8 @@ class Edit:
     """Heads of the layer. None: all heads, or an activation without a head axis."""
     positions: Positions = None
     """The positions in the prompt."""
+    neurons: tuple[int, ...] | None = None
+    """Neurons of the layer, for an activation [batch pos d_mlp]. None: all entries."""
 
     def __post_init__(self) -> None:
         check_positions(self.positions)
@@ -62,7 +64,8 @@ class Edit:
 
     def __repr__(self) -> str:
         """Without tensors: TransformerLens writes every hook that it adds into a string."""
-        return f"Edit(heads={self.heads})"
+        named = f"heads={self.heads}" if self.neurons is None else f"neurons={self.neurons}"
+        return f"Edit({named})"
 
     def __call__(
         self, activation: Float[Tensor, "batch pos *rest"], hook: Any = None
@@ -70,7 +73,9 @@ class Edit:
         chosen = position_mask(self.positions, activation)
         chosen = chosen.reshape(*chosen.shape, *[1] * (activation.ndim - 2))
         if self.heads is not None:
-            chosen = chosen & _head_mask(self.heads, activation)
+            chosen = chosen & _mask(self.heads, activation, -2, "head")[:, None]
+        if self.neurons is not None:
+            chosen = chosen & _mask(self.neurons, activation, -1, "neuron")
         return torch.where(chosen, self.change(activation), activation)
 
 
@@ -88,7 +93,11 @@ def layers_of_mlps(mlps: Mlps) -> list[int]:
 
 
 def replacement(
-    source: Activations, name: str, ndim: int, heads: tuple[int, ...] = ()
+    source: Activations,
+    name: str,
+    ndim: int,
+    heads: tuple[int, ...] = (),
+    neurons: tuple[int, ...] = (),
 ) -> Callable[[Tensor], Tensor]:
     """The change that replaces an activation by `source[name]`, after a check of its shape."""
     if not isinstance(source, Mapping):
@@ -103,7 +112,8 @@ def replacement(
         )
     value = source[name]
     if value.ndim not in (ndim, ndim - 2):
-        axes = "[batch pos n_heads d_head]" if ndim == 4 else "[batch pos d_model]"
+        width = "d_mlp" if neurons else "d_model"
+        axes = "[batch pos n_heads d_head]" if ndim == 4 else f"[batch pos {width}]"
         raise ValueError(
             f"expected {name} as {axes}, or without batch and pos, found {list(value.shape)}"
         )
@@ -111,6 +121,11 @@ def replacement(
         raise IndexError(
             f"expected heads from 0 to {value.shape[-2] - 1}, found {max(heads)} at {name}; the "
             f"model has {value.shape[-2]} heads a layer"
+        )
+    if neurons and max(neurons) >= value.shape[-1]:
+        raise IndexError(
+            f"expected neurons from 0 to {value.shape[-1] - 1}, found {max(neurons)} at {name}; "
+            f"the MLP has {value.shape[-1]} neurons"
         )
     return partial(_put, value=value.reshape(*[1] * (ndim - value.ndim), *value.shape), name=name)
 
@@ -131,17 +146,18 @@ def _put(
     return value.to(activation)
 
 
-def _head_mask(
-    heads: tuple[int, ...], activation: Float[Tensor, "batch pos n_heads d_head"]
-) -> Tensor:
-    n_heads = activation.shape[-2]
-    if max(heads) >= n_heads:
+def _mask(
+    indices: tuple[int, ...], activation: Float[Tensor, "batch pos *rest"], axis: int, what: str
+) -> Bool[Tensor, " index"]:
+    """Which heads or neurons of an activation are named."""
+    n = activation.shape[axis]
+    if max(indices) >= n:
         raise IndexError(
-            f"expected heads from 0 to {n_heads - 1} in each layer, found {max(heads)}; "
-            "heads are written layer.index"
+            f"expected {what}s from 0 to {n - 1} in each layer, found {max(indices)}; "
+            f"{what}s are written layer.index"
         )
-    chosen = torch.zeros(n_heads, 1, dtype=torch.bool, device=activation.device)
-    chosen[list(heads)] = True
+    chosen = torch.zeros(n, dtype=torch.bool, device=activation.device)
+    chosen[list(indices)] = True
     return chosen
 
 
@@ -270,7 +286,7 @@ def ablate_heads(
     if ablation == "zero":
         return _change_heads(heads, torch.zeros_like, positions)
     names = [z_name(layer) for layer in heads_by_layer(heads)]
-    return patch_heads(heads, _stand_in(source, names, ablation, seed), positions=positions)
+    return patch_heads(heads, stand_in(source, names, ablation, seed), positions=positions)
 
 
 def ablate_mlps(
@@ -287,7 +303,7 @@ def ablate_mlps(
     if ablation == "zero":
         return _change_mlps(layers, torch.zeros_like, positions)
     names = [mlp_out_name(layer) for layer in layers]
-    return patch_mlps(layers, _stand_in(source, names, ablation, seed), positions=positions)
+    return patch_mlps(layers, stand_in(source, names, ablation, seed), positions=positions)
 
 
 def scale_heads(heads: Heads, factor: float, *, positions: Positions = None) -> list[NamedHook]:
@@ -315,7 +331,7 @@ def _change_mlps(
     return [(mlp_out_name(layer), Edit(change, None, positions)) for layer in layers_of_mlps(mlps)]
 
 
-def _stand_in(
+def stand_in(
     source: Activations | None, names: Sequence[str], ablation: str, seed: int
 ) -> Activations:
     """The replacements of the components' outputs, by hook name."""

@@ -23,6 +23,7 @@ from arith_lens.components import (
     Head,
     Mlp,
     every_component,
+    every_mlp,
     parse_component,
 )
 from arith_lens.effects import Effects
@@ -31,7 +32,7 @@ from arith_lens.knockout.knock_out import knock_out, knockout_slot
 from arith_lens.knockout.outcomes import Outcomes, components_text, read_back, stored
 from arith_lens.knockout.settings import Knockout, KnockoutOptions
 from arith_lens.metrics import METRICS, Readout, Targets, get_metric, read_logits
-from arith_lens.model import HookedLike
+from arith_lens.model import HookedLike, every_neuron
 from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import NO_ANSWER, PromptPairs, candidate_tokens
 from arith_lens.runs import Run
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from arith_lens.plotting import Line
 
-Among = Literal["heads", "mlps", "all"]
+Among = Literal["heads", "mlps", "neurons", "all"]
 CurveKind = Literal["keep_only", "knock_out"]
 
 FRACTIONS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -64,9 +65,9 @@ def keep_only(
     Args:
         model: HookedModel or TransformerBridge.
         pairs: the prompts and their answers.
-        components: the heads and MLPs that stay as they are.
+        components: the heads and MLPs, or neurons, that stay as they are.
         among: what is replaced if it is not chosen: all other `"heads"`, `"mlps"`, or both
-            (`"all"`).
+            (`"all"`); or all other `"neurons"`.
         ablation, positions, means, seed, progress: as in `knock_out`.
 
     Returns:
@@ -280,7 +281,7 @@ def circuit_curve(
         pairs: the prompts and their answers.
         order: every component of `among`, the most important one first.
         kind: `"keep_only"` replaces all but the first k, `"knock_out"` replaces the first k.
-        among: the components that the order is of: `"heads"`, `"mlps"` or `"all"`.
+        among: the components that the order is of: `"heads"`, `"mlps"`, `"neurons"` or `"all"`.
         metric: one of `metrics.METRICS` that is no share and needs no foil.
         candidates: as in `path_patch`, for metrics that read them.
         ablation, positions, means, seed: as in `knock_out`.
@@ -345,11 +346,13 @@ def circuit_curve(
 
 
 def components_among(model: HookedLike, among: str) -> list[Component]:
-    """All heads, all MLPs or both. Raises ValueError for another `among`."""
+    """All heads, all MLPs or both, or all neurons. Raises ValueError for another `among`."""
     if among not in get_args(Among):
         raise ValueError(f"expected among one of {', '.join(get_args(Among))}, found {among!r}")
+    if among == "neurons":
+        return [*every_neuron(model, every_mlp(int(model.cfg.n_layers)))]
     everything = every_component(int(model.cfg.n_layers), int(model.cfg.n_heads))
-    kind = {"heads": Head, "mlps": Mlp, "all": Component}[among]
+    kind = {"heads": Head, "mlps": Mlp, "all": Head | Mlp}[among]
     return [component for component in everything if isinstance(component, kind)]
 
 
@@ -360,7 +363,7 @@ def complement(model: HookedLike, components: Components, among: str) -> list[Co
     if strange:
         raise ValueError(
             f"expected components to keep among the {among}, found {', '.join(map(str, strange))}; "
-            "choose among='all' to keep heads and MLPs"
+            "choose among='all' to keep heads and MLPs, and 'neurons' to keep neurons"
         )
     return [component for component in everything if component not in chosen]
 

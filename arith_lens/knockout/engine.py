@@ -16,9 +16,11 @@ from arith_lens.components import (
     Component,
     Components,
     NamedHook,
+    Neuron,
     as_components,
     check_components,
     mlp_out_name,
+    neurons_name,
     z_name,
 )
 from arith_lens.knockout.means import Replacements, chosen_positions, narrowed, replacements
@@ -36,6 +38,8 @@ from arith_lens.metrics import logit_tolerance
 from arith_lens.model import (
     HookedLike,
     PlainLayer,
+    check_neurons,
+    n_neurons,
     plain_layers,
     require_finite,
     run_layers,
@@ -123,7 +127,7 @@ def run_variants(
                 stop=None if last else stage.stop,
                 stream=below,
                 attention_mask=pairs.attention_mask.repeat(n_states, 1),
-                fwd_hooks=_hooks(stage, stage.out[states], replacements, batch.chosen),
+                fwd_hooks=_hooks(model, stage, states, replacements, batch.chosen),
             ).unflatten(0, (n_states, len(pairs)))
             done.append(read(after[:, :, -1]) if last else after)
         stream = torch.cat(done, dim=1 if last else 0)
@@ -163,18 +167,24 @@ def reading(
 
 
 def _hooks(
+    model: HookedLike,
     stage: Stage,
-    out: Bool[Tensor, "state slot"],
+    states: Int[Tensor, " state"],
     values: Activations,
     chosen: Bool[Tensor, "pair pos"],
 ) -> list[NamedHook]:
     """The hooks of one stage for a stack of states. Each state has its own components out."""
+
+    def of_neurons() -> Bool[Tensor, "state d_mlp"]:
+        return stage.neurons_out(states, n_neurons(model, stage.start))
+
     where = chosen[None, :, :, None]
     parts = {
-        z_name(stage.start): (where & out[:, None, None, :-1])[..., None],
-        mlp_out_name(stage.start): where & out[:, None, None, -1:],
+        z_name(stage.start): lambda: (where & stage.heads[states][:, None, None])[..., None],
+        neurons_name(stage.start): lambda: where & of_neurons()[:, None, None],
+        mlp_out_name(stage.start): lambda: where & stage.mlp[states][:, None, None],
     }
-    return [(name, StackedEdit(parts[name], value)) for name, value in values.items()]
+    return [(name, StackedEdit(parts[name](), value)) for name, value in values.items()]
 
 
 SHARD = 64
@@ -331,6 +341,10 @@ def engine_of(
     replacing = replacements(model, pairs, checked, **how)
     engine = KnockoutEngine(model, pairs, replacing, where)
     layers = plain_layers(model)
+    if layers is not None and any(
+        isinstance(one, Neuron) and layers[one.layer].w_out is None for one in checked
+    ):
+        layers = None
     fast = replace(engine, layers=layers)
     return fast if layers is not None and _agrees(fast, frozenset(checked)) else engine
 
@@ -380,10 +394,11 @@ def checked_components(model: HookedLike, components: Components) -> tuple[Compo
     Raises:
         TypeError: a value does not name a component.
         IndexError: the model does not have a component.
-        ValueError: a component is given twice.
+        ValueError: a component is given twice; or a neuron of an MLP without one W_out.
     """
-    checked = tuple(as_components(components))
+    checked = tuple(as_components(components, neurons=True))
     check_components(checked, int(model.cfg.n_layers), int(model.cfg.n_heads))
+    check_neurons(model, checked)
     if len({*checked}) != len(checked):
         twice = next(component for component in checked if checked.count(component) > 1)
         raise ValueError(f"expected each component once, found {twice} several times")

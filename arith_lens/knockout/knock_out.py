@@ -12,8 +12,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from arith_lens.activations import Positions
-from arith_lens.components import Activations, Component, Components, Head, Mlp, NamedHook
-from arith_lens.hooks import Edit, ablate_heads, ablate_mlps
+from arith_lens.components import (
+    Activations,
+    Component,
+    Components,
+    Head,
+    Mlp,
+    NamedHook,
+    Neuron,
+)
+from arith_lens.hooks import Edit, ablate_heads, ablate_mlps, ablate_neurons
 from arith_lens.knockout.curves import KnockoutCurve, KnockoutCurves
 from arith_lens.knockout.engine import SHARD, checked_components, engine_of, tensor_digest
 from arith_lens.knockout.means import aligned_groups, given_vectors, hook_names
@@ -38,7 +46,7 @@ def knock_out(
     Args:
         model: HookedModel or TransformerBridge.
         pairs: the prompts and their answers.
-        components: heads and MLPs, in any mixture; none of them gives the baseline.
+        components: heads, MLPs and neurons, in any mixture; none of them gives the baseline.
         ablation: what replaces their output. `"mean"`: its mean over counterfactual prompts (the
             paper's, and the default). `"zero"`. `"resample"`: the output on the counterfactual of
             another aligned pair, drawn with `seed`. `"counterfactual"`: the output on the pair's
@@ -302,7 +310,7 @@ def knockout_hooks(
 
     Args:
         model: HookedModel or TransformerBridge.
-        components: the heads and MLPs to knock out.
+        components: the heads, MLPs and neurons to knock out.
         means: one vector per component by hook name, from `counterfactual_means`, for `"mean"`.
         ablation: `"mean"` or `"zero"`.
         positions: `"all"`; or `"end"`: END of the prompt, for `hook_steps="prompt"` in `generate`.
@@ -331,7 +339,9 @@ def knockout_hooks(
     heads = [one for one in chosen if isinstance(one, Head)]
     mlps = [one for one in chosen if isinstance(one, Mlp)]
     shared: dict[str, Any] = {"ablation": ablation, "positions": at}
-    hooks = ablate_heads(heads, vectors, **shared) + ablate_mlps(mlps, vectors, **shared)
+    neurons = [one for one in chosen if isinstance(one, Neuron)]
+    hooks = ablate_heads(heads, vectors, **shared) + ablate_neurons(neurons, vectors, **shared)
+    hooks += ablate_mlps(mlps, vectors, **shared)
     if positions == "end" or not hooks:
         return hooks
     watch = BosWatch(getattr(model.tokenizer, "bos_token_id", None))

@@ -20,10 +20,13 @@ from arith_lens.components import (
     Component,
     Components,
     Head,
+    Mlp,
+    Neuron,
     as_components,
     every_component,
     in_forward_order,
     mlp_out_name,
+    neurons_name,
     z_name,
 )
 from arith_lens.model import HookedLike, record
@@ -139,12 +142,12 @@ def narrowed(pairs: PromptPairs) -> PromptPairs:
     )
 
 
+_NAMES = {Head: z_name, Neuron: neurons_name, Mlp: mlp_out_name}
+
+
 def hook_names(components: Iterable[Component]) -> list[str]:
     """The hook points at which these components are knocked out, in the order of the forward."""
-    points = (
-        z_name(one.layer) if isinstance(one, Head) else mlp_out_name(one.layer)
-        for one in in_forward_order(components)
-    )
+    points = (_NAMES[type(one)](one.layer) for one in in_forward_order(components))
     return list(dict.fromkeys(points))
 
 
@@ -196,13 +199,14 @@ def counterfactual_means(
     `ablate_heads`.
 
     Returns:
-        By hook name, [n_heads d_head] and [d_model], for the layers of `components` (None: all).
+        By hook name, [n_heads d_head], [d_mlp] and [d_model], for the layers of `components` (None:
+        all heads and MLPs).
     """
     if components is None:
         components = every_component(int(model.cfg.n_layers), int(model.cfg.n_heads))
     check_pairs(model, pairs)
     alone = torch.zeros(len(pairs), dtype=torch.long)
-    names = hook_names(as_components(components))
+    names = hook_names(as_components(components, neurons=True))
     means = _means(model, pairs, names, alone, over_positions=True)
     return {name: value[0, 0] for name, value in means.items()}
 

@@ -16,7 +16,15 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from arith_lens.components import Activations, Component, Head, mlp_out_name, z_name
+from arith_lens.components import (
+    Activations,
+    Component,
+    Head,
+    Neuron,
+    mlp_out_name,
+    neurons_name,
+    z_name,
+)
 from arith_lens.model import (
     HookedLike,
     LayerArguments,
@@ -39,31 +47,73 @@ class Stage:
     parent: Int[Tensor, " state"]
     """For each state, the state of the stage below that it continues."""
     out: Bool[Tensor, "state slot"]
-    """Which heads of layer `start` are out and, in the last slot, whether its MLP is."""
+    """Which heads of layer `start` are out, in the next slot whether its MLP is, and then which of
+    its `neurons`."""
+    neurons: tuple[int, ...] = ()
+    """The neurons of layer `start` that are out in any state."""
+    n_heads: int = 0
+    """The number of heads."""
 
     @property
     def hook_names(self) -> list[str]:
         """The hook names at which components are out in any state."""
-        heads, mlp = bool(self.out[:, :-1].any()), bool(self.out[:, -1].any())
-        return [z_name(self.start)] * heads + [mlp_out_name(self.start)] * mlp
+        heads, mlp = bool(self.heads.any()), bool(self.mlp.any())
+        names = [z_name(self.start)] * heads + [neurons_name(self.start)] * bool(self.neurons)
+        return names + [mlp_out_name(self.start)] * mlp
+
+    @property
+    def heads(self) -> Bool[Tensor, "state head"]:
+        """Which heads are out."""
+        return self.out[:, : self.n_heads]
+
+    @property
+    def mlp(self) -> Bool[Tensor, "state 1"]:
+        """Whether the MLP is out."""
+        return self.out[:, self.n_heads : self.n_heads + 1]
+
+    def neurons_out(self, states: Int[Tensor, " chosen"], n: int) -> Bool[Tensor, "chosen n"]:
+        """Which of the MLP's `n` neurons are out in some states."""
+        mask = torch.zeros(len(states), n, dtype=torch.bool)
+        mask[:, list(self.neurons)] = self.out[states, self.n_heads + 1 :]
+        return mask
 
 
 def stages_of(
     variants: Sequence[Variant], n_layers: int, n_heads: int
 ) -> tuple[list[Stage], Int[Tensor, " variant"]]:
     """The stages, and for each variant its state in the last stage."""
-    out = torch.zeros(len(variants), n_layers, n_heads + 1, dtype=torch.bool)
+    named: list[set[int]] = [set() for _ in range(n_layers)]
+    for component in {one for variant in variants for one in variant}:
+        if isinstance(component, Neuron):
+            named[component.layer].add(component.index)
+    neurons = [tuple(sorted(indices)) for indices in named]
+    slots = [
+        {("neuron", index): n_heads + 1 + slot for slot, index in enumerate(indices)}
+        for indices in neurons
+    ]
+    out = [
+        torch.zeros(len(variants), n_heads + 1 + len(indices), dtype=torch.bool)
+        for indices in neurons
+    ]
+    rows: list[list[tuple[int, int]]] = [[] for _ in range(n_layers)]
     for row, variant in enumerate(variants):
-        for component in variant:
-            slot = component.index if isinstance(component, Head) else n_heads
-            out[row, component.layer, slot] = True
-    starts = sorted({0, *out.any(0).any(-1).nonzero().flatten().tolist()})
+        for one in variant:
+            if isinstance(one, Neuron):
+                slot = slots[one.layer]["neuron", one.index]
+            else:
+                slot = one.index if isinstance(one, Head) else n_heads
+            rows[one.layer].append((row, slot))
+    for layer, places in enumerate(rows):
+        if places:
+            out[layer][tuple(torch.tensor(places).T)] = True
+    starts = sorted({0, *(layer for layer, places in enumerate(rows) if places)})
     state = torch.zeros(len(variants), dtype=torch.long)
     stages = []
     for start, stop in zip(starts, [*starts[1:], n_layers], strict=True):
-        key = torch.cat([state[:, None], out[:, start].long()], dim=1)
+        key = torch.cat([state[:, None], out[start].long()], dim=1)
         distinct, state = torch.unique(key, dim=0, return_inverse=True)
-        stages.append(Stage(start, stop, distinct[:, 0], distinct[:, 1:].bool()))
+        of_layer = distinct[:, 1:].bool()
+        stages.append(Stage(start, stop, distinct[:, 0], of_layer, neurons[start], n_heads))
     return stages, state
 
 
@@ -302,6 +352,23 @@ class Replacement:
 
 
 @dataclass(frozen=True, eq=False)
+class NeuronReplacement:
+    """An edit of neurons for a stack of states. Each state has other neurons out."""
+
+    stage: Stage
+    states: Int[Tensor, " state"]
+    chosen: Bool[Tensor, " row"]
+    value: Float[Tensor, "row d_mlp_or_1"]
+
+    def __call__(
+        self, activation: Float[Tensor, "state row d_mlp"]
+    ) -> Float[Tensor, "state row d_mlp"]:
+        out = self.stage.neurons_out(self.states, activation.shape[-1]).to(activation.device)
+        where = out[:, None] & self.chosen.to(activation.device)[:, None]
+        return torch.where(where, self.value.to(activation), activation)
+
+
+@dataclass(frozen=True, eq=False)
 class TreeForward:
     """Some pairs, which can be run under any variants."""
 
@@ -385,7 +452,7 @@ class TreeForward:
         layer: int,
         stream: Float[Tensor, "state row d_model"],
         known: tuple[Tensor, Tensor] | None,
-        edits: dict[str, Replacement],
+        edits: "dict[str, Replacement | NeuronReplacement]",
     ) -> Float[Tensor, "state pair d_model"]:
         """END's residual stream after a layer.
 
@@ -451,15 +518,22 @@ def _edits(
     states: Int[Tensor, " state"],
     replacements: Activations,
     rows: StreamRows,
-) -> dict[str, Replacement]:
+) -> dict[str, Replacement | NeuronReplacement]:
     """The edits in a layer of a stage. Components are out in its first layer only."""
     if layer != stage.start:
         return {}
-    out = stage.out[states].to(rows.chosen.device)[:, None] & rows.chosen[:, None]
-    z, mlp_out, edits = z_name(layer), mlp_out_name(layer), {}
+
+    def where(out: Bool[Tensor, "state slot"]) -> Bool[Tensor, "state row slot"]:
+        return out.to(rows.chosen.device)[:, None] & rows.chosen[:, None]
+
+    z, mlp_out, post = z_name(layer), mlp_out_name(layer), neurons_name(layer)
+    edits: dict[str, Replacement | NeuronReplacement] = {}
     if z in replacements:
-        edits["z"] = Replacement(out[..., :-1], rows.values(replacements[z]))
+        edits["z"] = Replacement(where(stage.heads[states]), rows.values(replacements[z]))
+    if post in replacements:
+        value = rows.values(replacements[post])
+        edits["neurons"] = NeuronReplacement(stage, states, rows.chosen, value)
     if mlp_out in replacements:
         value = rows.values(replacements[mlp_out])
-        edits["mlp_out"] = Replacement(out[..., -1:], value[:, None])
+        edits["mlp_out"] = Replacement(where(stage.mlp[states]), value[:, None])
     return edits

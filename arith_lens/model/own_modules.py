@@ -174,6 +174,8 @@ class PlainLayer:
     """The module whose input is z."""
     mlp: Any
     """The module whose output is added to the residual stream."""
+    w_out: Any = None
+    """The module whose input is the neurons; None: the MLP has no such part."""
 
     def __call__(
         self,
@@ -183,6 +185,7 @@ class PlainLayer:
         *,
         z: Edit | None = None,
         mlp_out: Edit | None = None,
+        neurons: Edit | None = None,
     ) -> Float[Tensor, "batch row d_model"]:
         """The residual stream at the layer's exit.
 
@@ -192,12 +195,18 @@ class PlainLayer:
             attend: the function from queries, keys and values to z.
             z: an edit of z, [batch row n_heads*d_head].
             mlp_out: an edit of what the MLP adds.
+            neurons: an edit of what its output matrix reads, [batch row d_mlp].
         """
         with ExitStack() as stack:
             self.attention.attend = attend
             stack.callback(delattr, self.attention, "attend")
             if z is not None:
                 handle = self.w_o.register_forward_pre_hook(lambda _, args: (z(args[0]), *args[1:]))
+                stack.callback(handle.remove)
+            if neurons is not None:
+                handle = self.w_out.register_forward_pre_hook(
+                    lambda _, args: (neurons(args[0]), *args[1:])
+                )
                 stack.callback(handle.remove)
             if mlp_out is not None:
                 handle = self.mlp.register_forward_hook(lambda _, args, out: mlp_out(out))
@@ -357,7 +366,12 @@ def _plain_layer(block: Any, config: Any) -> PlainLayer:
     copies: dict[int, Any] = {}
     layer = _plain_copy(block, config, copies)
     parts = (block.attn, block.attn.o, mlp_exit(block))
-    return PlainLayer(layer, *(copies[id(part.original_component)] for part in parts))
+    w_out = own_module(getattr(block.mlp, "out", None))
+    return PlainLayer(
+        layer,
+        *(copies[id(part.original_component)] for part in parts),
+        w_out=copies.get(id(w_out)),
+    )
 
 
 def _plain_copy(module: Any, config: Any, copies: dict[int, Any]) -> Any:
