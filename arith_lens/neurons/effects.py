@@ -106,17 +106,18 @@ def neuron_effects(
     parts = list(_of_batches(model, trunk, pairs, chosen, reading))
     direct = torch.cat([_joined(part.direct() for part in of) for of in parts], dim=-1)
     values = direct
-    kept = None if top is None else direct.nanmean(-1).abs().nan_to_num(-1).topk(top).indices
+    strongest = None if top is None else direct.nanmean(-1).abs().nan_to_num(-1).topk(top).indices
     if paths == "via_mlps":
         through = [
             _joined(
-                part.via_mlps(None if kept is None else kept[row]) for row, part in enumerate(of)
+                part.via_mlps(None if strongest is None else strongest[row])
+                for row, part in enumerate(of)
             )
             for of in parts
         ]
         values = torch.cat(through, dim=-1)
-    elif kept is not None:
-        rows = kept[..., None].expand(-1, -1, len(pairs))
+    elif strongest is not None:
+        rows = strongest[..., None].expand(-1, -1, len(pairs))
         values = torch.full_like(direct, float("nan")).scatter(1, rows, direct.gather(1, rows))
     return slot.save(
         Effects(
