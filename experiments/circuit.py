@@ -38,6 +38,8 @@ from experiments.settings import (
 Counterfactual = Literal["word", "operator", "operands"]
 POSITIONS = ("end", "all")
 """Where all but the graph is exchanged."""
+GROUP = "head"
+"""Each head reads a changed key or value alone: an edge belongs to one head, and counts once."""
 GRAPH, RANDOM, NOTHING, EVERYTHING = "graph", "random", "nothing", "everything"
 """The sets that are kept: the graph, random ones with a number, and the two ends of the scale."""
 
@@ -98,7 +100,7 @@ def _save_graph(
     key: tuple[str, ...],
 ) -> None:
     """The effects of nodes and edges; the graph of one half, kept alone on the other half."""
-    settings: dict[str, Any] = {"metric": key[-1], "run": run}
+    settings: dict[str, Any] = {"metric": key[-1], "run": run, "group": GROUP}
     effects = patch_and_store(run, model, pairs, NODES, *key, metric=key[-1])
     first = first_half(pairs, config.seed)
     receivers = chosen_receivers(config, selected(effects, first))
@@ -136,7 +138,7 @@ def _save_scores(
     key: tuple[str, ...],
 ) -> None:
     """The scores of gradients for the same edges, where the model's layers simply add."""
-    how: dict[str, Any] = {"metric": key[-1], "steps": config.steps, "run": run}
+    how: dict[str, Any] = {"metric": key[-1], "steps": config.steps, "run": run, "group": GROUP}
     for method in EDGE_METHODS:
         name = EDGE_SCORES.name(*key, method)
         try:

@@ -7,7 +7,7 @@ parts: from the logits to the receiver's output at END (`graph`), and through th
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from einops import einsum
@@ -27,6 +27,7 @@ from arith_lens.edges import (
     Changes,
     EdgeReading,
     EdgeSettings,
+    Group,
     Positions,
     Receiver,
     UnsupportedReceiver,
@@ -34,9 +35,10 @@ from arith_lens.edges import (
     edge_settings,
 )
 from arith_lens.effects import Effects
-from arith_lens.methods import Computation, Notes
+from arith_lens.methods import Computation, Notes, Storage, StorageOptions, shard_size
 from arith_lens.metrics import MetricFunction
 from arith_lens.model import HookedLike
+from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
     AdditiveLayer,
@@ -52,6 +54,23 @@ Slopes = Mapping[tuple[Component, str], Float[Tensor, "pair pos d_model"]]
 """For each receiver and input, the gradient with respect to the stream that it reads."""
 
 
+@dataclass(frozen=True)
+class EdgeSlopes:
+    """Where gradients are taken, and whose keys and values they pass."""
+
+    steps: int = 5
+    """The points of EAP-IG."""
+    group: str = "shared"
+    """Whether heads that share keys and values with the receiver pass the gradient too."""
+
+
+class EdgeScoreOptions(StorageOptions, total=False):
+    """The options of `attribute_edges`."""
+
+    steps: int
+    group: str
+
+
 def attribute_edges(
     model: HookedLike,
     pairs: PromptPairs,
@@ -59,10 +78,9 @@ def attribute_edges(
     *,
     method: str = "eap",
     metric: str | MetricFunction = "relative_logit",
-    steps: int = 5,
     run: Run | None = None,
-    name: str | None = None,
     progress: bool = True,
+    **options: Unpack[EdgeScoreOptions],
 ) -> Effects:
     """Approximate `edge_effects(via="direct")`: EAP (Syed et al., 2023), EAP-IG (Hanna et al.,
     2024).
@@ -77,10 +95,12 @@ def attribute_edges(
         receivers: heads and MLPs that read.
         method: `"eap"` or `"eap_ig"`.
         metric: as in `attribute`.
-        steps: the number of points of `"eap_ig"`.
         run: an open run, which stores the result and each finished shard.
-        name: the name of the result in the run; None: that of the method.
         progress: whether to show a progress bar.
+        steps: the number of points of `"eap_ig"`.
+        group: `"shared"` or `"head"`, as in `edge_effects`.
+        batch_size: the number of pairs in a shard.
+        name: the name of the result in the run. The default is that of the method.
 
     Returns:
         [receiver input sender pair], as `edge_effects` gives it.
@@ -89,17 +109,22 @@ def attribute_edges(
         UnsupportedTrunk, UnsupportedReceiver: as `edge_effects`; or an MLP receives, and the model
             has a norm after attention or MLP.
         ValueError, IndexError, FloatingPointError, RunError: as `edge_effects` and `attribute`.
+        TypeError: an option does not exist.
     """
+    refuse_unknown_options(attribute_edges, options, EdgeSlopes, Storage)
+    slopes, storage = value_object(EdgeSlopes, options), value_object(Storage, options)
     if method not in EDGE_METHODS:
         raise ValueError(f"expected a method among {', '.join(EDGE_METHODS)}, found {method!r}")
-    if steps < 1:
-        raise ValueError(f"expected at least one step, found {steps}")
-    reading, how = EdgeReading(via="direct"), {"paths": "via_mlps", "metric": metric}
+    if slopes.steps < 1:
+        raise ValueError(f"expected at least one step, found {slopes.steps}")
+    reading = EdgeReading(via="direct", group=slopes.group)
+    how: dict[str, Any] = {"paths": "via_mlps", "metric": metric}
     settings = edge_settings(model, pairs, receivers, None, reading, **how)
     trunk = trunk_of(model, advice="attribute scores whole components")
     identity = patching_details(settings.patching, None, run) | {
         "method": f"attribute_edges {method}",
         "receivers": [str(receiver) for receiver in settings.receivers],
+        "group": slopes.group,
     }
 
     def result(values: Tensor, computation: Notes) -> Effects:
@@ -115,14 +140,16 @@ def attribute_edges(
     computation = Computation(
         title="edge attribution",
         make_engine=lambda: EdgeScoreEngine(
-            model, settings, trunk, steps if method == "eap_ig" else 1
+            model, settings, trunk, slopes.steps if method == "eap_ig" else 1
         ),
         result=result,
         read=Effects.from_arrays,
-        settings={"metric": settings.patching.metric, "steps": steps},
+        settings={"metric": settings.patching.metric, "steps": slopes.steps},
         identity=identity,
+        shard_size=shard_size(storage.batch_size),
     )
-    return computation.run(model, pairs, run=run, name=name or method, progress=progress)
+    name = storage.name or method
+    return computation.run(model, pairs, run=run, name=name, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -187,7 +214,8 @@ class EdgeScoreEngine:
             stream = run.streams[layer].float()
             heads = [r for r in receivers if isinstance(r, Head) and r.layer == layer]
             if heads:
-                yield from _head_slopes(heads, stream, gradient[z_name(layer)].float(), code)
+                of_z, group = gradient[z_name(layer)].float(), self.settings.group
+                yield from _head_slopes(heads, stream, of_z, code, group)
             for mlp in (r for r in receivers if not isinstance(r, Head) and r.layer == layer):
                 attention = at.ends.attn_out[0, layer].float() + self._attention_change(
                     run, at, layer
@@ -252,6 +280,7 @@ def _head_slopes(
     stream: Float[Tensor, "pair pos d_model"],
     gradient: Float[Tensor, "pair head d_head"],
     code: AttentionCode,
+    group: Group,
 ) -> Iterator[tuple[tuple[Component, str], Tensor]]:
     """The gradients through the queries, keys and values of some heads of a layer."""
     layer = heads[0].layer
@@ -259,11 +288,16 @@ def _head_slopes(
     by_queries, by_keys, by_values = (Receiver.of(code, layer, leaf) for leaf in leaves)
     receiver = replace(by_queries, key=by_keys.key, value=by_values.value)
     own: dict[int, Any] = {}
-    for index in sorted({one for head in heads for one in receiver.sharing(head.index)}):
+
+    def readers(head: Head) -> Sequence[int]:
+        """The heads whose keys and values are those of the receiver."""
+        return receiver.sharing(head.index) if group == "shared" else (head.index,)
+
+    for index in sorted({one for head in heads for one in readers(head)}):
         product = (receiver.z(index)[0] * gradient[:, index]).sum()
         own[index] = torch.autograd.grad(product, leaves, retain_graph=True)
     for head in heads:
         yield (head, "q"), own[head.index][0]
-        sharing = receiver.sharing(head.index)
         for row, letter in enumerate("kv", 1):
-            yield (head, letter), sum((own[one][row] for one in sharing), torch.tensor(0.0))
+            parts = (own[one][row] for one in readers(head))
+            yield (head, letter), sum(parts, torch.tensor(0.0))

@@ -16,6 +16,7 @@ from arith_lens.edges.effects import edge_settings as edge_settings
 from arith_lens.edges.effects import shapley_shares as shapley_shares
 from arith_lens.edges.engine import MLP_INPUT as MLP_INPUT
 from arith_lens.edges.engine import EdgeSettings as EdgeSettings
+from arith_lens.edges.engine import Group as Group
 from arith_lens.edges.graph import CircuitGraph as CircuitGraph
 from arith_lens.edges.graph import circuit_graph as circuit_graph
 from arith_lens.edges.receivers import AttentionCode as AttentionCode

@@ -18,7 +18,12 @@ N_STEPS = 3
 
 
 def slope(
-    plain: Plain, sender: Component | None, receiver: Component, name: str, at: dict[Any, Tensor]
+    plain: Plain,
+    sender: Component | None,
+    receiver: Component,
+    name: str,
+    at: dict[Any, Tensor],
+    group: str,
 ) -> Tensor:
     """How fast the answer's logit changes if an input reads more and more of a sender's change.
 
@@ -53,7 +58,8 @@ def slope(
             projected[..., columns] = read[name, layer][..., columns]
             free = {key: value for key, value in at.items()}
             spliced = RUN(plain, pairs.reference, free | {(name, layer): projected})
-            heads = [receiver.index] if name == "q" else range(kv * size, (kv + 1) * size)
+            alone = name == "q" or group == "head"
+            heads = [receiver.index] if alone else range(kv * size, (kv + 1) * size)
             z, columns = base["z", layer].clone(), plain.columns(heads)
             z[:, -1, columns] = spliced["z", layer][:, -1, columns]
             end = put | {("z", layer): z}
@@ -62,14 +68,14 @@ def slope(
         return torch.autograd.grad(answers.sum(), share)[0]
 
 
-@pytest.mark.parametrize("method", ["eap", "eap_ig"])
-def test_scores_are_the_slopes_that_autograd_gives(model: Any, method: str) -> None:
+@pytest.mark.parametrize(("method", "group"), [("eap", "head"), ("eap_ig", "shared")])
+def test_scores_are_the_slopes_that_autograd_gives(model: Any, method: str, group: str) -> None:
     """Both families: grouped queries, unequal lengths, a sliding window."""
     pairs = make_pairs(model)
     plain = Plain(model.bridge.original_model, pairs)
     receivers, senders = [Head(2, 3), Mlp(2)], [None, Head(0, 1), Mlp(1), Head(2, 0)]
     options: dict[str, Any] = {"metric": "logit", "steps": N_STEPS, "progress": False}
-    scores = al.attribute_edges(model, pairs, receivers, method=method, **options)
+    scores = al.attribute_edges(model, pairs, receivers, method=method, group=group, **options)
     labels, largest = scores.labels or {}, 0.0
     points: list[dict[Any, Tensor]] = [{}]
     if method == "eap_ig":
@@ -84,7 +90,7 @@ def test_scores_are_the_slopes_that_autograd_gives(model: Any, method: str) -> N
                     continue
                 column = labels["sender"].index(EMBEDDINGS if sender is None else str(sender))
                 found = scores.per_pair[r, labels["input"].index(name), column]
-                slopes = [slope(plain, sender, receiver, name, at) for at in points]
+                slopes = [slope(plain, sender, receiver, name, at, group) for at in points]
                 expected = torch.stack(slopes).mean(0)
                 assert_close(
                     found, expected, atol=1e-5 * scale, rtol=1e-4,
@@ -111,6 +117,8 @@ def test_what_cannot_be_scored_is_refused(llama: Any, tokenizer: Any) -> None:
         al.attribute_edges(llama, pairs, "2.1", method="atp")
     with pytest.raises(ValueError, match="at least one step"):
         al.attribute_edges(llama, pairs, "2.1", steps=0)
+    with pytest.raises(ValueError, match="expected group of 'shared' or 'head'"):
+        al.attribute_edges(llama, pairs, "2.1", group="all")
     gemma = al.load_model((SWEPT["Gemma 2"].make(len(tokenizer)), tokenizer))
     with pytest.raises(UnsupportedReceiver, match="take heads as receivers"):
         al.attribute_edges(gemma, make_pairs(gemma), "MLP 1", progress=False)
