@@ -4,15 +4,20 @@ The percentile interval of `arith_lens.statistics` takes its shape from the draw
 skewed, it is too short on the side of the long tail. `studentised_interval` (bootstrap-t; Efron and
 Tibshirani, 1993, chapter 12.5) draws the ratio of the error to the standard error instead.
 `share_interval` (Wilson, 1927) is for numbers that are 0 or 1. If all answers are right, draws do
-not differ, and a percentile interval has no width. Wilson's interval has.
+not differ, and a percentile interval has no width. Wilson's interval has. `change_interval` is for
+the change between two answers to each question. It combines the intervals of its parts (Newcombe,
+1998).
 """
+
+from dataclasses import replace
+from math import sqrt
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from arith_lens.statistics import Sample, clustered_stderr, mean_over_strata
+from arith_lens.statistics import Sample, bootstrap_interval, clustered_stderr, mean_over_strata
 
 DRAWS_AT_ONCE = 2**22
 """The number of draws that are held at a time: 32 MB."""
@@ -26,8 +31,8 @@ def studentised_interval(sample: Sample, *, level: float, n_resamples: int, seed
     Clusters are drawn within their block. In each draw, the error of the mean is divided by the
     standard error in this draw. What the clusters do not explain (the draw of the strata, and
     blocks of one cluster) is added as Student's t. Neither end is closer to the mean than in
-    Student's interval: with heavy tails, draws of few clusters would make it too short. NaN where
-    fewer than two clusters count.
+    Student's interval or in the percentile interval: with heavy tails, or with clusters of unequal
+    sizes, draws of few clusters would make it too short. NaN where fewer than two clusters count.
 
     Args:
         sample: the numbers, with clusters, strata and blocks.
@@ -37,7 +42,13 @@ def studentised_interval(sample: Sample, *, level: float, n_resamples: int, seed
     """
     from scipy.stats import t
 
-    sample = Sample(sample.values.double(), sample.strata, sample.clusters, sample.blocks)
+    used = ~sample.values.isnan().all(0)
+    sample = Sample(
+        sample.values[:, used].double(),
+        *(units[used] for units in (sample.strata, sample.clusters, sample.blocks)),
+    )
+    if not sample.values.numel():
+        return torch.full((2, len(sample.values)), float("nan"), dtype=torch.float64)
     mean = mean_over_strata(sample.values, sample.strata)
     stderr, freedom = clustered_stderr(sample)
     quantile = torch.as_tensor(t.isf((1 - level) / 2, freedom.clamp(min=1).numpy()))
@@ -70,7 +81,9 @@ def studentised_interval(sample: Sample, *, level: float, n_resamples: int, seed
         ends.append(mean[part] + draws.nan_to_num(nan=0.0).quantile(tails, -1))
     studentised = torch.cat(ends, dim=-1)
     studentised = torch.where(studentised.isfinite(), studentised, student)
-    low, high = studentised[0].minimum(student[0]), studentised[1].maximum(student[1])
+    plain = bootstrap_interval(sample, level=level, n_resamples=n_resamples, seed=seed)
+    low = studentised[0].minimum(student[0]).minimum(plain[0])
+    high = studentised[1].maximum(student[1]).maximum(plain[1])
     return torch.stack([low, high]).masked_fill(stderr.isnan(), float("nan"))
 
 
@@ -132,3 +145,51 @@ def share_interval(sample: Sample, *, level: float) -> Ends:
     width = (square * share * (1 - share) + square.square() / 4).sqrt() / (1 + square)
     ends = torch.stack([centre - width, centre + width]).clamp(0, 1)
     return ends.masked_fill(stderr.isnan(), float("nan"))
+
+
+def change_interval(sample: Sample, *, level: float) -> tuple[float, float]:
+    """The interval of a change of accuracy, from those of its parts and their correlation.
+
+    The change is the share of answers that became right less the share that became wrong. Each
+    share has Wilson's interval, so that answers that all stay the same are no certainty. If all
+    answers before were right, this is taken as a fact and not as a draw (the pairs were selected
+    so). Then the interval is that of the accuracy after, less 1. NaN where fewer than two clusters
+    count.
+
+    Args:
+        sample: whether the answers were right (0 or 1), [time=2 pair]: before, after.
+        level: such as 0.95.
+    """
+    values = sample.values.double()
+    if bool((values[0] == 1).all()):
+        low, high = (share_interval(sample, level=level)[:, 1] - 1).tolist()
+        return low, high
+    change = values[1] - values[0]
+    parts = replace(sample, values=torch.stack([change > 0, change < 0]).double())
+    (gained, lost), (low, high) = _means(parts), share_interval(parts, level=level).tolist()
+    alike = _correlation(parts)
+    return (
+        gained - lost - _reach(gained - low[0], high[1] - lost, alike),
+        gained - lost + _reach(high[0] - gained, lost - low[1], alike),
+    )
+
+
+def _means(sample: Sample) -> tuple[float, float]:
+    """Of both components."""
+    first, second = mean_over_strata(sample.values.double(), sample.strata).tolist()
+    return first, second
+
+
+def _correlation(sample: Sample) -> float:
+    """Of the two components' means, over draws of clusters; 0 if one of them has no error."""
+    values = sample.values.double()
+    three = replace(sample, values=torch.cat([values, values[1:] - values[:1]]))
+    first, second, apart = clustered_stderr(three)[0].tolist()
+    product = 2 * first * second
+    return min(max((first**2 + second**2 - apart**2) / product, -1.0), 1.0) if product else 0.0
+
+
+def _reach(of_first: float, of_second: float, alike: float) -> float:
+    """How far the difference of two numbers goes, if they go so far in opposite directions."""
+    squares = of_first**2 + of_second**2 - 2 * alike * of_first * of_second
+    return sqrt(max(squares, 0.0))

@@ -15,7 +15,7 @@ from experiments.command import (
 )
 
 NAMES = (
-    *("measure_reference", "ship_runs", "speed", "speed_fine_tuning", "speed_scale"),
+    *("coverage", "measure_reference", "ship_runs", "speed", "speed_fine_tuning", "speed_scale"),
     "train_reference",
 )
 """Each is a function of this name."""

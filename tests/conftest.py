@@ -278,13 +278,13 @@ def rough_intervals() -> Iterator[None]:
     """Few resamples, for figures and tables whose intervals are drawn and not judged."""
     from arith_lens.effects import effects
 
-    precise = effects.bootstrap_interval
+    precise = effects.studentised_interval
 
     def rough(*sample: Any, **options: Any) -> Any:
         return precise(*sample, **options | {"n_resamples": 50})
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(effects, "bootstrap_interval", rough)
+        patched.setattr(effects, "studentised_interval", rough)
         yield
 
 

@@ -1,80 +1,80 @@
 """Intervals of skewed effects and of shares, against populations whose mean is known."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch import Tensor
 from torch.testing import assert_close
 
 from arith_lens.effects import Effects
-from arith_lens.intervals import share_interval, studentised_interval
+from arith_lens.intervals import change_interval, share_interval, studentised_interval
 from arith_lens.statistics import Sample
+from laboratory.coverage import answers, misses, misses_of_heads, skewed, studies
 
 N_STUDIES = 800
-
-
-def studies(values: np.ndarray) -> Effects:
-    """Values [study problem wording]; each study stands as one component."""
-    n, k = values.shape[1:]
-    units: dict[str, Any] = {
-        "template": tuple(f"addition/{i % k}" for i in range(n * k)),
-        "problem": tuple(f"problem {i // k}" for i in range(n * k)),
-        "cluster": torch.arange(n * k),
-    }
-    flat = torch.tensor(values.reshape(len(values), -1), dtype=torch.float32)
-    return Effects(flat, ("layer",), "logit", **units)
-
-
-def skewed(kind: str, n: int, k: int, seed: int = 0) -> Effects:
-    """Studies of mean 0. Problems differ as `kind` says, and pairs of a problem a little."""
-    draw = np.random.default_rng(seed)
-    size = (N_STUDIES, n, 1)
-    between = {
-        "normal": lambda: draw.standard_normal(size),
-        "log-normal": lambda: np.exp(draw.standard_normal(size)) - np.exp(0.5),
-        "heavy tails": lambda: draw.standard_t(3, size),
-    }[kind]()
-    return studies(between + 0.3 * draw.standard_normal((N_STUDIES, n, k)))
-
-
-def shares(p: float, alike: float, n: int, k: int) -> Effects:
-    """Studies of right (1) and wrong answers; `alike` is the correlation within a problem."""
-    draw = np.random.default_rng(1)
-    a, b = p * (1 / alike - 1), (1 - p) * (1 / alike - 1)
-    own = draw.beta(a, b, (N_STUDIES, n, 1))
-    return studies((draw.random((N_STUDIES, n, k)) < own).astype(float))
-
-
-def misses(ends: Tensor, truth: float) -> tuple[float, float]:
-    """The shares of intervals that are below the truth, and above it."""
-    low, high = ends
-    return float((high < truth).float().mean()), float((low > truth).float().mean())
 
 
 @pytest.mark.parametrize("kind", ["normal", "log-normal", "heavy tails"])
 @pytest.mark.parametrize(("n", "k"), [(12, 9), (36, 9)])
 def test_studentised_intervals_hold_for_skewed_effects(kind: str, n: int, k: int) -> None:
-    effects = skewed(kind, n, k)
-    below, above = misses(effects.ci(method="studentised"), 0.0)
+    effects = skewed(kind, n, k, n_studies=N_STUDIES)
+    below, above = misses(effects.ci(), 0.0)
     assert 0.9 < 1 - below - above < 0.985
     assert max(below, above) < (0.1 if n == 12 else 0.07)
     if kind == "log-normal":
-        plain = misses(effects.ci(), 0.0)
+        plain = misses(effects.ci(method="percentile"), 0.0)
         assert sum(plain) > below + above + 0.03
         assert plain[0] > 1.3 * below, "the percentile interval misses on the side of the tail"
 
 
 @pytest.mark.parametrize(("n", "k"), [(11, 3), (36, 9)])
-@pytest.mark.parametrize("p", [0.03, 0.1, 0.5, 0.95])
+@pytest.mark.parametrize("p", [0.02, 0.1, 0.5, 0.98])
 @pytest.mark.parametrize("alike", [0.01, 0.3, 0.9])
 def test_intervals_of_shares_hold_near_the_ends(n: int, k: int, p: float, alike: float) -> None:
-    effects = shares(p, alike, n, k)
-    assert sum(misses(effects.ci(method="share"), p)) < 0.11
-    if (n, p) == (11, 0.03):
-        assert sum(misses(effects.ci(), p)) > 0.3, "percentile intervals do not"
+    right = answers(p, alike, n, k, n_studies=N_STUDIES)
+    assert sum(misses(right.ci(), p)) < 0.13
+    if n == 11 and p in (0.02, 0.98):
+        plain = misses(right.ci(method="percentile"), p)
+        assert sum(plain) > 0.3, "percentile intervals do not"
+
+
+def test_intervals_hold_for_the_effects_of_a_models_heads() -> None:
+    """Four heads with effects like real ones: few problems of 60 carry most of the effect."""
+    draw = np.random.default_rng(2)
+    heads = studies(-np.exp(1.5 * draw.standard_normal((4, 60, 1))) + 0 * np.ones((1, 1, 3)))
+    default, plain = (misses_of_heads(heads, 15, m, n_studies=400) for m in ("auto", "percentile"))
+    assert default.sum(0).mean() < 0.6 * plain.sum(0).mean()
+    assert plain.sum(0).mean() > 0.12, "the test must be able to fail"
+
+
+def test_numbers_of_answers_have_the_interval_of_a_share() -> None:
+    """Also where accuracies stand beside other measures, and not where effects are all zero."""
+    right = np.ones((2, 11, 3))
+    right[1] = 0.25
+    both = studies(right)
+    mixed = Effects(both.per_pair, ("measure",), "after knockout", **both.units,
+                    labels={"measure": ("correct", "probability")})  # fmt: skip
+    (low, of_other), (high, _) = mixed.ci().tolist()
+    assert (low, high) == tuple(studies(right[:1]).ci(method="share")[:, 0].tolist())
+    assert of_other == 0.25 and low < 0.75
+    assert studies(0 * right).ci().abs().max() == 0, "effects that are zero in every pair"
+    assert studies(0 * right, "answers_other").ci()[1].min() > 0.2
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 0.03), (1, 0.95), (0.8, 0.76), (0.8, 0.03)])
+def test_intervals_of_changes_of_accuracy_hold(before: float, after: float) -> None:
+    """11 problems in three wordings. After the change, some of the right answers are wrong."""
+    draw, missed = np.random.default_rng(0), 0
+
+    def right(p: float) -> np.ndarray:
+        return draw.random((11, 3)) < (draw.beta(3 * p, 3 * (1 - p), (11, 1)) if p < 1 else 1)
+
+    for _ in range(200):
+        was = right(before)
+        values = np.stack([was, was & right(after / before)]).astype(float)
+        low, high = change_interval(studies(values, "correct").sample(), level=0.95)
+        missed += not low <= after - before <= high
+    assert missed < 0.08 * 200
 
 
 def test_a_share_of_independent_answers_has_wilsons_interval() -> None:
@@ -103,7 +103,7 @@ def test_all_right_is_not_certain() -> None:
     low, high = studies(np.ones((1, 11, 3))).ci(method="share")[:, 0].tolist()
     square = stats.t.ppf(0.975, 10) ** 2
     assert high == 1 and low == pytest.approx(1 / (1 + square / 11), abs=1e-3)
-    assert studies(np.ones((1, 11, 3))).ci()[:, 0].tolist() == [1, 1]
+    assert studies(np.ones((1, 11, 3))).ci(method="percentile")[:, 0].tolist() == [1, 1]
 
 
 def test_a_studentised_interval_draws_the_ratio_of_error_and_standard_error() -> None:
@@ -174,7 +174,7 @@ def test_pairs_left_out_and_single_problems_are_handled() -> None:
 
 def test_other_methods_and_other_numbers_are_refused() -> None:
     effects = skewed("normal", 4, 3)
-    with pytest.raises(ValueError, match="percentile, studentised, share, found 'bca'"):
+    with pytest.raises(ValueError, match="auto, studentised, share, percentile, found 'bca'"):
         effects.ci(method="bca")
     with pytest.raises(ValueError, match="numbers that are 0 or 1"):
         share_interval(effects.sample(), level=0.95)

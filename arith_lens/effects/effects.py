@@ -58,7 +58,11 @@ HEAD_AXES = ("layer", "head")
 MLP_AXES = ("layer",)
 NEURON_AXES = ("mlp", "neuron")
 
-IntervalMethod = Literal["percentile", "studentised", "share"]
+IntervalMethod = Literal["auto", "studentised", "share", "percentile"]
+SHARES = ("correct", "right", "answers_other", "answers C'", "top-1 is C")
+"""Metrics, and labels of the axis `measure`, whose number for each pair is 0 or 1."""
+WINNER = "winner of "
+"""How the metrics of `arith_lens.probes.winners` begin. Their numbers are 0 or 1, too."""
 
 
 class NoTemplates(ValueError):
@@ -200,20 +204,24 @@ class Effects(HasUnits):
         level: float = 0.95,
         *,
         over: str = "problem",
-        method: str = "percentile",
+        method: str = "auto",
         n_resamples: int = 1000,
         seed: int = 0,
     ) -> Float[Tensor, "bound=2 *component"]:
         """Lower and upper end of an interval of `mean`. NaN where `stderr` is.
 
+        docs/knockout.md has the measured coverage of each method.
+
         Args:
             level: such as 0.95.
             over: what counts as one observation; see `Effects`.
-            method: `"percentile"`: problems are drawn with replacement, each in all its wordings,
-                and wordings are drawn too (`arith_lens.statistics.resampled_means`); the shipped
-                tables have these intervals. `"studentised"` is wider, and holds better for skewed
-                effects. `"share"` is Wilson's, for numbers that are 0 or 1
-                (`arith_lens.intervals`, with the measured coverage in docs/knockout.md).
+            method: `"auto"`: `"share"` for numbers that say whether an answer was right (the metric
+                or measure is one of `SHARES`, and all numbers are 0 or 1), else `"studentised"`.
+                `"studentised"`: the bootstrap-t, which holds for skewed effects. Problems are drawn
+                with replacement, each in all its wordings. `"share"`: Wilson's, for numbers that
+                are 0 or 1 (both in `arith_lens.intervals`). `"percentile"`: the quantiles of
+                redrawn means (`arith_lens.statistics.resampled_means`). It is narrower, and too
+                narrow for skewed effects and for shares near 0 or 1.
             n_resamples: the number of draws; `"share"` draws nothing.
             seed: the seed of the draws.
 
@@ -228,12 +236,31 @@ class Effects(HasUnits):
                 f"expected method among {', '.join(get_args(IntervalMethod))}, found {method!r}"
             )
         sample = self.sample(over=over)
-        if method == "share":
-            ends = share_interval(sample, level=level)
-        else:
-            interval = studentised_interval if method == "studentised" else bootstrap_interval
-            ends = interval(sample, level=level, n_resamples=n_resamples, seed=seed)
+        is_share = torch.full((len(sample.values),), method == "share")
+        if method == "auto":
+            is_share = self._has_answers()
+        ends = torch.empty(2, len(sample.values), dtype=torch.float64)
+        if is_share.any():
+            shares = replace(sample, values=sample.values[is_share])
+            ends[:, is_share] = share_interval(shares, level=level)
+        if not is_share.all():
+            interval = bootstrap_interval if method == "percentile" else studentised_interval
+            means = replace(sample, values=sample.values[~is_share])
+            drawn = interval(means, level=level, n_resamples=n_resamples, seed=seed)
+            ends[:, ~is_share] = drawn.double()
         return ends.float().reshape(2, *self.per_pair.shape[:-1])
+
+    def _has_answers(self) -> Bool[Tensor, " component"]:
+        """Which components, of the flattened axes, have numbers that say if an answer was right."""
+        shape = self.per_pair.shape[:-1]
+        is_named = torch.full(shape, self.metric in SHARES or self.metric.startswith(WINNER))
+        names = (self.labels or {}).get("measure")
+        if names is not None and "measure" in self.axes:
+            after = [1] * (len(shape) - 1 - self.axes.index("measure"))
+            is_named |= torch.tensor([name in SHARES for name in names]).reshape(-1, *after)
+        values = self.per_pair
+        is_answer = ((values == 0) | (values == 1) | values.isnan()).all(-1).cpu()
+        return (is_named & is_answer).reshape(-1)
 
     def sign_test(self, *, over: str = "problem") -> Float[Tensor, "*component"]:
         """Two-sided p-value that effects of either sign are equally likely, one vote per problem.

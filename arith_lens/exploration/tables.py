@@ -23,6 +23,7 @@ from arith_lens.edges import composition
 from arith_lens.effects import Effects
 from arith_lens.explorer_page import Tables
 from arith_lens.knockout import Knockout, engine_of, random_order
+from arith_lens.knockout.outcomes import OUTCOME_MEASURES
 from arith_lens.mediation import mediators
 from arith_lens.model import HookedLike
 from arith_lens.neurons import neuron_effects
@@ -425,7 +426,13 @@ def _sets(
 ) -> "DataFrame":
     from pandas import DataFrame
 
-    effects = Effects(values.float(), ("measure", "set"), "after knockout", **pairs.units)
+    effects = Effects(
+        values.float(),
+        ("measure", "set"),
+        "after knockout",
+        **pairs.units,
+        labels={"measure": OUTCOME_MEASURES},
+    )
     mean, (low, high) = effects.mean(), effects.ci()
     columns = {"accuracy": mean[0], "ci_low": low[0], "ci_high": high[0], "probability": mean[1]}
     return DataFrame(

@@ -12,6 +12,7 @@ from torch import Tensor
 from arith_lens.arrays import Arrays, joined_arrays
 from arith_lens.components import Component, parse_component
 from arith_lens.effects import Effects
+from arith_lens.intervals import change_interval
 from arith_lens.statistics import HasUnits, chosen_units, resampled_means
 
 if TYPE_CHECKING:
@@ -67,9 +68,9 @@ class Outcomes(HasUnits):
         """
         return float(self._others().mean())
 
-    def other_ci(self, level: float = 0.95, *, seed: int = 0) -> tuple[float, float]:
-        """Bootstrap interval of `other_share`, over problems."""
-        low, high = self._others().ci(level, seed=seed).tolist()
+    def other_ci(self, level: float = 0.95) -> tuple[float, float]:
+        """Wilson's interval of `other_share`, over problems."""
+        low, high = self._others().ci(level).tolist()
         return low, high
 
     def _others(self) -> Effects:
@@ -101,8 +102,7 @@ class Outcomes(HasUnits):
     def ci(self, level: float = 0.95) -> tuple[float, float]:
         """Wilson's interval of `accuracy`, over problems (`arith_lens.intervals.share_interval`).
 
-        It has a width even if all answers are right. The intervals of `drop` and of the curves are
-        bootstraps, which have none.
+        It has a width even if all answers are right.
         """
         correct = self.correct.float()[None]
         low, high = Effects(correct, ("measure",), "correct", **self.units).ci(
@@ -269,9 +269,10 @@ class Drop:
 def drop(before: Outcomes, after: Outcomes, *, level: float = 0.95, seed: int = 0) -> Drop:
     """The change from one knockout (or none) to another, on the same pairs.
 
-    Intervals are bootstraps over problems. Both outcomes of a problem are drawn together, so the
-    difficulty of a problem cancels. The relative change is of the means; it is NaN if nothing was
-    right before.
+    Both outcomes of a problem count together, so the difficulty of a problem cancels. Intervals are
+    over problems: that of accuracy is `arith_lens.intervals.change_interval`, that of p(C) a
+    bootstrap. The relative change is of the means, its interval that of the change divided by the
+    accuracy before; it is NaN if nothing was right before.
 
     Args:
         before, after: the outcomes to compare.
@@ -286,8 +287,14 @@ def drop(before: Outcomes, after: Outcomes, *, level: float = 0.95, seed: int = 
     both = Effects(stacked, ("run", "measure"), "", **before.units)
     draws = resampled_means(both.sample(), slice(None), N_RESAMPLES, seed).unflatten(0, (2, 2))
     mean = both.mean().double()
-    changes = [_change(mean[:, measure], draws[:, measure], level) for measure in (0, 1)]
-    return Drop(*changes)
+    accuracy, probability = (
+        _change(mean[:, measure], draws[:, measure], level) for measure in (0, 1)
+    )
+    answers = Effects(stacked[:, 0], ("run",), "correct", **before.units)
+    low, high = change_interval(answers.sample(), level=level)
+    was = accuracy.before or float("nan")
+    relative = low / was, high / was
+    return Drop(replace(accuracy, absolute_ci=(low, high), relative_ci=relative), probability)
 
 
 def _change(

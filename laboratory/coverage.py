@@ -1,0 +1,148 @@
+"""How often 95% intervals hold the truth, on populations whose mean is known.
+
+A population is a distribution of effects, a distribution of right and wrong answers, or the stored
+effects of a model's heads, from which problems are drawn again. Each study draws problems from it,
+each in several wordings. tests/test_intervals.py repeats a part of the table of docs/knockout.md.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from arith_lens.effects import Effects
+from arith_lens.runs import find_runs
+from arith_lens.statistics import Sample
+from experiments.command import exit_on_user_error
+from experiments.results import MAP
+
+SHARES = (0.02, 0.05, 0.1, 0.5, 0.9, 0.95, 0.98)
+METHODS = ("percentile", "auto")
+"""The rule that was the default before, and the default."""
+N_STUDIES = 1000
+
+
+def studies(values: Float[np.ndarray, "study problem wording"], metric: str = "logit") -> Effects:
+    """Each study stands as one component."""
+    n, k = values.shape[1:]
+    units: dict[str, Any] = {
+        "template": tuple(f"addition/{i % k}" for i in range(n * k)),
+        "problem": tuple(f"problem {i // k}" for i in range(n * k)),
+        "cluster": torch.arange(n * k),
+    }
+    flat = torch.tensor(values.reshape(len(values), -1), dtype=torch.float32)
+    return Effects(flat, ("layer",), metric, **units)
+
+
+def skewed(kind: str, n: int, k: int, *, n_studies: int = N_STUDIES, seed: int = 0) -> Effects:
+    """Studies of mean 0. Problems differ as `kind` says, and pairs of a problem a little.
+
+    Args:
+        kind: "normal", "log-normal" or "heavy tails" (Student's t with three degrees of freedom).
+        n, k: how many problems a study has, and how many wordings.
+        n_studies: how many studies.
+        seed: of the draws.
+    """
+    draw = np.random.default_rng(seed)
+    size = (n_studies, n, 1)
+    between = {
+        "normal": lambda: draw.standard_normal(size),
+        "log-normal": lambda: np.exp(draw.standard_normal(size)) - np.exp(0.5),
+        "heavy tails": lambda: draw.standard_t(3, size),
+    }[kind]()
+    return studies(between + 0.3 * draw.standard_normal((n_studies, n, k)))
+
+
+def answers(
+    p: float, alike: float, n: int, k: int, *, n_studies: int = N_STUDIES, seed: int = 1
+) -> Effects:
+    """Studies of right (1) and wrong answers.
+
+    Args:
+        p: the share of right answers.
+        alike: the correlation of the answers to one problem.
+        n, k: how many problems a study has, and how many wordings.
+        n_studies: how many studies.
+        seed: of the draws.
+    """
+    draw = np.random.default_rng(seed)
+    a, b = p * (1 / alike - 1), (1 - p) * (1 / alike - 1)
+    own = draw.beta(a, b, (n_studies, n, 1))
+    return studies((draw.random((n_studies, n, k)) < own).astype(float), "correct")
+
+
+def misses(ends: Float[Tensor, "bound=2 study"], truth: float) -> tuple[float, float]:
+    """The shares of intervals that are below the truth, and above it."""
+    low, high = ends
+    return float((high < truth).float().mean()), float((low > truth).float().mean())
+
+
+def misses_of_heads(
+    heads: Effects, n: int, method: str, *, n_studies: int = 100, seed: int = 0
+) -> Float[np.ndarray, "side=2 head"]:
+    """`misses` for each head, if the stored problems are the population that studies draw from.
+
+    Args:
+        heads: stored effects of heads.
+        n: how many problems a study draws, with replacement.
+        method: of `Effects.ci`.
+        n_studies: how many studies.
+        seed: of the draws.
+    """
+    sample: Sample = heads.sample()
+    values, draw = sample.values.flatten(0, -2), np.random.default_rng(seed)
+    truth, template = heads.mean().flatten(), heads.template
+    pairs = [(sample.clusters == c).nonzero()[:, 0] for c in sample.clusters.unique()]
+    missed = np.zeros((2, len(values)))
+    for _ in range(n_studies):
+        drawn = [pairs[i] for i in draw.integers(0, len(pairs), n)]
+        rows = torch.cat(drawn)
+        study = Effects(
+            values[:, rows],
+            ("head",),
+            heads.metric,
+            template=template and tuple(template[i] for i in rows.tolist()),
+            problem=tuple(f"draw {i}" for i, of in enumerate(drawn) for _ in of),
+        )
+        low, high = study.ci(method=method)
+        missed += np.stack([(high < truth).numpy(), (low > truth).numpy()])
+    return missed / n_studies
+
+
+def coverage(*, roots: tuple[Path, ...] = (Path("results"),), n_studies: int = N_STUDIES) -> None:
+    """Print how often intervals hold the truth, by the old default and by the present one.
+
+    Args:
+        roots: folders with runs of `which_heads`; the effects of their heads are populations, too.
+        n_studies: how many studies of each simulated population.
+    """
+    print("population | missed below and above, " + " | ".join(METHODS))
+    with exit_on_user_error():
+        for name, rows in _table(roots, n_studies):
+            numbers = (f"{100 * low:.1f}% {100 * high:.1f}%" for low, high in rows)
+            print(f"{name} | {' | '.join(numbers)}", flush=True)
+
+
+def _table(
+    roots: tuple[Path, ...], n_studies: int
+) -> Iterator[tuple[str, list[tuple[float, float]]]]:
+    for kind in ("normal", "log-normal", "heavy tails"):
+        for n, k in ((12, 9), (36, 9)):
+            effects = skewed(kind, n, k, n_studies=n_studies)
+            yield f"{kind}, {n} problems", [misses(effects.ci(method=m), 0.0) for m in METHODS]
+    for n, k in ((11, 3), (36, 9)):
+        for p in SHARES:
+            right = answers(p, 0.3, n, k, n_studies=n_studies)
+            missed = [misses(right.ci(method=m), p) for m in METHODS]
+            yield f"{p:.0%} right, {n} problems in {k} wordings", missed
+    for run in (run for root in roots for run in find_runs("which_heads", root=root)):
+        for operation in MAP.labels(run):
+            heads = MAP.load(run, operation).heads
+            n = len(set(heads.problem or ()))
+            missed = [misses_of_heads(heads, n, m).mean(1) for m in METHODS]
+            ends = [(float(low), float(high)) for low, high in missed]
+            yield f"heads of {run.config['model']}, {operation}, {n} problems", ends
