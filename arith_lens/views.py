@@ -129,7 +129,7 @@ def packed_bundle() -> str:
 def explorer_code() -> str:
     """The explorer's JavaScript, as a module."""
     folder = Path(__file__).parent / "explorer_page"
-    files = (folder / name for name in ("cards.js", "explorer.js"))
+    files = (folder / name for name in ("cards.js", "graph.js", "explorer.js"))
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from arith_lens.arrays import Arrays
 from arith_lens.components import Head, every_head, every_mlp, parse_component
 from arith_lens.effects import ComponentEffects, effect_tables
+from arith_lens.exploration.graph_tables import edge_tables, receivers_of
 from arith_lens.exploration.tables import (
     BATCH,
     KNOCKOUT_POSITIONS,
@@ -53,6 +54,8 @@ MAP_SETTINGS: Sequence[Mapping[str, Any]] = (
     {"paths": "via_mlps", "metric": "digit_contrast"},
 )
 """The paths and metrics of a page's maps."""
+EDGES_OF = ("via_mlps", "relative_logit")
+"""The paths and the metric of edges that a click measures."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,9 +157,9 @@ class ExplorerServer:
     def respond(self, request: Mapping[str, Any]) -> Steps[dict[str, tuple[SetFacts, Tables]]]:
         """The answer to a request: new facts and tables of one set, in steps.
 
-        Requests have a `kind` and the name of a `set`: `map` (`paths`, `metric`), `component`
-        (`component`), `basket` (`basket`: knock_out or keep_only; `members`), and `prompt`
-        (`reference`, `counterfactual`, `answer`), which makes a new set.
+        Requests have a `kind` and the name of a `set`: `map` (`paths`, `metric`), `edges`,
+        `component` (`component`), `basket` (`basket`: knock_out or keep_only; `members`), and
+        `prompt` (`reference`, `counterfactual`, `answer`), which makes a new set.
 
         Raises:
             ValueError: the request cannot be computed, such as prompts of unequal length.
@@ -179,6 +182,12 @@ class ExplorerServer:
             controls = random_sets(model, n_heads, len(chosen) - n_heads) if chosen else []
             tables = yield from baskets(model, pairs, rows, sample, sets, kind, controls)
             return {name: ({}, tables)}
+        if request["kind"] == "edges":
+            few = pairs[sample]
+            effects = yield from patched(model, few, *EDGES_OF)
+            parts = {"edges": partial(edge_tables, model, few, receivers_of(effects), EDGES_OF[1])}
+            missing, tables = yield from _each(parts)
+            return {name: ({"missing": missing}, tables)}
         component = parse_component(request["component"])
         of = head_parts if isinstance(component, Head) else mlp_parts
         missing, tables = yield from _each(of(model, pairs, sample, [component], [component]))
@@ -188,9 +197,12 @@ class ExplorerServer:
         row = {name: request[name] for name in ("reference", "counterfactual", "answer")}
         pairs = PromptPairs.from_rows([row], self.model)
         name = f"own prompt {1 + sum(key.startswith('own prompt') for key in self.sets)}"
-        effects = yield from patched(self.model, pairs, "via_mlps", "relative_logit")
+        effects = yield from patched(self.model, pairs, *EDGES_OF)
         setup = f"pairs = al.PromptPairs.from_rows([{row!r}], model)"
         facts, tables = _start(self.model, pairs, effects, setup)
+        edges = partial(edge_tables, self.model, pairs, receivers_of(effects), EDGES_OF[1])
+        missing, more = yield from _each({"edges": edges})
+        facts, tables = {**facts, "missing": missing}, merged([tables, more])
         note = "One pair: effects have no interval, and a knockout puts in the outputs of its own "
         self.sets[name] = pairs
         return {name: ({**facts, "note": note + "counterfactual."}, tables)}
@@ -231,6 +243,7 @@ def explored(
         "maps_only": maps_only,
         "answered": [] if maps_only else problem_rows(pairs).tolist(),
         "draws": N_DRAWS,
+        "edges": not maps_only,
     }
     slot = ResultSlot.of(
         run, name, model, pairs, method="explored", rows=sample.tolist(), **question
@@ -253,6 +266,10 @@ def explored(
     tables = merged([tables, *map(effect_tables, maps[1:])])
     if not maps_only:
         parts = _all_parts(model, pairs, sample, facts["strongest"])
+        receivers = receivers_of(maps[0])
+        parts["edges"] = partial(
+            edge_tables, model, pairs[sample], receivers, settings[0]["metric"]
+        )
         missing, more = finished(_each(parts, print if progress else None))
         facts, tables = {**facts, "missing": missing}, merged([tables, more])
     return slot.save(Exploration(facts, tables))

@@ -2,26 +2,27 @@
 // page and the report's tab use this file. Every text from data enters as a text node.
 const ArithLensExplorer = (() => {
   "use strict";
-  const { PATHS, METRICS, KINDS, WORDS, h, number, percent, signed, visible, ordered, named, capital, Table, unpack, Cards } =
+  const { PATHS, METRICS, KINDS, WORDS, h, number, percent, signed, visible, ordered, named, capital, Table, unpack } =
     ArithLensCards;
+  const { Graph } = ArithLensGraph;
 
-  class Explorer extends Cards {
+  class Explorer extends Graph {
     constructor(element, options, backend) {
       super();
       this.options = options;
       this.backend = backend;
       this.sets = new Map();
       this.asked = new Set();
-      this.choice = { basket: new Set(), kind: "knock_out", prompt: 0, query: null };
+      this.choice = { basket: new Set(), kind: "knock_out", prompt: 0, query: null, pinned: new Set(), least: null, compare: null };
       this.status = h("div", { class: "ale-status", role: "status", "aria-live": "polite" });
-      this.regions = Object.fromEntries(["controls", "map", "detail", "basket", "own", "jump"].map(
+      this.regions = Object.fromEntries(["controls", "graph", "map", "detail", "basket", "own", "jump"].map(
         name => [name, h("section", { class: `ale-${name}` })]));
-      const { controls, map, detail, basket, own, jump } = this.regions;
+      const { controls, graph, map, detail, basket, own, jump } = this.regions;
       this.root = h("div", { class: "ale" },
         options.style ? Object.assign(h("style"), { textContent: options.style }) : null,
         h("h1", {}, options.title), this.words(), controls, this.status,
         h("div", { class: "ale-columns" },
-          h("div", { class: "ale-side" }, map, basket, backend ? own : null), detail), jump);
+          h("div", { class: "ale-side" }, graph, map, basket, backend ? own : null), detail), jump);
       element.replaceChildren(this.root);
       this.theme();
     }
@@ -55,7 +56,25 @@ const ArithLensExplorer = (() => {
     }
     start(data) {
       this.add(data);
-      this.choose({ set: [...this.sets.keys()][0] });
+      this.choose({ set: [...this.sets.keys()][0], ...this.addressed() });
+    }
+    // What the page's address says: a choice can be sent as a link. A notebook has no such address.
+    addressed() {
+      if (this.backend || this.options.embedded) return {};
+      const words = new URLSearchParams(location.hash.slice(1));
+      const set = words.get("set"), part = words.get("part"), members = words.get("basket");
+      if (!this.sets.has(set)) return {};
+      const known = new Set(this.sets.get(set).tables.effects.columns.component);
+      const basket = new Set((members ?? "").split(",").filter(name => known.has(name)));
+      const least = words.has("least") ? Number(words.get("least")) : null;
+      return { set, basket, least: Number.isFinite(least) ? least : null, ...(known.has(part) ? { component: part } : {}) };
+    }
+    address() {
+      if (this.backend || this.options.embedded) return;
+      const { set, component, basket, least } = this.choice;
+      const words = new URLSearchParams({ set, part: component, ...(basket.size ? { basket: ordered(basket).join(",") } : {}),
+        ...(least === null ? {} : { least }) });
+      history.replaceState(null, "", `#${words}`);
     }
     get set() { return this.sets.get(this.choice.set); }
     rows(table, where = {}) { return this.set.tables[table]?.rows(where) ?? []; }
@@ -75,8 +94,7 @@ const ArithLensExplorer = (() => {
         const first = set.tables.effects.rows()[0];
         const same = this.choice.paths && set.tables.effects.rows(this.setting).length;
         if (!same) Object.assign(this.choice, { paths: first.paths, metric: first.metric });
-        this.choice.prompt = 0;
-        this.choice.query = null;
+        Object.assign(this.choice, { prompt: 0, query: null, least: null, compare: null });
       }
       Object.assign(this.choice, change);
       if (change.set !== undefined && !this.backend) this.follow();
@@ -141,10 +159,12 @@ const ArithLensExplorer = (() => {
       const focus = this.root.getRootNode().activeElement?.dataset?.key;
       this.exported = {};
       this.drawControls();
+      this.drawGraph();
       this.drawMap();
       this.drawDetail();
       this.drawBasket();
       if (this.backend) this.drawOwn();
+      this.address();
       if (focus) this.root.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus();
     }
 

@@ -51,6 +51,7 @@ TABLES = {
     "patterns": "one row per head, prompt, query and key: attention weight",
     "numbers": "one row per component, what is read, and role (A, B, C, others): logit, interval",
     "digits": "one row per component, what is read, prompt and digit: logit",
+    "edges": "one row per measured edge: receiver, input, sender, its role, effect, interval",
     "inputs": "one row per head, input (q, k, v) and sender: share of the head's change, interval; "
     "one row without input: the share that no single sender explains",
     "carriers": "one row per head and MLP: what the MLP carries and conveys of its effect",
@@ -76,6 +77,8 @@ CODE = {
     "table = probe.to_dataframe()",
     "mlp_numbers": 'probe = al.mlp_probe(model, pairs, read="{read}", unit="logit")\n'
     'table = probe.to_dataframe().query("layer == {layer}")',
+    "edges": 'edges = al.edge_effects(model, pairs[{rows}], {receivers}, positions="each")\n'
+    "table = edges.to_dataframe()",
     "inputs": 'feeding = al.composition(model, pairs[{rows}], "{component}")\n'
     "table = feeding.to_dataframe()",
     "carriers": 'mediation = al.mediators(model, pairs[{rows}], "{component}")\n'

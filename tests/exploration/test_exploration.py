@@ -25,6 +25,7 @@ from arith_lens.exploration import (
     sample_rows,
 )
 from arith_lens.exploration.exploring import patched
+from arith_lens.exploration.graph_tables import N_EDGES, receivers_of
 from arith_lens.exploration.tables import problem_rows, random_sets
 from arith_lens.explorer_page import CODE, TABLES, Explorer, packed, unpacked
 from arith_lens.model import HookedModel
@@ -103,6 +104,41 @@ def test_heads_are_read_by_the_methods(
     neurons = al.neuron_effects(llama, pairs[sample], 1).mean()[0]
     strongest = exploration.tables["neurons"].query("component == 'MLP 1'")
     assert abs(strongest["mean"].iloc[0]) == pytest.approx(float(neurons.abs().max()), rel=1e-3)
+
+
+def test_the_graph_has_the_strongest_measured_edges(
+    llama: HookedModel, pairs: al.PromptPairs, exploration: Exploration
+) -> None:
+    few = pairs[sample_rows(pairs)]
+    receivers = receivers_of(al.path_patch(llama, pairs, progress=False))
+    measured: Any = al.edge_effects(
+        llama, few, receivers, positions="each", progress=False
+    ).to_dataframe()
+    known = measured.dropna(subset=["mean"])
+    table = exploration.tables["edges"]
+    assert len(table) == min(len(known), N_EDGES) and set(table["measured"]) == {len(known)}
+    excludes_zero = (table["ci_low"] > 0) | (table["ci_high"] < 0)
+    assert table["certain"].tolist() == excludes_zero.tolist()
+    assert table["mean"].abs().is_monotonic_decreasing
+    columns = ["receiver", "input", "sender", "role", "mean"]
+    expected = known.assign(role=known["role"].astype(str))[columns]
+    both = table[columns].merge(expected, how="left", on=columns[:-1])
+    assert both["mean_x"].tolist() == pytest.approx(both["mean_y"].tolist())
+
+
+def test_the_graph_of_a_typed_prompt_has_positions_and_no_intervals(llama: HookedModel) -> None:
+    live = ExplorerServer(llama, {})
+    own = {"reference": "3 plus 5 equals to ", "counterfactual": "4 plus 2 equals to "}
+    ((name, (facts, tables)),) = finished(
+        live.respond({"kind": "prompt", **own, "answer": "8"})
+    ).items()
+    edges: Any = tables["edges"]
+    assert facts["missing"] == {} and 0 < len(edges) <= N_EDGES and edges["ci_low"].isna().all()
+    assert edges["certain"].all()
+    positions = {int(role) for role in edges["role"]}
+    assert positions <= set(range(int(live.sets[name].lengths[0])))
+    again = finished(live.respond({"kind": "edges", "set": name}))
+    assert again[name][1]["edges"]["mean"].tolist() == pytest.approx(edges["mean"].tolist())
 
 
 def test_baskets_are_knockouts(llama: HookedModel, pairs: al.PromptPairs) -> None:
@@ -266,7 +302,7 @@ def test_prompts_of_ones_own_are_explored_and_what_they_lack_is_said(llama: Hook
         one = explored(llama, own, settings=MAP_SETTINGS[1:], progress=False)
     assert {*one.tables["effects"]["metric"]} == {"relative_logit"}
     assert "No effects on digit_contrast: expected answers of one digit" in one.facts["note"]
-    assert {*one.facts["missing"]} == {"attention", "numbers", "mlp_numbers"}
+    assert {*one.facts["missing"]} == {"attention", "numbers", "mlp_numbers", "edges"}
     assert "the keys template ('addition/0'), a and b" in one.facts["missing"]["attention"]
     assert not any(name.startswith("cosine") for name in one.tables["neurons"])
     assert {"patterns", "inputs", "carriers", "neurons", "sets"} <= {*one.tables}
@@ -313,6 +349,7 @@ def test_the_copied_code_computes_the_table(
         "layer": "1",
         "members": '["1.2"]',
         "among": "heads",
+        "receivers": '["1.2"]',
     }
     mlp = {"neurons": "MLP 1"}
     for key, template in CODE.items():
@@ -388,13 +425,21 @@ def test_tokens_are_data(exploration: Exploration) -> None:
 
 def test_the_page_uses_only_names_that_its_cards_give() -> None:
     folder = Path(al.__file__).parent / "explorer_page"
-    cards, page = ((folder / name).read_text("utf-8") for name in ("cards.js", "explorer.js"))
+    cards, *pages = (
+        (folder / name).read_text("utf-8") for name in ("cards.js", "graph.js", "explorer.js")
+    )
     defined = re.findall(r"^  (?:const|class|(?:async )?function) (\w+)", cards, re.MULTILINE)
-    (given,) = re.findall(r"const \{ ([^}]*) \} =\s+ArithLensCards;", page)
     (returned,) = re.findall(r"^  return \{ ([^}]*) \};", cards, re.MULTILINE)
-    assert given.replace("\n", " ") == returned and {*returned.split(", ")} <= {*defined}
-    used = {name for name in defined if re.search(rf"(?<![\w.]){name}\(|\b{name.upper()}\b", page)}
-    assert used <= {*given.split(", ")} and len(used) > 8
+    names: set[str] = set()
+    for page in pages:
+        (imported,) = re.findall(r"const \{ ([^}]*) \} =\s+ArithLensCards;", page)
+        of_page = {*imported.replace("\n", " ").split(", ")}
+        called = {
+            name for name in defined if re.search(rf"(?<![\w.]){name}\(|\b{name.upper()}\b", page)
+        }
+        assert called <= of_page
+        names |= of_page
+    assert names == {*returned.split(", ")} <= {*defined}
 
 
 def test_the_page_says_only_what_is_true_of_it() -> None:

@@ -51,6 +51,7 @@ def file(llama: HookedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     tables: dict[str, DataFrame] = dict(one.tables)
     tables["tokens"] = tables["tokens"].assign(token=HOSTILE)
     tables["prompts"] = tables["prompts"].assign(reference=HOSTILE)
+    tables["edges"] = tables["edges"].assign(certain=True)  # a random model's are not
     view = Explorer({"addition": (one.facts, tables)}, title="Explorer")
     return view.save(tmp_path_factory.mktemp("page") / "explorer.html")
 
@@ -64,11 +65,11 @@ def page(browser: Any, file: Path) -> Iterator[Any]:
     requests: list[str] = []
     tab.on("console", lambda message: complaints.append(message.text))
     tab.on("pageerror", lambda error: complaints.append(str(error)))
-    tab.on("request", lambda request: requests.append(request.url))
+    tab.on("request", lambda request: requests.append(request.url.partition("#")[0]))
     tab.goto(file.as_uri())
     tab.wait_for_selector(".ale-grid button")
     yield tab
-    assert complaints == [] and requests == [file.as_uri()]
+    assert complaints == [] and {*requests} == {file.as_uri()}
     context.close()
 
 
@@ -86,6 +87,36 @@ def test_a_click_chooses_a_head_and_all_pictures_follow(page: Any) -> None:
     assert page.title() == "Explorer" and page.locator("img").count() == 0
     page.select_option('[data-key="paths"]', "direct")
     assert "direct" in page.input_value('[data-key="paths"]')
+
+
+def test_the_graph_shows_measured_edges_and_its_nodes_choose(page: Any) -> None:
+    nodes = page.locator(".ale-graph .ale-node[data-key]")
+    edges = page.locator(".ale-edge")
+    first = edges.count()
+    assert (
+        nodes.count()
+        and first
+        and "edges were measured" in page.text_content("section:has(> .ale-graph)")
+    )
+    described = edges.first.locator("title").text_content()
+    assert re.match(r".+ → .+: [+−]?\d.*%\)$", described), "an effect with its interval"
+    page.evaluate(
+        """() => { const slider = document.querySelector('[data-key="least"]');
+        slider.value = slider.max; slider.dispatchEvent(new Event('change')); }"""
+    )
+    assert edges.count() == 1 <= first and "least=" in page.evaluate("location.hash")
+    node = nodes.last
+    node.focus()
+    page.keyboard.press("p")
+    assert page.locator(".ale-pinned").count() and edges.count() >= 1
+    page.keyboard.press("Enter")
+    name = page.evaluate("document.activeElement.dataset.key")
+    assert name.startswith("node ")
+    page.click('[data-key="cell 1.2"]')
+    assert "part=1.2" in page.evaluate("location.hash")
+    page.reload()
+    page.wait_for_selector(".ale-grid button")
+    assert page.text_content(".ale-detail h2") == "Head 1.2", "the address keeps the choice"
 
 
 def test_keys_move_choose_and_fill_the_basket(page: Any) -> None:
@@ -157,7 +188,7 @@ def test_chips_are_in_the_order_of_strength_and_lists_of_one_kind_have_one_scale
     assert page.is_visible("text=not explained by single parts")
     wordings = page.text_content('.ale-card:has(h3:text("Effect by wording"))')
     assert "A plus B equals to" in wordings and "addition/" not in wordings
-    assert page.locator('button:text-is("Copy as Python")').count() == 3
+    assert page.locator('button:text-is("Copy as Python")').count() == 4
 
 
 def test_on_a_phone_a_tap_says_what_was_chosen_and_leads_to_it(page: Any) -> None:
