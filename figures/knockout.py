@@ -12,6 +12,7 @@ from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import knockout as numbers
 from figures.tables import sufficiency as sufficiency_numbers
+from figures.tables.base_rates import base_rate_note
 from figures.tables.table import has, keys_of, records, select, value
 from figures.views.lines import line
 from figures.views.words import sizes_text
@@ -182,6 +183,7 @@ def _knockout_notes(table: DataFrame, config: Settings) -> list[str]:
             f"{select(table, order='iterative').k.max():.0f} heads, because each step tries all "
             f"that are left of the {config['candidates']} strongest heads."
         )
+    lines += base_rate_note(table)
     if not has(table, measure="accuracy", components="MLPs"):
         lines.append("MLPs are not in this run. A newer run has them.")
     return lines
@@ -277,7 +279,7 @@ def _sufficiency_look(table: DataFrame) -> str:
     )
 
 
-def _sufficiency_notes(_table: DataFrame, config: Settings) -> list[str]:
+def _sufficiency_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read the figure, and what it was made from."""
     searched = (
         " Dashed: each next head is the one that raises p(C) most when added; dotted, dark: the "
@@ -293,4 +295,5 @@ def _sufficiency_notes(_table: DataFrame, config: Settings) -> list[str]:
         + searched * (config["candidates"] > 0),
         f"Grey: {random if config['controls'] > 1 else 'one random order'}; grey dots: by the norm "
         "of the weights.",
+        *base_rate_note(table),
     ]

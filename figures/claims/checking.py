@@ -27,10 +27,11 @@ from figures.claims.claim import (
     verdict_table,
 )
 from figures.claims.evidence import HEADS_EXPERIMENT, PROBES_EXPERIMENT, Evidence, NotMeasured
+from figures.claims.multiplicity import TOGETHER, multiplicity_rows, multiplicity_sentence
 from figures.common import SHIPPED, counts_prompts, slug
 from figures.exhibit import Table, show, text_table_of
 from figures.tables.number import Number
-from figures.tables.table import number_of, records
+from figures.tables.table import QuestionTable, number_of, records
 from figures.verdicts import Finding, Within, judge
 
 CLAIMS_FILE = Path(__file__).with_name("claims.toml")
@@ -165,7 +166,7 @@ def exhibits(options: Options) -> list[Table]:
 def table(model: str, verdicts: list[Verdict]) -> Table:
     """The verdicts on a model, as a table for readers."""
     return text_table_of(
-        verdict_table(model, verdicts),
+        with_multiplicity(model, verdicts),
         _runs(verdicts),
         name="claims",
         title=f"The paper's claims, {model}",
@@ -176,10 +177,17 @@ def table(model: str, verdicts: list[Verdict]) -> Table:
     )
 
 
+def with_multiplicity(model: str, verdicts: Sequence[Verdict]) -> QuestionTable:
+    """The rows of all verdicts, and at the end how many of them chance alone would give."""
+    of_claims = verdict_table(model, verdicts)
+    return replace(of_claims, rows=(*of_claims.rows, *multiplicity_rows(verdicts)))
+
+
 def cells(rows: DataFrame) -> DataFrame:
     """The claims for a reader, from the rows of `verdict_table`."""
     claims = {claim.key: claim for claim in CLAIMS}
     texts = []
+    rows = DataFrame(rows[rows.claim != TOGETHER])
     for key, of_claim in rows.groupby("claim", sort=False):
         claim, first = claims[str(key)], records(of_claim)[0]
         outcome = f"{first.why}. Measure it: {first.command}" if first.command else first.why
@@ -217,6 +225,7 @@ def notes(verdicts: list[Verdict]) -> list[str]:
         "does not hold here if one lies outside (one-sided tests, 5% after Holm's correction over "
         "the claim's numbers). Else it is not decided. docs/claims.md says how the rules were "
         "chosen.",
+        multiplicity_sentence(verdicts, "this model"),
         *prompts_note(verdicts),
         *missing_note(verdicts),
     ]
@@ -264,7 +273,9 @@ def write_page(page: Path, verdicts: Mapping[str, Sequence[Verdict]]) -> None:
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(MARKS[0])
     after = rest.partition(MARKS[1])[2]
-    tables = f"{verdict_rows(verdicts)}\n\n{verdict_counts(verdicts)}"
+    every = [verdict for of_model in verdicts.values() for verdict in of_model]
+    chance = multiplicity_sentence(every, " and ".join(f"`{model}`" for model in verdicts))
+    tables = f"{verdict_rows(verdicts)}\n\n{verdict_counts(verdicts)}\n\n{chance}"
     page.write_text(f"{before}{MARKS[0]}\n{tables}\n{MARKS[1]}{after}", encoding="utf-8")
 
 

@@ -2,7 +2,9 @@
 
 Keys: operation; components ("heads" or "MLPs"); order ("effect", "END" for effect at END alone,
 "resample", "zero" or "mean" for effect with another ablation, "iterative", and the controls
-"random" and "same layers"); k, how many of the order are out; component, the k-th one; draws.
+"random" and "same layers"); k, how many of the order are out; component, the k-th one; draws. Base
+rates (`figures.tables.base_rates`) are of the same prompts: the majority answer, and the token that
+the model gives most often without the k strongest heads or MLPs.
 """
 
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from figures.tables.answers import (
     change_over_draws,
     change_rows,
 )
+from figures.tables.base_rates import majority_rows, same_token_rows
 from figures.tables.number import Number, over_draws
 from figures.tables.table import (
     QuestionTable,
@@ -65,6 +68,7 @@ def curve_rows(operation: str, curves: KnockoutCurves) -> Iterator[Row]:
             components, order = ("MLPs", "effect") if name == "MLPs" else ("heads", name)
             yield from _order_rows(curve, operation=operation, components=components, order=order)
     yield from _change_rows(operation, effect)
+    yield from _base_rates(operation, curves)
     for k in effect.ks[1:]:
         for kind, drawn in results.controls_at(curves, k).items():
             keys = {"operation": operation, "components": "heads", "order": CONTROLS[kind]}
@@ -94,6 +98,20 @@ def _change_rows(operation: str, curve: KnockoutCurve) -> Iterator[Row]:
     done = float(accuracy[0] - 0.9 * (accuracy[0] - accuracy.min()))
     complete = Number(curve.ks[int(torch.nonzero(accuracy <= done)[0])], unit="count")
     yield row(DROP_DONE, complete, **keys)
+
+
+def _base_rates(operation: str, curves: KnockoutCurves) -> Iterator[Row]:
+    """Of the answers, as far as the whole model gives them all; and of the tokens at each k."""
+    whole = curves["effect"].at(0)
+    if not whole.correct.all():
+        return
+    answers = whole.top[:, 0]
+    yield from majority_rows(answers, whole.units, operation=operation)
+    for components, order in (("heads", "effect"), ("MLPs", "MLPs")):
+        if (curve := curves.get(order)) is not None:
+            keys = {"operation": operation, "components": components, "order": "effect"}
+            for k in curve.ks[1:]:
+                yield from same_token_rows(curve.at(k).top[:, 0], answers, curve.units, **keys, k=k)
 
 
 def _control_rows(before: Outcomes, drawn: list[Outcomes], **keys: str | int) -> Iterator[Row]:

@@ -5,6 +5,7 @@ token ("" if it is not among the likeliest); rank from 1; token, its text with v
 
 `what comes instead` has also when ("before" or "after" the knockout), and the heads that are
 knocked out: head, k. `with the calculation` has also side ("reference" or "counterfactual").
+Both have base rates of the prompts (`figures.tables.base_rates`).
 """
 
 import random
@@ -19,6 +20,7 @@ from arith_lens.next_tokens import NextTokens
 from arith_lens.plotting import visible
 from arith_lens.runs import Run
 from experiments import results
+from figures.tables.base_rates import UNKNOWN, majority_rows, same_token_rows
 from figures.tables.number import Number
 from figures.tables.table import QuestionTable, Row, interval_numbers, row, sample_rows
 
@@ -43,6 +45,8 @@ def instead_table(run: Run, /) -> QuestionTable:
             numbers = [pieces[0].strip(" ▁Ġ").isdecimal() for pieces in tokens.pieces]
             yes = {RIGHT: tokens.ids[:, 0] == answers, A_NUMBER: torch.tensor(numbers)}
             rows += (row(name, _share(of), kind=kind, when=when) for name, of in yes.items())
+            rows += same_token_rows(tokens.ids[:, 0], answers, UNKNOWN, kind=kind, when=when)
+        rows += majority_rows(answers, UNKNOWN, kind=kind)
         right = sides[TIMES[0]].ids[:, 0] == answers
         if right.any():
             shown = int(right.nonzero()[0])
@@ -87,6 +91,8 @@ def calculation_table(run: Run, /) -> QuestionTable:
         rows.append(row(PAIRS, pairs, kind=kind))
         if filtered:
             rows.append(row(PAIRS_DRAWN, Number(filtered["n_drawn"], unit="count"), kind=kind))
+        answers = torch.tensor(results.LIKELIEST.facts(run, kind, SIDES[0])["answers"])
+        rows += majority_rows(answers, UNKNOWN, kind=kind)
         rows += [*answer_rows(kind, results.ANSWER_PROBABILITY.load(run, kind)), *_pair(run, kind)]
     return QuestionTable.of("with the calculation", str(run.config["model"]), rows)
 

@@ -3,7 +3,7 @@
 Keys: operation; components ("heads" or "MLPs"); positions where the others are replaced ("all" or
 "END"); kind ("keep_only" or "knock_out"); order ("effect", "growing", "iterative", "weights", or
 "random", the mean of several); k. Orders are chosen on one half of the problems, and the numbers
-are of the other half.
+are of the other half. So is the base rate, the share of the majority answer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +15,7 @@ from arith_lens.knockout import CircuitCurve
 from arith_lens.runs import Run
 from experiments import results
 from experiments.circuits import CURVE_KINDS, enough
+from figures.tables.base_rates import answers_of, majority_rows
 from figures.tables.number import PROBLEMS, Number, Unit, over_draws
 from figures.tables.table import QuestionTable, Row, interval_numbers, n_problems, row, sample_rows
 
@@ -32,6 +33,7 @@ def table(run: Run, /) -> QuestionTable:
     for operation in run.config["operations"]:
         name = operation, "heads", "all", "keep_only", "effect"
         rows += sample_rows(results.CIRCUIT_CURVE.facts(run, *name), operation=operation)
+        rows += _base_rate(results.CIRCUIT_CURVE.load(run, *name), operation)
         for components, positions, kind in product(COMPONENTS, POSITIONS, CURVE_KINDS):
             curves = _curves(run, operation, components, positions, kind)
             keys = {
@@ -42,6 +44,12 @@ def table(run: Run, /) -> QuestionTable:
             }
             rows += _curve_rows(curves, **keys)
     return QuestionTable.of("sufficiency", str(run.config["model"]), rows)
+
+
+def _base_rate(curve: CircuitCurve, operation: str) -> Iterator[Row]:
+    """The share of the majority answer among the prompts of the half that is drawn."""
+    if curve.problem is not None:
+        yield from majority_rows(answers_of(curve.problem), curve.units, operation=operation)
 
 
 def _curves(run: Run, *keys: str) -> dict[str, CircuitCurve]:
