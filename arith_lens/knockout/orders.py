@@ -234,6 +234,8 @@ def grow_greedily(
     """A circuit that grows: add, one at a time, the candidate that raises mean p(C) most.
 
     All other components of `among` are replaced. It costs one `keep_only` per step and candidate.
+    A curve of another metric, such as `digit_contrast`, judges this order by what it was not chosen
+    for. `shrink_greedily(metric=...)` chooses by the curve's own metric.
 
     Args:
         model, pairs: as in `keep_only`.

@@ -254,6 +254,11 @@ class Race:
             "level": RACE_LEVEL if self.bound is None else CONFIDENCE,
             "bound": self.bound,
             "guaranteed": self.bound is not None and not beyond,
+            "valid_for": (
+                "effects that are alike on most pairs; not for rare strong ones"
+                if self.bound is None
+                else f"effects of at most {self.bound:g} in size"
+            ),
             "beyond_bound": beyond,
             "rounds": list(self.rounds),
             "evaluations": self.evaluations,

@@ -32,7 +32,7 @@ from figures.tables.answers import (
     change_rows,
 )
 from figures.tables.number import QUESTIONS, Number, Unit
-from figures.tables.table import n_problems
+from figures.tables.table import QuestionTable, n_problems
 from figures.tables.tuning import TableRow, rows_at_chosen_rates
 from figures.tuning import EXPERIMENT as TUNING_EXPERIMENT
 from figures.verdicts import Finding, Within
@@ -41,6 +41,8 @@ KNOCKOUT_EXPERIMENT, TRANSFER_EXPERIMENT = "are_they_needed", "what_else_breaks"
 POWERS_EXPERIMENT, WORD_PROBLEMS_EXPERIMENT = "do_powers_use_them", "do_word_problems_use_them"
 OF_TABLE_4 = 10
 """How many heads the paper knocks out in Table 4; reported beside the key heads."""
+OF_GREEDY = 4
+"""How many heads a greedy order is compared at with the order by effect."""
 HEAD_SET_NAMES = {"key-in-some": "key heads of any operation", "strongest": "strongest heads"}
 """Sets of heads; the first one decides."""
 CONTROL_NAMES = {
@@ -136,7 +138,26 @@ def key_heads_needed(evidence: Evidence, rule: Within) -> Measurement:
         if OF_TABLE_4 in by_k:
             text = _heads(OF_TABLE_4, "strongest")
             others.append(Finding(f"{name} ({text})", by_k[OF_TABLE_4]))
+        others += _greedy(table, name)
     return per_operation(losses, others, missing=NO_KEY)
+
+
+def _greedy(table: QuestionTable, name: str) -> list[Finding]:
+    """The accuracy without few heads: those that cost most when they are chosen one by one, and
+    the strongest ones."""
+    right = {
+        order: row.number
+        for order in ("iterative", "effect")
+        for row in table.select("accuracy", operation=name, order=order, k=OF_GREEDY)
+        if row.keys["components"] == "heads"
+    }
+    if len(right) < 2:
+        return []
+    titles = {"iterative": "chosen greedily", "effect": "strongest"}
+    return [
+        Finding(f"{name}, right without {OF_GREEDY} heads {titles[order]}", number)
+        for order, number in right.items()
+    ]
 
 
 def _heads(k: int, kind: str = "") -> str:
@@ -170,8 +191,22 @@ def random_heads_not_needed(evidence: Evidence, rule: Within) -> Measurement:
         if strongest:
             title = f"{name} ({_heads(k, 'strongest')})"
             beside.append(Finding(title, strongest.number))
-        others += beside
+        others += [*beside, *_many_random(table, name)]
     return per_operation(findings, others, missing=NO_KEY)
+
+
+def _many_random(table: QuestionTable, name: str) -> list[Finding]:
+    """The change without as many random heads as in Table 4: mean over the draws, worst draw."""
+    keys = {"operation": name, "components": "heads", "order": "random", "k": OF_TABLE_4}
+    changes, right = ([*table.select(measure, **keys)] for measure in (CHANGE, "accuracy"))
+    whole = [*table.select("accuracy", **{**keys, "order": "effect", "k": 0})]
+    if not (changes and right and whole) or right[0].number.low is None:
+        return []
+    title = f"{name} ({_heads(OF_TABLE_4)})"
+    draws = changes[0].keys["draws"]
+    worst = Number(right[0].number.low - whole[0].number.value, unit="points")
+    mean = control_numbers(title, {"random": (changes[0].number, draws)})
+    return [*mean, Finding(f"{title}, the worst of {draws} draws", worst)]
 
 
 def transfer_to_word_problems(evidence: Evidence, rule: Within) -> Measurement:

@@ -91,6 +91,12 @@ def key_in_all(*maps: np.ndarray) -> float:
     return float(keys.all(0).sum() / some) if some else NAN
 
 
+def share_in_any(*maps: np.ndarray) -> float:
+    """The share of heads that are key heads in any of the maps."""
+    key = np.any([below_threshold(effects) for effects in maps], axis=0)
+    return float(key.mean()) if key.any() else NAN
+
+
 def mean_overlap(*maps: np.ndarray) -> float:
     """The Jaccard overlap of the key heads of two maps, mean over the pairs with key heads."""
     overlaps = [key_in_all(a, b) for i, a in enumerate(maps) for b in maps[i + 1 :]]
@@ -161,7 +167,6 @@ def _direct_and_via_mlps(evidence: Evidence) -> dict[str, tuple[Effects, ...]]:
 
 
 strongest_head = of_each(_with_strongest, strongest, "heads", "relative")
-few_key_heads = of_each(_heads, share_of_key, NO_KEY)
 sparse_effect = of_each(_heads, share_of_few, NO_KEY)
 middle_layers = of_each(_heads, share_in_middle, NO_KEY)
 no_early_key_heads = of_each(_heads, n_early, NO_KEY, "count")
@@ -175,6 +180,14 @@ via_mlps = of_each(_direct_and_via_mlps, share_via_mlps, "heads", "relative")
 def _heads_of(evidence: Evidence, *names: str) -> list[Effects]:
     effects = maps_by_operation(evidence)
     return [effects[name].heads for name in names or FOUR]
+
+
+def few_key_heads(evidence: Evidence, rule: Within) -> Measurement:
+    """The share of heads that are key in each operation; beside it, of those key in any of them."""
+    of_each_operation = of_each(_heads, share_of_key, NO_KEY)(evidence, rule)
+    in_any = estimate("in any of the operations", share_in_any, *_heads_of(evidence))
+    findings = (*of_each_operation.findings, *([in_any] if in_any else []))
+    return Measurement(findings, of_each_operation.note)
 
 
 def shared_key_heads(evidence: Evidence, rule: Within) -> Measurement:

@@ -159,6 +159,7 @@ def test_only_a_bound_is_recorded_as_a_guarantee() -> None:
         outcome = race(lookup(values), 30, strata, StoppingRule(line=-0.05, bound=bound))
         notes = outcome.notes(names)
         assert notes["guaranteed"] == is_guaranteed and notes["bound"] == bound
+        assert ("not for rare strong ones" in str(notes["valid_for"])) == (bound is None)
         seen = ~outcome.values.isnan()
         assert torch.equal(outcome.values[seen], values[seen])
         beyond = [i for i in range(30) if bound and bool((values[i][seen[i]].abs() > bound).any())]
