@@ -1,7 +1,8 @@
 """The table `templates`: the effects of the strongest heads in each template.
 
 Keys: operation; component, a head, strongest first; role ("key" for a key head); template, such as
-"addition/2", or "all" for all of them together.
+"addition/2", or "all" for all of them together. At the end, whether the choice of a word without
+meaning matters (`figures.tables.null_words`).
 """
 
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from arith_lens.effects import Effects, key_heads, template_agreement
 from arith_lens.runs import Run
 from experiments import results
 from figures.tables.effects import KEY_ROLE, METRIC_UNITS, RELATIVE
+from figures.tables.null_words import null_word_rows
 from figures.tables.number import Number
 from figures.tables.table import QuestionTable, Row, row
 
@@ -31,6 +33,7 @@ def table(run: Run, /) -> QuestionTable:
     rows: list[Row] = []
     for operation in results.MAP.labels(run):
         rows += _operation_rows(operation, results.MAP.load(run, operation).heads)
+    rows += null_word_rows(run)
     return QuestionTable.of("templates", str(run.config["model"]), rows)
 
 
