@@ -70,7 +70,12 @@ from .methods import run_method as run_method
 from .model import HookedModel as HookedModel
 from .model import load_model as load_model
 from .model import record as record
+from .neurons import HEURISTICS as HEURISTICS
+from .neurons import HeuristicMatches as HeuristicMatches
+from .neurons import NeuronMaps as NeuronMaps
+from .neurons import match_heuristics as match_heuristics
 from .neurons import neuron_effects as neuron_effects
+from .neurons import neuron_maps as neuron_maps
 from .pairs import PromptPairs as PromptPairs
 from .pairs import Role as Role
 from .pairs import sample_pairs as sample_pairs

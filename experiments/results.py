@@ -21,6 +21,7 @@ from arith_lens.evaluation import EvaluationResult
 from arith_lens.exploration import Exploration
 from arith_lens.knockout import CircuitCurve, GreedyMask, KnockoutCurve, KnockoutCurves, Outcomes
 from arith_lens.mediation import Mediation
+from arith_lens.neurons import ClassKnockouts, HeuristicMatches
 from arith_lens.next_tokens import NextTokens
 from arith_lens.runs import Run
 from arith_lens.runs.manifest import RESULT_CLASSES, SavedPairs
@@ -273,6 +274,16 @@ INPUT_EFFECTS = Stored("inputs-{}-{}-{}", Effects, PairFacts)
 by operation, counterfactual and metric."""
 KEPT = Stored("kept-{}-{}-{}-{}", Effects, PairFacts)
 """Graphs kept alone [measure set pair]; by operation, counterfactual, metric and positions."""
+NEURON_EFFECTS = Stored("neuron-effects-{}-{}", Effects, PairFacts)
+"""The effects of all neurons; by operation, and "direct", "via_mlps" or "gradient"."""
+NEURON_CURVE = Stored("neurons-{}-{}", CircuitCurve, PairFacts)
+"""The first neurons of a ranking kept alone; by operation and ranking."""
+NEURON_SCORES = Stored("neuron-scores-{}-{}", Effects, NoFacts)
+"""One number for each neuron [mlp neuron 1]; by its name and the model, trained or not."""
+HEURISTIC_MATCHES = Stored("rules-{}", HeuristicMatches, NoFacts)
+"""The rules of each neuron; of the trained model or an untrained one."""
+CLASS_KNOCKOUTS = Stored("classes-{}", ClassKnockouts, PairFacts)
+"""The knockouts of classes of neurons; by operation."""
 LADDER = Stored("ladder-{}-{}-{}", ComponentEffects, PairFacts)
 """Exact and approximate effects; by operation, paths, and method or "exact"."""
 EXACT = "exact"

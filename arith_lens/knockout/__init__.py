@@ -13,6 +13,8 @@ from arith_lens.knockout.circuit_files import node_name as node_name
 from arith_lens.knockout.circuits import CircuitCurve as CircuitCurve
 from arith_lens.knockout.circuits import circuit_curve as circuit_curve
 from arith_lens.knockout.circuits import keep_only as keep_only
+from arith_lens.knockout.circuits import metric_candidates as metric_candidates
+from arith_lens.knockout.circuits import read_metric as read_metric
 from arith_lens.knockout.curves import KnockoutCurve as KnockoutCurve
 from arith_lens.knockout.curves import KnockoutCurves as KnockoutCurves
 from arith_lens.knockout.curves import range_line as range_line

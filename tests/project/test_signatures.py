@@ -25,7 +25,8 @@ def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     for name in al.__all__:
         thing = getattr(al, name)
         if not inspect.isclass(thing):
-            yield name, thing
+            if callable(thing):  # a table of families is none
+                yield name, thing
             continue
         for member, value in vars(thing).items():
             function = getattr(value, "__func__", value)  # of a classmethod

@@ -1,0 +1,217 @@
+"""Maps of neurons and tests of rules, on built models whose neurons are known."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+import arith_lens as al
+from arith_lens.model import HookedModel
+from arith_lens.neurons import (
+    NeuronMaps,
+    class_knockouts,
+    neuron_gradients,
+    precision_at_k,
+    untrained_model,
+)
+
+PERMUTATIONS = 20
+
+
+def sums() -> al.PromptPairs:
+    """All additions of digits whose sum is a digit, in the tokens of the built models."""
+    cells = [(a, b) for a in range(10) for b in range(10 - a)]
+    tokens = torch.tensor([[14, a, 10, b, 13] for a, b in cells])
+    pairs = al.PromptPairs.from_tokens(tokens, tokens, torch.tensor([a + b for a, b in cells]))
+    problems = tuple(f"{a} + {b}" for a, b in cells)
+    return replace(pairs, problem=problems, operation=("addition",) * len(cells))
+
+
+@cache
+def matches(name: str, mlp: int = 0) -> tuple[NeuronMaps, al.HeuristicMatches, torch.Tensor]:
+    """The maps of a built model, their matches, and which neurons are not constant."""
+    maps = al.neuron_maps(al.built_model(name).model, sums(), range(10), [mlp])
+    found = al.match_heuristics(maps, permutations=PERMUTATIONS)
+    return maps, found, maps.flat().std(1) > 1e-3
+
+
+def test_thermometer_has_ranges_of_the_result() -> None:
+    _, found, used = matches("thermometer")
+    row = found.families.index("range of C")
+    assert bool((found.auc[row][used] > 0.999).all())
+    assert bool(found.implements()[row][used].all())
+    assert not found.implements()[found.families.index("remainder of A")].any()
+    frame = found.to_dataframe()
+    chosen = frame[frame["implements"] & (frame["family"] == "range of C")]
+    assert len(chosen) == int(used.sum()) == 38
+    assert all("C from" in rule for rule in chosen["rule"])
+
+
+@pytest.mark.parametrize("name", ["table", "rotated"])
+def test_a_table_is_memory_and_follows_no_rule(name: str) -> None:
+    """Each neuron knows one problem, which no rule about other values can say."""
+    _, found, used = matches(name)
+    row = found.families.index("both operands")
+    assert bool((found.auc[row][used] > 0.999).all())
+    assert not found.held_out[row], "single problems cannot be held out"
+    assert not bool(found.implements().any())
+
+
+def test_a_clock_has_a_neuron_pair_of_the_parity_of_the_sum() -> None:
+    """The other neurons multiply waves of A and B, and follow no rule about one number."""
+    maps, found, used = matches("clock", 1)
+    parity = torch.tensor([(a + b) % 2 for a in range(10) for b in range(10 - a)]).bool()
+    flat = maps.flat()[used]
+    by_parity = (flat[:, ~parity].min(1).values > flat[:, parity].max(1).values) | (
+        flat[:, parity].min(1).values > flat[:, ~parity].max(1).values
+    )
+    assert int(by_parity.sum()) == 2
+    row = found.families.index("remainder of C")
+    assert bool((found.auc[row][used][by_parity] > 0.999).all())
+    assert float((found.auc[row][used] > 0.999).float().mean()) < 0.2
+    assert not found.implements()[found.families.index("range of C")].any()
+
+
+def test_noise_follows_no_rule_and_the_published_score_of_digits_is_high() -> None:
+    """On noise nothing passes. A neuron that reads a random number for each digit passes the
+    published rule, and not the test with permuted digits."""
+    generator = torch.Generator().manual_seed(0)
+    operands = tuple(range(10, 100))
+    a, b = torch.meshgrid(torch.tensor(operands), torch.tensor(operands), indexing="ij")
+    noise = torch.randn(1, 40, 90, 90, generator=generator)
+    by_digit = torch.randn(40, 10, generator=generator)
+    value = by_digit[:, a % 10]
+    shared = {
+        "mlps": (al.Mlp(0),),
+        "operands": operands,
+        "results": a + b,
+        "operation": "addition",
+        "read": "activation",
+    }
+    families = {k: v for k, v in al.HEURISTICS.items() if "digit" in k or "remainder" in k}
+    for values, least in ((noise, 0.0), (value[None], 0.5)):
+        maps = NeuronMaps(values, **shared)
+        assert float((precision_at_k(maps, families) >= 0.6).float().mean()) >= least
+        found = al.match_heuristics(maps, families, permutations=10)
+        assert float(found.implements().float().mean()) <= 0.02
+    assert float((precision_at_k(NeuronMaps(noise, **shared), families) >= 0.6).float().mean()) == 0
+    even = torch.where((a + b) % 2 == 0, 1.0, 0.0) + 0.1 * noise
+    found = al.match_heuristics(NeuronMaps(even, **shared), families, permutations=10)
+    assert bool(found.implements()[[*families].index("remainder of C")].all()), "a rule is seen"
+
+
+@torch.no_grad()
+def test_maps_are_what_plain_transformers_computes(shared_models: object) -> None:
+    """An activation is the input of down_proj; its effect is C's contrast without its write."""
+    model = al.load_model("reference")
+    operands = [12, 35, 47]
+    maps = {
+        read: al.neuron_maps(model, "addition", operands, [10], read=read)
+        for read in ("activation", "effect")
+    }
+    pairs = al.sample_pairs(
+        model,
+        "addition",
+        operands=operands,
+        templates=["addition/0"],
+        keep="all",
+        answer_token="first",
+    )
+    row = pairs.problem.index("35 + 47")  # pyright: ignore
+    hf, seen = model.bridge.original_model, {}
+    layer = hf.model.layers[10].mlp.down_proj
+    handles = [
+        layer.register_forward_pre_hook(lambda _, x: seen.update(post=x[0][:, -1])),
+        hf.model.norm.register_forward_pre_hook(lambda _, x: seen.update(end=x[0][:, -1])),
+    ]
+    mask = pairs.attention_mask[row : row + 1].long()
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    hf(pairs.reference[row : row + 1], attention_mask=mask, position_ids=positions)
+    for handle in handles:
+        handle.remove()
+    assert torch.allclose(maps["activation"].values[0, :, 1, 2], seen["post"][0], atol=1e-5)
+    tokens = [model.tokenizer.convert_tokens_to_ids(str(digit)) for digit in range(10)]
+    answer = int(pairs.answer[row])
+    if answer not in tokens:
+        from arith_lens.pairs import candidate_tokens
+
+        tokens = [*candidate_tokens(model, [answer])]
+    scale = seen["end"][0].square().mean().add(hf.config.rms_norm_eps).sqrt()
+    others = [token for token in tokens if token != answer]
+    direction = hf.lm_head.weight[answer] - hf.lm_head.weight[others].mean(0)
+    expected = -seen["post"][0] * ((direction * hf.model.norm.weight / scale) @ layer.weight)
+    assert torch.allclose(maps["effect"].values[0, :, 1, 2], expected, atol=1e-4)
+    assert expected.abs().max() > 1e-2
+
+
+def test_a_map_of_strange_numbers_is_refused() -> None:
+    model = al.built_model("table").model
+    with pytest.raises(ValueError, match="operands that stand in a problem, found 11"):
+        al.neuron_maps(model, sums(), [1, 2, 11])
+    with pytest.raises(IndexError, match="expected a layer from 0 to 0"):
+        al.neuron_maps(model, sums(), range(10), [3])
+    with pytest.raises(ValueError, match="expected read among"):
+        al.neuron_maps(model, sums(), range(10), read="weights")
+    with pytest.raises(ValueError, match="expected each problem once"):
+        al.neuron_maps(model, sums() + sums(), range(10))
+    maps, _, _ = matches("table")
+    with pytest.raises(KeyError, match="expected a neuron of MLP 0"):
+        maps["MLP 3.1"]
+    with pytest.raises(ValueError, match="hold_out between 0 and 1"):
+        al.match_heuristics(maps, hold_out=1.0)
+    with pytest.raises(ValueError, match="permutations of 0, or 2"):
+        al.match_heuristics(maps, permutations=1)
+    with pytest.raises(ValueError, match="families of rules, found none"):
+        al.match_heuristics(maps, {})
+    alone = al.match_heuristics(maps, permutations=0)
+    with pytest.raises(ValueError, match="expected permutations, found none"):
+        alone.implements()
+    assert type(alone).from_arrays(alone.to_arrays()).rules == alone.rules
+
+
+def test_a_class_of_neurons_serves_its_own_problems() -> None:
+    """In `table`, the neurons of the sums of A = 1 serve these sums alone."""
+    built = al.built_model("table")
+    pairs = sums()
+    other = torch.where(pairs.reference == 10, 12, pairs.reference)  # void in place of plus
+    pairs = replace(pairs, counterfactual=other)
+    maps, _, used = matches("table")
+    firing = maps.flat().argmax(1)
+    a = torch.tensor([int(problem[0]) for problem in pairs.problem or ()])
+    neurons = [one for one, on in zip(maps.neurons, used, strict=True) if on]
+    owner = {one: int(a[firing[one.index]]) for one in neurons}
+    classes = {
+        "A is 1": [one for one in neurons if owner[one] == 1],
+        "by chance": neurons[:40:5],
+    }
+    related = dict.fromkeys(classes, a == 1)
+    result = class_knockouts(
+        built.model, pairs, classes, related, dict.fromkeys(neurons, 1.0), n=60
+    )
+    p = result.holm()
+    assert float(p[0]) <= 0.04
+    assert float(p[1]) > 0.05
+    with pytest.raises(ValueError, match="expected classes of neurons, found none"):
+        class_knockouts(built.model, pairs, {}, {}, {})
+
+
+def test_a_gradient_is_the_slope_of_a_small_change(llama: HookedModel) -> None:
+    from oracles import make_pairs
+
+    digits = llama.tokenizer.convert_tokens_to_ids([*"34567"])
+    pairs = replace(make_pairs(llama), answer=torch.tensor(digits))
+    gradients = neuron_gradients(llama, pairs, [2])
+    exact = al.neuron_effects(llama, pairs, [2], paths="via_mlps", metric="digit_contrast")
+    both = torch.stack([gradients.per_pair.flatten(), exact.per_pair.flatten()])
+    assert float(torch.corrcoef(both)[0, 1]) > 0.98
+
+
+def test_an_untrained_model_has_other_weights_and_the_same_shape(llama: HookedModel) -> None:
+    fresh, again = untrained_model(llama, 1), untrained_model(llama, 1)
+    own, other, same = (
+        next(v for k, v in one.bridge.original_model.named_parameters() if "down_proj" in k)
+        for one in (llama, fresh, again)
+    )
+    assert not torch.equal(own, other)
+    assert torch.equal(other, same)
