@@ -261,6 +261,7 @@ gemma-study: $(STAMP) ## compute and draw docs/gemma.md (DATA= for P6, P8, P9; t
 	$(call gemma,where_do_they_look,fig5,$(GEMMA) --exemplar-sets 3)
 	$(BIN)/python -m experiments are_they_specific $(GEMMA) --exemplar-sets 5 $(PASSING) $(DATA_DIR)
 	$(BIN)/python -m experiments what_do_mlps_add $(GEMMA) --exemplar-sets 5 $(PASSING)
+	$(call gemma,how_few_suffice,few_heads,--model gemma-3-270m)
 	$(call gemma,do_gradients_agree,ladder,$(GEMMA) $(PASSING) --via-mlps 12 --total 6)
 	$(if $(DATA),$(BIN)/python -m experiments which_word_problems --model gemma-3-270m --data-dir $(call quoted,$(DATA)))
 	$(if $(DATA),$(call gemma,does_tuning_help --seeds 1,table1,--model gemma-3-270m $(DATA_DIR) $(TUNED_GEMMA)))

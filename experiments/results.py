@@ -323,6 +323,15 @@ DIVERGENCE = Stored("divergence-{}", Effects, PairFacts)
 """How far predictions on plain sentences are from the model's own [set sentence]; by operation."""
 EXAMPLE_OUTCOMES = Stored("examples-{}", Effects, NoFacts)
 """Whether each problem is answered right after solved examples [form pair]; by operation."""
+KEPT_ORDERS = Stored("kept-orders-{}-{}", KnockoutCurves, PairFacts)
+"""Outcomes with the first heads of several orders kept: the orders are stored from their end on; by
+case and lens."""
+EXAMPLE_ATTENTION = Stored("example-attention-{}", Effects, PairFacts)
+"""Attention of the strongest heads from END to parts of the examples [head group pair]; by case."""
+EXAMPLE_MAP = Stored("example-effects-{}-{}", ComponentEffects, PairFacts)
+"""The effects under a change of the examples alone; by case and change."""
+EXAMPLE_SWAP = Stored("example-swap-{}-{}", Outcomes, PairFacts)
+"""Answers after changed examples; by case and change."""
 ANSWERS = Stored("answers-{}", Answers, HeadSet)
 """Answers; by knocked-out set of heads."""
 EVALUATION = Stored("evaluation-{}", EvaluationResult, HeadSet)
