@@ -37,8 +37,6 @@ EFFECT, RANDOM, MATCHED = "effect", "random-", "matched-"
 """The order by effect, and how the names of the control orders begin."""
 DIGITS = range(2, 10)
 """The one-digit operands of larger problems."""
-CONTROL_SIZES = (1, 3, 5, 7, 14)
-"""How many heads of a control order are kept."""
 OPERANDS, WORD = "operands", "word"
 """The counterfactuals of which orders and means are made: other operands, or the paper's."""
 
@@ -54,6 +52,8 @@ class Case:
     the divisor one. No operand is 1."""
     lenses: tuple[str, ...] = (OPERANDS,)
     """The counterfactuals under which it is measured."""
+    control_sizes: tuple[int, ...] = ()
+    """How many heads of a control order are kept; there are no controls if it is empty."""
 
     def pairs(
         self, model: al.HookedModel, counterfactual: str, exemplar_set: int
@@ -86,8 +86,10 @@ class Case:
 
 
 CASES: Mapping[str, Case] = {
-    "multiplication": Case("multiplication", lenses=(OPERANDS, WORD)),
-    "division": Case("division"),
+    "multiplication": Case(
+        "multiplication", lenses=(OPERANDS, WORD), control_sizes=(1, 3, 5, 7, 14)
+    ),
+    "division": Case("division", control_sizes=(5, 7)),
     "addition_one_example": Case("addition", shots=1),
     "multiplication_two_digits": Case("multiplication", larger=True),
     "division_two_digits": Case("division", larger=True),
@@ -135,10 +137,15 @@ class FewConfig(ModelSettings):
 
 def compute(run: Run, model: al.HookedModel, config: FewConfig) -> None:
     """The curves of every case under each of its lenses, then the parts on examples."""
+    for lens in (OPERANDS, WORD):
+        for name in config.cases:
+            if lens in CASES[name].lenses:
+                with continue_after_part():
+                    _save_case(run, model, config, name, lens)
     for name in config.cases:
-        for lens in CASES[name].lenses:
+        if CASES[name].examined:
             with continue_after_part():
-                _save_case(run, model, config, name, lens)
+                _save_examples(run, model, config, name)
 
 
 def case_halves(
@@ -166,8 +173,9 @@ def _save_case(run: Run, model: al.HookedModel, config: FewConfig, name: str, le
         run=run,
         name=CIRCUIT_CURVE.name(name, "heads", "end", "keep_only", lens),
     )
-    orders = _kept_orders(model, order, config, controls=lens == OPERANDS)
-    kept = {label: sizes if label == EFFECT else CONTROL_SIZES for label in orders}
+    of_controls = CASES[name].control_sizes if lens == OPERANDS else ()
+    orders = _kept_orders(model, order, config, controls=bool(of_controls))
+    kept = {label: sizes if label == EFFECT else of_controls for label in orders}
     knockout_curves(
         model,
         drawn_on,
@@ -177,8 +185,6 @@ def _save_case(run: Run, model: al.HookedModel, config: FewConfig, name: str, le
         run=run,
         name=KEPT_ORDERS.name(name, lens),
     )
-    if lens == OPERANDS and CASES[name].examined:
-        _save_examples(run, model, drawn_on, name, config, order[: config.attended])
 
 
 def _kept_orders(
@@ -196,15 +202,11 @@ def _kept_orders(
     return orders
 
 
-def _save_examples(
-    run: Run,
-    model: al.HookedModel,
-    pairs: al.PromptPairs,
-    name: str,
-    config: FewConfig,
-    heads: tuple[al.Head, ...],
-) -> None:
+def _save_examples(run: Run, model: al.HookedModel, config: FewConfig, name: str) -> None:
     """Attention to the parts of the examples, and the effects of changes of the examples alone."""
+    pairs = case_halves(model, config, name, OPERANDS)[1]
+    effects = COUNTERFACTUAL_MAP.load(run, name, OPERANDS)
+    heads = strongest_heads(effects, config.attended)
     EXAMPLE_ATTENTION.compute(run, attention_to_examples, model, pairs, name, heads=heads)
     for change in EXAMPLE_CHANGES:
         changed = changed_examples(model, pairs, CASES[name], change)
@@ -311,7 +313,8 @@ def _examples_by_answer(
 def _plan(model: al.HookedModel, config: FewConfig) -> str:
     """The cost in words."""
     parts = sum(len(CASES[name].lenses) for name in config.cases)
-    variants = config.most + 1 + 2 * config.controls * len(CONTROL_SIZES)
+    sizes = max(len(CASES[name].control_sizes) for name in config.cases)
+    variants = config.most + 1 + 2 * config.controls * sizes
     return (
         f"{parts} times, of all problems after {config.exemplar_sets} sets of examples: a path "
         f"patching of every head on half of the problems; on the other half {config.most + 2} and "
