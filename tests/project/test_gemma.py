@@ -1,0 +1,101 @@
+"""The numbers of docs/gemma.md on heads that suffice are those of its table in the gallery."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pandas import DataFrame
+
+from figures.tables.table import from_csv, records, select
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "gemma.md").read_text("utf-8")
+WORDS = " ".join(PAGE.split())
+VERDICTS = {"holds here": "holds", "does not hold here": "**fails**"}
+SIGNS = {
+    "multiplication": "×",
+    "division": "÷",
+    "addition_one_example": "+, one example",
+    "multiplication_two_digits": "×, two digits",
+    "division_two_digits": "÷, two digits",
+}
+
+
+@pytest.fixture(scope="module")
+def table() -> DataFrame:
+    file = ROOT / "figures" / "gallery" / "gemma-3-270m" / "few_heads.csv"
+    return from_csv(file.read_text("utf-8"))
+
+
+def number_text(one: Any) -> str:
+    """A number of the page: shares in percent, others with two digits."""
+    share = one.unit in ("share", "relative")
+
+    def text(value: float) -> str:
+        number = f"{100 * value:.0f}" if share else f"{value + 0.0:.2f}"
+        return f"{value:.0f}" if one.unit == "count" else number.replace("-", "−")
+
+    ends = f" [{text(one.low)}, {text(one.high)}]" if one.low < one.high else ""
+    return f"{text(one.value)}{'%' * share}{ends}"
+
+
+def outcome_line(one: Any) -> str:
+    """The line of a prediction's outcome."""
+    of = ", ".join(SIGNS[name] for name in one.of.split(", ") if name in SIGNS)
+    name = one.prediction.partition(":")[0]
+    verdict = VERDICTS.get(one.verdict, one.verdict)
+    return f"| {name} | {of}: {one.measure} | {one.condition} | {number_text(one)} | {verdict} |"
+
+
+def curve_line(table: DataFrame, case: str, lens: str, k: int) -> str:
+    """The line of a number of heads in the table of a case."""
+    rows = select(table, case=case, k=k, counterfactual=lens)
+    cells = []
+    for order, measure in (
+        ("effect", "accuracy"),
+        ("effect", "faithfulness"),
+        ("effect", "share of the likeliest answer"),
+        ("random", "accuracy"),
+        ("same layers", "accuracy"),
+    ):
+        found = records(select(rows, order=order, measure=measure))
+        cells.append(number_text(found[0]) if found else "")
+    return f"| {k} | " + " | ".join(cells) + " |"
+
+
+def test_outcomes_of_predictions(table: DataFrame) -> None:
+    outcomes = [one for one in records(table) if one.prediction]
+    assert outcomes
+    assert [outcome_line(one) for one in outcomes if outcome_line(one) not in PAGE] == []
+
+
+def test_curves(table: DataFrame) -> None:
+    kept = select(table, measure="accuracy", order="effect")
+    lines = {
+        curve_line(table, case, lens, int(k))
+        for case, lens, k in zip(kept.case, kept.counterfactual, kept.k, strict=True)
+        if k <= 14
+    }
+    assert [line for line in sorted(lines) if line not in PAGE] == []
+
+
+def test_the_result_is_of_the_table(table: DataFrame) -> None:
+    def right(k: int) -> str:
+        (one,) = records(
+            select(table, case="multiplication", order="effect", k=k, measure="accuracy")
+        )
+        return number_text(one)
+
+    for k, words in (
+        (3, "{} of the prompts are right"),
+        (5, "15.3) {} are right"),
+        (9, "with nine {}, with no"),
+        (0, "with no head {}."),
+    ):
+        assert words.format(right(k)) in WORDS
+    heads = select(table, case="multiplication", measure="effect", order="effect")
+    first = [one.component for one in sorted(records(heads), key=lambda one: one.k)][:7]
+    assert f"The order is {', '.join(first)}." in WORDS
+    assert f"({', '.join(first[:3])})" in WORDS and f"(also {first[3]} and {first[4]})" in WORDS
+    (base,) = records(select(table, case="multiplication", measure="base rate"))
+    assert f"The most frequent answer is right in {number_text(base)}." in WORDS
