@@ -175,12 +175,12 @@ def _save_case(run: Run, model: al.HookedModel, config: FewConfig, name: str, le
     )
     of_controls = CASES[name].control_sizes if lens == OPERANDS else ()
     orders = _kept_orders(model, order, config, controls=bool(of_controls))
-    kept = {label: sizes if label == EFFECT else of_controls for label in orders}
+    read_at = {label: sizes if label == EFFECT else of_controls for label in orders}
     knockout_curves(
         model,
         drawn_on,
         {label: one[::-1] for label, one in orders.items()},
-        ks={label: [n - k for k in (0, *of_order)] for label, of_order in kept.items()},
+        ks={label: [n - k for k in (0, *of_order)] for label, of_order in read_at.items()},
         positions="end",
         run=run,
         name=KEPT_ORDERS.name(name, lens),
@@ -299,15 +299,15 @@ def _examples_by_answer(
 ) -> dict[tuple[str, int | None], str]:
     """Right examples of a case by their set and an answer that they do not have; None: any."""
     assert pairs.exemplar_set is not None
-    found: dict[tuple[str, int | None], str] = {}
+    texts: dict[tuple[str, int | None], str] = {}
     for number in range(len({*pairs.exemplar_set})):
         drawn = case.pairs(model, OPERANDS, number)
         assert drawn.examples is not None and drawn.exemplar_set is not None
         both = zip(drawn.exemplar_set, drawn.answer.tolist(), drawn.examples, strict=True)
         for label, answer, examples in both:
             for key in (answer, None):
-                found.setdefault((label, key), examples)
-    return found
+                texts.setdefault((label, key), examples)
+    return texts
 
 
 def _plan(model: al.HookedModel, config: FewConfig) -> str:
