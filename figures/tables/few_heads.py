@@ -111,7 +111,7 @@ def likeliest_share(tokens: torch.Tensor) -> float:
 
 
 def _lens_rows(run: Run, name: str, lens: str) -> Iterator[Row]:
-    curve, kept = _curve(run, name, lens), results.KEPT_ORDERS.load(run, name, lens)
+    curve, orders = _curve(run, name, lens), results.KEPT_ORDERS.load(run, name, lens)
     keys = {"case": name, "counterfactual": lens, "metric": curve.metric}
     n = n_problems(curve.effects())
     effects = results.COUNTERFACTUAL_MAP.load(run, name, lens).heads
@@ -119,16 +119,16 @@ def _lens_rows(run: Run, name: str, lens: str) -> Iterator[Row]:
         value = Number(float(effects[head].mean()), unit="logit")
         yield row(EFFECTS, value, **keys, order="effect", k=rank, component=str(head))
     drawn = curve.to_dataframe()
-    right = shares_right(kept[EFFECT], len(curve.order))
+    right = shares_right(orders[EFFECT], len(curve.order))
     ends = zip(drawn.faithfulness_low, drawn.faithfulness_high, strict=True)
     for k, value, (low, high) in zip(curve.sizes, curve.faithfulness(), ends, strict=True):
         faithfulness = Number(float(value), float(low), float(high), PROBLEMS_AND_SETS, n, "ratio")
         yield row(ACCURACY, right[k], **keys, order="effect", k=k)
-        tokens = kept[EFFECT].at(len(curve.order) - k).top[:, 0]
+        tokens = orders[EFFECT].at(len(curve.order) - k).top[:, 0]
         yield row(SAME_DIGIT, Number(likeliest_share(tokens)), **keys, order="effect", k=k)
         yield row(FAITHFULNESS, faithfulness, **keys, order="effect", k=k)
     for start, order in ORDERS.items():
-        controls = [kept[label] for label in kept if label.startswith(start)]
+        controls = [orders[label] for label in orders if label.startswith(start)]
         if controls:
             yield from control_rows(controls, right, **keys, order=order)
 
@@ -158,9 +158,9 @@ def control_rows(
             yield row(REACHED, Number(reached, n=len(drawn), unit="count"), **keys, k=k)
 
 
-def _mean_right(kept: KnockoutCurves, start: str, k: int) -> Effects:
+def _mean_right(orders: KnockoutCurves, start: str, k: int) -> Effects:
     """Whether each prompt is answered right, as a mean over control orders."""
-    controls = [kept[label] for label in kept if label.startswith(start)]
+    controls = [orders[label] for label in orders if label.startswith(start)]
     out = len(controls[0].order) - k
     correct = torch.stack([one.at(out).correct.float() for one in controls]).mean(0)
     return Effects(correct, (), "right", **controls[0].units)
@@ -261,26 +261,29 @@ def _verdicts(rows: QuestionTable, run: Run, cases: Sequence[str]) -> Iterator[R
                 number = replace(number, low=number.value, high=number.value)
             yield judged(prediction, name, words, number, condition)
 
-    kept = {"order": "effect", "counterfactual": OPERANDS}
+    by_effect = {"order": "effect", "counterfactual": OPERANDS}
     p10, p12 = "P10: few heads suffice in multiplication", "P12: few heads suffice in division"
-    yield from measured(p10, TIMES, FAITHFULNESS, AT_LEAST_8, **kept, k=3)
-    yield from measured(p10, TIMES, ACCURACY, AT_LEAST_8, **kept, k=5)
+    yield from measured(p10, TIMES, FAITHFULNESS, AT_LEAST_8, **by_effect, k=3)
+    yield from measured(p10, TIMES, ACCURACY, AT_LEAST_8, **by_effect, k=5)
     if TIMES in cases and _curve_is_in(run, TIMES, WORD):
-        p11, of_word = "P11: the paper's counterfactual hides them", kept | {"counterfactual": WORD}
+        p11, of_word = (
+            "P11: the paper's counterfactual hides them",
+            by_effect | {"counterfactual": WORD},
+        )
         yield from measured(p11, TIMES, ACCURACY, BELOW_80, **of_word, k=5)
-    yield from measured(p12, OVER, ACCURACY, AT_LEAST_8, **kept, k=7)
-    yield from measured(p12, OVER, FAITHFULNESS, AT_LEAST_8, **kept, k=7)
+    yield from measured(p12, OVER, ACCURACY, AT_LEAST_8, **by_effect, k=7)
+    yield from measured(p12, OVER, FAITHFULNESS, AT_LEAST_8, **by_effect, k=7)
     if OVER in cases:
         base = rows.number(BASE_RATE, case=OVER).value
         at_most = f"at most {base:.2f}, the base rate", Within(below=base, closed=True)
-        yield from measured(p12, OVER, ACCURACY, at_most, **kept, k=0)
+        yield from measured(p12, OVER, ACCURACY, at_most, **by_effect, k=0)
     for name in (TIMES, OVER):
         if name in cases:
             yield from _control_verdicts(rows, run, name)
     p14, p15 = "P14: larger numbers need more heads", "P15: addition after one example"
     yield from measured(p14, LARGER_TIMES, RIGHT, TAKES_PART)
     yield from measured(p14, LARGER_OVER, RIGHT, LEFT_OUT)
-    yield from measured(p14, LARGER_TIMES, ACCURACY, BELOW_80, **kept, k=5)
+    yield from measured(p14, LARGER_TIMES, ACCURACY, BELOW_80, **by_effect, k=5)
     if TIMES in cases and LARGER_TIMES in cases:
         of = (TIMES, LARGER_TIMES)
         maps = [results.COUNTERFACTUAL_MAP.load(run, name, OPERANDS).heads for name in of]
@@ -288,8 +291,8 @@ def _verdicts(rows: QuestionTable, run: Run, cases: Sequence[str]) -> Iterator[R
             p14, ", ".join(of), f"strongest {SEVEN} {OVERLAP}", *_in_common(*maps), ABOVE_HALF
         )
     yield from measured(p15, PLUS, RIGHT, TAKES_PART)
-    yield from measured(p15, PLUS, ACCURACY, BELOW_80, **kept, k=7)
-    yield from measured(p15, PLUS, FAITHFULNESS, AT_LEAST_HALF, **kept, k=7)
+    yield from measured(p15, PLUS, ACCURACY, BELOW_80, **by_effect, k=7)
+    yield from measured(p15, PLUS, FAITHFULNESS, AT_LEAST_HALF, **by_effect, k=7)
     if results.EXAMPLE_ATTENTION.is_in(run, TIMES):
         yield from _attention_verdicts(results.EXAMPLE_ATTENTION.load(run, TIMES))
         p17 = "P17: the examples say which operation it is, through other heads"
@@ -302,9 +305,9 @@ def _verdicts(rows: QuestionTable, run: Run, cases: Sequence[str]) -> Iterator[R
 
 def _control_verdicts(rows: QuestionTable, run: Run, name: str) -> Iterator[Row]:
     """P13: no other heads suffice."""
-    kept, says = results.KEPT_ORDERS.load(run, name, OPERANDS), "P13: no other heads suffice"
+    orders, says = results.KEPT_ORDERS.load(run, name, OPERANDS), "P13: no other heads suffice"
     for start, order in ORDERS.items():
-        right = _mean_right(kept, start, 5)
+        right = _mean_right(orders, start, 5)
         value, (draws,) = float(right.mean()), resampled_cells(right)
         words = f"{ACCURACY}, mean of {order} orders, 5 heads"
         yield outcome(says, name, words, value, draws, BELOW_30)
