@@ -288,6 +288,34 @@ figure
 print(al.plan(model, pairs))
 
 # %% [markdown]
+# ## A circuit: who writes what the strongest parts read?
+#
+# An edge is a path from one component to an input of a later one, and from there to the answer:
+# through the queries (q), the keys (k) or the values (v) of a head, or into an MLP. Here the
+# counterfactual has other operands, so that only the numbers differ.
+
+# %%
+sums = al.sample_pairs(model, OPERATION, counterfactual="operands", n=54)
+parts = al.path_patch(model, sums, metric="digit_contrast")
+receivers = [*parts.heads.top(3), *parts.mlps.top(1)]
+edges = al.edge_effects(model, sums, receivers, metric="digit_contrast", group="head")
+graph = al.circuit_graph(edges, parts)
+small = graph.strongest(0.8)
+print(f"{len(graph.edges)} of {graph.n_tested} edges have an interval that excludes 0")
+print(f"{len(small.edges)} edges have 80% of the sizes; the three largest:")
+for edge in small.edges.head(3).to_dict("records"):
+    by = "" if edge["input"] == "mlp" else f" by {edge['input']}"
+    interval = f"[{-edge['high']:.2f}, {-edge['low']:.2f}]"
+    print(f"{edge['sender']} → {edge['receiver']}{by}: {-edge['mean']:.2f} {interval} logits")
+
+# %%
+small.figure(title="Addition, other operands", most=20)
+
+# %% [markdown]
+# Red edges help the answer. The numbers above are logits of C's lead over the other digits that
+# the edge carries. A mouse over a line shows its interval. Whether such a graph suffices is
+# another question: `make circuit` keeps it alone, beside random graphs (`docs/edges.md`).
+#
 # ## Where to go on
 #
 # - `your_own_task.ipynb`: the same for something that is not arithmetic, from a file of pairs.

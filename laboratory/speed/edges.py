@@ -11,6 +11,7 @@ from torch import Tensor
 
 from arith_lens import edge_effects, plan_edges
 from arith_lens.components import Component, Head
+from arith_lens.path_patching import forward_flops
 from laboratory.speed.measure import (
     SHAPES,
     Cell,
@@ -33,6 +34,7 @@ EDGE_COLUMNS = {
     "of the processor": Column("cpu_seconds", ".3g"),
     "ratio": Column("ratio", ".1f"),
     "largest difference": Column("difference", ".1e"),
+    "FLOPs": Column("flops", ".3g"),
     "of the floor": Column("reached", ".0%"),
 }
 MOST_ROUNDS = 3
@@ -165,15 +167,17 @@ def edge_table(*, repeats: int, budget: int | float, size: str = "tiny") -> Spee
     rate = products_flops(setting.device) / timings[PRODUCTS].cpu
     senders, slow = _senders(setting), timings[HOOKS]
     n_edges = len(INPUTS) * len(senders)
-    rows: list[dict[str, Cell]] = [
-        {"method": HOOKS, "edges": n_edges, "cpu_seconds": slow.cpu, "ratio": 1.0}
-    ]
+    forwards = 2 * n_edges * len(setting.pairs)
+    first = {"cpu_seconds": slow.cpu, "ratio": 1.0}
+    first["flops"] = forwards * forward_flops(setting.model, setting.shape.n_tokens)
+    rows: list[dict[str, Cell]] = [{"method": HOOKS, "edges": n_edges, **first}]
     for name, via in ways.items():
         own = {"senders": senders, "via": via}
         plan = plan_edges(setting.model, setting.pairs, receiver_of(setting.shape), **own)
         floor = timings[FORWARDS].cpu + (plan.flops - plan.recording_flops) / rate
         spent = timings[name].cpu
         numbers = {"cpu_seconds": spent, "ratio": slow.cpu / spent, "reached": floor / spent}
+        numbers["flops"] = plan.flops
         rows.append({"method": name, "edges": n_edges, **numbers})
     rows[1]["difference"] = float((slow.result - timings[EDGES].result).abs().max())
     return SpeedTable(rows)

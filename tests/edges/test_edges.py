@@ -1,6 +1,7 @@
 """Edges: against torch's own hooks on plain Transformers, identities, known circuits."""
 
 from contextlib import ExitStack
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,8 +24,9 @@ from arith_lens.pairs import PromptPairs, Role
 from arith_lens.path_patching import CertificateError
 from arith_lens.runs import open_run
 
-NORMS = ("Qwen3", "Gemma 2", "Gemma 3", "OLMo 2")
-"""Families whose attention is code of their own."""
+FAMILIES = ("Qwen3", "Gemma 2", "Gemma 3", "OLMo 2", "Cohere", "Mixtral", "Phi-3")
+"""Norms on queries and keys, norms after attention, parallel blocks, experts, one projection for
+queries, keys and values."""
 
 
 @dataclass
@@ -47,6 +49,10 @@ class Plain:
     @property
     def n_heads(self) -> int:
         return self.hf.config.num_attention_heads
+
+    @property
+    def n_kv_heads(self) -> int:
+        return self.hf.config.num_key_value_heads
 
     def exit(self, layer: int) -> Any:
         """The module whose output the MLP adds to the stream."""
@@ -72,6 +78,15 @@ class Plain:
         def after(module: Any, key: Any) -> Any:
             return module.register_forward_hook(lambda _, __, out: keep(key, out))
 
+        def fused(layer: int) -> Any:
+            sizes = [self.d_head * n for n in (self.n_heads, *2 * [self.n_kv_heads])]
+
+            def hook(_: Any, __: Any, out: Tensor) -> Tensor:
+                parts = zip("qkv", out.split(sizes, -1), strict=True)
+                return torch.cat([keep((name, layer), part) for name, part in parts], -1)
+
+            return hook
+
         def before(module: Any, key: Any) -> Any:
             def hook(_: Any, args: Any, kwargs: Any) -> Any:
                 if args:
@@ -85,6 +100,9 @@ class Plain:
             for k, block in enumerate(self.layers):
                 handles += [before(block, ("entry", k)), before(block.self_attn.o_proj, ("z", k))]
                 handles += [after(self.exit(k), ("mlp", k))]
+                if hasattr(block.self_attn, "qkv_proj"):
+                    handles.append(block.self_attn.qkv_proj.register_forward_hook(fused(k)))
+                    continue
                 for name in "qkv":
                     handles.append(after(self.projection(k, name), (name, k)))
             for handle in handles:
@@ -155,7 +173,7 @@ class Plain:
     def read(self, sent: Any, receiver: Head, name: str, group: str) -> Tensor:
         """z with the outputs of the receiver's projections spliced from the run of the sender."""
         layer = receiver.layer
-        size = self.n_heads // self.hf.config.num_key_value_heads
+        size = self.n_heads // self.n_kv_heads
         kv = receiver.index // size
         entry = self.run(self.pairs.reference, {("entry", layer): sent["entry", layer]})
         put: dict[Any, Tensor] = {}
@@ -171,11 +189,17 @@ class Plain:
 
 
 def compare(
-    model: Any, receivers: list[Any], senders: list[Any], *, tolerance: float = 1e-5, **options: Any
+    model: Any,
+    receivers: list[Any],
+    senders: list[Any],
+    *,
+    tolerance: float = 1e-5,
+    raw: Any = None,
+    **options: Any,
 ) -> None:
     """All edges between these, in the library and by torch's hooks."""
     pairs = make_pairs(model)
-    plain = Plain(model.bridge.original_model, pairs)
+    plain = Plain(model.bridge.original_model if raw is None else raw, pairs)
     inputs = options.pop("inputs", SUBSETS)
     edges = edge_effects(
         model, pairs, receivers, inputs=inputs, metric="logit", progress=False, **options
@@ -216,10 +240,14 @@ def test_layers_of_two_digits_are_right(deep: Any) -> None:
     compare(deep, [Head(11, 1), Mlp(11)], [Head(10, 0), Mlp(10), Mlp(9)])
 
 
-@pytest.mark.parametrize("name", NORMS)
-def test_norms_after_attention_and_on_queries_are_right(name: str, tokenizer: Any) -> None:
-    model = load_model((SWEPT[name].make(len(tokenizer)), tokenizer))
-    compare(model, [Head(1, 2), Mlp(1)], [None, Head(0, 1), Mlp(0)], tolerance=2e-5)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families_with_other_norms_blocks_and_projections_are_right(
+    name: str, tokenizer: Any
+) -> None:
+    raw = SWEPT[name].make(len(tokenizer)).eval()
+    model = load_model((deepcopy(raw), tokenizer))  # bridging takes fused projections apart
+    senders = [None, Head(0, 1), Mlp(0)]
+    compare(model, [Head(1, 2), Mlp(1)], senders, tolerance=2e-5, raw=raw)
 
 
 def test_senders_at_one_token_are_right(llama: Any) -> None:
@@ -353,6 +381,14 @@ def test_edges_of_known_circuits_are_those_that_were_built(name: str) -> None:
     acting = {edge for edge in acting if edge[0] != EMBEDDINGS}
     assert links - acting == WITHOUT_EFFECT.get(name, set())
     assert acting - links == BY_THE_NORM.get(name, set())
+    sizes = {True: list[float](), False: list[float]()}
+    for r, i, s in (~edges.mean().isnan()).nonzero().tolist():
+        edge = (labels["sender"][s], labels["receiver"][r], labels["input"][i])
+        if edge[0] != EMBEDDINGS:
+            sizes[edge in links].append(float(size[r, i, s]))
+    real, others = (torch.tensor(sizes[is_link])[:, None] for is_link in (True, False))
+    auroc = ((real > others.T) + 0.5 * (real == others.T)).mean()
+    assert float(auroc) == (0.75 if name in WITHOUT_EFFECT else 1.0), "real edges are largest"
 
 
 @pytest.mark.parametrize("name", sorted(SWEPT))
@@ -396,6 +432,33 @@ def test_a_stored_result_is_not_computed_again(
     with open_run("edges", {}, root=tmp_path) as run:
         again = edge_effects(llama, pairs, "2.1", run=run, progress=False)
     assert torch.equal(first.per_pair.nan_to_num(), again.per_pair.nan_to_num())
+
+
+def test_a_stopped_run_goes_on_with_the_shards_that_are_left(
+    mistral: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One pair at a time gives the numbers of all at once."""
+    pairs, compute, shards = make_pairs(mistral), EdgeEngine.__call__, list[int]()
+    whole = edge_effects(mistral, pairs, ["2.1", "MLP 2"], progress=False)
+
+    def stopped(engine: Any, some: PromptPairs, foil: Any) -> Tensor:
+        if len(shards) == 2:
+            raise KeyboardInterrupt
+        shards.append(len(some))
+        return compute(engine, some, foil)
+
+    def resumed(run: Any) -> Any:
+        options: dict[str, Any] = {"batch_size": 1, "run": run, "progress": False}
+        return edge_effects(mistral, pairs, ["2.1", "MLP 2"], **options)
+
+    monkeypatch.setattr(EdgeEngine, "__call__", stopped)
+    with pytest.raises(KeyboardInterrupt), open_run("edges", {}, root=tmp_path) as run:
+        resumed(run)
+    monkeypatch.setattr(EdgeEngine, "__call__", lambda *a: shards.append(1) or compute(*a))
+    with open_run("edges", {}, root=tmp_path) as run:
+        edges = resumed(run)
+    assert len(shards) == len(pairs) > 2
+    assert_close(edges.per_pair, whole.per_pair, equal_nan=True, atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

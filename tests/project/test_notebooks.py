@@ -89,6 +89,17 @@ def test_knockout_in_the_tutorial_costs_more_than_its_controls(runs: dict[str, A
     assert left.pop("by effect") < min(left.values())
 
 
+def test_the_tutorial_ends_with_a_circuit(runs: dict[str, Any]) -> None:
+    text = printed(runs["tutorial"])
+    n_certain, n_tested = map(int, re.findall(r"^(\d+) of (\d+) edges have an", text, re.M)[0])
+    n_small = int(re.findall(r"^(\d+) edges have 80%", text, re.M)[0])
+    assert 3 <= n_small < n_certain < n_tested
+    edges = re.findall(r"^(.+) → (.+): (-?[\d.]+) \[(-?[\d.]+), (-?[\d.]+)\] logits$", text, re.M)
+    sizes = [abs(float(mean)) for _, _, mean, _, _ in edges]
+    assert len(sizes) == 3 and sizes == sorted(sizes, reverse=True)
+    assert all(float(low) <= float(mean) <= float(high) for _, _, mean, low, high in edges)
+
+
 def test_the_task_shows_both_errors_and_other_heads_than_additions(runs: dict[str, Any]) -> None:
     text = printed(runs["your_own_task"])
     assert "Give its first token, 'T', as the answer" in text
@@ -107,7 +118,7 @@ def test_a_stored_notebook_is_of_its_source_small_and_names_no_machine(source: P
     stored: Any = nbformat.read(path, as_version=4)
     assert cells(stored) == cells(converted(source)), "run: make notebooks"
     assert "jupytext" not in stored.metadata, "a paired notebook takes its inputs from the source"
-    assert path.stat().st_size < 1_000_000
+    assert path.stat().st_size < 1_200_000
     counts = [cell.execution_count for cell in stored.cells if cell.cell_type == "code"]
     assert counts == [*range(1, len(counts) + 1)]
     outputs = [output for cell in stored.cells for output in cell.get("outputs", [])]
