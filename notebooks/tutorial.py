@@ -103,7 +103,7 @@ effects.heads.heatmap(title=f"{MODEL}, {OPERATION}: effect of each head on the l
 # %%
 mean, (low, high) = effects.heads.mean(), effects.heads.ci()
 for head in effects.heads.top(6):
-    at = head.layer, head.index
+    at = head.layer, head.index  # pyright: ignore
     print(f"head {head!s:>5}  {mean[at]:+6.1%}   95% interval {low[at]:+.1%} to {high[at]:+.1%}")
 
 heads = al.key_heads(effects)  # mean effect below -5%
@@ -137,7 +137,7 @@ print(f"{len(weakest)} of them only just: their interval reaches beyond -5%.", *
 # %%
 order = effects.heads.top(10)
 controls = {f"random {seed}": random_order(n_layers, n_heads, seed) for seed in range(3)}
-controls |= {f"same layers {s}": matched_order(order, n_layers, n_heads, s) for s in range(3)}
+controls |= {f"same layers {s}": matched_order(order, n_layers, n_heads, s) for s in range(3)}  # pyright: ignore
 curves = knockout_curves(model, pairs, {"by effect": order, **controls}, ks=range(0, 11, 2))
 curves.plot()
 
@@ -157,7 +157,7 @@ for name in controls:
 # The weight that each head gives, from END, to the tokens of each role; a row sums to 1.
 
 # %%
-looks = al.attention_by_role(model, pairs, order[:6])
+looks = al.attention_by_role(model, pairs, order[:6])  # pyright: ignore
 looks
 
 # %%
@@ -179,7 +179,7 @@ for head in order[:6]:
 
 # %%
 MY_PROMPT = "7 plus 2 equals to "
-al.attention_view(model, MY_PROMPT, order[:6])
+al.attention_view(model, MY_PROMPT, order[:6])  # pyright: ignore
 
 # %% [markdown]
 # ## In which layer does the answer appear?

@@ -160,6 +160,7 @@ class Plain:
         if isinstance(receiver, Mlp):
             put["mlp", receiver.layer] = self.at_end("mlp", receiver.layer, sent)
         else:
+            assert isinstance(receiver, Head)
             put["z", receiver.layer] = self.read(sent, receiver, name, group)
         logits = self.run(self.pairs.reference, put)["logits"]
         rows = torch.arange(len(logits))
