@@ -52,6 +52,13 @@ from .hooks import patch_neurons as patch_neurons
 from .hooks import scale_heads as scale_heads
 from .hooks import scale_mlps as scale_mlps
 from .hooks import scale_neurons as scale_neurons
+from .interchanges import CausalModel as CausalModel
+from .interchanges import Interchange as Interchange
+from .interchanges import InterchangePairs as InterchangePairs
+from .interchanges import Site as Site
+from .interchanges import causal_model as causal_model
+from .interchanges import interchange as interchange
+from .interchanges import interchange_pairs as interchange_pairs
 from .knockout import CircuitCurve as CircuitCurve
 from .knockout import KnockoutCurve as KnockoutCurve
 from .knockout import Outcomes as Outcomes

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from einops import rearrange, repeat
+from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -26,9 +26,12 @@ from arith_lens.components import (
     z_name,
 )
 from arith_lens.model import (
+    EndAttention,
     HookedLike,
     LayerArguments,
     PlainLayer,
+    attention_weights,
+    capped,
     end_logits,
     layer_arguments,
     layers_with_weights,
@@ -241,82 +244,17 @@ class TreeAttention:
                 kv=n_kv,
                 row=n_rows,
             )
-            scores = _capped(rows @ keys.mT, scaling, softcap)
+            scores = capped(rows @ keys.mT, scaling, softcap)
             mask = self.mask.expand(len(self.tree.node), -1, -1, -1)[branch.prompts]
             spread = scores.unflatten(3, (n_heads // n_kv, -1))
             spread += mask[:, :, branch.start :]
             z = rearrange(
-                _softmax(scores) @ values,
+                attention_weights(scores) @ values,
                 "state kv row (group node) d_head -> state (row node) (kv group) d_head",
                 group=n_heads // n_kv,
             )
             parts.append(z)
         return torch.cat(parts, dim=1)
-
-
-@dataclass(frozen=True, eq=False)
-class EndAttention:
-    """Attention of END alone, with known keys and values of the tokens before it."""
-
-    tree: PrefixTree
-    mask: Float[Tensor, "rows 1 pos pos"]
-    keys: Float[Tensor, "known n_kv node d_head"]
-    """`known` is 1 if all states share the keys, else there is one per state."""
-    values: Float[Tensor, "known n_kv node d_head"]
-
-    def __call__(
-        self,
-        query: Float[Tensor, "state n_heads pair d_head"],
-        key: Float[Tensor, "state n_kv pair d_head"],
-        value: Float[Tensor, "state n_kv pair d_head"],
-        *,
-        scaling: float,
-        softcap: float | None = None,
-    ) -> Float[Tensor, "state pair n_heads d_head"]:
-        n_known, n_kv, n_pairs = len(self.keys), key.shape[1], key.shape[2]
-        n_group = query.shape[1] // n_kv
-        before = self.tree.node[:, :-1].flatten()
-        keys, values = (
-            rearrange(
-                x.index_select(2, before),
-                "known kv (pair pos) d_head -> known kv pair pos d_head",
-                pair=n_pairs,
-            )
-            for x in (self.keys, self.values)
-        )
-        rows = rearrange(  # all queries of the same keys are one matrix
-            query,
-            "(known state) (kv group) pair d_head -> known kv pair (state group) d_head",
-            known=n_known,
-            kv=n_kv,
-        )
-        own, own_value = (
-            repeat(
-                x,
-                "(known state) kv pair d_head -> known kv pair (state group) d_head",
-                known=n_known,
-                group=n_group,
-            )
-            for x in (key, value)
-        )
-        scores = torch.cat([rows @ keys.mT, (rows * own).sum(-1, keepdim=True)], dim=-1)
-        mask = self.mask[:, :, -1:].expand(n_pairs, -1, -1, -1)[:, 0]
-        weights = _softmax(_capped(scores, scaling, softcap) + mask)
-        z = weights[..., :-1] @ values + weights[..., -1:] * own_value
-        return rearrange(
-            z,
-            "known kv pair (state group) d_head -> (known state) pair (kv group) d_head",
-            group=n_group,
-        )
-
-
-def _capped(scores: Tensor, scaling: float, softcap: float | None) -> Tensor:
-    scores *= scaling
-    return scores if softcap is None else (scores / softcap).tanh() * softcap
-
-
-def _softmax(scores: Tensor) -> Tensor:
-    return scores.softmax(-1, dtype=torch.float32).to(scores.dtype)
 
 
 LOGITS_AT_ONCE = 2**22
@@ -386,6 +324,7 @@ class TreeForward:
         """Whether components are knocked out at END only."""
         return not bool((self.nodes.chosen & (self.nodes.pos < self.ends.pos[0])).any())
 
+    @torch.no_grad()
     def run(
         self,
         stages: Sequence[Stage],
@@ -465,7 +404,9 @@ class TreeForward:
         if known is None:
             known = self.layers[layer].keys_and_values(stream, self._inputs(layer, self.nodes))
             stream = stream[:, self.tree.ends]
-        attention = EndAttention(self.tree, self.inputs.masks[layer], *known)
+        before = self.tree.node[:, :-1]
+        keys, values = (x[:, :, before] for x in known)
+        attention = EndAttention(self.inputs.masks[layer], keys, values)
         return self.layers[layer](stream, self._inputs(layer, self.ends), attention, **edits)
 
     def _inputs(self, layer: int, rows: StreamRows) -> dict[str, Any]:

@@ -9,6 +9,11 @@ and values are the same (see `docs/names.md`).
 from arith_lens.model.checkpoints import find_checkpoint as find_checkpoint
 from arith_lens.model.checkpoints import load_tokenizer as load_tokenizer
 from arith_lens.model.checkpoints import read_config as read_config
+from arith_lens.model.end_runs import EndAttention as EndAttention
+from arith_lens.model.end_runs import EndRuns as EndRuns
+from arith_lens.model.end_runs import UnsupportedEndRuns as UnsupportedEndRuns
+from arith_lens.model.end_runs import attention_weights as attention_weights
+from arith_lens.model.end_runs import capped as capped
 from arith_lens.model.environment import code_hash as code_hash
 from arith_lens.model.environment import unknown_influences as unknown_influences
 from arith_lens.model.families import ACTIVATION_NAMES as ACTIVATION_NAMES

@@ -102,6 +102,19 @@ WAYS: Mapping[str, Way] = {
         "::test_each_family_has_the_numbers_of_the_forwards_with_hooks",
         lambda family: family.plain_layers,
     ),
+    "EndRuns": Way(
+        "Interventions at END, which leave earlier tokens as they are: the layers from there on "
+        "compute END alone, with the keys and values of the unchanged run.",
+        (
+            "a tested family",
+            "Transformers' code",
+            "evaluation mode",
+            "one device",
+            "no active hooks",
+        ),
+        "tests/model/test_end_runs.py::test_end_alone_is_the_whole_forward_of_plain_transformers",
+        lambda family: family.plain_layers,
+    ),
 }
 """The ways to run a model, by the name of their function or class in `arith_lens.model`. Their
 numbers differ by rounding; those of `run_layers` do not differ."""

@@ -317,11 +317,12 @@ def layer_arguments(
     return LayerArguments(streams[0], tuple(masks), tuple(others))
 
 
-@torch.no_grad()
 def end_logits(
     model: HookedLike, tokens: Int[Tensor, " row"], stream: Float[Tensor, "row d_model"]
 ) -> Float[Tensor, "row d_vocab"]:
     """The logits that the model computes from the residual stream at the last layer's exit.
+
+    Gradients pass through it where they are enabled.
 
     Args:
         model: HookedModel or TransformerBridge.

@@ -192,7 +192,7 @@ def sample_pairs(
             wordings={part.template.name: part.wordings for part in supplies},
         )
         drawn = draw_pairs(tokenizer, references, counterfactual, sources, draws, rng)
-        return _as_prompt_pairs(tokenizer, drawn, "" if examples is None else str(examples))
+        return as_prompt_pairs(tokenizer, drawn, "" if examples is None else str(examples))
 
     pairs = _from_fitting(drawn_from, choose_templates(operation, templates), templates)
     if keep != "correct":
@@ -421,7 +421,8 @@ def _too_many(n: int, n_distinct: int, n_templates: int) -> str:
     )
 
 
-def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair], exemplar_set: str) -> PromptPairs:
+def as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair], exemplar_set: str) -> PromptPairs:
+    """The pairs as `PromptPairs`. `exemplar_set` names the draw of examples; "" for none."""
     references = [pair.reference for pair in pairs]
     wordings = [reference.wording for reference in references]
     return PromptPairs(

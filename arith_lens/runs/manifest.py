@@ -176,6 +176,7 @@ RESULT_CLASSES = {
     "exploration": ("exploration", "Exploration"),
     "heuristic_matches": ("neurons", "HeuristicMatches"),
     "greedy_mask": ("knockout", "GreedyMask"),
+    "interchange": ("interchanges", "Interchange"),
     "knockout_curve": ("knockout", "KnockoutCurve"),
     "knockout_curves": ("knockout", "KnockoutCurves"),
     "mediation": ("mediation", "Mediation"),

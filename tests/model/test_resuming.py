@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[2]
 def test_each_way_to_run_a_model_is_there_and_its_test_too(name):
     way = getattr(arith_lens.model, name)
     assert inspect.isclass(way) or inspect.isfunction(way)
-    assert way.__module__ in ("arith_lens.model.forwards", "arith_lens.model.own_modules")
+    files = ("forwards", "own_modules", "end_runs")
+    assert way.__module__ in {f"arith_lens.model.{name}" for name in files}
     file, _, test = WAYS[name].test.partition("::")
     assert f"\ndef {test}(" in (ROOT / file).read_text(encoding="utf-8")
 
@@ -31,17 +32,17 @@ def test_a_model_lacks_what_a_way_needs(make_hf, tokenizer):
     assert not any(way.unmet(model) for way in WAYS.values())
     with model.hooks(scale_heads([Head(0, 1)], 2.0)):
         lacking = {name for name, way in WAYS.items() if way.unmet(model)}
-        assert lacking == {"without_patterns", "plain_layers"}
+        assert lacking == {"without_patterns", "plain_layers", "EndRuns"}
         assert WAYS["plain_layers"].unmet(model) == ["no active hooks"]
     hf_model.train()
     assert WAYS["plain_layers"].unmet(model) == ["evaluation mode"]
     hf_model.eval()
     hf_model.config.model_type = "olmo"
-    for name in ("plain_layers", "PrefixCache"):
+    for name in ("plain_layers", "PrefixCache", "EndRuns"):
         assert WAYS[name].unmet(model) == ["a tested family"]
     hf_model.config.model_type = "llama"
     hf_model.__class__ = type("Changed", (type(hf_model),), {})
-    for name in ("plain_layers", "PrefixCache"):
+    for name in ("plain_layers", "PrefixCache", "EndRuns"):
         assert WAYS[name].unmet(model) == ["Transformers' code"]
 
 

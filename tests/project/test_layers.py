@@ -28,6 +28,7 @@ LAYERS = {
     **dict.fromkeys(["benchmarks", "pairs", "runs"], 4),
     **dict.fromkeys(["metrics", "next_tokens", "word_problems"], 5),
     **dict.fromkeys(["answers", "attention", "built", "knockout", "methods", "probes"], 6),
+    **dict.fromkeys(["interchanges"], 6),
     **dict.fromkeys(["path_patching"], 7),
     **dict.fromkeys(["reference"], 7),  # reads the shipped sets
     **dict.fromkeys(["edges", "fine_tuning", "mediation", "neurons"], 8),

@@ -109,6 +109,7 @@ PROMISED = {
     "fine_tune": "source dataset method heads mlps output",
     "edge_effects": """model pairs receivers senders inputs positions group via paths metric run
         progress""",
+    "interchange_pairs": "model causal variable operands n hold_out",
     "built_model": "name family n_kv_heads beta sharpness rotation norm_weights n_layers",
 }
 """Keywords that callers rely on, written out."""

@@ -1,0 +1,22 @@
+"""Interchanges: which part of a model's state holds a variable of a calculation.
+
+`causal` has hypotheses on a calculation, and what each expects under an interchange. `pairs` draws
+problems that can tell. `sites` names places, `runs` records them and runs the rest of the model.
+`spaces` fits subspaces, `controls` fits what could fail beside them. `interchange` puts these
+together, and `result` is what it returns.
+"""
+
+from arith_lens.interchanges.causal import CAUSAL_MODELS as CAUSAL_MODELS
+from arith_lens.interchanges.causal import CausalModel as CausalModel
+from arith_lens.interchanges.causal import causal_model as causal_model
+from arith_lens.interchanges.interchange import interchange as interchange
+from arith_lens.interchanges.pairs import InterchangePairs as InterchangePairs
+from arith_lens.interchanges.pairs import interchange_pairs as interchange_pairs
+from arith_lens.interchanges.result import Interchange as Interchange
+from arith_lens.interchanges.runs import SiteRuns as SiteRuns
+from arith_lens.interchanges.runs import site_runs as site_runs
+from arith_lens.interchanges.sites import Site as Site
+from arith_lens.interchanges.sites import as_sites as as_sites
+from arith_lens.interchanges.sites import check_sites as check_sites
+from arith_lens.interchanges.spaces import SPACES as SPACES
+from arith_lens.interchanges.spaces import swapped as swapped

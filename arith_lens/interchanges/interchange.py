@@ -1,0 +1,287 @@
+"""`interchange`: exchange a subspace of a site between two runs, and read the answer."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from arith_lens.effects import Effects
+from arith_lens.interchanges.controls import (
+    COMPLEMENT,
+    CONTROLS,
+    ELSEWHERE,
+    SHUFFLED,
+    SPAN,
+    STREAM,
+    WRITE,
+    WRITE_SPAN,
+    WRITES,
+    FittedSite,
+)
+from arith_lens.interchanges.pairs import InterchangePairs
+from arith_lens.interchanges.result import Interchange
+from arith_lens.interchanges.runs import SiteRuns, role_columns, site_runs
+from arith_lens.interchanges.sites import AnySite, Site, as_sites, check_sites
+from arith_lens.interchanges.spaces import SPACES, FitData, swapped, without, written
+from arith_lens.model import HookedLike
+from arith_lens.pairs import check_kinds, check_pairs
+
+BATCH = 64
+"""The number of pairs that run together."""
+WHOLE = "whole"
+
+
+def interchange(
+    model: HookedLike,
+    pairs: InterchangePairs,
+    sites: Any,
+    *,
+    space: str = "mean",
+    k: int = 1,
+    controls: bool = True,
+    seed: int = 0,
+) -> Interchange:
+    """Exchange a subspace of a site between two problems, and read the answer (not in the paper).
+
+    The base problem runs, and at the site the part of the source's state in the subspace replaces
+    its own: h + (h_source - h_base) Q Qᵀ. Everything after it is computed again. The subspace is
+    fitted on one half of the pairs, and the answers are those of the other half.
+
+    Args:
+        model: HookedModel or TransformerBridge.
+        pairs: of `interchange_pairs`.
+        sites: one or several: `Site(9)`, the residual stream at the exit of layer 9 at END;
+            `Site(3, Role.OPERAND_A)`; a head (`Head(7, 2)`) or an MLP (`Mlp(9)`), its output at
+            END.
+        space: `"whole"`; `"mean"`, the difference of the means of both values, one direction;
+            `"pca"`, directions of the differences; `"das"`, directions that a gradient search
+            finds.
+        k: the number of directions.
+        controls: whether to add the controls below.
+        seed: of the search and of random directions.
+
+    Returns:
+        Whether the answer was the expected one, [site space pair]. The spaces are `whole`, the one
+        that was asked for, and its controls, all at the same site with the same pairs:
+        `everything but` it; `random in the span` of the differences, orthogonal to it; `variable
+        shuffled`, the same fit with permuted values; `of another site`, the directions of the first
+        other site of this width (of the last one for the first); `random (cannot fail)`, random
+        directions of the whole width. One direction of a variable with two values is also
+        `written` without a source: h ± its mean change; and so are random ones of the span.
+
+    Raises:
+        TypeError: pairs of another kind.
+        IndexError: the model does not have a site.
+        ValueError: an unknown space; as many directions as classes less one, which could remember
+            every answer; directions of several tokens together, or of a search before END; a mean
+            of more than two values; values of the variable that no problem has.
+        UnsupportedEndRuns: the model cannot be run at END alone.
+    """
+    chosen = _checked(model, pairs, sites, space, k)
+    with torch.no_grad():
+        return _exchanged(model, pairs, chosen, _Wish(space, k, controls, seed))
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What is exchanged at each site."""
+
+    space: str
+    k: int
+    controls: bool
+    seed: int
+
+
+def _exchanged(
+    model: HookedLike, pairs: InterchangePairs, sites: Sequence[AnySite], wish: _Wish
+) -> Interchange:
+    data, tested = pairs[pairs.fit], pairs[pairs.test]
+    generator = torch.Generator().manual_seed(wish.seed)
+    fitted = [
+        FittedSite.of(
+            FitData(runs, data.expected, data.pairs.answer, data.values),
+            wish.space,
+            wish.k,
+            wish.controls,
+            generator,
+        )
+        for runs in _recorded(model, data, sites)
+    ]
+    names = _spaces(wish, pairs)
+    effects = Effects(
+        _answers(model, tested, sites, fitted, names),
+        ("site", "space"),
+        metric="interchange_accuracy",
+        labels={"site": tuple(map(str, sites)), "space": names},
+        **tested.pairs.units,
+    )
+    bases = {
+        str(site): one.basis
+        for site, one in zip(sites, fitted, strict=True)
+        if one.basis is not None
+    }
+    return Interchange(effects, bases, _computation(pairs, sites, fitted, wish))
+
+
+def _checked(model: HookedLike, pairs: Any, sites: Any, space: str, k: int) -> tuple[AnySite, ...]:
+    if not isinstance(pairs, InterchangePairs):
+        raise TypeError(
+            f"expected pairs of interchange_pairs, found {type(pairs).__name__}; give "
+            "interchange_pairs(model, causal_model('addition', 'carry'))"
+        )
+    check_kinds(model, pairs.pairs)
+    check_pairs(model, pairs.pairs)
+    chosen = as_sites(sites)
+    check_sites(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
+    if space not in SPACES:
+        listed = ", ".join(map(repr, SPACES))
+        raise ValueError(f"expected space among {listed}, found {space!r}; choose one")
+    for half, name in ((pairs.fit, "fit"), (pairs.test, "test")):
+        values = pairs.values[half].unique()
+        if len(values) < 2:
+            raise ValueError(
+                f"expected two values of {pairs.variable} or more in the half to {name}, found "
+                f"{values.tolist()}; draw pairs with interchange_pairs, which balances them"
+            )
+    if space == WHOLE:
+        return chosen
+    _check_size(pairs, space, k)
+    for site in chosen:
+        if isinstance(site, Site) and not site.is_end:
+            n_tokens = role_columns(pairs.pairs, site).shape[1]
+            if n_tokens > 1 or space == "das":
+                raise ValueError(
+                    f"expected one token, and no search before END, found {site} with {n_tokens} "
+                    f"tokens and space={space!r}; name one with Site(layer, role, token=-1) and "
+                    "take 'mean' or 'pca', or exchange the 'whole' site"
+                )
+    return chosen
+
+
+def _check_size(pairs: InterchangePairs, space: str, k: int) -> None:
+    if not isinstance(k, int) or k < 1:
+        raise ValueError(f"expected k of at least 1 direction, found {k!r}; give k=1")
+    n_values = len(pairs.values.unique())
+    if space == "mean" and (k > 1 or n_values != 2):
+        raise ValueError(
+            f"expected k=1 and a variable of two values with space='mean', found k={k} and "
+            f"{n_values} values of {pairs.variable}; take 'pca' or 'das'"
+        )
+    if k >= pairs.n_classes - 1:
+        raise ValueError(
+            f"expected k below {pairs.n_classes - 1}, found {k}: the problems have "
+            f"{pairs.n_classes} classes of value and answer, and so many directions could remember "
+            "each of them; give a smaller k"
+        )
+
+
+def _recorded(
+    model: HookedLike, pairs: InterchangePairs, sites: Sequence[AnySite]
+) -> list[tuple[SiteRuns, ...]]:
+    """For each site, its batches."""
+    batches = list(site_runs(model, pairs.pairs, sites, batch_size=BATCH))
+    return list(zip(*batches, strict=True))
+
+
+def _spaces(wish: _Wish, pairs: InterchangePairs) -> tuple[str, ...]:
+    """The names of the spaces, in the order of the result."""
+    if wish.space == WHOLE:
+        return (WHOLE,)
+    if not wish.controls:
+        return (WHOLE, wish.space)
+    binary = wish.k == 1 and pairs.values.unique().tolist() == [0, 1]
+    return (WHOLE, wish.space, *CONTROLS, *(WRITES if binary else ()))
+
+
+def _answers(
+    model: HookedLike,
+    pairs: InterchangePairs,
+    sites: Sequence[AnySite],
+    fitted: Sequence[FittedSite],
+    names: Sequence[str],
+) -> Float[Tensor, "site space pair"]:
+    parts, start = [], 0
+    for batch in site_runs(model, pairs.pairs, sites, batch_size=BATCH):
+        rows = slice(start, start + len(batch[0].base))
+        start = rows.stop
+        expected, value = pairs.expected[rows], pairs.values[rows, 0]
+        of_sites = []
+        for number, run in enumerate(batch):
+            other = _other_basis(fitted, number)
+            states = [_states(run, fitted[number], other, name, value) for name in names]
+            answers = run.answers(torch.cat(states)) if states else None
+            assert answers is not None
+            right = (answers == expected).float().split([len(state) for state in states])
+            means = [part.mean(0) if len(part) else _missing(expected) for part in right]
+            of_sites.append(torch.stack(means))
+        parts.append(torch.stack(of_sites))
+    return torch.cat(parts, dim=-1)
+
+
+def _missing(like: Tensor) -> Tensor:
+    return torch.full(like.shape, float("nan"))
+
+
+def _other_basis(fitted: Sequence[FittedSite], number: int) -> Tensor | None:
+    """The basis of the first other site of the same width; for the first one, of the last."""
+    own = fitted[number].basis
+    if own is None:
+        return None
+    others = [
+        one.basis
+        for i, one in enumerate(fitted)
+        if i != number and one.basis is not None and one.basis.shape == own.shape
+    ]
+    if not others:
+        return None
+    return others[-1] if number == 0 else others[0]
+
+
+def _states(
+    run: SiteRuns, fitted: FittedSite, other: Tensor | None, name: str, value: Tensor
+) -> Float[Tensor, "draw pair width"]:
+    """The site's values under one space or control, for each of its draws; none if it is absent."""
+    base, source, basis = run.base, run.source, fitted.basis
+    if name == WHOLE or basis is None:
+        return source[None]
+    value = value.to(base.device)
+    made: list[Tensor] = []
+    if name == COMPLEMENT:
+        made = [without(base, source, basis)]
+    elif name in (SPAN, STREAM):
+        draws = fitted.span if name == SPAN else fitted.stream
+        made = [swapped(base, source, draw) for draw in draws]
+    elif name in (SHUFFLED, ELSEWHERE):
+        one = fitted.shuffled if name == SHUFFLED else other
+        made = [] if one is None else [swapped(base, source, one)]
+    elif name == WRITE:
+        made = [written(base, basis, fitted.length, value)]
+    elif name == WRITE_SPAN:
+        made = [written(base, draw, fitted.length, value) for draw in fitted.span]
+    else:
+        made = [swapped(base, source, basis)]
+    return torch.stack(made) if made else base.new_empty(0, *base.shape)
+
+
+def _computation(
+    pairs: InterchangePairs,
+    sites: Sequence[AnySite],
+    fitted: Sequence[FittedSite],
+    wish: _Wish,
+) -> dict[str, Any]:
+    return {
+        "causal": pairs.causal.name,
+        "operation": pairs.causal.operation,
+        "variable": pairs.variable,
+        "hold_out": pairs.hold_out,
+        "sources": pairs.sources,
+        **asdict(wish),
+        "n_fit": int(pairs.fit.sum()),
+        "n_test": int(pairs.test.sum()),
+        "n_classes": pairs.n_classes,
+        "base_rates": pairs.base_rates(),
+        "lengths": {str(site): one.length for site, one in zip(sites, fitted, strict=True)},
+    }

@@ -1,0 +1,238 @@
+"""Interchanges: the logits of plain Transformers with torch's own hooks, and what must follow."""
+
+import inspect
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from oracles import logits_at_end
+from torch import Tensor
+
+import arith_lens as al
+from arith_lens.interchanges import Interchange, InterchangePairs, site_runs, swapped
+from arith_lens.interchanges.controls import orthogonal_part
+from arith_lens.interchanges.runs import role_columns
+from arith_lens.model import HookedModel
+from arith_lens.pairs import Role
+
+CARRY = al.causal_model("addition", "carry")
+SITES = (
+    al.Site(0),
+    al.Site(2),
+    al.Site(0, Role.OPERAND_A),
+    al.Site(1, Role.OPERAND_B, token=-1),
+    al.Head(1, 3),
+    al.Mlp(1),
+)
+
+
+@pytest.fixture(scope="module")
+def drawn(tokenizer: Any) -> InterchangePairs:
+    """Prompts of two lengths, so that some are padded."""
+    return al.interchange_pairs(tokenizer, CARRY, n=48, templates=["addition/0", "addition/1"])
+
+
+def on_itself(model: HookedModel, pairs: InterchangePairs, side: str) -> InterchangePairs:
+    """The same pairs; what this model answers to one side is expected."""
+    hf = model.bridge.original_model
+    logits = logits_at_end(hf, getattr(pairs.pairs, side), pairs.pairs.attention_mask)
+    return replace(pairs, expected=logits.argmax(-1))
+
+
+def plain_run(model: HookedModel, tokens: Tensor, mask: Tensor, hooks: list[Any]) -> Tensor:
+    try:
+        return logits_at_end(model.bridge.original_model, tokens, mask)
+    finally:
+        for handle in hooks:
+            handle.remove()
+
+
+def plain_part(
+    model: HookedModel, site: Any, pairs: al.PromptPairs, change: Any
+) -> tuple[Any, list[Any]]:
+    """A torch hook at a site: `change` gets [pair width] and returns it, or None."""
+    block = model.bridge.original_model.model.layers[site.layer]
+    row = torch.arange(len(pairs))[:, None]
+    columns = torch.full((len(pairs), 1), -1)
+    if isinstance(site, al.Site) and not site.is_end:
+        columns = role_columns(pairs, site)
+    d_head = model.d_head
+    part = (
+        slice(site.index * d_head, (site.index + 1) * d_head)
+        if isinstance(site, al.Head)
+        else slice(None)
+    )
+
+    def edited(activation: Tensor) -> Tensor:
+        new = change(activation[row, columns][..., part].flatten(1))
+        if new is None:
+            return activation
+        activation = activation.clone()
+        rows = activation[row, columns]
+        rows[..., part] = new.unflatten(1, (columns.shape[1], -1))
+        activation[row, columns] = rows
+        return activation
+
+    def after(_: Any, __: Any, out: Any) -> Any:
+        return (edited(out[0]), *out[1:]) if isinstance(out, tuple) else edited(out)
+
+    if isinstance(site, al.Head):
+        return block.self_attn.o_proj.register_forward_pre_hook(lambda _, x: (edited(x[0]),))
+    if isinstance(site, al.Mlp):
+        return block.mlp.register_forward_hook(after)
+    return block.register_forward_hook(after)
+
+
+def plain_swap(model: HookedModel, pairs: al.PromptPairs, site: Any, basis: Tensor) -> Tensor:
+    """h + (h_source - h_base) Q Qᵀ with torch's own hooks on plain Transformers."""
+    seen: list[Tensor] = []
+    mask = pairs.attention_mask
+    for tokens in (pairs.reference, pairs.counterfactual):
+        handle = plain_part(model, site, pairs, lambda x: seen.append(x.clone()))
+        plain_run(model, tokens, mask, [handle])
+    base, source = seen
+    projector = basis @ basis.T
+    handle = plain_part(model, site, pairs, lambda x: base + (source - base) @ projector)
+    return plain_run(model, pairs.reference, mask, [handle])
+
+
+def random_basis(width: int, k: int) -> Tensor:
+    return torch.linalg.qr(torch.randn(width, k, generator=torch.Generator().manual_seed(k)))[0]
+
+
+@pytest.mark.parametrize("site", SITES, ids=str)
+def test_a_swap_is_that_of_plain_transformers(
+    model: HookedModel, drawn: InterchangePairs, site: Any
+) -> None:
+    pairs = drawn.pairs[:12]
+    ((runs,),) = site_runs(model, pairs, [site], batch_size=12)
+    plain = logits_at_end(model.bridge.original_model, pairs.reference, pairs.attention_mask)
+    for k in (1, 3):
+        basis = random_basis(runs.base.shape[1], k)
+        found = runs.logits(swapped(runs.base, runs.source, basis)[None])[0]
+        wanted = plain_swap(model, pairs, site, basis)
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    other = plain_swap(model, pairs, site, random_basis(len(basis), 2))
+    assert not torch.allclose(found, other, atol=1e-3)
+    whole = runs.logits(torch.stack([runs.source, runs.base]))
+    every = runs.logits(swapped(runs.base, runs.source, torch.eye(len(basis)))[None])[0]
+    torch.testing.assert_close(every, whole[0], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(whole[1], plain, rtol=1e-5, atol=1e-5)
+
+
+def test_a_swap_is_that_of_pyvene(llama: HookedModel, drawn: InterchangePairs) -> None:
+    pyvene = pytest.importorskip("pyvene", reason="needs pyvene, which is no dependency")
+    pairs = drawn.pairs.filter(drawn.pairs.lengths == int(drawn.pairs.lengths[0]))[:4]
+    first = int((~pairs.attention_mask[0]).sum())
+    basis = random_basis(llama.d_model, 2)
+    config = pyvene.IntervenableConfig(
+        [{"layer": 1, "component": "block_output", "low_rank_dimension": 2}],
+        pyvene.LowRankRotatedSpaceIntervention,
+    )
+    inner = pyvene.IntervenableModel(config, llama.bridge.original_model)
+    (intervention,) = inner.interventions.values()
+    rotation = getattr(intervention, "rotate_layer", None) or intervention[0].rotate_layer
+    rotation.parametrizations.weight[0].base = None
+    del rotation.parametrizations
+    rotation.weight = torch.nn.Parameter(basis)
+    prompts = [
+        {"input_ids": tokens[:, first:]} for tokens in (pairs.reference, pairs.counterfactual)
+    ]
+    width = prompts[0]["input_ids"].shape[1] - 1
+    _, out = inner(prompts[0], [prompts[1]], {"sources->base": width})
+    ((runs,),) = site_runs(llama, pairs, [al.Site(1)], batch_size=4)
+    found = runs.logits(swapped(runs.base, runs.source, basis)[None])[0]
+    torch.testing.assert_close(found, out.logits[:, -1], rtol=1e-5, atol=1e-5)
+
+
+def test_at_the_last_layer_the_whole_site_gives_the_answers_of_the_source(
+    model: HookedModel, drawn: InterchangePairs
+) -> None:
+    for layer, side, equal in ((2, "counterfactual", True), (2, "reference", False)):
+        expected = on_itself(model, drawn, side)
+        result = al.interchange(model, expected, al.Site(layer), space="whole")
+        assert result.spaces == ("whole",) and result.effects.n_pairs == int(drawn.test.sum())
+        assert (float(result.iia) == 1) is equal
+
+
+def test_the_mean_direction_is_the_difference_of_means(
+    llama: HookedModel, drawn: InterchangePairs, tmp_path: Path
+) -> None:
+    sites = [al.Site(0), al.Site(1), al.Mlp(1)]
+    result = al.interchange(llama, drawn, sites, seed=3)
+    fitted = drawn[drawn.fit]
+    (batch,) = site_runs(llama, fitted.pairs, sites, batch_size=99)
+    states = torch.cat([batch[1].base, batch[1].source])
+    carry = torch.cat([fitted.values[:, 0], fitted.values[:, 1]]) == 1
+    wanted = states[carry].mean(0) - states[~carry].mean(0)
+    found = result.bases["stream 1 at END"][:, 0].float()
+    torch.testing.assert_close(found, wanted / wanted.norm(), rtol=1e-4, atol=1e-5)
+    assert result.iia.shape == (3, 9) and not result.iia[:2].isnan().any()
+    assert bool(result.iia[2, result.spaces.index("of another site")].isfinite())
+    low, high = result.ci()
+    assert bool((low <= result.iia + 1e-6).all()) and bool((high >= result.iia - 1e-6).all())
+    assert result.n_problems == len({*drawn[drawn.test].pairs.problem})
+    back = Interchange.from_arrays(result.to_arrays())
+    assert torch.equal(back.effects.per_pair, result.effects.per_pair)
+    assert torch.equal(back.bases["stream 1 at END"], result.bases["stream 1 at END"])
+    assert "highest at" in repr(back) and len(back.to_dataframe()) == 27
+
+
+def test_a_search_raises_the_share_of_expected_answers(
+    llama: HookedModel, drawn: InterchangePairs
+) -> None:
+    """Of what this model itself answers to the source: a few directions suffice, one does not."""
+    pairs = on_itself(llama, drawn, "counterfactual")
+    random = al.interchange(llama, pairs, al.Site(2), space="pca", k=1)
+    found = al.interchange(llama, pairs, al.Site(2), space="das", k=6)
+    assert float(found.iia[0, 1]) >= float(random.iia[0, 1])
+    basis = found.bases["stream 2 at END"]
+    torch.testing.assert_close(basis.T @ basis, torch.eye(6).double(), rtol=1e-5, atol=1e-5)
+    again = al.interchange(llama, pairs, al.Site(2), space="das", k=6)
+    assert torch.equal(again.bases["stream 2 at END"], basis)
+    parts = (again.effects.per_pair, found.effects.per_pair)
+    torch.testing.assert_close(*parts, rtol=0, atol=0, equal_nan=True)
+
+
+def test_controls_of_the_span_are_orthogonal_to_the_subspace() -> None:
+    rows = torch.randn(9, 4, generator=torch.Generator().manual_seed(0)).double()
+    basis = torch.linalg.qr(torch.randn(9, 2).double())[0]
+    left = orthogonal_part(rows, basis)
+    assert left.shape == (9, 4)
+    torch.testing.assert_close(basis.T @ left, torch.zeros(2, 4).double())
+    inside = orthogonal_part(torch.cat([rows[:, :1], basis], dim=1), basis)
+    assert inside.shape == (9, 1)
+
+
+@pytest.mark.parametrize(
+    ("sites", "options", "message"),
+    [
+        (al.Site(3), {}, "expected a layer from 0 to 2, found stream 3 at END"),
+        (al.Site(2, Role.OPERAND_A), {}, "no layer reads this token after that"),
+        (al.Head(0, 4), {}, "expected a head from 0 to 3"),
+        ([], {}, "expected different sites"),
+        (al.Site(1), {"space": "ica"}, "expected space among 'whole', 'mean', 'pca', 'das'"),
+        (al.Site(1), {"space": "das", "k": 40}, "could remember each of them"),
+        (al.Site(1), {"k": 2}, "expected k=1 and a variable of two values"),
+        (al.Site(1, Role.OPERAND_A), {}, "expected one token, and no search before END"),
+    ],
+)
+def test_bad_input_is_refused_by_name(
+    llama: HookedModel, drawn: InterchangePairs, sites: Any, options: Any, message: str
+) -> None:
+    with pytest.raises((ValueError, IndexError), match=message):
+        al.interchange(llama, drawn, sites, **options)
+
+
+def test_pairs_that_cannot_be_exchanged_are_refused(
+    llama: HookedModel, drawn: InterchangePairs
+) -> None:
+    with pytest.raises(TypeError, match="expected pairs of interchange_pairs, found PromptPairs"):
+        inspect.unwrap(al.interchange)(llama, drawn.pairs, al.Site(1))  # pyright: ignore
+    same = replace(drawn, values=torch.zeros_like(drawn.values))
+    with pytest.raises(ValueError, match=r"found \[0\]"):
+        al.interchange(llama, same, al.Site(1))
+    with pytest.raises(ValueError, match="expected a role among"):
+        al.Site(1, "middle")
