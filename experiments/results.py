@@ -19,6 +19,7 @@ from arith_lens.attention import Patterns
 from arith_lens.effects import BeforeAfter, ComponentEffects, Effects
 from arith_lens.evaluation import EvaluationResult
 from arith_lens.exploration import Exploration
+from arith_lens.interchanges import Interchange
 from arith_lens.knockout import CircuitCurve, GreedyMask, KnockoutCurve, KnockoutCurves, Outcomes
 from arith_lens.mediation import Mediation
 from arith_lens.neurons import ClassKnockouts, HeuristicMatches
@@ -71,6 +72,12 @@ class AttentionFacts(PairFacts):
     key: list[str]
     kinds: dict[str, str]
     """Operand, operator or other, by head."""
+
+
+class HeldFacts(PairFacts):
+    """Which components are held."""
+
+    sets: NotRequired[dict[str, list[str]]]
 
 
 class CaseFacts(PairFacts):
@@ -284,6 +291,15 @@ HEURISTIC_MATCHES = Stored("rules-{}", HeuristicMatches, NoFacts)
 """The rules of each neuron; of the trained model or an untrained one."""
 CLASS_KNOCKOUTS = Stored("classes-{}", ClassKnockouts, PairFacts)
 """The knockouts of classes of neurons; by operation."""
+CARRY = Stored("carry-{}-{}", Interchange, PairFacts)
+"""Interchanges [site space pair]; by variable and test."""
+CARRY_STEP = Stored("step", Effects, PairFacts)
+"""The projection on the direction [layer ones_sum pair]: 0 without a carry, 1 with one."""
+CARRY_PARTS = Stored("parts-{}", Effects, HeldFacts)
+"""What components write, what is left without some, and without one of those that read [component
+pair]; by "writers", "held" or "readers"."""
+WRONG_SUMS = Stored("wrong", Effects, NoFacts)
+"""Whether the first digit of each sum below 100 is wrong [ones_sum pair]."""
 LADDER = Stored("ladder-{}-{}-{}", ComponentEffects, PairFacts)
 """Exact and approximate effects; by operation, paths, and method or "exact"."""
 EXACT = "exact"
