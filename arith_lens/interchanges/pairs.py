@@ -2,8 +2,9 @@
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import torch
@@ -325,6 +326,9 @@ def _shares(names: Sequence[str], n: int) -> list[tuple[str, int]]:
     return [(name, n // len(names) + (i < n % len(names))) for i, name in enumerate(names)]
 
 
+Base = tuple[Problem, int, int, int]
+"""A base, the value that its source must have, the number of tokens of the answer in the prompt,
+and the expected token."""
 Chosen = tuple[Problem, Problem, int, int]
 """Base, source, the number of tokens of the answer in the prompt, and the expected token."""
 
@@ -370,27 +374,35 @@ class Candidates:
 
     def drawn(self, n: int, rng: random.Random) -> list[Chosen]:
         """Pairs, at most `n`: values and expected tokens take turns, and no base is used twice."""
-        groups: dict[tuple[int, int], list[tuple[Problem, int, int, int]]] = defaultdict(list)
         distinct = sorted({*self.values.values()})
+        groups: dict[int, dict[int, list[Base]]] = defaultdict(lambda: defaultdict(list))
         for base in shuffled([*self.values], rng):
             others = [value for value in distinct if value != self.values[base]]
-            if not others:
-                continue
-            target = others[int(rng.random() * len(others))]
+            target = others[int(rng.random() * len(others))] if others else self.values[base]
             if (read := self._read(base, target)) is not None:
                 place, token = read
-                groups[self.values[base] if len(distinct) < 3 else 0, token].append(
-                    (base, target, place, token)
-                )
+                value = self.values[base] if len(distinct) == 2 else 0
+                groups[value][token].append((base, target, place, token))
+        turns = [
+            cycle(shuffled([by_token[token] for token in sorted(by_token)], rng))
+            for _, by_token in sorted(groups.items())
+        ]
+        n_queues = max((len(by_token) for by_token in groups.values()), default=0)
         chosen: list[Chosen] = []
-        queues = shuffled([groups[key] for key in sorted(groups)], rng)
-        while queues and len(chosen) < n:
-            for queue in queues:
-                pair = self._next(queue, rng)
-                if pair is not None and len(chosen) < n:
-                    chosen.append(pair)
-            queues = [queue for queue in queues if queue]
+        while turns and len(chosen) < n:
+            pairs = [self._of_turn(turn, n_queues, rng) for turn in turns]
+            if None in pairs:  # one value more than the other would not be balanced
+                break
+            chosen += [pair for pair in pairs if pair is not None][: n - len(chosen)]
         return chosen
+
+    def _of_turn(
+        self, turn: Iterator[list[Base]], n_queues: int, rng: random.Random
+    ) -> Chosen | None:
+        """The next pair with a value, whatever its expected token; None: there is none left."""
+        queues = (next(turn) for _ in range(n_queues))
+        pairs = (self._next(queue, rng) for queue in queues)
+        return next((pair for pair in pairs if pair is not None), None)
 
     def _read(self, base: Problem, target: int) -> tuple[int, int] | None:
         """Where the expected answer leaves the base's own, and its token there."""
@@ -402,9 +414,7 @@ class Candidates:
         places = [i for i, (x, y) in enumerate(zip(own, other, strict=False)) if x != y]
         return (places[0], other[places[0]]) if places else None
 
-    def _next(
-        self, queue: list[tuple[Problem, int, int, int]], rng: random.Random
-    ) -> Chosen | None:
+    def _next(self, queue: list[Base], rng: random.Random) -> Chosen | None:
         """The next base of a group that has a source."""
         while queue:
             base, target, place, token = queue.pop()

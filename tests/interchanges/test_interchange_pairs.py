@@ -49,7 +49,10 @@ def test_values_and_expected_tokens_take_turns(tokenizer: Any) -> None:
     rates = draw(tokenizer, answers=range(100)).base_rates()
     assert rates["likeliest"] < 0.2 and 0.4 < rates["value"] < 0.6
     assert (rates["base"], rates["source"]) == (0, 0)
-    assert draw(tokenizer, sources="matched").base_rates()["source"] == 1
+    matched = draw(tokenizer, sources="matched").base_rates()
+    assert matched["source"] == 1 and 0.45 < matched["value"] < 0.55
+    tens = al.interchange_pairs(tokenizer, CARRY, "tens_carry", n=100, sources="matched")
+    assert 0.45 < tens.base_rates()["value"] < 0.55
 
 
 def test_halves_share_no_problem_no_digit_or_no_template(tokenizer: Any) -> None:
