@@ -24,7 +24,7 @@ NUMERIC = (
     *("above", "below", "p_within", "p_outside"),
     *("value", "low", "high", "n"),
     *("k", "layer", "index", "draws", "rate", "size", "seed"),
-    *("position", "rank", "base", "column", "dial"),
+    *("position", "rank", "base", "column", "dial", "ones_sum"),
     *("n_heads", "n_mlps"),
 )
 """The columns whose texts are numbers."""

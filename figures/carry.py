@@ -1,0 +1,224 @@
+"""Where is the carry of a sum, and is it one direction?
+
+Reads a run of `experiments carry`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pandas import DataFrame
+
+from arith_lens import plotting
+from arith_lens.interchanges.controls import COMPLEMENT, SHUFFLED, SPAN, WRITE, WRITE_SPAN
+from figures.common import Options, chosen_run
+from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
+from figures.tables import carry as numbers
+from figures.tables.carry import BORROW, FOLLOWS, MEAN, ONES, STEP, TENS, WHOLE
+from figures.tables.table import has, keys_of, records, select, value
+
+BLUE, RED, GREY, GREEN, VIOLET = "#2f6db3", "#c8442f", "#8a8f99", "#2e8b57", "#7a4fa3"
+VARIABLES = {
+    TENS: ("carry of the tens", GREEN),
+    ONES: ("carry of the ones", BLUE),
+    BORROW: ("borrow (−)", VIOLET),
+}
+SPACES = {
+    WHOLE: ("whole stream", BLUE, "solid"),
+    MEAN: ("one direction", RED, "solid"),
+    WRITE: ("written without a source", RED, "dot"),
+    COMPLEMENT: ("everything but it", GREEN, "solid"),
+    SPAN: ("random in the span", GREY, "solid"),
+    WRITE_SPAN: ("random, written", GREY, "dot"),
+    SHUFFLED: ("carry shuffled", VIOLET, "dash"),
+}
+"""The lines of the second panel."""
+SHOWN_CONTROLS = {WHOLE: "whole stream", MEAN: "direction", COMPLEMENT: "everything but it",
+                  SPAN: "random in the span", SHUFFLED: "carry shuffled",
+                  WRITE: "written", WRITE_SPAN: "random, written"}  # fmt: skip
+NOTE = "In brackets and bands: 95% intervals over problems that were not fitted."
+N_STEPS = 3
+"""The layers whose step is drawn, up to the chosen one."""
+
+
+def exhibits(options: Options) -> list[Exhibit]:
+    """The predictions with their outcomes, and the staircase, the direction and the step.
+
+    Raises:
+        RunError: there is no run.
+    """
+    run = chosen_run(options, "carry")
+    whole = numbers.table(run)
+    chart = chart_of(
+        whole,
+        [run],
+        name="carry",
+        title=f"Where is the carry, and is it one direction? {run.config['model']}",
+        look=_look,
+        notes=_notes,
+        draw=_draw,
+        small_table=_tests,
+    )
+    words = text_table_of(
+        whole,
+        [run],
+        name="carry-predictions",
+        title=f"Predictions about carries, with their outcomes: {run.config['model']}",
+        look=lambda _: "Which predictions of docs/how_it_calculates.md fail.",
+        notes=lambda *_: [NOTE, "A prediction holds if the whole interval meets its condition."],
+        cells=_outcomes,
+    )
+    return [chart, words]
+
+
+def chosen_layer(table: DataFrame) -> int:
+    """The layer at which the direction has the most, on the problems of the choice."""
+    rows = select(table, kind="interchange", variable=ONES, test="choice", space=MEAN)
+    return int(rows.loc[rows.value.idxmax(), "layer"])
+
+
+def _percent(one: Any) -> str:
+    value_text, low, high = (
+        f"{100 * part:.0f}".replace("-0", "0") for part in (one.value, one.low, one.high)
+    )
+    return f"{value_text}% [{low}, {high}]"
+
+
+def _look(table: DataFrame) -> str:
+    if not has(table, test="choice"):
+        return "In which layers each carry reaches END."
+    layer = chosen_layer(table)
+    shares = {
+        space: value(
+            table, kind="interchange", variable=ONES, test="layers", space=space, layer=layer
+        )
+        for space in (WHOLE, MEAN, COMPLEMENT)
+    }
+    return (
+        f"At layer {layer}, one direction makes {shares[MEAN]:.0%} of the answers follow the carry "
+        f"(the whole stream: {shares[WHOLE]:.0%}; everything but the direction: "
+        f"{shares[COMPLEMENT]:.0%}). The carry of the tens is there some layers earlier."
+    )
+
+
+def _notes(table: DataFrame, settings: Settings) -> list[str]:
+    notes = [
+        f"Model: {settings['model']}; residual stream at END, at the exit of each layer; wording "
+        f"{settings['template']}; sums below 100 of two numbers of two digits. The source differs "
+        "in the digits that decide the variable alone. " + NOTE,
+        "The direction is the difference of means with and without a carry, fitted on the other "
+        "half of the problems. Random directions are of the eight largest of the differences, "
+        "orthogonal to it. Written: the base's own state is moved along it, and no source is used.",
+    ]
+    if has(table, test="choice"):
+        notes.append(
+            f"Layer {chosen_layer(table)} was chosen on other problems. Step: the projection of "
+            "each problem on the direction, by the sum of its ones digits."
+        )
+    return notes
+
+
+def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
+    panels = [_staircase(table), _direction(table)]
+    if has(table, kind="step"):
+        panels.append(_step(table))
+    return plotting.curve_panels(
+        panels,
+        x_title="layer (a, b), sum of the ones digits (c)" if len(panels) > 2 else "layer",
+        notes=notes,
+        across=len(panels),
+        panel=(300, 260),
+    )
+
+
+def _line(
+    rows: DataFrame, x: str, look: tuple[str, str, str], factor: float = 100
+) -> plotting.Line:
+    name, colour, dash = look
+    return plotting.Line(
+        x=rows[x].to_numpy(),
+        y=factor * rows.value.to_numpy(),
+        low=factor * rows.low.to_numpy(),
+        high=factor * rows.high.to_numpy(),
+        name=name,
+        colour=colour,
+        dash=dash,
+    )
+
+
+def _staircase(table: DataFrame) -> plotting.CurvePanel:
+    """The whole stream, for each variable."""
+    rows = select(table, kind="interchange", test="layers", space=WHOLE)
+    lines = [
+        _line(select(rows, variable=variable), "layer", (*VARIABLES[variable], "solid"))
+        for variable in keys_of(rows, "variable")
+    ]
+    return plotting.CurvePanel(
+        title="Whole stream exchanged",
+        lines=tuple(lines),
+        y_title="answers that follow, %",
+        y_range=(0, 102),
+    )
+
+
+def _direction(table: DataFrame) -> plotting.CurvePanel:
+    """The ones carry: the direction and its controls."""
+    rows = select(table, kind="interchange", test="layers", variable=ONES)
+    lines = [
+        _line(select(rows, space=space), "layer", look)
+        for space, look in SPACES.items()
+        if has(rows, space=space)
+    ]
+    return plotting.CurvePanel(
+        title="Carry of the ones: one direction", lines=tuple(lines), y_range=(0, 102)
+    )
+
+
+def _step(table: DataFrame) -> plotting.CurvePanel:
+    """The projection by the ones' sum, at the chosen layer and before."""
+    layer = chosen_layer(table)
+    rows = select(table, kind="step", measure=STEP)
+    shown = [one for one in range(layer - N_STEPS + 1, layer + 1) if has(rows, layer=one)]
+    shades = ("#b9c9df", "#7fa3d1", BLUE)[-len(shown) :]
+    lines = [
+        _line(select(rows, layer=one), "ones_sum", (f"layer {one}", shade, "solid"), 1)
+        for one, shade in zip(shown, shades, strict=True)
+    ]
+    return plotting.CurvePanel(
+        title="The step between 9 and 10",
+        lines=tuple(lines),
+        y_title="projection (0: no carry, 1: carry)",
+        guides=((9.5, "carry from 10"),),
+    )
+
+
+def _tests(table: DataFrame) -> DataFrame:
+    """One line for each test of the ones carry at the chosen layer, with its controls."""
+    if not has(table, test="choice"):
+        return DataFrame()
+    layer = chosen_layer(table)
+    own = select(table, kind="interchange", variable=ONES, layer=layer, measure=FOLLOWS)
+    lines = []
+    for test in keys_of(own, "test"):
+        rows = select(own, test=test)
+        line = {"test": test.replace("_", " "), "problems": int(rows.n.iloc[0])}
+        for one in records(rows):
+            name = "search" if one.space == "das" else SHOWN_CONTROLS.get(one.space)
+            if name is not None:
+                line[name] = _percent(one)
+        lines.append(line)
+    return DataFrame(lines).fillna("")
+
+
+def _outcomes(table: DataFrame) -> DataFrame:
+    return DataFrame(list(_outcome_cells(table)))
+
+
+def _outcome_cells(table: DataFrame) -> Iterator[dict[str, str]]:
+    for one in records(select(table, kind="prediction")):
+        yield {
+            "prediction": one.prediction,
+            "of": one.of,
+            "measured": f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]".replace("-0.00", "0.00"),
+            "holds if": one.condition,
+            "verdict": one.verdict,
+        }
