@@ -118,7 +118,9 @@ def _notes(table: DataFrame, settings: Settings) -> list[str]:
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    panels = [_staircase(table), _direction(table)]
+    panels = [_staircase(table)]
+    if has(table, kind="interchange", variable=ONES):
+        panels.append(_direction(table))
     if has(table, kind="step"):
         panels.append(_step(table))
     return plotting.curve_panels(

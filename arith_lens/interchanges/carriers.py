@@ -17,7 +17,7 @@ from arith_lens.components import Component, Head, as_components, check_componen
 from arith_lens.components import z_name as head_name
 from arith_lens.effects import Effects
 from arith_lens.interchanges.pairs import InterchangePairs
-from arith_lens.interchanges.sites import Site
+from arith_lens.interchanges.sites import Site, heads_and_mlps
 from arith_lens.interchanges.spaces import swapped
 from arith_lens.model import EndRuns, HookedLike, record
 
@@ -96,7 +96,7 @@ def _runs(model: HookedLike, pairs: InterchangePairs) -> Iterator[_Runs]:
 def _checked(
     model: HookedLike, components: Any, site: Site, *, after: bool
 ) -> tuple[Component, ...]:
-    chosen = tuple(as_components(components))
+    chosen = heads_and_mlps(as_components(components))
     check_components(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
     wrong = [one for one in chosen if (one.layer > site.layer) is not after]
     if wrong:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from arith_lens.components import Component, as_components, check_components
+from arith_lens.components import Component, Head, Mlp, as_components, check_components
 from arith_lens.pairs import Role
 
 
@@ -57,12 +57,25 @@ def as_sites(sites: Any) -> tuple[AnySite, ...]:
     several = isinstance(sites, Iterable) and not isinstance(sites, str)
     values: list[Any] = list(sites) if several else [sites]
     named = tuple(value if isinstance(value, Site) else as_components(value)[0] for value in values)
+    heads_and_mlps([one for one in named if not isinstance(one, Site)])
     if not named or len({*named}) < len(named):
         raise ValueError(
             f"expected different sites, at least one, found {len(named)}, "
             f"{len({*named})} of them different; give for instance [Site(8), Site(9)]"
         )
     return named
+
+
+def heads_and_mlps(components: Iterable[Component]) -> tuple[Head | Mlp, ...]:
+    """The components. Raises TypeError for one that is neither a head nor an MLP."""
+    chosen = []
+    for one in components:
+        if not isinstance(one, Head | Mlp):
+            raise TypeError(
+                f"expected heads and MLPs, found {one}; take the MLP that has it, {Mlp(one.layer)}"
+            )
+        chosen.append(one)
+    return tuple(chosen)
 
 
 def check_sites(sites: Iterable[AnySite], n_layers: int, n_heads: int) -> None:

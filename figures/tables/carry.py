@@ -2,8 +2,8 @@
 
 Keys: kind (see `KINDS`); variable ("ones_carry", "tens_carry", "borrow"); test (`layers` or another
 test of `experiments carry`); space ("whole", "mean", "das" or a control of `al.interchange`);
-layer; ones_sum; component, of writers and readers; held, the set of components that are held; prediction,
-of (what it is about), condition and verdict, of predictions; what, of base rates.
+layer; ones_sum; component, of writers and readers; held, the set of components that are held;
+prediction, of (what it is about), condition and verdict, of predictions; what, of base rates.
 """
 
 from collections.abc import Iterator

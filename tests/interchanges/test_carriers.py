@@ -122,5 +122,5 @@ def test_components_on_the_wrong_side_are_refused(
     direction = torch.eye(llama.d_model)[:, :1]
     with pytest.raises(ValueError, match="up to that of stream 1 at END, found MLP 2"):
         writers(llama, drawn, SITE, direction, [al.Mlp(2)])
-    with pytest.raises(ValueError, match="after that of stream 1 at END, found 1.0"):
+    with pytest.raises(ValueError, match=r"after that of stream 1 at END, found 1\.0"):
         readers(llama, drawn, SITE, direction, [al.Head(1, 0)])
