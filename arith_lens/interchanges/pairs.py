@@ -242,7 +242,8 @@ def _worded_templates(
             f"expected problems of {causal.operation} with these operands and answers, found "
             "none; widen them"
         )
-    answers = range(0, 2000)
+    largest = max(problem.answer for problem in problems)
+    answers = range(largest + 10 ** (len(str(largest)) - 1) + 1)
     worded: dict[str, WordedTemplate] = {}
     refused: list[UnfitTemplate] = []
     for template in choose_templates(causal.operation, names):
