@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pandas import DataFrame
+from pandas import DataFrame, read_csv
 
 from figures.tables.table import from_csv, records, select
 
@@ -99,3 +99,27 @@ def test_the_result_is_of_the_table(table: DataFrame) -> None:
     assert f"({', '.join(first[:3])})" in WORDS and f"(also {first[3]} and {first[4]})" in WORDS
     (base,) = records(select(table, case="multiplication", measure="base rate"))
     assert f"The most frequent answer is right in {number_text(base)}." in WORDS
+
+
+def test_the_result_names_controls_and_earlier_outcomes(table: DataFrame) -> None:
+    five = select(table, case="multiplication", k=5, measure="accuracy")
+    (random,) = records(select(five, order="random"))
+    (matched,) = records(select(five, order="same layers"))
+    (mean,) = [one for one in records(table) if "mean of random orders" in one.measure]
+    ends = f"[{100 * mean.low:.0f}, {100 * mean.high:.0f}]"
+    words = f"keep {mean.value:.0%} {ends} right on average, {random.high:.0%} at most"
+    assert words in WORDS
+    assert matched.high == 0 and "keep none right in any of 20 draws" in WORDS
+    earlier = read_csv(ROOT / "figures" / "gallery" / "gemma-3-270m" / "predictions.csv")
+
+    def outcome(quantity: str, operation: str) -> Any:
+        rows = earlier[(earlier.quantity == quantity) & (earlier.of == operation)]
+        (one,) = rows.itertuples()
+        return one
+
+    few = outcome("faithfulness with 4 of 72 heads", "multiplication")
+    assert f"keep {few.value:.2f} [{few.low:.2f}, {few.high:.2f}] in × (P1)" in WORDS
+    for operation, ending in (("multiplication", "of the accuracy in ×"), ("division", "in ÷")):
+        lost = outcome("share of accuracy lost, without 7 heads", operation)
+        text = f"{lost.value:.0%} [{100 * lost.low:.0f}, {100 * lost.high:.0f}] {ending}"
+        assert text in WORDS
