@@ -48,13 +48,13 @@ def table3(options: TableOptions) -> list[Table]:
 def _power_texts(rows: DataFrame) -> Texts:
     """One wording."""
     heads = select(rows, measure=powers.EFFECT)
-    shared = select(heads, of_four="yes")
+    shared = [head.component for head in records(heads) if head.of_four == "yes"]
     named = [f"{one.component} ({one.value:+.1%})" for one in records(heads)]
     text = {
         "X_r": str(rows.wording.iloc[0]),
         "prompts": size_text(rows),
         "key heads (effect)": ", ".join(named) or "none",
-        "key in + − × ÷ too": ", ".join(shared.component) or "none",
+        "key in + − × ÷ too": ", ".join(shared) or "none",
     }
     text["accuracy"], text["relative [95%]"] = _accuracy_texts(rows, powers.KEY_HEADS)
     for kind, title in POWER_CONTROLS.items():

@@ -10,6 +10,8 @@ from support.made_claims import Verdicts
 from arith_lens.components import Head
 from arith_lens.operations import FOUR
 from experiments import results
+from figures.common import TableOptions
+from figures.shared_heads import table3
 
 PLUS = {(4, 6): -0.15, (5, 1): -0.08}
 TIMES = {**PLUS, (5, 2): -0.1, (6, 0): -0.1}
@@ -118,6 +120,8 @@ def test_powers_share_and_need_their_heads(tmp_path: Path) -> None:
     )
     made.which_heads(tmp_path / "c", PLUS)
     made.powers(tmp_path / "c", {}, without=0.0)
+    (text,) = table3(TableOptions(model="made", root=tmp_path / "c"))
+    assert set(text.cells["key heads (effect)"]) == {"none"}, "a table without a key head"
     found = Verdicts(tmp_path / "c")
     assert (
         found["powers_share_heads"].judgement

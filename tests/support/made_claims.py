@@ -146,7 +146,10 @@ def are_they_needed(
 def powers(root: Path, own: Places, without: float) -> Run:
     """Key heads of powers, and what is right without them."""
     order = [Head(*place) for place in own]
-    with made_run("do_powers_use_them", {"model": "made"}, root) as run:
+    config = {"model": "made", "controls": 0}
+    with made_run("do_powers_use_them", config, root) as run:
+        for operation in FOUR:
+            results.MAP.save(run, effects({}, seed=2), operation, pairs=MadePairs())
         for name in ("exponentiation-0", "exponentiation-1"):
             results.MAP.save(run, effects(own, seed=1), name, pairs=MadePairs())
             right = {0: 1.0, len(order): without} if order else {0: 1.0}
