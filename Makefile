@@ -25,6 +25,7 @@ PROCESSES ?=
 SHOTS ?=
 SETS ?=
 TEMPLATES ?=
+WIDTH ?=
 
 # What each variable means, for `make help`; an unknown one is refused.
 ABOUT_MODEL = a shipped model (reference, reference-mistral), a folder, a GGUF file or a hub id; now $(MODEL)
@@ -36,6 +37,7 @@ ABOUT_KEEP = all: also the prompts that the model answers wrongly
 ABOUT_SHOTS = solved examples before each prompt
 ABOUT_SETS = how many sets of these examples
 ABOUT_TEMPLATES = symbols (3 + 5 = ), all, or names; the operation's nine if empty
+ABOUT_WIDTH = column (3.3 in), page (6.9 in) or screen: what a figure is drawn for
 ABOUT_DTYPE = float32, bfloat16 or float16
 ABOUT_DEVICE = cuda, cuda:1 or cpu; the GPU if there is one
 ABOUT_PROCESSES = processes that share the work of fig3
@@ -50,7 +52,7 @@ ABOUT_WORKERS = processes of the tests; now $(WORKERS)
 ABOUT_PYTHON = the Python to set up from; now $(PYTHON)
 ABOUT_VENV = the environment; now $(VENV)
 ABOUT_PIP = options of pip install, such as an index with another build of torch
-KNOWN := MODEL MODELS N OPERATIONS PAIRS KEEP SHOTS SETS TEMPLATES DTYPE DEVICE PROCESSES DATA TASKS LIMIT \
+KNOWN := MODEL MODELS N OPERATIONS PAIRS KEEP SHOTS SETS TEMPLATES WIDTH DTYPE DEVICE PROCESSES DATA TASKS LIMIT \
 	TUNED TOKENIZER SIZE SEEDS WORKERS PYTHON VENV PIP
 COMMAND_LINE := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN) OMP_WAIT_POLICY MAKE% -%,$(COMMAND_LINE)))
@@ -98,6 +100,7 @@ EVALUATE = $(KNOCK_DATA) $(if $(TASKS),--tasks $(TASKS)) $(if $(LIMIT),--limit $
 KNOCK_TUNED = $(KNOCK) $(if $(TUNED),--tuned $(TUNED))
 TUNE = $(ALONE) $(COUNT) $(DATA_DIR) $(if $(LIMIT),--questions $(LIMIT)) $(if $(TASKS),--tasks $(TASKS))
 
+DRAW = $(if $(WIDTH),--width $(WIDTH))
 PROBE = $(COUNT) $(NAMED) $(HARDWARE) $(PROMPTS)
 PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments what_do_mlps_add \
 	--model "$$model" $(PROBE) || exit 1; done
@@ -180,7 +183,7 @@ define exhibit
 .PHONY: $(1)
 $(1): $(STAMP)
 	$$(START_$(2)) experiments $(2) $(subst ~, ,$(5)) $$($(3))
-	$$(BIN)/python -m figures $(subst -,_,$(4)) $$($(3))
+	$$(BIN)/python -m figures $(subst -,_,$(4)) $$($(3)) $$(DRAW)
 START_$(2) ?= $$(BIN)/python -m
 endef
 
@@ -192,10 +195,10 @@ $(foreach listed,$(LISTED),$(eval $(call exhibit,$(word 1,$(subst :, ,$(listed))
 explore: explorer ## the same as make explorer
 
 fig1: $(STAMP) ## the three steps of the method, drawn without a model
-	$(BIN)/python -m figures $@
+	$(BIN)/python -m figures $@ $(DRAW)
 
 fig11: $(STAMP) ## what path patching changes, holds and recomputes, drawn without a model
-	$(BIN)/python -m figures $@
+	$(BIN)/python -m figures $@ $(DRAW)
 
 drift: ## replaced by generalisation
 	@echo "make generalisation replaces make drift: a greedy model keeps nothing between prompts, so it cannot drift."
@@ -208,15 +211,15 @@ fig10: $(STAMP) ## print the stories of addition under a tokenizer; TOKENIZER= o
 
 fig12: $(STAMP) ## the map of fig2 for several MODELS on one scale: compute, then draw figures/models/fig12.html
 	for model in $(MODELS); do $(BIN)/python -m experiments which_heads --model "$$model" $(WITH) $(PROMPTS) || exit 1; done
-	$(BIN)/python -m figures $@ --models $(MODELS) $(WITH) $(PROMPTS)
+	$(BIN)/python -m figures $@ --models $(MODELS) $(WITH) $(PROMPTS) $(DRAW)
 
-fig13: $(STAMP) ## what MLPs read, in several MODELS
+fig13: $(STAMP) ## what MLPs read and write, in several MODELS
 	$(PROBE_MODELS)
-	$(BIN)/python -m figures $@ --models $(MODELS) $(PROBE)
+	$(BIN)/python -m figures $@ --models $(MODELS) $(PROBE) $(DRAW)
 
-fig14: $(STAMP) ## what MLPs write, in several MODELS
+fig14: $(STAMP) ## the same picture as fig13
 	$(PROBE_MODELS)
-	$(BIN)/python -m figures $@ --models $(MODELS) $(PROBE)
+	$(BIN)/python -m figures $@ --models $(MODELS) $(PROBE) $(DRAW)
 
 evaluate: $(STAMP) ## how good is the model at benchmarks, with and without key heads? DATA= TASKS= LIMIT=; default: the closed world's tasks
 	$(BIN)/python -m experiments how_good_is_it $(EVALUATE)

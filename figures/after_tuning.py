@@ -18,7 +18,7 @@ from figures.exhibit import Chart, chart_of
 from figures.tables import before_after as comparison
 from figures.tables import generalisation as generalisation_numbers
 from figures.tables.answers import ALL, BEFORE, CHANGE, PLACE
-from figures.tables.effects import EFFECT
+from figures.tables.effects import EFFECT, HELD
 from figures.tables.table import keys_of, records, select, value
 from figures.tables.tuning import TRAININGS
 from figures.tuning import METHOD_COLOURS, METHOD_NAMES, MOST_LOST_TEXT
@@ -170,8 +170,8 @@ def _draw_comparison(
             for name, of_model in models
         ],
         across=3,
-        span=232,
-        hover=maps.templates(f"<br>95%: {low} to {high}", reading),
+        span=200,
+        hover=(*maps.templates(f"<br>95%: {low} to {high}", reading), maps.hover(reading)[-1]),
     )
 
 
@@ -185,7 +185,7 @@ def _three_maps(rows: DataFrame, reading: maps.Reading) -> list[plotting.Panel]:
     }
     panels = []
     for side, title in titles.items():
-        of_side = select(rows, side=side, measure=EFFECT)
+        of_side = select(rows, side=side, measure=(EFFECT, HELD))
         heading = maps.title(title, "")
         panels.append(maps.panel(of_side, reading, heading, dots=tuned, n_labels=N_LABELS))
     of_change = select(rows, side=comparison.CHANGE, measure=EFFECT)

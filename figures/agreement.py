@@ -9,6 +9,7 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.plotting import COLOURS
 from arith_lens.runs import RunError
 from experiments.results import EXACT
 from figures.common import Options, chosen_run
@@ -17,7 +18,7 @@ from figures.tables import agreement as numbers
 from figures.tables import approximations
 from figures.tables.table import has, keys_of, records, select, value
 from figures.views import maps
-from figures.views.words import sizes_text
+from figures.views.words import display_name, sizes_text
 
 MAP_SPAN = 156  # pixels of a map's longer side: four fit on a page
 COUNTERFACTUAL_HEADINGS = {
@@ -160,7 +161,6 @@ def _map_notes(table: DataFrame, config: Settings, key: str) -> list[str]:
 
 
 PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}
-PART_COLOURS = {"heads": plotting.RED, "MLPs": plotting.BLUE}
 PLOTTED = "pearson"
 """The measure on the vertical axis."""
 EDGE = 1e-6
@@ -204,20 +204,16 @@ def _of_operations(table: DataFrame, **keys: Any) -> DataFrame:
 
 
 def _draw_ladder(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """One row of panels per operation: heads on the left, MLPs on the right."""
+    """Heads on the left, MLPs on the right: the mean over operations, and their range."""
     rows = _of_operations(table)
     costs = select(rows, measure=approximations.COST).value
     ends = (float(np.log10(costs.min())) - 0.1, float(np.log10(costs.max())) + 0.1)
     figure = plotting.curve_panels(
-        [
-            _panel(select(rows, operation=operation), operation, components, ends)
-            for operation in keys_of(rows, "operation")
-            for components in keys_of(rows, "components")
-        ],
+        [_panel(rows, components, ends) for components in keys_of(rows, "components")],
         x_title="processor milliseconds per pair",
         notes=notes,
         across=2,
-        panel=(350, 230),
+        panel=(350, 330),
     )
     decades = range(int(np.floor(ends[0])), int(np.ceil(ends[1])))
     ticks = [digit * 10.0**decade for decade in decades for digit in (1, 2, 5)]
@@ -225,26 +221,24 @@ def _draw_ladder(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     return figure
 
 
-def _panel(
-    rows: DataFrame, operation: str, components: str, ends: tuple[float, float]
-) -> plotting.CurvePanel:
-    """The methods of one operation, with the exact effects at 1.
+def _panel(rows: DataFrame, components: str, ends: tuple[float, float]) -> plotting.CurvePanel:
+    """The methods on one kind of components, with the exact effects at 1.
 
     A line without correlation goes from end to end, so that all panels have one scale.
     """
-    zero = plotting.Line(np.array(ends), np.zeros(2), "none", plotting.PALE, label="")
+    zero = plotting.Line(np.array(ends), np.zeros(2), "none", COLOURS["pale control"], label="")
     lines, points = [zero], []
-    costs = {one.method: one.value for one in records(select(rows, measure=approximations.COST))}
+    by_method = select(rows, measure=approximations.COST).groupby("method").value.mean()
+    costs = {str(name): float(cost) for name, cost in by_method.items()}
     chosen = select(rows, measure=PLOTTED, components=components)
-    spots = [(EXACT, costs[EXACT], 1.0, 1.0, 1.0), *_spots(chosen, costs)]
+    spots = [(display_name(EXACT), costs[EXACT], 1.0, 1.0, 1.0), *_spots(chosen, costs)]
     for name, milliseconds, low, middle, high in spots:
         x = float(np.log10(milliseconds))
-        colour = plotting.DARK if name == EXACT else PART_COLOURS[components]
         across, up = np.array([x - EDGE, x, x + EDGE]), np.array([low, middle, high])
-        lines.append(plotting.Line(across, up, name, colour, label=""))
+        lines.append(plotting.Line(across, up, name, COLOURS["chosen"], label=""))
         points.append(plotting.Point(x, name, len(lines) - 1))
     return plotting.CurvePanel(
-        title=plotting.plain(f"{operation.capitalize()}, {components}"),
+        title=components,
         lines=tuple(lines),
         points=tuple(points),
         y_title="correlation" if components == "heads" else "",
@@ -253,11 +247,15 @@ def _panel(
 
 
 def _spots(chosen: DataFrame, costs: Mapping[str, float]) -> Iterator[tuple[Any, ...]]:
-    """Methods with the same numbers share a point, at the lowest of their costs."""
-    for _, group in chosen.groupby(chosen.value.round(4), sort=False):
-        cheapest = min(records(group), key=lambda one: costs[one.method])
-        ends = (cheapest.low, cheapest.value, cheapest.high)
-        yield (", ".join(group["method"]), costs[cheapest.method], *ends)
+    """Range over operations and mean of each method. Equal ones share a point, the cheapest."""
+    groups: dict[tuple[float, ...], list[str]] = {}
+    for method, of_method in chosen.groupby("method", sort=False):
+        values = of_method.value
+        ends = tuple(round(float(x), 4) for x in (values.min(), values.mean(), values.max()))
+        groups.setdefault(ends, []).append(str(method))
+    for ends, methods in groups.items():
+        cost = min(costs[name] for name in methods)
+        yield (", ".join(map(display_name, methods)), cost, *ends)
 
 
 def _ladder_look(table: DataFrame) -> str:
@@ -270,7 +268,7 @@ def _ladder_look(table: DataFrame) -> str:
             for method in keys_of(chosen, "method")
         }
         name = max(lowest, key=lambda method: lowest[method])
-        best.append(f"for {components} {name} ({lowest[name]:.2f})")
+        best.append(f"for {components} {display_name(name)} ({lowest[name]:.2f})")
     dearer, n_methods = (
         value(table, measure=measure) for measure in (approximations.DEARER, approximations.METHODS)
     )
@@ -286,7 +284,7 @@ def _mean_over_operations(table: DataFrame) -> DataFrame:
     means, lines = select(table, operation=approximations.MEAN), []
     for method in keys_of(means, "method"):
         if method != EXACT:
-            line: dict[str, Any] = {"method": method}
+            line: dict[str, Any] = {"method": display_name(method)}
             for one in records(select(means, method=method)):
                 line[f"{one.components} {one.measure}".strip()] = one.value
             lines.append(line)
@@ -301,9 +299,10 @@ def _ladder_notes(table: DataFrame, config: Settings) -> list[str]:
     means = select(table, operation=approximations.MEAN)
     exact = value(means, measure=approximations.COST, method=EXACT)
     return [
-        "Pearson's correlation of the mean effects of components with the exact ones; lines: 95% "
-        "bootstrap intervals over problems and wordings. Scores of atp_star have no sign, and are "
-        "compared with the sizes of the exact effects. Methods with equal numbers share a point.",
+        "Pearson's correlation of the mean effects of components with the exact ones: its mean "
+        "over operations, and lines from the lowest to the highest. Scores of AtP* have no sign, "
+        "and are compared with the sizes of the exact effects. Methods with equal numbers share a "
+        "point.",
         f"Exact effects: {exact:.3g} processor milliseconds per pair "
         + ("(the sweep, its certificate included)." if has(table, paths="via_mlps") else "(hooks).")
         + f" Methods that integrate take {config['steps']} points.",

@@ -11,6 +11,7 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.plotting import COLOURS
 from arith_lens.runs import Run
 from arith_lens.views import HeadMap, head_map
 from experiments import results
@@ -23,10 +24,10 @@ from figures.views.words import sizes_text
 
 EXPERIMENT = "where_do_they_look"
 HEAD_GROUPS = {
-    "operand": ("Operand heads", plotting.RUST, ("operand a", "operand b")),
-    "operator": ("Operator heads", plotting.TEAL, ("operator",)),
-    "other": ("Other strong heads", plotting.NOTE, ()),
-    RANDOM: ("Random heads", plotting.NOTE, ()),
+    "operand": ("Operand heads", COLOURS["operand"], ("operand a", "operand b")),
+    "operator": ("Operator heads", COLOURS["operator"], ("operator",)),
+    "other": ("Other strong heads", COLOURS["control"], ()),
+    RANDOM: ("Random heads", COLOURS["control"], ()),
 }
 """The name and colour of each row, and the roles that define its heads."""
 ROLE_NAMES = {"operand a": "A", "operand b": "B", "other": "other words"}

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import tyro
 
+from arith_lens.plotting import Width
 from arith_lens.runs import Run, RunError, load_run
 from experiments.finding import (
     RESULTS,
@@ -54,6 +55,8 @@ class Options(TableOptions):
 
     formats: Formats = ("png", "svg", "pdf")
     """Static pictures to draw as well."""
+    width: Width = "screen"
+    """A column (3.3 in) or a page (6.9 in) of a paper, in files of their own; or a screen."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class DrawingOptions:
     """Where the files go; figures/drawings if not given."""
     formats: Formats = ("png", "svg", "pdf")
     """Static pictures to draw as well."""
+    width: Width = "screen"
+    """A column (3.3 in) or a page (6.9 in) of a paper, in files of their own; or a screen."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,8 @@ class ModelOptions:
     """The folder of all runs."""
     formats: Formats = ("png", "svg", "pdf")
     """Static pictures to draw as well."""
+    width: Width = "screen"
+    """A column (3.3 in) or a page (6.9 in) of a paper, in files of their own; or a screen."""
     settings: tyro.conf.Suppress[RunSettings] = FREE
     """The settings of the runs; the command line has those of their experiment."""
 

@@ -5,7 +5,7 @@ without loading a model.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ import tyro
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.plotting import COLOURS, Width
 from arith_lens.runs import find_runs
-from experiments.approximations import DIAL, HELD_NORMS
+from experiments.approximations import DIAL
 from experiments.finding import RESULTS, NotComputed, RunSettings, experiment_command, find_run
 from experiments.results import EXACT
 from figures.common import FREE, Formats
@@ -24,20 +25,10 @@ from figures.tables import exam as numbers
 from figures.tables.exam import ExamRun
 from figures.tables.table import has, keys_of, records, select, value
 from figures.views.lines import line
+from figures.views.words import display_name
 
 EXPERIMENT = "do_they_find_known_circuits"
-METHOD_COLOURS = {
-    EXACT: plotting.DARK,
-    "atp": plotting.RED,
-    "atp_star": "#0ea5e9",
-    "clean_corrupted": plotting.OCHRE,
-    "eap_ig": plotting.GREY,
-    "ig_activations": plotting.VIOLET,
-    "relp": plotting.RUST,
-    "attn_lrp": plotting.BLUE,
-    "gim": plotting.TEAL,
-    HELD_NORMS: "#7c8798",
-}
+DIALS_ACROSS = 5
 PATHS_TITLES = {"via_mlps": "Heads frozen (via MLPs)", "total": "All paths (total)"}
 
 
@@ -51,6 +42,8 @@ class Options:
     """The folder of all runs."""
     formats: Formats = ("png", "svg", "pdf")
     """Static pictures to draw as well."""
+    width: Width = "screen"
+    """A column (3.3 in) or a page (6.9 in) of a paper, in files of their own; or a screen."""
     settings: tyro.conf.Suppress[RunSettings] = FREE
     """The settings of the runs; the command line has those of their experiment."""
 
@@ -136,16 +129,20 @@ def _methods(rows: DataFrame) -> list[str]:
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """The errors: a row per method, a column per model, a panel per kind of paths."""
+    """The errors: methods by their median error, models by their largest, a panel per paths."""
     parts = []
     for paths, title in PATHS_TITLES.items():
         rows = select(table, measure=numbers.ERROR, paths=paths)
         errors = {(one.method, one.model): one.value for one in records(rows)}
-        methods = sorted(keys_of(rows, "method"), key=lambda name: (name != EXACT, name))
-        models = keys_of(rows, "model")
+        median = {name: part.value.median() for name, part in rows.groupby("method")}
+        methods = sorted(keys_of(rows, "method"), key=lambda name: (name != EXACT, median[name]))
+        worst = {name: part.value.max() for name, part in rows.groupby("model")}
+        models = sorted(keys_of(rows, "model"), key=lambda name: worst[name])
         values = [[100 * errors.get((name, model), np.nan) for model in models] for name in methods]
         columns = plotting.Columns("", tuple(models), np.array(values))
-        parts.append(plotting.Matrix(plotting.plain(title), tuple(methods), (columns,)))
+        parts.append(
+            plotting.Matrix(plotting.plain(title), tuple(map(display_name, methods)), (columns,))
+        )
     return plotting.matrix_panels(
         parts,
         colour_title="largest error",
@@ -158,19 +155,30 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
 
 
 def draw_dial(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """One panel per model, one line per method."""
-    parts = []
+    """One panel per model and method, in rows of models."""
+    parts, headings = [], []
     for model, paths in DIAL.items():
         rows = select(table, measure=numbers.ERROR, model=model)
         rows = rows.assign(sharpness=np.log2(rows.dial))
-        lines = [
-            line(select(rows, method=name), name, METHOD_COLOURS[name], x="sharpness")
-            for name in _methods(rows)
-        ]
-        title = plotting.plain(f"{PATHS_TITLES[paths]}: {model}")
-        parts.append(plotting.CurvePanel(title, tuple(lines), y_title="largest error"))
+        methods = _methods(rows)
+        n_rows = -(-len(methods) // DIALS_ACROSS)
+        headings += [f"{model}: {PATHS_TITLES[paths]}", *[""] * (n_rows - 1)]
+        top = 105 * rows.value.max()
+        for method in methods:
+            own = line(select(rows, method=method), method, COLOURS["chosen"], x="sharpness")
+            title = plotting.plain(display_name(method))
+            one = plotting.CurvePanel(title, (replace(own, label=""),), y_range=(0, top))
+            parts.append(one)
+        empty = n_rows * DIALS_ACROSS - len(methods)
+        parts += [None] * empty
     return plotting.curve_panels(
-        parts, x_title="log2 of β and G", unit="%", notes=notes, panel=(330, 300)
+        parts,
+        x_title="log2 of the dial",
+        unit="%",
+        notes=notes,
+        headings=headings,
+        across=DIALS_ACROSS,
+        panel=(130, 90),
     )
 
 
@@ -194,7 +202,7 @@ def _summary_cells(table: DataFrame) -> DataFrame:
                 value(of_all, measure=f"{numbers.ERROR}, {which}")
                 for which in (numbers.LARGEST, numbers.MEDIAN)
             )
-            line: dict[str, Any] = {"paths": paths, "method": method}
+            line: dict[str, Any] = {"paths": paths, "method": display_name(method)}
             line |= {"largest error": f"{largest:.2g}"}
             line |= {"in": max(errors, key=lambda one: one.value).model}
             line |= {"median error": f"{median:.2g}"}
@@ -213,7 +221,9 @@ def _share_cells(table: DataFrame) -> DataFrame:
     columns = dict.fromkeys(f"{one.model}, {one.paths}: {one.component}" for one in rows)
     lines: dict[str, dict[str, str]] = {}
     for one in rows:
-        line = lines.setdefault(one.method, {"method": one.method} | dict.fromkeys(columns, "-"))
+        line = lines.setdefault(
+            one.method, {"method": display_name(one.method)} | dict.fromkeys(columns, "-")
+        )
         line[f"{one.model}, {one.paths}: {one.component}"] = f"{one.value:.0%}"
     return DataFrame([*lines.values()])
 
@@ -225,5 +235,5 @@ def _notes(table: DataFrame, _: Settings) -> list[str]:
     return [
         f"{len(models)} models, {'/'.join(f'{size:.0f}' for size in sizes)} pairs each; the metric "
         "is C's logit. The error is the largest one of any component and pair, as a share of the "
-        "model's largest true effect. atp_star has no sign: it is compared with sizes.",
+        "model's largest true effect. AtP* has no sign: it is compared with sizes.",
     ]

@@ -95,6 +95,13 @@ class Destination(Protocol):
 
 def show(exhibits: MakesExhibits, options: Destination) -> None:
     """Draw and write the exhibits, and print the files; if that fails, exit with the reason."""
+    width = getattr(options, "width", "screen")
+    with plotting.drawn_for(width):
+        _show(exhibits, options, "" if width == "screen" else f"-{width}")
+
+
+def _show(exhibits: MakesExhibits, options: Destination, ending: str) -> None:
+    """`show`; names of pictures have the ending."""
     try:
         module_exhibits = exhibits(options)
     except RunError as error:
@@ -107,7 +114,7 @@ def show(exhibits: MakesExhibits, options: Destination) -> None:
     for exhibit in map(named_by_settings, module_exhibits):
         folder = options.out or files_folder(exhibit.runs)
         try:
-            write_exhibit(exhibit, folder, getattr(options, "formats", ()))
+            write_exhibit(exhibit, folder, getattr(options, "formats", ()), ending)
         except BrokenPipeError:
             raise
         except (OSError, RunError) as error:
@@ -298,10 +305,18 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
     return [f"Settings that are not the defaults: {settings}."] if settings else []
 
 
-def write_exhibit(exhibit: Exhibit, folder: Path, formats: Formats = ()) -> list[Path]:
+def write_exhibit(
+    exhibit: Exhibit, folder: Path, formats: Formats = (), ending: str = ""
+) -> list[Path]:
     """Write the numbers, the HTML and a chart's static pictures; return their paths.
 
     Prints a table, the path of each file, and a line if pictures cannot be drawn.
+
+    Args:
+        exhibit: what is written.
+        folder: where to.
+        formats: the static pictures of a chart.
+        ending: what the names of a chart's pictures end with, such as the width of paper.
 
     Raises:
         OSError, RunError: a file cannot be written.
@@ -323,21 +338,22 @@ def write_exhibit(exhibit: Exhibit, folder: Path, formats: Formats = ()) -> list
     else:
         if exhibit.small_table is not None:
             print(exhibit.small_table.to_string(index=False))
-        files = _draw(exhibit, folder, formats)
+        files = _draw(exhibit, folder / f"{exhibit.name}{ending}", formats)
     write_file(numbers, to_csv(exhibit.numbers).encode())
     print(numbers, *files, sep="\n")
     return [numbers, *files]
 
 
-def _draw(chart: Chart, folder: Path, formats: Formats) -> list[Path]:
-    stem = folder / chart.name
+def _draw(chart: Chart, stem: Path, formats: Formats) -> list[Path]:
     try:
-        files = plotting.save(chart.figure, stem, formats=formats, title=chart.title)
+        files = plotting.save(
+            chart.figure, stem, formats=formats, title=chart.title, notes=chart.notes
+        )
     except plotting.ExportError as error:
         files = [stem.with_name(f"{stem.name}.html")]
         print(error)
     if chart.views:
-        page, title = folder / f"{chart.views_name}.html", chart.title
+        page, title = stem.with_name(f"{chart.views_name}.html"), chart.title
         files.append(save_page(page, chart.views, title=title, notes=chart.notes))
     return files
 

@@ -7,32 +7,25 @@ from itertools import product
 from pandas import DataFrame
 
 from arith_lens import plotting
-from experiments.circuits import CURVE_KINDS
+from arith_lens.plotting import COLOURS
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import knockout as numbers
 from figures.tables import sufficiency as sufficiency_numbers
 from figures.tables.base_rates import base_rate_note
 from figures.tables.table import has, keys_of, records, select, value
+from figures.views import maps
 from figures.views.lines import line
 from figures.views.words import sizes_text
 
 ORDER_LINES = {  # the first is drawn first: (name, colour, dash)
-    "random": ("random", plotting.NOTE, "solid"),
-    "same layers": ("same layers", plotting.BLUE, "solid"),
-    "END": ("END only", plotting.RUST, "dot"),
-    "resample": ("resample", plotting.VIOLET, "dot"),
-    "zero": ("zero", plotting.VIOLET, "dot"),
-    "mean": ("mean", plotting.VIOLET, "dot"),
-    "iterative": ("iterative", plotting.DARK, "dash"),
-    "effect": ("by effect", plotting.RED, "solid"),
+    "random": ("random", COLOURS["control"], "solid"),
+    "same layers": ("same layers", COLOURS["control"], "dash"),
+    "iterative": ("one by one", COLOURS["chosen"], "dash"),
+    "effect": ("strongest", COLOURS["chosen"], "solid"),
 }
+"""The orders that are drawn; the table has further ones."""
 CONTROLS = ("random", "same layers")
-SECOND = {
-    "resample": "Violet: by effect, each output replaced by one of a counterfactual (resample).",
-    "zero": "Violet: by effect, each output replaced by zero.",
-    "mean": "Violet: by effect, each output replaced by its mean over counterfactuals.",
-}
 N_COMPARED = 10
 """The caption compares knockouts of so many heads, the number of the paper's Table 4."""
 
@@ -73,7 +66,7 @@ def knockout_look(table: DataFrame) -> str:
         means = ", ".join(f"{c.order} {c.value:.0%}" for c in records(controls))
         parts.append(f"{operation} {accuracy:.0%} ({means})")
     return (
-        "How fast the red curve falls beside the grey and blue ones. In the paper accuracy falls "
+        "How fast the dark curve falls beside the grey ones. In the paper accuracy falls "
         "by about 70% while random heads cost at most 2%. Here the share of right answers without "
         f"the {k:.0f} strongest heads, and without {k:.0f} others on average, is: "
         f"{'; '.join(parts)}. In {lower} of {len(parts)} operations it is lower than in every draw "
@@ -101,37 +94,32 @@ def _look_of_mlps(table: DataFrame) -> str:
 
 
 def _draw_knockout(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """One row per operation: accuracy and p(C) without heads, and accuracy without MLPs."""
-    totals = {
-        name: select(table, measure=numbers.OF, components=name).value.max()
-        for name in ("heads", "MLPs")
-    }
-    mlps = select(table, measure="accuracy", components="MLPs")
-    with_mlps = {*keys_of(mlps, "operation")} == {*keys_of(table, "operation")}
-    charts = (("accuracy", "heads"), ("p(C)", "heads"), ("accuracy", "MLPs"))[: 2 + with_mlps]
-    panels = []
-    for operation, (measure, components) in product(keys_of(table, "operation"), charts):
-        rows = select(table, operation=operation)
-        lines = _lines(select(rows, measure=measure, components=components))
-        title, points = f"{plotting.plain(operation.capitalize())}: {measure}", ()
-        if (measure, components) == charts[0]:
-            points = (*_points(rows, totals["heads"], lines),)
-        else:  # the first chart has the lines' names
-            lines = [replace(one, label="") for one in lines]
-        title += ", MLPs" * (components == "MLPs")
-        panels.append(plotting.CurvePanel(title, tuple(lines), points, y_range=(0, 104)))
-    figure = plotting.curve_panels(
+    """A row of operations without heads, and one without MLPs."""
+    operations = keys_of(table, "operation")
+    right = select(table, measure="accuracy")
+    mlps = select(right, components="MLPs")
+    kinds = ("heads", "MLPs")[: 1 + ({*keys_of(mlps, "operation")} == {*operations})]
+    panels, headings = [], []
+    for components in kinds:
+        total = select(table, measure=numbers.OF, components=components).value.max()
+        headings.append(f"{components[0].upper()}{components[1:]} knocked out, of {total:.0f}")
+        for operation in operations:
+            rows = select(table, operation=operation)
+            lines = _lines(select(right, operation=operation, components=components))
+            points = (*_points(rows, lines),) if components == "heads" else ()
+            if operation != operations[-1]:  # the last chart has the lines' names
+                lines = [replace(one, label="") for one in lines]
+            title = maps.title(operation, "")
+            panels.append(plotting.CurvePanel(title, tuple(lines), points, y_range=(0, 104)))
+    return plotting.curve_panels(
         panels,
-        x_title=f"Heads knocked out (of {totals['heads']:.0f})",
+        x_title="knocked out",
         unit="%",
         notes=notes,
-        across=len(charts),
-        panel=(232, 190) if with_mlps else (300, 190),
+        headings=headings,
+        across=len(operations),
+        panel=(232, 200),
     )
-    if with_mlps:
-        title = f"MLPs knocked out (of {totals['MLPs']:.0f})"
-        figure.layout[f"xaxis{len(panels)}"].title.text = title
-    return figure
 
 
 def _lines(rows: DataFrame) -> list[plotting.Line]:
@@ -149,56 +137,47 @@ def _lines(rows: DataFrame) -> list[plotting.Line]:
     return lines
 
 
-def _points(
-    rows: DataFrame, n_heads: float, lines: Sequence[plotting.Line]
-) -> Iterator[plotting.Point]:
-    """The number of key heads, the number that causes 90% of the drop, and where lines end."""
+def _points(rows: DataFrame, lines: Sequence[plotting.Line]) -> Iterator[plotting.Point]:
+    """The number of key heads, and the number that causes 90% of the drop."""
     complete, n_key = (value(rows, measure=name) for name in (numbers.DROP_DONE, numbers.KEY_HEADS))
-    texts = {complete: f"{complete:.0f} heads ({complete / n_heads:.1%})"}
+    texts = {complete: f"{complete:.0f} heads"}
     if n_key:
-        texts[n_key] = f"{n_key:.0f} key head{'s' * (n_key > 1)} ({n_key / n_heads:.1%})"
+        texts[n_key] = f"{n_key:.0f} key head{'s' * (n_key > 1)}"
     for k, text in sorted(texts.items()):
         yield plotting.Point(k, text, line=len(lines) - 1)
-    for index, one in enumerate(lines):
-        if one.label == "":
-            yield plotting.Point(int(one.x[-1]), one.name, line=index)
 
 
 def _knockout_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read Figure 3, and what it was made from."""
     lines = [
-        f"Model: {config['model']}. Prompts: {sizes_text(table)}; all answered right "
-        f"with every head in place, seed {config['seed']}. Knockout: {config['ablation']} over "
-        "counterfactuals, every position but BOS.",
-        "Red: in the order of the effect on the answer's logit (band: 95% interval). Grey: drawn "
-        "from all heads, or all MLPs. Blue: for the strongest k heads, others of the same layers, "
-        f"drawn from all heads but these k (mean and range of {config['controls']} draws).",
-        "Rust, dotted: by effect, at END alone. Marked: the key heads (effect below −5%), and nine "
-        "tenths of the drop. The other charts have the same colours.",
+        "Dark: the components with the strongest effect on the answer's logit (band: 95% "
+        "interval). Grey: as many drawn from all, and (dashed) from the same layers: mean and "
+        f"range of {config['controls']} draws.",
     ]
-    lines += [text for name, text in SECOND.items() if has(table, order=name)]
     if has(table, order="iterative"):
-        lines.append(
-            "Dashed: iterative masking, each next head by what its knockout costs. It stops at "
-            f"{select(table, order='iterative').k.max():.0f} heads, because each step tries all "
-            f"that are left of the {config['candidates']} strongest heads."
-        )
+        lines.append("Dark, dashed: each next head is the one whose knockout costs most.")
+    lines += [
+        f"Model: {config['model']}. Knockout: {config['ablation']} over counterfactuals, every "
+        "position but BOS.",
+        "Marked: the key heads, and nine tenths of the drop.",
+        f"Prompts: {sizes_text(table)}; all answered right with every head in place, seed "
+        f"{config['seed']}.",
+    ]
     lines += base_rate_note(table)
     if not has(table, measure="accuracy", components="MLPs"):
         lines.append("MLPs are not in this run. A newer run has them.")
     return lines
 
 
-KIND_TITLES = {"keep_only": "only the first k kept", "knock_out": "the first k knocked out"}
 CIRCUIT_LINES = {  # order: (name, colour, dash)
-    "random": ("random", plotting.NOTE, "solid"),
-    "weights": ("by weight norm", plotting.NOTE, "dot"),
-    "growing": ("growing", plotting.DARK, "dash"),
-    "iterative": ("iterative masking", plotting.RUST, "dot"),
-    "effect": ("by effect", plotting.RED, "solid"),
+    "random": ("random", COLOURS["control"], "solid"),
+    "growing": ("one by one", COLOURS["chosen"], "dash"),
+    "effect": ("strongest", COLOURS["chosen"], "solid"),
 }
+"""The orders that are drawn; the table has further ones."""
 BANDS = ("random", "effect")
 """The orders whose range or interval is drawn."""
+PLACES = {"END": "Others replaced at END", "all": "Others replaced at every position"}
 
 
 def sufficiency(options: Options) -> list[Chart]:
@@ -225,35 +204,35 @@ def sufficiency(options: Options) -> list[Chart]:
 
 
 def _draw_circuits(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """Kept on the left, knocked out on the right; one row per operation."""
-    right = select(table, measure="accuracy", components="heads")
+    """A row of operations with the others replaced at END, and one at every position."""
+    kept = select(table, measure="accuracy", components="heads", kind="keep_only")
+    operations = keys_of(table, "operation")
+    panels = []
+    for place, operation in product(PLACES, operations):
+        lines = [*_circuit_lines(select(kept, operation=operation), place)]
+        if operation != operations[-1]:  # the last chart has the lines' names
+            lines = [replace(one, label="") for one in lines]
+        panels.append(
+            plotting.CurvePanel(maps.title(operation, ""), tuple(lines), y_range=(0, 104))
+        )
     return plotting.curve_panels(
-        [
-            plotting.CurvePanel(
-                title=plotting.plain(f"{operation.capitalize()}: {KIND_TITLES[kind]}"),
-                lines=tuple(_circuit_lines(select(right, operation=operation, kind=kind))),
-                y_title="right" if kind == CURVE_KINDS[0] else "",
-                y_range=(0, 104),
-            )
-            for operation, kind in product(keys_of(table, "operation"), CURVE_KINDS)
-        ],
-        x_title="k heads",
+        panels,
+        x_title="heads kept",
         unit="%",
         notes=notes,
-        across=len(CURVE_KINDS),
-        panel=(300, 170),
+        headings=[*PLACES.values()],
+        across=len(operations),
+        panel=(300, 200),
     )
 
 
-def _circuit_lines(rows: DataFrame) -> Iterator[plotting.Line]:
+def _circuit_lines(rows: DataFrame, place: str) -> Iterator[plotting.Line]:
     """The random orders as a band that holds all of them, then each chosen order."""
-    everywhere = select(rows, positions="all")
+    of_place = select(rows, positions=place)
     for order, (name, colour, dash) in CIRCUIT_LINES.items():
-        if has(everywhere, order=order):
-            one = line(select(everywhere, order=order), name, colour, dash=dash)
+        if has(of_place, order=order):
+            one = line(select(of_place, order=order), name, colour, dash=dash)
             yield one if order in BANDS else replace(one, low=None, high=None)
-    at_end = select(rows, positions="END", order="effect")
-    yield line(at_end, "by effect, END only", plotting.BLUE)
 
 
 def _sufficiency_look(table: DataFrame) -> str:
@@ -281,19 +260,13 @@ def _sufficiency_look(table: DataFrame) -> str:
 
 def _sufficiency_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read the figure, and what it was made from."""
-    searched = (
-        " Dashed: each next head is the one that raises p(C) most when added; dotted, dark: the "
-        "one whose knockout costs most."
-    )
-    random = f"mean and range of {config['controls']} random orders"
+    searched = " Dashed: each next head is the one that raises p(C) most."
     return [
+        "Dark: the heads with the strongest effect, in their order (band: 95% interval over "
+        "problems)." + searched * (config["candidates"] > 0) + f" Grey: mean and range of "
+        f"{config['controls']} random orders.",
         f"Model: {config['model']}. Orders are chosen on half of the problems, curves are drawn on "
-        f"the other half (seed {config['seed']}). A head that is out gives its "
-        f"{config['ablation']} over counterfactuals, at every position but BOS or (blue) at END "
-        "alone; MLPs stay.",
-        "Red: heads in the order of their effect (band: 95% interval over problems)."
-        + searched * (config["candidates"] > 0),
-        f"Grey: {random if config['controls'] > 1 else 'one random order'}; grey dots: by the norm "
-        "of the weights.",
+        f"the other half (seed {config['seed']}).",
+        f"A head that is out gives its {config['ablation']} over counterfactuals; MLPs stay.",
         *base_rate_note(table),
     ]

@@ -28,7 +28,7 @@ from figures.exhibit import Chart, Interactive, Settings, chart_of
 from figures.tables import effects
 from figures.tables.table import keys_of, records, select
 from figures.views import maps
-from figures.views.words import size_text, sizes_text
+from figures.views.words import sizes_text
 
 
 def fig2(options: Options) -> list[Chart]:
@@ -79,39 +79,63 @@ def _operation_panel(
     operation: str,
     *,
     n_labels: int = maps.N_LABELS,
-    sized: bool = True,
 ) -> plotting.Panel:
-    """One operation's map, with dots at the heads that the paper names.
-
-    If `sized`, the title has the size of the sample.
-    """
-    size = size_text(table, operation=operation) if sized else ""
+    """One operation's map, with dots at the heads that the paper names."""
     return maps.panel(
         select(table, operation=operation),
         reading,
-        maps.title(operation, size),
+        maps.title(operation, ""),
         dots=reading.paper_heads(operation),
         n_labels=n_labels,
     )
 
 
+ACROSS, MOST_OF_FOUR = 4, 16
+"""Maps in a row where a model has at most so many heads in a layer; else two."""
+NUMBERED, LEAST_NUMBER = (17, 19), 1.0
+"""Pixels of a cell with a number, and the smallest percentage that is printed in it."""
+
+
+def _row_of_maps(panels: Sequence[plotting.Panel], reading: maps.Reading) -> dict[str, Any]:
+    """How many maps stand in a row, and their cells: those of a small model have numbers."""
+    many = max(panel.values.shape[1] for panel in panels) > MOST_OF_FOUR
+    small = reading.relative and not many
+    return {"across": 2 if many else ACROSS, "cell": NUMBERED if small else None}
+
+
+def _with_numbers(panel: plotting.Panel, reading: maps.Reading) -> plotting.Panel:
+    """The panel of a small model with its effects from one percent as whole numbers."""
+    if not reading.relative or panel.values.shape[1] > MOST_OF_FOUR:
+        return panel
+
+    def texts(values: np.ndarray) -> tuple[tuple[str, ...], ...]:
+        rows = values.tolist()
+        return tuple(
+            tuple(f"{x:+.0f}".replace("-", "−") if abs(x) >= LEAST_NUMBER else "" for x in row)
+            for row in rows
+        )
+
+    return replace(panel, texts=texts(panel.values), strip_texts=texts(panel.strips))
+
+
 def _draw_operations(
     table: DataFrame, notes: Sequence[str], reading: maps.Reading
 ) -> plotting.Figure:
-    """One panel per operation, two in a row."""
-    panels = [_operation_panel(table, reading, name) for name in _operations(table)]
-    return maps.draw(panels, reading, notes)
+    """One panel per operation in one row."""
+    panels = [
+        _with_numbers(_operation_panel(table, reading, name), reading)
+        for name in _operations(table)
+    ]
+    return maps.draw(panels, reading, notes, **_row_of_maps(panels, reading))
 
 
 def _operation_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read Figure 2, what it was made from, what the paper found."""
     reading = maps.Reading.of(config)
     paper_notes = maps.paper_notes(reading.paper, _operations(table))
-    return [maps.map_note(reading), maps.data_note(config), *paper_notes]
+    return [f"{maps.map_note(reading)} {sizes_text(table)}.", maps.data_note(config), *paper_notes]
 
 
-MODEL_SPAN, MODELS_ACROSS, N_MODEL_LABELS = 240, 2, 6
-"""Pixels of a map's longer side in Figure 12, maps side by side, and heads that have names."""
 SHARED_SETTINGS = ("metric", "paths", "keep")
 """What must not differ between models that are compared."""
 
@@ -172,28 +196,27 @@ def _draw_models(
 ) -> plotting.Figure:
     """One or more lines of maps per model; a map is empty for an operation that its run lacks."""
     operations = _operations(table)
-    n_lines = -(-len(operations) // MODELS_ACROSS)
-    empty = [None] * (n_lines * MODELS_ACROSS - len(operations))
-    panels: list[plotting.Panel | None] = []
-    headings: list[str] = []
+    first = maps.Reading.of(next(iter(configs.values())))
+    by_model: dict[str, dict[str, plotting.Panel]] = {}
     for model, config in configs.items():
         rows, reading = select(table, model=model), maps.Reading.of(config)
-        of_model = {
-            name: _operation_panel(rows, reading, name, n_labels=N_MODEL_LABELS, sized=False)
+        by_model[model] = {
+            name: _with_numbers(_operation_panel(rows, reading, name), reading)
             for name in _operations(rows)
         }
+    every = [panel for of_model in by_model.values() for panel in of_model.values()]
+    layout = _row_of_maps(every, first)
+    across = min(layout["across"], len(operations))
+    n_lines = -(-len(operations) // across)
+    empty = [None] * (n_lines * across - len(operations))
+    panels: list[plotting.Panel | None] = []
+    headings: list[str] = []
+    for model, of_model in by_model.items():
         n_layers, n_heads = next(iter(of_model.values())).values.shape
         heading = f"{model}, {n_layers} layers of {n_heads} heads"
         headings += [heading, *[""] * (n_lines - 1)]
         panels += [of_model.get(name) for name in operations] + empty
-    return maps.draw(
-        panels,
-        maps.Reading.of(next(iter(configs.values()))),
-        notes,
-        headings=headings,
-        across=MODELS_ACROSS,
-        span=MODEL_SPAN,
-    )
+    return maps.draw(panels, first, notes, headings=headings, **layout | {"across": across})
 
 
 def _model_notes(table: DataFrame, configs: Mapping[str, Settings]) -> list[str]:
@@ -210,7 +233,7 @@ def _model_notes(table: DataFrame, configs: Mapping[str, Settings]) -> list[str]
 
 ALL_OPERATIONS = "all"
 MANY = 16  # the most layers or heads for which cells are large
-LARGE, MIDDLE, SMALL = (64, 38), (42, 27), (40, 26)  # pixels of a cell
+LARGE, MIDDLE, SMALL = (64, 38), (33, 27), (30, 26)  # pixels of a cell
 
 
 @dataclass(frozen=True)
@@ -280,10 +303,8 @@ def _draw_large(
         panels, hover = [_mean_panel(table, reading)], _hover_by_operation(operations, reading)
     else:
         hover = maps.hover(reading)
-        panels = [
-            _operation_panel(table, reading, name, n_labels=0, sized=False) for name in operations
-        ]
-    everything = np.concatenate([np.append(part.values.ravel(), part.bar) for part in panels])
+        panels = [_operation_panel(table, reading, name, n_labels=0) for name in operations]
+    everything = np.concatenate([np.append(part.values, part.strips) for part in panels])
     limit = reading.limit or plotting.symmetric_limit(everything)
     small = max(panels[0].values.shape) <= MANY
     return maps.draw(
@@ -301,6 +322,8 @@ def _numbered(panel: plotting.Panel, digits: int) -> plotting.Panel:
     """The panel with each cell's number; if the head is outlined, its name stands above."""
 
     def number(value: float) -> str:
+        if value != value:
+            return ""
         text = f"{value:+.{digits}f}"
         return text.replace("-", "−") if float(text) else "0"
 
@@ -314,7 +337,8 @@ def _numbered(panel: plotting.Panel, digits: int) -> plotting.Panel:
             )
             for layer, row in enumerate(panel.values.tolist())
         ),
-        bar_texts=tuple(map(number, panel.bar.tolist())),
+        strip_texts=tuple(tuple(map(number, row)) for row in panel.strips.tolist()),
+        needs_texts=True,
     )
 
 
@@ -335,17 +359,18 @@ def _mean_panel(table: DataFrame, reading: maps.Reading) -> plotting.Panel:
         _operation_panel(table, reading, name, n_labels=0),
         title=f"Mean over {plotting.plain(', '.join(operations))}",
         hover=np.stack([part.values for part in parts], axis=-1),
-        bar_hover=np.stack([part.bar for part in parts], axis=-1),
+        strip_hover=np.stack([part.strips for part in parts], axis=-1),
     )
 
 
-def _hover_by_operation(operations: Sequence[str], reading: maps.Reading) -> tuple[str, str]:
+def _hover_by_operation(operations: Sequence[str], reading: maps.Reading) -> tuple[str, ...]:
     """The hover templates of that map."""
     rest = "".join(
         f"<br>{plotting.plain(name)}: {maps.hover_number(f'customdata[{i}]', reading)}"
         for i, name in enumerate(operations)
     )
-    return maps.templates(rest, reading)
+    head, mlp = maps.templates(rest, reading)
+    return head, mlp, mlp.replace("</b>", "</b>, norm held", 1)
 
 
 def _large_notes(table: DataFrame, config: Mapping[str, Any], *, mean: bool) -> list[str]:

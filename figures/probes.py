@@ -9,12 +9,14 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.plotting import COLOURS
 from arith_lens.runs import RunError
 from figures.common import ModelOptions, Options, chosen_run, chosen_runs, runs_by_name
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import probes as numbers
 from figures.tables import sums
 from figures.tables.table import has, keys_of, records, select, value
+from figures.views import maps
 from figures.views.lines import line
 from figures.views.words import size_text
 
@@ -22,16 +24,16 @@ EXPERIMENT = "what_do_mlps_add"
 DIGITS = [str(digit) for digit in range(10)]
 READS = {
     "mlp_in": (
-        ("A", "A", plotting.OCHRE),
-        ("B", "B", plotting.VIOLET),
-        (numbers.OTHERS["mlp_in"], "others", plotting.NOTE),
+        ("A", "A", COLOURS["operand"], "solid"),
+        ("B", "B", COLOURS["operand"], "dot"),
+        (numbers.OTHERS["mlp_in"], "others", COLOURS["control"], "solid"),
     ),
     "write": (
-        ("C", "right answer", plotting.BLUE),
-        (numbers.OTHERS["write"], "others", plotting.NOTE),
+        ("C", "C", COLOURS["answer"], "solid"),
+        (numbers.OTHERS["write"], "others", COLOURS["control"], "solid"),
     ),
 }
-"""The tokens of each site, their names in the figure, their colours."""
+"""The tokens of each site, their names in the figure, their colours and dashes."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def _notes(table: DataFrame, config: Settings, operation: str) -> list[str]:
 
 
 def fig13(options: ModelOptions) -> list[Chart]:
-    """Figure 13: the operands in what MLPs read, in several models and operations.
+    """Figures 13 and 14: what MLPs read of the operands and write of the answer, in several models.
 
     Reads the run of `experiments what_do_mlps_add` of each model (or `--runs PATH PATH`)
     and draws them without loading a model, on relative depth if the models' depths differ.
@@ -143,18 +145,11 @@ def fig13(options: ModelOptions) -> list[Chart]:
     Raises:
         RunError: a run is missing, or the runs share no operation.
     """
-    return _models(
-        options,
-        "mlp_in",
-        name="fig13",
-        title="Figure 13: the operands in what MLPs read, in several models",
-        look="Whether A and B rise above the other digits and fall again in each model and "
-        "operation, and in which layers. In the paper they do in all models.",
-    )
+    return _models(options, "fig13")
 
 
 def fig14(options: ModelOptions) -> list[Chart]:
-    """Figure 14: the answer in what MLPs write, in several models and operations.
+    """Figures 13 and 14, the same picture: A and B in what MLPs read, C in what they write.
 
     Reads the run of `experiments what_do_mlps_add` of each model (or `--runs PATH PATH`)
     and draws them without loading a model, on relative depth if the models' depths differ.
@@ -162,14 +157,7 @@ def fig14(options: ModelOptions) -> list[Chart]:
     Raises:
         RunError: a run is missing, or the runs share no operation.
     """
-    return _models(
-        options,
-        "write",
-        name="fig14",
-        title="Figure 14: the answer in what MLPs write, in several models",
-        look="Whether the answer C rises in each model and operation where the operands fall "
-        "(Figure 13), and other numbers fall. In the paper they do in all models.",
-    )
+    return _models(options, "fig14")
 
 
 def panel(
@@ -195,9 +183,9 @@ def panel(
     curves = select(of_site, measure=numbers.COSINE)
     scale = 100 / curves.layer.max() if relative else 1
     lines = []
-    for token, name, colour in READS[site][:-1] if less_others else READS[site]:
+    for token, name, colour, dash in READS[site][:-1] if less_others else READS[site]:
         of_token = select(curves, token=token)
-        one = line(of_token, token if less_others else name, colour, x="layer", scale=1)
+        one = line(of_token, name, colour, x="layer", scale=1, dash=dash)
         lines.append(replace(one, x=scale * one.x))
     points = sorted({*select(of_site, measure=numbers.POINTS).value})
     y_title = "Cosine, less others" if less_others else "Cosine similarity"
@@ -239,38 +227,47 @@ TURNING_NOTE = {
 }
 
 
-def _models(options: ModelOptions, site: str, *, name: str, title: str, look: str) -> list[Chart]:
-    """One site in several models. The run's highest values are added to `look`."""
+def _models(options: ModelOptions, name: str) -> list[Chart]:
+    """Both sites in several models."""
     runs = runs_by_name(chosen_runs(options, EXPERIMENT))
     first, *others = (run.config["operations"] for run in runs.values())
     operations = [name for name in first if all(name in of_one for of_one in others)]
     if not operations:
         raise RunError("expected an operation that all runs have, found none")
+    tables = [
+        replace(numbers.site_table(run, site), model=model)
+        for model, run in runs.items()
+        for site in numbers.SITES
+    ]
     return [
         chart_of(
-            [replace(numbers.site_table(run, site), model=model) for model, run in runs.items()],
+            tables,
             [*runs.values()],
             name=name,
-            title=title,
-            look=lambda table: f"{look} {_peaks(select(table, operation=operations), site)}",
-            notes=lambda table, config: _model_notes(
-                select(table, operation=operations), config, site
-            ),
-            draw=lambda table, notes: _draw_models(
-                select(table, operation=operations), notes, site
-            ),
+            title="Figures 13 and 14: what MLPs read of A and B, and what they write of C",
+            look=lambda table: _models_look(select(table, operation=operations)),
+            notes=lambda table, config: _model_notes(select(table, operation=operations), config),
+            draw=lambda table, notes: _draw_models(select(table, operation=operations), notes),
         )
     ]
 
 
-def _model_notes(table: DataFrame, config: Settings, site: str) -> list[str]:
+def _models_look(table: DataFrame) -> str:
+    """What the runs show, and what to compare it with."""
+    read, written = (_peaks(table, site) for site in numbers.SITES)
+    return (
+        f"{read} {written} In the paper A and B rise and fall again in what MLPs read, and C rises "
+        "in what they write where they fall."
+    )
+
+
+def _model_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read Figures 13 and 14, and what they were made from."""
-    names = " and ".join(numbers.TOKENS[site])
     return [
+        "Cosines at END with columns of W_U, less the mean of the other digits, per pair: A and B "
+        "in what MLPs read, C in what they add. Bands: 95% intervals.",
+        "Ticks below: the layers where the curves turn, with 95% intervals.",
         _prompts_note(table, config),
-        f"Cosines at END with columns of W_U: {names} less the mean of the other digits, per pair. "
-        "Every panel has the same y axis. Numbers above: layers.",
-        TURNING_NOTE[site],
     ]
 
 
@@ -295,41 +292,73 @@ def _span(values: Sequence[float], form: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _draw_models(table: DataFrame, notes: Sequence[str], site: str) -> plotting.Figure:
-    """One row per model, one column per operation."""
+def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
+    """One row per model, one column per operation, on one scale."""
     models, operations = keys_of(table, "model"), keys_of(table, "operation")
     relative = table.groupby("model").layer.max().nunique() > 1
-    panels = [
-        panel(
-            select(table, model=model, operation=operation),
-            site,
-            title=plotting.plain(operation.capitalize()),
-            less_others=True,
-            relative=relative,
-            first=operation == operations[0],
-        )
-        for model in models
-        for operation in operations
-    ]
+    panels = []
+    for model in models:
+        for operation in operations:
+            rows = select(table, model=model, operation=operation)
+            sites = [
+                panel(rows, site, title="", less_others=True, relative=relative)
+                for site in numbers.SITES
+            ]
+            lines = [one for site in sites for one in site.lines]
+            if operation != operations[-1]:  # the last chart has the lines' names
+                lines = [replace(one, label="") for one in lines]
+            title = maps.title(operation, "")
+            y_title = sites[0].y_title * (operation == operations[0])
+            panels.append(plotting.CurvePanel(title, tuple(lines), y_title=y_title))
     drawn = [a for part in panels for line in part.lines for a in (line.low, line.high)]
     values = np.concatenate([a for a in drawn if a is not None])
     low, high = min(float(np.nanmin(values)), 0.0), max(float(np.nanmax(values)), 0.0)
     margin = 0.05 * (high - low or 1.0)
+    ends = low - 5 * margin, high + margin
+    ticks = [
+        _turns(select(table, model=model, operation=operation), (low - 2 * margin, margin))
+        for model in models
+        for operation in operations
+    ]
     return plotting.curve_panels(
-        [replace(part, y_range=(low - margin, high + margin)) for part in panels],
+        [
+            replace(part, y_range=ends, lines=(*part.lines, *(() if relative else of_part)))
+            for part, of_part in zip(panels, ticks, strict=True)
+        ],
         headings=models,
         x_title="Depth (% of the layers)" if relative else "Layer",
         notes=notes,
         across=len(operations),
-        panel=(140, 150),
+        panel=(170, 160),
     )
 
 
+def _turns(rows: DataFrame, place: tuple[float, float]) -> list[plotting.Line]:
+    """The turning layers of both sites as ticks with their intervals, below the curves.
+
+    Args:
+        rows: those of one model and operation.
+        place: where the first site's ticks are, and half of a tick's height.
+    """
+    y, half = place
+    lines = []
+    for number, site in enumerate(numbers.SITES):
+        _, name, colour, _ = READS[site][0]
+        for one in records(select(rows, site=site, less="", measure=numbers.POINTS)):
+            level = y - 2 * half * number
+            ends = [one.low, one.high] if one.low == one.low else [one.value, one.value]
+            x = np.array([ends[0], one.value, one.value, one.value, one.value, ends[1]])
+            up = level + half * np.array([0, 0, 0.7, -0.7, 0, 0])
+            text = f"{name} turns at layer {one.value:.0f}"
+            lines.append(plotting.Line(x, up, text, colour, label=""))
+    return lines
+
+
 CLASS_COLOURS = {
-    "C": plotting.BLUE,
-    "A or B": plotting.OCHRE,
+    "C": COLOURS["answer"],
+    "A or B": COLOURS["operand"],
     "C±1": "#a0d3f9",
-    "other": plotting.PALE,
+    "other": COLOURS["pale control"],
 }
 
 

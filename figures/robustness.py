@@ -9,6 +9,7 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.effects import NoTemplates, StabilityError
+from arith_lens.plotting import COLOURS
 from arith_lens.runs import RunError
 from arith_lens.templates import TEMPLATES, fill
 from figures.common import Options, chosen_run
@@ -89,7 +90,7 @@ def stability_look(table: DataFrame) -> str:
         else f"Every curve reaches {STABLE_SHARE:.0%}: other problems give nearly the same heads."
     )
     return (
-        "The height of the red curves: the share of the strongest heads that problems outside "
+        "The height of the dark curves: the share of the strongest heads that problems outside "
         f"the sample give too. With half of the problems: {', '.join(parts)}. {verdict}"
     )
 
@@ -124,15 +125,15 @@ def _draw_stability(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         unit="%",
         notes=notes,
         across=min(2, len(operations)),
-        panel=(270, 220),
+        panel=(230, 200),
     )
 
 
 def _lines(rows: DataFrame) -> list[plotting.Line]:
-    """Top heads in red, key heads in blue; a band for the top heads against the rest."""
+    """Top heads dark, key heads grey; a band for the top heads against the rest."""
     lines = []
     for kind in keys_of(rows, "set"):
-        colour = plotting.BLUE if kind == KEY_SET else plotting.RED
+        colour = COLOURS["control"] if kind == KEY_SET else COLOURS["chosen"]
         for compared, dash in (("rest", "solid"), ("another", "dot")):
             some = select(rows, set=kind, compared=compared)
             name = f"{kind}, {COMPARISON_NAMES[compared]}"

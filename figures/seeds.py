@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.plotting import COLOURS
 from arith_lens.runs import Run
 from experiments import results
 from experiments.finding import NotComputed, RunSettings, not_default
@@ -25,7 +26,7 @@ from figures.views.lines import line
 
 SEEDS = (1, 2)
 """The seeds of the other trainings; the shipped model's seed is 0."""
-INKS = {0: plotting.GREY, 1: plotting.OCHRE, 2: plotting.TEAL}
+INKS = {0: "solid", 1: "dash", 2: "dot"}
 """Of the trainings, by seed."""
 
 
@@ -142,10 +143,16 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     for index, operation in enumerate(keys_of(of_layers, "operation")):
         rows = select(of_layers, operation=operation)
         lines = [
-            line(select(rows, seed=seed), f"seed {seed:.0f}", INKS[int(seed)], x="layer")
+            line(
+                select(rows, seed=seed),
+                f"seed {seed:.0f}",
+                COLOURS["control"],
+                x="layer",
+                dash=INKS[int(seed)],
+            )
             for seed in keys_of(rows, "seed")
         ]
-        lines.append(line(_over_trainings(rows), "mean", plotting.BLUE, x="layer"))
+        lines.append(line(_over_trainings(rows), "mean", COLOURS["chosen"], x="layer"))
         parts.append(
             plotting.CurvePanel(
                 title=plotting.plain(operation.capitalize()),

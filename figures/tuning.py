@@ -11,6 +11,7 @@ from jaxtyping import Float
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.plotting import COLOURS
 from experiments.does_tuning_help import MOST_LOST, Criterion, TuningMethod
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, chart_of
@@ -28,10 +29,10 @@ METHOD_NAMES: dict[TuningMethod, str] = {
     "random": "random heads",
 }
 METHOD_COLOURS = {
-    "full": plotting.DARK,
-    "precise": plotting.RED,
-    "lora": plotting.BLUE,
-    "random": plotting.OCHRE,
+    "full": COLOURS["control"],
+    "precise": COLOURS["chosen"],
+    "lora": "#aeb5c0",
+    "random": COLOURS["pale control"],
 }
 MOST_LOST_TEXT = f"at most {100 * MOST_LOST:g} points"
 

@@ -188,7 +188,7 @@ class KnockoutCurve(HasUnits):
         return [
             self.line(name, colour, measure=measure)
             for measure, (name, colour) in enumerate(
-                (("right", plotting.RED), ("mean p(C)", plotting.BLUE))
+                (("right", plotting.DARK), ("mean p(C)", plotting.BLUE))
             )
         ]
 
@@ -224,7 +224,7 @@ def range_line(
 def grouped_lines(curves: Mapping[str, KnockoutCurve], *, measure: int = 0) -> list["Line"]:
     """One line per order. Orders whose names differ only in a final number share one line.
 
-    Shared lines are first, in grey and blue, so that single orders are drawn above them.
+    Shared lines are first, in grey, so that single orders are drawn above them.
     """
     from arith_lens import plotting
 
@@ -234,8 +234,8 @@ def grouped_lines(curves: Mapping[str, KnockoutCurve], *, measure: int = 0) -> l
         groups.setdefault((numbered[1] if numbered else name, curve.ks), {})[name] = curve
     several = [(name, [*group.values()]) for (name, _), group in groups.items() if len(group) > 1]
     single = [one for group in groups.values() if len(group) == 1 for one in group.items()]
-    pale = (plotting.NOTE, plotting.BLUE, plotting.DARK)
-    inks = (plotting.RED, plotting.VIOLET, plotting.OCHRE, plotting.TEAL, plotting.BLUE)
+    pale = (plotting.COLOURS["control"], plotting.COLOURS["pale control"])
+    inks = (plotting.DARK, plotting.RUST, plotting.TEAL, plotting.BLUE)
     return [
         range_line(group, name, pale[i % len(pale)], measure=measure)
         for i, (name, group) in enumerate(several)

@@ -45,15 +45,14 @@ from arith_lens.plotting.panels import Mark as Mark
 from arith_lens.plotting.panels import Panel as Panel
 from arith_lens.plotting.panels import panels as panels
 from arith_lens.plotting.style import BLUE as BLUE
+from arith_lens.plotting.style import COLOURS as COLOURS
 from arith_lens.plotting.style import DARK as DARK
 from arith_lens.plotting.style import GREY as GREY
 from arith_lens.plotting.style import NOTE as NOTE
-from arith_lens.plotting.style import OCHRE as OCHRE
 from arith_lens.plotting.style import PALE as PALE
 from arith_lens.plotting.style import RED as RED
 from arith_lens.plotting.style import RUST as RUST
 from arith_lens.plotting.style import TEAL as TEAL
-from arith_lens.plotting.style import VIOLET as VIOLET
 from arith_lens.plotting.style import Figure as Figure
 from arith_lens.plotting.style import Number as Number
 from arith_lens.plotting.style import colour_at as colour_at
@@ -61,3 +60,5 @@ from arith_lens.plotting.style import symmetric_limit as symmetric_limit
 from arith_lens.plotting.trails import Trail as Trail
 from arith_lens.plotting.trails import TrailMark as TrailMark
 from arith_lens.plotting.trails import trail_chart as trail_chart
+from arith_lens.plotting.widths import Width as Width
+from arith_lens.plotting.widths import drawn_for as drawn_for

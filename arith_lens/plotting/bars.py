@@ -11,6 +11,8 @@ from jaxtyping import Bool, Float
 from arith_lens.plotting.labels import Box, text_box, widest
 from arith_lens.plotting.page import (
     LEFT,
+    LINE,
+    MOST_LINES,
     TOP,
     Sheet,
     letter_of,
@@ -21,8 +23,9 @@ from arith_lens.plotting.page import (
     value_axis,
 )
 from arith_lens.plotting.style import BLUE, FRAME, NOTE, PALE, RUST, TEXT, Figure, Number
+from arith_lens.plotting.widths import page_height, page_width
 
-_TICK, _KEY = 11, 12  # font sizes of the groups' names and of the key
+_TICK, _KEY = 10, 11  # font sizes of the groups' names and of the key
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ def bar_panels(
     Args:
         y_range: the ends of the y axes; None: from all bars and intervals, with 0.
         notes: lines below the panels (plain text).
-        across: the number of panels in a row.
+        across: the number of panels in a row, as far as the page has the room.
         panel: the width and height of a chart in pixels; None: by the number of bars.
         names_below: whether a column of charts with equal names prints them once, below the last.
 
@@ -77,7 +80,9 @@ def bar_panels(
     """
     for part in parts:
         _check(part)
-    across = min(across, len(parts))
+    wished = min(across, len(parts))
+    across = max(n for n in range(1, wished + 1) if wished % n == 0 and _room(n) >= _NARROWEST)
+    names_below = names_below and across == wished
     if names_below and any(
         a.names != b.names for a, b in zip(parts[:-across], parts[across:], strict=True)
     ):
@@ -95,6 +100,11 @@ def bar_panels(
         sheet.add_title(part.title, index)
     _add_key(sheet, list(key))
     return sheet.finished()
+
+
+def _room(across: int) -> Number:
+    """The pixels of each of so many charts in a row."""
+    return (page_width() - LEFT - 16 - (across - 1) * _BETWEEN) / across
 
 
 def _check(part: BarPanel) -> None:
@@ -118,18 +128,23 @@ def _sheet(
 ) -> tuple[bool, Sheet]:
     """Whether the names are slanted (if there is no room), and the page."""
     n_bars = max(len(part.names) * len(part.series) for part in parts)
-    width, height = panel or (min(max(26 * n_bars, 150), 520), 190)
+    width, height = panel or (min(max(26 * n_bars, 150), 520), 150)
+    width = min(width, _room(across))
     longest = widest((name for part in parts for name in part.names), _TICK)
     slanted = longest > width / max(len(part.names) for part in parts)
     below = 22 + (0.64 * longest if slanted else 0)
     titles = 16 * max(part.title.count("<br>") for part in parts)
     top = TOP + 24 * keyed + titles
-    row = height + titles + 44 + (0 if names_below else below)
+    n_rows = -(-len(parts) // across)
+    rest = titles + 40 + (0 if names_below else below)
+    space = page_height() - top - LINE * MOST_LINES - n_rows * rest - below
+    height = min(height, max(space / n_rows, 60))
+    row = height + rest
     boxes = []
     for index in range(len(parts)):
-        x, y = LEFT + 12 + index % across * (width + 26), top + index // across * row
+        x, y = LEFT + index % across * (width + _BETWEEN), top + index // across * row
         boxes.append(Box(x, y, x + width, y + height))
-    right = LEFT + 12 + across * width + (across - 1) * 26 + 24
+    right = LEFT + across * width + (across - 1) * _BETWEEN + 16
     foot = (below if names_below else 0) - 14
     return slanted, Sheet((right, boxes[-1].top + row + foot), boxes, notes)
 
@@ -150,7 +165,7 @@ def _set_axes(
         "showticklabels": False if nameless else None,
         "ticks": "",
     }
-    title = {"size": 13, "color": part.ink}
+    title = {"size": 12, "color": part.ink}
     y = {
         **value_axis(ends, ""),
         "showticklabels": sheet.boxes[index].left == sheet.boxes[0].left,
@@ -201,8 +216,9 @@ def _add_key(sheet: Sheet, key: Sequence[tuple[str, str]]) -> None:
         left += text_box(name, _KEY)[0] + 30
 
 
-_BAR, _WIDTH, _NUMBER = 21, 220, 46  # pixels: height and length of a bar, room for its number
-_TOKEN, _PROMPT, _PROMPT_LINE = 12, 13, 18  # font sizes; height of a line of a prompt
+_BETWEEN, _NARROWEST = 18, 130  # pixels between charts, and of a chart at least
+_BAR, _WIDTH, _NUMBER = 19, 220, 46  # pixels: height and length of a bar, room for its number
+_TOKEN, _PROMPT, _PROMPT_LINE = 11, 12, 16  # font sizes; height of a line of a prompt
 
 
 @dataclass(frozen=True)
@@ -264,8 +280,9 @@ def next_token_panels(
                 f"{len(side.probabilities)} for {len(side.tokens)}"
             )
     gutter = 18 + widest((visible(t) for side in sides for t in side.tokens), _TOKEN)
-    prompts = [_prompts(part, gutter + _WIDTH + _NUMBER) for part in parts]
-    sheet = _token_sheet(parts, prompts, gutter, notes)
+    width = min(_WIDTH, (page_width() - LEFT + 12) / 2 - gutter - _NUMBER)
+    prompts = [_prompts(part, gutter + width + _NUMBER) for part in parts]
+    sheet = _token_sheet(parts, prompts, (gutter, width), notes)
     for index, part in enumerate(parts):
         boxes = sheet.boxes[2 * index : 2 * index + 2]
         top = boxes[0].top - 26
@@ -277,7 +294,7 @@ def next_token_panels(
         for column, side in enumerate((part.before, part.after)):
             _add_side(sheet, side, part.answer, 2 * index + column)
             at = (boxes[column].left, boxes[0].top - 4)
-            sheet.write(plain(names[column]), at, size=11, ink=NOTE)
+            sheet.write(plain(names[column]), at, size=10, ink=NOTE)
     return sheet.finished(left=sheet.boxes[0].left - gutter)
 
 
@@ -303,18 +320,20 @@ def _lines(prompt: str, width: Number) -> list[str]:
 def _token_sheet(
     parts: Sequence[NextTokenPanel],
     prompts: Sequence[Sequence[Sequence[str]]],
-    gutter: Number,
+    columns: tuple[Number, Number],
     notes: Sequence[str],
 ) -> Sheet:
-    """The page. Each row has the height of its prompt and its bars."""
+    """The page. Each row has the height of its prompt and its bars; `columns` are the widths of
+    the tokens and of the bars."""
+    gutter, width = columns
     boxes: list[Box] = []
     top: Number = 12
     for part, prompt in zip(parts, prompts, strict=True):
         top += _PROMPT_LINE * len(prompt[0]) + 28
         height = _BAR * max(len(part.before.tokens), len(part.after.tokens))
         for column in range(2):
-            left = LEFT - 24 + gutter + column * (gutter + _WIDTH + _NUMBER)
-            boxes.append(Box(left, top, left + _WIDTH, top + height))
+            left = LEFT - 24 + gutter + column * (gutter + width + _NUMBER)
+            boxes.append(Box(left, top, left + width, top + height))
         top += height + 22
     return Sheet((boxes[-1].right + _NUMBER + 12, top), boxes, notes)
 
@@ -336,7 +355,7 @@ def _add_side(sheet: Sheet, side: Ranking, answer: str, index: int) -> None:
         marker={"color": [BLUE if s else PALE for s in strong], "line": {"width": 0}},
         text=[_percent(float(p)) for p in side.probabilities],
         textposition="outside",
-        textfont={"size": 11, "color": NOTE},
+        textfont={"size": 10, "color": NOTE},
         cliponaxis=False,
         customdata=[plain(token) for token in tokens],
         hovertemplate="%{customdata}: %{x:.2%}<extra></extra>",

@@ -4,15 +4,18 @@ A matrix has groups of columns. The words of a sentence wrap like text.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
 
 from arith_lens.plotting.labels import Box, text_box, widest
 from arith_lens.plotting.page import (
+    BAR,
     LEFT,
-    RIGHT,
+    LINE,
+    MOST_LINES,
+    TITLE,
     TOP,
     Sheet,
     bear_colours,
@@ -24,7 +27,7 @@ from arith_lens.plotting.page import (
 from arith_lens.plotting.style import (
     FRAME,
     NOTE,
-    OCHRE,
+    RUST,
     TEXT,
     Figure,
     Number,
@@ -33,10 +36,11 @@ from arith_lens.plotting.style import (
     step_texts,
     symmetric_limit,
 )
+from arith_lens.plotting.widths import page_height, page_width
 
-_SPAN, _WIDEST, _HEIGHT, _GAP = 860, 30, 24, 14
-"""Pixels: all cells of a row, the width and height of a cell, between groups."""
-_FEET, _BETWEEN = 36, 46
+_WIDEST, _NARROWEST, _HEIGHT, _GAP = 30, 6, 21, 14
+"""Pixels: the width of a cell, at most and at least, its height, between groups."""
+_FEET, _BETWEEN, _NAME = 30, 40, 12
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ def matrix_panels(
                 )
     if not parts:
         raise ValueError("expected a panel at least, found none")
+    parts = [some for part in parts for some in _broken(part, _left(parts))]
     cells = np.concatenate([group.values.ravel() for part in parts for group in part.groups])
     end = symmetric_limit(cells) if limit is None else limit
     feet = _FEET
@@ -113,24 +118,50 @@ def matrix_panels(
     bear_colours(sheet)
     for index, part in enumerate(parts):
         _add_part(sheet, part, index, (cell, end), (unit, digits), upright)
-        sheet.add_title(part.title, index, lift=24)
+        if part.title:
+            sheet.add_title(part.title, index, lift=24)
     return sheet.finished(left=LEFT)
+
+
+def _left(parts: Sequence[Matrix]) -> Number:
+    """The left edge of the cells."""
+    return 16 + max(widest((name for part in parts for name in part.rows), 11), 26)
+
+
+def _broken(part: Matrix, left: Number) -> list[Matrix]:
+    """The panel in as many parts as the page needs, so that no cell is too narrow."""
+    most = (page_width() - left - 12) / _NARROWEST
+    parts: list[list[Columns]] = [[]]
+    for group in part.groups:
+        columns = sum(len(one.names) + _GAP / _NARROWEST for one in parts[-1])
+        if parts[-1] and columns + len(group.names) > most:
+            parts.append([])
+        parts[-1].append(group)
+    return [
+        replace(part, title="" if number else part.title, groups=tuple(groups))
+        for number, groups in enumerate(parts)
+    ]
 
 
 def _sheet(parts: Sequence[Matrix], notes: Sequence[str], feet: Number) -> tuple[int, Sheet]:
     """The width of a cell, and the page."""
     most = max(sum(len(group.names) for group in part.groups) for part in parts)
-    cell = max(min(_SPAN // most, _WIDEST), 6)
+    n_gaps = max(len(part.groups) - 1 for part in parts)
+    left = _left(parts)
+    cell = int(min((page_width() - left - 12 - _GAP * n_gaps) / most, _WIDEST))
+    cell = max(cell, 2)
     boxes: list[Box] = []
     top: Number = TOP + 12
-    left = LEFT + widest((name for part in parts for name in part.rows), 12) - 30
+    n_rows = sum(len(part.rows) for part in parts)
+    rest = top + len(parts) * (feet + _BETWEEN) + BAR + LINE * MOST_LINES
+    height = min(_HEIGHT, max((page_height() - rest) / n_rows, 13))
     for part in parts:
         width = sum(len(group.names) for group in part.groups) * cell
         width += _GAP * (len(part.groups) - 1)
-        boxes.append(Box(left, top, left + width, top + _HEIGHT * len(part.rows)))
+        boxes.append(Box(left, top, left + width, top + height * len(part.rows)))
         top = boxes[-1].bottom + feet + _BETWEEN
-    right = max(box.right for box in boxes) + RIGHT
-    return cell, Sheet((right, boxes[-1].bottom + feet + 26), boxes, notes)
+    right = max(*(box.right for box in boxes), min(page_width() - 12, left + 240)) + 12
+    return cell, Sheet((right, boxes[-1].bottom + feet + BAR), boxes, notes)
 
 
 def _add_part(
@@ -166,12 +197,12 @@ def _add_part(
             _add_numbers(sheet, group, middle, index, (end, digits))
         above = (box.left + (start + len(group.names) / 2) * cell, box.top - 6)
         sheet.write(plain(group.title), above, size=11, ink=NOTE, anchor=("center", "bottom"))
-        step = 1 if cell >= 20 or upright else 4
+        step = -(-_NAME // cell) if upright else 1 if cell >= 20 else 4
         centres += [*middle[::step]]
         names += [plain(name) for name in group.names[::step]]
         for at, text in zip(middle if group.foot else (), group.foot, strict=True):
             below = (box.left + (at + 0.5) * cell, box.bottom + 20)
-            sheet.write(plain(text), below, size=9, ink=NOTE, anchor=("center", "top"))
+            sheet.write(plain(text), below, size=10, ink=NOTE, anchor=("center", "top"))
         start += len(group.names) + _GAP / cell
     if part.foot:
         below = (box.left - 8, box.bottom + 19)
@@ -243,11 +274,11 @@ def _add_cells(
     )
 
 
-_WORD, _NUMBER = 12, 10  # font sizes of words and of numbers in cells
-_WIDTH, _ROW, _WORDS, _TITLE, _LINES = 760, 20, 24, 44, 14
-"""Pixels: a line of words, the height of a cell and a word, above a sentence, between its lines."""
+_WORD, _NUMBER = 11, 10  # font sizes of words and of numbers in cells
+_ROW, _WORDS, _TITLE, _LINES = 18, 20, 34, 10
+"""Pixels: the height of a cell and a word, above a sentence, between its lines."""
 _LIMIT = 100  # percent, which have the strongest colour; 0 has none
-_NARROW = 26  # pixels of the narrowest cell, which has room for `100`
+_NARROW = 24  # pixels of the narrowest cell, which has room for `100`
 
 
 @dataclass(frozen=True)
@@ -301,14 +332,16 @@ def sentence_panels(
                 f"expected numbers {shape} and a mark for each word of {part.title!r}, found "
                 f"{part.values.shape} and {len(part.marked)} marks"
             )
-    blocks = [block for index, part in enumerate(parts) for block in _blocks(index, part)]
+    left = _left_of_words(parts)
+    room = page_width() - left - 8
+    blocks = [block for index, part in enumerate(parts) for block in _blocks(index, part, room)]
     sheet = _sentence_sheet(parts, blocks, notes)
     sheet.update_layout(barmode="overlay")
     for index, block in enumerate(blocks):
         part, box = parts[block.sentence], sheet.boxes[index]
         if block.words[0] == 0:
             title = f"{letter_of(block.sentence)}  {plain(part.title)}"
-            sheet.write(title, (box.left, box.top - _WORDS - 6), size=14)
+            sheet.write(title, (box.left, box.top - _WORDS - 4), size=TITLE)
         x = {"range": [0, block.edges[-1]], "showticklabels": False, "ticks": ""}
         sheet.set_axes(index, x, name_axis(part.rows))
         _add_words(sheet, part, block, box)
@@ -317,14 +350,19 @@ def sentence_panels(
     return sheet.finished()
 
 
-def _blocks(index: int, part: Sentence) -> list[_WordLine]:
-    """The lines of a sentence."""
+def _left_of_words(parts: Sequence[Sentence]) -> Number:
+    """The left edge of the words: right of the rows' names."""
+    return max(14 + widest((name for part in parts for name in part.rows), 11), 30)
+
+
+def _blocks(index: int, part: Sentence, room: Number) -> list[_WordLine]:
+    """The lines of a sentence; each is at most `room` pixels wide."""
     widths = [max(text_box(word, _WORD)[0] + 2, _NARROW) for word in part.words]
     blocks: list[_WordLine] = []
     words: list[int] = []
     edges = [0.0]
     for word, width in enumerate(widths):
-        if words and edges[-1] + width > _WIDTH:
+        if words and edges[-1] + width > room:
             blocks.append(_WordLine(index, tuple(words), tuple(edges)))
             words, edges = [], [0.0]
         words.append(word)
@@ -337,12 +375,13 @@ def _sentence_sheet(
 ) -> Sheet:
     boxes: list[Box] = []
     top: Number = 34
+    left = _left_of_words(parts)
     for block in blocks:
         top += _WORDS + (_TITLE if block.words[0] == 0 else _LINES)
         height = _ROW * len(parts[block.sentence].rows)
-        boxes.append(Box(LEFT, top, LEFT + block.edges[-1], top + height))
+        boxes.append(Box(left, top, left + block.edges[-1], top + height))
         top += height
-    width = max(LEFT + _WIDTH, *(box.right for box in boxes)) + 16
+    width = max(min(page_width() - 8, 600), *(box.right for box in boxes)) + 8
     return Sheet((width, top + 30), boxes, notes)
 
 
@@ -351,7 +390,7 @@ def _add_words(sheet: Sheet, part: Sentence, block: _WordLine, box: Box) -> None
         centre = box.left + (block.edges[index] + block.edges[index + 1]) / 2
         text, ink = plain(part.words[word]), TEXT
         if part.marked[word]:
-            text, ink = f"<b>{text}</b>", OCHRE
+            text, ink = f"<b>{text}</b>", RUST
         at = (centre, box.top - 4)
         sheet.write(text, at, size=_WORD, ink=ink, anchor=("center", "bottom"))
 
@@ -373,7 +412,7 @@ def _add_word_cells(
     inks = [ink_on(colour_at(value, _LIMIT)) for value in large]
     sheet.write_in_cells(index, (centres[columns], rows), texts, size=_NUMBER, inks=inks)
     frames = [(0.0, block.edges[-1], FRAME)] + [
-        (block.edges[position], block.edges[position + 1], OCHRE)
+        (block.edges[position], block.edges[position + 1], RUST)
         for position, word in enumerate(block.words)
         if part.marked[word]
     ]
@@ -384,8 +423,8 @@ def _add_word_cells(
 
 def _add_key(sheet: Sheet, legend: str) -> None:
     """Squares from 0 to the limit, with their numbers, above the first sentence."""
-    sheet.write(plain(legend), (LEFT, 26), size=11, ink=NOTE)
-    left = LEFT + text_box(legend, 11)[0] + 12
+    sheet.write(plain(legend), (14, 26), size=11, ink=NOTE)
+    left = 14 + text_box(legend, 11)[0] + 12
     values = [share * _LIMIT for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
     line = {"width": 1, "color": FRAME}
     for value, text in zip(values, step_texts(values, "%"), strict=True):

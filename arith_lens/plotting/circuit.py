@@ -1,13 +1,13 @@
 """Pictures of circuits: layers upwards, heads on the left, MLPs on END's stream, C on top."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from arith_lens.plotting.labels import XY, Box
-from arith_lens.plotting.page import Sheet, plain
+from arith_lens.plotting.page import LINE, MOST_LINES, Sheet, plain
 from arith_lens.plotting.style import (
     BLUE,
     FRAME,
@@ -23,6 +23,7 @@ from arith_lens.plotting.style import (
     signed,
     symmetric_limit,
 )
+from arith_lens.plotting.widths import is_narrow, page_height
 
 DASHES = {"q": "dot", "k": "dash", "v": "solid", "mlp": "solid"}
 THIN = 0.8
@@ -86,10 +87,20 @@ class Look:
         return self.head + self.row * (n_layers - layer)
 
 
-PAGE = Look(662, 42, 90, 560, 42, 96, 90, 9.0, 10, has_numbers=True)
-"""A picture as wide as a page (6.9 in), with texts of 7.5 pt there."""
-COLUMN = Look(331, 34, 46, 290, 24, 40, 46, 6.0, 9, has_numbers=False)
-"""A panel as wide as a column (3.3 in), with texts of 6.5 pt there."""
+PAGE = Look(828, 50, 110, 700, 54, 118, 96, 10.0, 12, has_numbers=True)
+"""A picture as wide as a page (6.9 in)."""
+COLUMN = Look(396, 40, 54, 346, 30, 48, 52, 7.0, 11, has_numbers=False)
+"""A panel as wide as a column (3.3 in)."""
+
+
+def _look_of(n_panels: int, n_layers: int) -> tuple[Look, int]:
+    """The pixels of a panel and how many stand side by side, so that paper is high enough."""
+    narrow = is_narrow()
+    look = PAGE if n_panels == 1 and not narrow else COLUMN
+    across = 1 if narrow else min(n_panels, 2)
+    n_rows = -(-n_panels // across)
+    space = (page_height() - LINE * MOST_LINES) / n_rows - look.head - look.foot
+    return replace(look, row=int(min(look.row, max(space / (n_layers + 1), 12)))), across
 
 
 def draw_circuits(
@@ -98,15 +109,17 @@ def draw_circuits(
     """Draw circuits side by side on one scale of widths and colours.
 
     One circuit is as wide as a page, and has numbers beside its nodes. Of several, each is as wide
-    as a column of a paper. A mouse shows each edge's and each node's effect with its interval.
+    as a column of a paper, where they stand one below the other. A mouse shows the effect of each
+    edge and node with its interval.
 
     Args:
         panels: the circuits.
         n_layers: the number of layers.
         relative: whether effects are shares, shown in percent.
     """
-    look = PAGE if len(panels) == 1 else COLUMN
-    size = look.width * len(panels), look.head + look.row * (n_layers + 1) + look.foot
+    look, across = _look_of(len(panels), n_layers)
+    height = look.head + look.row * (n_layers + 1) + look.foot
+    size = look.width * across, height * -(-len(panels) // across)
     sheet = Sheet(size, [Box(0, 0, *size)], [LEGEND])
     sheet.set_axes(0, {"range": [0, size[0]]}, {"range": [size[1], 0]})
     sheet.update_xaxes(visible=False, fixedrange=True)
@@ -115,7 +128,14 @@ def draw_circuits(
     nodes = np.concatenate([panel.nodes["mean"].to_numpy(float) for panel in panels])
     limits = max(sizes, default=1.0), symmetric_limit(nodes[np.isfinite(nodes)], 90)
     drawn = [
-        _Drawing(sheet, look, n_layers, relative, limits, index * look.width)
+        _Drawing(
+            sheet,
+            look,
+            n_layers,
+            relative,
+            limits,
+            (index % across * look.width, index // across * height),
+        )
         for index in range(len(panels))
     ]
     for drawing, panel in zip(drawn, panels, strict=True):
@@ -185,7 +205,8 @@ class _Drawing:
     relative: bool
     limits: tuple[Number, Number]
     """The ends of the scales of edges and of nodes."""
-    left: Number
+    corner: XY
+    """The panel's top left corner."""
     points: list[dict[str, Any]] = field(default_factory=list)
     """What a mouse shows, and where."""
 
@@ -197,8 +218,12 @@ class _Drawing:
         for row in panel.nodes.itertuples():
             self._node(places[str(row.node)], row)
 
+    @property
+    def left(self) -> Number:
+        return self.corner[0]
+
     def _y(self, layer: int) -> Number:
-        return self.look.y(layer, self.n_layers)
+        return self.corner[1] + self.look.y(layer, self.n_layers)
 
     def _number(self, value: Number) -> str:
         """An effect as text: in percent if it is a share."""
@@ -237,7 +262,13 @@ class _Drawing:
         self._box((stream - half, top - 18), (stream + half, top), BLUE, {"width": 0})
         self._text("answer C", (stream, top - 9), "white")
         if title:
-            self._text(plain(title), (left + 12, 16), TEXT, anchor="left", size=look.size + 3)
+            self._text(
+                plain(title),
+                (left + 12, self.corner[1] + 16),
+                TEXT,
+                anchor="left",
+                size=look.size + 3,
+            )
 
     def _edge(self, places: Mapping[str, XY], row: Any) -> None:
         """A curve from the sender up to the receiver."""
@@ -291,7 +322,7 @@ class _Drawing:
             self._text(f"<b>{name}</b>", (x - 13, y - 6), TEXT, anchor="right", bgcolor=VEIL)
             self._text(size, (x - 13, y + 6), NOTE, anchor="right", bgcolor=VEIL)
         else:
-            half = 3 + 2.9 * len(name)
+            half = 4 + 3.5 * len(name)
             self._box((x - half, y - 8), (x + half, y + 8), fill, outline)
             self._text(name, at, ink_on(fill))
 

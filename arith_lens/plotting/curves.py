@@ -21,6 +21,8 @@ from arith_lens.plotting.labels import (
 from arith_lens.plotting.page import (
     HEADING,
     LEFT,
+    LINE,
+    MOST_LINES,
     TOP,
     Sheet,
     panel_axes,
@@ -29,9 +31,13 @@ from arith_lens.plotting.page import (
     value_axis,
 )
 from arith_lens.plotting.style import FRAME, NOTE, TEXT, Figure, Number, translucent
+from arith_lens.plotting.widths import page_height, page_width
 
-NAME, LEADER = 12, 14
-"""Font size of a line's name; pixels from a line's end to a name that had to move."""
+NAME, LEADER, GAP = 11, 14, 12
+"""Font size of a line's name; pixels from a line's end to a name that had to move;
+pixels right of charts without names."""
+NARROWEST, LOWEST = 88, 60
+"""Pixels of a chart, at least."""
 
 
 @dataclass(frozen=True)
@@ -133,29 +139,59 @@ def _check(part: CurvePanel) -> None:
 
 
 def _sheet(
-    parts: Sequence[CurvePanel],
+    parts: Sequence[CurvePanel | None],
     across: int,
     panel: tuple[int, int],
     notes: Sequence[str],
-    headed: bool,
+    headings: Sequence[str],
     guided: bool,
 ) -> Sheet:
-    """Each column of charts has room for its longest name, each row for guides and its heading."""
-    top = TOP + 18 * guided + HEADING * headed
-    names = [
-        widest((line.end_text for line in part.lines if line.end_text), NAME) for part in parts
+    """Each column of charts has room for its longest name, each row for guides and its heading.
+
+    Charts are narrower than `panel` where the page has no room for a row of them, and lower where a
+    page of paper is not high enough.
+    """
+    names = _widths_of_names(parts)
+    gutters = [max(names[column::across]) for column in range(across)]
+    gutters = [name + LEADER + 10 if name else GAP for name in gutters]
+    room = (page_width() - LEFT * across - sum(gutters)) / across
+    width = min(panel[0], room)
+    n_rows = -(-len(parts) // across)
+    above = n_rows * (TOP + 34 + 18 * guided) + HEADING * sum(map(bool, headings))
+    space = page_height() - LINE * MOST_LINES - above - 22
+    height = min(panel[1], max(panel[1] * width / panel[0], LOWEST), max(space / n_rows, LOWEST))
+    lefts = [LEFT + column * (width + LEFT) + sum(gutters[:column]) for column in range(across)]
+    boxes: list[Box] = []
+    bottom: Number = -34
+    for start in range(0, len(parts), across):
+        headed = bool(headings and headings[start // across])
+        top = bottom + 34 + TOP + 18 * guided + HEADING * headed
+        bottom = top + height
+        boxes += [Box(x, top, x + width, bottom) for x in lefts[: len(parts) - start]]
+    return Sheet((lefts[-1] + width + gutters[-1], boxes[-1].bottom + 46), boxes, notes)
+
+
+def _widths_of_names(parts: Sequence[CurvePanel | None]) -> list[Number]:
+    """The pixels of the names at the ends of each chart's lines."""
+    return [
+        widest((line.end_text for line in part.lines if line.end_text), NAME) if part else 0
+        for part in parts
     ]
-    gutters = [max(names[column::across]) + LEADER + 10 for column in range(across)]
-    lefts = [LEFT + column * (panel[0] + LEFT) + sum(gutters[:column]) for column in range(across)]
-    boxes = []
-    for index in range(len(parts)):
-        x, y = lefts[index % across], top + index // across * (panel[1] + 34 + top)
-        boxes.append(Box(x, y, x + panel[0], y + panel[1]))
-    return Sheet((lefts[-1] + panel[0] + gutters[-1], boxes[-1].bottom + 56), boxes, notes)
+
+
+def _charts_in_a_row(parts: Sequence[CurvePanel | None], across: int) -> int:
+    """How many charts stand in a row, so that each is `NARROWEST` pixels wide at least."""
+    names = _widths_of_names(parts)
+    for many in (n for n in range(across, 0, -1) if across % n == 0):
+        widths = [max(names[column::many]) for column in range(many)]
+        gutters = sum(name + LEADER + 10 if name else GAP for name in widths)
+        if (page_width() - LEFT * many - gutters) / many >= NARROWEST:
+            return many
+    return 1
 
 
 _MARKER_WEIGHT = 4  # how much worse it is to cover a marker than a line
-_MARK = 11  # font size of a marked point's text
+_MARK = 10  # font size of a marked point's text
 _GAP = 8  # pixels from a line's end to its name, where no leader ties them
 _REACHES = (0, 14, 26, 40, 56, 74, 94, 116)  # pixels from a marker to its text, as far as need be
 
@@ -272,7 +308,7 @@ def _add_leader(sheet: Sheet, start: XY, stop: XY, colour: str) -> None:
 
 
 def curve_panels(
-    parts: Sequence[CurvePanel],
+    parts: Sequence[CurvePanel | None],
     *,
     x_title: str,
     unit: str = "",
@@ -284,24 +320,32 @@ def curve_panels(
     """Line charts on a grid, with letters a, b, c… if there is more than one.
 
     Args:
+        parts: the charts, row after row; None is an empty position.
+        x_title: the title of the x axes.
         unit: printed after the numbers, such as `"%"`; the numbers are not changed.
         notes: lines below the panels (plain text).
         headings: a line above each row of panels (plain text); if any, one per row.
-        across: the number of panels in a row.
-        panel: the width and height of a chart in pixels, without its axes and names.
+        across: the number of panels in a row, as far as the page has the room.
+        panel: the width and height of a chart in pixels, without its axes and names, as far as the
+            page has the room.
 
     Raises:
         ValueError: a line's arrays differ in length, a point's line does not exist, or a point is
             outside its line.
     """
-    for part in parts:
+    present = [part for part in parts if part is not None]
+    for part in present:
         _check(part)
-    across = min(across, len(parts))
-    guided = any(text for part in parts for _, text in part.guides)
-    sheet = _sheet(parts, across, panel, notes, bool(headings), guided)
+    wished = min(across, len(parts))
+    across = _charts_in_a_row(parts, wished)
+    headings = [text for one in headings for text in (one, *[""] * (wished // across - 1))]
+    guided = any(text for part in present for _, text in part.guides)
+    sheet = _sheet(parts, across, panel, notes, headings, guided)
     sheet.update_layout(hovermode="x unified")
     lift = 26 if guided else 8
     for index, part in enumerate(parts):
+        if part is None:
+            continue
         scale = _scale(part, sheet.boxes[index])
         lowest = index + across >= len(parts)
         _set_axes(sheet, index, scale, (x_title if lowest else None, part.y_title), unit)
@@ -322,7 +366,7 @@ def _set_axes(
         "range": scale.x,
         "showline": True,
         "linecolor": FRAME,
-        "nticks": 7,
+        "nticks": 7 if sheet.boxes[index].right - sheet.boxes[index].left > 200 else 4,
         "unifiedhovertitle": {"text": "%{x}"},
         "title_text": titles[0],
     }
@@ -377,4 +421,4 @@ def _add_guides(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
         sheet.add_shape("line", *ends, index, line=line, layer="below")
         across, _ = scale.pixels(x, 0)
         at = (across, scale.box.top - 4)
-        sheet.write(plain(text), at, size=11, ink=NOTE, anchor=("center", "bottom"))
+        sheet.write(plain(text), at, size=10, ink=NOTE, anchor=("center", "bottom"))

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from arith_lens.plotting.labels import XY, Box, text_box
-from arith_lens.plotting.page import LEFT, Sheet, letter_of, plain
+from arith_lens.plotting.page import LEFT, TITLE, Sheet, letter_of, plain
 from arith_lens.plotting.style import FRAME, NOTE, TEXT, Figure, Number, ink_on
+from arith_lens.plotting.widths import page_width
 
-_KEY = 12  # font size
+_KEY = 10  # font size
 
 
 @dataclass(frozen=True)
@@ -122,15 +123,29 @@ def _add_label(sheet: Sheet, label: Label) -> None:
 
 
 def _add_legend(sheet: Sheet, legend: Sequence[tuple[str, str]], at: XY) -> None:
-    left, bottom = at
-    for name, colour in legend:
+    left = at[0]
+    lines = _in_lines([38 + text_box(name, _KEY)[0] for name, _ in legend], sheet.size[0] - left)
+    for (name, colour), (line, across) in zip(legend, lines, strict=True):
+        left, bottom = at[0] + across, at[1] - 20 * (lines[-1][0] - line)
         _add_node(sheet, Node(Box(left, bottom - 14, left + 14, bottom), fill=colour))
         _add_label(sheet, Label(name, (left + 20, bottom), _KEY, NOTE))
-        left += 38 + text_box(name, _KEY)[0]
 
 
-_LETTER, _APART, _CELL, _WIDEST = 7.3, 34, 30, 720  # pixels: a letter, between tables, cells
-_LINE, _HEAD, _GAP, _KEY_LINE = 17, 50, 26, 30
+def _in_lines(widths: Sequence[Number], room: Number) -> list[tuple[int, Number]]:
+    """The line of each text, and its left edge, so that no line is wider than the room."""
+    places: list[tuple[int, Number]] = []
+    line, across = 0, 0.0
+    for width in widths:
+        if places and across + width > room:
+            line, across = line + 1, 0.0
+        places.append((line, across))
+        across += width
+    return places
+
+
+_LETTER, _APART, _CELL = 6.1, 20, 30  # pixels: a letter, between tables, a cell
+_LINE, _HEAD, _GAP, _KEY_LINE = 15, 46, 34, 26
+_LEAST_OF_FEET = 20  # pixels of a cell that has a text below its number
 _MONO = "'DejaVu Sans Mono', 'Liberation Mono', monospace"
 
 
@@ -170,32 +185,45 @@ def step_panels(
     if not parts:
         raise ValueError("expected a row at least, found none")
     starts = _starts(parts)
-    sheet = _steps_sheet(parts, notes, starts[-1], keyed=bool(legend))
+    sheet, place, cell = _steps_sheet(parts, notes, starts[-1], keyed=bool(legend))
     sheet.update_xaxes(visible=False)
     sheet.update_yaxes(visible=False)
     for index, (part, box) in enumerate(zip(parts, sheet.boxes, strict=True)):
-        sheet.write(f"{letter_of(index)}  {plain(part.title)}", (box.left, box.top - 30), size=14)
+        title = f"{letter_of(index)}  {plain(part.title)}"
+        sheet.write(title, (box.left, box.top - 28), size=TITLE)
         _add_tables(sheet, part, box, starts)
-        _add_cells(sheet, part, (box.left + starts[-1], box.top), (cells_title, feet_title))
+        corner = box.left + place[0], box.top + place[1]
+        _add_cells(sheet, part, corner, cell, (cells_title, feet_title))
     _add_steps_legend(sheet, legend, (sheet.boxes[0].left, 22))
     return sheet.finished()
 
 
 def _steps_sheet(
     parts: Sequence[Steps], notes: Sequence[str], tables: Number, *, keyed: bool
-) -> Sheet:
-    """The page; `tables` is the width of the tables."""
-    left, right = (
-        LEFT - 30,
-        LEFT - 30 + tables + max(_cell(part) * len(part.cells) for part in parts),
-    )
+) -> tuple[Sheet, XY, Number]:
+    """The page, where cells are from the corner of each row, and the size of a cell.
+
+    Args:
+        parts, notes: as in `step_panels`.
+        tables: the width of the tables.
+        keyed: whether there is a legend.
+    """
+    left, room = 14, page_width() - 14 - 10
+    most = max(len(part.cells) for part in parts)
+    lines = max(len(lines) for part in parts for _, lines in part.tables)
+    beside = tables + most * (_CELL - 6) <= room
+    place = (tables, 0) if beside else (0, _LINE * lines + 26)
+    cell = max(min(_CELL, (room - place[0]) / most), 12)
     boxes: list[Box] = []
     top = 12 + _HEAD + _KEY_LINE * keyed
     for part in parts:
         height = _LINE * max(len(lines) for _, lines in part.tables)
-        boxes.append(Box(left, top, right, top + height))
+        height = height if beside else _LINE * lines + 26 + cell + 14
+        right = left + place[0] + cell * most
+        boxes.append(Box(left, top, max(right, left + tables), top + height))
         top += height + _GAP + _HEAD
-    return Sheet((right + 24, boxes[-1].bottom + 30), boxes, notes)
+    width = max(box.right for box in boxes) + 10
+    return Sheet((width, boxes[-1].bottom + 40), boxes, notes), place, cell
 
 
 def _starts(parts: Sequence[Steps]) -> list[float]:
@@ -208,31 +236,30 @@ def _starts(parts: Sequence[Steps]) -> list[float]:
     return starts
 
 
-def _cell(part: Steps) -> int:
-    return max(min(_CELL, _WIDEST // max(len(part.cells), 1)), 12)
-
-
 def _add_tables(sheet: Sheet, part: Steps, box: Box, starts: Sequence[float]) -> None:
     for number, (name, lines) in enumerate(part.tables):
         left = box.left + starts[number]
-        sheet.write(plain(name), (left, box.top - 6), size=11, ink=NOTE)
+        sheet.write(plain(name), (left, box.top - 6), size=10, ink=NOTE)
         for row, line in enumerate(lines):
             text = plain(line).replace(" ", "\u00a0")
             at = (left, box.top + _LINE * (row + 1))
-            sheet.write(text, at, font={"family": _MONO, "size": 12})
+            sheet.write(text, at, font={"family": _MONO, "size": 10})
 
 
-def _add_cells(sheet: Sheet, part: Steps, corner: XY, titles: tuple[str, str]) -> None:
-    (left, top), size = corner, _cell(part)
-    sheet.write(plain(titles[0]), (left, top - 6), size=11, ink=NOTE)
+def _add_cells(
+    sheet: Sheet, part: Steps, corner: XY, size: Number, titles: tuple[str, str]
+) -> None:
+    left, top = corner
+    sheet.write(plain(titles[0]), (left, top - 6), size=10, ink=NOTE)
     if part.feet:
-        sheet.write(plain(titles[1]), (left, top + size + 50), size=11, ink=NOTE)
+        sheet.write(plain(titles[1]), (left, top + size + 46), size=10, ink=NOTE)
+    feet = part.feet if size >= _LEAST_OF_FEET else ()
     for number, (text, colour) in enumerate(part.cells):
         x = left + number * size
         _add_square(sheet, (x, top + 4), size - 4, colour)
         middle = (x + size / 2 - 2, top + 2 + size / 2)
         sheet.write(plain(text), middle, ink=ink_on(colour), anchor=("center", "middle"))
-        for line, text in enumerate((str(number), *part.feet[number : number + 1])):
+        for line, text in enumerate((str(number), *feet[number : number + 1])):
             below = (x + size / 2 - 2, top + size + 16 + 14 * line)
             sheet.write(plain(text), below, size=10, ink=NOTE, anchor=("center", "bottom"))
 
@@ -245,6 +272,6 @@ def _add_steps_legend(sheet: Sheet, legend: Sequence[tuple[str, str]], corner: X
         x += 30 + 7 * len(name)
 
 
-def _add_square(sheet: Sheet, corner: XY, size: int, colour: str) -> None:
+def _add_square(sheet: Sheet, corner: XY, size: Number, colour: str) -> None:
     stop = (corner[0] + size, corner[1] + size)
     sheet.add_shape("rect", corner, stop, fillcolor=colour, line={"width": 0})

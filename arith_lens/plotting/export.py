@@ -11,18 +11,21 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from arith_lens.plotting.markup import render
-from arith_lens.plotting.page import bear_colours
+from arith_lens.plotting.page import bear_colours, without_notes
 from arith_lens.plotting.style import FONT, TEXT, Figure, Number, colour_at, plotly
+from arith_lens.plotting.widths import PER_INCH, is_printed
 
 _RENDER = ["-c", "from arith_lens.plotting.export import draw_jobs; draw_jobs()"]
 _PICTURES = ("png", "svg", "pdf")
+PRINT_DOTS = 300
+"""Dots of an inch of a printed PNG."""
 
 
 def browser_path() -> str | None:
@@ -48,6 +51,7 @@ def save(
     *,
     formats: tuple[str, ...] = _PICTURES,
     title: str = "",
+    notes: Sequence[str] = (),
     seconds: Number = 120.0,
 ) -> list[Path]:
     """Write `stem`.html, then the static `formats`; the paths written, in that order.
@@ -57,6 +61,7 @@ def save(
 
     Args:
         title: plain text above the figure in the HTML.
+        notes: plain text below the figure in the HTML, in place of the figure's small print.
         seconds: limit for the static formats together; a browser that hangs is stopped then.
 
     Raises:
@@ -67,7 +72,7 @@ def save(
     page = stem.with_name(stem.name + ".html")
     partial = partial_of(page)
     try:
-        partial.write_text(_page(figure, stem.name, title), encoding="utf-8")
+        partial.write_text(_page(figure, stem.name, title, notes), encoding="utf-8")
         partial.replace(page)
     finally:
         partial.unlink(missing_ok=True)
@@ -91,19 +96,25 @@ _PAGE = """<!doctype html>
 <style>
 body { font: 15px/1.4 {{ font|safe }}; color: {{ colour }}; margin: 20px }
 h1 { font-size: 18px; margin: 0 0 10px }
+p { font-size: 13px; max-width: 60em; margin: 4px 0 }
 .box { overflow-x:auto; max-width:100% } /* what is wider than the window scrolls in its box */
 </style></head>
 <body>{% if title %}<h1>{{ title }}</h1>{% endif %}
-<div class="box">{{ body|safe }}</div></body></html>
+<div class="box">{{ body|safe }}</div>
+{% for note in notes %}<p>{{ note }}</p>{% endfor %}</body></html>
 """
 
 
-def _page(figure: Figure, name: str, title: str) -> str:
+def _page(figure: Figure, name: str, title: str, notes: Sequence[str]) -> str:
     """A page with one figure and all that it needs."""
+    if notes:
+        figure = without_notes(figure)
     body = figure.to_html(
         full_html=False, include_plotlyjs=True, config={"displaylogo": False}, div_id=name
     )
-    return render(_PAGE, title=title, name=name, font=FONT, colour=TEXT, body=body)
+    return render(
+        _PAGE, title=title, name=name, font=FONT, colour=TEXT, body=body, notes=list(notes)
+    )
 
 
 def as_rectangles(figure: Figure) -> Figure:
@@ -145,18 +156,29 @@ def save_pictures(
 ) -> None:
     """Draw PNG, SVG and PDF files, many of them with one browser; equal figures give equal files.
 
+    Within `drawn_for` a column or a page they have its size on paper, and PNG 300 dots to the inch.
+
     They are drawn in a process of its own, so that a hung browser can be stopped with it.
 
     Args:
         pictures: what goes where; the file's ending says as what.
-        scale: dots a pixel in PNG.
+        scale: dots a pixel in PNG, for a screen.
         seconds: limit for all together.
 
     Raises:
         ExportError: no browser, or it failed or took too long.
     """
+    printed = is_printed()
+    scales = {".png": PRINT_DOTS / PER_INCH if printed else scale}
+    if printed:  # a PDF has 96 pixels to the inch
+        scales[".pdf"] = 96 / PER_INCH
     jobs = [
-        {"path": str(path), "figure": figure.to_json(), "scale": scale}
+        {
+            "path": str(path),
+            "figure": figure.to_json(),
+            "scale": scales.get(path.suffix, 1),
+            "inches": printed,
+        }
         for path, figure in pictures.items()
     ]
     worker = subprocess.Popen(
@@ -223,16 +245,14 @@ def draw_jobs() -> None:
             figures,
             list[str | Path](partials),
             format=[path.suffix[1:] for path in paths],
-            scale=[
-                job["scale"] if path.suffix == ".png" else 1
-                for job, path in zip(jobs, paths, strict=True)
-            ],
+            scale=[job["scale"] for job in jobs],
             width=[figure.layout.width for figure in figures],  # the layout's own is not asked
             height=[figure.layout.height for figure in figures],
         )
-        for partial, path in zip(partials, paths, strict=True):
+        for partial, path, job in zip(partials, paths, jobs, strict=True):
             if path.suffix == ".svg":
-                partial.write_bytes(_settled(partial.read_text(encoding="utf-8")).encode())
+                svg = _settled(partial.read_text(encoding="utf-8"))
+                partial.write_bytes((_in_inches(svg) if job["inches"] else svg).encode())
             partial.replace(path)
     except (ImportError, RuntimeError, OSError, ValueError) as error:
         sys.exit(_in_one_line(error))
@@ -248,6 +268,17 @@ def _settled(svg: str) -> str:
     for number, uid in enumerate(dict.fromkeys(uids)):
         svg = re.sub(rf"(defs-|clip|trace|[\"#]g){uid}", rf"\g<1>{number:06}", svg)
     return svg
+
+
+def _in_inches(svg: str) -> str:
+    """The same picture with its size on paper."""
+    head, end, rest = svg.partition(">")
+    head = re.sub(
+        r'\b(width|height)="([\d.]+)"',
+        lambda size: f'{size[1]}="{float(size[2]) / PER_INCH:.4g}in"',
+        head,
+    )
+    return head + end + rest
 
 
 def _in_one_line(error: Exception) -> str:

@@ -54,6 +54,8 @@ def heatmap(
 ) -> Figure:
     """A plotly map of numbers, with row 0 at the top and colours symmetric about 0.
 
+    Layers go upwards: with `axes` whose first name is "layer", row 0 is at the bottom.
+
     Args:
         values: the numbers; NaN is an empty cell.
         axes: the names of rows and columns, such as `("layer", "head")`, for labels and hover.
@@ -93,13 +95,23 @@ def heatmap(
     common = {"showgrid": False, "zeroline": False, "mirror": True, "linecolor": FRAME}
     down, across = (html.escape(axis.capitalize()) for axis in axes)
     figure.update_xaxes(title=across, constrain="domain", **common)
-    figure.update_yaxes(title=down, autorange="reversed", showticklabels=bool(axes[0]), **common)
+    figure.update_yaxes(
+        title=down,
+        autorange=None if upwards(axes) else "reversed",
+        showticklabels=bool(axes[0]),
+        **common,
+    )
     for update, names in ((figure.update_xaxes, columns), (figure.update_yaxes, rows)):
         if names:
             update(tickvals=list(range(len(names))), ticktext=[plain(name) for name in names])
     if columns:
         figure.update_xaxes(tickangle=45)
     return figure
+
+
+def upwards(axes: tuple[str, str]) -> bool:
+    """Whether row 0 is at the bottom: depth goes upwards."""
+    return axes[0].lower() == "layer"
 
 
 def cell_name(axes: tuple[str, str], row: int | str, column: int | str) -> str:
@@ -110,7 +122,7 @@ def cell_name(axes: tuple[str, str], row: int | str, column: int | str) -> str:
 
 @dataclass(frozen=True)
 class Grid:
-    """Numbers in rows and columns, with row 0 at the top."""
+    """Numbers in rows and columns, with row 0 at the top; at the bottom if rows are layers."""
 
     values: Float[np.ndarray, "row column"]
     rows: tuple[str, ...]
@@ -145,10 +157,10 @@ def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}")
         ypad=0,
         lenmode="fraction",
         len=high - low,
-        tickfont={"size": 11, "color": NOTE},
+        tickfont={"size": 10, "color": NOTE},
         title={
             "text": plain(grid.colour_title),
-            "font": {"size": 12, "color": TEXT},
+            "font": {"size": 11, "color": TEXT},
             "side": "right",
         },
     )
@@ -165,7 +177,7 @@ def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}")
     for axis, names, title in ((x_axis, grid.columns, column), (y_axis, grid.rows, row)):
         ends = [-0.5, len(names) - 0.5]
         figure.layout[axis].update(
-            range=ends if axis == x_axis else ends[::-1],
+            range=ends if axis == x_axis or upwards(grid.axes) else ends[::-1],
             tickvals=list(range(len(names))),
             ticktext=[plain(name) for name in names],
             ticks="",
@@ -224,7 +236,7 @@ def svg_heatmap(
     rows: Sequence[str] = (),
     columns: Sequence[str] = (),
 ) -> str:
-    """A map of numbers with row 0 at the top and exact values on hover. Arguments as `heatmap`."""
+    """A map of numbers with exact values on hover. Arguments and direction as `heatmap`."""
     end = symmetric_limit(values) if limit is None else limit
     n_rows, n_columns = values.shape
     cell = max(7, min(24, 360 // max(n_rows, n_columns, 1)))
@@ -233,7 +245,10 @@ def svg_heatmap(
     left = 44 + widest(rows, 11)
     box = Box(left, 26, left + n_columns * cell, 26 + n_rows * height)
     scale = f"colours from {signed(-end, unit)} (red) to {signed(end, unit)} (blue)"
-    reading = f"{axes[0]} down, {axes[1]} across" if axes[0] else f"{axes[1]} across"
+    up = upwards(axes)
+    reading = (
+        f"{axes[0]} {'up' if up else 'down'}, {axes[1]} across" if axes[0] else f"{axes[1]} across"
+    )
     below = 0.72 * widest(columns, 11) - 4 if columns else 0  # names of columns stand aslant
     slant = 0.72 * text_box(columns[-1], 11)[0] if columns else 0
     width = max(box.right + 12 + slant, left + widest((reading, scale, title), 11.5))
@@ -241,14 +256,14 @@ def svg_heatmap(
     down, across = rows or [*map(str, range(n_rows))], columns or [*map(str, range(n_columns))]
     for row, column in product(range(n_rows), range(n_columns)):
         value = float(values[row, column])
-        x, y = box.left + column * cell, box.top + row * height
+        x, y = box.left + column * cell, box.top + (n_rows - 1 - row if up else row) * height
         square = _add(svg, "rect", x=x, y=y, width=cell, height=height, fill=colour_at(value, end))
         name = cell_name(axes, down[row], across[column])
         _add(square, "title", f"{name}: {value:+.3g}{unit}")
     _add_frame(svg, box)
     if axes[0] or rows:
         for row in named_positions(n_rows, height) if rows else tick_positions(n_rows):
-            y = box.top + row * height + height / 2 + 4
+            y = box.top + (n_rows - 1 - row if up else row) * height + height / 2 + 4
             _write(svg, down[row], box.left - 6, y, text_anchor="end")
     for column in named_positions(n_columns, cell) if columns else tick_positions(n_columns):
         x = box.left + column * cell + cell / 2

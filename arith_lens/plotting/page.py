@@ -1,5 +1,7 @@
 """The page that every figure stands on: panels at pixels, axes, titles, colours, small print."""
 
+import html
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,15 +23,25 @@ from arith_lens.plotting.style import (
     step_texts,
     steps,
 )
+from arith_lens.plotting.widths import SMALLEST
 
-LEFT, TOP, LINE, HEADING = 62, 40, 17, 26
+LEFT, TOP, LINE, HEADING = 44, 34, 15, 26
 """Pixels: left margin, top margin, height of a line of small print, of a heading above a row."""
-RIGHT = 118
-"""Pixels: the room for a colour bar right of the panels."""
+BAR = 44
+"""Pixels: the room for a colour bar below the panels."""
+ROOM_OF_TICKS = 200
+"""Pixels of a colour bar with all its ticks."""
+MOST_LINES = 3
+"""Lines of small print. What has no room stands in the text beside the picture."""
+TITLE, TITLE_LETTER = 13, 0.55
+"""The size of a panel's title, and the width of its letters as a share of their size."""
 
+_SENTENCE = re.compile(r"(?<=[.;:]) (?=[A-Z0-9])")
+_TAG = re.compile("<[^>]*>")
+_GREY_PART = re.compile(r"<span[^>]*>.*?</span>")
 _SMALL_PRINT = "note"  # the name of its annotations
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
-_LETTER = 6.0  # pixels of a letter of small print, a little generously
+_LETTER = 5.4  # pixels of a letter of small print
 _AXIS: dict[str, Any] = {
     "showgrid": False,
     "zeroline": False,
@@ -37,8 +49,8 @@ _AXIS: dict[str, Any] = {
     "ticks": "outside",
     "ticklen": 3,
     "tickcolor": FRAME,
-    "tickfont": {"size": 11, "color": NOTE},
-    "title": {"font": {"size": 13}, "standoff": 6},
+    "tickfont": {"size": 10, "color": NOTE},
+    "title": {"font": {"size": 12}, "standoff": 5},
 }
 """What all axes share."""
 
@@ -58,7 +70,8 @@ class Sheet:
         Args:
             size: the width and height in pixels, without the small print.
             boxes: the box of each panel, in pixels from the top left corner.
-            notes: the small print (plain text). Its lines fit between the page's margins.
+            notes: the small print (plain text), of which the first sentences are shown that fit
+                into `MOST_LINES` lines.
         """
         self.notes = wrapped(notes, size[0])
         self.size = size[0], size[1] + LINE * len(self.notes)
@@ -184,10 +197,19 @@ class Sheet:
         self._figure.update_layout(axes)
 
     def add_title(self, title: str, index: int, *, lift: Number = 8) -> None:
-        """The panel's letter and title (plotly's markup), above its left corner."""
+        """The panel's letter and title (plotly's markup), above its left corner.
+
+        Where a title has no room, its grey part is left out, then its letters are smaller.
+        """
         box = self.boxes[index]
+        beside = [other.left for other in self.boxes if other.top == box.top]
+        end = min((left for left in beside if left > box.left), default=self.size[0])
         letter = f"{letter_of(index)}  " if len(self.boxes) > 1 else ""
-        self.write(letter + title, (box.left, box.top - lift), size=14)
+        room = (end - box.left - 6) / TITLE_LETTER
+        if _letters(letter + title) * TITLE > room:
+            title = _GREY_PART.sub("", title)
+        size = min(TITLE, max(room / max(_letters(letter + title), 1), SMALLEST))
+        self.write(letter + title, (box.left, box.top - lift), size=round(size, 1))
 
     def add_headings(self, headings: Sequence[str], across: int, *, lift: Number = 8) -> None:
         """A line of plain text above each row of panels; `lift` is that of their titles."""
@@ -195,43 +217,52 @@ class Sheet:
             if heading:
                 box = self.boxes[row * across]
                 at = (box.left, box.top - lift - HEADING)
-                self.write(plain(heading), at, size=15, font={"weight": 600})
+                self.write(plain(heading), at, size=13, font={"weight": 600})
 
     def set_colours(self, end: Number, unit: str, title: str, *, rising: bool = False) -> None:
-        """One colour axis for all panels, with its bar right of the first row.
+        """One colour axis for all panels, with its bar below the panels.
 
         Args:
             end: the end of the colour scale.
             unit: printed after the numbers, such as `"%"`.
-            title: the meaning of the colours (plotly's markup).
+            title: the meaning of the colours, in one line (plotly's markup).
             rising: whether the colours begin at 0, and not at -end.
         """
-        first = self.boxes[0]
-        left = self.size[0] - RIGHT + 22
-        x, y = self.paper(left, first.top + 40)
+        length = min(220, self.size[0] * 0.45)
+        left, top = self.boxes[0].left, self.size[1] - LINE * len(self.notes) - BAR + 8
+        words = TITLE_LETTER * 11 * _letters(title) + 10
+        if left + words + length > self.size[0] - 24:
+            left, words = 8, self.size[0] - 32 - length
+        x, y = self.paper(left + words, top)
         bar = colour_bar(
             end,
             unit,
+            orientation="h",
             lenmode="pixels",
-            len=max(min(first.bottom - first.top - 40, 330), 60),
+            len=length,
             x=x,
             xanchor="left",
             xpad=0,
             y=y,
             yanchor="top",
             ypad=0,
-            tickfont={"size": 11, "color": NOTE},
+            tickfont={"size": 10, "color": NOTE},
+            tickangle=0,
             ticks="outside",
             ticklen=3,
             tickcolor=FRAME,
         )
+        if length < ROOM_OF_TICKS:  # the ends and the middle
+            for name in ("tickvals", "ticktext"):
+                ticks = bar[name]
+                bar[name] = [ticks[0], ticks[len(ticks) // 2], ticks[-1]]
         axis = {"cmin": -end, "cmax": end, "colorscale": DIVERGING, "colorbar": bar}
         if rising:
             at = [0.0, end / 2, float(end)]
             bar |= {"tickvals": at, "ticktext": step_texts(at, unit)}
             axis |= {"cmin": 0, "colorscale": DIVERGING[len(DIVERGING) // 2 :]}
         self._figure.update_layout(barmode="overlay", coloraxis=axis)
-        self.write(title, (left, first.top + 30))
+        self.write(title, (left, top - 2), size=11, anchor=("left", "top"))
 
     def finished(self, *, left: Number | None = None) -> Figure:
         """The figure with all its parts, and with the page's small print (plain text) at its foot.
@@ -241,16 +272,27 @@ class Sheet:
         """
         left = self.boxes[0].left if left is None else left
         for line, note in enumerate(self.notes):
-            above = 12 + LINE * (len(self.notes) - 1 - line)
+            above = 8 + LINE * (len(self.notes) - 1 - line)
             at = (left, self.size[1] - above)
-            self.write(plain(note), at, size=11, ink=NOTE, name=_SMALL_PRINT)
+            self.write(plain(note), at, size=10, ink=NOTE, name=_SMALL_PRINT)
         return self._figure.update_layout(self._parts)
 
 
 def wrapped(notes: Sequence[str], width: Number) -> list[str]:
-    """The lines of the small print of a page of this width in pixels."""
+    """The lines of the small print: as many whole sentences as fit below a page of this width."""
     letters = max(int((width - LEFT - 12) / _LETTER), 40)
-    return [line for note in notes for line in textwrap.wrap(note, letters) or [""]]
+    lines: list[str] = []
+    for note in notes:
+        sentences = _SENTENCE.split(note)
+        texts = [" ".join(sentences[:n]) for n in range(len(sentences), 0, -1)]
+        wraps = (textwrap.wrap(text, letters) or [""] for text in texts)
+        lines += next((some for some in wraps if len(lines) + len(some) <= MOST_LINES), [])
+    return lines
+
+
+def _letters(markup: str) -> int:
+    """How many letters of plotly's markup are seen."""
+    return len(html.unescape(_TAG.sub("", markup)))
 
 
 def plain(text: str) -> str:
@@ -307,8 +349,8 @@ def name_axis(names: Sequence[str], strong: Sequence[bool] = ()) -> dict[str, An
             f"<b>{plain(name)}</b>" if b else plain(name)
             for name, b in zip(names, bold, strict=True)
         ],
-        "tickfont": {"size": 12, "color": TEXT},
-        "ticklabelstandoff": 5,
+        "tickfont": {"size": 11, "color": TEXT},
+        "ticklabelstandoff": 4,
         "ticks": "",
     }
 
@@ -366,11 +408,11 @@ def with_notes(figure: Figure, notes: Sequence[str]) -> Figure:
     pattern = {
         **{"name": _SMALL_PRINT, "x": LEFT / layout["width"], "xref": "paper", "yref": "paper"},
         **{"xanchor": "left", "yanchor": "bottom", "align": "left", "borderpad": 0},
-        **{"showarrow": False, "font": {"size": 11, "color": NOTE}},
+        **{"showarrow": False, "font": {"size": 10, "color": NOTE}},
         **(small_print[0] if small_print else {}),
     }
     new = [
-        {**pattern, "text": plain(line), "y": (12 + LINE * (len(lines) - 1 - index)) / height}
+        {**pattern, "text": plain(line), "y": (8 + LINE * (len(lines) - 1 - index)) / height}
         for index, line in enumerate(lines)
     ]
     layout |= {"annotations": [*others, *new], "height": height}

@@ -1,6 +1,5 @@
-"""Several maps side by side, each with its own bar and marked cells, on one colour scale."""
+"""Several maps side by side, each with its own strips and marked cells, on one colour scale."""
 
-import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +9,11 @@ from jaxtyping import Float
 
 from arith_lens.plotting.labels import Box, cell_box, place_labels
 from arith_lens.plotting.page import (
+    BAR,
     HEADING,
     LEFT,
-    RIGHT,
+    LINE,
+    MOST_LINES,
     TOP,
     Sheet,
     panel_axes,
@@ -30,22 +31,26 @@ from arith_lens.plotting.style import (
     symmetric_limit,
     tick_positions,
 )
+from arith_lens.plotting.widths import SMALLEST, page_height, page_width
 
 PANEL_SPAN = 384  # pixels of a panel's longer side
-_BAR, _BAR_GAP = 20, 12  # pixels: the bar's width, and its distance from the map
-_BETWEEN_COLUMNS, _BETWEEN_ROWS = 40, 72
-_TITLE_LETTER = 6.6  # pixels of a letter of a title
-_SMALLEST = 6  # font size of a number in a cell, at least
+_STRIP, _STRIP_GAP = 23, 5  # pixels: a strip's width, and its distance from the map
+_BETWEEN_COLUMNS, _BETWEEN_ROWS = 8, 54
+_NAMES = 34  # pixels below a row of panels
+_LEAST_CELL = 4  # pixels
+LETTER = 0.56  # the width of a figure as a share of the font size
+_TAG = re.compile("<[^>]*>")
 
 
 @dataclass(frozen=True)
 class Mark:
-    """One outlined cell, named. `strong` marks are dark, others light."""
+    """One outlined cell, named. `strong` marks are dark, others light; doubtful ones are dashed."""
 
     row: int
     column: int
     text: str
     strong: bool = True
+    certain: bool = True
 
     @property
     def at(self) -> tuple[int, int]:
@@ -55,95 +60,108 @@ class Mark:
 
 @dataclass(frozen=True)
 class Panel:
-    """One map with a bar beside it, and its marks."""
+    """One map with strips beside it, and its marks."""
 
     title: str
     """May contain <b> and <span>; use `plain` for text from outside."""
     values: Float[np.ndarray, "row column"]
     """The map."""
-    bar: Float[np.ndarray, " row"]
-    """The bar beside the map."""
+    strips: Float[np.ndarray, "row strip"]
+    """The strips beside the map; NaN is an empty cell."""
     hover: Float[np.ndarray, "row column number"]
     """Further numbers per cell of the map, for the hover text."""
-    bar_hover: Float[np.ndarray, "row number"]
-    """The same for the bar."""
+    strip_hover: Float[np.ndarray, "row strip number"]
+    """The same for the strips."""
     marks: tuple[Mark, ...] = ()
     dots: tuple[tuple[int, int], ...] = ()
     """Cells with a dot."""
     texts: tuple[tuple[str, ...], ...] = ()
     """The texts in the cells, one tuple per row; may contain <b> and <br>."""
-    bar_texts: tuple[str, ...] = ()
-    """The texts in the cells of the bar."""
+    needs_texts: bool = False
+    """Whether there are fewer panels in a row rather than cells too narrow for their texts."""
+    strip_texts: tuple[tuple[str, ...], ...] = ()
+    """The texts in the cells of the strips, one tuple per row."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """The pixels of one map and its bar, from the map's shape alone."""
+    """The pixels of one map and its strips, from the map's shape alone."""
 
     n_rows: int
     n_columns: int
+    n_strips: int = 1
     span: int = PANEL_SPAN
     """The pixels of the map's longer side."""
     fixed: tuple[int, int] | None = None
     """The width and height of a cell; None: from `span`."""
+    room: Number = float("inf")
+    """The most pixels across, with the strips."""
+    height: Number = float("inf")
+    """The most pixels down."""
 
     @property
     def cell(self) -> tuple[int, int]:
         """The width and height of a cell. It fills the panel, at most 1.6 times wider than high."""
+        most = int((self.room - _STRIP_GAP - self.n_strips * self.strip) / max(self.n_columns, 1))
+        lowest = max(int(min(self.height, 1e5) / max(self.n_rows, 1)), _LEAST_CELL)
         if self.fixed is not None:
-            return self.fixed
-        height = max(self.span // max(self.n_rows, 8), 4)
-        width = max(self.span // max(self.n_columns, 1), 4)
-        return min(width, int(1.6 * height)), min(height, int(1.6 * width))
+            return max(min(self.fixed[0], most), _LEAST_CELL), min(self.fixed[1], lowest)
+        height = max(self.span // max(self.n_rows, 8), _LEAST_CELL)
+        width = max(self.span // max(self.n_columns, 1), _LEAST_CELL)
+        width = max(min(width, int(1.6 * height), most), _LEAST_CELL)
+        return width, min(height, int(1.6 * width), lowest)
 
     @property
     def map_size(self) -> tuple[int, int]:
         return self.n_columns * self.cell[0], self.n_rows * self.cell[1]
 
     @property
-    def bar(self) -> int:
-        """The bar's width; that of a cell if cells contain texts."""
-        return _BAR if self.fixed is None else max(self.fixed[0], _BAR)
+    def strip(self) -> int:
+        """A strip's width; that of a cell if cells contain texts."""
+        return _STRIP if self.fixed is None else max(min(self.fixed[0], 30), _STRIP)
 
     @property
     def panel_width(self) -> int:
-        return self.map_size[0] + _BAR_GAP + self.bar
+        return self.map_size[0] + _STRIP_GAP + self.n_strips * self.strip
 
     @property
-    def bar_range(self) -> tuple[Number, Number]:
-        """The bar's left and right end on the map's x axis, in units of cells."""
-        start = self.n_columns - 0.5 + _BAR_GAP / self.cell[0]
-        return start, start + self.bar / self.cell[0]
+    def strip_range(self) -> tuple[Number, Number]:
+        """The strips' left and right end on the map's x axis, in units of cells."""
+        start = self.n_columns - 0.5 + _STRIP_GAP / self.cell[0]
+        return start, start + self.n_strips * self.strip / self.cell[0]
+
+    @property
+    def strip_middles(self) -> Float[np.ndarray, " strip"]:
+        """The middles of the strips on the map's x axis."""
+        width = self.strip / self.cell[0]
+        return self.strip_range[0] + width * (np.arange(self.n_strips) + 0.5)
+
+    def up(self, y: Number) -> Number:
+        """A pixel of the map, counted from its top, on its y axis, whose row 0 is at the bottom."""
+        return self.n_rows - 0.5 - y / self.cell[1]
 
     @property
     def label(self) -> Number:
         """Font size of labels beside cells."""
-        return 10.5 if self.span >= PANEL_SPAN else 9
+        return SMALLEST
 
     @property
-    def most_ticks(self) -> int:
-        """The largest number of ticks. If cells are large, every row and column has one."""
-        return 9 if self.fixed is None else max(self.n_rows, self.n_columns, 1)
+    def most_ticks(self) -> tuple[int, int]:
+        """The largest numbers of ticks of rows and columns, which need so many pixels each."""
+        return max(self.map_size[1] // 13, 2), max(self.map_size[0] // 15, 2)
 
 
 def _sheet(
-    geometries: Sequence[Geometry],
-    across: int,
-    notes: Sequence[str],
-    headings: Sequence[str],
-    titles: Sequence[str],
+    geometries: Sequence[Geometry], across: int, notes: Sequence[str], headings: Sequence[str]
 ) -> Sheet:
     """The page. Columns and rows have the size of their largest panel.
 
-    A column is wide enough for its titles beside those of the next one. A panel's box is its map
-    with the bar. A row with a heading has room for it above.
+    A panel's box is its map with the strips. A row with a heading has room for it above.
     """
     lefts, x = [], LEFT
     for column in range(across):
         lefts.append(x)
-        maps = max(geometry.panel_width for geometry in geometries[column::across])
-        written = max(_title_width(title) for title in titles[column::across])
-        x += max(maps + _BETWEEN_COLUMNS, written)
+        x += max(g.panel_width for g in geometries[column::across]) + _BETWEEN_COLUMNS
     boxes: list[Box] = []
     bottom = TOP - _BETWEEN_ROWS
     for start in range(0, len(geometries), across):
@@ -155,13 +173,43 @@ def _sheet(
             Box(left, top, left + geometry.panel_width, top + geometry.map_size[1])
             for left, geometry in zip(lefts[: len(row)], row, strict=True)
         ]
-    return Sheet((x - _BETWEEN_COLUMNS + RIGHT, bottom + 62), boxes, notes)
+    width = max(x - _BETWEEN_COLUMNS + 6, min(page_width(), LEFT + 330))
+    return Sheet((width, bottom + _NAMES + BAR), boxes, notes)
 
 
-def _title_width(title: str) -> int:
-    """About the pixels of a title with its letter and a gap after it."""
-    letters = html.unescape(re.sub("<[^>]*>", "", title))
-    return round(_TITLE_LETTER * len(f"a  {letters}  "))
+def _fitted(
+    parts: Sequence[Panel | None],
+    n_strips: int,
+    across: int,
+    wish: tuple[int, tuple[int, int] | None],
+    above: Number,
+) -> tuple[list[Geometry], int]:
+    """The panels' geometries and how many stand in a row, so that a row is as wide as the page.
+
+    Cells become narrower first, as far as `_LEAST_CELL`, or as the texts in them allow where these
+    are necessary; then there are fewer panels in a row.
+
+    Args:
+        parts: the panels.
+        n_strips: the strips beside each map.
+        across: the most panels in a row.
+        wish: the span and the cell of a `Geometry`.
+        above: pixels of the headings.
+    """
+    present = [part for part in parts if part is not None]
+    shapes = [(part or present[0]).values.shape for part in parts]
+    widths = [_width_of_texts(part) for part in present if part.needs_texts]
+    least = max([_LEAST_CELL, *widths])
+    geometries: list[Geometry] = []
+    for many in (n for n in range(across, 0, -1) if across % n == 0):
+        room = (page_width() - LEFT - 6 - (many - 1) * _BETWEEN_COLUMNS) / many
+        n_rows = -(-len(parts) // many)
+        rest = TOP + _NAMES + BAR + above + n_rows * _BETWEEN_ROWS + LINE * MOST_LINES
+        height = (page_height() - rest) / n_rows
+        geometries = [Geometry(*shape, n_strips, *wish, room, height) for shape in shapes]
+        if all(one.panel_width <= room and one.cell[0] >= least for one in geometries):
+            return geometries, many
+    return geometries, 1
 
 
 def _add_marks(
@@ -170,7 +218,8 @@ def _add_marks(
     """Draw outlines, dots and labels of one panel; the cells with a label inside."""
     for mark in part.marks:
         corners = (mark.column - 0.5, mark.row - 0.5), (mark.column + 0.5, mark.row + 0.5)
-        line = {"width": 1.2, "color": TEXT} if mark.strong else {"width": 1, "color": NOTE}
+        line = {"width": 1.4, "color": TEXT} if mark.strong else {"width": 1.2, "color": NOTE}
+        line["dash"] = "solid" if mark.certain else "dot"
         sheet.add_shape("rect", *corners, index, line=line)
     named = [mark for mark in part.marks if mark.text]
     labelled = {mark.at for mark in named}
@@ -179,18 +228,24 @@ def _add_marks(
     filled = set[tuple[int, int]]()
     if not part.texts:  # values beyond the scale are written
         filled = {(row, column) for row, column in np.argwhere(np.abs(part.values) > end).tolist()}
+    elif part.texts:
+        filled = {(r, c) for r, row in enumerate(part.texts) for c, text in enumerate(row) if text}
+
+    def down(at: tuple[int, int]) -> tuple[int, int]:  # labels are placed with row 0 at the top
+        return geometry.n_rows - 1 - at[0], at[1]
+
     boxes = place_labels(
-        [mark.at for mark in named],
+        [down(mark.at) for mark in named],
         [mark.text for mark in named],
-        np.abs(part.values),
+        np.abs(part.values)[::-1],
         cell=geometry.cell,
         size=geometry.label,
-        avoid=[*(mark.at for mark in part.marks), *part.dots],
-        filled=filled,
+        avoid=[down(at) for at in (*(mark.at for mark in part.marks), *part.dots)],
+        filled=[down(at) for at in filled],
     )
     within = set[tuple[int, int]]()
     for mark, box in zip(named, boxes, strict=True):
-        inside = box == cell_box(*mark.at, geometry.cell)
+        inside = box == cell_box(*down(mark.at), geometry.cell)
         if inside:
             within.add(mark.at)
         ink = TEXT if mark.strong else NOTE
@@ -198,10 +253,10 @@ def _add_marks(
         sheet.add_annotation(
             text=plain(mark.text),
             x=x / geometry.cell[0] - 0.5,
-            y=y / geometry.cell[1] - 0.5,
+            y=geometry.up(y),
             yshift=6 if inside and mark.at in filled else 0,
             showarrow=False,
-            borderpad=1,
+            borderpad=0,
             bgcolor=None if inside else "rgba(255,255,255,.82)",
             font={
                 "size": geometry.label,
@@ -237,15 +292,15 @@ def _add_dot(
 
 
 def _add_texts(sheet: Sheet, part: Panel, index: int, geometry: Geometry, end: Number) -> None:
-    """Write the texts in the cells of a panel's map and bar, readable on their colour."""
+    """Write the texts in the cells of a panel's map and strips, readable on their colour."""
     rows, columns = np.indices(part.values.shape)
-    middle = sum(geometry.bar_range) / 2
-    x = np.concatenate([columns.ravel(), np.full(len(part.bar), middle)])
-    y = np.concatenate([rows.ravel(), np.arange(len(part.bar))])
-    texts = [*(text for row in part.texts for text in row), *part.bar_texts]
-    values = np.concatenate([part.values.ravel(), part.bar]).tolist()
+    strip_rows, strips = np.indices(part.strips.shape)
+    x = np.concatenate([columns.ravel(), geometry.strip_middles[strips.ravel()]])
+    y = np.concatenate([rows.ravel(), strip_rows.ravel()])
+    texts = [text for row in (*part.texts, *part.strip_texts) for text in row]
+    values = np.concatenate([part.values.ravel(), part.strips.ravel()]).tolist()
     inks = [NOTE if abs(value) < end / 30 else ink_on(colour_at(value, end)) for value in values]
-    sheet.write_in_cells(index, (x, y), texts, size=9, inks=inks, cliponaxis=False)
+    sheet.write_in_cells(index, (x, y), texts, size=SMALLEST, inks=inks, cliponaxis=False)
 
 
 def _add_clipped(
@@ -256,15 +311,17 @@ def _add_clipped(
     end: Number,
     named: set[tuple[int, int]],
 ) -> None:
-    """Write the values beyond the colour scale's ends in their cells, below names inside."""
-    middle = sum(geometry.bar_range) / 2
+    """Write the values beyond the colour scale's ends in their cells, if these have the room."""
     cells = [(*at, value, geometry.cell[0]) for at, value in np.ndenumerate(part.values)]
-    cells += [(row, middle, value, geometry.bar) for row, value in enumerate(part.bar)]
+    cells += [
+        (row, geometry.strip_middles[strip], value, geometry.strip)
+        for (row, strip), value in np.ndenumerate(part.strips)
+    ]
     for row, column, value, width in cells:
-        if not abs(value) > end:
-            continue
         text = f"{value:+.0f}" if end >= 2 else f"{value:+.1g}"
-        size = min(9.0, (width - 1) / (0.58 * len(text)), geometry.cell[1] - 2.0)
+        room = width >= LETTER * SMALLEST * len(text) and geometry.cell[1] >= SMALLEST
+        if not abs(value) > end or not room:
+            continue
         sheet.add_annotation(
             text=text.replace("-", "−"),
             x=column,
@@ -273,7 +330,7 @@ def _add_clipped(
             yshift=-8 if (row, column) in named else 0,
             showarrow=False,
             borderpad=0,
-            font={"size": max(size, _SMALLEST), "color": "white"},
+            font={"size": SMALLEST, "color": "white"},
         )
 
 
@@ -281,9 +338,9 @@ def panels(
     parts: Sequence[Panel | None],
     *,
     axes: tuple[str, str],
-    bar_name: str,
+    strip_names: Sequence[str],
     colour_title: str,
-    hover: tuple[str, str],
+    hover: Sequence[str],
     notes: Sequence[str] = (),
     headings: Sequence[str] = (),
     unit: str = "",
@@ -292,26 +349,27 @@ def panels(
     cell: tuple[int, int] | None = None,
     limit: Number | None = None,
 ) -> Figure:
-    """Maps with bars on a grid, with letters a, b, c…, one colour scale, and row 0 at the top.
+    """Maps with strips on a grid, with letters a, b, c…, one colour scale, row 0 at the bottom.
 
-    A value beyond the ends of the colour scale is printed in its cell.
+    A value beyond the ends of the colour scale is printed in its cell if it has the room.
 
     Args:
         parts: the panels, row after row, with maps of any shape; None is an empty position.
         axes: the names of the maps' rows and columns, such as `("layer", "head")`.
-        bar_name: the name of the bars.
+        strip_names: the names of the strips.
         colour_title: the title of the colour bar.
-        hover: plotly hover templates of a map's and a bar's cell, with x, y, z and customdata.
+        hover: plotly hover templates of a map's cell and of each strip's, with x, y, z, customdata.
         notes: lines below the panels (plain text).
         headings: a line above each row of panels (plain text); an empty one leaves no room.
         unit: printed after each number, such as `"%"`; the numbers are not changed.
-        across: the number of panels in a row.
-        span: the pixels of the longer side of each map.
+        across: the number of panels in a row, as far as the page has the room.
+        span: the pixels of the longer side of each map, as far as the page has the room.
         cell: the width and height of the cells in pixels, instead of `span`.
-        limit: the end of the colour scale; None: `symmetric_limit` of all maps and bars.
+        limit: the end of the colour scale; None: `symmetric_limit` of all maps and strips.
 
     Raises:
-        ValueError: there is no panel, or not one heading per row.
+        ValueError: there is no panel, not one heading per row of `across`, or not one name per
+            strip.
     """
     present = [part for part in parts if part is not None]
     across = min(across, len(parts))
@@ -320,33 +378,42 @@ def panels(
             f"expected a panel at least and, if any, a heading for each row of {across}, found "
             f"{len(present)} panels and {len(headings)} headings"
         )
-    everything = np.concatenate([np.append(p.values.ravel(), p.bar.ravel()) for p in present])
+    n_strips = len(strip_names)
+    if any(part.strips.shape[1] != n_strips for part in present):
+        found = [part.strips.shape[1] for part in present]
+        raise ValueError(f"expected {n_strips} strips, as there are names, found {found}")
+    everything = np.concatenate([np.append(p.values.ravel(), p.strips.ravel()) for p in present])
     end = symmetric_limit(everything) if limit is None else limit
-    shapes = [(part or present[0]).values.shape for part in parts]
-    geometries = [Geometry(rows, columns, span, cell) for rows, columns in shapes]
-    titles = [part.title if part else "" for part in parts]
-    sheet = _sheet(geometries, across, notes, headings, titles)
+    above = HEADING * sum(map(bool, headings))
+    geometries, many = _fitted(parts, n_strips, across, (span, cell), above)
+    headings = [text for one in headings for text in (one, *[""] * (across // many - 1))]
+    sheet = _sheet(geometries, many, notes, headings)
     sheet.set_colours(end, unit, colour_title)
     for index, (part, geometry) in enumerate(zip(parts, geometries, strict=True)):
         if part is not None:
             _add_cells(sheet, part, index, geometry, hover)
-            _set_axes(sheet, index, geometry, axes, bar_name, across)
+            _set_axes(sheet, index, geometry, axes, strip_names, many)
             _add_frames(sheet, index, geometry)
             sheet.add_title(part.title, index)
             named = _add_marks(sheet, part, index, geometry, end)
-            if part.texts:
+            if part.texts and geometry.cell[0] >= _width_of_texts(part):
                 _add_texts(sheet, part, index, geometry, end)
             else:
                 _add_clipped(sheet, part, index, geometry, end, named)
-    sheet.add_headings(headings, across)
+    sheet.add_headings(headings, many)
     return sheet.finished()
 
 
+def _width_of_texts(part: Panel) -> Number:
+    """The pixels that the longest text in a cell needs."""
+    lines = [line for row in part.texts for text in row for line in _TAG.split(text)]
+    return LETTER * SMALLEST * max(map(len, lines), default=0)
+
+
 def _add_cells(
-    sheet: Sheet, part: Panel, index: int, geometry: Geometry, hover: tuple[str, str]
+    sheet: Sheet, part: Panel, index: int, geometry: Geometry, hover: Sequence[str]
 ) -> None:
-    """Draw a heat map and its bar."""
-    start, stop = geometry.bar_range
+    """Draw a heat map and its strips."""
     shared = {"coloraxis": "coloraxis", **panel_axes(index)}
     sheet.add_heatmap(
         z=part.values,
@@ -354,14 +421,15 @@ def _add_cells(
         hovertemplate=hover[0] + "<extra></extra>",
         **shared,
     )
-    sheet.add_heatmap(
-        z=part.bar[:, None],
-        x0=(start + stop) / 2,
-        dx=stop - start,
-        customdata=part.bar_hover[:, None],
-        hovertemplate=hover[1] + "<extra></extra>",
-        **shared,
-    )
+    for strip, template in enumerate(hover[1:]):
+        sheet.add_heatmap(
+            z=part.strips[:, [strip]],
+            x0=float(geometry.strip_middles[strip]),
+            dx=geometry.strip / geometry.cell[0],
+            customdata=part.strip_hover[:, [strip]],
+            hovertemplate=template + "<extra></extra>",
+            **shared,
+        )
 
 
 def _set_axes(
@@ -369,36 +437,41 @@ def _set_axes(
     index: int,
     geometry: Geometry,
     axes: tuple[str, str],
-    bar_name: str,
+    strip_names: Sequence[str],
     across: int,
 ) -> None:
-    start, stop = geometry.bar_range
-    columns = tick_positions(geometry.n_columns, geometry.most_ticks)
-    rows = tick_positions(geometry.n_rows, geometry.most_ticks)
+    columns = tick_positions(geometry.n_columns, geometry.most_ticks[1])
+    rows = tick_positions(geometry.n_rows, geometry.most_ticks[0])
     x = {
-        "range": [-0.5, stop],
-        "tickvals": [*columns, (start + stop) / 2],
-        "ticktext": [*map(str, columns), f"<b>{bar_name}</b>"],
+        "range": [-0.5, geometry.strip_range[1]],
+        "tickvals": [*columns, *geometry.strip_middles],
+        "ticktext": [*map(str, columns), *strip_names],
+        "tickangle": 0,
         "title_text": axes[1].capitalize() if index + across >= len(sheet.boxes) else None,
+        "title_standoff": 2,
     }
     y = {
-        "range": [geometry.n_rows - 0.5, -0.5],
+        "range": [-0.5, geometry.n_rows - 0.5],
         "tickvals": rows,
         "ticktext": [str(row) for row in rows],
+        "showticklabels": index % across == 0,
+        "ticks": "outside" if index % across == 0 else "",
         "title_text": axes[0].capitalize() if index % across == 0 else None,
     }
     sheet.set_axes(index, x, y)
 
 
 def _add_frames(sheet: Sheet, index: int, geometry: Geometry) -> None:
-    """Draw frames around map and bar, and thin lines every eight cells if there are many."""
-    start, stop = geometry.bar_range
+    """Draw frames around map and strips, and thin lines every eight cells if there are many."""
+    start, _ = geometry.strip_range
     bottom, right = geometry.n_rows - 0.5, geometry.n_columns - 0.5
     hairline = {"width": 1, "color": "rgba(31,36,48,.10)"}
     for x in np.arange(7.5, right, 8) if geometry.n_columns > 12 else ():
         sheet.add_shape("line", (x, -0.5), (x, bottom), index, line=hairline)
     for y in np.arange(7.5, bottom, 8) if geometry.n_rows > 12 else ():
         sheet.add_shape("line", (-0.5, y), (right, y), index, line=hairline)
-    for x0, x1 in ((-0.5, right), (start, stop)):
+    width = geometry.strip / geometry.cell[0]
+    strips = [(start + i * width, start + (i + 1) * width) for i in range(geometry.n_strips)]
+    for x0, x1 in ((-0.5, right), *strips):
         frame = {"width": 1, "color": FRAME}
         sheet.add_shape("rect", (x0, -0.5), (x1, bottom), index, line=frame)

@@ -20,8 +20,20 @@ DIVERGING = (
 TEXT, NOTE, FRAME, GRID = "#1f2430", "#6b7280", "#aab0bb", "#e7e9ee"
 PALE = "#cfd3dc"
 RED, BLUE, GREY, DARK = "#c72f2a", "#216fca", "#6b7280", "#374151"
-OCHRE, VIOLET = "#b45309", "#6d28d9"  # two things of one kind, such as the operands A and B
-RUST, TEAL = "#c2410c", "#0f766e"  # two kinds of heads, different for colour-blind eyes too
+RUST, TEAL = "#c2410c", "#0f766e"
+COLOURS = {
+    "effect that helps": RED,
+    "effect that hinders": BLUE,
+    "operand": RUST,
+    "operator": TEAL,
+    "answer": BLUE,
+    "control": "#8b93a1",
+    "chosen": DARK,
+    "pale control": PALE,
+}
+"""What each colour means, in every picture: diverging red and blue for effects alone, rust and teal
+for operands and operator, one blue for the answer C, greys for controls, and dark for what is
+compared with them."""
 FONT = "'Open Sans', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 
 _STEPS = {1: 0.5, 1.5: 0.5, 2: 1, 3: 1, 4: 2, 5: 2.5, 6: 2, 8: 4, 10: 5}

@@ -25,11 +25,12 @@ from arith_lens.plotting.labels import (
 )
 from arith_lens.plotting.page import LEFT, TOP, Sheet, plain
 from arith_lens.plotting.style import FRAME, GRID, TEXT, Figure, signed, steps, translucent
+from arith_lens.plotting.widths import page_width
 
 TrailMark: TypeAlias = Literal["point", "pale", "ring", "square"]
 
 _LABEL = 10  # font size of a setting's label
-_SIZE = (640, 400)  # pixels of the chart
+_SIZE = (640, 400)  # pixels of the chart, at most
 _AWAY = (16, 26, 38, 52, 68, 86)  # pixels from a point to a label that found no room beside it
 _ROOT_TICKS = (100, 50, 25, 10, 5, 2)
 _STYLES: dict[TrailMark, tuple[str, int, bool]] = {
@@ -83,9 +84,10 @@ def trail_chart(
     """
     for trail in trails:
         _check(trail)
-    left, right = LEFT + 14, LEFT + 14 + _SIZE[0]
-    box = Box(left, TOP, right, TOP + _SIZE[1])
     names = widest((trail.name for trail in trails), NAME)
+    width = min(_SIZE[0], page_width() - LEFT - 14 - names - LEADER - 16)
+    left, right = LEFT + 14, LEFT + 14 + width
+    box = Box(left, TOP, right, TOP + min(_SIZE[1], 0.9 * width))
     sheet = Sheet((right + names + LEADER + 16, box.bottom + 60), [box], notes)
     x_ends = _ends([array for trail in trails for array in (trail.x, trail.x_ends)])
     drawn = trails
@@ -159,7 +161,7 @@ def _set_axes(sheet: Sheet, scale: Scale, titles: tuple[str, str], root: bool) -
             "zeroline": True,
             "zerolinecolor": FRAME,
             "zerolinewidth": 1.4,
-            "title": {"text": plain(title), "font": {"size": 13}, "standoff": 8},
+            "title": {"text": plain(title), "font": {"size": 12}, "standoff": 8},
         }
         for ends, (numbers, places), title in zip(
             (scale.x, scale.y), (across, (up, up)), titles, strict=True

@@ -22,6 +22,8 @@ from figures.tables.table import QuestionTable, Row, n_problems, row, sample_row
 
 StoredMap: TypeAlias = results.Stored[ComponentEffects, results.PairFacts]
 EFFECT, OF_COMPUTED = "effect", "effect on computed pairs"
+HELD = "effect, norm held"
+"""Of an MLP, with the final norm's scale held at that of the reference prompt."""
 KEY_HEADS, ALL_HEADS, KEY_SHARE = "key heads", "heads", "share of key heads"
 FIRST_LAYER, LAST_LAYER = "first layer with key heads", "last layer with key heads"
 NEAR_ZERO = "heads within 1% of zero"
@@ -85,13 +87,19 @@ class MapStatistics:
 
     heads: Statistics
     mlps: Statistics
+    held: Statistics | None = None
+    """Of the MLPs with the final norm's scale held; None: the engine does not know it."""
 
     @classmethod
     def of(
         cls, effects: ComponentEffects, computed: Bool[torch.Tensor, " pair"] | None
     ) -> "MapStatistics":
         """Means and intervals of a map."""
-        return cls(Statistics.of(effects.heads, computed), Statistics.of(effects.mlps, computed))
+        held = None
+        if effects.mlps.held_norm is not None:
+            held = Statistics.of(effects.mlps.without_norm_scale(), None)
+        heads, mlps = (Statistics.of(part, computed) for part in (effects.heads, effects.mlps))
+        return cls(heads, mlps, held)
 
 
 def table(run: Run, /, operations: Collection[str] = ()) -> QuestionTable:
@@ -124,6 +132,8 @@ def measured(stored: StoredMap, run: Run, *label: str) -> MapStatistics:
 def map_rows(part: MapStatistics, metric: str, **keys: str) -> Iterator[Row]:
     """The effect of each head and MLP, on all pairs and on computed pairs, with its role.
 
+    MLPs have a further row each with the final norm's scale held, where that is known.
+
     Args:
         part: the numbers.
         metric: of the run.
@@ -142,6 +152,12 @@ def map_rows(part: MapStatistics, metric: str, **keys: str) -> Iterator[Row]:
             yield row(EFFECT, number, **keys, **place, **role)
             if not np.isnan(of_computed):
                 yield row(OF_COMPUTED, Number(of_computed, unit=unit), **keys, **place, **role)
+    if part.held is not None:
+        for layer, (mean, low, high, _) in enumerate(part.held.values.tolist()):
+            spread = "" if np.isnan(low) else PROBLEMS
+            number = Number(mean, low, high, spread, part.held.n, unit)
+            place = {"component": str(Mlp(layer)), "layer": layer, "role": ""}
+            yield row(HELD, number, **keys, **place)
 
 
 def _role(statistics: Statistics, at: tuple[int, ...]) -> str:
@@ -158,7 +174,12 @@ def _mean(maps: Collection[MapStatistics]) -> MapStatistics:
         values[..., 1:3] = np.nan
         return Statistics(values, np.any([part.different for part in parts], axis=0))
 
-    return MapStatistics(mean([part.heads for part in maps]), mean([part.mlps for part in maps]))
+    held = [part.held for part in maps if part.held is not None]
+    return MapStatistics(
+        mean([part.heads for part in maps]),
+        mean([part.mlps for part in maps]),
+        mean(held) if len(held) == len(maps) else None,
+    )
 
 
 def _head_counts(part: MapStatistics, operation: str) -> Iterator[Row]:

@@ -1,7 +1,7 @@
 """Maps of heads with their MLPs, from rows of the table `effects`, and their small print."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from figures.tables.effects import (
     ALL_HEADS,
     EFFECT,
     FIRST_LAYER,
+    HELD,
     KEY_EFFECT,
     KEY_HEADS,
     KEY_SHARE,
@@ -26,7 +27,7 @@ from figures.tables.effects import (
 )
 from figures.tables.table import records, select
 
-N_LABELS = 9
+N_LABELS = 3
 COLOUR_LIMIT = 15.0  # end of the colour scale of relative effects in every figure, in percent
 PATHS_NOTES = {
     "via_mlps": "paths: via MLPs, every other head frozen (Appendix B)",
@@ -34,15 +35,17 @@ PATHS_NOTES = {
     "total": "paths: total, nothing frozen (activation patching)",
 }
 COLOUR_TITLES = {
-    "relative_logit": "Δ logit of<br>right answer",
-    "logit": "Δ logit of<br>right answer",
-    "logprob": "Δ log p of<br>right answer",
-    "probability": "Δ p of right<br>answer",
-    "digit_contrast": "Δ logit of right<br>answer − others",
-    "share_of_total": "share of the<br>whole prompt's Δ",
-    "share_of_total_contrast": "share of the<br>whole prompt's Δ",
-    "share_of_total_probability": "share of the<br>whole prompt's Δ",
+    "relative_logit": "Change of the right answer's logit",
+    "logit": "Change of the right answer's logit",
+    "logprob": "Change of log p of the right answer",
+    "probability": "Change of p of the right answer",
+    "digit_contrast": "Change of the answer's lead over the other digits",
+    "share_of_total": "Share of the whole prompt's change",
+    "share_of_total_contrast": "Share of the whole prompt's change",
+    "share_of_total_probability": "Share of the whole prompt's change",
 }
+STRIPS = ("MLP", "held")
+"""The names of the strips: MLPs as in the paper, and with the final norm's scale held."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,26 @@ def draw(
         notes: the small print.
         layout: further arguments of `plotting.panels`, some in place of those here.
     """
+    known = [part for part in parts if part is not None]
+    n_strips = max((part.strips.shape[1] for part in known), default=1)
     shared = {"limit": reading.limit, "unit": reading.unit, "hover": hover(reading)}
-    shared |= {"axes": ("layer", "head"), "bar_name": "MLP", "colour_title": reading.colour_title}
-    return plotting.panels(parts, notes=notes, **shared | layout)
+    shared |= {"axes": ("layer", "head"), "colour_title": reading.colour_title} | layout
+    shared |= {"strip_names": STRIPS[:n_strips], "hover": shared["hover"][: n_strips + 1]}
+    return plotting.panels(
+        [part and _widened(part, n_strips) for part in parts], notes=notes, **shared
+    )
+
+
+def _widened(part: plotting.Panel, n_strips: int) -> plotting.Panel:
+    """The panel with empty strips for those that it lacks."""
+    lacks = n_strips - part.strips.shape[1]
+    room = ((0, 0), (0, lacks))
+    return replace(
+        part,
+        strips=np.pad(part.strips, room, constant_values=np.nan),
+        strip_hover=np.pad(part.strip_hover, (*room, (0, 0)), constant_values=np.nan),
+        strip_texts=tuple((*row, *[""] * lacks) for row in part.strip_texts),
+    )
 
 
 def title(name: str, size: str) -> str:
@@ -113,6 +133,9 @@ def panel(
 ) -> plotting.Panel:
     """One map. Key and opposing heads are outlined; the strongest have names.
 
+    The outline is solid where the whole interval is beyond the threshold, and dashed where only
+    the mean is.
+
     Args:
         rows: the rows of one map in the table `effects`.
         reading: how its numbers are shown.
@@ -121,29 +144,41 @@ def panel(
         n_labels: so many heads have names.
     """
     is_head = rows["index"].notna()
-    of_heads, of_mlps = DataFrame(rows[is_head]), DataFrame(rows[~is_head])
-    computed = [select(part, measure=OF_COMPUTED) for part in (of_heads, of_mlps)]
-    of_heads, of_mlps = (select(part, measure=EFFECT) for part in (of_heads, of_mlps))
+    of_heads, every_mlp = DataFrame(rows[is_head]), DataFrame(rows[~is_head])
+    computed = [select(part, measure=OF_COMPUTED) for part in (of_heads, every_mlp)]
+    of_heads, of_mlps = (select(part, measure=EFFECT) for part in (of_heads, every_mlp))
     means, low, high = (cells(of_heads, name) for name in ("value", "low", "high"))
     n_layers, n_heads = means.shape
     of_computed = np.full((n_layers, n_heads + 1), np.nan)
     if len(computed[0]):
         of_computed = np.hstack([cells(part, "value") for part in computed])
-    mlps = [cells(of_mlps, name)[:, 0] for name in ("value", "low", "high")]
+    strips = [_strip(of_mlps, of_computed[:, n_heads])]
+    if len(held := select(every_mlp, measure=HELD)):
+        strips.append(_strip(held, np.full(n_layers, np.nan)))
+    of_strips = reading.scale * np.stack(strips, axis=1)
     named = cells(of_heads.assign(named=of_heads.role != ""), "named") > 0
+    beyond = np.where(means < 0, high < KEY_EFFECT, low > -KEY_EFFECT)
     return plotting.Panel(
         title=heading,
         values=reading.scale * means,
-        bar=reading.scale * mlps[0],
+        strips=of_strips[..., 0],
         hover=reading.scale * np.stack([means, low, high, of_computed[:, :n_heads]], axis=-1),
-        bar_hover=reading.scale * np.stack([*mlps, of_computed[:, n_heads]], axis=-1),
-        marks=tuple(outlines(means, named, n_labels)),
+        strip_hover=of_strips,
+        marks=tuple(outlines(means, named, n_labels, beyond)),
         dots=tuple(
             (head.layer, head.index)
             for head in dots
             if head.layer < n_layers and head.index < n_heads
         ),
     )
+
+
+def _strip(
+    rows: DataFrame, computed: Float[np.ndarray, " layer"]
+) -> Float[np.ndarray, "layer statistic=4"]:
+    """The numbers of MLPs: mean, the ends of the interval, and the mean over computed pairs."""
+    parts = [cells(rows, name)[:, 0] for name in ("value", "low", "high")]
+    return np.stack([*parts, computed], axis=-1)
 
 
 def cells(rows: DataFrame, column: str) -> Float[np.ndarray, "layer index"]:
@@ -155,9 +190,15 @@ def cells(rows: DataFrame, column: str) -> Float[np.ndarray, "layer index"]:
 
 
 def outlines(
-    means: Float[np.ndarray, "layer head"], chosen: Bool[np.ndarray, "layer head"], n_labels: int
+    means: Float[np.ndarray, "layer head"],
+    chosen: Bool[np.ndarray, "layer head"],
+    n_labels: int,
+    certain: Bool[np.ndarray, "layer head"] | None = None,
 ) -> list[plotting.Mark]:
-    """Outlines of the chosen heads, strongest first; dark where the mean is negative."""
+    """Outlines of the chosen heads, strongest first; dark where the mean is negative.
+
+    Those that are not `certain` are dashed; None: all are.
+    """
     cells = sorted(np.argwhere(chosen).tolist(), key=lambda cell: -abs(means[cell[0], cell[1]]))
     return [
         plotting.Mark(
@@ -165,6 +206,7 @@ def outlines(
             column=head,
             text=f"{layer}.{head}" if rank < n_labels else "",
             strong=bool(means[layer, head] < 0),
+            certain=certain is None or bool(certain[layer, head]),
         )
         for rank, (layer, head) in enumerate(cells)
     ]
@@ -191,15 +233,17 @@ def reading_note(reading: Reading) -> str:
     if not reading.relative:
         return "Red: patching lowers the value."
     return (
-        "Outlined dark: key heads (layer.head), mean effect below −5%; light: opposing heads, "
-        "above +5%. Red: patching lowers the logit (late MLPs: perhaps by the final norm alone)."
+        "Red: patching lowers the logit of the right answer. Outlined: effects beyond 5%, solid "
+        "where the whole 95% interval is, dashed where only the mean is."
     )
 
 
 def map_note(reading: Reading) -> str:
-    """How to read a map that prints effects beyond its colour scale."""
-    printed = f" Printed: effects beyond ±{COLOUR_LIMIT:g}%." if reading.relative else ""
-    return reading_note(reading) + printed
+    """How to read a map and its strips."""
+    return (
+        f"{reading_note(reading)} MLP: as in the paper; held: with the scale of the final norm "
+        "held."
+    )
 
 
 def data_note(config: Mapping[str, Any]) -> str:
@@ -243,10 +287,12 @@ def paper_notes(paper: PaperModel | None, operations: Sequence[str]) -> list[str
     ]
 
 
-def hover(reading: Reading) -> tuple[str, str]:
-    """Hover templates of a head and an MLP, with the statistics of `panel`."""
+def hover(reading: Reading) -> tuple[str, str, str]:
+    """Hover templates of a head, an MLP and an MLP with held norm, with numbers of `panel`."""
     low, high, computed = (hover_number(f"customdata[{i}]", reading) for i in (1, 2, 3))
-    return templates(f"<br>95%: {low} to {high}<br>computed pairs: {computed}", reading)
+    between = f"<br>95%: {low} to {high}"
+    held = f"<b>MLP %{{y}}</b>, norm held: {hover_number('z', reading)}{between}"
+    return *templates(f"{between}<br>computed pairs: {computed}", reading), held
 
 
 def templates(rest: str, reading: Reading) -> tuple[str, str]:

@@ -8,6 +8,31 @@ from figures.common import sample_size
 from figures.tables.answers import PLACE
 from figures.tables.table import keys_of, records, select
 
+DISPLAY_NAMES = {
+    "exact": "exact effects",
+    "atp": "AtP",
+    "atp_star": "AtP*",
+    "atp_held_norms": "AtP, norms held",
+    "clean_corrupted": "clean and corrupted gradients",
+    "eap_ig": "EAP-IG",
+    "ig_activations": "integrated activations",
+    "relp": "RelP",
+    "attn_lrp": "AttnLRP",
+    "gim": "GIM",
+    "relative_logit": "relative change of C's logit",
+    "digit_contrast": "C's lead over the other digits",
+    "via_mlps": "via MLPs",
+    "word": "a word in place of the operator",
+    "operator": "another operator",
+    "operands": "other operands",
+}
+"""What a reader sees in place of an identifier."""
+
+
+def display_name(identifier: str) -> str:
+    """The name that a reader sees; the identifier itself if it has none."""
+    return DISPLAY_NAMES.get(identifier, identifier)
+
 
 def sizes_text(table: DataFrame, key: str = "operation") -> str:
     """The sizes of the samples: `addition: 324 references of 36 problems; …`."""
