@@ -95,7 +95,7 @@ class Destination(Protocol):
 
 def show(exhibits: MakesExhibits, options: Destination) -> None:
     """Draw and write the exhibits, and print the files; if that fails, exit with the reason."""
-    width = getattr(options, "width", "screen")
+    width: plotting.Width = getattr(options, "width", "screen")
     with plotting.drawn_for(width):
         _show(exhibits, options, "" if width == "screen" else f"-{width}")
 

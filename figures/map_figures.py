@@ -133,7 +133,8 @@ def _operation_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read Figure 2, what it was made from, what the paper found."""
     reading = maps.Reading.of(config)
     paper_notes = maps.paper_notes(reading.paper, _operations(table))
-    return [f"{maps.map_note(reading)} {sizes_text(table)}.", maps.data_note(config), *paper_notes]
+    data = f"{maps.data_note(config)} {sizes_text(table)}."
+    return [maps.map_note(reading), *paper_notes, data]
 
 
 SHARED_SETTINGS = ("metric", "paths", "keep")

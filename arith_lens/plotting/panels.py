@@ -31,7 +31,7 @@ from arith_lens.plotting.style import (
     symmetric_limit,
     tick_positions,
 )
-from arith_lens.plotting.widths import SMALLEST, page_height, page_width
+from arith_lens.plotting.widths import SMALLEST, is_printed, page_height, page_width
 
 PANEL_SPAN = 384  # pixels of a panel's longer side
 _STRIP, _STRIP_GAP = 23, 5  # pixels: a strip's width, and its distance from the map
@@ -173,7 +173,7 @@ def _sheet(
             Box(left, top, left + geometry.panel_width, top + geometry.map_size[1])
             for left, geometry in zip(lefts[: len(row)], row, strict=True)
         ]
-    width = max(x - _BETWEEN_COLUMNS + 6, min(page_width(), LEFT + 330))
+    width = max(x - _BETWEEN_COLUMNS + 6, min(page_width(), 600))
     return Sheet((width, bottom + _NAMES + BAR), boxes, notes)
 
 
@@ -206,10 +206,16 @@ def _fitted(
         n_rows = -(-len(parts) // many)
         rest = TOP + _NAMES + BAR + above + n_rows * _BETWEEN_ROWS + LINE * MOST_LINES
         height = (page_height() - rest) / n_rows
-        geometries = [Geometry(*shape, n_strips, *wish, room, height) for shape in shapes]
+        geometries = [
+            Geometry(shape[0], shape[1], n_strips, *wish, room, height) for shape in shapes
+        ]
         if all(one.panel_width <= room and one.cell[0] >= least for one in geometries):
             return geometries, many
-    return geometries, 1
+    if is_printed():
+        return geometries, 1
+    return [
+        Geometry(shape[0], shape[1], n_strips, *wish) for shape in shapes
+    ], 1  # a screen scrolls
 
 
 def _add_marks(
@@ -380,8 +386,10 @@ def panels(
         )
     n_strips = len(strip_names)
     if any(part.strips.shape[1] != n_strips for part in present):
-        found = [part.strips.shape[1] for part in present]
-        raise ValueError(f"expected {n_strips} strips, as there are names, found {found}")
+        counts = [part.strips.shape[1] for part in present]
+        raise ValueError(
+            f"expected {n_strips} strips, as there are names, found {counts}; give one name each"
+        )
     everything = np.concatenate([np.append(p.values.ravel(), p.strips.ravel()) for p in present])
     end = symmetric_limit(everything) if limit is None else limit
     above = HEADING * sum(map(bool, headings))

@@ -233,17 +233,14 @@ def reading_note(reading: Reading) -> str:
     if not reading.relative:
         return "Red: patching lowers the value."
     return (
-        "Red: patching lowers the logit of the right answer. Outlined: effects beyond 5%, solid "
-        "where the whole 95% interval is, dashed where only the mean is."
+        "Red: patching lowers C's logit. Outlined: key heads below −5%, and (lighter) opposing "
+        "ones above +5%; dashed where only the mean is."
     )
 
 
 def map_note(reading: Reading) -> str:
     """How to read a map and its strips."""
-    return (
-        f"{reading_note(reading)} MLP: as in the paper; held: with the scale of the final norm "
-        "held."
-    )
+    return f"{reading_note(reading)} held: with the final norm's scale held."
 
 
 def data_note(config: Mapping[str, Any]) -> str:

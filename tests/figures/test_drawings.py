@@ -22,7 +22,7 @@ def test_a_drawing_needs_no_run_and_fits_on_a_page(figure, tmp_path: Path) -> No
     name = name_of(figure)
     assert (tmp_path / f"{name}.html").is_file() and (tmp_path / f"{name}.csv").is_file()
     (chart,) = figure(DrawingOptions())
-    assert chart.runs == () and chart.figure.layout.width <= 830
+    assert chart.runs == () and chart.figure.layout.width <= 828
 
 
 def test_figure_11_shows_what_each_setting_holds() -> None:
@@ -54,7 +54,7 @@ def test_figure_11_colours_are_those_of_its_table() -> None:
     held = chart.numbers["state"].tolist().count("held")
     assert fills.count(drawings.STATE_COLOURS["held"]) == held + 1, "and once in the key"
     texts = [note.text for note in layout.annotations]
-    assert {"plus", "none", "→  C = 8"} <= {*texts}
+    assert {"plus", "none", "→ C = 8"} <= {*texts}
     assert drawings.STATE_COLOURS["patched"] == plotting.RED
 
 

@@ -94,8 +94,8 @@ def test_texts_fit_into_their_cells(tmp_path: Path, size: tuple[int, int]) -> No
         text.replace("<b>", "").replace("</b>", "").split("<br>")
         for text in printed(figure).values()
     ]
-    assert max(len(line) for text in lines for line in text) * 9 * 0.6 <= width
-    assert max(map(len, lines)) * 9 * 1.3 <= height
+    assert max(len(line) for text in lines for line in text) * 10 * 0.56 <= width
+    assert max(map(len, lines)) * 10 * 1.3 <= height
     assert len(layout.yaxis.tickvals) == n_layers, "every layer has its number"
 
 

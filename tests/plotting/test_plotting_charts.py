@@ -93,7 +93,7 @@ def test_every_line_is_named_right_of_the_chart_near_its_end() -> None:
     spots = [pixels(figure, name) for name in ("one", "two", "three")]
     assert all(right < x < figure.layout.width for x, _ in spots)
     heights = [y for _, y in spots]
-    assert heights[0] + 16 <= heights[1] + 1e-6 < heights[2]
+    assert heights[0] + 15 <= heights[1] + 1e-6 < heights[2]
     top = (1 - figure.layout.yaxis.domain[1]) * figure.layout.height
     assert heights[2] == pytest.approx(top + 0.8 * 300, abs=2)
 

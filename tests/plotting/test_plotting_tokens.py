@@ -83,8 +83,8 @@ def test_a_long_prompt_is_broken_into_lines_and_makes_room() -> None:
     lines = text.split("<br>")
     assert len(lines) > 4
     assert " ".join(lines).replace("␣", "").split() == ["word"] * 100
-    assert long.layout.height - short.layout.height == 2 * 18 * (len(lines) - 1)
-    assert max(map(len, lines)) * 7.5 < long.layout.width
+    assert long.layout.height - short.layout.height == 2 * 16 * (len(lines) - 1)
+    assert max(map(len, lines)) * 6.8 < long.layout.width
 
 
 def test_a_page_holds_no_tag_that_came_from_a_token(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_marked_words_are_bold_and_framed() -> None:
     figure = plotting.sentence_panels([sentence(4)])
     assert "<b>7</b>" in [note.text for note in figure.layout.annotations]
     inks = [shape.line.color for shape in figure.layout.shapes if shape.xref == "x"]
-    assert inks.count(plotting.OCHRE) == 1 and len(inks) == 2
+    assert inks.count(plotting.RUST) == 1 and len(inks) == 2
 
 
 def test_a_long_sentence_goes_on_in_another_line_of_the_page() -> None:

@@ -1,0 +1,113 @@
+"""Every figure fits a column and a page of paper, with text that can be read there."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.made_runs import make_run
+
+from arith_lens import plotting
+from arith_lens.plotting.widths import INCHES, MOST_INCHES, PER_INCH
+from experiments.finding import RunSettings
+from figures.catalogue import exhibit_functions
+from figures.collection import MissingExhibit, collected
+from figures.common import DrawingOptions, Options
+from figures.drawings import fig1
+from figures.exhibit import Chart, show
+from figures.map_figures import fig2
+
+POINTS = 6.0
+EXPERIMENTS = ("", "which_heads", "does_tuning_help", "does_the_gain_hold")
+"""Those whose runs are made here or ship with the project."""
+PRINTED: tuple[plotting.Width, ...] = ("column", "page")
+pytestmark = pytest.mark.usefixtures("rough_intervals")
+
+
+def text_sizes(part: Any, in_font: bool = False) -> Iterator[float]:
+    """The sizes of all texts of a figure, in pixels."""
+    if isinstance(part, dict):
+        for name, value in part.items():
+            if name == "size" and in_font:
+                yield from value if isinstance(value, (list, tuple)) else [value]
+            elif not name.startswith("hover"):
+                yield from text_sizes(value, name.endswith("font"))
+    elif isinstance(part, (list, tuple)):
+        for value in part:
+            if isinstance(value, dict):
+                yield from text_sizes(value)
+
+
+def faults(chart: Chart, width: plotting.Width) -> list[str]:
+    """What does not fit paper of this width."""
+    layout = chart.figure.layout
+    inches, high = layout.width / PER_INCH, layout.height / PER_INCH
+    points = 72 * min(text_sizes(chart.figure.to_plotly_json())) / PER_INCH
+    too_wide = [f"{chart.name}: {inches:.2f} in wide"] * (inches > INCHES[width] + 1e-6)
+    too_high = [f"{chart.name}: {high:.2f} in high"] * (high > MOST_INCHES + 1e-6)
+    return too_wide + too_high + [f"{chart.name}: text of {points:.1f} pt"] * (points < POINTS)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of a model; the others are those that ship with the project."""
+    root = tmp_path_factory.mktemp("results")
+    make_run(root, "reference")
+    return root
+
+
+@pytest.mark.parametrize("width", PRINTED)
+def test_every_figure_with_a_run_fits_the_paper(root: Path, width: plotting.Width) -> None:
+    charts: list[Chart] = []
+    with plotting.drawn_for(width):
+        for command in exhibit_functions().values():
+            if command.other in EXPERIMENTS:
+                parts = collected(command.load(), "reference", root, settings=RunSettings({}))
+                if not isinstance(parts, MissingExhibit):
+                    charts += [part for part in parts if isinstance(part, Chart)]
+    assert {"fig1", "fig2", "fig11", "fig12", "fig15"} <= {chart.name for chart in charts}
+    assert [fault for chart in charts for fault in faults(chart, width)] == []
+
+
+def test_a_figure_of_a_screen_does_not_fit_a_column() -> None:
+    (chart,) = fig1(DrawingOptions())
+    assert faults(chart, "page") == []
+    assert faults(chart, "column") == ["fig1: 6.90 in wide"], "the test can fail"
+
+
+@pytest.mark.parametrize(
+    ("n", "width"), [(1, "column"), (2, "page"), (8, "column"), (20, "page"), (20, "column")]
+)
+def test_charts_of_any_number_fit(n: int, width: plotting.Width) -> None:
+    import numpy as np
+
+    x = np.arange(9.0)
+    part = plotting.CurvePanel("A long title of a chart", (plotting.Line(x, x, "a line"),))
+    with plotting.drawn_for(width):
+        figure = plotting.curve_panels([part] * n, x_title="x", across=4, panel=(300, 200))
+    assert figure.layout.width <= INCHES[width] * PER_INCH + 1e-6
+    assert figure.layout.height <= MOST_INCHES * PER_INCH
+    assert min(text_sizes(figure.to_plotly_json())) >= POINTS * PER_INCH / 72
+
+
+@pytest.mark.skipif(plotting.browser_path() is None, reason="no Chrome or Chromium to draw with")
+def test_the_files_of_a_column_have_its_size_and_leave_those_of_the_screen(
+    root: Path, tmp_path: Path
+) -> None:
+    show(fig2, Options(root=root, out=tmp_path, formats=("svg",), width="column"))
+    (file,) = tmp_path.glob("*.svg")
+    assert file.name.endswith("-column.svg")
+    svg = file.read_text(encoding="utf-8")
+    (inches,) = re.findall(r'<svg[^>]* width="([\d.]+)in"', svg)
+    (box,) = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    assert float(inches) <= 3.3 and float(box[0]) / float(inches) == pytest.approx(120, rel=1e-2)
+    sizes = {float(size) for size in re.findall(r"font-size: ([\d.]+)px", svg)}
+    assert min(sizes) * 72 / PER_INCH >= POINTS
+
+
+def test_an_unknown_width_is_refused() -> None:
+    poster: Any = "poster"
+    refused = pytest.raises(ValueError, match="expected a width among column, page, screen")
+    with refused, plotting.drawn_for(poster):
+        pass
