@@ -334,7 +334,7 @@ $(STAMP): pyproject.toml constraints.txt
 		echo "'$(PYTHON)' has no venv module, so no environment can be made."; \
 		echo "Cure: apt-get install python3-venv (Debian, Ubuntu), or make PYTHON=/path/to/another/python"; exit 1; }
 	@echo "setting up $(VENV), once: about five minutes, and 2.3 GB with a CPU build of torch"
-	@echo "  (on Linux pip may take the build for CUDA, 6 GB; for the CPU build see 'Two commands' in README.md)"
+	@echo "  (on Linux pip may take the build for CUDA, 6 GB; for the CPU build see docs/setup.md)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@$(PYTHON) -c 'import torch, site; print(*site.getsitepackages(), site.getusersitepackages(), sep="\n")' \
 		2>/dev/null > $(VENV)/base.pth && \

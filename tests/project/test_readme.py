@@ -1,4 +1,4 @@
-"""What the README shows works as it stands."""
+"""What the README and docs/results.md show works as it stands, and is in the gallery's tables."""
 
 import re
 from pathlib import Path
@@ -20,6 +20,9 @@ TUNED_ROWS = (
 )
 """Title, method and number of MLPs of each row of the table of tuning."""
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+GALLERY = ROOT / "figures" / "gallery"
+MOST_WORDS = 700
 
 
 def blocks(language: str) -> list[str]:
@@ -28,12 +31,19 @@ def blocks(language: str) -> list[str]:
     return [text for name, text in found if name == language]
 
 
-def test_the_example_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_prints_what_stands_below_it(capsys: pytest.CaptureFixture[str]) -> None:
     if not (ROOT / "arith_lens" / "reference" / "reference" / "config.json").exists():
         pytest.skip("the reference model is not there yet")
-    (example,) = blocks("python")
+    (example,), (printed,) = blocks("python"), blocks("text")
+    exec(compile(example, "README.md", "exec"), {})
+    assert capsys.readouterr().out == printed
+
+
+def test_the_study_in_python_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "setup.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {}
-    exec(compile(example, "README.md", "exec"), names)
+    exec(compile(example, "setup.md", "exec"), names)
     printed = capsys.readouterr().out
     percent = r"[-+]\d+\.\d%"
     line = rf"^\d+\.\d+ {percent} \({percent} to {percent}\)$"
@@ -48,10 +58,57 @@ def test_the_example_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> No
     torch.testing.assert_close(probability, out.probability, atol=1e-5, rtol=1e-4)
 
 
+def test_the_readme_is_short_and_begins_with_a_picture_and_a_command() -> None:
+    assert len(README.split()) <= MOST_WORDS
+    first_screen = README[: README.index("## What we found")]
+    assert "![" in first_screen and "make fig2" in first_screen and "import arith_lens" in README
+    assert first_screen.index("![") < first_screen.index("```bash") < len(first_screen)
+
+
 def test_the_tree_names_every_package() -> None:
-    (tree,) = blocks("")
+    tree = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Files")[2]
     packages = {file.parent.name for file in (ROOT / "arith_lens").glob("*/__init__.py")}
     assert {name for name in packages if f"{name}/" not in tree} == set()
+
+
+def gallery_table(name: str) -> Any:
+    """A committed table, with one row per number or, from an older drawing, a column per number.
+
+    Rows of numbers become columns of those names, which the sentences below are made of.
+    """
+    table: Any = pd.read_csv(GALLERY / f"{name}.csv", keep_default_na=False, na_values=[""])
+    return table if "measure" not in table else OLDER[name.rpartition("/")[2]](table)
+
+
+def _map(table: Any) -> Any:
+    """Effects of heads and MLPs with their intervals; `held` has the norm's scale held."""
+    effects = table[(table.measure == "effect") & (table.operation != "mean")]
+    component = effects["index"].notna().map({True: "head", False: "MLP"})
+    columns = {"value": "mean", "low": "ci_low", "high": "ci_high", "index": "head"}
+    return effects.drop(columns="component").assign(component=component).rename(columns=columns)
+
+
+def _accuracy(table: Any) -> Any:
+    columns = {"value": "accuracy"}
+    return table[table.measure == "accuracy"].rename(columns=columns)
+
+
+def _curves(table: Any) -> Any:
+    """Figure 3: `random ` and `matched 10 ` are the means of their draws; `low` the lowest."""
+    names = {"random": "random mean", "same layers": "matched 10 mean"}
+    heads = _accuracy(table)
+    heads = heads[heads.components == "heads"]
+    return heads.assign(curve=heads.order.replace(names))
+
+
+def _kept(table: Any) -> Any:
+    columns = {"components": "among", "k": "size"}
+    renamed = _accuracy(table).rename(columns=columns)
+    return renamed.assign(positions=renamed.positions.replace({"END": "end"}))
+
+
+OLDER = {"fig2": _map, "fig3": _curves, "sufficiency": _kept}
+"""How rows of numbers become columns."""
 
 
 def words_of(text: str) -> str:
@@ -112,7 +169,7 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
     """Each sentence that holds a number, made anew from the committed tables."""
     gallery = ROOT / "figures" / "gallery"
     tables: Any = (
-        pd.read_csv(gallery / f"{name}.csv")
+        gallery_table(name)
         for name in ("fig2", "fig3", "sufficiency", "transfer", "table1", "table5")
     )
     maps, fig3, sufficiency, transfer, table1, table5 = tables
@@ -176,7 +233,7 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
     assert enough == {"addition": 14, "division": 19, "multiplication": 10, "subtraction": 14}
     whole = {"addition": 48, "division": 72, "multiplication": 72, "subtraction": 96}
     assert enough_everywhere == whole
-    assert [one for one in sentences if one not in words_of(README)] == []
+    assert [one for one in sentences if one not in words_of(RESULTS)] == []
 
 
 def test_the_numbers_of_the_pretrained_model_are_those_of_its_gallery() -> None:
@@ -192,7 +249,7 @@ def test_the_numbers_of_the_pretrained_model_are_those_of_its_gallery() -> None:
         return f"{row.value:.0%} {{}} {operation} [{100 * row.low:.0f}, {100 * row.high:.0f}]"
 
     first, second = lost("multiplication"), lost("division")
-    text = words_of(README)
+    text = words_of(RESULTS)
     assert "their mean layer is 13 of 18" in text
     assert first.format("of its accuracy in") in text and second.format("in") in text
     plain = "divergence on 60 plain sentences, nats per token"
@@ -206,3 +263,37 @@ def test_the_numbers_of_the_pretrained_model_are_those_of_its_gallery() -> None:
     gains = 100 * table.loc["mathematics"].word_problems_change
     assert f"seven heads gains {gains.precise:.1f} points in word problems" in text
     assert f"seven random heads gains {gains.random:.1f}." in text
+
+
+def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
+    text = words_of(README)
+    maps, curves = gallery_table("fig2"), gallery_table("fig3")
+    heads = maps[maps.component == "head"]
+    key = heads[heads["mean"] < -0.05].groupby(["layer", "head"])
+    of_all = heads.groupby(["layer", "head"])
+    assert f"{len(key)} of {len(of_all)} heads are beyond −5% in some operation" in text
+    ten = curves[(curves.k == 10) & (curves.operation == "addition")]
+    strongest = ten[ten.curve == "effect"].accuracy.mean()
+    random = ten[ten.curve.str.match("random ")].accuracy.mean()
+    assert f"Without the ten strongest, {strongest:.0%} of additions are right" in text
+    assert f"where ten random heads leave {random:.0%}" in text
+    mlps = maps[(maps.component != "head") & (maps.operation == "addition")]
+    last = mlps[mlps.layer == mlps.layer.max()]["mean"].iloc[0]
+    assert f"Patching MLP 11 lowers the logit by {-last:.0%} in addition" in text
+    tuned = gallery_table("table1").set_index(["chosen_for", "method"])
+    precise = 100 * tuned.loc[("mathematics", "precise")]
+    gained, lost = precise.word_problems_change, -precise.generic_tasks_change
+    assert f"Three heads gain {gained:.0f} points in word problems and lose {lost:.0f}" in text
+    claims = pd.read_csv(GALLERY / "claims.csv")
+    column = "verdict" if "verdict" in claims else "holds"
+    verdicts = claims.drop_duplicates("claim")[column]
+    assert f"Of the paper's forty claims, {(verdicts == 'holds here').sum()} hold" in text
+
+
+def test_each_number_of_the_findings_links_its_table() -> None:
+    findings = README.partition("## What we found")[2].partition("## What it can do")[0]
+    lines = findings.split("\n- ")[1:]
+    assert len(lines) == 5
+    for line in lines:
+        links = re.findall(r"\]\((figures/gallery/[^)]+\.csv)\)", line)
+        assert links and all((ROOT / link).is_file() for link in links), line
