@@ -6,7 +6,7 @@ docs/gallery.md, the page that shows them. Equal runs give equal files, byte by 
 
 import html
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
@@ -54,29 +54,24 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
         sys.exit(str(error))
     text = [PAGE_HEAD]
     checked: dict[str, list[Verdict]] = {}
+    by_model: dict[str, list[tuple[Section, list[Exhibit | MissingExhibit]]]] = {}
     for model in GALLERY_MODELS:
-        folder = options.out if model == GALLERY_MODELS[0] else options.out / model
+        folder = _folder(model, options.out)
         folder.mkdir(parents=True, exist_ok=True)
-        text.append(f"\n## {model}\n")
-        exhibits: list[Exhibit] = []
-        for section, parts in _sections(model, options.root):
-            text.append(f"\n### {section.title}\n")
-            for exhibit in parts:
-                if isinstance(exhibit, MissingExhibit):
-                    print(f"missing: {exhibit.title}. {exhibit.reason}")
-                else:
-                    exhibits.append(exhibit)
-                    text.append(_entry(exhibit, folder, options.page, section))
+        by_model[model] = [*_sections(model, options.root)]
+        parts = [part for _, of_section in by_model[model] for part in of_section]
+        exhibits = [part for part in parts if not isinstance(part, MissingExhibit)]
+        for part in parts:
+            if isinstance(part, MissingExhibit):
+                print(f"missing: {part.title}. {part.reason}")
         checked[model] = check_claims(model, roots=(options.root, SHIPPED))
-        verdicts = _without_folders(claims_table(model, checked[model]))
-        _write_numbers([*exhibits, verdicts], folder)
-        numbers = _from(options.page) / folder / "claims.csv"
-        text.append(
-            f"\n### Which of the paper's claims hold?\n\n{verdicts.notes[0]} "
-            f"[The list](claims.md) ([numbers]({numbers}))\n"
-        )
+        _write_numbers([*exhibits, _without_folders(claims_table(model, checked[model]))], folder)
         if options.pictures:
             _draw([exhibit for exhibit in exhibits if isinstance(exhibit, Chart)], folder)
+    for section in SECTIONS:
+        if entries := [*_entries(section, by_model, options)]:
+            text += [f"\n## {section.title}\n", *entries]
+    text.append(_claims_at_a_glance(checked, options))
     options.page.write_text("\n".join(text).replace("\n\n\n", "\n\n") + "\n", encoding="utf-8")
     if options.claims_page.exists():
         write_page(options.claims_page, checked)
@@ -85,9 +80,73 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 PAGE_HEAD = """# Gallery
 
-What the experiments say of the two models that ship with the project, small ones trained on a
-[closed world](world.md). `make gallery` computes and draws all of it again; pictures and numbers
-come out the same, except times. On any model: `make report MODEL=…`."""
+The main pictures of the two models that are shipped with the project, small ones that were trained
+on a [closed world](world.md). `make gallery` computes and draws them again. All other figures are
+commands (`make help`), and their numbers are in `figures/gallery`. For any model, `make report
+MODEL=…` shows every figure on one page."""
+
+
+def _folder(model: str, out: Path) -> Path:
+    """Where the files of a model go."""
+    return out if model == GALLERY_MODELS[0] else out / model
+
+
+def _entries(
+    section: Section,
+    by_model: Mapping[str, Sequence[tuple[Section, list[Exhibit | MissingExhibit]]]],
+    options: Options,
+) -> Iterator[str]:
+    """The Markdown of the exhibits that the page shows, each with all its models."""
+    names = {
+        name_of(function)
+        for function in section.exhibits
+        if exhibit_entries()[name_of(function)][1].gallery != "numbers"
+    }
+    order: dict[str, list[str]] = {}
+    for model, sections in by_model.items():
+        parts = next((parts for one, parts in sections if one is section), [])
+        for part in parts:
+            shown = part.name.partition("-of-")[0].partition("_")[0]
+            if isinstance(part, MissingExhibit) or not names & {part.name, shown}:
+                continue
+            texts = order.setdefault(part.name, [])
+            folder = _folder(model, options.out)
+            texts.append(_entry(part, folder, options.page, model, first=not texts))
+    for texts in order.values():
+        yield from texts
+
+
+MARKS = {"holds here": "●", "does not hold here": "○", "not decided": "◐", "not measured": "·"}
+"""How a verdict looks in a line of claims."""
+
+
+def _claims_at_a_glance(checked: Mapping[str, Sequence[Verdict]], options: Options) -> str:
+    """Each claim as a mark, by group and model, with how many hold."""
+    text = ["\n## Which of the paper's claims hold?\n"]
+    tables = {model: claims_table(model, verdicts) for model, verdicts in checked.items()}
+    counts = []
+    for model, table in tables.items():
+        verdicts = table.numbers.drop_duplicates("claim")
+        n_held = int((verdicts[_verdict_column(table)] == "holds here").sum())
+        link = _from(options.page) / _folder(model, options.out) / "claims.csv"
+        counts.append(f"{n_held} of {len(verdicts)} in `{model}` ([numbers]({link}))")
+    text.append(f"The claims that hold: {'; '.join(counts)}. [Each claim](claims.md).\n")
+    legend = ", ".join(f"{mark} {name}" for name, mark in MARKS.items())
+    text.append(f"| group | {' | '.join(f'`{model}`' for model in tables)} |")
+    text.append("|---" * (len(tables) + 1) + "|")
+    first = next(iter(tables.values())).numbers
+    for group in dict.fromkeys(first["group"]):
+        cells = []
+        for table in tables.values():
+            of_group = table.numbers[table.numbers["group"] == group].drop_duplicates("claim")
+            cells.append("".join(MARKS.get(one, "·") for one in of_group[_verdict_column(table)]))
+        text.append(f"| {group} | {' | '.join(cells)} |")
+    return "\n".join([*text, f"\n{legend}.\n"])
+
+
+def _verdict_column(table: Table) -> str:
+    """The column with the verdict of each claim."""
+    return "verdict" if "verdict" in table.numbers else "holds"
 
 
 def _sections(model: str, root: Path) -> Iterator[tuple[Section, list[Exhibit | MissingExhibit]]]:
@@ -96,7 +155,8 @@ def _sections(model: str, root: Path) -> Iterator[tuple[Section, list[Exhibit | 
         parts: list[Exhibit | MissingExhibit] = []
         for function in section.exhibits:
             _, entry = exhibit_entries()[name_of(function)]
-            if model != GALLERY_MODELS[0] and entry.gallery != "each model":
+            once = entry.gallery in ("once", "first model") or entry.compares_models
+            if model != GALLERY_MODELS[0] and once:
                 continue
             exhibits = collected(function, model, root, GALLERY_MODELS)
             parts += [exhibits] if isinstance(exhibits, MissingExhibit) else exhibits
@@ -113,11 +173,12 @@ def _without_folders(table: Table) -> Table:
     return replace(table, numbers=table.numbers.drop(columns=folders, errors="ignore"))
 
 
-def _entry(exhibit: Exhibit, folder: Path, page: Path, section: Section) -> str:
-    """The Markdown of one figure or table."""
+def _entry(exhibit: Exhibit, folder: Path, page: Path, model: str, *, first: bool) -> str:
+    """The Markdown of one figure or table; the first of several models has its title."""
     link = _from(page) / folder
     title = exhibit.title if exhibit.title.endswith("?") else f"{exhibit.title}."
-    text = f"**{title}** {html.escape(exhibit.look, quote=False)}"
+    caption = html.escape(exhibit.look, quote=False)
+    text = f"**{title}** {caption}" if first else f"The same of `{model}`. {caption}"
     if _fits(exhibit):
         text += f" ([numbers]({link / exhibit.name}.csv))"
     body = (

@@ -409,7 +409,7 @@ def test_the_gallery_is_small_and_its_page_shows_what_is_there() -> None:
         assert width <= 2 * 1080, f"{file} is {width} dots wide, and small texts below 8 pixels"
     page = (root / "docs" / "gallery.md").read_text(encoding="utf-8")
     shown = re.findall(r"\]\(\.\./(figures/gallery/[^)]*)\)", page)
-    assert len(shown) > 20 and all((root / file).is_file() for file in shown)
+    assert len(shown) > 10 and all((root / file).is_file() for file in shown)
 
 
 def test_a_gallery_is_drawn_from_runs_the_same_twice(
@@ -441,7 +441,9 @@ def test_a_gallery_is_drawn_from_runs_the_same_twice(
     for file in options.out.rglob("*.csv"):
         assert str(tmp_path) not in file.read_text("utf-8"), f"{file} holds a path of this machine"
     text = options.page.read_text(encoding="utf-8")
-    assert "![Figure 2: " in text and "reference-mistral" in text
+    assert "![Figure 12: " in text and "reference-mistral" in text
+    assert "![Figure 2: " not in text, "its numbers are there, its picture is part of Figure 12"
+    assert "| group | `reference` | `reference-mistral` |" in text
     assert "missing: Figure 3" in capsys.readouterr().out
     verdicts = claims_page.read_text(encoding="utf-8")
     assert (
