@@ -60,7 +60,9 @@ def exhibits(options: Options) -> list[Exhibit]:
             runs,
             name="exam_dial",
             title="The error of approximations as attention and neurons become sharp",
-            look=lambda _: "Where a line leaves 0: there its method no longer sees the circuit.",
+            look=lambda _: (
+                "A method is right where its line lies at 0. Elsewhere it misses the circuit."
+            ),
             notes=_notes,
             draw=draw_dial,
         )
