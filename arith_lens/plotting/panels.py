@@ -94,7 +94,7 @@ class Geometry:
     """The pixels of the map's longer side."""
     fixed: tuple[int, int] | None = None
     """The width and height of a cell; None: from `span`."""
-    room: Number = float("inf")
+    room: Number = 1e6
     """The most pixels across, with the strips."""
     height: Number = float("inf")
     """The most pixels down."""
