@@ -106,8 +106,8 @@ def _entries(
     for model, sections in by_model.items():
         parts = next((parts for one, parts in sections if one is section), [])
         for part in parts:
-            shown = part.name.partition("-of-")[0].partition("_")[0]
-            if isinstance(part, MissingExhibit) or not names & {part.name, shown}:
+            stem = part.name.partition("-of-")[0].partition("_")[0]
+            if isinstance(part, MissingExhibit) or not names & {part.name, stem}:
                 continue
             texts = order.setdefault(part.name, [])
             folder = _folder(model, options.out)
