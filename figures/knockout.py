@@ -205,11 +205,11 @@ def sufficiency(options: Options) -> list[Chart]:
 
 def _draw_circuits(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A row of operations with the others replaced at END, and one at every position."""
-    kept = select(table, measure="accuracy", components="heads", kind="keep_only")
+    accuracies = select(table, measure="accuracy", components="heads", kind="keep_only")
     operations = keys_of(table, "operation")
     panels = []
     for place, operation in product(PLACES, operations):
-        lines = [*_circuit_lines(select(kept, operation=operation), place)]
+        lines = [*_circuit_lines(select(accuracies, operation=operation), place)]
         if operation != operations[-1]:  # the last chart has the lines' names
             lines = [replace(one, label="") for one in lines]
         panels.append(
