@@ -8,7 +8,6 @@ from math import inf, sqrt
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 KIND = "answers"
-N_RESAMPLES = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +43,7 @@ class Answers:
 
     def ci(self, level: float = 0.95) -> tuple[float, float]:
         """Wilson's interval of the accuracy. Questions are independent draws."""
-        from scipy.stats import binomtest
-
-        interval = binomtest(int(self.correct.sum()), len(self)).proportion_ci(level, "wilson")
-        return float(interval.low), float(interval.high)
+        return _wilson(int(self.correct.sum()), len(self), level)
 
     @property
     def score(self) -> str:
@@ -127,6 +122,14 @@ class Answers:
 _TEXTS = ("said", "expected", "task")
 
 
+def _wilson(n_right: int, n: int, level: float) -> tuple[float, float]:
+    """Wilson's interval of a share of independent questions."""
+    from scipy.stats import binomtest
+
+    interval = binomtest(n_right, n).proportion_ci(level, "wilson")
+    return float(interval.low), float(interval.high)
+
+
 def _require_same_questions(one: Answers, other: Answers) -> None:
     if one.expected != other.expected or one.task != other.task:
         raise ValueError(
@@ -159,13 +162,25 @@ class AccuracyChange:
         """The difference as a share of the accuracy before; NaN if that is 0."""
         return self.difference / self.before if self.before else float("nan")
 
-    def ci(self, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
-        """Bootstrap interval of the difference; questions are drawn, each with both answers."""
-        n = self.n_questions
-        shares = [self.lost / n, self.gained / n, (n - self.lost - self.gained) / n]
-        drawn = np.random.default_rng(seed).multinomial(n, shares, size=N_RESAMPLES)
-        low, high = np.quantile((drawn[:, 1] - drawn[:, 0]) / n, [(1 - level) / 2, (1 + level) / 2])
-        return float(low), float(high)
+    def ci(self, level: float = 0.95) -> tuple[float, float]:
+        """The interval of the difference, over questions, each with both answers.
+
+        It is made from Wilson's intervals of the gained and of the lost share, with the correlation
+        that they have as parts of one whole. So answers that all stay the same are no certainty.
+        """
+        gained, lost = self.gained / self.n_questions, self.lost / self.n_questions
+        gained_low, gained_high = _wilson(self.gained, self.n_questions, level)
+        lost_low, lost_high = _wilson(self.lost, self.n_questions, level)
+        alike = -sqrt(gained * lost / ((1 - gained) * (1 - lost))) if gained + lost < 1 else -1.0
+
+        def reach(of_gained: float, of_lost: float) -> float:
+            squares = of_gained**2 + of_lost**2 - 2 * alike * of_gained * of_lost
+            return sqrt(max(squares, 0.0))
+
+        return (
+            self.difference - reach(gained - gained_low, lost_high - lost),
+            self.difference + reach(gained_high - gained, lost - lost_low),
+        )
 
     @property
     def p_value(self) -> float:
