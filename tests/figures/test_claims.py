@@ -95,7 +95,9 @@ def test_an_operation_without_key_heads_is_named(tmp_path: Path) -> None:
     assert few.judgement == "holds here" and few.measured.endswith(
         "(an effect below -5%): division."
     )
-    assert [number.label for number in few.findings] == [*FOUR[:3]]
+    *of_operations, in_any = few.findings
+    assert [number.label for number in of_operations] == [*FOUR[:3]]
+    assert in_any.label == "in any of the operations" and in_any.rule is None
 
 
 def test_an_interval_across_the_threshold_decides_nothing(tmp_path: Path) -> None:
@@ -344,9 +346,12 @@ def test_the_shipped_models_committed_map_gives_the_numbers_that_the_docs_tell(
     found = Verdicts(tmp_path)
     few, strongest = found["few_key_heads"], found["strongest_head"]
     by_hand = {name: sum(m < -0.05 for m in means.values()) / 96 for name, means in planted.items()}
-    assert {n.label: n.number.value for n in few.findings} == {
+    *of_operations, in_any = few.findings
+    assert {n.label: n.number.value for n in of_operations} == {
         k: v for k, v in by_hand.items() if v
     }
+    some = {place for means in planted.values() for place, m in means.items() if m < -0.05}
+    assert in_any.number.value == pytest.approx(len(some) / 96)
     assert few.judgement == "holds here" and "division" in few.measured
     assert [number.label for number in strongest.findings] == [
         "addition (head 5.5)",
