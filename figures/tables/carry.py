@@ -76,7 +76,7 @@ def layer_of_site(site: str) -> int:
 
 
 def _interchange_rows(result: Interchange, variable: str, test: str) -> Iterator[Row]:
-    numbers = iter(interval_numbers(result.effects, "share"))
+    numbers = iter(_bootstrap_numbers(result.effects))
     about = {"variable": variable, "test": test}
     for site in result.sites:
         for space in result.spaces:
@@ -106,15 +106,17 @@ def _part_rows(run: Run) -> Iterator[Row]:
         (tests.READERS, "reader", FOLLOWS),
     ):
         effects = CARRY_PARTS.load(run, part)
-        numbers = interval_numbers(effects, "relative" if kind == "writer" else "share")
+        numbers = (
+            interval_numbers(effects, "relative")
+            if kind == "writer"
+            else _bootstrap_numbers(effects)
+        )
         names = (effects.labels or {})["component"]
         for name, number in zip(names, numbers, strict=True):
             yield row(measure, number, kind=kind, component=name)
     held = CARRY_PARTS.load(run, tests.HELD)
     sets = CARRY_PARTS.facts(run, tests.HELD).get("sets", {})
-    for name, number in zip(
-        (held.labels or {})["set"], interval_numbers(held, "share"), strict=True
-    ):
+    for name, number in zip((held.labels or {})["set"], _bootstrap_numbers(held), strict=True):
         components = " ".join(sets.get(name, ()))
         yield row(FOLLOWS, number, kind="held", held=name, component=components)
 
@@ -145,10 +147,18 @@ def _pairs(result: Interchange, layer: int, space: str) -> Tensor:
 
 
 def _of_pairs(effects: Effects, values: Tensor) -> Number:
-    (number,) = interval_numbers(
-        replace(effects, per_pair=values[None], axes=("one",), labels=None), "share"
-    )
-    return number
+    own = replace(effects, per_pair=values[None], axes=("one",), labels=None)
+    return _bootstrap_numbers(own)[0]
+
+
+def _bootstrap_numbers(effects: Effects) -> list[Number]:
+    """Means with the intervals that the predictions name: problems drawn with replacement."""
+    n = n_problems(effects)
+    means, ends = effects.mean().flatten(), effects.ci(method="percentile").flatten(1)
+    return [
+        Number(mean, low, high, PROBLEMS, n, "share")
+        for mean, low, high in zip(means.tolist(), *ends.tolist(), strict=True)
+    ]
 
 
 def _draws(effects: Effects, values: Tensor) -> np.ndarray:
