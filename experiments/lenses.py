@@ -68,13 +68,13 @@ class LensesConfig(SampleSettings):
     """What the counterfactuals change."""
     metrics: tuple[LensMetric, ...] = ("relative_logit", "digit_contrast", "interchange")
     """What is read from the logits."""
-    drawn: int = 0
+    drawn: int = 72
     """Pairs per operation and counterfactual; 0: all."""
-    approximated: int = 54
+    approximated: int = 27
     """Pairs on which attribution is graded; 0: all."""
-    tested: int = 54
+    tested: int = 36
     """Pairs of the second half on which heads are knocked out, kept and exchanged; 0: all."""
-    carried: int = 27
+    carried: int = 18
     """Pairs of the second half on which the MLPs that carry effects are found; 0: all."""
     controls: int = 5
     """Random sets of heads, and as many with the layers of each lens's heads."""

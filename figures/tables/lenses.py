@@ -8,6 +8,7 @@ is no number; part, order, k and method, of the numbers that the conclusions are
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from math import isnan, nan
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from arith_lens.effects import ComponentEffects, Effects, agreement
+from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.mediation import Mediation
 from arith_lens.metrics import METRICS
 from arith_lens.runs import Run
@@ -377,17 +378,11 @@ def _own_rows(lens: Lens) -> Iterator[Row]:
         yield row(EFFECT, number, part=str(head), rank=rank)
     for test in TESTS:
         yield from _test_rows(lens.kept(test), test, lens.metric)
-    exact = _graded(lens)
-    for method in METHODS:
-        if results.LENS_SCORES.is_in(lens.run, *lens.key, method):
-            scores = results.LENS_SCORES.load(lens.run, *lens.key, method)
-            grades: Any = agreement(scores, exact, ks=(5,))
-            for one in grades.itertuples():
-                if one.measure in ("pearson", "slope"):
-                    unit_of: Unit = "correlation" if one.measure == "pearson" else "ratio"
-                    n = n_problems(exact.heads)
-                    number = Number(one.value, one.low, one.high, PROBLEMS, n, unit_of)
-                    yield row(one.measure, number, method=method, part=one.part)
+    for method, part in product(METHODS, ("heads", "mlps")):
+        number = _correlation(method, part)(lens)
+        if not isnan(number.value):
+            grade = replace(number, unit="correlation")
+            yield row("pearson", grade, method=method, part=part.replace("mlps", "MLPs"))
 
 
 def _test_rows(kept: Effects, test: str, order: str) -> Iterator[Row]:

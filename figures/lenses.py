@@ -1,0 +1,163 @@
+"""Which conclusions hold under every lens? A card for each model: lens by conclusion.
+
+Reads a run of `experiments lenses`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from pandas import DataFrame
+
+from arith_lens import plotting
+from figures.common import Options, chosen_run
+from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
+from figures.tables import lenses as numbers
+from figures.tables.conclusions import ANSWER, CONCLUSIONS, Conclusion, Verdict, in_words
+from figures.tables.table import keys_of, number_of, records, select
+
+METRIC_NAMES = {
+    "relative_logit": "raw logit",
+    "digit_contrast": "contrast",
+    "interchange": "C' less C",
+    ANSWER: "answer",
+}
+SIGNS: Mapping[str, int] = {"holds": 1, "opposite": -1}
+
+
+def exhibits(options: Options) -> list[Exhibit]:
+    """The card as a picture, and with its numbers and words as a table.
+
+    Raises:
+        RunError: there is no run.
+    """
+    run = chosen_run(options, "lenses")
+    whole = numbers.table(run)
+    decided = replace(whole, rows=tuple(one for one in whole.rows if one.keys["conclusion"]))
+    title = f"Which conclusions hold under every lens? {run.config['model']}"
+    chart = chart_of(whole, [run], name="lenses", title=title, look=_look, notes=_notes, draw=_draw)
+    words = text_table_of(
+        decided,
+        [run],
+        name="lenses_in_words",
+        title=f"Conclusions in words: {run.config['model']}",
+        look=lambda _: "Which sentences may be said without naming their lens.",
+        notes=_notes,
+        cells=lambda rows: DataFrame(list(_cells(rows))),
+        printed=lambda rows: "\n".join(_printed(rows)),
+    )
+    return [chart, words]
+
+
+def verdicts_of(rows: DataFrame, conclusion: Conclusion) -> dict[str, Verdict]:
+    """The verdict of each lens, over all operations, by the lens's name."""
+    own = select(rows, conclusion=conclusion.key, operation=numbers.ALL)
+    return {lens_name(one.counterfactual, one.metric): one.verdict for one in records(own)}
+
+
+def lens_name(counterfactual: str, metric: str) -> str:
+    """A lens in two words; where the answer is read, its counterfactual alone."""
+    if metric == ANSWER:
+        return counterfactual
+    return f"{counterfactual}, {METRIC_NAMES[metric]}"
+
+
+def _look(rows: DataFrame) -> str:
+    """Which conclusions hold under all lenses, and which only under some."""
+    everywhere = []
+    for conclusion in CONCLUSIONS:
+        known = [verdict for verdict in verdicts_of(rows, conclusion).values() if verdict]
+        if known and {*known} == {"holds"} and not conclusion.metrics:
+            everywhere.append(conclusion.sentence.rstrip("."))
+    text = "; ".join(everywhere) or "none"
+    return f"A row of one colour holds under every lens. Under all lenses: {text}."
+
+
+def _notes(rows: DataFrame, settings: Settings) -> list[str]:
+    missing = {one.reason for one in records(rows) if one.conclusion and one.reason}
+    notes = [
+        "A cell is the number of operations in which the conclusion holds, less those in which the "
+        "opposite does: its 95% interval over problems lies wholly on one side of its line "
+        "(docs/lenses.md has the lines).",
+        f"Model: {settings['model']}. Heads are chosen on one half of the problems; tests of heads "
+        "are on the other half.",
+    ]
+    return [*notes, *(f"Empty cells: {'; '.join(sorted(missing))}." for _ in [0] if missing)]
+
+
+def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
+    """A panel of conclusions with a metric, and one of those that read the answer."""
+    counterfactuals = keys_of(rows, "counterfactual")
+    metrics = [name for name in keys_of(rows, "metric") if name != ANSWER]
+    of_metrics = [one for one in CONCLUSIONS if one.metrics != (ANSWER,)]
+    of_answers = [one for one in CONCLUSIONS if one.metrics == (ANSWER,)]
+    parts = [
+        _panel(rows, "What depends on a metric", of_metrics, counterfactuals, metrics),
+        _panel(rows, "What reads the likeliest token", of_answers, counterfactuals, [ANSWER]),
+    ]
+    n = max(1, len([one for one in keys_of(rows, "operation") if one != numbers.ALL]))
+    return plotting.matrix_panels(
+        parts, colour_title="operations", limit=n, upright=True, notes=notes
+    )
+
+
+def _panel(
+    rows: DataFrame,
+    title: str,
+    conclusions: Sequence[Conclusion],
+    counterfactuals: Sequence[str],
+    metrics: Sequence[str],
+) -> plotting.Matrix:
+    groups = [
+        plotting.Columns(
+            counterfactual,
+            tuple(METRIC_NAMES[metric] for metric in metrics),
+            np.array(
+                [
+                    [_net(rows, one, counterfactual, metric) for metric in metrics]
+                    for one in conclusions
+                ]
+            ),
+        )
+        for counterfactual in counterfactuals
+    ]
+    names = tuple(plotting.plain(short(one)) for one in conclusions)
+    return plotting.Matrix(plotting.plain(title), names, tuple(groups))
+
+
+def short(conclusion: Conclusion) -> str:
+    """The sentence of a conclusion up to its colon."""
+    return conclusion.sentence.partition(":")[0].rstrip(".").replace("`", "")
+
+
+def _net(rows: DataFrame, conclusion: Conclusion, counterfactual: str, metric: str) -> float:
+    """The operations in which it holds, less those in which the opposite does; NaN without any."""
+    keys = {"conclusion": conclusion.key, "counterfactual": counterfactual, "metric": metric}
+    verdicts = [
+        one.verdict
+        for one in records(select(rows, **keys))
+        if one.operation != numbers.ALL and one.verdict
+    ]
+    return float(sum(SIGNS.get(one, 0) for one in verdicts)) if verdicts else float("nan")
+
+
+def _cells(rows: DataFrame) -> Iterator[dict[str, str]]:
+    """One line per conclusion: in words, and each lens's mean over operations with its range."""
+    for conclusion in CONCLUSIONS:
+        line = {
+            "conclusion": conclusion.sentence.replace("`", ""),
+            "in words": in_words(verdicts_of(rows, conclusion)),
+            "holds if": f"{conclusion.measure} is {conclusion.side} {conclusion.line:g}",
+        }
+        own = select(rows, conclusion=conclusion.key, operation=numbers.ALL)
+        yield line | {lens_name(one.counterfactual, one.metric): _text(one) for one in records(own)}
+
+
+def _text(one: Any) -> str:
+    return f"{one.verdict}: {number_of(one)}" if one.verdict else f"- ({one.reason})"
+
+
+def _printed(rows: DataFrame) -> Iterator[str]:
+    for conclusion in CONCLUSIONS:
+        yield f"{conclusion.sentence}\n  {in_words(verdicts_of(rows, conclusion))}"
