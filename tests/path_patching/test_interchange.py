@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 import arith_lens as al
 from arith_lens.attribution import attribute
-from arith_lens.components import Head, Mlp
+from arith_lens.components import Head, Mlp, every_head
 from arith_lens.knockout import circuit_curve, keep_only, knock_out
 from arith_lens.model import load_model
 from arith_lens.pairs import PromptPairs
@@ -147,6 +147,52 @@ def test_resampled_outputs_count_the_answer_of_their_donor(llama: Any) -> None:
     assert outcomes.counterfactual_answer is not None
     donors = [other.tolist().index(answer) for answer in outcomes.counterfactual_answer.tolist()]
     assert all(donor != pair for pair, donor in enumerate(donors))
+
+
+@pytest.mark.parametrize(
+    "name", ["Llama-3", "Ministral 3", "GPT-NeoX, sequential", "Pythia", "Gemma 3"]
+)
+@pytest.mark.parametrize("keep", [True, False], ids=["keep_only", "knock_out"])
+def test_resampled_heads_carry_the_answer_of_their_donor(
+    name: str, keep: bool, tokenizer: Any
+) -> None:
+    """Heads get their outputs at END on another pair's counterfactual, by torch's hooks."""
+    hf = SWEPT[name].make(len(tokenizer))
+    plain = make_pairs(hf, (7,) * 6)
+    raw, model = Raw(hf, plain, SWEPT[name].places), load_model((hf, tokenizer))
+    n_layers, n_heads = model.n_layers, model.n_heads
+    named = [Head(0, 1), Head(1, 0), Head(1, 2)]
+    out = [one for one in every_head(n_layers, n_heads) if (one in named) != keep]
+    options: dict[str, Any] = {"ablation": "resample", "positions": "end", "seed": 5}
+    run = partial(keep_only if keep else knock_out, model, components=named, **options)
+    numbers = torch.arange(10, 10 + len(plain))
+    numbered = replace(plain, answer=plain.answer, counterfactual_answer=numbers)
+    known = run(pairs=numbered).counterfactual_answer
+    assert known is not None
+    donor = torch.where(known < 0, plain.answer, known) - 10
+    assert ((donor >= 0) & (donor < len(plain)) & (donor != torch.arange(len(plain)))).all()
+    raw.z[1] = [z[donor] for z in raw.z[1]]
+    handles = [
+        raw._reads_z(layer).register_forward_pre_hook(
+            partial(
+                raw._put_z,
+                layer=layer,
+                heads=[one.index for one in out if one.layer == layer],
+                frozen=False,
+            )
+        )
+        for layer in range(n_layers)
+    ]
+    said = raw.run(plain.reference, handles).argmax(-1)
+    other = (said[:1] + 1).repeat(len(plain)) % model.cfg.d_vocab
+    other[donor] = said  # the last pair of a donor decides
+    right = (said == other[donor]).float().masked_fill(other[donor] == plain.answer, torch.nan)
+    assert right.nansum() > 1
+    outcomes = run(pairs=replace(plain, counterfactual_answer=other))
+    assert_close(outcomes.answers_other, right, equal_nan=True)
+    assert torch.equal(outcomes.top[:, 0], said)
+    turned = replace(plain, counterfactual_answer=other.roll(1))
+    assert not torch.equal(run(pairs=turned).answers_other, right), "the test must be able to fail"
 
 
 def test_a_circuit_curve_counts_other_answers(llama: Any) -> None:
