@@ -125,6 +125,26 @@ def split_attention_products(model: HookedLike) -> Iterator[None]:
 
 
 @contextmanager
+def hold_attention_weights(model: HookedLike) -> Iterator[None]:
+    """A context in which no gradient passes through the weights of attention.
+
+    It is the optional rule of RelP (Jafari et al., 2025), for gradients through the whole model:
+    `with hold_attention_weights(model): attribute(..., method="relp", paths="total")`. Where all
+    other heads are frozen it changes nothing.
+
+    Raises:
+        UnsupportedRule: the model's attention has no hook point at its weights.
+    """
+
+    def hold(weights: Tensor, hook: Any = None) -> Tensor:
+        return weights.detach()
+
+    hooks: list[NamedHook] = [(pattern_name(layer), hold) for layer in range(len(model.blocks))]
+    with _bridge_hooks(model, hooks):
+        yield
+
+
+@contextmanager
 def soften_softmax(model: HookedLike, temperature: float) -> Iterator[None]:
     """A context in which the softmax of attention has the backward of softmax(scores / T).
 

@@ -21,6 +21,7 @@ from arith_lens.attribution import ATTRIBUTION_METHODS, UnsupportedRule
 from arith_lens.attribution.rules import (
     act_over_input,
     halve_gated_products,
+    hold_attention_weights,
     hold_norm_scales,
     soften_softmax,
     split_attention_products,
@@ -181,11 +182,34 @@ def test_without_the_final_norms_scale_the_direct_effect_is_linear(mistral: Hook
     assert (held.per_pair - exact.per_pair).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("paths", ["total", "via_mlps"])
+def test_weights_of_attention_may_be_held_too(
+    mistral: HookedModel, make_hf: Any, paths: str
+) -> None:
+    """RelP's optional rule, by hand; with other heads frozen it changes nothing."""
+    hf = make_hf("mistral")
+    pairs = make_pairs(hf, (9, 7, 6))
+    by_hand = ByHand(hf, pairs, paths)
+    rules: dict[str, Any] = RELP | {"hold_attention": True}
+    slopes = by_hand.run(pairs.reference, **rules).leaves
+    options: dict[str, Any] = QUIET | {"method": "relp", "paths": paths}
+    plain = al.attribute(mistral, pairs, **options)
+    with hold_attention_weights(mistral):
+        result = al.attribute(mistral, pairs, **options)
+    for layer in range(mistral.n_layers):
+        change = by_hand.other.outputs["z", layer] - by_hand.reference.outputs["z", layer]
+        expected = (change * slopes["z", layer]).sum(-1)
+        assert_close(result.heads.per_pair[layer].movedim(-1, 0), expected, atol=1e-5, rtol=1e-4)
+    moved = float((result.heads.per_pair - plain.heads.per_pair).abs().max())
+    assert moved > 1e-3 if paths == "total" else moved == 0
+
+
 RULES_OF: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
     "norms": hold_norm_scales,
     "activations": act_over_input,
     "products": halve_gated_products,
     "attention": split_attention_products,
+    "weights": hold_attention_weights,
     "softmax": partial(soften_softmax, temperature=2.0),
 }
 

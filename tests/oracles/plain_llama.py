@@ -24,6 +24,7 @@ class PlainLlama:
     act_over_input: bool = False
     halve_products: bool = False
     split_attention: bool = False
+    hold_attention: bool = False
     temperature: float = 1.0
     dropped: int | None = None
     """The layer through which no gradient passes."""
@@ -64,7 +65,7 @@ class PlainLlama:
         weights = scores.softmax(-1)
         if self.temperature != 1:
             weights = _Softened.apply(scores, self.temperature)
-        z = (weights @ v).transpose(1, 2)
+        z = ((weights.detach() if self.hold_attention else weights) @ v).transpose(1, 2)
         end = self._end("z", layer, z[:, -1], frozen=self.paths != "total")
         z = torch.cat([z[:, :-1], end[:, None]], dim=1)
         return z.flatten(2) @ attention.o_proj.weight.T
