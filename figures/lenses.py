@@ -79,11 +79,11 @@ def _notes(rows: DataFrame, settings: Settings) -> list[str]:
     notes = [
         "A cell is the number of operations in which the conclusion holds, less those in which the "
         "opposite does: its 95% interval over problems lies wholly on one side of its line "
-        "(docs/lenses.md has the lines).",
+        "(docs/lenses.md has the lines). White: not decided, or operations differ.",
         f"Model: {settings['model']}. Heads are chosen on one half of the problems; tests of heads "
         "are on the other half.",
     ]
-    return [*notes, *(f"Empty cells: {'; '.join(sorted(missing))}." for _ in [0] if missing)]
+    return [*notes, *(f"Grey cells: {'; '.join(sorted(missing))}." for _ in [0] if missing)]
 
 
 def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
@@ -92,9 +92,14 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     metrics = [name for name in keys_of(rows, "metric") if name != ANSWER]
     of_metrics = [one for one in CONCLUSIONS if one.metrics != (ANSWER,)]
     of_answers = [one for one in CONCLUSIONS if one.metrics == (ANSWER,)]
+    groups = {
+        counterfactual: {METRIC_NAMES[metric]: (counterfactual, metric) for metric in metrics}
+        for counterfactual in counterfactuals
+    }
+    answers = {"": {counterfactual: (counterfactual, ANSWER) for counterfactual in counterfactuals}}
     parts = [
-        _panel(rows, "What depends on a metric", of_metrics, counterfactuals, metrics),
-        _panel(rows, "What reads the likeliest token", of_answers, counterfactuals, [ANSWER]),
+        _panel(rows, "What depends on a metric", of_metrics, groups),
+        _panel(rows, "What reads the likeliest token", of_answers, answers),
     ]
     n = max(1, len([one for one in keys_of(rows, "operation") if one != numbers.ALL]))
     return plotting.matrix_panels(
@@ -106,24 +111,23 @@ def _panel(
     rows: DataFrame,
     title: str,
     conclusions: Sequence[Conclusion],
-    counterfactuals: Sequence[str],
-    metrics: Sequence[str],
+    groups: Mapping[str, Mapping[str, tuple[str, str]]],
 ) -> plotting.Matrix:
-    groups = [
+    """Conclusions by lens.
+
+    Args:
+        groups: by a group's name, and a column's name: counterfactual and metric.
+    """
+    columns = [
         plotting.Columns(
-            counterfactual,
-            tuple(METRIC_NAMES[metric] for metric in metrics),
-            np.array(
-                [
-                    [_net(rows, one, counterfactual, metric) for metric in metrics]
-                    for one in conclusions
-                ]
-            ),
+            name,
+            tuple(lenses),
+            np.array([[_net(rows, one, *lens) for lens in lenses.values()] for one in conclusions]),
         )
-        for counterfactual in counterfactuals
+        for name, lenses in groups.items()
     ]
     names = tuple(plotting.plain(short(one)) for one in conclusions)
-    return plotting.Matrix(plotting.plain(title), names, tuple(groups))
+    return plotting.Matrix(plotting.plain(title), names, tuple(columns))
 
 
 def short(conclusion: Conclusion) -> str:
