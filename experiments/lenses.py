@@ -204,11 +204,11 @@ def tested_sets(
             for metric, order in orders.items():
                 name = f"{MATCHED}-{metric}-{seed} {N_NEEDED}"
                 chosen[name] = matched_order(order[:N_NEEDED], n_layers, n_heads, seed)[:N_NEEDED]
-    kept: dict[str, list[Component]] = {}
+    remainders: dict[str, list[Component]] = {}
     for name, heads in chosen.items():
         changed = {*every_head} - {*heads} if test == "kept" else {*heads}
-        kept[name] = [one for one in everything if one not in changed]
-    return kept
+        remainders[name] = [one for one in everything if one not in changed]
+    return remainders
 
 
 def _plan(model: al.HookedModel, config: LensesConfig) -> str:

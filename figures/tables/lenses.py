@@ -7,7 +7,8 @@ is no number; part, order, k and method, of the numbers that the conclusions are
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from math import isnan, nan
 from typing import Any
@@ -58,29 +59,52 @@ Draws = Float[np.ndarray, "component draw"]
 
 @dataclass(frozen=True)
 class Lens:
-    """The stored results of one operation, counterfactual and metric."""
+    """The stored results of one operation, counterfactual and metric. Each is read once."""
 
     run: Run
     operation: str
     counterfactual: str
     metric: str
+    others: dict[tuple[str, str, str], "Lens"] = field(default_factory=dict, compare=False)
+    """All lenses of a table, which share what they have read."""
+
+    def of(self, operation: str, counterfactual: str, metric: str) -> "Lens":
+        """Another lens of the same table."""
+        key = operation, counterfactual, metric
+        return self.others.setdefault(key, Lens(self.run, *key, self.others))
 
     @property
     def key(self) -> tuple[str, str, str]:
         """The parts of results' names."""
         return self.operation, self.counterfactual, self.metric
 
-    @property
+    @cached_property
     def effects(self) -> ComponentEffects:
         """The exact effects of all components on all pairs."""
         return results.NODES.load(self.run, *self.key)
 
-    @property
-    def carried(self) -> Mediation:
+    @cached_property
+    def head_draws(self) -> Draws:
+        """Head means, the strongest the most negative."""
+        return self.draws[:-1] * _sign(self.effects.heads)
+
+    @cached_property
+    def draws(self) -> Draws:
+        """Head means, and last the whole prompt's effect."""
+        heads = self.effects.heads
+        return _drawn(torch.cat([heads.per_pair.flatten(0, 1), self.whole()[None]]), heads)
+
+    @cached_property
+    def grades(self) -> dict[tuple[str, str], np.ndarray | None]:
+        """The correlations of methods, by method and part; each is computed once."""
+        return {}
+
+    @cached_property
+    def mediation(self) -> Mediation:
         """The MLPs that carry the strongest heads' effects."""
         return results.LENS_MEDIATION.load(self.run, *self.key)
 
-    def kept(self, test: str) -> Effects:
+    def outcomes(self, test: str) -> Effects:
         """What is answered in one of `TESTS`, [measure set pair]."""
         name = self.operation, self.counterfactual, test.replace(" ", "-")
         return results.LENS_KEPT.load(self.run, *name)
@@ -100,8 +124,8 @@ class Lens:
         return (after - before) / (before if raw else 1)
 
 
-def _set(kept: Effects, name: str) -> int:
-    return (kept.labels or {})["set"].index(name)
+def _set(answers: Effects, name: str) -> int:
+    return (answers.labels or {})["set"].index(name)
 
 
 def table(run: Run, /) -> QuestionTable:
@@ -111,25 +135,28 @@ def table(run: Run, /) -> QuestionTable:
         RunError: the run is damaged.
     """
     rows: list[Row] = []
+    first = Lens(run, "", "", "")
     for conclusion in CONCLUSIONS:
         metrics = conclusion.metrics or tuple(run.config["metrics"])
         for counterfactual in run.config["counterfactuals"]:
             for metric in metrics:
                 if metric in (ANSWER, *run.config["metrics"]):
-                    rows += _lens_rows(run, conclusion, counterfactual, metric)
+                    rows += _lens_rows(first, conclusion, counterfactual, metric)
     for key in keys(run.config):
-        rows += _number_rows(Lens(run, *key), is_first=key[-1] == run.config["metrics"][0])
+        rows += _number_rows(first.of(*key), is_first=key[-1] == run.config["metrics"][0])
     return QuestionTable.of("lenses", str(run.config["model"]), rows)
 
 
-def _lens_rows(run: Run, conclusion: Conclusion, counterfactual: str, metric: str) -> Iterator[Row]:
+def _lens_rows(
+    first: Lens, conclusion: Conclusion, counterfactual: str, metric: str
+) -> Iterator[Row]:
     """One conclusion under one lens: a row for each operation, and one for all together."""
     about = {"conclusion": conclusion.key, "counterfactual": counterfactual, "metric": metric}
     numbers: list[Number] = []
     verdicts: list[Verdict] = []
     reasons: list[str] = []
-    for operation in run.config["operations"]:
-        number, reason = _decided(run, conclusion, Lens(run, operation, counterfactual, metric))
+    for operation in first.run.config["operations"]:
+        number, reason = _decided(conclusion, first.of(operation, counterfactual, metric))
         numbers.append(number)
         verdicts.append(conclusion.verdict(number))
         reasons.append(reason)
@@ -144,9 +171,9 @@ def _lens_rows(run: Run, conclusion: Conclusion, counterfactual: str, metric: st
     yield row(conclusion.measure, together, **about, **own, reason=reason)
 
 
-def _decided(run: Run, conclusion: Conclusion, lens: Lens) -> tuple[Number, str]:
+def _decided(conclusion: Conclusion, lens: Lens) -> tuple[Number, str]:
     """The number that decides a conclusion, or NaN and why there is none."""
-    missing = Number(nan, unit=conclusion.unit)
+    run, missing = lens.run, Number(nan, unit=conclusion.unit)
     stored = results.LENS_KEPT.name(lens.operation, lens.counterfactual, "exchanged")
     if stored not in run.names:
         return missing, NOT_COMPUTED
@@ -191,37 +218,28 @@ def _sign(effects: Effects) -> int:
     return -1 if METRICS[effects.metric].share_of == "total" else 1
 
 
-def _head_draws(effects: ComponentEffects) -> Draws:
-    """Head means, the strongest the most negative."""
-    heads = effects.heads
-    return _sign(heads) * _drawn(heads.per_pair.flatten(0, 1), heads)
-
-
 def _few_heads(lens: Lens) -> Number:
     heads = lens.effects.heads
-    values = torch.cat([heads.per_pair.flatten(0, 1), lens.whole()[None]])
-    drawn = _drawn(values, heads)
-    return _number((drawn[:-1] / drawn[-1] >= SHARE).mean(0), n_problems(heads))
+    return _number((lens.draws[:-1] / lens.draws[-1] >= SHARE).mean(0), n_problems(heads))
 
 
 def _few_beyond_line(lens: Lens) -> Number:
     effects = lens.effects
-    return _number((_head_draws(effects) < LINE).mean(0), n_problems(effects.heads))
+    return _number((lens.head_draws < LINE).mean(0), n_problems(effects.heads))
 
 
 def _late_heads(lens: Lens) -> Number:
     effects = lens.effects
     n_layers, n_heads, _ = effects.heads.per_pair.shape
-    strongest = np.argsort(_head_draws(effects), axis=0, kind="stable")[:N_CARRIED]
+    strongest = np.argsort(lens.head_draws, axis=0, kind="stable")[:N_CARRIED]
     depth = (strongest // n_heads) / (n_layers - 1)
     return _number(depth.mean(0), n_problems(effects.heads))
 
 
 def _same_heads(lens: Lens) -> Number:
-    papers = Lens(lens.run, lens.operation, *PAPERS_LENS)
+    papers = lens.of(lens.operation, *PAPERS_LENS)
     ours, theirs = (
-        np.argsort(_head_draws(one.effects), axis=0, kind="stable")[:N_CARRIED]
-        for one in (lens, papers)
+        np.argsort(one.head_draws, axis=0, kind="stable")[:N_CARRIED] for one in (lens, papers)
     )
     return _number((ours[:, None] == theirs[None]).any(1).mean(0), n_problems(lens.effects.heads))
 
@@ -234,21 +252,21 @@ def _last_mlp_effect(lens: Lens) -> Number:
     return _number(drawn[0] / drawn[1], n_problems(mlps))
 
 
-def _exchanged(kept: Effects, measure: int, *sets: str) -> Number:
+def _exchanged(answers: Effects, measure: int, *sets: str) -> Number:
     """A measure of one set; of two, that of the first less that of the second."""
-    values = torch.stack([kept.per_pair[measure, _set(kept, name)] for name in sets])
-    drawn = _drawn(values, kept)
-    return _number(drawn[0] - drawn[1] if len(sets) > 1 else drawn[0], n_problems(kept))
+    values = torch.stack([answers.per_pair[measure, _set(answers, name)] for name in sets])
+    drawn = _drawn(values, answers)
+    return _number(drawn[0] - drawn[1] if len(sets) > 1 else drawn[0], n_problems(answers))
 
 
 def _needed(lens: Lens) -> Number:
-    kept = lens.kept("knocked out")
-    names = (kept.labels or {})["set"]
+    answers = lens.outcomes("knocked out")
+    names = (answers.labels or {})["set"]
     matched = [i for i, name in enumerate(names) if name.startswith(f"{MATCHED}-{lens.metric}-")]
-    strongest = _set(kept, f"{lens.metric} {N_NEEDED}")
-    right = kept.per_pair[0]
-    drawn = _drawn(torch.stack([right[matched].mean(0), right[strongest]]), kept)
-    return _number(drawn[0] - drawn[1], n_problems(kept))
+    strongest = _set(answers, f"{lens.metric} {N_NEEDED}")
+    right = answers.per_pair[0]
+    drawn = _drawn(torch.stack([right[matched].mean(0), right[strongest]]), answers)
+    return _number(drawn[0] - drawn[1], n_problems(answers))
 
 
 def _carried(share: Callable[[Draws, Draws, Draws], np.ndarray]) -> Callable[[Lens], Number]:
@@ -256,7 +274,7 @@ def _carried(share: Callable[[Draws, Draws, Draws], np.ndarray]) -> Callable[[Le
     and [mlp draw] with one MLP held or alone."""
 
     def number(lens: Lens) -> Number:
-        mediation = lens.carried
+        mediation = lens.mediation
         parts = (
             mediation.via_mlps.per_pair.sum(0)[None],
             mediation.direct.per_pair.sum(0)[None],
@@ -294,13 +312,16 @@ def _graded(lens: Lens) -> ComponentEffects:
 
 
 def _correlation_draws(lens: Lens, method: str, part: str) -> np.ndarray | None:
+    if (method, part) in lens.grades:
+        return lens.grades[method, part]
     if not results.LENS_SCORES.is_in(lens.run, *lens.key, method):
         return None
     scores = results.LENS_SCORES.load(lens.run, *lens.key, method)
     sides = [getattr(one, part).per_pair.flatten(0, -2) for one in (scores, _graded(lens))]
     drawn = _drawn(torch.cat(sides), getattr(_graded(lens), part))
     a, b = (side - side.mean(0) for side in np.split(drawn, 2))
-    return (a * b).sum(0) / np.sqrt((a**2).sum(0) * (b**2).sum(0))
+    lens.grades[method, part] = (a * b).sum(0) / np.sqrt((a**2).sum(0) * (b**2).sum(0))
+    return lens.grades[method, part]
 
 
 _MEASURES: Mapping[str, Callable[[Lens], Number]] = {
@@ -312,9 +333,9 @@ _MEASURES: Mapping[str, Callable[[Lens], Number]] = {
     "last_mlp_answer": lambda lens: _exchanged(lens.exchange(), 0, LAST_MLP),
     "last_mlp_other": lambda lens: _exchanged(lens.exchange(), 1, LAST_MLP),
     "needed": _needed,
-    "five_suffice": lambda lens: _exchanged(lens.kept("kept"), 0, f"{lens.metric} 5"),
-    "fourteen_suffice": lambda lens: _exchanged(lens.kept("kept"), 0, f"{lens.metric} 14"),
-    "five_exchange": lambda lens: _exchanged(lens.kept("exchanged"), 1, f"{lens.metric} 5"),
+    "five_suffice": lambda lens: _exchanged(lens.outcomes("kept"), 0, f"{lens.metric} 5"),
+    "fourteen_suffice": lambda lens: _exchanged(lens.outcomes("kept"), 0, f"{lens.metric} 14"),
+    "five_exchange": lambda lens: _exchanged(lens.outcomes("exchanged"), 1, f"{lens.metric} 5"),
     "via_mlps": _carried(lambda direct, held, alone: 1 - direct),
     "no_single_mlp": _carried(lambda direct, held, alone: alone.max(0)),
     "last_mlp_carries": _carried(lambda direct, held, alone: held[-1]),
@@ -349,16 +370,16 @@ def _number_rows(lens: Lens, *, is_first: bool) -> Iterator[Row]:
 
 def _answer_rows(lens: Lens) -> Iterator[Row]:
     """The last MLP and the whole prompt exchanged; heads by chance in each test."""
-    kept = lens.exchange()
+    answers = lens.exchange()
     for index, measure in enumerate((ACCURACY, OTHER)):
-        own = replace(kept, per_pair=kept.per_pair[index], axes=("set",), labels=None)
+        own = replace(answers, per_pair=answers.per_pair[index], axes=("set",), labels=None)
         for name, number in zip(
-            (kept.labels or {})["set"], interval_numbers(own, "share"), strict=True
+            (answers.labels or {})["set"], interval_numbers(own, "share"), strict=True
         ):
             if not isnan(number.value):
                 yield row(measure, number, part=f"{name} exchanged")
     for test in TESTS:
-        yield from _test_rows(lens.kept(test), test, RANDOM)
+        yield from _test_rows(lens.outcomes(test), test, RANDOM)
 
 
 def _own_rows(lens: Lens) -> Iterator[Row]:
@@ -377,7 +398,7 @@ def _own_rows(lens: Lens) -> Iterator[Row]:
         number = heads[head.layer * n_heads + head.index]  # pyright: ignore[reportAttributeAccessIssue]
         yield row(EFFECT, number, part=str(head), rank=rank)
     for test in TESTS:
-        yield from _test_rows(lens.kept(test), test, lens.metric)
+        yield from _test_rows(lens.outcomes(test), test, lens.metric)
     for method, part in product(METHODS, ("heads", "mlps")):
         number = _correlation(method, part)(lens)
         if not isnan(number.value):
@@ -385,11 +406,11 @@ def _own_rows(lens: Lens) -> Iterator[Row]:
             yield row("pearson", grade, method=method, part=part.replace("mlps", "MLPs"))
 
 
-def _test_rows(kept: Effects, test: str, order: str) -> Iterator[Row]:
+def _test_rows(answers: Effects, test: str, order: str) -> Iterator[Row]:
     """Accuracy, and the share that answers C', by the number of heads; chance's mean over draws."""
-    names = (kept.labels or {})["set"]
+    names = (answers.labels or {})["set"]
     for index, measure in enumerate((ACCURACY, OTHER)):
-        own = replace(kept, per_pair=kept.per_pair[index], axes=("set",), labels=None)
+        own = replace(answers, per_pair=answers.per_pair[index], axes=("set",), labels=None)
         by_set = dict(zip(names, interval_numbers(own, "share"), strict=True))
         if any(isnan(number.value) for number in by_set.values()):
             continue
