@@ -6,34 +6,22 @@ from all heads of the model, and heads of the same layers as the heads that the 
 drawn from all heads but these.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from math import exp, inf
+from collections.abc import Callable, Iterable, Mapping
 
-import numpy as np
-import torch
-
-from arith_lens.answers import Answers, OverSeeds, change_over_seeds
-from arith_lens.effects import Effects
-from arith_lens.knockout import Outcomes, drop
+from arith_lens.answers import Answers
 from arith_lens.runs import Run
 from experiments import results
 from experiments.does_tuning_help import TuningMethod, generic, generic_to_report, is_mathematics
 from figures.claims.claim import Measure, Measurement
-from figures.claims.estimates import estimate, per_operation
+from figures.claims.estimates import per_operation
 from figures.claims.evidence import Evidence, NotMeasured
-from figures.claims.heads import NAN, NO_KEY, wording_title
-from figures.tables import knockout
-from figures.tables.answers import (
-    CHANGE,
-    RELATIVE_CHANGE,
-    change_number,
-    change_over_draws,
-    change_rows,
-)
-from figures.tables.number import QUESTIONS, Number, Unit
-from figures.tables.table import QuestionTable, n_problems
+from figures.claims.heads import NO_KEY, wording_title
+from figures.tables import knockout, powers, transfer, word_problems
+from figures.tables.answers import BEFORE, CHANGE, RELATIVE_CHANGE
+from figures.tables.number import Number, Unit
+from figures.tables.table import QuestionTable, Row
 from figures.tables.tuning import TableRow, rows_at_chosen_rates
+from figures.tables.tuning_gains import Chosen, gain_row, speed_row
 from figures.tuning import EXPERIMENT as TUNING_EXPERIMENT
 from figures.verdicts import Finding, Within
 
@@ -45,48 +33,7 @@ OF_GREEDY = 4
 """How many heads a greedy order is compared at with the order by effect."""
 HEAD_SET_NAMES = {"key-in-some": "key heads of any operation", "strongest": "strongest heads"}
 """Sets of heads; the first one decides."""
-CONTROL_NAMES = {
-    "random": "random of all heads",
-    "matched": "random of the same layers",
-    "same layers": "random of the same layers",
-}
-
-
-def answers_change(
-    of: str, before: Answers, after: Answers, unit: Unit, rule: Within | None = None
-) -> Finding:
-    """The change of accuracy; resamples draw the same questions.
-
-    Args:
-        of: what the change is of.
-        before, after: answers to the same questions.
-        unit: "points", or "relative" for a share of the accuracy before.
-        rule: of the change.
-
-    Raises:
-        NotMeasured: there is no question, or no answer was right before and the share needs one.
-    """
-
-    def change(right: np.ndarray) -> float:
-        if unit == "points":
-            return right[1] - right[0]
-        return right[1] / right[0] - 1 if right[0] else NAN
-
-    number = None
-    if len(before):
-        before.change_to(after)  # refuses other questions
-        both = Effects(torch.stack([before.correct, after.correct]).float(), ("run",), "correct")
-        number = estimate(of, change, both, rule=rule, unit=unit)
-    if number is None:
-        raise NotMeasured(f"{of}: none of {len(before)} questions was answered right before")
-    return replace(number, number=replace(number.number, spread=QUESTIONS))
-
-
-def relative_loss(of: str, before: Outcomes, after: Outcomes, rule: Within) -> Finding:
-    """A change of accuracy as a share of the accuracy before."""
-    n = n_problems(before.effects())
-    rows = change_rows(drop(before, after).accuracy, n)
-    return Finding(of, next(r.number for r in rows if r.measure == RELATIVE_CHANGE), rule)
+CONTROL_NAMES = {"random": "random of all heads", "same layers": "random of the same layers"}
 
 
 def control_numbers(
@@ -109,18 +56,19 @@ def control_numbers(
     ]
 
 
-def _over_draws(change: OverSeeds, units: str = "questions") -> Number:
-    """The change without control heads, mean over their draws."""
-    return change_number(change, drawn="draws", units=units)
+def control_findings(of: Callable[[Row], str], rows: Iterable[Row]) -> list[Finding]:
+    """`control_numbers` of the rows of control heads, which `of` names."""
+    return [
+        finding
+        for row in rows
+        for finding in control_numbers(
+            of(row), {row.keys["knocked_out"]: (row.number, row.keys["draws"])}
+        )
+    ]
 
 
-def _controls(of: str, before: Outcomes, draws: Mapping[str, list[Outcomes]]) -> list[Finding]:
-    """`control_numbers` of outcomes by the kind of control; intervals over draws and problems."""
-    changes = {
-        kind: (_over_draws(change_over_draws(before, after), "problems"), len(after))
-        for kind, after in draws.items()
-    }
-    return control_numbers(of, changes)
+def _is_control(row: Row) -> bool:
+    return row.keys.get("knocked_out") in CONTROL_NAMES
 
 
 def key_heads_needed(evidence: Evidence, rule: Within) -> Measurement:
@@ -211,75 +159,75 @@ def _many_random(table: QuestionTable, name: str) -> list[Finding]:
 
 def transfer_to_word_problems(evidence: Evidence, rule: Within) -> Measurement:
     """The relative change on word problems, without each set of heads."""
-    findings = _elsewhere(evidence, is_mathematics, "relative", rule)
-    before = results.ANSWERS.load(evidence.run(TRANSFER_EXPERIMENT), "none")
-    right = before.select(is_mathematics(before)).accuracy
-    return Measurement(findings, f"Before: {right:.1%} right.")
+    findings, before = _elsewhere(evidence, is_mathematics, "relative", rule)
+    return Measurement(findings, f"Before: {before.value:.1%} right.")
 
 
 def generic_unchanged(evidence: Evidence, rule: Within) -> Measurement:
     """The change in points on generic tasks, without each set of heads."""
-    return Measurement(_elsewhere(evidence, generic, "points", rule))
+    return Measurement(_elsewhere(evidence, generic, "points", rule)[0])
 
 
 def _elsewhere(
     evidence: Evidence, questions: Callable[[Answers], list[bool]], unit: Unit, rule: Within
-) -> tuple[Finding, ...]:
-    """The change on some questions without each set of heads, and without control heads."""
+) -> tuple[tuple[Finding, ...], Number]:
+    """The change on some questions without each set of heads, and without control heads.
+
+    Also the accuracy before.
+    """
     run = evidence.run(TRANSFER_EXPERIMENT)
-    before = results.ANSWERS.load(run, "none")
-    chosen = questions(before)
-    numbers = []
+    rows = [*transfer.changes_on(run, questions, unit, [*HEAD_SET_NAMES])]
+    before = [row.number for row in rows if row.measure == BEFORE]
+    changes = {row.keys["knocked_out"]: row.number for row in rows if row.measure == CHANGE}
+    findings = []
     for name, of_set in zip(HEAD_SET_NAMES, (rule, None), strict=True):
-        heads, after = results.ANSWERS.facts(run, name)["heads"], results.ANSWERS.load(run, name)
-        if not heads:
+        n_heads = len(results.ANSWERS.facts(run, name)["heads"])
+        if not n_heads:
             raise NotMeasured(f"no operation has {NO_KEY}, so nothing was knocked out")
-        both = before.select(chosen), after.select(chosen)
-        numbers.append(
-            answers_change(f"{HEAD_SET_NAMES[name]} ({len(heads)})", *both, unit, of_set)
-        )
-    changes = {
-        kind: (_over_draws(change_over_seeds(plain, draws, questions(plain))), len(draws))
-        for kind, (plain, draws) in results.control_answers(run).items()
-    }
-    return (*numbers, *control_numbers(f"{len(heads)} control heads", changes))
+        title = f"{HEAD_SET_NAMES[name]} ({n_heads})"
+        if transfer.SETS[name] not in changes:
+            n = sum(number.n or 0 for number in before)
+            raise NotMeasured(f"{title}: none of {n} questions was answered right before")
+        findings.append(Finding(title, changes[transfer.SETS[name]], of_set))
+    of_controls = filter(_is_control, rows)
+    controls = control_findings(lambda _: f"{n_heads} control heads", of_controls)
+    return (*findings, *controls), before[0]
 
 
 def powers_need_heads(evidence: Evidence, rule: Within) -> Measurement:
     """The relative loss without the key heads of powers."""
     run = evidence.run(POWERS_EXPERIMENT)
-    losses: dict[str, Finding | None] = {}
-    other_numbers: list[Finding] = []
-    for name in results.KNOCKOUT_CURVES.labels(run):
-        curves, title = results.KNOCKOUT_CURVES.load(run, name), wording_title(name)
-        effect = curves["effect"]
-        k = effect.ks[-1]
-        losses[title] = None
-        if k:
-            losses[title] = relative_loss(f"{title} ({k} heads)", effect.at(0), effect.at(k), rule)
-            draws = results.controls_at(curves, k)
-            other_numbers += _controls(f"{title}, without {k} heads", effect.at(0), draws)
-    return per_operation(losses, other_numbers, missing=NO_KEY)
+    names = results.KNOCKOUT_CURVES.labels(run)
+    losses: dict[str, Finding | None] = {wording_title(name): None for name in names}
+    rows = [*powers.loss_rows(run)]
+    for row in rows:
+        if not _is_control(row):
+            title = wording_title(row.keys["wording"])
+            losses[title] = Finding(f"{title} ({row.keys['k']} heads)", row.number, rule)
+
+    def title_of(row: Row) -> str:
+        return f"{wording_title(row.keys['wording'])}, without {row.keys['k']} heads"
+
+    controls = control_findings(title_of, filter(_is_control, rows))
+    return per_operation(losses, controls, missing=NO_KEY)
 
 
-def _on_prompts(
-    evidence: Evidence, heads: str, kinds: Sequence[str], rule: Within
-) -> tuple[Finding, ...]:
+def _on_prompts(run: Run, heads: str, kinds: Iterable[str], rule: Within) -> tuple[Finding, ...]:
     """The relative loss on each kind of prompts without some heads, then without control heads."""
-    run = evidence.run(WORD_PROBLEMS_EXPERIMENT)
-    n, n_controls = len(results.OUTCOMES.facts(run, heads, kinds[0])["heads"]), run.config["heads"]
-    losses, controls = [], []
-    for kind in kinds:
-        before, after = (results.OUTCOMES.load(run, label, kind) for label in ("none", heads))
-        title, draws = f"{kind.replace('_', ' ')}, without", results.control_outcomes(run, kind)
-        losses.append(relative_loss(f"{title} {n} heads", before, after, rule))
-        controls += _controls(f"{title} {n_controls} heads", before, draws)
-    return (*losses, *controls)
+    titles = {word_problems.PROMPTS[kind]: kind.replace("_", " ") for kind in kinds}
+
+    def title_of(row: Row) -> str:
+        return f"{titles[row.keys['prompts']]}, without {row.keys['k']} heads"
+
+    rows = [*word_problems.loss_rows(run, heads, kinds)]
+    losses = [Finding(title_of(row), row.number, rule) for row in rows if not _is_control(row)]
+    return (*losses, *control_findings(title_of, filter(_is_control, rows)))
 
 
 def word_problems_need_heads(evidence: Evidence, rule: Within) -> Measurement:
     """The relative loss without the strongest heads of word problems."""
-    return Measurement(_on_prompts(evidence, "word_problems", ("word_problems",), rule))
+    run = evidence.run(WORD_PROBLEMS_EXPERIMENT)
+    return Measurement(_on_prompts(run, "word_problems", ("word_problems",), rule))
 
 
 def common_heads_matter_in_both(evidence: Evidence, rule: Within) -> Measurement:
@@ -287,7 +235,7 @@ def common_heads_matter_in_both(evidence: Evidence, rule: Within) -> Measurement
     run = evidence.run(WORD_PROBLEMS_EXPERIMENT)
     if not results.OUTCOMES.facts(run, "overlap", "generated")["heads"]:
         raise NotMeasured("the two kinds of prompt have no strongest head in common")
-    return Measurement(_on_prompts(evidence, "overlap", ("generated", "word_problems"), rule))
+    return Measurement(_on_prompts(run, "overlap", ("generated", "word_problems"), rule))
 
 
 def _row(run: Run, table: int, method: TuningMethod, mlps: int | None = None) -> TableRow:
@@ -299,30 +247,16 @@ def _row(run: Run, table: int, method: TuningMethod, mlps: int | None = None) ->
     raise NotMeasured(f"table {table} of {run.path} has no row of {wanted}")
 
 
-def gain(
-    before: Answers | Sequence[Answers],
-    after: Sequence[Answers],
-    chosen: Callable[[Answers], list[bool]],
-) -> OverSeeds:
-    """The change of accuracy on the chosen questions, over seeds.
-
-    Args:
-        before: one model that all are compared with, or one model per seed; then only the seeds
-            that both sides have are used
-        after: one model per seed
-        chosen: which questions count
+def _gain(before: Answers | TableRow, after: TableRow, tasks: Chosen, name: str) -> Row:
+    """What a setting gains on some tasks.
 
     Raises:
         NotMeasured: there are fewer than two such questions.
     """
-    first = before if isinstance(before, Answers) else before[0]
-    inside = chosen(first)
-    if sum(inside) < 2:
+    row = gain_row(before, after, tasks, name)
+    if row is None:
         raise NotMeasured("fewer than two questions of this kind were asked")
-    if not isinstance(before, Answers):
-        n = min(len(before), len(after))
-        before, after = before[:n], after[:n]
-    return change_over_seeds(before, after, inside)
+    return row
 
 
 def _table_1(evidence: Evidence) -> tuple[Run, Answers]:
@@ -331,17 +265,17 @@ def _table_1(evidence: Evidence) -> tuple[Run, Answers]:
     return run, results.UNTUNED_ANSWERS.load(run)
 
 
-def _seeds(change: OverSeeds) -> str:
-    return f"{len(change.per_seed)} seeds; interval over questions and seeds."
+def _seeds(row: Row) -> str:
+    return f"{row.keys['draws']} seeds; interval over questions and seeds."
 
 
-def _gain_of(method: TuningMethod, title: str, tasks: Callable[[Answers], list[bool]]) -> Measure:
+def _gain_of(method: TuningMethod, title: str, tasks: Chosen) -> Measure:
     """Measures what a method of Table 1 gains on some tasks."""
 
     def measure(evidence: Evidence, rule: Within) -> Measurement:
         run, before = _table_1(evidence)
-        change = gain(before, _row(run, 1, method).answers, tasks)
-        return Measurement((Finding(title, change_number(change), rule),), _seeds(change))
+        row = _gain(before, _row(run, 1, method), tasks, title)
+        return Measurement((Finding(title, row.number, rule),), _seeds(row))
 
     return measure
 
@@ -354,56 +288,24 @@ full_tuning_loses = _gain_of("full", "generic tasks", generic_to_report)
 def as_much_as_full(evidence: Evidence, rule: Within) -> Measurement:
     """The gain less that of full tuning; beside it, both gains."""
     run, before = _table_1(evidence)
-    precise, full = (_row(run, 1, method).answers for method in ("precise", "full"))
-    less = gain(full, precise, is_mathematics)
-    return Measurement(
-        (
-            Finding("precise less full, word problems", change_number(less), rule),
-            Finding("precise", change_number(gain(before, precise, is_mathematics))),
-            Finding("full", change_number(gain(before, full, is_mathematics))),
-        ),
-        _seeds(less),
-    )
+    precise, full = (_row(run, 1, method) for method in ("precise", "full"))
+    name = "word problems"
+    less = _gain(full, precise, is_mathematics, name)
+    gains = (_gain(before, after, is_mathematics, name) for after in (precise, full))
+    beside = (Finding(row.keys["method"], row.number) for row in gains)
+    first = Finding(f"precise less full, {name}", less.number, rule)
+    return Measurement((first, *beside), _seeds(less))
 
 
 def tuning_is_faster(evidence: Evidence, rule: Within) -> Measurement:
     """The ratio of the training examples per second."""
     run, _ = _table_1(evidence)
-    precise, full = (
-        [facts["samples_per_second"] for facts in _row(run, 1, method).facts]
-        for method in ("precise", "full")
-    )
-    value, low, high, freedom = ratio(precise, full)
-    title = "examples a second, precise / full"
+    precise, full = (_row(run, 1, method) for method in ("precise", "full"))
+    number = speed_row(precise, full).number
     return Measurement(
-        (Finding(title, Number(value, low, high, unit="ratio", freedom=freedom), rule),),
+        (Finding("examples a second, precise / full", number, rule),),
         "Trainings ran side by side; make bench-finetune times them alone.",
     )
-
-
-def ratio(
-    over: Sequence[float], under: Sequence[float]
-) -> tuple[float, float | None, float | None, float]:
-    """The ratio of geometric means, Welch's interval of its logarithm, and its degrees of freedom.
-
-    There is no interval if either side has a single number.
-    """
-    from scipy.stats import t
-
-    logs = [np.log(np.array(values)) for values in (over, under)]
-    middle = float(logs[0].mean() - logs[1].mean())
-    if min(map(len, logs)) < 2:
-        return exp(middle), None, None, inf
-    errors = [float(values.var(ddof=1)) / len(values) for values in logs]
-    error = sum(errors)
-    if not error:
-        return exp(middle), exp(middle), exp(middle), inf
-    squares = (
-        variance**2 / (len(values) - 1) for variance, values in zip(errors, logs, strict=True)
-    )
-    freedom = error**2 / sum(squares)
-    half = float(t.ppf(0.975, freedom)) * error**0.5
-    return exp(middle), exp(middle - half), exp(middle + half), freedom
 
 
 def more_mlps_trade(evidence: Evidence, rule: Within) -> Measurement:
@@ -412,14 +314,13 @@ def more_mlps_trade(evidence: Evidence, rule: Within) -> Measurement:
     few, *more = sorted({row.mlps for row in results.CHOSEN_RATES.load(run, "5").rates})
     if not more:
         raise NotMeasured(f"table 5 of {run.path} has one number of MLPs, {few}")
-    without = _row(run, 5, "precise", few).answers
+    without = _row(run, 5, "precise", few)
     findings = []
     for n in more:
-        beside, title = _row(run, 5, "precise", n).answers, f"{n} MLPs less {few}"
-        for tasks, chosen, bounds in (
+        for name, tasks, bounds in (
             ("word problems", is_mathematics, rule),
             ("generic tasks", generic_to_report, Within(below=0)),
         ):
-            change = gain(without, beside, chosen)
-            findings.append(Finding(f"{title}, {tasks}", change_number(change), bounds))
+            row = _gain(without, _row(run, 5, "precise", n), tasks, name)
+            findings.append(Finding(f"{n} MLPs less {few}, {name}", row.number, bounds))
     return Measurement(tuple(findings))

@@ -18,8 +18,8 @@ from arith_lens.statistics import resampled_means
 from experiments import results
 from experiments.selection import LARGEST_OPERAND
 from experiments.which_heads import COMPARED_KINDS, PROBLEM_SETS
-from figures.claims.heads import top_overlap
 from figures.tables.effects import StoredMap, map_rows, measured
+from figures.tables.map_statistics import top_overlap
 from figures.tables.number import PROBLEMS, Number, Unit
 from figures.tables.table import QuestionTable, Row, n_problems, row, sample_rows
 

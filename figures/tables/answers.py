@@ -3,16 +3,19 @@
 Their keys `group` and `task` say which questions: the whole of a group has the task "all".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 
+import numpy as np
 import torch
 
-from arith_lens.answers import AccuracyChange, Answers, OverSeeds
+from arith_lens.answers import AccuracyChange, Answers, OverSeeds, change_over_seeds
 from arith_lens.effects import Effects
-from arith_lens.knockout import Outcomes
+from arith_lens.knockout import Outcomes, drop
 from arith_lens.knockout.outcomes import OutcomeChange
-from figures.tables.number import PROBLEMS, QUESTIONS, Number
+from figures.tables.number import PROBLEMS, QUESTIONS, Number, Unit
+from figures.tables.resampled import NAN, resampled_number
 from figures.tables.table import Key, Row, n_problems, row
 
 BEFORE, AFTER = "accuracy before", "accuracy after"
@@ -91,6 +94,71 @@ def change_over_draws(before: Outcomes, after: Sequence[Outcomes]) -> OverSeeds:
     of_problems = Effects(changes.mean(0, keepdim=True), ("draw",), "change", **before.units)
     error = float(of_problems.stderr()[0])
     return OverSeeds(tuple(of_draws.mean().tolist()), error, n_problems(of_problems))
+
+
+def resampled_change(before: Answers, after: Answers, unit: Unit) -> Number | None:
+    """The change of accuracy; resamples draw the same questions.
+
+    It is None without a question, and where no answer was right before and a share needs one.
+
+    Args:
+        before, after: answers to the same questions.
+        unit: "points", or "relative" for a share of the accuracy before.
+    """
+
+    def change(right: np.ndarray) -> float:
+        if unit == "points":
+            return right[1] - right[0]
+        return right[1] / right[0] - 1 if right[0] else NAN
+
+    if not len(before):
+        return None
+    before.change_to(after)  # refuses other questions
+    both = Effects(torch.stack([before.correct, after.correct]).float(), ("run",), "correct")
+    number = resampled_number(change, both, unit=unit)
+    return None if number is None else replace(number, spread=QUESTIONS)
+
+
+def loss_row(before: Outcomes, after: Outcomes, **keys: Key) -> Row:
+    """A change of accuracy as a share of the accuracy before, which is not 0."""
+    n = n_problems(before.effects())
+    rows = change_rows(drop(before, after).accuracy, n, **keys)
+    return next(one for one in rows if one.measure == RELATIVE_CHANGE)
+
+
+def control_rows(
+    before: Outcomes, draws: Mapping[str, Sequence[Outcomes]], **keys: Key
+) -> Iterator[Row]:
+    """The mean change over the draws of each kind of control heads.
+
+    The intervals are over draws and problems.
+    """
+    for kind, after in draws.items():
+        number = change_number(change_over_draws(before, after), drawn="draws", units="problems")
+        yield row(CHANGE, number, **keys, knocked_out=CONTROLS[kind], draws=len(after))
+
+
+def gain(
+    before: Answers | Sequence[Answers],
+    after: Sequence[Answers],
+    chosen: Callable[[Answers], list[bool]],
+) -> OverSeeds | None:
+    """The change of accuracy on the chosen questions, over seeds; None with fewer than two.
+
+    Args:
+        before: one model that all are compared with, or one model per seed; then only the seeds
+            that both sides have are used
+        after: one model per seed
+        chosen: which questions count
+    """
+    first = before if isinstance(before, Answers) else before[0]
+    inside = chosen(first)
+    if sum(inside) < 2:
+        return None
+    if not isinstance(before, Answers):
+        n = min(len(before), len(after))
+        before, after = before[:n], after[:n]
+    return change_over_seeds(before, after, inside)
 
 
 def place_rows(names: Sequence[str], **keys: Key) -> list[Row]:

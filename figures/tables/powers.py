@@ -13,7 +13,16 @@ from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
 from experiments import results
-from figures.tables.answers import AFTER, BEFORE, CONTROLS, HEADS, RELATIVE_CHANGE, change_rows
+from figures.tables.answers import (
+    AFTER,
+    BEFORE,
+    CONTROLS,
+    HEADS,
+    RELATIVE_CHANGE,
+    change_rows,
+    control_rows,
+    loss_row,
+)
 from figures.tables.number import Number, over_draws
 from figures.tables.table import (
     QuestionTable,
@@ -60,3 +69,18 @@ def _wording_rows(run: Run, name: str, of_four: set[Any]) -> Iterator[Row]:
         losses = [drop(effect.at(0), after).accuracy.relative for after in draws]
         number = over_draws(losses, unit="relative")
         yield row(RELATIVE_CHANGE, number, **keys, knocked_out=CONTROLS[kind])
+
+
+def loss_rows(run: Run) -> Iterator[Row]:
+    """What the knockout of a wording's key heads costs, and that of as many control heads.
+
+    The wording has its name in results, and the key k says how many heads are out. A wording
+    without key heads has no row. Intervals of control heads are over draws and problems.
+    """
+    for name in results.KNOCKOUT_CURVES.labels(run):
+        curves = results.KNOCKOUT_CURVES.load(run, name)
+        effect = curves["effect"]
+        if k := effect.ks[-1]:
+            before, keys = effect.at(0), {"wording": name, "k": k}
+            yield loss_row(before, effect.at(k), **keys, knocked_out=KEY_HEADS)
+            yield from control_rows(before, results.controls_at(curves, k), **keys)

@@ -23,11 +23,10 @@ from arith_lens.runs import Run
 from experiments import results
 from experiments.are_they_specific import COMPUTED_SET, LATE_SET, STRONGEST_SET
 from experiments.does_tuning_help import generic_to_report, is_mathematics
-from figures.claims.accuracy import gain
-from figures.claims.heads import mean_by_loss, top_overlap
-from figures.claims.information_flow import change_late, inflections_apart
 from figures.tables.agreement import N_STRONGEST, cell_means, resampled_cells
-from figures.tables.answers import change_number
+from figures.tables.answers import change_number, gain
+from figures.tables.layer_statistics import change_late, inflections_apart
+from figures.tables.map_statistics import mean_by_loss, top_overlap
 from figures.tables.number import PROBLEMS_AND_SETS, Number
 from figures.tables.table import Row, row
 from figures.tables.tuning import rows_at_chosen_rates
@@ -324,6 +323,8 @@ def tuning_outcomes(run: Run) -> Iterator[Row]:
     ):
         tasks = "word problems" if questions is is_mathematics else "other tasks"
         change = gain(base, precise, questions)
+        if change is None:
+            continue
         seeds = f"{len(change.per_seed)} seed{'s' * (len(change.per_seed) > 1)}"
         yield judged(
             "P9: precise tuning works",

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from arith_lens.effects import ComponentEffects, key_heads
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run
-from figures.claims import heads
+from figures.tables import map_statistics as heads
 from figures.tables.effects import MapStatistics, map_rows
 from figures.tables.number import Number, Unit, over_draws
 from figures.tables.table import QuestionTable, Row, row

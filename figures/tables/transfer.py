@@ -5,9 +5,9 @@ the set of heads ("key", "key in any operation", "strongest", and the controls "
 "same layers"); component, a head of the set.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from arith_lens.answers import Answers
+from arith_lens.answers import Answers, change_over_seeds
 from arith_lens.runs import Run
 from experiments import results
 from figures.tables.answers import (
@@ -19,10 +19,12 @@ from figures.tables.answers import (
     P_VALUE,
     RELATIVE_CHANGE,
     accuracy_number,
+    change_number,
     paired_number,
     place_rows,
+    resampled_change,
 )
-from figures.tables.number import Number, over_draws
+from figures.tables.number import Number, Unit, over_draws
 from figures.tables.table import QuestionTable, Row, row
 
 SETS = {"key": "key", "key-in-some": "key in any operation", "strongest": "strongest"}
@@ -74,3 +76,33 @@ def _set_rows(run: Run, before: Answers, chosen: list[bool], **keys: str) -> Ite
         yield row(P_VALUE, Number(change.p_value, unit="p"), **of_set)
         if change.before:
             yield row(RELATIVE_CHANGE, Number(change.relative, unit="relative"), **of_set)
+
+
+def changes_on(
+    run: Run, questions: Callable[[Answers], list[bool]], unit: Unit, sets: Sequence[str]
+) -> Iterator[Row]:
+    """The accuracy on some questions before, and its change without each set and control heads.
+
+    Intervals are of resampled questions; those of control heads are over draws and questions, in
+    points. A set whose change does not exist, such as a share of no right answer, has no row.
+
+    Args:
+        run: a run of `what_else_breaks`.
+        questions: which questions count.
+        unit: of the changes without sets: "points", or "relative".
+        sets: the sets, by their names in results.
+    """
+    before = results.ANSWERS.load(run, "none")
+    chosen = questions(before)
+    of_part = before.select(chosen)
+    if len(of_part):
+        yield row(BEFORE, accuracy_number(of_part))
+    for name in sets:
+        after = results.ANSWERS.load(run, name).select(chosen)
+        number = resampled_change(of_part, after, unit)
+        if number is not None:
+            yield row(CHANGE, number, knocked_out=SETS[name])
+    for kind, (plain, draws) in results.control_answers(run).items():
+        change = change_over_seeds(plain, draws, questions(plain))
+        number = change_number(change, drawn="draws")
+        yield row(CHANGE, number, knocked_out=CONTROLS[kind], draws=len(draws))

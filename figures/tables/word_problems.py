@@ -5,12 +5,21 @@ Keys: prompts ("generated prompts" or "word problems"); knocked_out, a set of he
 described; token, the kind of token that it looks at from END.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from arith_lens.knockout import drop
 from arith_lens.runs import Run
 from experiments import results
-from figures.tables.answers import AFTER, BEFORE, CONTROLS, RELATIVE_CHANGE, change_rows, place_rows
+from figures.tables.answers import (
+    AFTER,
+    BEFORE,
+    CONTROLS,
+    RELATIVE_CHANGE,
+    change_rows,
+    control_rows,
+    loss_row,
+    place_rows,
+)
 from figures.tables.number import Number, over_draws
 from figures.tables.table import (
     QuestionTable,
@@ -81,3 +90,22 @@ def _head_rows(run: Run, data: str) -> Iterator[Row]:
         for place, token in enumerate(labels["class"]):
             weight = weights[index * len(labels["class"]) + place]
             yield row(ATTENTION, weight, **keys, token=token)
+
+
+def loss_rows(run: Run, heads: str, prompts: Iterable[str]) -> Iterator[Row]:
+    """What the knockout of a set of heads costs, and that of control heads, on kinds of prompts.
+
+    The key k says how many heads are out. Intervals of control heads are over draws and problems.
+
+    Args:
+        run: a run of `do_word_problems_use_them`.
+        heads: a set, by its name in results.
+        prompts: the kinds of prompts, by their names in results.
+    """
+    for data in prompts:
+        k = len(results.OUTCOMES.facts(run, heads, data)["heads"])
+        before, after = (results.OUTCOMES.load(run, label, data) for label in ("none", heads))
+        keys = {"prompts": PROMPTS[data]}
+        yield loss_row(before, after, **keys, knocked_out=SETS[heads], k=k)
+        draws = results.control_outcomes(run, data)
+        yield from control_rows(before, draws, **keys, k=run.config["heads"])

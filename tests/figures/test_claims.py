@@ -1,6 +1,7 @@
 """Claims are measured from runs, decided by their stated rule, and never pass on nothing."""
 
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ from figures.claims import CLAIMS, check_claims, verdict_table
 from figures.claims import checking as figure
 from figures.claims.checking import REPEATED, verdict_on
 from figures.claims.claim import Measurement
-from figures.claims.estimates import estimate
 from figures.claims.evidence import Evidence
 from figures.common import sample_size
 from figures.tables.number import Number
+from figures.tables.resampled import resampled_number
 from figures.tables.table import read_back
 from figures.verdicts import Finding, Within, holm, judge
 
@@ -119,6 +120,15 @@ def test_one_operation_that_is_far_outside_refutes_a_claim(tmp_path: Path) -> No
     assert {*table.holds} == {"does not hold here"}
 
 
+def estimated(
+    label: str, statistic: Callable[..., float], made: Effects, *, rule: Within
+) -> Finding:
+    """A finding from a statistic of effects."""
+    number = resampled_number(statistic, made)
+    assert number
+    return Finding(label, number, rule)
+
+
 def test_errors_count_problems_and_not_their_wordings() -> None:
     """Six problems in three wordings, with one value per problem: six numbers, not eighteen."""
     prompts = effects({(4, 6): -0.1}, noise=0.0).heads
@@ -126,10 +136,10 @@ def test_errors_count_problems_and_not_their_wordings() -> None:
     prompts.per_pair[4, 6] += torch.linspace(-0.05, 0.05, 6)[problem]
     problems = replace(prompts, problem=tuple(f"{i} + 1" for i in problem.tolist()))
     narrow, wide = (
-        estimate("x", lambda heads: float(heads[4, 6]), one, rule=Within(below=-0.08))
+        estimated("x", lambda heads: float(heads[4, 6]), one, rule=Within(below=-0.08))
         for one in (prompts, problems)
     )
-    assert narrow and wide and wide.p_within > narrow.p_within
+    assert wide.p_within > narrow.p_within
     lengths = [one.number.high - one.number.low for one in (wide, narrow)]  # pyright: ignore
     assert lengths[0] > 1.4 * lengths[1]
 
@@ -272,7 +282,7 @@ def test_at_its_bounds_a_claim_is_refuted_or_confirmed_in_one_of_twenty_cases(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Four operations, each number truly at its bound, of 30 problems each."""
-    monkeypatch.setattr("figures.claims.estimates.N_RESAMPLES", 200)
+    monkeypatch.setattr("figures.tables.resampled.N_RESAMPLES", 200)
     rng, n_cases, n_pairs = np.random.default_rng(0), 200, 30
     verdicts, uncorrected = [], 0
     for _ in range(n_cases):
@@ -282,7 +292,7 @@ def test_at_its_bounds_a_claim_is_refuted_or_confirmed_in_one_of_twenty_cases(
             problems = tuple(f"{i} + 1" for i in range(n_pairs))
             made = Effects(values, ("x",), "share", problem=problems)
             rule = Within(above=0.5)
-            numbers.append(estimate(name, lambda means: float(means[0]), made, rule=rule))
+            numbers.append(estimated(name, lambda means: float(means[0]), made, rule=rule))
         verdicts.append(judge(numbers))
         uncorrected += min(number.p_outside for number in numbers) <= 0.05
     by_chance = 0.05 * n_cases + 2 * (0.05 * 0.95 * n_cases) ** 0.5  # two errors of a simulation

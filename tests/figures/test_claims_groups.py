@@ -20,7 +20,7 @@ TIMES = {**PLUS, (5, 2): -0.1, (6, 0): -0.1}
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth of the usual: the planted truths are far from where a verdict changes."""
-    monkeypatch.setattr("figures.claims.estimates.N_RESAMPLES", 200)
+    monkeypatch.setattr("figures.tables.resampled.N_RESAMPLES", 200)
 
 
 def test_mlps_are_measured_below_and_from_the_first_key_head_on(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_shared_heads_are_those_of_every_operation(tmp_path: Path) -> None:
 def test_rank_correlation_is_spearmans() -> None:
     from scipy.stats import spearmanr
 
-    from figures.claims.heads import rank_correlation
+    from figures.tables.map_statistics import rank_correlation
 
     a, b = torch.randn(2, 4, 5, generator=torch.manual_seed(0)).numpy()
     assert rank_correlation(a, b) == pytest.approx(spearmanr(a.ravel(), b.ravel())[0])
@@ -302,7 +302,7 @@ def test_another_model_has_to_show_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     n_numbers = 5 * len(FOUR) * 2  # of which each must be able to refute the claim
-    monkeypatch.setattr("figures.claims.estimates.N_RESAMPLES", 20 * n_numbers)
+    monkeypatch.setattr("figures.tables.resampled.N_RESAMPLES", 20 * n_numbers)
     won = ["other"] * 3 + ["A", "B", "C±1", "C±1"] + ["C"] * 5
     curves = {"operands": UP_AND_DOWN, "C": RISING, "others": FALLING}
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"

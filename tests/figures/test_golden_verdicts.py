@@ -88,7 +88,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Run
 def test_verdicts_on_claims(
     study: tuple[Path, dict[str, Run]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("figures.claims.estimates.N_RESAMPLES", 100)
+    monkeypatch.setattr("figures.tables.resampled.N_RESAMPLES", 100)
     verdicts = check_claims("made", roots=(study[0],))
     measured = [verdict.claim.key for verdict in verdicts if verdict.findings]
     assert measured == [claim.key for claim in CLAIMS], "each claim has a number in the file"

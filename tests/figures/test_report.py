@@ -417,7 +417,7 @@ def test_a_gallery_is_drawn_from_runs_the_same_twice(
 ) -> None:
     for module in (
         "arith_lens.answers.result",
-        "figures.claims.estimates",
+        "figures.tables.resampled",
     ):  # intervals are drawn, not judged
         monkeypatch.setattr(f"{module}.N_RESAMPLES", 100)
     make_run(tmp_path, "reference")
