@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pandas import DataFrame, concat
+from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.explorer_page import Explorer
+from arith_lens.exploration import Exploration
+from arith_lens.explorer_page import Explorer, SetFacts, Tables
 from arith_lens.runs import Run, RunError
 from experiments import results
 from experiments.selection import OWN_PAIRS
@@ -26,7 +27,8 @@ from figures.common import (
 )
 from figures.exhibit import Chart, Interactive, Settings, chart_of
 from figures.tables import effects
-from figures.tables.table import keys_of, records, select
+from figures.tables import explorer as explorer_numbers
+from figures.tables.table import keys_of, read_back, records, select
 from figures.views import maps
 from figures.views.words import sizes_text
 
@@ -398,18 +400,14 @@ def explorer(options: TableOptions) -> list[Interactive]:
         RunError: there is no run.
     """
     run = chosen_run(options, "what_does_each_part_do")
-    names = results.EXPLORATION.labels(run)
-    names = sorted(names, key=lambda name: "-" in name)  # the operations first
-    explorations = {name: results.EXPLORATION.load(run, name) for name in names}
+    names, rows = explorer_numbers.set_names(run), read_back(explorer_numbers.table(run))
     sizes = [f"{name}: {sample_size(results.EXPLORATION.facts(run, name))}" for name in names]
-    tables = [part.to_dataframe().assign(prompts=name) for name, part in explorations.items()]
     file = Path(run.config.get("pairs") or "").name
     pages = {
-        file if name == OWN_PAIRS else name.replace("-", ", ").replace("_", " "): (
-            part.facts,
-            part.tables,
+        file if name == OWN_PAIRS else name.replace("-", ", ").replace("_", " "): _page(
+            results.EXPLORATION.load(run, name), rows, name
         )
-        for name, part in explorations.items()
+        for name in names
     }
     of = f"{run.config['model']}, {file}" if file else run.config["model"]
     return [
@@ -425,7 +423,17 @@ def explorer(options: TableOptions) -> list[Interactive]:
                 "sample of prompts, which the page lists; knockouts are of one prompt per problem.",
             ],
             runs=(run,),
-            numbers=concat(tables, ignore_index=True),
+            numbers=rows,
             view=Explorer(pages, f"Explorer: {of}"),
         )
     ]
+
+
+def _page(stored: Exploration, rows: DataFrame, prompts: str) -> tuple[SetFacts, Tables]:
+    """What the page has of a set of prompts: tables from the rows, and what has no rows."""
+    from_rows = {
+        name: explorer_numbers.page_table(rows, name, prompts)
+        for name in explorer_numbers.PAGE_TABLES
+        if name in stored.tables
+    }
+    return stored.facts, {**stored.tables, **from_rows}

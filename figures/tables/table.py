@@ -25,7 +25,7 @@ NUMERIC = (
     *("value", "low", "high", "n"),
     *("k", "layer", "index", "draws", "rate", "size", "seed"),
     *("position", "rank", "base", "column", "dial", "ones_sum"),
-    *("n_heads", "n_mlps"),
+    *("n_heads", "n_mlps", "sample"),
 )
 """The columns whose texts are numbers."""
 DIGITS = 6

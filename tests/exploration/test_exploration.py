@@ -446,3 +446,26 @@ def test_the_page_says_only_what_is_true_of_it() -> None:
     page = bundle("explorer-code")
     assert "Black frame" not in page and "Darker" not in page, "they are false in the dark theme"
     assert "This page does not have it" not in page and "not computed here" not in page
+
+
+def test_the_pages_map_and_knockouts_are_made_from_rows(exploration: Exploration) -> None:
+    from pandas.testing import assert_frame_equal
+
+    from figures.tables.explorer import PAGE_TABLES, page_table, table_rows
+    from figures.tables.table import QuestionTable, read_back
+
+    by_name = {name: exploration.tables[name] for name in PAGE_TABLES}
+    rows = [
+        row
+        for prompts in ("addition", "division")
+        for name, frame in by_name.items()
+        for row in table_rows(name, frame, prompts)
+    ]
+    again = read_back(QuestionTable.of("explorer", "a model", rows))
+    for name, frame in by_name.items():
+        page = page_table(again, name, "division")
+        assert len(page) == len(frame) and {*page.columns} == {*frame.columns}
+        assert_frame_equal(page[[*frame.columns]], frame, check_dtype=False, rtol=1e-5)
+    other = again.assign(value=again.value + 1)
+    with pytest.raises(AssertionError):
+        assert_frame_equal(page_table(other, name, "division")[[*frame.columns]], frame)
