@@ -79,6 +79,7 @@ INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --constraint 
 
 # A path as one word of the shell, whatever spaces and quotes are in it.
 quoted = '$(subst ','\'',$(1))'
+quoted_each = $(foreach word,$(1),$(call quoted,$(word)))
 
 PROMPTS = $(if $(SHOTS),--shots $(SHOTS)) $(if $(SETS),--exemplar-sets $(SETS)) \
 	$(if $(TEMPLATES),--templates $(TEMPLATES))
@@ -97,7 +98,8 @@ KNOCK = $(ALONE) $(COUNT) $(PROMPTS)
 KNOCK_EACH = $(KNOCK) $(NAMED)
 KNOCK_DATA = $(KNOCK) $(DATA_DIR)
 EVALUATE = $(KNOCK_DATA) $(if $(TASKS),--tasks $(TASKS)) $(if $(LIMIT),--limit $(LIMIT))
-KNOCK_TUNED = $(KNOCK) $(if $(TUNED),--tuned $(TUNED))
+PLAIN = $(ALONE) $(COUNT)
+KNOCK_TUNED = $(KNOCK) $(if $(TUNED),--tuned $(call quoted_each,$(TUNED)))
 TUNE = $(ALONE) $(COUNT) $(DATA_DIR) $(if $(LIMIT),--questions $(LIMIT)) $(if $(TASKS),--tasks $(TASKS))
 
 DRAW = $(if $(WIDTH),--width $(WIDTH))
@@ -134,6 +136,26 @@ LISTED := $(shell awk ' \
 	function target(of) { gsub("_", "-", of); print of ":" experiment ":" (options ? options : "NO_OPTIONS") ":" name ":" more } \
 	END { put() }' $(QUESTIONS))
 KEYS = $(foreach listed,$(LISTED),$(if $(filter $(subst _,-,$(word 4,$(subst :, ,$(listed)))),$(word 1,$(subst :, ,$(listed)))),,$(word 1,$(subst :, ,$(listed)))))
+# A variable that none of the targets uses would be ignored: it is refused. Their options say what they use.
+OPTIONS_FROM := PROMPTS COUNT NAMED HARDWARE DATA_DIR OF_MODEL SAMPLE WITH ASK ALONE PLAIN KNOCK KNOCK_EACH KNOCK_DATA \
+	KNOCK_TUNED TUNE
+OPEN := $$(
+CLOSE := )
+words_of = $(subst $(COMMA), ,$(subst $(CLOSE), ,$(subst $(OPEN), ,$(value $(1)))))
+COMMA := ,
+uses = $(sort $(foreach word,$(call words_of,$(1)),$(if $(filter $(word),$(KNOWN)),$(word),$(if \
+	$(filter $(word),$(OPTIONS_FROM)),$(call uses,$(word))))))
+LISTED_GOALS := $(foreach goal,$(MAKECMDGOALS),$(filter $(goal):%,$(LISTED)))
+ifeq ($(words $(LISTED_GOALS)),$(words $(MAKECMDGOALS)))
+ifneq ($(LISTED_GOALS),)
+USED := $(sort $(foreach listed,$(LISTED_GOALS),$(call uses,$(word 3,$(subst :, ,$(listed)))) \
+	$(if $(findstring :are_they_needed:,$(listed)),PROCESSES)))
+UNUSED := $(firstword $(filter-out $(USED) PYTHON VENV PIP OMP_WAIT_POLICY MAKE% -%,$(COMMAND_LINE)))
+ifneq ($(UNUSED),)
+$(error make $(MAKECMDGOALS) takes no $(UNUSED)=; leave it out, or set one of: $(if $(USED),$(USED),none))
+endif
+endif
+endif
 TARGETS := $(shell sed -nE -e 's/^([a-z0-9-]+):.*/\1/p' $(MAKEFILE_LIST)) $(foreach listed,$(LISTED),$(firstword $(subst :, ,$(listed))))
 .PHONY: $(TARGETS)
 
@@ -151,26 +173,7 @@ export HELP_GROUPS
 MINUTES = explore:3 report:15 gallery:30 reference:60 seeds:240 setup:5 gemma:4
 
 help: ## list the targets, and explain the variables
-	@sed -nE -e 's/^([a-z0-9-]+):.*## (.*)/\1 \2/p' $(firstword $(MAKEFILE_LIST)) | awk -v minutes="$(MINUTES)" ' \
-		FILENAME == "-" { name = $$1; sub(/^[^ ]+ /, ""); text[name] = $$0; next } \
-		/^\[\[section\]\]/ { in_section = 1 } \
-		/^\[\[section.question\]\]/ { in_section = 0 } \
-		/^title = / && in_section { title = value($$0); order[++n] = title } \
-		/^name = / { name = value($$0); gsub("_", "-", name) } \
-		/^options = / { of[title] = of[title] " " name } \
-		/^help = / { text[name] = value($$0) } \
-		/^minutes = / { time[name] = $$3 " min" } \
-		function value(line) { sub(/^[a-z_]+ = "/, "", line); sub(/"$$/, "", line); return line } \
-		END { m = split(minutes, pairs, " "); for (i = 1; i <= m; i++) { split(pairs[i], p, ":"); time[p[1]] = p[2] " min" } \
-		m = split(ENVIRON["HELP_GROUPS"], groups, "\n"); \
-		for (i = 1; i <= m; i++) { split(groups[i], group, ": "); \
-			if (i == 1) { show(group[1], group[2]); for (k = 1; k <= n; k++) pending[order[k]] = of[order[k]] } \
-			else if (group[1] in pending) pending[group[1]] = pending[group[1]] " " group[2]; \
-			else late[++l] = groups[i] } \
-		for (k = 1; k <= n; k++) show(order[k], pending[order[k]]); \
-		for (k = 1; k <= l; k++) { split(late[k], group, ": "); show(group[1], group[2]) } } \
-		function show(title, names,   list, j, many) { many = split(names, list, " "); if (!many) return; print "\n" title; \
-			for (j = 1; j <= many; j++) printf "make %-16s %7s  %s\n", list[j], time[list[j]], text[list[j]] }' - $(QUESTIONS)
+	@$(PYTHON) experiments/make_help.py $(firstword $(MAKEFILE_LIST)) "$$HELP_GROUPS" "$(MINUTES)"
 	@printf '\nVariables: make fig2 MODEL=reference-mistral N=9\n'
 	@printf '  %-12s %s\n' $(foreach name,$(KNOWN),$(name)= $(call quoted,$(ABOUT_$(name))))
 	@printf '\nA question has a key, which draws its first figure: make knockout is make fig3. Keys: $(sort $(KEYS))\n'
@@ -204,10 +207,10 @@ drift: ## replaced by generalisation
 	@echo "make generalisation replaces make drift: a greedy model keeps nothing between prompts, so it cannot drift."
 
 fig8: $(STAMP) ## print the templates of the operations under a tokenizer; TOKENIZER= or MODEL=
-	$(BIN)/python -m experiments template_tables --figure 8 --tokenizers $(TOKENIZER)
+	$(BIN)/python -m experiments template_tables --figure 8 --tokenizers $(call quoted_each,$(TOKENIZER))
 
 fig10: $(STAMP) ## print the stories of addition under a tokenizer; TOKENIZER= or MODEL=
-	$(BIN)/python -m experiments template_tables --figure 10 --tokenizers $(TOKENIZER)
+	$(BIN)/python -m experiments template_tables --figure 10 --tokenizers $(call quoted_each,$(TOKENIZER))
 
 fig12: $(STAMP) ## the map of fig2 for several MODELS on one scale: compute, then draw figures/models/fig12.html
 	for model in $(MODELS); do $(BIN)/python -m experiments which_heads --model "$$model" $(WITH) $(PROMPTS) || exit 1; done
@@ -308,7 +311,7 @@ bench-scale: $(STAMP) ## path patching at 7B, random weights; SIZE=llama-13b DEV
 		$(if $(SIZE),--size $(SIZE)) $(COUNT) $(HARDWARE)
 
 precision: $(STAMP) ## does half precision change the map? bfloat16 and float16 against float32
-	$(BIN)/python -m experiments how_precise --model $(MODEL) $(COUNT) \
+	$(BIN)/python -m experiments how_precise $(OF_MODEL) $(COUNT) \
 		$(NAMED) $(if $(DEVICE),--device $(DEVICE))
 
 reference: $(STAMP) ## train a reference model anew, in results/ (about an hour on two cores)
@@ -317,12 +320,12 @@ reference: $(STAMP) ## train a reference model anew, in results/ (about an hour 
 SEEDS = 1 2
 ARCHITECTURE = $(if $(findstring mistral,$(MODEL)),mistral,llama)
 seeds: $(STAMP) ## train MODEL='s recipe anew with SEEDS=1 2, compare the maps (two hours per training; can be stopped and continued)
-	for seed in $(SEEDS); do folder=results/train_reference/$(MODEL)-$$seed; \
-		$(BIN)/python -m laboratory train_reference --architecture $(ARCHITECTURE) --seed $$seed --output $$folder && \
-		$(BIN)/python -m experiments which_heads --model $$folder/final && \
-		$(BIN)/python -m experiments which_heads --model $$folder/final --problems computed \
+	for seed in $(SEEDS); do folder=$(call quoted,results/train_reference/$(MODEL))-$$seed; \
+		$(BIN)/python -m laboratory train_reference --architecture $(ARCHITECTURE) --seed $$seed --output "$$folder" && \
+		$(BIN)/python -m experiments which_heads --model "$$folder/final" && \
+		$(BIN)/python -m experiments which_heads --model "$$folder/final" --problems computed \
 			--operations multiplication division || exit 1; done
-	$(BIN)/python -m figures $@ --model $(MODEL)
+	$(BIN)/python -m figures $@ $(OF_MODEL)
 
 # A torch that $(PYTHON) has is seen from the new environment (by the .pth file) and kept: its pin
 # is left out, and pip touches nothing outside the environment.

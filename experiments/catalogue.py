@@ -1,6 +1,7 @@
 """The list of experiments, which reads their files and imports none of them."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 from experiments.command import Command, commands
@@ -19,6 +20,7 @@ EXHIBIT = re.compile(r'(?:figure="|`figures/|`python -m figures )(\w+)')
 """How an experiment names its exhibit."""
 
 
+@cache
 def experiments() -> dict[str, Command]:
     """The experiments by name, then the tools."""
     every = commands(Path(__file__).parent, DEFINITION, EXHIBIT)

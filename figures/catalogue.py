@@ -1,6 +1,8 @@
 """The list of exhibits and pages, which reads their files and imports none of them."""
 
 import re
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from experiments.command import Command, commands
@@ -22,6 +24,7 @@ def _order(name: str) -> tuple[str, int]:
     return letters, int(name[len(letters) :] or 0)
 
 
+@cache
 def exhibits_and_pages() -> dict[str, Command]:
     """Every command by name; that of a page is a function `main`."""
     by_name = commands(FOLDER, DEFINITION, EXPERIMENT)
@@ -31,3 +34,10 @@ def exhibits_and_pages() -> dict[str, Command]:
 def exhibit_functions() -> dict[str, Command]:
     """The functions that make exhibits, by their command."""
     return {name: one for name, one in exhibits_and_pages().items() if one.variable != "main"}
+
+
+def table_functions() -> dict[str, Command]:
+    """What `python -m figures table` prints: the exhibits, and the list of the paper's claims."""
+    claims = exhibits_and_pages()["claims"]
+    module = f"{claims.module.rpartition('.')[0]}.checking"
+    return exhibit_functions() | {"claims": replace(claims, module=module, variable="exhibits")}

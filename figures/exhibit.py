@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, get_type_hints
+from typing import Any, Protocol, TypeAlias, TypedDict, Unpack, get_type_hints
 
 from markupsafe import Markup, escape
 from pandas import DataFrame
@@ -131,44 +131,39 @@ Numbers: TypeAlias = QuestionTable | Sequence[QuestionTable] | DataFrame
 """What an exhibit is made from: one table, several as one file, or the rows of a file."""
 
 
-def chart_of(
-    tables: Numbers,
-    runs: Sequence[Run],
-    *,
-    name: str,
-    title: str,
-    look: Callable[[DataFrame], str],
-    notes: Callable[[DataFrame, Settings], list[str]],
-    draw: Callable[[DataFrame, list[str]], plotting.Figure],
-    small_table: Callable[[DataFrame], DataFrame] | None = None,
-) -> Chart:
-    """A chart whose picture and words are made from the table as its CSV file has it.
+class Words(TypedDict):
+    """The words of an exhibit that are made from its table, as its CSV file has it."""
 
-    Args:
-        tables: the numbers; several tables, such as those of several models, are one file.
-        runs: the runs that the tables are of; none if the tables are those of a shipped file.
-        name, title: as in `Chart`.
-        look: what to look for, from the rows.
-        notes: how to read it, from the rows and the first run's settings.
-        draw: the picture, from the rows and the notes.
-        small_table: what is printed with it, from the rows.
-    """
+    name: str
+    title: str
+    look: Callable[[DataFrame], str]
+    """What to look for, from the rows."""
+    notes: Callable[[DataFrame, Settings], list[str]]
+    """How to read it, from the rows and the first run's settings."""
+
+
+class _Shared(TypedDict):
+    """The fields that every exhibit has."""
+
+    name: str
+    title: str
+    look: str
+    notes: list[str]
+    runs: tuple[Run, ...]
+    numbers: DataFrame
+
+
+def _shared(tables: Numbers, runs: Sequence[Run], words: Words) -> _Shared:
     rows = _rows_of(tables)
-    texts = notes(rows, _settings_of(runs))
-    return Chart(
-        name=name,
-        title=title,
-        look=look(rows),
-        notes=texts,
-        runs=tuple(runs),
-        numbers=rows,
-        figure=draw(rows, texts),
-        small_table=small_table and small_table(rows),
-    )
-
-
-def _settings_of(runs: Sequence[Run]) -> Settings:
-    return runs[0].config if runs else {}
+    settings = runs[0].config if runs else {}
+    return {
+        "name": words["name"],
+        "title": words["title"],
+        "look": words["look"](rows),
+        "notes": words["notes"](rows, settings),
+        "runs": tuple(runs),
+        "numbers": rows,
+    }
 
 
 def _rows_of(tables: Numbers) -> DataFrame:
@@ -177,34 +172,47 @@ def _rows_of(tables: Numbers) -> DataFrame:
     return read_back(*([tables] if isinstance(tables, QuestionTable) else tables))
 
 
+def chart_of(
+    tables: Numbers,
+    runs: Sequence[Run],
+    *,
+    draw: Callable[[DataFrame, list[str]], plotting.Figure],
+    small_table: Callable[[DataFrame], DataFrame] | None = None,
+    **words: Unpack[Words],
+) -> Chart:
+    """A chart whose picture and words are made from the table as its CSV file has it.
+
+    Args:
+        tables: the numbers; several tables, such as those of several models, are one file.
+        runs: the runs that the tables are of; none if the tables are those of a shipped file.
+        draw: the picture, from the rows and the notes.
+        small_table: what is printed with it, from the rows.
+        words: as in `Words`.
+    """
+    shared = _shared(tables, runs, words)
+    rows = shared["numbers"]
+    figure = draw(rows, shared["notes"])
+    return Chart(**shared, figure=figure, small_table=small_table and small_table(rows))
+
+
 def text_table_of(
     tables: Numbers,
     runs: Sequence[Run],
     *,
-    name: str,
-    title: str,
-    look: Callable[[DataFrame], str],
-    notes: Callable[[DataFrame, Settings], list[str]],
     cells: Callable[[DataFrame], DataFrame],
     printed: Callable[[DataFrame], str] = lambda _: "",
+    **words: Unpack[Words],
 ) -> Table:
     """A table of text whose cells and words are made from the numbers as their CSV file has them.
 
     Args:
-        tables, runs, name, title, look, notes: as in `chart_of`.
+        tables, runs, words: as in `chart_of`.
         cells: the texts, from the rows.
+        printed: the text for a terminal, from the rows.
     """
-    rows = _rows_of(tables)
-    return Table(
-        name=name,
-        title=title,
-        look=look(rows),
-        notes=notes(rows, _settings_of(runs)),
-        runs=tuple(runs),
-        numbers=rows,
-        cells=cells(rows),
-        printed=printed(rows),
-    )
+    shared = _shared(tables, runs, words)
+    rows = shared["numbers"]
+    return Table(**shared, cells=cells(rows), printed=printed(rows))
 
 
 def drawing_of(
@@ -235,13 +243,56 @@ def options_of(exhibits: MakesExhibits) -> Any:
     return get_type_hints(exhibits)["options"]
 
 
-def print_numbers(exhibits: MakesExhibits, options: Destination) -> None:
-    """Print the tables that the exhibits are made from; if there is none, exit with the reason."""
+def print_numbers(exhibits: MakesExhibits, options: Destination, where: Sequence[str] = ()) -> None:
+    """Print the tables that the exhibits are made from; if there is none, exit with the reason.
+
+    Args:
+        exhibits: makes the exhibits.
+        options: of the exhibits.
+        where: `key=value`, which the rows that are printed have.
+    """
     try:
         tables = [exhibit.numbers for exhibit in exhibits(options)]
     except RunError as error:
         sys.exit(str(error))
+    try:
+        tables = rows_where(tables, where)
+    except KeyError as error:
+        sys.exit(str(error.args[0]))
     print(*(table.to_string(index=False, na_rep="") for table in tables), sep="\n\n")
+
+
+def rows_where(tables: Sequence[DataFrame], where: Sequence[str]) -> list[DataFrame]:
+    """The tables with the rows that have some keys; tables without such rows are left out.
+
+    Args:
+        tables: as their CSV files have them.
+        where: conditions, `key=value`.
+
+    Raises:
+        KeyError: no table has such a row.
+    """
+    chosen = [*tables]
+    for condition in where:
+        key, _, text = condition.partition("=")
+        having = [table for table in chosen if key in table]
+        if not having:
+            names = ", ".join(dict.fromkeys(name for table in chosen for name in table.columns))
+            raise KeyError(f"expected a key among {names}, found {key!r}; correct --where")
+        parts = [table[table[key].map(_key_text) == text] for table in having]
+        chosen = [DataFrame(part) for part in parts if len(part)]
+        if not chosen:
+            values = dict.fromkeys(text for table in having for text in table[key].map(_key_text))
+            known = ", ".join([*filter(None, values)][:20])
+            raise KeyError(f"expected {key} among {known}, found {text!r}; correct --where")
+    return chosen
+
+
+def _key_text(one: Any) -> str:
+    """A key as a user writes it: 10 for 10.0."""
+    if isinstance(one, float):
+        return "" if one != one else f"{one:g}"
+    return str(one)
 
 
 def command_for(

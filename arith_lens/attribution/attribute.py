@@ -177,6 +177,8 @@ ATTRIBUTION_METHODS: Mapping[str, ScoreMethod] = {
 its form of gradient times input, with the uniform rule for the products of attention. `gim` is GIM
 (gradient interaction modifications, 2025): a softened softmax, and all products' gradients split.
 """
+WITH_STEPS = ("eap_ig", "ig_activations")
+"""The methods that take gradients at several points."""
 
 UNSIGNED = frozenset({"atp_star"})
 """Methods whose scores are magnitudes."""
@@ -252,7 +254,8 @@ def attribute(
         make_engine=lambda: GradientEngine(model, patching, ATTRIBUTION_METHODS[method], steps),
         result=result,
         read=ComponentEffects.from_arrays,
-        settings={"paths": paths, "metric": patching.metric, "steps": steps},
+        settings={"paths": paths, "metric": patching.metric}
+        | ({"steps": steps} if method in WITH_STEPS else {}),
         identity=patching_details(patching, tokens.foil, run) | {"method": f"attribute {method}"},
         foil=tokens.foil,
         shard_size=shard_size(storage.batch_size),

@@ -144,7 +144,8 @@ def attribute_edges(
         ),
         result=result,
         read=Effects.from_arrays,
-        settings={"metric": settings.patching.metric, "steps": slopes.steps},
+        settings={"metric": settings.patching.metric}
+        | ({"steps": slopes.steps} if method == "eap_ig" else {}),
         identity=identity,
         shard_size=shard_size(storage.batch_size),
     )

@@ -78,6 +78,7 @@ def keep_each(
         method="keep_each",
         sets={label: sorted(map(str, chosen)) for label, chosen in kept_sets.items()},
         metric=metric,
+        candidates=tokens,
     )
     if (arrays := slot.stored(progress=progress)) is not None:
         return Effects.from_arrays(arrays)

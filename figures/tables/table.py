@@ -6,8 +6,10 @@ DataFrame and a CSV file, from which everything is drawn.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from io import StringIO
 from math import inf
+from operator import and_
 from typing import Any, TypeAlias
 
 from pandas import DataFrame, concat, read_csv
@@ -136,10 +138,13 @@ def read_back(*tables: QuestionTable) -> DataFrame:
 
 def select(frame: DataFrame, **keys: Key | Sequence[Key]) -> DataFrame:
     """The rows of a table with these keys. A sequence of values means any of them."""
-    for name, value in keys.items():
-        values = [value] if isinstance(value, (str, int, float)) else [*value]
-        frame = DataFrame(frame[frame[name].isin(values)])
-    return frame
+    if not keys:
+        return frame
+    columns = (
+        frame[name].isin([value] if isinstance(value, (str, int, float)) else [*value])
+        for name, value in keys.items()
+    )
+    return DataFrame(frame[reduce(and_, columns)])
 
 
 def records(frame: DataFrame) -> list[Any]:

@@ -60,6 +60,11 @@ class UntunedAnswers:
         return tasks(self.answers)
 
     @cached_property
+    def parts(self) -> dict[tuple[str, str], list[bool]]:
+        """The questions of each group and of each of its tasks, as `parts_of`."""
+        return parts_of(self.answers)
+
+    @cached_property
     def accuracy(self) -> dict[str, float]:
         """The share of right answers of each group and task."""
         parts = {**self.groups, **self.tasks}
@@ -228,8 +233,8 @@ def _setting_rows(
 
 
 def _question_rows(run: Run, first: TableRow) -> Iterator[Row]:
-    answers, facts = first.before.answers, results.UNTUNED_ANSWERS.facts(run)
-    for (group, task), inside in parts_of(answers).items():
+    facts = results.UNTUNED_ANSWERS.facts(run)
+    for (group, task), inside in first.before.parts.items():
         accuracy = first.before.accuracy[group if task == ALL else task]
         yield row(BEFORE, Number(accuracy, n=sum(inside)), group=group, task=task)
     for task, count in facts.get("cut", {}).items():
@@ -288,7 +293,7 @@ def _cost_rows(one: TableRow) -> Iterator[Row]:
 
 def _changes(one: TableRow, *, by_task: bool) -> Iterator[Row]:
     """The accuracies after tuning and their changes: of the tasks, or of the groups alone."""
-    for group, task in parts_of(one.before.answers):
+    for group, task in one.before.parts:
         if by_task == (task == ALL):
             continue
         name = group if task == ALL else task

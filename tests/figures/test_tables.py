@@ -1,6 +1,7 @@
 """Every exhibit is made from its table as the CSV file has it, and tables have one schema."""
 
 import ast
+import sys
 from math import nan
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 import torch
 
 from arith_lens.effects import Effects
+from figures.__main__ import main
+from figures.exhibit import rows_where
 from figures.tables.number import Number, over_draws
 from figures.tables.table import (
     IDENTITY,
@@ -89,6 +92,43 @@ def test_rows_are_chosen_by_keys_and_a_wrong_choice_is_an_error() -> None:
             value(frame, **wrong)
         with pytest.raises(KeyError, match="expected one row of made"):
             table.number(**wrong)
+
+
+def test_rows_can_be_chosen_on_the_command_line() -> None:
+    frame = read_back(made_table())
+    (first,) = rows_where([frame], ["operation=addition", "k=0"])
+    assert first.value.tolist() == [0.123457]
+    both = rows_where([frame, frame.drop(columns="head")], ["operation=division"])
+    assert [len(part) for part in both] == [2, 2]
+    assert len(rows_where([frame, frame.drop(columns="head")], ["head=5.10"])) == 1
+    with pytest.raises(KeyError, match=r"expected a key among question, .* found 'heads'"):
+        rows_where([frame], ["heads=5.10"])
+    with pytest.raises(KeyError, match=r"expected k among 0, 2, found '3'"):
+        rows_where([frame], ["k=3"])
+
+
+def test_a_question_or_the_list_of_claims_is_printed_and_not_drawn(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from support.made_claims import which_heads
+
+    which_heads(tmp_path, {(4, 6): -0.15})
+    monkeypatch.setattr("figures.tables.resampled.N_RESAMPLES", 50)
+    words = ["table", "claims", "--model", "made", "--roots", str(tmp_path)]
+    chosen = ["--where", "claim=few_key_heads", "--where", "measure=addition"]
+    monkeypatch.setattr(sys, "argv", ["figures", *words, *chosen])
+    main()
+    header, only = capsys.readouterr().out.strip().splitlines()
+    assert "p_within" in header and "few_key_heads" in only and "0.010417" in only
+    monkeypatch.setattr(sys, "argv", ["figures", "table", "knockout", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    text = capsys.readouterr().out
+    assert "Print the numbers of fig3" in text and "--where KEY=VALUE" in text
+    assert "draws it" not in text and "figures table fig3" in text
+    monkeypatch.setattr(sys, "argv", ["figures", "table", "knockout", "--where", "operation"])
+    with pytest.raises(SystemExit, match="expected --where KEY=VALUE, found --where operation"):
+        main()
 
 
 def test_problems_that_are_left_out_do_not_count() -> None:

@@ -8,11 +8,14 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.makefiles import copy_makefile
 
+from experiments.finding import config_class
 from experiments.questions import exhibit_entries, questions
 from figures.catalogue import exhibit_functions
 
@@ -139,6 +142,10 @@ CLUMSY = {
     "fig2 n=9": r"no variable n; make help explains all",
     "fig12 MODELLS=reference": r"no variable MODELLS; did you mean MODELS",
     "fig5 PAIRS=mine.jsonl": r"make fig5 takes no PAIRS=",
+    "fig17 N=9": r"fig17 takes no N=; leave it out, or set one of: DEVICE DTYPE MODEL\.",
+    "fig9 SHOTS=4": r"fig9 takes no SHOTS=",
+    "fig2 PROCESSES=2": r"fig2 takes no PROCESSES=",
+    "exam knockout DATA=x": r"exam knockout takes no DATA=",
 }
 
 
@@ -177,6 +184,23 @@ def test_processes_share_the_knockouts_of_figure_3(tmp_path: Path) -> None:
 
 
 @needs_make
+def test_experiments_have_the_options_that_make_gives_them(tmp_path: Path) -> None:
+    entries = [(one, entry) for one, entry in exhibit_entries().values() if entry.options]
+    names = ["N", "SHOTS", "SETS", "TEMPLATES", "DTYPE", "DEVICE", "OPERATIONS", "KEEP"]
+    names += ["LIMIT", "TASKS", "DATA", "TUNED"]
+    more = {word for _, entry in entries for word in entry.arguments.split()}
+    targets = [entry.target for _, entry in entries]
+    text = make(tmp_path, "-n", *targets, *(f"{name}=1" for name in names)).stdout
+    lines = [shlex.split(line)[3:] for line in text.splitlines() if "python -m experiments" in line]
+    assert {experiment for experiment, *_ in lines} == {one.experiment for one, _ in entries}
+    for experiment, *words in lines:
+        flags = {word[2:].replace("-", "_") for word in {*words} - more if word[:2] == "--"}
+        settings: Any = config_class(experiment)
+        assert flags <= {field.name for field in fields(settings)}, experiment
+    assert any("--shots" in line for line in lines)
+
+
+@needs_make
 def test_variables_become_options(tmp_path: Path) -> None:
     assignments = ["N=7", "OPERATIONS=addition division", "DTYPE=bfloat16", "DEVICE=cuda"]
     assignments.append("KEEP=all")
@@ -196,6 +220,19 @@ def test_variables_become_options(tmp_path: Path) -> None:
         start = computed.index(options[0])
         assert computed[start : start + len(options)] == options
     assert drawn[4:] == computed[4:], "the figure finds the run by the same options"
+
+
+@needs_make
+def test_a_name_with_quotes_is_one_word_of_the_shell(tmp_path: Path) -> None:
+    for target, variable in (
+        ("precision", "MODEL"),
+        ("seeds", "MODEL"),
+        ("fig8", "TOKENIZER"),
+        ("before-after", "TUNED"),
+    ):
+        text = make(tmp_path, "-n", target, f"{variable}=it's").stdout.replace("\\\n", " ")
+        words = shlex.split(text.splitlines()[-1].replace(";", " "))
+        assert "it's" in words, target
 
 
 @needs_make
