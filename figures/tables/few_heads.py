@@ -31,8 +31,8 @@ from experiments.how_few_suffice import (
     RANDOM,
     WORD,
 )
-from figures.claims.heads import top_overlap
 from figures.tables.agreement import cell_means, resampled_cells
+from figures.tables.map_statistics import top_overlap
 from figures.tables.number import PROBLEMS, PROBLEMS_AND_SETS, Number, over_draws
 from figures.tables.predictions import (
     ABOVE_0,
