@@ -112,7 +112,7 @@ def _notes(table: DataFrame, settings: Settings) -> list[str]:
     if has(table, test="choice"):
         notes.append(
             f"Layer {chosen_layer(table)} was chosen on other problems. Step: the projection of "
-            "each problem on the direction, by the sum of its ones digits."
+            "each problem on the direction, by the sum of its ones: 0 is no carry, 1 a carry."
         )
     return notes
 
@@ -125,9 +125,9 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         panels.append(_step(table))
     return plotting.curve_panels(
         panels,
-        x_title="layer (a, b), sum of the ones digits (c)" if len(panels) > 2 else "layer",
+        x_title="layer; in c, sum of the ones" if len(panels) > 2 else "layer",
         notes=notes,
-        across=len(panels),
+        across=2,
         panel=(300, 260),
     )
 
@@ -188,7 +188,7 @@ def _step(table: DataFrame) -> plotting.CurvePanel:
     return plotting.CurvePanel(
         title="The step between 9 and 10",
         lines=tuple(lines),
-        y_title="projection (0: no carry, 1: carry)",
+        y_title="projection",
         guides=((9.5, "carry from 10"),),
     )
 
