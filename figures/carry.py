@@ -16,20 +16,19 @@ from figures.tables import carry as numbers
 from figures.tables.carry import BORROW, FOLLOWS, MEAN, ONES, STEP, TENS, WHOLE
 from figures.tables.table import has, keys_of, records, select, value
 
-BLUE, RED, GREY, GREEN, VIOLET = "#2f6db3", "#c8442f", "#8a8f99", "#2e8b57", "#7a4fa3"
 VARIABLES = {
-    TENS: ("carry of the tens", GREEN),
-    ONES: ("carry of the ones", BLUE),
-    BORROW: ("borrow (−)", VIOLET),
+    TENS: ("carry of the tens", plotting.TEAL),
+    ONES: ("carry of the ones", plotting.BLUE),
+    BORROW: ("borrow (−)", plotting.DARK),
 }
 SPACES = {
-    WHOLE: ("whole stream", BLUE, "solid"),
-    MEAN: ("one direction", RED, "solid"),
-    WRITE: ("written without a source", RED, "dot"),
-    COMPLEMENT: ("everything but it", GREEN, "solid"),
-    SPAN: ("random in the span", GREY, "solid"),
-    WRITE_SPAN: ("random, written", GREY, "dot"),
-    SHUFFLED: ("carry shuffled", VIOLET, "dash"),
+    WHOLE: ("whole stream", plotting.BLUE, "solid"),
+    MEAN: ("one direction", plotting.RED, "solid"),
+    WRITE: ("written without a source", plotting.RED, "dot"),
+    COMPLEMENT: ("everything but it", plotting.TEAL, "solid"),
+    SPAN: ("random in the span", plotting.COLOURS["control"], "solid"),
+    WRITE_SPAN: ("random, written", plotting.COLOURS["control"], "dot"),
+    SHUFFLED: ("carry shuffled", plotting.DARK, "dash"),
 }
 """The lines of the second panel."""
 SHOWN_CONTROLS = {WHOLE: "whole stream", MEAN: "direction", COMPLEMENT: "everything but it",
@@ -180,7 +179,7 @@ def _step(table: DataFrame) -> plotting.CurvePanel:
     layer = chosen_layer(table)
     rows = select(table, kind="step", measure=STEP)
     shown = [one for one in range(layer - N_STEPS + 1, layer + 1) if has(rows, layer=one)]
-    shades = ("#b9c9df", "#7fa3d1", BLUE)[-len(shown) :]
+    shades = ("#b9c9df", "#7fa3d1", plotting.BLUE)[-len(shown) :]
     lines = [
         _line(select(rows, layer=one), "ones_sum", (f"layer {one}", shade, "solid"), 1)
         for one, shade in zip(shown, shades, strict=True)

@@ -15,10 +15,10 @@ from figures.tables.table import keys_of, records, select, value
 from figures.views.lines import line
 
 LINES = {
-    ("random", "operands"): ("random heads", plotting.NOTE, "solid"),
-    ("same layers", "operands"): ("others, same layers", plotting.BLUE, "solid"),
-    ("effect", "word"): ("word", plotting.VIOLET, "dash"),
-    ("effect", "operands"): ("other operands", plotting.RED, "solid"),
+    ("random", "operands"): ("random heads", plotting.COLOURS["control"], "solid"),
+    ("same layers", "operands"): ("others, same layers", plotting.COLOURS["pale control"], "solid"),
+    ("effect", "word"): ("word", plotting.COLOURS["chosen"], "dash"),
+    ("effect", "operands"): ("other operands", plotting.COLOURS["answer"], "solid"),
 }
 """Name, colour and dash of each order; the first is drawn first."""
 

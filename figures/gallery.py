@@ -24,6 +24,7 @@ from figures.claims.checking import write_page
 from figures.collection import SECTIONS, MissingExhibit, Section, collected, name_of
 from figures.common import SHIPPED, run_with
 from figures.exhibit import Chart, Exhibit, Table
+from figures.tables.table import records
 
 GALLERY_MODELS = ("reference", "reference-mistral")
 MOST_NUMBERS = 200_000
@@ -120,14 +121,14 @@ MARKS = {"holds here": "●", "does not hold here": "○", "not decided": "◐",
 """How a verdict looks in a line of claims."""
 
 
-def _claims_at_a_glance(checked: Mapping[str, Sequence[Verdict]], options: Options) -> str:
+def _claims_at_a_glance(checked: Mapping[str, list[Verdict]], options: Options) -> str:
     """Each claim as a mark, by group and model, with how many hold."""
     text = ["\n## Which of the paper's claims hold?\n"]
     tables = {model: claims_table(model, verdicts) for model, verdicts in checked.items()}
     counts = []
     for model, table in tables.items():
-        verdicts = table.numbers.drop_duplicates("claim")
-        n_held = int((verdicts[_verdict_column(table)] == "holds here").sum())
+        verdicts = _verdicts(table)
+        n_held = verdicts.count("holds here")
         link = _from(options.page) / _folder(model, options.out) / "claims.csv"
         counts.append(f"{n_held} of {len(verdicts)} in `{model}` ([numbers]({link}))")
     text.append(f"The claims that hold: {'; '.join(counts)}. [Each claim](claims.md).\n")
@@ -138,15 +139,18 @@ def _claims_at_a_glance(checked: Mapping[str, Sequence[Verdict]], options: Optio
     for group in dict.fromkeys(first["group"]):
         cells = []
         for table in tables.values():
-            of_group = table.numbers[table.numbers["group"] == group].drop_duplicates("claim")
-            cells.append("".join(MARKS.get(one, "·") for one in of_group[_verdict_column(table)]))
+            cells.append("".join(MARKS.get(one, "·") for one in _verdicts(table, group)))
         text.append(f"| {group} | {' | '.join(cells)} |")
     return "\n".join([*text, f"\n{legend}.\n"])
 
 
-def _verdict_column(table: Table) -> str:
-    """The column with the verdict of each claim."""
-    return "verdict" if "verdict" in table.numbers else "holds"
+def _verdicts(table: Table, group: str | None = None) -> list[str]:
+    """The verdict of each claim, of one group or of all."""
+    by_claim: dict[str, str] = {}
+    for one in records(table.numbers):
+        if group in (None, one.group):
+            by_claim.setdefault(one.claim, one.holds)
+    return [*by_claim.values()]
 
 
 def _sections(model: str, root: Path) -> Iterator[tuple[Section, list[Exhibit | MissingExhibit]]]:

@@ -25,7 +25,7 @@ from support.families import (
 from torch.testing import assert_close
 
 import arith_lens as al
-from arith_lens.components import Component, Head, Mlp
+from arith_lens.components import Head, Mlp
 from arith_lens.hooks import scale_mlps
 from arith_lens.knockout import knock_out
 from arith_lens.model import HookedModel, families, load_model
@@ -57,7 +57,7 @@ def swept(tokenizer: Any) -> Swept:
 
 
 def assert_equals_raw_hooks(
-    model: HookedModel, raw: Raw, *, engine: str, paths: str, senders: Sequence[Component] = ()
+    model: HookedModel, raw: Raw, *, engine: str, paths: str, senders: Sequence[Head | Mlp] = ()
 ) -> None:
     senders = senders or components(model)
     result = path_patch(
