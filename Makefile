@@ -150,7 +150,7 @@ ifeq ($(words $(LISTED_GOALS)),$(words $(MAKECMDGOALS)))
 ifneq ($(LISTED_GOALS),)
 USED := $(sort $(foreach listed,$(LISTED_GOALS),$(call uses,$(word 3,$(subst :, ,$(listed)))) \
 	$(if $(findstring :are_they_needed:,$(listed)),PROCESSES)))
-UNUSED := $(firstword $(filter-out $(USED) PYTHON VENV PIP OMP_WAIT_POLICY MAKE% -%,$(COMMAND_LINE)))
+UNUSED := $(firstword $(filter-out $(USED) WIDTH PYTHON VENV PIP OMP_WAIT_POLICY MAKE% -%,$(COMMAND_LINE)))
 ifneq ($(UNUSED),)
 $(error make $(MAKECMDGOALS) takes no $(UNUSED)=; leave it out, or set one of: $(if $(USED),$(USED),none))
 endif

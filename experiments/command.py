@@ -9,9 +9,10 @@ import re
 import select
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from importlib import import_module
 from inspect import cleandoc
 from io import StringIO, TextIOWrapper
@@ -141,10 +142,17 @@ def _unknown(name: str, commands: Mapping[str, Command], others: Mapping[str, Co
         if (own := others[name].other) in commands:
             near += f" (its own is {own}: python -m {package} {own})"
         near += ";"
-    elif near == ";" and (other := suggestion(name, others)):
+    elif _likeness(name, others) > _likeness(name, commands) and (
+        other := suggestion(name, others)
+    ):
         near = other.replace("did you mean ", f"did you mean python -m {other_package} ")
     listed = f"python -m {package} --help lists all {len(commands)}"
     return f"expected {KINDS[package]}, found {name!r}{near} {listed}"
+
+
+def _likeness(name: str, known: Iterable[str]) -> float:
+    """How much a name is like the nearest of some names, between 0 and 1."""
+    return max((SequenceMatcher(None, name, one).ratio() for one in known), default=0.0)
 
 
 def check_arguments(entry: Command, name: str, experiment: Command | None = None) -> None:

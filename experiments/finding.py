@@ -92,8 +92,8 @@ class RunSettings:
                 continue
             if name in defaults and _is_another_setting(value, unfilled[name]):
                 continue
-            if name in defaults and value == unfilled[name]:
-                value = defaults[name]
+            if name in defaults and (value is None or value == unfilled[name]):
+                value = defaults[name]  # None leaves the choice to the experiment
             actual = run.config.get(name, defaults.get(name, value))
             if not _is_same(name, value, actual):
                 other[name] = actual
@@ -199,8 +199,11 @@ def _question(run: Run) -> str:
 
 
 def _is_another_setting(value: Any, default: Any) -> bool:
-    """Whether a setting has only its name in common: shots of prompts, and shots by benchmark."""
-    return isinstance(value, Mapping) != isinstance(default, Mapping)
+    """Whether a setting has only its name in common: shots of prompts, and shots by benchmark; the
+    kind of problems, and their number."""
+    if value is None or default is None:
+        return False
+    return any(isinstance(value, kind) != isinstance(default, kind) for kind in (Mapping, str))
 
 
 def _dtype(run: Run) -> str | None:

@@ -108,7 +108,7 @@ def exhibits(options: Options) -> list[Exhibit]:
 def _papers(options: Options) -> list[ExamRun]:
     """The run of each model with the settings of the options, sorted by name and dial."""
     values = dict(options.settings.values)
-    names, dial = values.pop("models", None), values.pop("dial", None)
+    names, dial = values.pop("models", None) or None, values.pop("dial", None)
     configs = {run.config["model"]: run.config for run in find_runs(EXPERIMENT, root=options.root)}
     papers = [
         ExamRun(config["built"], config["dial"], run)

@@ -342,7 +342,7 @@ def named_by_settings(exhibit: Exhibit) -> Exhibit:
     if not ending:
         return exhibit
     changes: dict[str, Any] = {"name": exhibit.name + ending}
-    changes["notes"] = notes = [*exhibit.notes, *settings_notes(exhibit.runs)]
+    changes["notes"] = notes = [*settings_notes(exhibit.runs), *exhibit.notes]
     if isinstance(exhibit, Chart):
         changes["views_name"] = exhibit.views_name and exhibit.views_name + ending
         changes["figure"] = plotting.with_notes(exhibit.figure, notes)

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from arith_lens.components import Activations, Head
+from arith_lens.components import Activations, Head, Mlp
 from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 from arith_lens.hooks import patch_heads, patch_mlps
 from arith_lens.model import HookedLike
@@ -114,7 +114,7 @@ class PositionEngine:
                 for mask in masks:
                     if isinstance(sender, Head):
                         yield patch_heads([sender], counterfactual, positions=mask)
-                    else:
+                    elif isinstance(sender, Mlp):
                         yield patch_mlps([sender], counterfactual, positions=mask)
 
         def names(patching: PatchSettings) -> list[str]:

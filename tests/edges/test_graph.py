@@ -106,8 +106,8 @@ def test_a_line_is_as_wide_as_its_edge(graph: CircuitGraph) -> None:
     figure = graph.figure(title="Addition")
     curves = [shape for shape in figure.layout.shapes if shape.type == "path"]
     widths = sorted(curve.line.width for curve in curves)
-    assert len(widths) == 3 and widths[-1] == 9.0
-    assert widths[0] == pytest.approx(0.8 + 8.2 * 0.2 / 0.5)
+    assert len(widths) == 3 and widths[-1] == 10.0
+    assert widths[0] == pytest.approx(0.8 + 9.2 * 0.2 / 0.5)
     assert {curve.line.dash for curve in curves} == {"solid", "dash"}
     texts = " ".join(str(note.text) for note in figure.layout.annotations)
     assert "Addition" in texts and "answer C" in texts
@@ -129,7 +129,7 @@ def test_a_slider_leaves_out_the_smaller_edges(graph: CircuitGraph) -> None:
     assert drawn == [3, 2, 1] and [step.label for step in steps] == ["0.2", "0.3", "0.5"]
     assert [len(step.args[0]["x"][0]) for step in steps] == [15, 10, 5], "what a mouse shows"
     sizes = [note.font.size for note in figure.layout.annotations if note.text]
-    assert min(sizes) * 6.9 * 72 / figure.layout.width >= 6.5, "points at a page's width"
+    assert min(sizes) * 6.9 * 72 / figure.layout.width >= 6, "points at a page's width"
 
 
 def test_what_does_not_fit_is_refused(llama: Any) -> None:

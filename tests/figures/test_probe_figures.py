@@ -79,7 +79,7 @@ def test_figures_13_and_14_set_models_side_by_side(
     table = from_csv(written(tmp_path, f"{name}.csv").read_text(encoding="utf-8"))
     assert {*table["model"]} == {"reference", "reference-mistral"}
     points = select(table, measure=("start", "inflection", "end"))
-    assert len(points) == 2 * 2 * 3, "two models, with and without other digits, three points"
+    assert len(points) == 2 * 2 * 2 * 3, "models, reads, with and without other digits, points"
     (chart,) = figure(options)
     assert isinstance(chart, Chart)
     layout = chart.figure.layout
@@ -87,6 +87,7 @@ def test_figures_13_and_14_set_models_side_by_side(
     assert len(ranges) == 1, "all charts have one y range"
     drawn = next(trace for trace in chart.figure.data if trace.name in ("A", "C"))
     part = select(table, model="reference", operation="addition", measure="cosine")
+    part = select(part, site="mlp_in" if drawn.name == "A" else "write")
     others = "others without A, B, C" if drawn.name == "A" else "others without C"
     plain, of_others = (
         select(part, token=token, less="").value.to_numpy() for token in (drawn.name, others)

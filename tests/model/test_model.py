@@ -3,6 +3,7 @@
 import inspect
 import json
 import shutil
+from copy import deepcopy
 from inspect import unwrap
 from pathlib import Path
 from typing import Any
@@ -311,6 +312,8 @@ def test_a_model_in_memory_keeps_dtype_device_and_weights(make_hf, tokenizer):
 
 
 def test_the_users_tokenizer_is_left_as_it_was(make_hf, tokenizer):
+    tokenizer = deepcopy(tokenizer)
+    tokenizer.pad_token = None
     model = load_model((make_hf("llama"), tokenizer))
     assert tokenizer.pad_token is None
     assert model.tokenizer is not tokenizer

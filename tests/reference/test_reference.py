@@ -161,8 +161,9 @@ def test_the_gallery_shows_the_shipped_weights() -> None:
     pairs = arith_lens.sample_pairs(model, "addition")
     effects = arith_lens.path_patch(model, pairs, progress=False)
     table = pandas.read_csv(GALLERY / "fig2.csv")
-    shown = table[table["operation"] == "addition"]
-    for component, found in (("head", effects.heads), ("mlp", effects.mlps)):
-        means = shown.loc[shown["component"] == component, "mean"].tolist()
-        assert found.mean().flatten().tolist() == pytest.approx(means, abs=1e-3), component
+    shown = table[(table["operation"] == "addition") & (table["measure"] == "effect")]
+    rows = [*zip(shown["component"], shown["value"], strict=True)]
+    for is_mlp, found in ((False, effects.heads), (True, effects.mlps)):
+        means = [value for name, value in rows if name.startswith("MLP") == is_mlp]
+        assert found.mean().flatten().tolist() == pytest.approx(means, abs=1e-3)
     assert [str(head) for head in arith_lens.key_heads(effects)] == ["5.5", "3.4"]

@@ -262,7 +262,8 @@ def identity_in_call(call: Callable[..., Any], *given: Any, **settings: Any) -> 
 
 ATTRIBUTED: tuple[dict[str, Any], ...] = (
     {},
-    {"steps": 3},
+    {"method": "eap_ig"},
+    {"method": "eap_ig", "steps": 3},
     {"method": "atp"},
     {"paths": "direct"},
     {"metric": "logit"},
