@@ -69,11 +69,11 @@ def studentised_interval(sample: Sample, *, level: float, n_resamples: int, seed
     for part in torch.arange(len(mean)).split(max(1, DRAWS_AT_ONCE // n_resamples)):
         error, variance = torch.zeros(2, len(part), n_resamples, dtype=torch.float64)
         of_clusters = torch.zeros(len(part), dtype=torch.float64)
-        for chosen, drawn in zip(blocks, times, strict=True):
+        for chosen, sampled in zip(blocks, times, strict=True):
             own, n = influence[part][:, chosen], len(chosen)
-            moved = own @ drawn.T
+            moved = own @ sampled.T
             error += moved
-            variance += n / (n - 1) * (own.square() @ drawn.T - moved.square() / n).clamp(min=0)
+            variance += n / (n - 1) * (own.square() @ sampled.T - moved.square() / n).clamp(min=0)
             of_clusters += n / (n - 1) * own.square().sum(1)
         ratio = (error / variance.sqrt()).nan_to_num(nan=0.0)
         beyond = (stderr[part].square() - of_clusters).clamp(min=0).sqrt()

@@ -62,14 +62,15 @@ MEDIATION_PARTS = {
     "only_one_mlp": "only",
 }
 """The effects of a mediation, and their names in files."""
-VIEWS = ("carried", "conveyed")
+VIEWS = ("mediated", "mediated_alone")
 
 
 @dataclass(frozen=True)
 class Mediation:
     """Effects of patching each head, with all other heads frozen, under four rules for the MLPs.
 
-    A head's change does not reach the MLPs below it, so `carried` and `conveyed` are 0 there.
+    A head's change does not reach the MLPs below it, so `mediated` and `mediated_alone` are 0
+    there.
     """
 
     heads: tuple[Head, ...]
@@ -90,26 +91,36 @@ class Mediation:
     """How it was computed: engine, shards, dtype, certificate."""
 
     @property
-    def carried(self) -> Effects:
+    def mediated(self) -> Effects:
         """How much of the effect disappears when one MLP is frozen, [head, mlp, pair]."""
         change = self.via_mlps.per_pair[:, None] - self.all_but_one_mlp.per_pair
-        return replace(self.all_but_one_mlp, per_pair=change, paths="carried")
+        return replace(self.all_but_one_mlp, per_pair=change, paths="mediated")
+
+    @property
+    def mediated_alone(self) -> Effects:
+        """How much one MLP alone adds to the direct effect, [head, mlp, pair]."""
+        change = self.only_one_mlp.per_pair - self.direct.per_pair[:, None]
+        return replace(self.only_one_mlp, per_pair=change, paths="mediated_alone")
+
+    @property
+    def carried(self) -> Effects:
+        """The earlier name of `mediated`."""
+        return self.mediated
 
     @property
     def conveyed(self) -> Effects:
-        """How much one MLP alone adds to the direct effect, [head, mlp, pair]."""
-        change = self.only_one_mlp.per_pair - self.direct.per_pair[:, None]
-        return replace(self.only_one_mlp, per_pair=change, paths="conveyed")
+        """The earlier name of `mediated_alone`."""
+        return self.mediated_alone
 
     @property
     def interaction(self) -> Effects:
         """`via_mlps` minus the direct effect and the sum over layers, [head, view, pair].
 
-        The views are the sum of what is carried and that of what is conveyed. Both are 0 if MLPs
-        act independently.
+        The views are the sums of `mediated` and of `mediated_alone` over MLPs. Both are 0 if
+        MLPs act independently.
         """
         through = self.via_mlps.per_pair - self.direct.per_pair
-        left = [through - part.per_pair.sum(1) for part in (self.carried, self.conveyed)]
+        left = [through - part.per_pair.sum(1) for part in (self.mediated, self.mediated_alone)]
         labels = {**(self.direct.labels or {}), "view": VIEWS}
         axes = ("head", "view")
         together = torch.stack(left, dim=1)
@@ -118,8 +129,8 @@ class Mediation:
         )
 
     def to_dataframe(self) -> "DataFrame":
-        """One row per head and MLP: means and intervals of what this MLP carries and conveys, of
-        the head's direct effect, and of its effect via MLPs."""
+        """One row per head and MLP: means and intervals of `mediated` and `mediated_alone`, of the
+        head's direct effect, and of its effect via MLPs."""
         from pandas import DataFrame
 
         def columns(name: str, part: Effects) -> DataFrame:
@@ -164,7 +175,7 @@ class Mediation:
         return f"Mediation({heads}; {n_layers} layers, {len(self.logit)} pairs)"
 
     def _repr_html_(self) -> str:
-        return self.carried._repr_html_()
+        return self.mediated._repr_html_()
 
 
 def _by_mlp(part: Effects) -> Effects:
@@ -202,17 +213,17 @@ class MediationRow:
 
 def rows_of(senders: Senders) -> list[MediationRow]:
     """The meaning of the rows after the unpatched one, in the order of `mediated_rows`."""
-    carried: list[MediationRow] = []
+    rows: list[MediationRow] = []
     heads: list[Head] = []
     after: list[tuple[Head, int]] = []
     for layer, indices in enumerate(senders.heads):
         new = [Head(layer, index) for index in indices]
         heads += new
-        carried += [MediationRow(head, "all") for head in new]
-        carried += [MediationRow(head, "all but one", layer) for head in heads]
+        rows += [MediationRow(head, "all") for head in new]
+        rows += [MediationRow(head, "all but one", layer) for head in heads]
         after += [(head, layer) for head in heads]
     direct = [MediationRow(head, "none") for head in heads]
-    return [*carried, *direct, *(MediationRow(head, "only one", layer) for head, layer in after)]
+    return [*rows, *direct, *(MediationRow(head, "only one", layer) for head, layer in after)]
 
 
 def rows_through_mlps(senders: Senders) -> list[int]:
@@ -234,21 +245,21 @@ def mediated_rows(
     n_rows = 1 + len(rows_of(senders))
     first_direct = 1 + (n_rows - 1) // 2  # half of the rows pass MLPs, half are added at the end
     rows = torch.empty(n_rows, n_pairs, d_model, device=recording.stream.device)
-    changes = rows[first_direct : first_direct + n_heads]
+    head_deltas = rows[first_direct : first_direct + n_heads]
     alone = rows[first_direct + n_heads :]
     rows[0] = recording.stream[0]
     live, joined, done = 1, 0, 0
     own: list[int] = []
     for layer, heads in zip(trunk.each_layer(), senders.heads, strict=True):
         earlier, joined = joined, joined + len(heads)
-        sent = None
+        own_heads = None
         if heads:
-            sent = head_changes(trunk, recording, layer, heads)
+            own_heads = head_changes(trunk, recording, layer, heads)
             attention = recording.attn_out[0, layer]
-            changes[earlier:joined] = trunk.layers[layer].written_change(attention, sent)
+            head_deltas[earlier:joined] = trunk.layers[layer].written_change(attention, own_heads)
             own += range(live, live + len(heads))
         after_mlp = _through_layer(
-            trunk, recording, layer, rows, own, (live, earlier), sent, changes[:joined]
+            trunk, recording, layer, rows, own, (live, earlier), own_heads, head_deltas[:joined]
         )
         live += len(heads)
         rows[live : live + joined], alone[done : done + joined] = after_mlp
@@ -264,8 +275,8 @@ def _through_layer(
     rows: Float[Tensor, "row pair d_model"],
     own: Sequence[int],
     counts: tuple[int, int],
-    sent: Float[Tensor, "sent pair d_model"] | None,
-    changes: Float[Tensor, "joined pair d_model"],
+    own_heads: Float[Tensor, "sent pair d_model"] | None,
+    head_deltas: Float[Tensor, "joined pair d_model"],
 ) -> tuple[Float[Tensor, "joined pair d_model"], Float[Tensor, "joined pair d_model"]]:
     """Let the live rows pass a layer.
 
@@ -277,8 +288,9 @@ def _through_layer(
         own: for each head, the index of its own row in `rows`.
         counts: the number of live rows, and of heads of earlier layers. No MLP has reacted to a
             head of this layer yet, so its own row is also the row of this MLP alone.
-        sent: the changes of the attention's output by the heads of this layer; None: it has none.
-        changes: what each head up to this layer adds to END's residual stream.
+        own_heads: the changes of the attention's output by the heads of this layer; None: it has
+            none.
+        head_deltas: what each head up to this layer adds to END's residual stream.
 
     Returns:
         For each head up to this layer: its row with this MLP frozen, and the difference of its row
@@ -286,12 +298,12 @@ def _through_layer(
     """
     live, earlier = counts
     before = rows[[0, *own[:earlier]]]
-    new = slice(live, live + len(changes) - earlier)
+    new = slice(live, live + len(head_deltas) - earlier)
     alone = rows[new.stop : new.stop + earlier]
-    torch.add(changes[:earlier], rows[0], out=alone)
+    torch.add(head_deltas[:earlier], rows[0], out=alone)
     through = rows[: new.stop + earlier]
-    trunk.layers[layer].advance(LayerInput(through, recording.attn_out[0, layer], new, sent))
-    held = torch.cat([before[1:] - before[0], changes[earlier:]]) + rows[0]
+    trunk.layers[layer].advance(LayerInput(through, recording.attn_out[0, layer], new, own_heads))
+    held = torch.cat([before[1:] - before[0], head_deltas[earlier:]]) + rows[0]
     answered = torch.cat([alone, rows[new]])
     return held, answered - rows[0]
 
@@ -355,7 +367,8 @@ def mediators(
         progress: whether to show a progress bar.
 
     Returns:
-        One effect per pair, on the CPU. `carried`, `conveyed` and `interaction` follow from them.
+        One effect per pair, on the CPU. `mediated`, `mediated_alone` and `interaction` follow from
+        them.
 
     Raises:
         UnsupportedTrunk, CertificateError, FloatingPointError: as in `path_patch`.

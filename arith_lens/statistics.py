@@ -176,7 +176,7 @@ class _Block:
         """The mean of each stratum; NaN where it has no pair."""
         return self.sums.sum(1) / self.counts.sum(1)
 
-    def drawn_totals(
+    def resampled_totals(
         self, times: Float[Tensor, "cluster draw"]
     ) -> tuple[Float[Tensor, "component draw"], Int[Tensor, "#component draw"]]:
         """The sum of the strata's means, its clusters taken so many times; how many strata it has.
@@ -184,15 +184,15 @@ class _Block:
         A stratum without a pair in a draw does not count there.
         """
         if torch.equal(self.counts, self.counts[:1].expand_as(self.counts)):  # one product for all
-            drawn = self.counts[0].T @ times
-            weights = torch.where(drawn > 0, times[:, None] / drawn, 0.0)
-            return self.sums.flatten(1) @ weights.flatten(0, 1), (drawn > 0).sum(0, keepdim=True)
+            sampled = self.counts[0].T @ times
+            weights = torch.where(sampled > 0, times[:, None] / sampled, 0.0)
+            return self.sums.flatten(1) @ weights.flatten(0, 1), (sampled > 0).sum(0, keepdim=True)
         total = self.sums.new_zeros(len(self.sums), times.shape[1])
         n_strata = torch.zeros_like(total, dtype=torch.long)
         for sums, counts in zip(self.sums.unbind(-1), self.counts.unbind(-1), strict=True):
-            drawn = counts @ times
-            total += torch.where(drawn > 0, (sums @ times) / drawn, 0.0)
-            n_strata += drawn > 0
+            sampled = counts @ times
+            total += torch.where(sampled > 0, (sums @ times) / sampled, 0.0)
+            n_strata += sampled > 0
         return total, n_strata
 
 
@@ -357,7 +357,7 @@ def resampled_means(
             times = torch.ones(1, n_resamples, dtype=total.dtype)
         else:
             times = _draws(rng, block.n_clusters, n_resamples)
-        of_block, n_of_block = block.drawn_totals(times)
+        of_block, n_of_block = block.resampled_totals(times)
         total += of_block
         n_strata = n_strata + n_of_block
     mean = design.mean[:, None]
@@ -368,9 +368,9 @@ def resampled_means(
         if block.n_strata > 1:
             times = _draws(wordings, block.n_strata, n_resamples)
             means, own = block.means(), block.means().nanmean(1)[:, None]
-            drawn = (means.nan_to_num() @ times) / ((~means.isnan()).double() @ times) - own
+            sampled = (means.nan_to_num() @ times) / ((~means.isnan()).double() @ times) - own
             narrowed = (spread.share * spread.strata_share.sqrt())[:, None]
-            by_strata = by_strata + narrowed * drawn.nan_to_num(nan=0.0)
+            by_strata = by_strata + narrowed * sampled.nan_to_num(nan=0.0)
     clusters, strata = (_student_over_normal(freedom) for freedom in design.freedom)
     draws = mean + clusters * by_clusters + strata * by_strata
     if chosen.values.numel():
@@ -382,8 +382,8 @@ def resampled_means(
 
 def _draws(rng: np.random.Generator, n: int, n_resamples: int) -> Float[Tensor, "one resample"]:
     """How often each of n is drawn, n - 1 draws with replacement."""
-    drawn = rng.multinomial(n - 1, np.full(n, 1 / n), size=n_resamples)
-    return torch.as_tensor(drawn, dtype=torch.float64).T
+    sampled = rng.multinomial(n - 1, np.full(n, 1 / n), size=n_resamples)
+    return torch.as_tensor(sampled, dtype=torch.float64).T
 
 
 @cache
@@ -394,16 +394,16 @@ def _student_over_normal(freedom: int) -> float:
 
 
 def means_of_draws(
-    sample: Sample, drawn: Bool[Tensor, "cluster draw"]
+    sample: Sample, sampled: Bool[Tensor, "cluster draw"]
 ) -> Float[Tensor, "component draw"]:
     """`mean_over_strata` of the clusters that each draw takes, over the strata that it has.
 
     Clusters are numbered from 0 without gaps.
     """
-    total = sample.values.new_zeros(len(sample.values), drawn.shape[1], dtype=torch.float64)
-    n_strata = total.new_zeros(1, drawn.shape[1])
+    total = sample.values.new_zeros(len(sample.values), sampled.shape[1], dtype=torch.float64)
+    n_strata = total.new_zeros(1, sampled.shape[1])
     for block in _blocks(replace(sample, values=sample.values.double())):
-        of_block, n_of_block = block.drawn_totals(drawn[block.clusters].double())
+        of_block, n_of_block = block.resampled_totals(sampled[block.clusters].double())
         total += of_block
         n_strata = n_strata + n_of_block
     return total / n_strata

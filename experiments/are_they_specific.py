@@ -45,9 +45,9 @@ from experiments.settings import (
     Operation,
     PooledSampleSettings,
     control_sets,
-    drawn_pairs,
     fitting_engine,
     random_pairs,
+    sampled_operation,
     strongest_heads,
 )
 
@@ -82,7 +82,9 @@ def compute(run: Run, model: al.HookedModel, config: SpecificityConfig) -> None:
     """The knockouts of each operation, then the divergence on plain sentences."""
     for operation in config.operations:
         with continue_after_part():
-            pairs = drawn_pairs(model, operation, config, counterfactual=config.counterfactual)
+            pairs = sampled_operation(
+                model, operation, config, counterfactual=config.counterfactual
+            )
             chosen_on, drawn_on = halves(pairs, config.seed)
             settings: dict[str, Any] = {"metric": config.metric, "engine": fitting_engine(model)}
             name = SEARCH_MAP.name(operation)
@@ -127,7 +129,7 @@ def computed_pairs(
     Their counterfactuals replace the operator: "3 * 7 = 2" has too few with other operands.
     """
     with exit_on_user_error():
-        every = drawn_pairs(model, operation, config, problems="computed", n=None, keep="all")
+        every = sampled_operation(model, operation, config, problems="computed", n=None, keep="all")
         return keep_correct(model, random_pairs(every, config.computed, config.seed))
 
 
@@ -230,7 +232,7 @@ def _plan(model: al.HookedModel, config: SpecificityConfig) -> str:
     engine = fitting_engine(model)
     lines = []
     for operation in config.operations:
-        pairs = drawn_pairs(
+        pairs = sampled_operation(
             model, operation, config, counterfactual=config.counterfactual, keep="all"
         )
         lines.append(

@@ -81,11 +81,11 @@ def compute(run: Run, model: al.HookedModel, config: CarryConfig) -> None:
     """The layers of each variable, then the tests of the ones carry at the chosen layer."""
     for subject in config.subjects:
         sites = [al.Site(layer) for layer in range(model.n_layers)]
-        pairs = _drawn(model, config, subject)
+        pairs = _sampled(model, config, subject)
         _save(run, model, pairs, sites, (subject, LAYERS), seed=config.seed)
     if "ones_carry" not in config.subjects:
         return
-    choice = _drawn(model, config, "ones_carry", seed=config.seed + 1)
+    choice = _sampled(model, config, "ones_carry", seed=config.seed + 1)
     sites = [al.Site(layer) for layer in range(model.n_layers)]
     chosen = _save(run, model, choice, sites, ("ones_carry", CHOICE), controls=False)
     site = al.Site(int(chosen.iia[:, 1].argmax()))
@@ -97,7 +97,7 @@ def compute(run: Run, model: al.HookedModel, config: CarryConfig) -> None:
         WRONG_SUMS.save(run, _wrong_sums(model, config))
 
 
-def _drawn(
+def _sampled(
     model: Any, config: CarryConfig, subject: str, *, seed: int | None = None, **options: Any
 ) -> InterchangePairs:
     """Matched pairs of a variable, unless `options` say otherwise."""
@@ -133,7 +133,7 @@ def _save_generalisation(
     run: Run, model: al.HookedModel, config: CarryConfig, site: al.Site
 ) -> None:
     """The direction in other wordings, for other digits, other tens, and larger sums."""
-    fitted = _drawn(model, config, "ones_carry")
+    fitted = _sampled(model, config, "ones_carry")
     tests: dict[str, dict[str, Any]] = {
         WORDINGS: {"hold_out": "templates", "templates": "operation"},
         DIGITS: {"hold_out": "digits"},
@@ -143,7 +143,7 @@ def _save_generalisation(
     for test, options in tests.items():
         if CARRY.is_in(run, "ones_carry", test):
             continue
-        pairs = _drawn(model, config, "ones_carry", **options)
+        pairs = _sampled(model, config, "ones_carry", **options)
         if test in (TENS, LARGE):
             pairs = pairs.fitted_on(fitted)
         _save(run, model, pairs, site, ("ones_carry", test), seed=config.seed)
@@ -152,12 +152,14 @@ def _save_generalisation(
 def _save_searches(run: Run, model: al.HookedModel, config: CarryConfig, site: al.Site) -> None:
     """The best directions of a gradient search, and that of another hypothesis."""
     search: dict[str, Any] = {"space": "das", "controls": False, "seed": config.seed}
-    pairs = _drawn(model, config, "ones_carry")
+    pairs = _sampled(model, config, "ones_carry")
     _save(run, model, pairs, site, ("ones_carry", SEARCH), **search)
-    digits = _drawn(model, config, "ones_carry", hold_out="digits")
+    digits = _sampled(model, config, "ones_carry", hold_out="digits")
     _save(run, model, digits, site, ("ones_carry", SEARCH_DIGITS), **search)
     magnitude = al.causal_model("addition", "magnitude")
-    sums = _drawn(model, config, "ones_carry", causal=magnitude, variable="sum", hold_out="digits")
+    sums = _sampled(
+        model, config, "ones_carry", causal=magnitude, variable="sum", hold_out="digits"
+    )
     _save(run, model, sums, site, ("ones_carry", MAGNITUDE), **search)
     parts = ("ones_carry", UNTRAINED)
     if not CARRY.is_in(run, *parts):
@@ -178,7 +180,7 @@ def _save_step(run: Run, model: al.HookedModel, config: CarryConfig, sites: list
     """The projection on the direction by the sum of the ones digits, [layer sum pair]."""
     if CARRY_STEP.is_in(run):
         return
-    pairs = _drawn(model, config, "ones_carry")
+    pairs = _sampled(model, config, "ones_carry")
     tested = pairs[pairs.test]
     operands = tested.pairs.operands
     assert operands is not None
@@ -213,7 +215,7 @@ def _save_components(run: Run, model: al.HookedModel, config: CarryConfig, site:
     """Who writes the direction (the two strongest heads are held together), and who reads it."""
     if CARRY_PARTS.is_in(run, READERS):
         return
-    pairs = _drawn(model, config, "ones_carry")
+    pairs = _sampled(model, config, "ones_carry")
     direction = CARRY.load(run, "ones_carry", LAYERS).bases[str(site)]
     heads, mlps = every_head(model.n_layers, model.n_heads), every_mlp(model.n_layers)
     earlier: list[Component] = [one for one in [*heads, *mlps] if one.layer <= site.layer]
@@ -246,28 +248,28 @@ def _wrong_sums(model: al.HookedModel, config: CarryConfig) -> Effects:
     """Whether the first digit of each sum below 100 is wrong, [ones_sum pair]."""
     options: dict[str, Any] = {"operands": range(10, 90), "answer_token": "first", "keep": "all"}
     options["templates"] = [f"addition/{config.template}"]
-    drawn = al.sample_pairs(model, "addition", seed=config.seed, **options)
-    assert drawn.operands is not None
-    drawn = drawn[drawn.operands.sum(1) < 100]
-    order = torch.randperm(len(drawn), generator=torch.Generator().manual_seed(config.seed))
-    drawn = drawn[order[: config.problems]]
+    sampled = al.sample_pairs(model, "addition", seed=config.seed, **options)
+    assert sampled.operands is not None
+    sampled = sampled[sampled.operands.sum(1) < 100]
+    order = torch.randperm(len(sampled), generator=torch.Generator().manual_seed(config.seed))
+    sampled = sampled[order[: config.problems]]
     right = torch.cat(
         [
             model(b.reference, attention_mask=b.attention_mask, logits_to_keep=1)[:, -1]
             .argmax(-1)
             .cpu()
             == b.answer
-            for b in drawn.batches(256)
+            for b in sampled.batches(256)
         ]
     )
-    operands = drawn.operands
+    operands = sampled.operands
     assert operands is not None
     sums = (operands % 10).sum(1)
     wrong = (~right).float()
     nan = torch.full_like(wrong, float("nan"))
     rows = torch.stack([torch.where(sums == s, wrong, nan) for s in range(N_SUMS)])
     labels = {"ones_sum": tuple(map(str, range(N_SUMS)))}
-    return Effects(rows, ("ones_sum",), metric="wrong", labels=labels, **drawn.units)
+    return Effects(rows, ("ones_sum",), metric="wrong", labels=labels, **sampled.units)
 
 
 def _plan(model: al.HookedModel, config: CarryConfig) -> str:

@@ -69,7 +69,7 @@ def check_settings(values: Mapping[str, Any]) -> None:
         _check_count(name, value)
     _check_model_names(settings)
     _check_paths(settings)
-    if "templates" in settings:  # prompts are drawn
+    if "templates" in settings:  # prompts are names
         _check_sample(settings)
 
 
@@ -142,7 +142,7 @@ def _check_paths(settings: Mapping[str, Any]) -> None:
 
 
 def _check_sample(settings: Mapping[str, Any]) -> None:
-    """Refuse a sample that cannot be drawn."""
+    """Refuse a sample that cannot be names."""
     operations = settings.get("operations", FOUR)
     if not operations or len({*operations}) < len(operations):
         raise ValueError(
@@ -156,16 +156,16 @@ def _check_sample(settings: Mapping[str, Any]) -> None:
             f"{last}; exchange them"
         )
     check_operands(range(first, last + 1))
-    drawn = settings["templates"]
-    chosen = {name: _templates(name, drawn) for name in operations}
+    names = settings["templates"]
+    chosen = {name: _templates(name, names) for name in operations}
     n, from_file = settings.get("n"), settings.get("pairs") is not None
     computed = settings.get("problems", "any") == "computed"
-    if n is None or from_file or computed or any(story.name in drawn for story in FIGURE_10):
+    if n is None or from_file or computed or any(story.name in names for story in FIGURE_10):
         return
     for operation, templates in chosen.items():
         problems = all_problems(operation, range(first, last + 1))
         most = len(problems) * len(templates)
-        if n > most and "all" not in drawn:
+        if n > most and "all" not in names:
             raise ValueError(
                 f"expected --n of at most {most} in {operation} ({len(problems)} problems in "
                 f"{len(templates)} wordings; fewer where the tokenizer splits answers), found {n}; "
@@ -173,17 +173,17 @@ def _check_sample(settings: Mapping[str, Any]) -> None:
             )
 
 
-def _templates(operation: str, drawn: tuple[str, ...]) -> set[str]:
+def _templates(operation: str, names: tuple[str, ...]) -> set[str]:
     """The names of an operation's chosen templates, without stories. Raises ValueError."""
     own = {template.name: template for template in TEMPLATES[operation]}
     stories = [story.name for story in FIGURE_10 if story.operation == operation]
-    for name in drawn or ("",):
+    for name in names or ("",):
         if name not in (*WORDINGS, *own, *stories):
             raise ValueError(
                 f"expected --templates operation, symbols, all, or names of {operation} such as "
                 f"{next(iter(own))}, found "
                 f"{name!r}{suggestion(name, [*WORDINGS, *own, *stories])}"
             )
-    if "symbols" in drawn:
+    if "symbols" in names:
         return {name for name, template in own.items() if template.kind == "symbol"}
-    return {*own} if {"operation", "all"} & {*drawn} else {*own} & {*drawn}
+    return {*own} if {"operation", "all"} & {*names} else {*own} & {*names}

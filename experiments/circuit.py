@@ -30,8 +30,8 @@ from experiments.settings import (
     Keep,
     Metric,
     SampleSettings,
-    drawn_pairs,
     patch_and_store,
+    sampled_operation,
     some_pairs,
 )
 
@@ -88,7 +88,7 @@ def sampled_pairs(
 ) -> al.PromptPairs:
     """The pairs of an operation and a counterfactual."""
     options = {"counterfactual": counterfactual, "keep": keep}
-    pairs = drawn_pairs(model, operation, config, problems=config.problems, **options)
+    pairs = sampled_operation(model, operation, config, problems=config.problems, **options)
     return some_pairs(pairs, config.drawn, config.seed)
 
 

@@ -296,7 +296,7 @@ def cmd_ratio(curve: al.CircuitCurve, rival: al.CircuitCurve) -> tuple[float, tu
 
     Problems are drawn alike for both.
     """
-    ours, theirs = (side.drawn("cmd") for side in (curve, rival))
+    ours, theirs = (side.sampled("cmd") for side in (curve, rival))
     low, high = np.nanquantile(ours / theirs, [0.025, 0.975])
     return curve.cmd / rival.cmd, (float(low), float(high))
 

@@ -153,8 +153,8 @@ def case_halves(
 ) -> tuple[al.PromptPairs, al.PromptPairs]:
     """The pairs of a case that are answered right, in two halves without a common problem."""
     sets = range(config.exemplar_sets)
-    drawn = reduce(add, (CASES[name].pairs(model, lens, number) for number in sets))
-    return halves(keep_correct(model, drawn), config.seed)
+    sampled = reduce(add, (CASES[name].pairs(model, lens, number) for number in sets))
+    return halves(keep_correct(model, sampled), config.seed)
 
 
 def _save_case(run: Run, model: al.HookedModel, config: FewConfig, name: str, lens: str) -> None:
@@ -270,7 +270,7 @@ def changed_examples(
     right = _examples_by_answer(model, other, pairs) if change == OPERATION else {}
     texts = []
     keys = zip(pairs.exemplar_set, pairs.answer.tolist(), strict=True)
-    for text, before, (drawn, answer) in zip(
+    for text, before, (sampled, answer) in zip(
         pairs.to_dataframe().reference, pairs.examples, keys, strict=True
     ):
         after = text.removeprefix(before)
@@ -282,7 +282,7 @@ def changed_examples(
         elif change == OPERATOR:
             before = before.replace(f" {own} ", f" {new} ")
         else:
-            before = right.get((drawn, answer), right[drawn, None])
+            before = right.get((sampled, answer), right[sampled, None])
         texts.append(before + after)
     tokens, mask = left_pad([prompt.ids for prompt in encode(model.tokenizer, texts)])
     if tokens.shape != pairs.reference.shape or not torch.equal(mask, pairs.attention_mask):
@@ -301,9 +301,9 @@ def _examples_by_answer(
     assert pairs.exemplar_set is not None
     texts: dict[tuple[str, int | None], str] = {}
     for number in range(len({*pairs.exemplar_set})):
-        drawn = case.pairs(model, OPERANDS, number)
-        assert drawn.examples is not None and drawn.exemplar_set is not None
-        both = zip(drawn.exemplar_set, drawn.answer.tolist(), drawn.examples, strict=True)
+        sampled = case.pairs(model, OPERANDS, number)
+        assert sampled.examples is not None and sampled.exemplar_set is not None
+        both = zip(sampled.exemplar_set, sampled.answer.tolist(), sampled.examples, strict=True)
         for label, answer, examples in both:
             for key in (answer, None):
                 texts.setdefault((label, key), examples)

@@ -30,9 +30,9 @@ from experiments.settings import (
     Experiment,
     Keep,
     SampleSettings,
-    drawn_pairs,
     patch_and_store,
     plan_maps,
+    sampled_operation,
     some_pairs,
 )
 
@@ -51,8 +51,8 @@ SIZES: Mapping[str, tuple[int, ...]] = {
     "exchanged": (1, 2, 3, 5, 7, 10, 14, 19, 24),
 }
 """The numbers of heads, the strongest first."""
-N_NEEDED, N_CARRIED = 10, 5
-"""Heads that are compared with random ones; heads whose carriers are found."""
+N_NEEDED, N_MEDIATED = 10, 5
+"""Heads that are compared with random ones; heads whose mediators are measured."""
 RANDOM, MATCHED = "random", "matched"
 """Orders by chance: of any heads, and of as many heads in each layer as those of a lens."""
 NOTHING, LAST_MLP, EVERYTHING = "nothing", "last MLP", "everything"
@@ -95,7 +95,7 @@ def sampled_pairs(
 ) -> al.PromptPairs:
     """The pairs of an operation and a counterfactual."""
     options = {"counterfactual": counterfactual, "keep": keep}
-    pairs = drawn_pairs(model, operation, config, problems=config.problems, **options)
+    pairs = sampled_operation(model, operation, config, problems=config.problems, **options)
     return some_pairs(pairs, config.drawn, config.seed)
 
 
@@ -144,7 +144,7 @@ def _save_counterfactual(
         al.mediators(
             model,
             some_pairs(others, config.carried, config.seed),
-            orders[metric][:N_CARRIED],
+            orders[metric][:N_MEDIATED],
             metric=metric,
             run=run,
             name=LENS_MEDIATION.name(*key, metric),
@@ -198,7 +198,7 @@ def tested_sets(
     for seed in range(config.controls):
         drawn = random_order(n_layers, n_heads, seed)
         chosen |= {
-            f"{RANDOM}-{seed} {k}": drawn[:k] for k in (N_CARRIED, N_NEEDED) if k <= len(drawn)
+            f"{RANDOM}-{seed} {k}": drawn[:k] for k in (N_MEDIATED, N_NEEDED) if k <= len(drawn)
         }
         if test == "knocked out":
             for metric, order in orders.items():

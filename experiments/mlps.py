@@ -195,10 +195,10 @@ def _report_carriers(run: Run) -> None:
         mediation = MEDIATION.load(run, operation)
         print(f"\n{operation}: {len(mediation.logit)} pairs")
         totals, direct = mediation.via_mlps.mean(), mediation.direct.mean()
-        carried, interactions = mediation.carried.mean(), mediation.interaction.mean()
+        mediated, interactions = mediation.mediated.mean(), mediation.interaction.mean()
         for index, head in enumerate(mediation.heads):
-            most = carried[index].argsort()[:4].tolist()
-            strongest = ", ".join(f"MLP {k} {show(carried[index, k])}" for k in most)
+            most = mediated[index].argsort()[:4].tolist()
+            strongest = ", ".join(f"MLP {k} {show(mediated[index, k])}" for k in most)
             print(
                 f"  {head!s:>6}: {show(totals[index])} via MLPs, {show(direct[index])} direct; "
                 f"lost when held, {strongest}; all with the direct sum to "
@@ -246,10 +246,10 @@ def _plan_sums(model: al.HookedModel, config: SumsConfig) -> str:
 
 def compute_sum(run: Run, model: al.HookedModel, a: int, b: int, token: str) -> None:
     """One prompt; `token` says which token of C follows it."""
-    drawn = al.sample_pairs(model, operands={a, b}, templates=("addition/0",), answer_token=token,
+    sampled = al.sample_pairs(model, operands={a, b}, templates=("addition/0",), answer_token=token,
                             keep="all")  # fmt: skip
-    assert drawn.operands is not None
-    pairs = drawn.filter((drawn.operands == torch.tensor([a, b])).all(1).tolist())
+    assert sampled.operands is not None
+    pairs = sampled.filter((sampled.operands == torch.tensor([a, b])).all(1).tolist())
     assert pairs.reference_text and pairs.answer_text
     prediction = next_tokens(model, pairs.reference_text, k=1)
     facts = {

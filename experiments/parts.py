@@ -68,8 +68,8 @@ def _save_looks(run: Run, model: al.HookedModel, config: LookConfig) -> None:
 
 
 def _plan_looks(model: al.HookedModel, config: LookConfig) -> str:
-    drawn = operation_pairs(model, config, keep="all")
-    return plan_maps(model, drawn, "; then two forwards of the references")
+    sampled = operation_pairs(model, config, keep="all")
+    return plan_maps(model, sampled, "; then two forwards of the references")
 
 
 def _save_patterns(run: Run, model: al.HookedModel, config: LookConfig) -> None:

@@ -429,9 +429,9 @@ def controls_at(curves: KnockoutCurves, k: int) -> dict[str, list[Outcomes]]:
     """
     kinds = {"random": curves.starting("random "), "matched": curves.starting(f"matched {k} ")}
     outcomes = {
-        kind: [curve.at(k) for curve in drawn if k in curve.ks] for kind, drawn in kinds.items()
+        kind: [curve.at(k) for curve in sampled if k in curve.ks] for kind, sampled in kinds.items()
     }
-    return {kind: drawn for kind, drawn in outcomes.items() if drawn}
+    return {kind: sampled for kind, sampled in outcomes.items() if sampled}
 
 
 def control_questions(run: Run, answers: Answers) -> Answers:

@@ -44,5 +44,5 @@ def some_of(items: list[T], limit: int, seed: int) -> list[T]:
     if not limit or len(items) <= limit:
         return items
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randperm(len(items), generator=generator)[:limit].sort().values
-    return [items[i] for i in drawn.tolist()]
+    sampled = torch.randperm(len(items), generator=generator)[:limit].sort().values
+    return [items[i] for i in sampled.tolist()]

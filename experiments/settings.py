@@ -207,7 +207,7 @@ fitting_engine = partial(library_choice, explain=print)
 
 
 @exit_on_user_error()
-def drawn_pairs(
+def sampled_operation(
     model: al.HookedModel,
     operation: str,
     config: PooledSampleSettings,
@@ -271,7 +271,10 @@ def operation_pairs(
 ) -> Iterator[tuple[str, al.PromptPairs]]:
     """Each operation's name and pairs."""
     for operation in config.operations:
-        yield operation, drawn_pairs(model, operation, config, problems=config.problems, keep=keep)
+        yield (
+            operation,
+            sampled_operation(model, operation, config, problems=config.problems, keep=keep),
+        )
 
 
 def file_pairs(
@@ -293,7 +296,7 @@ def pooled_samples(
     model: al.HookedModel, config: PooledSampleSettings, *, keep: str = "correct"
 ) -> dict[str, al.PromptPairs]:
     """The pairs of each of the paper's four operations, by name."""
-    return {name: drawn_pairs(model, name, config, keep=keep) for name in FOUR}
+    return {name: sampled_operation(model, name, config, keep=keep) for name in FOUR}
 
 
 def pooled(pairs: dict[str, al.PromptPairs]) -> al.PromptPairs:

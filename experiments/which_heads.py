@@ -31,17 +31,17 @@ from experiments.settings import (
     PooledSampleSettings,
     Problems,
     SampleSettings,
-    drawn_pairs,
     file_pairs,
     fitting_engine,
     operation_pairs,
     patch_and_store,
     plan_maps,
+    sampled_operation,
     save_maps,
 )
 
 DRAW_OPTIONS = ("problems", "answer_token", "counterfactual", "draws", "keep")
-"""Settings that say which pairs are drawn, in the words of `drawn_pairs`."""
+"""Settings that say which pairs are drawn, in the words of `sampled_operation`."""
 N_ROWS = 12
 """How many key heads are printed."""
 
@@ -78,8 +78,8 @@ def compute(run: Run, model: al.HookedModel, config: MapConfig) -> None:
 
 
 def _plan(model: al.HookedModel, config: MapConfig) -> str:
-    drawn = sampled_pairs(model, replace(config, keep="all"))
-    return plan_maps(model, drawn, **_settings(model, config))
+    sampled = sampled_pairs(model, replace(config, keep="all"))
+    return plan_maps(model, sampled, **_settings(model, config))
 
 
 def _settings(model: al.HookedModel, config: MapConfig) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def sampled_pairs(model: al.HookedModel, config: MapConfig) -> Iterator[tuple[st
             **{name: getattr(config, name) for name in DRAW_OPTIONS},
         }
         for operation in config.operations:
-            yield operation, drawn_pairs(model, operation, config, **options)
+            yield operation, sampled_operation(model, operation, config, **options)
         return
     yield from file_pairs(model, config.pairs, keep=config.keep)
 
@@ -137,12 +137,12 @@ def _sample_text(facts: Facts, effects: al.ComponentEffects) -> str:
             f"; mean p(C) {chosen['mean_probability']:.1%}; X_c still answered C "
             f"{chosen['counterfactual_correct']:.1%}"
         )
-    drawn = chosen["n_drawn"] if chosen else n_pairs
-    why = {"answered wrong": drawn - n_pairs}
+    sampled = chosen["n_drawn"] if chosen else n_pairs
+    why = {"answered wrong": sampled - n_pairs}
     if effects.heads.metric == "relative_logit":
         why["logit not positive"] = effects.n_left_out
-    shares = ", ".join(f"{count} {reason} ({count / drawn:.1%})" for reason, count in why.items())
-    return f"{text}\n  left out of {drawn} pairs: {shares}"
+    shares = ", ".join(f"{count} {reason} ({count / sampled:.1%})" for reason, count in why.items())
+    return f"{text}\n  left out of {sampled} pairs: {shares}"
 
 
 def _print_heads(of: str, effects: al.Effects) -> None:
@@ -287,7 +287,7 @@ def _pairs_by_counterfactual(
     """The kinds have the same reference prompts, where all kinds align."""
     for operation, kind in product(config.operations, COMPARED_KINDS):
         options = {"counterfactual": kind, "keep": keep}
-        pairs = drawn_pairs(model, operation, config, problems=config.problems, **options)
+        pairs = sampled_operation(model, operation, config, problems=config.problems, **options)
         yield (operation, kind), pairs
 
 
@@ -347,7 +347,7 @@ def _pairs_by_problems(
     model: al.HookedModel, config: CopiesConfig, *, keep: str = "correct"
 ) -> LabelledPairs:
     for operation, (label, problems) in product(LARGEST_OPERAND, PROBLEM_SETS.items()):
-        pairs = drawn_pairs(model, operation, config, problems=problems, keep=keep)
+        pairs = sampled_operation(model, operation, config, problems=problems, keep=keep)
         yield (operation, label), pairs
 
 

@@ -49,7 +49,7 @@ def generalisation(options: Options) -> list[Chart]:
             [run],
             name="generalisation",
             title="Does the gain of tuning hold on questions that were not tuned on?",
-            look=lambda _: (
+            caption=lambda _: (
                 "The first panel has the families that were tuned on. A gain that holds is as "
                 "high in the other panels. A bar below zero is an ability that tuning damages."
             ),
@@ -145,18 +145,18 @@ def before_after(options: Options) -> list[Chart]:
             [run],
             name="before_after",
             title=f"What tuning changed: effects before and after, {run.config['model']}",
-            look=lambda _: (
+            caption=lambda _: (
                 "Whether the clear changes stand at the tuned heads, which have dots, or "
                 "elsewhere: then parts that were not touched do other work now."
             ),
             notes=_comparison_notes,
-            draw=partial(_draw_comparison, reading=maps.Reading.of(run.config)),
+            draw=partial(_draw_comparison, reading=maps.EffectScale.of(run.config)),
         )
     ]
 
 
 def _draw_comparison(
-    rows: DataFrame, notes: Sequence[str], *, reading: maps.Reading
+    rows: DataFrame, notes: Sequence[str], *, reading: maps.EffectScale
 ) -> plotting.Figure:
     """One row of three maps per tuned model."""
     models = [(name, select(rows, tuned=name)) for name in keys_of(rows, "tuned")]
@@ -175,7 +175,7 @@ def _draw_comparison(
     )
 
 
-def _three_maps(rows: DataFrame, reading: maps.Reading) -> list[plotting.Panel]:
+def _three_maps(rows: DataFrame, reading: maps.EffectScale) -> list[plotting.Panel]:
     """Before, after, difference. Dots mark the tuned heads, outlines the clear changes."""
     tuned = [Head.parse(name) for name in select(rows, measure=PLACE).component if "." in name]
     titles = {
@@ -210,7 +210,7 @@ def changes(effects: DataFrame, least: float) -> list[plotting.Mark]:
 
 def _comparison_notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
     """The small print: how to read the figure, and the data of each row."""
-    reading = maps.Reading.of(config)
+    reading = maps.EffectScale.of(config)
     clear = f", beyond {CLEAR:.0%} of the logit" if reading.relative else ""
     return [
         maps.map_note(reading),

@@ -44,21 +44,21 @@ def counterfactuals(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "which_counterfactual")
-    reading, key = maps.Reading.of(run.config), numbers.COUNTERFACTUALS.key
+    reading, key = maps.EffectScale.of(run.config), numbers.COUNTERFACTUALS.key
     return [
         chart_of(
             numbers.counterfactuals(run),
             [run],
             name="counterfactuals",
             title="The same problems under three counterfactuals",
-            look=_counterfactuals_look,
+            caption=_counterfactuals_caption,
             notes=lambda table, config: _map_notes(table, config, key),
             draw=partial(_draw_maps, reading=reading, key=key, headings=COUNTERFACTUAL_HEADINGS),
         )
     ]
 
 
-def _counterfactuals_look(table: DataFrame) -> str:
+def _counterfactuals_caption(table: DataFrame) -> str:
     """What to look for, and how far each two counterfactuals agree."""
     correlations, ends = select(table, measure=numbers.CORRELATION), []
     for a, b in combinations(keys_of(table, numbers.COUNTERFACTUALS.key), 2):
@@ -82,21 +82,21 @@ def computed(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "do_copies_decide")
-    reading, key = maps.Reading.of(run.config), numbers.PROBLEM_SET_MAPS.key
+    reading, key = maps.EffectScale.of(run.config), numbers.PROBLEM_SET_MAPS.key
     return [
         chart_of(
             numbers.problem_sets(run),
             [run],
             name="computed",
             title="Problems whose answer cannot be copied, beside all one-digit problems",
-            look=_computed_look,
+            caption=_computed_caption,
             notes=_computed_notes,
             draw=partial(_draw_maps, reading=reading, key=key, headings=PROBLEM_SET_HEADINGS),
         )
     ]
 
 
-def _computed_look(table: DataFrame) -> str:
+def _computed_caption(table: DataFrame) -> str:
     """What to look for, and how far the two sets of problems agree."""
     parts = []
     for operation in keys_of(table, "operation"):
@@ -127,7 +127,7 @@ def _computed_notes(table: DataFrame, config: Settings) -> list[str]:
 def _draw_maps(
     table: DataFrame,
     notes: Sequence[str],
-    reading: maps.Reading,
+    reading: maps.EffectScale,
     key: str,
     headings: Mapping[str, str],
 ) -> plotting.Figure:
@@ -157,7 +157,7 @@ def _map_notes(table: DataFrame, config: Settings, key: str) -> list[str]:
     """How to read the figure, and what it was made from."""
     data = maps.data_note({**config, "paths": "via_mlps"})
     sizes = sizes_text(select(table, **{key: keys_of(table, key)[0]}))
-    return [maps.map_note(maps.Reading.of(config)), f"{data} {sizes}."]
+    return [maps.map_note(maps.EffectScale.of(config)), f"{data} {sizes}."]
 
 
 PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}
@@ -184,7 +184,7 @@ def ladder(options: Options) -> list[Chart]:
             [run],
             name="ladder" if paths == "via_mlps" else f"ladder_{paths}",
             title=f"Cost against agreement, {PATHS_TITLES[paths]}: {run.config['model']}",
-            look=_ladder_look,
+            caption=_ladder_caption,
             notes=_ladder_notes,
             draw=_draw_ladder,
             small_table=_mean_over_operations,
@@ -258,7 +258,7 @@ def _spots(chosen: DataFrame, costs: Mapping[str, float]) -> Iterator[tuple[Any,
         yield (", ".join(map(display_name, methods)), cost, *ends)
 
 
-def _ladder_look(table: DataFrame) -> str:
+def _ladder_caption(table: DataFrame) -> str:
     """What to look for, and the best method in each part."""
     best = []
     for components in keys_of(table, "components"):

@@ -51,14 +51,14 @@ def fig5(options: Options) -> list[Chart]:
         [run],
         name="fig5",
         title="Figure 5: where the key heads look from END",
-        look=_look,
+        caption=_caption,
         notes=_role_notes,
         draw=_draw_roles,
     )
     return [replace(chart, views=(_head_patterns(run),), views_name="heads")]
 
 
-def _look(table: DataFrame) -> str:
+def _caption(table: DataFrame) -> str:
     """What to look for, and what the run's own heads look at."""
     counts = select(table, measure=numbers.HEADS)
     parts = []
@@ -178,12 +178,12 @@ def fig7(options: Options) -> list[Chart]:
         numbers.formats_table(run),
         name="fig7",
         title="Figure 7: operand heads on formats that they were not found with",
-        look=_formats_look,
+        caption=_formats_caption,
         says="Operand heads of one operation at least, on formats that they were not found with.",
     )
 
 
-def _formats_look(table: DataFrame) -> str:
+def _formats_caption(table: DataFrame) -> str:
     """What to look for, and how much of each head's attention goes to digits."""
     shares = records(select(table, measure=numbers.DIGIT_WEIGHT, prompt=MEAN))
     parts = [f"{one.head} {one.value:.0%}" for one in shares]
@@ -210,13 +210,13 @@ def fig16(options: Options) -> list[Chart]:
         numbers.words_table(run),
         name="fig16",
         title="Figure 16: operator heads on the word of each operation",
-        look=_words_look,
+        caption=_words_caption,
         says="Heads that are operator heads in one operation at least, on one sentence with each "
         "word.",
     )
 
 
-def _words_look(table: DataFrame) -> str:
+def _words_caption(table: DataFrame) -> str:
     """What to look for, and the word that each head looks at most in each prompt."""
     words = select(table, measure=numbers.WORD_WEIGHT)
     parts = []
@@ -240,7 +240,7 @@ def _patterns_chart(
     *,
     name: str,
     title: str,
-    look: Callable[[DataFrame], str],
+    caption: Callable[[DataFrame], str],
     says: str,
 ) -> list[Chart]:
     """One panel per prompt, one row per head, one column per word. `says` begins the notes."""
@@ -255,7 +255,9 @@ def _patterns_chart(
             "their own.",
         ]
 
-    chart = chart_of(table, [run], name=name, title=title, look=look, notes=notes, draw=_draw_words)
+    chart = chart_of(
+        table, [run], name=name, title=title, caption=caption, notes=notes, draw=_draw_words
+    )
     patterns = results.PATTERNS.load(run, result)
     views = tuple(patterns.view(index) for index in range(len(patterns.prompts)))
     return [replace(chart, views=views, views_name=f"{name}-patterns")]

@@ -52,7 +52,7 @@ def exhibits(options: Options) -> list[Exhibit]:
         [run],
         name="carry",
         title=f"Where is the carry, and is it one direction? {run.config['model']}",
-        look=_look,
+        caption=_caption,
         notes=_notes,
         draw=_draw,
         small_table=_tests,
@@ -62,7 +62,7 @@ def exhibits(options: Options) -> list[Exhibit]:
         [run],
         name="carry-predictions",
         title=f"Predictions about carries, with their outcomes: {run.config['model']}",
-        look=lambda _: "Which predictions of docs/how_it_calculates.md fail.",
+        caption=lambda _: "Which predictions of docs/how_it_calculates.md fail.",
         notes=lambda *_: [NOTE, "A prediction holds if the whole interval meets its condition."],
         cells=_outcomes,
     )
@@ -82,7 +82,7 @@ def _percent(one: Any) -> str:
     return f"{value_text}% [{low}, {high}]"
 
 
-def _look(table: DataFrame) -> str:
+def _caption(table: DataFrame) -> str:
     if not has(table, test="choice"):
         return "In which layers each carry reaches END."
     layer = chosen_layer(table)
@@ -132,9 +132,9 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
 
 
 def _line(
-    rows: DataFrame, x: str, look: tuple[str, str, str], factor: float = 100
+    rows: DataFrame, x: str, style: tuple[str, str, str], factor: float = 100
 ) -> plotting.Line:
-    name, colour, dash = look
+    name, colour, dash = style
     return plotting.Line(
         x=rows[x].to_numpy(),
         y=factor * rows.value.to_numpy(),
@@ -165,8 +165,8 @@ def _direction(table: DataFrame) -> plotting.CurvePanel:
     """The ones carry: the direction and its controls."""
     rows = select(table, kind="interchange", test="layers", variable=ONES)
     lines = [
-        _line(select(rows, space=space), "layer", look)
-        for space, look in SPACES.items()
+        _line(select(rows, space=space), "layer", style)
+        for space, style in SPACES.items()
         if has(rows, space=space)
     ]
     return plotting.CurvePanel(

@@ -49,7 +49,7 @@ def exhibits(options: Options) -> list[Exhibit]:
         [run],
         name="circuit",
         title=f"The strongest paths, and their graph kept alone: {run.config['model']}",
-        look=lambda rows: (
+        caption=lambda rows: (
             "Whether the same paths are strongest under each counterfactual, and how much of the "
             "answer the graph keeps where random graphs of the same size keep nothing."
         ),
@@ -80,7 +80,7 @@ def _chart(whole: QuestionTable, run: Run, operation: str, metric: str) -> Chart
         [run],
         name=f"circuit-of-{operation}",
         title=f"The circuit of {operation}: {run.config['model']}",
-        look=_look,
+        caption=_caption,
         notes=_notes,
         draw=lambda rows, _: _draw(rows),
     )
@@ -88,7 +88,7 @@ def _chart(whole: QuestionTable, run: Run, operation: str, metric: str) -> Chart
     return replace(chart, views=views, views_name=f"circuit-of-{operation}-slider")
 
 
-def _look(table: Any) -> str:
+def _caption(table: Any) -> str:
     stories = [
         f"{_change(name).capitalize()}: {' '.join(strongest_paths(own))}"
         for name, own in _by_counterfactual(table)

@@ -88,7 +88,8 @@ def fig1(options: DrawingOptions) -> list[Chart]:
             DataFrame(map(asdict, STEPS)),
             name="fig1",
             title="Figure 1: the three steps of the method",
-            look="The steps of the paper, each with the question that it answers and its commands.",
+            caption="The steps of the paper, each with the question that it answers and its "
+            "commands.",
             notes=STEPS_NOTES,
             draw=_draw_steps,
         )
@@ -209,8 +210,8 @@ def fig11(options: DrawingOptions) -> list[Chart]:
             DataFrame([*_prompt_rows(), *_state_rows()]).fillna(""),
             name="fig11",
             title="Figure 11: what is patched, what is held, and what is recomputed",
-            look="One head gets the output that it has in the counterfactual prompt. What else may "
-            "react depends on `paths=`: nothing, the MLPs, or every later component.",
+            caption="One head gets the output that it has in the counterfactual prompt. What else "
+            "may react depends on `paths=`: nothing, the MLPs, or every later component.",
             notes=PATHS_NOTES,
             draw=_draw_paths,
         )

@@ -50,17 +50,17 @@ class Options:
 
 def exhibits(options: Options) -> list[Exhibit]:
     """Charts of errors and of the dial, and two tables. Raises RunError if a model has no run."""
-    papers = _papers(options)
-    plain = [paper for paper in papers if paper.dial is None]
-    runs, graded = [paper.run for paper in papers], numbers.grades(plain)
+    exam_models = _exam_models(options)
+    plain = [paper for paper in exam_models if paper.dial is None]
+    runs, graded = [paper.run for paper in exam_models], numbers.grades(plain)
     dial: list[Exhibit] = []
-    if of_dial := numbers.dial_errors(papers):
+    if of_dial := numbers.dial_errors(exam_models):
         chart = chart_of(
             of_dial,
             runs,
             name="exam_dial",
             title="The error of approximations as attention and neurons become sharp",
-            look=lambda _: (
+            caption=lambda _: (
                 "A method is right where its line lies at 0. Elsewhere it misses the circuit."
             ),
             notes=_notes,
@@ -73,7 +73,7 @@ def exhibits(options: Options) -> list[Exhibit]:
             runs,
             name="exam",
             title="The largest error of each method on models whose circuit is known",
-            look=lambda _: (
+            caption=lambda _: (
                 "White: the number is the true effect. The first row, the exact method, is white "
                 "everywhere. But a true effect can miss a head of the circuit (next table)."
             ),
@@ -86,7 +86,7 @@ def exhibits(options: Options) -> list[Exhibit]:
             runs,
             name="exam_summary",
             title="What each method finds, and where it fails",
-            look=lambda _: (
+            caption=lambda _: (
                 "AUROC is 100% if every member of the circuit has a larger effect than every "
                 "other component."
             ),
@@ -98,31 +98,31 @@ def exhibits(options: Options) -> list[Exhibit]:
             runs,
             name="exam_shares",
             title="Effects of three components, as shares of the exact ones",
-            look=lambda _: "100% is right. docs/known_circuits.md has what was expected.",
+            caption=lambda _: "100% is right. docs/known_circuits.md has what was expected.",
             notes=_notes,
             cells=_share_cells,
         ),
     ]
 
 
-def _papers(options: Options) -> list[ExamRun]:
+def _exam_models(options: Options) -> list[ExamRun]:
     """The run of each model with the settings of the options, sorted by name and dial."""
     values = dict(options.settings.values)
     names, dial = values.pop("models", None) or None, values.pop("dial", None)
     configs = {run.config["model"]: run.config for run in find_runs(EXPERIMENT, root=options.root)}
-    papers = [
+    exam_models = [
         ExamRun(config["built"], config["dial"], run)
         for model, config in configs.items()
         if (config["dial"] is None and (names is None or config["built"] in names))
         or (config["dial"] is not None and (dial is None or config["dial"] in dial))
         for run in [find_run(EXPERIMENT, model, RunSettings(values), (options.root,))]
     ]
-    if not papers:
+    if not exam_models:
         raise NotComputed(
             f"expected finished runs under {options.root / EXPERIMENT}, found none",
             experiment_command(EXPERIMENT, "", options.settings.values, options.root),
         )
-    return sorted(papers, key=lambda paper: (paper.built, paper.dial or 0.0))
+    return sorted(exam_models, key=lambda model: (model.built, model.dial or 0.0))
 
 
 def _methods(rows: DataFrame) -> list[str]:

@@ -39,7 +39,7 @@ class _Exhibit:
     """The name of its files, without the ending."""
     title: str
     """One line."""
-    look: str
+    caption: str
     """What the reader should look for, and what the paper found."""
     notes: Sequence[str]
     """How to read it and how it was made: plain text."""
@@ -136,7 +136,7 @@ class Words(TypedDict):
 
     name: str
     title: str
-    look: Callable[[DataFrame], str]
+    caption: Callable[[DataFrame], str]
     """What to look for, from the rows."""
     notes: Callable[[DataFrame, Settings], list[str]]
     """How to read it, from the rows and the first run's settings."""
@@ -147,7 +147,7 @@ class _Shared(TypedDict):
 
     name: str
     title: str
-    look: str
+    caption: str
     notes: list[str]
     runs: tuple[Run, ...]
     numbers: DataFrame
@@ -159,7 +159,7 @@ def _shared(tables: Numbers, runs: Sequence[Run], words: Words) -> _Shared:
     return {
         "name": words["name"],
         "title": words["title"],
-        "look": words["look"](rows),
+        "caption": words["caption"](rows),
         "notes": words["notes"](rows, settings),
         "runs": tuple(runs),
         "numbers": rows,
@@ -220,7 +220,7 @@ def drawing_of(
     *,
     name: str,
     title: str,
-    look: str,
+    caption: str,
     notes: Sequence[str],
     draw: Callable[[DataFrame, Sequence[str]], plotting.Figure],
 ) -> Chart:
@@ -234,7 +234,7 @@ def drawing_of(
     rows = from_csv(to_csv(numbers))
     figure = draw(rows, notes)
     return Chart(
-        name=name, title=title, look=look, notes=notes, runs=(), numbers=rows, figure=figure
+        name=name, title=title, caption=caption, notes=notes, runs=(), numbers=rows, figure=figure
     )
 
 

@@ -39,7 +39,7 @@ def few_heads(options: Options) -> list[Chart]:
             [run],
             name="few_heads",
             title="How few heads suffice after solved examples?",
-            look=_look,
+            caption=_caption,
             notes=_notes,
             draw=_draw,
             small_table=lambda rows: cells(DataFrame(rows[rows.get("prediction", "") != ""])),
@@ -89,7 +89,7 @@ def _lines(rows: DataFrame, base_rate: float) -> Iterator[plotting.Line]:
             yield replace(drawn, low=None, high=None) if lens == "word" else drawn
 
 
-def _look(table: DataFrame) -> str:
+def _caption(table: DataFrame) -> str:
     """What the run's own numbers say."""
     parts = []
     for case in keys_of(table, "case"):

@@ -181,7 +181,7 @@ def _entry(exhibit: Exhibit, folder: Path, page: Path, model: str, *, first: boo
     """The Markdown of one figure or table; the first of several models has its title."""
     link = _from(page) / folder
     title = exhibit.title if exhibit.title.endswith("?") else f"{exhibit.title}."
-    caption = html.escape(exhibit.look, quote=False)
+    caption = html.escape(exhibit.caption, quote=False)
     text = f"**{title}** {caption}" if first else f"The same of `{model}`. {caption}"
     if _fits(exhibit):
         text += f" ([numbers]({link / exhibit.name}.csv))"

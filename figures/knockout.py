@@ -47,14 +47,14 @@ def fig3(options: Options) -> list[Chart]:
             [run],
             name="fig3",
             title="Figure 3: accuracy and p(C) as heads and MLPs are knocked out",
-            look=knockout_look,
+            caption=knockout_caption,
             notes=_knockout_notes,
             draw=_draw_knockout,
         )
     ]
 
 
-def knockout_look(table: DataFrame) -> str:
+def knockout_caption(table: DataFrame) -> str:
     """What to look for, and how the strongest heads of this run compare with its controls."""
     right = select(table, measure="accuracy", components="heads")
     k = select(right, order=CONTROLS, k=range(N_COMPARED + 1)).k.max()
@@ -70,11 +70,11 @@ def knockout_look(table: DataFrame) -> str:
         "by about 70% while random heads cost at most 2%. Here the share of right answers without "
         f"the {k:.0f} strongest heads, and without {k:.0f} others on average, is: "
         f"{'; '.join(parts)}. In {lower} of {len(parts)} operations it is lower than in every draw "
-        "of both controls." + _look_of_mlps(table)
+        "of both controls." + _caption_of_mlps(table)
     )
 
 
-def _look_of_mlps(table: DataFrame) -> str:
+def _caption_of_mlps(table: DataFrame) -> str:
     """How the strongest third of the MLPs compares with as many random ones."""
     right = select(table, measure="accuracy", components="MLPs")
     random = select(right, order="random")
@@ -196,7 +196,7 @@ def sufficiency(options: Options) -> list[Chart]:
             [run],
             name="sufficiency",
             title="Do the strongest heads suffice?",
-            look=_sufficiency_look,
+            caption=_sufficiency_caption,
             notes=_sufficiency_notes,
             draw=_draw_circuits,
         )
@@ -235,7 +235,7 @@ def _circuit_lines(rows: DataFrame, place: str) -> Iterator[plotting.Line]:
             yield one if order in BANDS else replace(one, low=None, high=None)
 
 
-def _sufficiency_look(table: DataFrame) -> str:
+def _sufficiency_caption(table: DataFrame) -> str:
     """What the run's own numbers say."""
     parts = []
     for operation in keys_of(table, "operation"):

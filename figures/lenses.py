@@ -36,13 +36,15 @@ def exhibits(options: Options) -> list[Exhibit]:
     whole = numbers.table(run)
     decided = replace(whole, rows=tuple(one for one in whole.rows if one.keys["conclusion"]))
     title = f"Which conclusions hold under every lens? {run.config['model']}"
-    chart = chart_of(whole, [run], name="lenses", title=title, look=_look, notes=_notes, draw=_draw)
+    chart = chart_of(
+        whole, [run], name="lenses", title=title, caption=_caption, notes=_notes, draw=_draw
+    )
     words = text_table_of(
         decided,
         [run],
         name="lenses_in_words",
         title=f"Conclusions in words: {run.config['model']}",
-        look=lambda _: "Which sentences may be said without naming their lens.",
+        caption=lambda _: "Which sentences may be said without naming their lens.",
         notes=_notes,
         cells=lambda rows: DataFrame(list(_cells(rows))),
         printed=lambda rows: "\n".join(_printed(rows)),
@@ -63,7 +65,7 @@ def lens_name(counterfactual: str, metric: str) -> str:
     return f"{counterfactual}, {METRIC_NAMES[metric]}"
 
 
-def _look(rows: DataFrame) -> str:
+def _caption(rows: DataFrame) -> str:
     """Which conclusions hold under all lenses, and which only under some."""
     everywhere = []
     for conclusion in CONCLUSIONS:

@@ -51,14 +51,14 @@ def fig2(options: Options) -> list[Chart]:
             [run],
             name="fig2",
             title="Figure 2: what every head and MLP does to the logit of the right answer",
-            look=_operations_look,
+            caption=_operations_caption,
             notes=_operation_notes,
-            draw=partial(_draw_operations, reading=maps.Reading.of(run.config)),
+            draw=partial(_draw_operations, reading=maps.EffectScale.of(run.config)),
         )
     ]
 
 
-def _operations_look(table: DataFrame) -> str:
+def _operations_caption(table: DataFrame) -> str:
     """What to look for, and how many key heads this run has."""
     count = maps.key_head_count(table)
     return (
@@ -77,7 +77,7 @@ def _operations(table: DataFrame) -> list[str]:
 
 def _operation_panel(
     table: DataFrame,
-    reading: maps.Reading,
+    reading: maps.EffectScale,
     operation: str,
     *,
     n_labels: int = maps.N_LABELS,
@@ -98,14 +98,14 @@ NUMBERED, LEAST_NUMBER = (17, 19), 1.0
 """Pixels of a cell with a number, and the smallest percentage that is printed in it."""
 
 
-def _row_of_maps(panels: Sequence[plotting.Panel], reading: maps.Reading) -> dict[str, Any]:
+def _row_of_maps(panels: Sequence[plotting.Panel], reading: maps.EffectScale) -> dict[str, Any]:
     """How many maps stand in a row, and their cells: those of a small model have numbers."""
     many = max(panel.values.shape[1] for panel in panels) > MOST_OF_FOUR
     small = reading.relative and not many
     return {"across": 2 if many else ACROSS, "cell": NUMBERED if small else None}
 
 
-def _with_numbers(panel: plotting.Panel, reading: maps.Reading) -> plotting.Panel:
+def _with_numbers(panel: plotting.Panel, reading: maps.EffectScale) -> plotting.Panel:
     """The panel of a small model with its effects from one percent as whole numbers."""
     if not reading.relative or panel.values.shape[1] > MOST_OF_FOUR:
         return panel
@@ -121,7 +121,7 @@ def _with_numbers(panel: plotting.Panel, reading: maps.Reading) -> plotting.Pane
 
 
 def _draw_operations(
-    table: DataFrame, notes: Sequence[str], reading: maps.Reading
+    table: DataFrame, notes: Sequence[str], reading: maps.EffectScale
 ) -> plotting.Figure:
     """One panel per operation in one row."""
     panels = [
@@ -133,7 +133,7 @@ def _draw_operations(
 
 def _operation_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read Figure 2, what it was made from, what the paper found."""
-    reading = maps.Reading.of(config)
+    reading = maps.EffectScale.of(config)
     paper_notes = maps.paper_notes(reading.paper, _operations(table))
     data = f"{maps.data_note(config)} {sizes_text(table)}."
     return [maps.map_note(reading), *paper_notes, data]
@@ -162,7 +162,7 @@ def fig12(options: ModelOptions) -> list[Chart]:
             [*runs.values()],
             name="fig12",
             title="Figure 12: the maps of several models on one colour scale",
-            look=_models_look,
+            caption=_models_caption,
             notes=lambda table, _: _model_notes(table, configs),
             draw=partial(_draw_models, configs=configs),
         )
@@ -181,7 +181,7 @@ def _compared_runs(options: ModelOptions) -> dict[str, Run]:
     return runs_by_name(runs)
 
 
-def _models_look(table: DataFrame) -> str:
+def _models_caption(table: DataFrame) -> str:
     """What to look for, and how many key heads each model has."""
     counts = {
         name: maps.key_head_count(select(table, model=name)) for name in keys_of(table, "model")
@@ -199,10 +199,10 @@ def _draw_models(
 ) -> plotting.Figure:
     """One or more lines of maps per model; a map is empty for an operation that its run lacks."""
     operations = _operations(table)
-    first = maps.Reading.of(next(iter(configs.values())))
+    first = maps.EffectScale.of(next(iter(configs.values())))
     by_model: dict[str, dict[str, plotting.Panel]] = {}
     for model, config in configs.items():
-        rows, reading = select(table, model=model), maps.Reading.of(config)
+        rows, reading = select(table, model=model), maps.EffectScale.of(config)
         by_model[model] = {
             name: _with_numbers(_operation_panel(rows, reading, name), reading)
             for name in _operations(rows)
@@ -224,9 +224,9 @@ def _draw_models(
 
 def _model_notes(table: DataFrame, configs: Mapping[str, Settings]) -> list[str]:
     """How to read Figure 12, the data of each model, missing operations."""
-    lines = [maps.map_note(maps.Reading.of(next(iter(configs.values()))))]
+    lines = [maps.map_note(maps.EffectScale.of(next(iter(configs.values()))))]
     for model, config in configs.items():
-        rows, reading = select(table, model=model), maps.Reading.of(config)
+        rows, reading = select(table, model=model), maps.EffectScale.of(config)
         lines.append(f"{maps.data_note(config)} {sizes_text(rows)}.")
         if absent := [name for name in _operations(table) if name not in _operations(rows)]:
             lines.append(f"Not in the run of {model}: {', '.join(absent)}.")
@@ -266,9 +266,9 @@ def fig15(options: LargeMapOptions) -> list[Chart]:
             [run],
             name="fig15" + ("" if options.operation == ALL_OPERATIONS else f"_{options.operation}"),
             title="Figure 15: the large maps, every number in its cell",
-            look=_large_look,
+            caption=_large_caption,
             notes=partial(_large_notes, mean=mean),
-            draw=partial(_draw_large, reading=maps.Reading.of(run.config), mean=mean),
+            draw=partial(_draw_large, reading=maps.EffectScale.of(run.config), mean=mean),
         )
     ]
 
@@ -287,7 +287,7 @@ def _chosen_operations(run: Run, operation: str) -> Sequence[str]:
     return [operation]
 
 
-def _large_look(table: DataFrame) -> str:
+def _large_caption(table: DataFrame) -> str:
     """What to look for, and the share of the heads that is within a percent of zero."""
     near = records(select(table, measure=effects.NEAR_ZERO))
     shares = ", ".join(f"{one.operation} {one.value:.0%}" for one in near)
@@ -298,7 +298,7 @@ def _large_look(table: DataFrame) -> str:
 
 
 def _draw_large(
-    table: DataFrame, notes: Sequence[str], reading: maps.Reading, *, mean: bool
+    table: DataFrame, notes: Sequence[str], reading: maps.EffectScale, *, mean: bool
 ) -> plotting.Figure:
     """One map per operation, or one of their mean."""
     operations = _operations(table)
@@ -353,7 +353,7 @@ def _digits(limit: float) -> int:
     return min(max(2 - int(np.floor(np.log10(limit))), 1), 4)
 
 
-def _mean_panel(table: DataFrame, reading: maps.Reading) -> plotting.Panel:
+def _mean_panel(table: DataFrame, reading: maps.EffectScale) -> plotting.Panel:
     """The map of the mean, with the effect in each operation to hover."""
     operations = _operations(table)
     parts = [_operation_panel(table, reading, name) for name in operations]
@@ -366,7 +366,7 @@ def _mean_panel(table: DataFrame, reading: maps.Reading) -> plotting.Panel:
     )
 
 
-def _hover_by_operation(operations: Sequence[str], reading: maps.Reading) -> tuple[str, ...]:
+def _hover_by_operation(operations: Sequence[str], reading: maps.EffectScale) -> tuple[str, ...]:
     """The hover templates of that map."""
     rest = "".join(
         f"<br>{plotting.plain(name)}: {maps.hover_number(f'customdata[{i}]', reading)}"
@@ -378,7 +378,7 @@ def _hover_by_operation(operations: Sequence[str], reading: maps.Reading) -> tup
 
 def _large_notes(table: DataFrame, config: Mapping[str, Any], *, mean: bool) -> list[str]:
     """How to read Figure 15, what it was made from, what the paper found."""
-    reading = maps.Reading.of(config)
+    reading = maps.EffectScale.of(config)
     unit = "in percent" if reading.relative else "as measured"
     return [
         maps.reading_note(reading),
@@ -414,9 +414,9 @@ def explorer(options: TableOptions) -> list[Interactive]:
         Interactive(
             name="explorer",
             title="Explorer: what each head and each MLP does",
-            look="Click a cell of the map. Which tokens does the head look at, which digits does "
-            "it write, and which MLPs carry its effect? Then knock the strongest heads out, one "
-            "after another, and read what the model answers.",
+            caption="Click a cell of the map. Which tokens does the head look at, which digits "
+            "does it write, and which MLPs carry its effect? Then knock the strongest heads out, "
+            "one after another, and read what the model answers.",
             notes=[
                 f"Model: {of}. {'; '.join(sizes)}.",
                 "Effects and attention are means over all of them. Patterns and digits are of a "

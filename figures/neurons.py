@@ -36,7 +36,7 @@ def neurons(options: Options) -> list[Exhibit]:
         [run],
         name="neurons-rules",
         title=f"Neurons that follow rules: {run.config['model']}",
-        look=rules_look,
+        caption=rules_caption,
         notes=_rules_notes,
         cells=lambda rows: DataFrame(list(_cells(rows))),
     )
@@ -45,14 +45,14 @@ def neurons(options: Options) -> list[Exhibit]:
         [run],
         name="neurons",
         title=f"How few neurons keep the answer: {run.config['model']}",
-        look=kept_look,
+        caption=kept_caption,
         notes=_kept_notes,
         draw=_draw,
     )
     return [rules, kept]
 
 
-def rules_look(table: DataFrame) -> str:
+def rules_caption(table: DataFrame) -> str:
     """How many neurons follow a rule, and how many pass the published one."""
     rule = select(table, measure=numbers.FOLLOW)
     any_rule = value(rule, family=numbers.ANY)
@@ -115,7 +115,7 @@ def _cells(table: DataFrame) -> Iterator[dict[str, str]]:
         }
 
 
-def kept_look(table: DataFrame) -> str:
+def kept_caption(table: DataFrame) -> str:
     """How many neurons are enough in each ranking."""
     enough = {one.ranking: one.value for one in records(select(table, measure=numbers.ENOUGH))}
     counts = ", ".join(f"{RANKING_LINES[name][0]} {k:.0f}" for name, k in enough.items())

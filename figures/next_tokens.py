@@ -47,7 +47,7 @@ def fig4(options: Options) -> list[Chart]:
             [run],
             name="fig4",
             title="Figure 4: the likeliest next tokens before and after the knockout",
-            look=_knockout_look,
+            caption=_knockout_caption,
             notes=_knockout_notes,
             draw=_draw_knockout,
         )
@@ -71,7 +71,7 @@ def fig9(options: Options) -> list[Chart]:
             [run],
             name="fig9",
             title="Figure 9: the likeliest next tokens with the calculation, and without it",
-            look=calculation_look,
+            caption=calculation_caption,
             notes=_calculation_notes,
             draw=_draw_calculation,
         )
@@ -114,7 +114,7 @@ def _panel(
     return plotting.NextTokenPanel(prompts[0], before, after, answer, prompt_after=prompt_after)
 
 
-def _knockout_look(table: DataFrame) -> str:
+def _knockout_caption(table: DataFrame) -> str:
     """What to look for, and how often this run's model says a number at all."""
     after = select(table, when="after")
     parts = [
@@ -148,7 +148,7 @@ def _knockout_notes(table: DataFrame, config: Settings) -> list[str]:
     ]
 
 
-def calculation_look(table: DataFrame) -> str:
+def calculation_caption(table: DataFrame) -> str:
     """What to look for, and the probability of the answer on both sides of this run."""
     p_answer = select(table, measure=numbers.P_ANSWER)
     likeliest = select(table, measure=numbers.ANSWER_LIKELIEST, side="counterfactual")

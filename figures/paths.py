@@ -15,7 +15,7 @@ from figures.tables import carriers as carrier_numbers
 from figures.tables import paths as path_numbers
 from figures.tables.effects import KEY_ROLE
 from figures.tables.table import has, keys_of, records, select, value
-from figures.views.maps import Reading, title
+from figures.views.maps import EffectScale, title
 from figures.views.words import size_text
 
 
@@ -36,7 +36,7 @@ def paths(options: TableOptions) -> list[Table]:
             [run],
             name="paths",
             title=f"Paths of the strongest heads: {run.config['model']}, {run.config['metric']}",
-            look=lambda _: (
+            caption=lambda _: (
                 "How little a head writes to the answer itself (direct) and how much MLPs and "
                 "later heads make of it."
             ),
@@ -45,7 +45,7 @@ def paths(options: TableOptions) -> list[Table]:
                 "Shares are of the total effect, and may exceed 100% where parts have opposite "
                 "signs.",
             ],
-            cells=partial(_path_cells, relative=Reading.of(run.config).relative),
+            cells=partial(_path_cells, relative=EffectScale.of(run.config).relative),
         )
     ]
 
@@ -85,12 +85,12 @@ def carriers(options: Options) -> list[Chart]:
             [run],
             name="carriers",
             title="Which MLPs carry the key heads' effects?",
-            look=lambda _: (
+            caption=lambda _: (
                 "Which columns are red in many rows: MLPs through which several heads act. "
                 "Compare them with the MLPs that a probe sees writing C (Figure 6)."
             ),
             notes=_carriers_notes,
-            draw=partial(_draw_carriers, reading=Reading.of(run.config)),
+            draw=partial(_draw_carriers, reading=EffectScale.of(run.config)),
             small_table=_correlations,
         )
     ]
@@ -110,7 +110,7 @@ def _carriers_notes(table: DataFrame, config: Settings) -> list[str]:
         f"{config['seed']}. Rows: the {config['top']} heads with the strongest effects "
         f"via MLPs, key heads (below −{-KEY['relative_logit']:.0%}) in bold. "
         "Numbers: means over templates"
-        + ", in percent of the logit" * Reading.of(config).relative
+        + ", in percent of the logit" * EffectScale.of(config).relative
         + ".",
         "Held: the effect with every MLP free, less the effect with this one held at the "
         "reference run. Alone: the effect with this one free, less the direct effect. Neither "
@@ -123,7 +123,7 @@ def _carriers_notes(table: DataFrame, config: Settings) -> list[str]:
     ]
 
 
-def _draw_carriers(table: DataFrame, notes: Sequence[str], reading: Reading) -> plotting.Figure:
+def _draw_carriers(table: DataFrame, notes: Sequence[str], reading: EffectScale) -> plotting.Figure:
     """One panel per operation."""
     return plotting.matrix_panels(
         [_matrix(table, operation, reading) for operation in keys_of(table, "operation")],
@@ -135,12 +135,12 @@ def _draw_carriers(table: DataFrame, notes: Sequence[str], reading: Reading) -> 
     )
 
 
-def _matrix(table: DataFrame, operation: str, reading: Reading) -> plotting.Matrix:
+def _matrix(table: DataFrame, operation: str, reading: EffectScale) -> plotting.Matrix:
     """One row per head; columns: what each MLP carries in two ways, then the effects."""
     rows = select(table, operation=operation)
     heads, mlps = (keys_of(rows, name) for name in ("component", "mlp"))
     layers = tuple(name.removeprefix("MLP ") for name in mlps)
-    carried, conveyed = (
+    mediated, mediated_alone = (
         reading.scale * select(rows, measure=measure).value.to_numpy().reshape(-1, len(mlps))
         for measure in (carrier_numbers.LOST, carrier_numbers.ADDED)
     )
@@ -158,8 +158,8 @@ def _matrix(table: DataFrame, operation: str, reading: Reading) -> plotting.Matr
         title=title(operation, size_text(rows)),
         rows=tuple(heads),
         groups=(
-            plotting.Columns(lost, layers, carried, tuple(cosines) if few else ()),
-            plotting.Columns("added by this MLP alone", layers, conveyed),
+            plotting.Columns(lost, layers, mediated, tuple(cosines) if few else ()),
+            plotting.Columns("added by this MLP alone", layers, mediated_alone),
             plotting.Columns("effect", ("direct", "all"), np.stack(ends, axis=1)),
         ),
         strong=tuple(has(rows, component=head, role=KEY_ROLE) for head in heads),

@@ -74,7 +74,7 @@ def exhibits(options: PredictionOptions) -> list[Table]:
             [*required, *available.values(), *([with_stories] if with_stories else [])],
             name="predictions",
             title=f"Predictions and outcomes, {model}",
-            look=lambda _: (
+            caption=lambda _: (
                 "The predictions of the study of Gemma 3 270M, with its thresholds, on this model. "
                 "They were written for that study; much was already known of the shipped models."
             ),

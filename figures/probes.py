@@ -66,14 +66,14 @@ def fig6(options: OperationOptions) -> list[Chart]:
             [run],
             name="fig6" if options.operation is None else f"fig6-{operation}",
             title=f"Figure 6: what MLPs read and what they write, {operation}",
-            look=lambda _: OPERATION_LOOK,
+            caption=lambda _: OPERATION_CAPTION,
             notes=partial(_notes, operation=operation),
             draw=partial(_draw_operation, operation=operation),
         )
     ]
 
 
-OPERATION_LOOK = (
+OPERATION_CAPTION = (
     "In the paper the numbers A and B rise in what MLPs read and fall again (a), then "
     "the answer C rises in what they write (b); the layers where the one falls and the "
     "other rises agree. In a single prompt (c) operands come first, the answer last, its "
@@ -245,14 +245,14 @@ def _models(options: ModelOptions, name: str) -> list[Chart]:
             [*runs.values()],
             name=name,
             title="Figures 13 and 14: what MLPs read of A and B, and what they write of C",
-            look=lambda table: _models_look(select(table, operation=operations)),
+            caption=lambda table: _models_caption(select(table, operation=operations)),
             notes=lambda table, config: _model_notes(select(table, operation=operations), config),
             draw=lambda table, notes: _draw_models(select(table, operation=operations), notes),
         )
     ]
 
 
-def _models_look(table: DataFrame) -> str:
+def _models_caption(table: DataFrame) -> str:
     """What the runs show, and what to compare it with."""
     read, written = (_peaks(table, site) for site in numbers.SITES)
     return (
@@ -378,14 +378,14 @@ def fig17(options: Options) -> list[Chart]:
             [run],
             name="fig17",
             title="Figure 17: the column addition of a computer beside the model's layers",
-            look=_sums_look,
+            caption=_sums_caption,
             notes=_sums_notes,
             draw=_draw_sums,
         )
     ]
 
 
-def _sums_look(table: DataFrame) -> str:
+def _sums_caption(table: DataFrame) -> str:
     """What to look for, and from which layer on each prompt's answer stays first."""
     parts = [_from_layer(select(table, case=case)) for case in keys_of(table, "case")]
     return (

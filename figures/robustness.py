@@ -57,7 +57,7 @@ def stability(options: StabilityOptions) -> list[Chart]:
             [run],
             name="stability",
             title="How many problems until the strongest heads stay the same?",
-            look=stability_look,
+            caption=stability_caption,
             notes=_stability_notes,
             draw=_draw_stability,
         )
@@ -69,7 +69,7 @@ def _top_set(table: DataFrame) -> str:
     return next(name for name in keys_of(table, "set") if name != KEY_SET)
 
 
-def stability_look(table: DataFrame) -> str:
+def stability_caption(table: DataFrame) -> str:
     """What to look for, and where the run's own curves end."""
     parts, below = [], 0
     of_top = select(table, set=_top_set(table), compared="rest")
@@ -166,14 +166,14 @@ def templates(options: Options) -> list[Chart]:
             [run],
             name="templates",
             title="Do the wordings agree? The strongest heads in each template",
-            look=_templates_look,
+            caption=_templates_caption,
             notes=_templates_notes,
-            draw=partial(_draw_templates, reading=maps.Reading.of(run.config)),
+            draw=partial(_draw_templates, reading=maps.EffectScale.of(run.config)),
         )
     ]
 
 
-def _templates_look(table: DataFrame) -> str:
+def _templates_caption(table: DataFrame) -> str:
     """What to look for, and how far the wordings of this run agree."""
     parts = [
         f"{one.operation} {one.value:.2f}".replace("-", "−")
@@ -199,7 +199,7 @@ def _templates_notes(_: DataFrame, config: Settings) -> list[str]:
 
 
 def _draw_templates(
-    table: DataFrame, notes: Sequence[str], reading: maps.Reading
+    table: DataFrame, notes: Sequence[str], reading: maps.EffectScale
 ) -> plotting.Figure:
     """One panel per operation."""
     return plotting.matrix_panels(
@@ -212,7 +212,7 @@ def _draw_templates(
     )
 
 
-def _matrix(table: DataFrame, operation: str, reading: maps.Reading) -> plotting.Matrix:
+def _matrix(table: DataFrame, operation: str, reading: maps.EffectScale) -> plotting.Matrix:
     """One operation: rows are wordings and their mean, columns are heads."""
     rows, agreement = select(table, operation=operation), ""
     if has(rows, measure=template_numbers.CORRELATION):

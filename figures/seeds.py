@@ -69,7 +69,7 @@ def _exhibits(charted: Numbers, listed: Numbers, runs: Sequence[Run] = ()) -> li
             runs,
             name="seeds",
             title="Where heads matter, in several trainings of one recipe",
-            look=_look,
+            caption=_caption,
             notes=_notes,
             draw=_draw,
         ),
@@ -78,7 +78,7 @@ def _exhibits(charted: Numbers, listed: Numbers, runs: Sequence[Run] = ()) -> li
             runs,
             name="seeds_summary",
             title="What repeats in other trainings of the recipe",
-            look=lambda _: (
+            caption=lambda _: (
                 "Whether the trainings agree. A statement about where heads are, or about what "
                 "operations share, needs every row of it to agree."
             ),
@@ -165,7 +165,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     )
 
 
-def _look(table: DataFrame) -> str:
+def _caption(table: DataFrame) -> str:
     """What the trainings' own numbers say."""
     layers, early = (
         _over_trainings(select(table, measure=measure))

@@ -33,7 +33,7 @@ def table3(options: TableOptions) -> list[Table]:
             [run],
             name="table3",
             title=f"Table 3: key heads of exponentiation, {run.config['model']}",
-            look=lambda _: (
+            caption=lambda _: (
                 "Whether powers, which no other experiment asks for, use heads of the four "
                 "operations too, and fall with them. In the paper some are the same."
             ),
@@ -113,7 +113,7 @@ def table4(options: TableOptions) -> list[Table]:
             [run],
             name="table4",
             title=f"{title}: sets, {model}",
-            look=lambda _: (
+            caption=lambda _: (
                 "The heads that both kinds of prompts have among their strongest should cost both "
                 "alike; in the paper they cost most of what all ten cost."
             ),
@@ -125,7 +125,7 @@ def table4(options: TableOptions) -> list[Table]:
             [run],
             name="table4_heads",
             title=f"{title}: heads, {model}",
-            look=lambda _: "Whether a head looks at the same kind of token in both.",
+            caption=lambda _: "Whether a head looks at the same kind of token in both.",
             notes=lambda *_: [
                 "Looks at: share of the attention weight from END, on reference prompts; a tenth "
                 "or more."

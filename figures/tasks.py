@@ -60,7 +60,7 @@ def transfer(options: TableOptions) -> list[Table]:
             [run],
             name="transfer",
             title=f"Transfer and control of a knockout, {run.config['model']}",
-            look=lambda _: (
+            caption=lambda _: (
                 "Word problems that were not used to find the heads should fall with them, "
                 "generic tasks should not. In the paper SVAMP falls by two thirds, MMLU hardly."
             ),
@@ -142,7 +142,7 @@ def benchmarks(options: TableOptions) -> list[Table]:
             [run],
             name="benchmarks",
             title=f"Benchmarks, {run.config['model']}",
-            look=lambda _: (
+            caption=lambda _: (
                 "Mathematics should fall without the key heads, other tasks hardly, and neither "
                 "without random heads."
             ),
@@ -223,7 +223,7 @@ def carrying(options: TableOptions) -> list[Table]:
             [run],
             name="carrying",
             title=f"Do other abilities hang on the tuned heads? {run.config['model']}",
-            look=lambda _: (
+            caption=lambda _: (
                 "Whether generic tasks lose more by the knockout after tuning than before: then "
                 "tuning has put more than mathematics into these heads."
             ),

@@ -101,7 +101,7 @@ def frontier(options: Options) -> list[Chart]:
             [run],
             name="frontier",
             title="What tuning gains in mathematics against what it loses elsewhere",
-            look=lambda _: (
+            caption=lambda _: (
                 "Up is better, right is better. A method whose line lies above another's gains "
                 "more for the same loss, at whichever rate each is trained."
             ),

@@ -33,7 +33,7 @@ TABLE_TITLES = {
     2: "Table 2: how many heads to tune",
     5: "Table 5: MLPs tuned beside the heads",
 }
-LOOKS = {
+CAPTIONS = {
     1: "Whether tuning the key heads alone gains about what tuning everything gains in word "
     "problems, loses less in generic tasks, and trains more examples a second. The paper finds "
     "all three.",
@@ -99,7 +99,7 @@ def _tables(options: TableOptions, number: int) -> list[Table]:
             [run],
             name=f"table{number}",
             title=title,
-            look=lambda _: LOOKS[number],
+            caption=lambda _: CAPTIONS[number],
             notes=partial(_notes, number=number, benchmark_facts=benchmark_facts),
             cells=_cells,
         ),
@@ -108,7 +108,7 @@ def _tables(options: TableOptions, number: int) -> list[Table]:
             [run],
             name=f"table{number}_tasks",
             title=f"{title}: every task",
-            look=lambda _: "Which tasks the changes of the groups come from.",
+            caption=lambda _: "Which tasks the changes of the groups come from.",
             notes=_task_notes,
             cells=_task_cells,
         ),

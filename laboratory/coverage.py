@@ -99,14 +99,14 @@ def misses_of_heads(
     pairs = [(sample.clusters == c).nonzero()[:, 0] for c in sample.clusters.unique()]
     missed = np.zeros((2, len(values)))
     for _ in range(n_studies):
-        drawn = [pairs[i] for i in draw.integers(0, len(pairs), n)]
-        rows = torch.cat(drawn)
+        sampled = [pairs[i] for i in draw.integers(0, len(pairs), n)]
+        rows = torch.cat(sampled)
         study = Effects(
             values[:, rows],
             ("head",),
             heads.metric,
             template=template and tuple(template[i] for i in rows.tolist()),
-            problem=tuple(f"draw {i}" for i, of in enumerate(drawn) for _ in of),
+            problem=tuple(f"draw {i}" for i, of in enumerate(sampled) for _ in of),
         )
         low, high = study.ci(method=method)
         missed += np.stack([(high < truth).numpy(), (low > truth).numpy()])

@@ -59,7 +59,7 @@ def assert_as_raw(
         close(found.via_mlps.per_pair[index], change(raw, head, []))
         close(found.direct.per_pair[index], change(raw, head, [*layers]))
     first = heads[0].layer if first is None else first
-    for view in (found.carried, found.conveyed):
+    for view in (found.mediated, found.mediated_alone):
         assert (view.per_pair.abs().amax((0, 2))[first:] > 20 * raw.tolerance).all(), (
             "the test must be able to fail in every layer"
         )
@@ -130,10 +130,10 @@ def test_both_engines_agree_and_ends_are_those_of_path_patching(model: Any, metr
 
 def test_parts_and_what_is_left_are_the_effect(deep: Any) -> None:
     found = mediators(deep, make_pairs(deep), [Head(12, 0), Head(3, 1)], metric="logit")
-    assert (found.carried.per_pair[0, :12] == 0).all() and (
-        found.conveyed.per_pair[1, :3] == 0
+    assert (found.mediated.per_pair[0, :12] == 0).all() and (
+        found.mediated_alone.per_pair[1, :3] == 0
     ).all()
-    for view, left in zip((found.carried, found.conveyed), (0, 1), strict=True):
+    for view, left in zip((found.mediated, found.mediated_alone), (0, 1), strict=True):
         parts = found.direct.per_pair + view.per_pair.sum(1) + found.interaction.per_pair[:, left]
         assert_close(parts, found.via_mlps.per_pair)
     # the last head has one MLP after it, and nothing for that to act together with
@@ -176,7 +176,7 @@ def test_a_run_keeps_the_result_and_does_not_compute_it_again(
     table = found.to_dataframe()
     assert len(table) == 2 * 3 and table["head"].tolist()[:3] == ["1.2"] * 3
     chosen = table[(table["head"] == "0.0") & (table["mlp"] == "MLP 2")]
-    assert chosen["carried"].item() == pytest.approx(float(found.carried.mean()[1, 2]))
+    assert chosen["mediated"].item() == pytest.approx(float(found.mediated.mean()[1, 2]))
     assert table[["layer", "index"]].values.tolist()[:3] == [[1, 2]] * 3
 
 
@@ -218,7 +218,7 @@ def test_a_model_that_is_not_swept_is_refused_and_hooks_do_it(tokenizer: Any) ->
     with pytest.raises(UnsupportedTrunk, match="engine='hooks'"):
         mediators(model, pairs, heads)
     found = mediators(model, pairs, heads, engine="hooks", metric="logit")
-    assert found.carried.per_pair.abs().max() > 1e-3
+    assert found.mediated.per_pair.abs().max() > 1e-3
 
 
 def test_a_row_that_is_not_finite_is_named() -> None:

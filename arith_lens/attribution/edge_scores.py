@@ -259,13 +259,13 @@ class EdgeScoreEngine:
     ) -> None:
         """The scores of all edges into a layer's receivers, in place."""
         settings, tokens = self.settings, (positions.prompt, positions.column)
-        sent = changes.now()
+        deltas = changes.now()
         heads = settings.by_layer.heads[layer]
         for (receiver, name), slope in slopes.items():
             if receiver.layer != layer:
                 continue
-            products = einsum(sent, slope[tokens], "sender token d, token d -> sender token")
-            of_pairs = products.new_zeros(len(sent), len(slope))
+            products = einsum(deltas, slope[tokens], "sender token d, token d -> sender token")
+            of_pairs = products.new_zeros(len(deltas), len(slope))
             of_pairs.index_add_(1, positions.prompt, products)
             if name == MLP_INPUT and heads:  # they come before the MLP of their own layer
                 own = head_changes(self.trunk, positions.ends, layer, heads)

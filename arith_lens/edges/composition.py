@@ -88,11 +88,11 @@ def _shares(
         if layer > max(layers):
             break
         if layer in layers:
-            receiver, sent = Receiver.of(code, layer, positions.entries[layer][0]), changes.now()
+            receiver, deltas = Receiver.of(code, layer, positions.entries[layer][0]), changes.now()
             for i, head in enumerate(heads):
                 if head.layer == layer:
-                    of_head = _of_head(trunk, positions, receiver, sent, head)
-                    shares[i][:, order[: len(sent)]] = of_head.cpu()
+                    of_head = _of_head(trunk, positions, receiver, deltas, head)
+                    shares[i][:, order[: len(deltas)]] = of_head.cpu()
         changes.advance(layer)
     return shares
 
@@ -101,7 +101,7 @@ def _of_head(
     trunk: Trunk,
     positions: Positions,
     receiver: Receiver,
-    sent: Float[Tensor, "sender token d_model"],
+    deltas: Float[Tensor, "sender token d_model"],
     head: Head,
 ) -> Float[Tensor, "input=3 sender pair"]:
     """The shares of a head's change that each sender makes through each input."""
@@ -112,7 +112,7 @@ def _of_head(
     own = receiver.z(head.index)
     target, w_o = other - reference, trunk.attentions[layer].W_O[head.index].float()
     parts = []
-    for some in sent.split(SENDERS_AT_ONCE):
+    for some in deltas.split(SENDERS_AT_ONCE):
         inputs = project(receiver.code, layer, stream + some, *tokens)[:3]
         changed = receiver.inputs_of(head.index, inputs, *tokens)
         z = torch.stack(

@@ -229,15 +229,15 @@ class EdgeEngine:
         rows[0], live = first, 1
         for layer in trunk.each_layer():
             attention, of_layer = positions.ends.attn_out[0, layer], trunk.layers[layer]
-            sent = into.heads(layer, changes) if layer in layers else None
+            deltas = into.heads(layer, changes) if layer in layers else None
             written = into.mlp(layer, changes) if layer in layers else None
-            stop = live + (0 if sent is None else len(sent))
+            stop = live + (0 if deltas is None else len(deltas))
             if recomputed:
-                of_layer.advance(LayerInput(rows[:stop], attention, slice(live, stop), sent))
+                of_layer.advance(LayerInput(rows[:stop], attention, slice(live, stop), deltas))
             else:
                 of_layer.advance(LayerInput(rows[:1], attention, slice(1, 1), None))
-                if sent is not None:
-                    rows[live:stop] = of_layer.written_change(attention, sent)
+                if deltas is not None:
+                    rows[live:stop] = of_layer.written_change(attention, deltas)
             live = stop
             if written is not None:
                 rows[live : live + len(written)] = written + (rows[0] if recomputed else 0)
@@ -273,15 +273,15 @@ class _Into:
         entries, at = self.positions.entries[layer], self._tokens
         receiver = Receiver.of(self.code, layer, entries[0])
         reference, other = (run[at].float() for run in entries)
-        sent, before = changes.now(), self.settings.rows_of_senders
-        self._note_sum(sent, other - reference)
+        deltas, before = changes.now(), self.settings.rows_of_senders
+        self._note_sum(deltas, other - reference)
         if self.settings.together:
-            sent = (other - reference)[None]
+            deltas = (other - reference)[None]
         rows = []
         for place, mask in enumerate(self.masks):
-            visible = mask.to(sent.device)[at][:, None]
-            for some in torch.arange(len(sent)).split(SENDERS_AT_ONCE):
-                streams = reference + sent[some] * visible
+            visible = mask.to(deltas.device)[at][:, None]
+            for some in torch.arange(len(deltas)).split(SENDERS_AT_ONCE):
+                streams = reference + deltas[some] * visible
                 edges = self._read(receiver, streams, heads, self.settings.inputs)
                 for head, name, written in edges:
                     rows.append(written)
@@ -301,12 +301,12 @@ class _Into:
         of_layer, ends = self.trunk.layers[layer], self.positions.ends
         entry, other = (run[:, -1].float() for run in self.positions.entries[layer])
         attention = ends.attn_out[:, layer].float()
-        sent = changes.now()
-        at_end = entry.new_zeros(len(sent), *entry.shape)
+        deltas = changes.now()
+        at_end = entry.new_zeros(len(deltas), *entry.shape)
         is_end = self.positions.is_end
-        at_end[:, self.positions.prompt[is_end]] = sent[:, is_end]
+        at_end[:, self.positions.prompt[is_end]] = deltas[:, is_end]
         streams = [entry[None], entry + at_end]
-        attentions = [attention[:1], attention[:1].expand(len(sent), -1, -1)]
+        attentions = [attention[:1], attention[:1].expand(len(deltas), -1, -1)]
         heads = self.settings.by_layer.heads[layer]
         if heads:  # they come before the MLP of their own layer
             own = head_changes(self.trunk, ends, layer, heads)
@@ -382,7 +382,7 @@ class _Into:
         error = (written - (other - reference)).abs().max() / size
         self._note("a head's output from X_c's stream", error)
 
-    def _note_sum(self, sent: Tensor, total: Tensor) -> None:
+    def _note_sum(self, deltas: Tensor, total: Tensor) -> None:
         """All senders' own changes add up to the stream's, where layers simply add."""
         settings = self.settings
         n_layers, n_heads = settings.patching.n_layers, settings.patching.n_heads
@@ -390,7 +390,7 @@ class _Into:
         additive = all(isinstance(layer, AdditiveLayer) for layer in self.trunk.layers)
         if every and additive and settings.via == "direct":
             size = total.norm().clamp(min=TINY)
-            self._note("the senders' changes add up", (sent.sum(0) - total).norm() / size)
+            self._note("the senders' changes add up", (deltas.sum(0) - total).norm() / size)
 
     def _note(self, name: str, error: Tensor) -> None:
         self.errors[name] = max(self.errors.get(name, 0.0), float(error))

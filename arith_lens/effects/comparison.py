@@ -268,9 +268,9 @@ def agreement(
         values = values[:, ~values[0].isnan().all(-1)].flatten(0, 1)
         sample = replace(sides[1].sample(), values=values)
         means = mean_over_strata(values, sample.strata)[:, None]
-        drawn = resampled_means(sample, slice(None), n_resamples, seed)
+        sampled = resampled_means(sample, slice(None), n_resamples, seed)
         estimates, draws = (
-            _measures(*each.chunk(2), ks=ks, signed=signed) for each in (means, drawn)
+            _measures(*each.chunk(2), ks=ks, signed=signed) for each in (means, sampled)
         )
         for name, value in estimates.items():
             low, high = draws[name].nanquantile(tails).tolist()

@@ -246,8 +246,8 @@ class Effects(HasUnits):
         if not is_share.all():
             interval = bootstrap_interval if method == "percentile" else studentised_interval
             means = replace(sample, values=sample.values[~is_share])
-            drawn = interval(means, level=level, n_resamples=n_resamples, seed=seed)
-            ends[:, ~is_share] = drawn.double()
+            resampled = interval(means, level=level, n_resamples=n_resamples, seed=seed)
+            ends[:, ~is_share] = resampled.double()
         return ends.float().reshape(2, *self.per_pair.shape[:-1])
 
     def _has_answers(self) -> Bool[Tensor, " component"]:

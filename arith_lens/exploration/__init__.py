@@ -8,8 +8,8 @@ from arith_lens.exploration.exploring import Exploration as Exploration
 from arith_lens.exploration.exploring import ExplorerServer as ExplorerServer
 from arith_lens.exploration.exploring import explore as explore
 from arith_lens.exploration.exploring import explored as explored
-from arith_lens.exploration.tables import baskets as baskets
 from arith_lens.exploration.tables import finished as finished
 from arith_lens.exploration.tables import head_parts as head_parts
 from arith_lens.exploration.tables import mlp_parts as mlp_parts
 from arith_lens.exploration.tables import sample_rows as sample_rows
+from arith_lens.exploration.tables import selections as selections

@@ -26,7 +26,6 @@ from arith_lens.exploration.tables import (
     N_DRAWS,
     Steps,
     attention_tables,
-    baskets,
     finished,
     head_parts,
     merged,
@@ -35,6 +34,7 @@ from arith_lens.exploration.tables import (
     prompt_tables,
     random_sets,
     sample_rows,
+    selections,
     wordings_of,
 )
 from arith_lens.explorer_page import Explorer, SetFacts, Tables
@@ -107,8 +107,8 @@ def explore(
 ) -> Explorer:
     """The explorer of a model: a map of effects to click on, in a notebook.
 
-    A click on a head or an MLP computes what it looks at, reads and writes. A basket of components
-    is knocked out, or everything else is. Your own prompts can be typed in.
+    A click on a head or an MLP computes what it looks at, reads and writes. A selection of
+    components is knocked out, or everything else is. Your own prompts can be typed in.
 
     Args:
         model: HookedModel or TransformerBridge.
@@ -158,7 +158,7 @@ class ExplorerServer:
         """The answer to a request: new facts and tables of one set, in steps.
 
         Requests have a `kind` and the name of a `set`: `map` (`paths`, `metric`), `edges`,
-        `component` (`component`), `basket` (`basket`: knock_out or keep_only; `members`), and
+        `component` (`component`), `selection` (`selection`: knock_out or keep_only; `members`), and
         `prompt` (`reference`, `counterfactual`, `answer`), which makes a new set.
 
         Raises:
@@ -173,14 +173,14 @@ class ExplorerServer:
             effects = yield from patched(model, pairs, paths, request["metric"])
             return {name: ({}, effect_tables(effects))}
         sample = sample_rows(pairs)
-        if request["kind"] == "basket":
+        if request["kind"] == "selection":
             chosen = [parse_component(member) for member in request["members"]]
             rows = torch.arange(len(pairs))
-            kind = request["basket"]
+            kind = request["selection"]
             sets = [(), tuple(chosen)] if chosen else [()]
             n_heads = sum(isinstance(one, Head) for one in chosen)
             controls = random_sets(model, n_heads, len(chosen) - n_heads) if chosen else []
-            tables = yield from baskets(model, pairs, rows, sample, sets, kind, controls)
+            tables = yield from selections(model, pairs, rows, sample, sets, kind, controls)
             return {name: ({}, tables)}
         if request["kind"] == "edges":
             few = pairs[sample]
@@ -289,7 +289,7 @@ def _all_parts(
     rows = problem_rows(pairs)
 
     def joint(kind: str) -> Tables:
-        return finished(baskets(model, pairs, rows, sample, sets, kind, controls))
+        return finished(selections(model, pairs, rows, sample, sets, kind, controls))
 
     of_sets = {kind: partial(joint, kind) for kind in KNOCKOUT_POSITIONS}
     return heads | {f"mlp_{name}": part for name, part in mlps.items()} | of_sets

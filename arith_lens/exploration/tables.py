@@ -1,7 +1,7 @@
 """The tables of what parts do: heads and MLPs by the library's methods, and sets of them replaced.
 
-Heads and MLPs are read one by one. A basket is a set of them: the model answers without it, or with
-it alone.
+Heads and MLPs are read one by one. A selection is a set of them: the model answers without it, or
+with it alone.
 """
 
 import random
@@ -155,7 +155,7 @@ def head_parts(
             head_probe(model, few, chosen, tokens="digits"),
         ),
         "inputs": lambda: {"inputs": _inputs(composition(model, few, chosen))},
-        "carriers": lambda: {"carriers": _carriers(model, few, chosen)},
+        "mediation": lambda: {"mediation": _mediation(model, few, chosen)},
     }
 
 
@@ -275,10 +275,10 @@ def _inputs(shares: Effects) -> "DataFrame":
     return table[columns]
 
 
-def _carriers(model: HookedLike, pairs: PromptPairs, heads: Sequence[Head]) -> "DataFrame":
+def _mediation(model: HookedLike, pairs: PromptPairs, heads: Sequence[Head]) -> "DataFrame":
     table: Any = mediators(model, pairs, heads, progress=False).to_dataframe()
     mlps = np.array([Mlp.parse(name).layer for name in table["mlp"]])
-    after = mlps >= table["layer"].to_numpy()  # an MLP before the head carries nothing of it
+    after = mlps >= table["layer"].to_numpy()  # an MLP before the head mediates nothing of it
     table = table.drop(columns=["layer", "index", "mlp"]).rename(columns={"head": "component"})
     table.insert(1, "layer", mlps)
     return table[after]
@@ -340,7 +340,7 @@ def finished(steps: Steps[T]) -> T:
             return end.value
 
 
-def baskets(
+def selections(
     model: HookedLike,
     pairs: PromptPairs,
     rows: Int[Tensor, " row"],

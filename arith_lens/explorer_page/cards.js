@@ -108,7 +108,7 @@ const ArithLensCards = (() => {
         h("button", { class: "ale-small ale-narrow", onclick: () => this.regions.map.scrollIntoView() }, "Back to the map"),
         this.unknown() ?? "",
         h("div", { class: "ale-cards" }, ...(this.unknown() ? [] : isHead ? [this.attentionCard(), this.patternCard(),
-          this.numbersCard("write", "What it writes"), this.inputsCard(), this.carriersCard()]
+          this.numbersCard("write", "What it writes"), this.inputsCard(), this.mediationCard()]
           : [this.numbersCard("mlp_in", "What it reads"), this.numbersCard("write", "What it writes"),
             this.neuronsCard()]),
         this.rows("units", { unit: "template" }).length ? this.unitsCard("template", "Effect by wording") : "", this.unitsCard("problem", "Effect by problem")));
@@ -260,14 +260,14 @@ const ArithLensCards = (() => {
           this.bars(rows.filter(row => row.input === input).map(bar), { format, ends })))),
         this.bars(rows.filter(row => row.input === "").map(row => ({ ...bar(row), label: "not explained by single parts" })), { format, ends }));
     }
-    carriersCard() {
-      const rows = this.rows("carriers", { component: this.choice.component });
+    mediationCard() {
+      const rows = this.rows("mediation", { component: this.choice.component });
       const first = rows[0] ?? {};
       const bar = (name, label, onclick) => row => ({ label: label ?? `MLP ${row.layer}`, value: row[name],
         low: row[`${name}_low`], high: row[`${name}_high`], onclick: onclick && this.jump(`MLP ${row.layer}`) });
       const lines = rows.length ? [bar("via_mlps", "via MLPs")(first), bar("direct", "direct")(first),
-        ...rows.map(bar("carried", undefined, true))] : [];
-      return this.card("Paths out", "carriers", rows, this.quoted(),
+        ...rows.map(bar("mediated", undefined, true))] : [];
+      return this.card("Paths out", "mediation", rows, this.quoted(),
         "Its effect on the logit in all and directly, and how much of it is lost when one MLP is frozen. " + this.few,
         this.bars(lines, { format: x => signed(percent(x), x), ends: this.effectScale(lines, { paths: "via_mlps", metric: "relative_logit" }) }));
     }

@@ -54,7 +54,7 @@ TABLES = {
     "edges": "one row per measured edge: receiver, input, sender, its role, effect, interval",
     "inputs": "one row per head, input (q, k, v) and sender: share of the head's change, interval; "
     "one row without input: the share that no single sender explains",
-    "carriers": "one row per head and MLP: what the MLP carries and conveys of its effect",
+    "mediation": "one row per head and MLP: what the MLP mediates of its effect, and alone",
     "neurons": "one row per MLP and strong neuron: direct effect, interval, cosines with digits",
     "sets": "one row per knocked-out or kept set of components: accuracy, 95% interval, mean p(C)",
     "controls": "one row per random set of as many components: accuracy, mean p(C)",
@@ -81,7 +81,7 @@ CODE = {
     "table = edges.to_dataframe()",
     "inputs": 'feeding = al.composition(model, pairs[{rows}], "{component}")\n'
     "table = feeding.to_dataframe()",
-    "carriers": 'mediation = al.mediators(model, pairs[{rows}], "{component}")\n'
+    "mediation": 'mediation = al.mediators(model, pairs[{rows}], "{component}")\n'
     "table = mediation.to_dataframe()",
     "neurons": 'neurons = al.neuron_effects(model, pairs[{rows}], "{component}")\n'
     'table = neurons.to_dataframe().sort_values("mean")',

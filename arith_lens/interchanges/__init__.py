@@ -3,13 +3,10 @@
 `causal` has hypotheses on a calculation, and what each expects under an interchange. `pairs` draws
 problems that can tell. `sites` names places, `runs` records them and runs the rest of the model.
 `spaces` fits subspaces, `controls` fits what could fail beside them. `interchange` puts these
-together, and `result` is what it returns. `carriers` finds who writes a subspace and who reads it.
+together, and `result` is what it returns. `writers` finds who writes
+a subspace and who reads it.
 """
 
-from arith_lens.interchanges.carriers import projections as projections
-from arith_lens.interchanges.carriers import readers as readers
-from arith_lens.interchanges.carriers import without_writers as without_writers
-from arith_lens.interchanges.carriers import writers as writers
 from arith_lens.interchanges.causal import CAUSAL_MODELS as CAUSAL_MODELS
 from arith_lens.interchanges.causal import CausalModel as CausalModel
 from arith_lens.interchanges.causal import causal_model as causal_model
@@ -24,3 +21,7 @@ from arith_lens.interchanges.sites import as_sites as as_sites
 from arith_lens.interchanges.sites import check_sites as check_sites
 from arith_lens.interchanges.spaces import SPACES as SPACES
 from arith_lens.interchanges.spaces import swapped as swapped
+from arith_lens.interchanges.writers import projections as projections
+from arith_lens.interchanges.writers import readers as readers
+from arith_lens.interchanges.writers import without_writers as without_writers
+from arith_lens.interchanges.writers import writers as writers

@@ -209,7 +209,7 @@ def interchange_pairs(
     for fit, (own, names) in zip((True, False), halves, strict=True):
         for name, count in _shares(names, n // 2 if fit else n - n // 2):
             candidates = Candidates.of(causal, variable, own, worded[name], draw.sources)
-            chosen = candidates.drawn(count, rng)
+            chosen = candidates.sampled(count, rng)
             if chosen:
                 parts.append(_pairs_of(causal, variable, worded[name], chosen, fit))
     if {bool(part.fit[0]) for part in parts} != {True, False}:
@@ -330,7 +330,7 @@ def _shares(names: Sequence[str], n: int) -> list[tuple[str, int]]:
 Base = tuple[Problem, int, int, int]
 """A base, the value that its source must have, the number of tokens of the answer in the prompt,
 and the expected token."""
-Chosen = tuple[Problem, Problem, int, int]
+InterchangeProblems = tuple[Problem, Problem, int, int]
 """Base, source, the number of tokens of the answer in the prompt, and the expected token."""
 
 
@@ -373,7 +373,7 @@ class Candidates:
         others = (n - n // size % 10 * size for n in (problem.a, problem.b))
         return (*lengths, *others)
 
-    def drawn(self, n: int, rng: random.Random) -> list[Chosen]:
+    def sampled(self, n: int, rng: random.Random) -> list[InterchangeProblems]:
         """Pairs, at most `n`: values and expected tokens take turns, and no base is used twice."""
         distinct = sorted({*self.values.values()})
         groups: dict[int, dict[int, list[Base]]] = defaultdict(lambda: defaultdict(list))
@@ -389,7 +389,7 @@ class Candidates:
             for _, by_token in sorted(groups.items())
         ]
         n_queues = max((len(by_token) for by_token in groups.values()), default=0)
-        chosen: list[Chosen] = []
+        chosen: list[InterchangeProblems] = []
         while turns and len(chosen) < n:
             pairs = [self._of_turn(turn, n_queues, rng) for turn in turns]
             if None in pairs:  # one value more than the other would not be balanced
@@ -399,7 +399,7 @@ class Candidates:
 
     def _of_turn(
         self, turn: Iterator[list[Base]], n_queues: int, rng: random.Random
-    ) -> Chosen | None:
+    ) -> InterchangeProblems | None:
         """The next pair with a value, whatever its expected token; None: there is none left."""
         queues = (next(turn) for _ in range(n_queues))
         pairs = (self._next(queue, rng) for queue in queues)
@@ -415,7 +415,7 @@ class Candidates:
         places = [i for i, (x, y) in enumerate(zip(own, other, strict=False)) if x != y]
         return (places[0], other[places[0]]) if places else None
 
-    def _next(self, queue: list[Base], rng: random.Random) -> Chosen | None:
+    def _next(self, queue: list[Base], rng: random.Random) -> InterchangeProblems | None:
         """The next base of a group that has a source."""
         while queue:
             base, target, place, token = queue.pop()
@@ -436,7 +436,7 @@ def _pairs_of(
     causal: CausalModel,
     variable: str,
     worded: WordedTemplate,
-    chosen: Sequence[Chosen],
+    chosen: Sequence[InterchangeProblems],
     fit: bool,
 ) -> InterchangePairs:
     problems = [(base, source) for base, source, _, _ in chosen]
@@ -462,12 +462,12 @@ def _joined(parts: Sequence[InterchangePairs]) -> InterchangePairs:
     return replace(parts[0], pairs=pairs, **tensors)
 
 
-def _answered(model: Any, drawn: InterchangePairs) -> InterchangePairs:
+def _answered(model: Any, sampled: InterchangePairs) -> InterchangePairs:
     """The pairs of which the model answers both problems right."""
-    sources = replace(drawn.pairs, answer=drawn.pairs.counterfactual_answer)
-    right = answer(model, drawn.pairs, "reference", BATCH)[0]
+    sources = replace(sampled.pairs, answer=sampled.pairs.counterfactual_answer)
+    right = answer(model, sampled.pairs, "reference", BATCH)[0]
     right &= answer(model, sources, "counterfactual", BATCH)[0]
-    answered = drawn[right]
+    answered = sampled[right]
     if not (bool(answered.fit.any()) and bool(answered.test.any())):
         raise ValueError(
             f"expected pairs in both halves of which the model answers both problems right, found "

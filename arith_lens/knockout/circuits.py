@@ -145,7 +145,7 @@ class CircuitCurve(HasUnits):
         ends = {name: np.nanquantile(draws, [0.025, 0.975]) for name, draws in areas.items()}
         return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
 
-    def drawn(self, name: str, *, seed: int = 0) -> Float[np.ndarray, " resample"]:
+    def sampled(self, name: str, *, seed: int = 0) -> Float[np.ndarray, " resample"]:
         """`cpr` or `cmd` in resamples of the problems.
 
         Two curves on the same pairs have the same resamples, so that their areas can be compared

@@ -138,7 +138,7 @@ def class_knockouts(
     base = engine([frozenset()], progress=False, read=read)[1, 0]
     differences, nulls = [], []
     for name, neurons in classes.items():
-        sets = [frozenset(neurons), *(_drawn(neurons, bins, generator) for _ in range(n))]
+        sets = [frozenset(neurons), *(_sampled(neurons, bins, generator) for _ in range(n))]
         drop = base - engine(sets, progress=False, read=read)[1]
         own = _difference(drop, base, related[name])
         differences.append(own[0])
@@ -162,7 +162,7 @@ def _bins(sizes: Mapping[Neuron, float]) -> dict[tuple[int, int], list[Neuron]]:
     return bins
 
 
-def _drawn(
+def _sampled(
     neurons: Sequence[Neuron],
     bins: Mapping[tuple[int, int], Sequence[Neuron]],
     generator: torch.Generator,

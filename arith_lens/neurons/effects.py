@@ -87,7 +87,7 @@ def neuron_effects(
     widths = [n_neurons(model, mlp.layer) for mlp in chosen]
     if top is not None and not 1 <= top <= min(widths):
         raise ValueError(f"expected top from 1 to the {min(widths)} neurons of an MLP, found {top}")
-    reading = _Reading.of(model, pairs, metric, value_object(MetricTokens, tokens))
+    reading = _LogitMetric.of(model, pairs, metric, value_object(MetricTokens, tokens))
     slot = ResultSlot.of(
         run,
         name,
@@ -132,7 +132,7 @@ def neuron_effects(
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _LogitMetric:
     """What is read of the logits."""
 
     metric: Metric
@@ -142,7 +142,7 @@ class _Reading:
     @classmethod
     def of(
         cls, model: HookedLike, pairs: PromptPairs, metric: str, tokens: MetricTokens
-    ) -> "_Reading":
+    ) -> "_LogitMetric":
         """Raises ValueError for a metric that cannot be, as `path_patch`."""
         chosen = get_metric(metric, tokens.foil, tokens.candidates)
         candidates = None
@@ -229,7 +229,7 @@ class _Batch:
 
 
 def _of_batches(
-    model: HookedLike, trunk: Trunk, pairs: PromptPairs, mlps: Sequence[Mlp], reading: _Reading
+    model: HookedLike, trunk: Trunk, pairs: PromptPairs, mlps: Sequence[Mlp], reading: _LogitMetric
 ) -> Iterator[list[_Batch]]:
     """For each batch of pairs, its MLPs."""
     names = [neurons_name(mlp.layer) for mlp in mlps]

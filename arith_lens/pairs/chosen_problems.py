@@ -103,13 +103,13 @@ class WordedTemplate:
                 f"expected {len(problems)} prompts that the answer's token follows in "
                 f"{self.template.name}, found {min(map(len, sides))}; name another template"
             )
-        drawn: list[Pair] = []
+        sampled: list[Pair] = []
         for number, (base, source) in enumerate(zip(*sides, strict=True)):
             self._check(base, source, problems[number])
-            drawn.append(
+            sampled.append(
                 Pair(base, source.prompt, source.text, source.answer, source.wording.answer)
             )
-        return as_prompt_pairs(self.tokenizer, drawn, "")
+        return as_prompt_pairs(self.tokenizer, sampled, "")
 
     def _wording(self, problem: Problem, place: int) -> Wording:
         texts = self.answers[problem.answer].texts

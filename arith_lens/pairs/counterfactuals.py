@@ -152,19 +152,19 @@ def draw_pairs(
     """
     make = partial(_other_operands, SWAPS[kind]) if kind in SWAPS else _QUEUES[kind]
     queues = make(tokenizer, references, sources, rng)
-    drawn: list[list[tuple[Prompt, Candidate]]] = [[] for _ in references]
-    while short := [i for i, pairs in enumerate(drawn) if len(pairs) < draws]:
+    sampled: list[list[tuple[Prompt, Candidate]]] = [[] for _ in references]
+    while short := [i for i, pairs in enumerate(sampled) if len(pairs) < draws]:
         candidates: list[Candidate] = []
         for i in short:
             candidate = next(queues[i], None)
             if candidate is None:
-                raise ValueError(_too_few(references[i], len(drawn[i]), draws, kind))
+                raise ValueError(_too_few(references[i], len(sampled[i]), draws, kind))
             candidates.append(candidate)
         prompts = encode(tokenizer, [candidate.text for candidate in candidates])
         for i, candidate, prompt in zip(short, candidates, prompts, strict=True):
             if _agrees(references[i], prompt, candidate.chars, kind):
-                drawn[i].append((prompt, candidate))
-    chosen = [pair for of_reference in drawn for pair in of_reference]
+                sampled[i].append((prompt, candidate))
+    chosen = [pair for of_reference in sampled for pair in of_reference]
     answers = _own_answers(tokenizer, chosen)
     of_pair = [reference for reference in references for _ in range(draws)]
     return [

@@ -45,8 +45,8 @@ class Selection:
             return NotImplemented
         parts, by_template = (self, other), {**self.by_template}
         for name, (n_kept, n_drawn) in other.by_template.items():
-            kept_before, drawn_before = by_template.get(name, (0, 0))
-            by_template[name] = kept_before + n_kept, drawn_before + n_drawn
+            kept_before, n_before = by_template.get(name, (0, 0))
+            by_template[name] = kept_before + n_kept, n_before + n_drawn
         return Selection(
             n_drawn=self.n_drawn + other.n_drawn,
             n_kept=self.n_kept + other.n_kept,

@@ -140,7 +140,7 @@ class PromptPairs(PairFields, HasUnits):
         template = self.template
         if template is not None and self.exemplar_set is not None:
             sets = zip(template, self.exemplar_set, strict=True)
-            template = tuple(f"{name}, {drawn}" if drawn else name for name, drawn in sets)
+            template = tuple(f"{name}, {sampled}" if sampled else name for name, sampled in sets)
         return Units(template=template, cluster=self.cluster, problem=self.problem)
 
     @property

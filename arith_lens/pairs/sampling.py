@@ -176,7 +176,7 @@ def sample_pairs(
     tokenizer = tokenizer_of(model)
     problems = all_problems(operation, operands)
 
-    def drawn_from(chosen: Sequence[AnyTemplate]) -> PromptPairs:
+    def sampled_from(chosen: Sequence[AnyTemplate]) -> PromptPairs:
         rng = random.Random(seed)
         counts = piece_counts(tokenizer, chosen)
         supplies = [supply(tokenizer, one, problems, answer_token, counts) for one in chosen]
@@ -191,10 +191,10 @@ def sample_pairs(
             counts=counts,
             wordings={part.template.name: part.wordings for part in supplies},
         )
-        drawn = draw_pairs(tokenizer, references, counterfactual, sources, draws, rng)
-        return as_prompt_pairs(tokenizer, drawn, "" if examples is None else str(examples))
+        sampled = draw_pairs(tokenizer, references, counterfactual, sources, draws, rng)
+        return as_prompt_pairs(tokenizer, sampled, "" if examples is None else str(examples))
 
-    pairs = _from_fitting(drawn_from, choose_templates(operation, templates), templates)
+    pairs = _from_fitting(sampled_from, choose_templates(operation, templates), templates)
     if keep != "correct":
         return pairs
     return keep_correct(model, pairs, batch_size=sampling.batch_size)

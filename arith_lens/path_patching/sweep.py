@@ -184,12 +184,12 @@ def advance_senders(
     if layer in senders.mlps:  # this row begins after the MLP and must not enter it
         mlp_out = recording.mlp_out[1, layer]
         after_mlp = rows[0] + trunk.layers[layer].written(attention, mlp_out)
-    sent = slice(live, live + len(heads))
-    changes = head_changes(trunk, recording, layer, heads) if heads else None
-    trunk.layers[layer].advance(LayerInput(rows[: sent.stop], attention, sent, changes))
+    own = slice(live, live + len(heads))
+    deltas = head_changes(trunk, recording, layer, heads) if heads else None
+    trunk.layers[layer].advance(LayerInput(rows[: own.stop], attention, own, deltas))
     if after_mlp is not None:
-        rows[sent.stop] = after_mlp
-    return sent.stop + (after_mlp is not None)
+        rows[own.stop] = after_mlp
+    return own.stop + (after_mlp is not None)
 
 
 def direct_rows(
@@ -201,12 +201,12 @@ def direct_rows(
     1 to the letter. The final norm is computed again by the caller.
     """
     run = recording.stream[0].float()
-    changes = [torch.zeros_like(run)[None]]
+    written = [torch.zeros_like(run)[None]]
     for index in trunk.each_layer():
         layer, attention = trunk.layers[index], recording.attn_out[0, index]
         run = run + layer.written(attention, recording.mlp_out[0, index])
-        changes += direct_changes(trunk, recording, senders, index)
-    return run + torch.cat(changes)
+        written += direct_changes(trunk, recording, senders, index)
+    return run + torch.cat(written)
 
 
 def direct_changes(
@@ -216,8 +216,8 @@ def direct_changes(
     layer, heads = trunk.layers[index], senders.heads[index]
     attention, changes = recording.attn_out[0, index], []
     if heads:
-        sent = head_changes(trunk, recording, index, heads)
-        changes.append(layer.written_change(attention, sent))
+        deltas = head_changes(trunk, recording, index, heads)
+        changes.append(layer.written_change(attention, deltas))
     if index in senders.mlps:
         written, other = (layer.written(attention, out) for out in recording.mlp_out[:, index])
         changes.append((other - written)[None])

@@ -142,12 +142,12 @@ def draw_circuits(
         drawing.draw(panel)
     points = [point for drawing in drawn for point in drawing.points]
     for name in (EDGE, "node"):
-        of_kind = [point for point in points if point["kind"] == name]
+        nodes_of_kind = [point for point in points if point["kind"] == name]
         sheet.add_scatter(
-            x=[point["at"][0] for point in of_kind],
-            y=[point["at"][1] for point in of_kind],
-            text=[point["text"] for point in of_kind],
-            customdata=[point["size"] for point in of_kind],
+            x=[point["at"][0] for point in nodes_of_kind],
+            y=[point["at"][1] for point in nodes_of_kind],
+            text=[point["text"] for point in nodes_of_kind],
+            customdata=[point["size"] for point in nodes_of_kind],
             name=name,
             mode="markers",
             marker={"size": 14, "color": "rgba(0,0,0,0)"},

@@ -48,13 +48,13 @@ def rewrite(
     rngs = [random.Random(f"{seed} {text}") for text in texts]
     done: dict[int, tuple[str, Prompt]] = {}
     for _ in range(TRIES):
-        drawn = {
+        sampled = {
             i: _made(texts[i], choices[i], rngs[i])
             for i in range(len(texts))
             if i not in done and _possible(choices[i])
         }
-        prompts = encode(tokenizer, list(drawn.values()))
-        for (i, text), prompt in zip(drawn.items(), prompts, strict=True):
+        prompts = encode(tokenizer, list(sampled.values()))
+        for (i, text), prompt in zip(sampled.items(), prompts, strict=True):
             spans = [(edit.start, edit.stop) for edit, _ in choices[i]]
             if _same_outside(references[i], prompt, spans):
                 done[i] = text, prompt

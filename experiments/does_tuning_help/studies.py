@@ -37,7 +37,7 @@ AnswerFacts: TypeAlias = dict[str, Any]
 """The facts that a run stores beside answers, as JSON values."""
 
 
-def drawn_examples(lines: Sequence[Line], seed: int, limit: int) -> list[Line]:
+def sampled_examples(lines: Sequence[Line], seed: int, limit: int) -> list[Line]:
     """`limit` examples in an order that the seed draws; 0: all."""
     order = [*lines]
     random.Random(f"tuning {seed}").shuffle(order)
@@ -64,7 +64,7 @@ class World:
 
     def tuning_set(self, seed: int) -> list[Line]:
         """Word problems with answers. None of them is a validation or test problem."""
-        lines = drawn_examples(load_set("word_problems_tuning"), seed, self.examples)
+        lines = sampled_examples(load_set("word_problems_tuning"), seed, self.examples)
         return [{**line, "answer": line["answer"] + END_OF_ANSWER} for line in lines]
 
     def all_questions(self) -> list[Question]:
@@ -121,7 +121,7 @@ class Benchmarks:
 
     def tuning_set(self, seed: int) -> list[Line]:
         """Questions with their solutions. None of them is in a test set."""
-        return drawn_examples(lines_of(self._parts, "solution"), seed, self.examples)
+        return sampled_examples(lines_of(self._parts, "solution"), seed, self.examples)
 
     def ask(self, model: Any, root: Path) -> tuple[Answers, AnswerFacts]:
         """A model's answers to the benchmarks, and how the harness asked them.
@@ -185,7 +185,7 @@ class ShortAnswers:
 
     def tuning_set(self, seed: int) -> list[Line]:
         """Problems with their numbers. None of them is a validation or test problem."""
-        return drawn_examples(self._parts[0], seed, self.examples)
+        return sampled_examples(self._parts[0], seed, self.examples)
 
     def all_questions(self) -> list[Question]:
         """Validation problems, then the test problems."""

@@ -21,7 +21,7 @@ from figures.tables.answers import BEFORE, CHANGE, RELATIVE_CHANGE
 from figures.tables.number import Number, Unit
 from figures.tables.table import QuestionTable, Row
 from figures.tables.tuning import TableRow, rows_at_chosen_rates
-from figures.tables.tuning_gains import Chosen, gain_row, speed_row
+from figures.tables.tuning_gains import QuestionFilter, gain_row, speed_row
 from figures.tuning import EXPERIMENT as TUNING_EXPERIMENT
 from figures.verdicts import Finding, Within
 
@@ -247,7 +247,7 @@ def _row(run: Run, table: int, method: TuningMethod, mlps: int | None = None) ->
     raise NotMeasured(f"table {table} of {run.path} has no row of {wanted}")
 
 
-def _gain(before: Answers | TableRow, after: TableRow, tasks: Chosen, name: str) -> Row:
+def _gain(before: Answers | TableRow, after: TableRow, tasks: QuestionFilter, name: str) -> Row:
     """What a setting gains on some tasks.
 
     Raises:
@@ -269,7 +269,7 @@ def _seeds(row: Row) -> str:
     return f"{row.keys['draws']} seeds; interval over questions and seeds."
 
 
-def _gain_of(method: TuningMethod, title: str, tasks: Chosen) -> Measure:
+def _gain_of(method: TuningMethod, title: str, tasks: QuestionFilter) -> Measure:
     """Measures what a method of Table 1 gains on some tasks."""
 
     def measure(evidence: Evidence, rule: Within) -> Measurement:

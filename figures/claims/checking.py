@@ -170,7 +170,7 @@ def table(model: str, verdicts: list[Verdict]) -> Table:
         _runs(verdicts),
         name="claims",
         title=f"The paper's claims, {model}",
-        look=lambda _: "Which hold, and by how much.",
+        caption=lambda _: "Which hold, and by how much.",
         notes=lambda *_: notes(verdicts),
         cells=cells,
         printed=lambda rows: "\n\n".join(map(paragraph, records(cells(rows)))),

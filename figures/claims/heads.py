@@ -20,11 +20,11 @@ NO_KEY = "key heads (an effect below -5%)"
 def _of_maps(measure: str, missing: str = NO_KEY) -> Measure:
     """Measures a statistic of each operation's map."""
 
-    def of_each(evidence: Evidence, rule: Within) -> Measurement:
+    def per_operation(evidence: Evidence, rule: Within) -> Measurement:
         rows = statistics.map_rows(measure, evidence.runs(HEADS_EXPERIMENT))
         return of_rows(rows, FOUR, rule, missing=missing)
 
-    return of_each
+    return per_operation
 
 
 strongest_head = _of_maps(statistics.STRONGEST, "heads")
@@ -37,10 +37,10 @@ mlps_after = _of_maps(statistics.MLPS_AFTER)
 
 def few_key_heads(evidence: Evidence, rule: Within) -> Measurement:
     """The share of heads that are key in each operation; beside it, of those key in any of them."""
-    of_each = _of_maps(statistics.SHARE_OF_KEY)(evidence, rule)
+    per_operation = _of_maps(statistics.SHARE_OF_KEY)(evidence, rule)
     rows = statistics.any_rows(evidence.runs(HEADS_EXPERIMENT))
     in_any = finding_of(rows, statistics.SHARE_IN_ANY, "in any of the operations")
-    return Measurement((*of_each.findings, *([in_any] if in_any else [])), of_each.note)
+    return Measurement((*per_operation.findings, *([in_any] if in_any else [])), per_operation.note)
 
 
 def via_mlps(evidence: Evidence, rule: Within) -> Measurement:

@@ -26,11 +26,11 @@ ATTENTION_EXPERIMENT = "where_do_they_look"
 def _of_looks(measure: str) -> Measure:
     """Measures a statistic of the mean weights of each operation's key heads."""
 
-    def of_each(evidence: Evidence, rule: Within) -> Measurement:
+    def per_operation(evidence: Evidence, rule: Within) -> Measurement:
         rows = attention.look_rows(measure, evidence.runs(ATTENTION_EXPERIMENT))
         return of_rows(rows, FOUR, rule, missing=NO_KEY)
 
-    return of_each
+    return per_operation
 
 
 looks_at_calculation = _of_looks(attention.ON_CALCULATION)
@@ -105,11 +105,11 @@ def _curves_run(evidence: Evidence) -> Run:
 def _of_curves(measure: str) -> Measure:
     """Measures a statistic of each operation's curve."""
 
-    def of_each(evidence: Evidence, rule: Within) -> Measurement:
+    def per_operation(evidence: Evidence, rule: Within) -> Measurement:
         rows = layers.curve_rows(measure, _curves_run(evidence))
         return of_rows(rows, FOUR, rule, missing="a curve that rises")
 
-    return of_each
+    return per_operation
 
 
 operands_absent_early = _of_curves(layers.SHARE_EARLY)

@@ -83,8 +83,8 @@ def loaded(
 def _agreement_rows(a: Effects, b: Effects, **keys: str) -> Iterator[Row]:
     """The rank correlation of two maps and the overlap of their strongest heads."""
     resamples = zip(resampled_cells(a).T, resampled_cells(b).T, strict=True)
-    drawn = np.array([[*_agreement(*both).values()] for both in resamples])
-    low, high = np.nanquantile(drawn, [0.025, 0.975], axis=0)
+    sampled = np.array([[*_agreement(*both).values()] for both in resamples])
+    low, high = np.nanquantile(sampled, [0.025, 0.975], axis=0)
     units: dict[str, Unit] = {CORRELATION: "correlation", IN_COMMON: "share"}
     for i, (measure, value) in enumerate(_agreement(cell_means(a), cell_means(b)).items()):
         ends, n = (float(low[i]), float(high[i])), n_problems(a)

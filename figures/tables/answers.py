@@ -37,7 +37,7 @@ def change_number(
     change: OverSeeds,
     before: float | None = None,
     *,
-    drawn: str = "seeds",
+    sampled: str = "seeds",
     units: str = "questions",
 ) -> Number:
     """A change of accuracy, mean over seeds or draws; with one of them, over the units alone.
@@ -45,10 +45,10 @@ def change_number(
     Args:
         change: the change.
         before: the accuracy before, which says where the ends are cut; None: they are not.
-        drawn: the word for its seeds.
+        sampled: the word for its seeds.
         units: the word for its questions.
     """
-    spread = f"95% over {drawn} and {units}" if len(change.per_seed) > 1 else f"95% over {units}"
+    spread = f"95% over {sampled} and {units}" if len(change.per_seed) > 1 else f"95% over {units}"
     n, freedom = change.n_questions, change.freedom
     return _points(change.mean, change.ci(), spread, n, before, freedom)
 
@@ -134,7 +134,7 @@ def control_rows(
     The intervals are over draws and problems.
     """
     for kind, after in draws.items():
-        number = change_number(change_over_draws(before, after), drawn="draws", units="problems")
+        number = change_number(change_over_draws(before, after), sampled="draws", units="problems")
         yield row(CHANGE, number, **keys, knocked_out=CONTROLS[kind], draws=len(after))
 
 

@@ -36,7 +36,7 @@ MIN_MLPS = 5
 
 
 @dataclass(frozen=True)
-class Carriers:
+class OperationMediation:
     """One operation: which MLPs carry the heads' effects, and what the MLPs do themselves."""
 
     name: str
@@ -48,7 +48,7 @@ class Carriers:
 def table(run: Run, /) -> QuestionTable:
     """The rows of a run of `which_mlps_carry_them`. Raises RunError if it is damaged."""
     operations = [
-        Carriers(
+        OperationMediation(
             name,
             results.MEDIATION.load(run, name),
             results.MAP.load(run, name),
@@ -66,15 +66,15 @@ def table(run: Run, /) -> QuestionTable:
     return QuestionTable.of("carriers", str(run.config["model"]), rows)
 
 
-def _head_rows(part: Carriers, metric: str) -> Iterator[Row]:
+def _head_rows(part: OperationMediation, metric: str) -> Iterator[Row]:
     """A head's direct effect and its effect via MLPs, and what each MLP does for it."""
     mediation, unit = part.mediation, METRIC_UNITS[metric]
     key = key_heads(part.effects) if metric == RELATIVE else []
     lost, added, direct, via = (
         interval_numbers(effects, unit)
         for effects in (
-            mediation.carried,
-            mediation.conveyed,
+            mediation.mediated,
+            mediation.mediated_alone,
             mediation.direct,
             mediation.via_mlps,
         )
@@ -91,7 +91,7 @@ def _head_rows(part: Carriers, metric: str) -> Iterator[Row]:
             yield row(ADDED, added[i * n_layers + layer], **keys, mlp=mlp)
 
 
-def _mlp_rows(part: Carriers, unit: Unit) -> Iterator[Row]:
+def _mlp_rows(part: OperationMediation, unit: Unit) -> Iterator[Row]:
     """What each MLP writes, and its own effect."""
     measures: dict[str, tuple[Effects, Unit]] = {
         WRITES_C: (curve_of(part.writes, "C"), "cosine"),
@@ -103,7 +103,7 @@ def _mlp_rows(part: Carriers, unit: Unit) -> Iterator[Row]:
             yield row(measure, number, operation=part.name, mlp=str(Mlp(layer)))
 
 
-def _correlation_rows(part: Carriers) -> Iterator[Row]:
+def _correlation_rows(part: OperationMediation) -> Iterator[Row]:
     """Spearman's correlations of what the MLPs after each head carry, and their medians.
 
     They are with three other numbers of these MLPs: the cosine of what an MLP writes with C, this
@@ -117,8 +117,8 @@ def _correlation_rows(part: Carriers) -> Iterator[Row]:
     )
     measures: Mapping[str, Float[np.ndarray, " layer"]] = dict(zip(COMPARED, values, strict=True))
     enough: dict[str, list[float]] = {name: [] for name in measures}
-    for head, carried in zip(mediation.heads, mediation.carried.mean(), strict=True):
-        after = Series(-carried.numpy()[head.layer :]).rank()
+    for head, mediated in zip(mediation.heads, mediation.mediated.mean(), strict=True):
+        after = Series(-mediated.numpy()[head.layer :]).rank()
         for name, of_mlps in measures.items():
             correlation = float(after.corr(Series(of_mlps[head.layer :]).rank()))
             number = Number(correlation, n=len(after), unit="correlation")
@@ -132,7 +132,7 @@ def _correlation_rows(part: Carriers) -> Iterator[Row]:
             yield row(MEDIAN, median, operation=part.name, compared=name)
 
 
-def _sums(operations: Sequence[Carriers]) -> Iterator[Row]:
+def _sums(operations: Sequence[OperationMediation]) -> Iterator[Row]:
     """How many effects the MLPs' shares add up to, over all heads and operations."""
     interactions, effects = (
         np.concatenate([part.mean().numpy() for part in parts])

@@ -126,10 +126,10 @@ def _set_rows(
     by_set = dict(zip(sets, numbers, strict=True))
     if any(isnan(number.value) for number in numbers):  # no counterfactual has another answer
         return
-    drawn = [number.value for name, number in by_set.items() if name.startswith(RANDOM)]
+    sampled = [number.value for name, number in by_set.items() if name.startswith(RANDOM)]
     shown = {name: by_set[name] for name in (NOTHING, GRAPH, EVERYTHING)}
-    if drawn:
-        shown[RANDOM] = over_draws(drawn, unit=numbers[0].unit, what="random graphs")
+    if sampled:
+        shown[RANDOM] = over_draws(sampled, unit=numbers[0].unit, what="random graphs")
     for name, number in shown.items():
         yield row(measure, number, kind="kept", kept=name, positions=positions)
 

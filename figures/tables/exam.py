@@ -61,11 +61,13 @@ class ExamRun:
         return results.BUILT_TRUTH.facts(self.run, PATHS_VALUES[0])
 
 
-def grades(papers: Sequence[ExamRun]) -> list[QuestionTable]:
+def grades(exam_models: Sequence[ExamRun]) -> list[QuestionTable]:
     """The error of each method and AUROC of heads, MLPs and edges: of each model, and of all."""
     tables = [
-        QuestionTable.of("exam", paper.built, [_pairs_row(paper), *_grade_rows(paper)])
-        for paper in papers
+        QuestionTable.of(
+            "exam", exam_model.built, [_pairs_row(exam_model), *_grade_rows(exam_model)]
+        )
+        for exam_model in exam_models
     ]
     values: dict[tuple[str, str, str], list[float]] = {}
     for one in [one for table in tables for one in table.rows if one.measure != PAIRS]:
@@ -84,28 +86,28 @@ def grades(papers: Sequence[ExamRun]) -> list[QuestionTable]:
     return [*tables, QuestionTable.of("exam", ALL_MODELS, rows)]
 
 
-def _pairs_row(paper: ExamRun, paths: str = PATHS_VALUES[0]) -> Row:
-    facts = results.BUILT_TRUTH.facts(paper.run, paths)
+def _pairs_row(exam_model: ExamRun, paths: str = PATHS_VALUES[0]) -> Row:
+    facts = results.BUILT_TRUTH.facts(exam_model.run, paths)
     return row(PAIRS, Number(facts["pairs"], unit="count"))
 
 
-def _grade_rows(paper: ExamRun) -> Iterator[Row]:
+def _grade_rows(exam_model: ExamRun) -> Iterator[Row]:
     """The grades of one model. An AUROC without members or without others has no row."""
     for paths in (*PATHS_VALUES, *KNOCKOUTS):
-        truth = paper.truth(paths)
+        truth = exam_model.truth(paths)
         scale = float(np.nanmax(np.abs(_flat(truth))))
-        for method in paper.methods(paths):
-            effects = paper.effects(paths, method)
+        for method in exam_model.methods(paths):
+            effects = exam_model.effects(paths, method)
             scores = _scores(effects, scale)
             heads = {name: score for name, score in scores.items() if "MLP" not in name}
             mlps = {name: score for name, score in scores.items() if "MLP" in name}
             edges = float("nan")
             if paths == "direct":
-                edges = edge_auroc(paper, scores, method, scale)
+                edges = edge_auroc(exam_model, scores, method, scale)
             numbers: dict[str, tuple[float, Unit]] = {
                 ERROR: (error(effects, truth), "relative"),
-                AUROC_HEADS: (auroc(heads, paper.circuit["heads"]), "share"),
-                AUROC_MLPS: (auroc(mlps, paper.circuit["mlps"]), "share"),
+                AUROC_HEADS: (auroc(heads, exam_model.circuit["heads"]), "share"),
+                AUROC_MLPS: (auroc(mlps, exam_model.circuit["mlps"]), "share"),
                 AUROC_EDGES: (edges, "share"),
             }
             for measure, (value, unit) in numbers.items():
@@ -113,33 +115,33 @@ def _grade_rows(paper: ExamRun) -> Iterator[Row]:
                     yield row(measure, Number(value, unit=unit), paths=paths, method=method)
 
 
-def dial_errors(papers: Sequence[ExamRun]) -> list[QuestionTable]:
+def dial_errors(exam_models: Sequence[ExamRun]) -> list[QuestionTable]:
     """The error of each method by the value of the dial; of the papers that have one."""
     tables = []
-    for paper in papers:
-        if paper.dial is None:
+    for exam_model in exam_models:
+        if exam_model.dial is None:
             continue
-        paths = DIAL[paper.built]
-        rows = [_pairs_row(paper, paths)]
-        for method in paper.methods(paths):
-            wrong = error(paper.effects(paths, method), paper.truth(paths))
-            keys = {"paths": paths, "method": method, "dial": paper.dial}
+        paths = DIAL[exam_model.built]
+        rows = [_pairs_row(exam_model, paths)]
+        for method in exam_model.methods(paths):
+            wrong = error(exam_model.effects(paths, method), exam_model.truth(paths))
+            keys = {"paths": paths, "method": method, "dial": exam_model.dial}
             rows.append(row(ERROR, Number(wrong, unit="relative"), **keys))
-        tables.append(QuestionTable.of("exam", paper.built, rows))
+        tables.append(QuestionTable.of("exam", exam_model.built, rows))
     return tables
 
 
-def shares(papers: Sequence[ExamRun]) -> list[QuestionTable]:
+def shares(exam_models: Sequence[ExamRun]) -> list[QuestionTable]:
     """The effects of `PROBED` by each method, as shares of the exact effects."""
-    models = {paper.built: paper for paper in papers}
+    models = {exam_model.built: exam_model for exam_model in exam_models}
     tables = []
     for model in dict.fromkeys(model for model, _, _ in PROBED if model in models):
-        paper = models[model]
-        rows = [_pairs_row(paper)]
+        exam_model = models[model]
+        rows = [_pairs_row(exam_model)]
         for _, paths, component in [one for one in PROBED if one[0] == model]:
-            exact = _means(paper.truth(paths))[component]
-            for method in paper.methods(paths):
-                share = _means(paper.effects(paths, method))[component] / exact
+            exact = _means(exam_model.truth(paths))[component]
+            for method in exam_model.methods(paths):
+                share = _means(exam_model.effects(paths, method))[component] / exact
                 keys = {"paths": paths, "method": method, "component": component}
                 rows.append(row(SHARE, Number(share, unit="relative"), **keys))
         tables.append(QuestionTable.of("exam", model, rows))
@@ -191,19 +193,21 @@ def _scores(effects: ComponentEffects, scale: float) -> dict[str, float]:
     }
 
 
-def edge_auroc(paper: ExamRun, direct: Mapping[str, float], method: str, scale: float) -> float:
+def edge_auroc(
+    exam_model: ExamRun, direct: Mapping[str, float], method: str, scale: float
+) -> float:
     """AUROC of edges from components to the logits, and, for the exact method, from heads to MLPs.
 
     The score of a head and an MLP is what the MLP carries of the head's effect.
     """
     scores = {f"{name} -> logits": score for name, score in direct.items()}
     if method == EXACT:
-        mediation: Mediation = results.BUILT_EDGES.load(paper.run)
-        carried = mediation.carried.mean().abs().double().numpy() / scale
+        mediation: Mediation = results.BUILT_EDGES.load(exam_model.run)
+        mediated = mediation.mediated.mean().abs().double().numpy() / scale
         scores |= {
             f"{head} -> MLP {layer}": value if value > ROUNDING else 0.0
-            for head, row in zip(mediation.heads, carried.tolist(), strict=True)
+            for head, row in zip(mediation.heads, mediated.tolist(), strict=True)
             for layer, value in enumerate(row)
             if layer >= head.layer
         }
-    return auroc(scores, [edge for edge in paper.circuit["edges"] if edge in scores])
+    return auroc(scores, [edge for edge in exam_model.circuit["edges"] if edge in scores])

@@ -118,9 +118,9 @@ def _lens_rows(run: Run, name: str, lens: str) -> Iterator[Row]:
     for rank, head in enumerate(curve.order[: curve.sizes[-2]], start=1):
         value = Number(float(effects[head].mean()), unit="logit")
         yield row(EFFECTS, value, **keys, order="effect", k=rank, component=str(head))
-    drawn = curve.to_dataframe()
+    sampled = curve.to_dataframe()
     right = shares_right(orders[EFFECT], len(curve.order))
-    ends = zip(drawn.faithfulness_low, drawn.faithfulness_high, strict=True)
+    ends = zip(sampled.faithfulness_low, sampled.faithfulness_high, strict=True)
     for k, value, (low, high) in zip(curve.sizes, curve.faithfulness(), ends, strict=True):
         faithfulness = Number(float(value), float(low), float(high), PROBLEMS_AND_SETS, n, "ratio")
         yield row(ACCURACY, right[k], **keys, order="effect", k=k)
@@ -152,10 +152,10 @@ def control_rows(
     for out in controls[0].ks[::-1]:
         k = n_heads - out
         if 0 < k < n_heads:
-            drawn = [one.at(out).accuracy() for one in controls]
-            yield row(ACCURACY, over_draws(drawn, unit="share", what="orders"), **keys, k=k)
-            reached = sum(value >= right[k].value for value in drawn)
-            yield row(REACHED, Number(reached, n=len(drawn), unit="count"), **keys, k=k)
+            sampled = [one.at(out).accuracy() for one in controls]
+            yield row(ACCURACY, over_draws(sampled, unit="share", what="orders"), **keys, k=k)
+            reached = sum(value >= right[k].value for value in sampled)
+            yield row(REACHED, Number(reached, n=len(sampled), unit="count"), **keys, k=k)
 
 
 def _mean_right(orders: KnockoutCurves, start: str, k: int) -> Effects:

@@ -70,15 +70,15 @@ def curve_rows(operation: str, curves: KnockoutCurves) -> Iterator[Row]:
     yield from _change_rows(operation, effect)
     yield from _base_rates(operation, curves)
     for k in effect.ks[1:]:
-        for kind, drawn in results.controls_at(curves, k).items():
+        for kind, sampled in results.controls_at(curves, k).items():
             keys = {"operation": operation, "components": "heads", "order": CONTROLS[kind]}
             if k == effect.ks[1]:  # their curves begin with no head out
-                yield from _measures([effect.at(0)] * len(drawn), **keys, k=0)
-            yield from _control_rows(effect.at(0), drawn, **keys, k=k)
-    if drawn_mlps := curves.starting(RANDOM_MLPS):
-        for k in drawn_mlps[0].ks:
+                yield from _measures([effect.at(0)] * len(sampled), **keys, k=0)
+            yield from _control_rows(effect.at(0), sampled, **keys, k=k)
+    if sampled_mlps := curves.starting(RANDOM_MLPS):
+        for k in sampled_mlps[0].ks:
             keys = {"operation": operation, "components": "MLPs", "order": "random", "k": k}
-            yield from _measures([curve.at(k) for curve in drawn_mlps], **keys)
+            yield from _measures([curve.at(k) for curve in sampled_mlps], **keys)
 
 
 def _order_rows(curve: KnockoutCurve, **keys: str) -> Iterator[Row]:
@@ -114,15 +114,15 @@ def _base_rates(operation: str, curves: KnockoutCurves) -> Iterator[Row]:
                 yield from same_token_rows(curve.at(k).top[:, 0], answers, curve.units, **keys, k=k)
 
 
-def _control_rows(before: Outcomes, drawn: list[Outcomes], **keys: str | int) -> Iterator[Row]:
+def _control_rows(before: Outcomes, sampled: list[Outcomes], **keys: str | int) -> Iterator[Row]:
     """The means over the draws, and the mean change with an interval over draws and problems."""
-    yield from _measures(drawn, **keys)
-    change = change_over_draws(before, drawn)
-    number = change_number(change, before.accuracy(), drawn="draws", units="problems")
-    yield row(CHANGE, number, **keys, draws=len(drawn))
+    yield from _measures(sampled, **keys)
+    change = change_over_draws(before, sampled)
+    number = change_number(change, before.accuracy(), sampled="draws", units="problems")
+    yield row(CHANGE, number, **keys, draws=len(sampled))
 
 
-def _measures(drawn: list[Outcomes], **keys: str | int) -> Iterator[Row]:
+def _measures(sampled: list[Outcomes], **keys: str | int) -> Iterator[Row]:
     for i, measure in enumerate(MEASURES):
-        means = [float(outcomes.effects().mean()[i]) for outcomes in drawn]
-        yield row(measure, over_draws(means, unit="share"), **keys, draws=len(drawn))
+        means = [float(outcomes.effects().mean()[i]) for outcomes in sampled]
+        yield row(measure, over_draws(means, unit="share"), **keys, draws=len(sampled))

@@ -30,7 +30,7 @@ from experiments.lenses import (
     LAST_MLP,
     MATCHED,
     METHODS,
-    N_CARRIED,
+    N_MEDIATED,
     N_NEEDED,
     NOTHING,
     RANDOM,
@@ -92,7 +92,7 @@ class Lens:
     def draws(self) -> Draws:
         """Head means, and last the whole prompt's effect."""
         heads = self.effects.heads
-        return _drawn(torch.cat([heads.per_pair.flatten(0, 1), self.whole()[None]]), heads)
+        return _sampled(torch.cat([heads.per_pair.flatten(0, 1), self.whole()[None]]), heads)
 
     @cached_property
     def grades(self) -> dict[tuple[str, str], np.ndarray | None]:
@@ -199,7 +199,7 @@ def _number(draws: Float[np.ndarray, " draw"], n: int) -> Number:
     return Number(float(draws[0]), float(low), float(high), PROBLEMS, n)
 
 
-def _drawn(values: Float[Tensor, "component pair"], like: Effects) -> Draws:
+def _sampled(values: Float[Tensor, "component pair"], like: Effects) -> Draws:
     """Means of components on all pairs that have all values, then those of resamples.
 
     Calls with effects on the same pairs draw the same problems.
@@ -209,8 +209,8 @@ def _drawn(values: Float[Tensor, "component pair"], like: Effects) -> Draws:
         return np.full((len(values), 2), nan)
     sample = replace(like.sample(), values=finite)
     means = mean_over_strata(finite, sample.strata)[:, None]
-    drawn = resampled_means(sample, slice(None), N_RESAMPLES, 0)
-    return torch.cat([means, drawn], dim=1).numpy()
+    sampled = resampled_means(sample, slice(None), N_RESAMPLES, 0)
+    return torch.cat([means, sampled], dim=1).numpy()
 
 
 def _sign(effects: Effects) -> int:
@@ -231,7 +231,7 @@ def _few_beyond_line(lens: Lens) -> Number:
 def _late_heads(lens: Lens) -> Number:
     effects = lens.effects
     n_layers, n_heads, _ = effects.heads.per_pair.shape
-    strongest = np.argsort(lens.head_draws, axis=0, kind="stable")[:N_CARRIED]
+    strongest = np.argsort(lens.head_draws, axis=0, kind="stable")[:N_MEDIATED]
     depth = (strongest // n_heads) / (n_layers - 1)
     return _number(depth.mean(0), n_problems(effects.heads))
 
@@ -239,7 +239,7 @@ def _late_heads(lens: Lens) -> Number:
 def _same_heads(lens: Lens) -> Number:
     papers = lens.of(lens.operation, *PAPERS_LENS)
     ours, theirs = (
-        np.argsort(one.head_draws, axis=0, kind="stable")[:N_CARRIED] for one in (lens, papers)
+        np.argsort(one.head_draws, axis=0, kind="stable")[:N_MEDIATED] for one in (lens, papers)
     )
     return _number((ours[:, None] == theirs[None]).any(1).mean(0), n_problems(lens.effects.heads))
 
@@ -248,15 +248,15 @@ def _last_mlp_effect(lens: Lens) -> Number:
     mlps = lens.effects.mlps
     if mlps.held_norm is None:
         return Number(nan)
-    drawn = _drawn(torch.stack([mlps.held_norm[-1], lens.whole()]), mlps)
-    return _number(drawn[0] / drawn[1], n_problems(mlps))
+    sampled = _sampled(torch.stack([mlps.held_norm[-1], lens.whole()]), mlps)
+    return _number(sampled[0] / sampled[1], n_problems(mlps))
 
 
 def _exchanged(answers: Effects, measure: int, *sets: str) -> Number:
     """A measure of one set; of two, that of the first less that of the second."""
     values = torch.stack([answers.per_pair[measure, _set(answers, name)] for name in sets])
-    drawn = _drawn(values, answers)
-    return _number(drawn[0] - drawn[1] if len(sets) > 1 else drawn[0], n_problems(answers))
+    sampled = _sampled(values, answers)
+    return _number(sampled[0] - sampled[1] if len(sets) > 1 else sampled[0], n_problems(answers))
 
 
 def _needed(lens: Lens) -> Number:
@@ -265,11 +265,11 @@ def _needed(lens: Lens) -> Number:
     matched = [i for i, name in enumerate(names) if name.startswith(f"{MATCHED}-{lens.metric}-")]
     strongest = _set(answers, f"{lens.metric} {N_NEEDED}")
     right = answers.per_pair[0]
-    drawn = _drawn(torch.stack([right[matched].mean(0), right[strongest]]), answers)
-    return _number(drawn[0] - drawn[1], n_problems(answers))
+    sampled = _sampled(torch.stack([right[matched].mean(0), right[strongest]]), answers)
+    return _number(sampled[0] - sampled[1], n_problems(answers))
 
 
-def _carried(share: Callable[[Draws, Draws, Draws], np.ndarray]) -> Callable[[Lens], Number]:
+def _mediated_share(share: Callable[[Draws, Draws, Draws], np.ndarray]) -> Callable[[Lens], Number]:
     """A share of the five strongest heads' summed effects, from the sums via all MLPs, without any,
     and [mlp draw] with one MLP held or alone."""
 
@@ -278,13 +278,13 @@ def _carried(share: Callable[[Draws, Draws, Draws], np.ndarray]) -> Callable[[Le
         parts = (
             mediation.via_mlps.per_pair.sum(0)[None],
             mediation.direct.per_pair.sum(0)[None],
-            mediation.carried.per_pair.sum(0),
-            mediation.conveyed.per_pair.sum(0),
+            mediation.mediated.per_pair.sum(0),
+            mediation.mediated_alone.per_pair.sum(0),
         )
-        drawn = _drawn(torch.cat(parts), mediation.direct)
+        sampled = _sampled(torch.cat(parts), mediation.direct)
         n_mlps = len(parts[2])
-        total, direct = drawn[0], drawn[1]
-        held, alone = drawn[2 : 2 + n_mlps], drawn[2 + n_mlps :]
+        total, direct = sampled[0], sampled[1]
+        held, alone = sampled[2 : 2 + n_mlps], sampled[2 + n_mlps :]
         shares = share(direct / total, held / total, alone / total)
         return _number(shares, n_problems(mediation.direct))
 
@@ -296,10 +296,10 @@ def _correlation(method: str, part: str, less: str = "") -> Callable[[Lens], Num
     much larger that of the first is."""
 
     def number(lens: Lens) -> Number:
-        drawn = [_correlation_draws(lens, one, part) for one in (method, less) if one]
-        if any(one is None for one in drawn):
+        sampled = [_correlation_draws(lens, one, part) for one in (method, less) if one]
+        if any(one is None for one in sampled):
             return Number(nan)
-        values: Any = drawn[0] if len(drawn) == 1 else drawn[0] - drawn[1]  # pyright: ignore
+        values: Any = sampled[0] if len(sampled) == 1 else sampled[0] - sampled[1]  # pyright: ignore
         return _number(values, n_problems(_graded(lens).heads))
 
     return number
@@ -318,8 +318,8 @@ def _correlation_draws(lens: Lens, method: str, part: str) -> np.ndarray | None:
         return None
     scores = results.LENS_SCORES.load(lens.run, *lens.key, method)
     sides = [getattr(one, part).per_pair.flatten(0, -2) for one in (scores, _graded(lens))]
-    drawn = _drawn(torch.cat(sides), getattr(_graded(lens), part))
-    a, b = (side - side.mean(0) for side in np.split(drawn, 2))
+    sampled = _sampled(torch.cat(sides), getattr(_graded(lens), part))
+    a, b = (side - side.mean(0) for side in np.split(sampled, 2))
     lens.grades[method, part] = (a * b).sum(0) / np.sqrt((a**2).sum(0) * (b**2).sum(0))
     return lens.grades[method, part]
 
@@ -336,9 +336,9 @@ _MEASURES: Mapping[str, Callable[[Lens], Number]] = {
     "five_suffice": lambda lens: _exchanged(lens.outcomes("kept"), 0, f"{lens.metric} 5"),
     "fourteen_suffice": lambda lens: _exchanged(lens.outcomes("kept"), 0, f"{lens.metric} 14"),
     "five_exchange": lambda lens: _exchanged(lens.outcomes("exchanged"), 1, f"{lens.metric} 5"),
-    "via_mlps": _carried(lambda direct, held, alone: 1 - direct),
-    "no_single_mlp": _carried(lambda direct, held, alone: alone.max(0)),
-    "last_mlp_carries": _carried(lambda direct, held, alone: held[-1]),
+    "via_mlps": _mediated_share(lambda direct, held, alone: 1 - direct),
+    "no_single_mlp": _mediated_share(lambda direct, held, alone: alone.max(0)),
+    "last_mlp_carries": _mediated_share(lambda direct, held, alone: held[-1]),
     "atp_sign": _correlation("atp", "mlps"),
     "relp_mlps": _correlation("relp", "mlps"),
     "relp_heads": _correlation("relp", "heads"),
@@ -390,8 +390,8 @@ def _own_rows(lens: Lens) -> Iterator[Row]:
     yield row(EFFECT, interval_numbers(mlps, unit)[-1], part=LAST_MLP)
     if mlps.held_norm is not None:
         yield row(HELD, interval_numbers(mlps.without_norm_scale(), unit)[-1], part=LAST_MLP)
-    drawn = _drawn(lens.whole()[None], mlps)
-    whole = replace(_number(drawn[0], n_problems(mlps)), unit=unit)
+    sampled = _sampled(lens.whole()[None], mlps)
+    whole = replace(_number(sampled[0], n_problems(mlps)), unit=unit)
     yield row(EFFECT, whole, part=EVERYTHING)
     heads, (_, n_heads, _) = interval_numbers(effects.heads, unit), effects.heads.per_pair.shape
     for rank, head in enumerate(effects.heads.top(N_NEEDED), start=1):
@@ -414,15 +414,15 @@ def _test_rows(answers: Effects, test: str, order: str) -> Iterator[Row]:
         by_set = dict(zip(names, interval_numbers(own, "share"), strict=True))
         if any(isnan(number.value) for number in by_set.values()):
             continue
-        drawn: dict[tuple[str, int], list[float]] = {}
+        sampled: dict[tuple[str, int], list[float]] = {}
         for name, number in by_set.items():
             of, _, k = name.rpartition(" ")
             if of == order:
                 yield row(measure, number, part=f"heads {test}", order=order, k=int(k))
             elif of.startswith((f"{order}-", f"{MATCHED}-{order}-")):
                 kind = MATCHED if of.startswith(MATCHED) else order
-                drawn.setdefault((kind, int(k)), []).append(number.value)
-        for (kind, k), values in drawn.items():
+                sampled.setdefault((kind, int(k)), []).append(number.value)
+        for (kind, k), values in sampled.items():
             yield row(
                 measure, over_draws(values, unit="share"), part=f"heads {test}", order=kind, k=k
             )

@@ -112,8 +112,8 @@ def _overlap_rows(run: Run) -> Iterator[Row]:
     early = [i for i, layer in enumerate(layers) if layer < EARLY * len(layers)]
     means = [effects.mean()[early].flatten() for effects in both]
     draws = [_draws(effects, early) for effects in both]
-    drawn = [_in_common(*pair) for pair in zip(*draws, strict=True)]
-    low, high = np.quantile(drawn, [0.025, 0.975])
+    sampled = [_in_common(*pair) for pair in zip(*draws, strict=True)]
+    low, high = np.quantile(sampled, [0.025, 0.975])
     number = Number(
         _in_common(*means), float(low), float(high), PROBLEMS, n_problems(both[0]), "share"
     )

@@ -109,7 +109,7 @@ def over_draws(values: "np.ndarray | list[float]", *, unit: Unit, what: str = "d
         unit: of the number.
         what: what a draw is, in the plural.
     """
-    drawn = np.asarray(values, dtype=float)
-    spread = f"range of {len(drawn)} {what}"
-    low, high = float(drawn.min()), float(drawn.max())
-    return Number(float(drawn.mean()), low, high, spread, len(drawn), unit)
+    sampled = np.asarray(values, dtype=float)
+    spread = f"range of {len(sampled)} {what}"
+    low, high = float(sampled.min()), float(sampled.max())
+    return Number(float(sampled.mean()), low, high, spread, len(sampled), unit)

@@ -90,14 +90,14 @@ def few_heads(run: Run, operations: Sequence[str]) -> Iterator[Row]:
         curve = results.CIRCUIT_CURVE.load(run, operation, "heads", "end", "keep_only", "effect")
         most = FEW_HEADS * len(curve.order)
         below = max(i for i, size in enumerate(curve.sizes) if size <= most)
-        drawn = resampled_cells(curve.effects())[len(curve.sizes) :]
+        sampled = resampled_cells(curve.effects())[len(curve.sizes) :]
         for at in (below, below + 1):
             yield outcome(
                 "P1: few heads suffice",
                 operation,
                 f"faithfulness with {curve.sizes[at]} of {len(curve.order)} heads",
                 float(curve.faithfulness()[at]),
-                (drawn[at] - drawn[0]) / (drawn[-1] - drawn[0]),
+                (sampled[at] - sampled[0]) / (sampled[-1] - sampled[0]),
                 AT_LEAST_8,
             )
 
@@ -105,10 +105,10 @@ def few_heads(run: Run, operations: Sequence[str]) -> Iterator[Row]:
 def shared(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterator[Row]:
     """P2: the share of the strongest heads that two operations have in common."""
     for kind in (PRIMARY, "operator"):
-        drawn = {name: resampled_cells(kinds[kind].heads) for name, kinds in maps.items()}
+        sampled = {name: resampled_cells(kinds[kind].heads) for name, kinds in maps.items()}
         means = {name: cell_means(kinds[kind].heads) for name, kinds in maps.items()}
         for (a, b), top in product(combinations(maps, 2), (SEVEN, N_STRONGEST)):
-            both = zip(drawn[a].T, drawn[b].T, strict=True)
+            both = zip(sampled[a].T, sampled[b].T, strict=True)
             yield outcome(
                 "P2: operations share heads",
                 f"{a}, {b}",
@@ -242,10 +242,10 @@ def _losses(prediction: str, operation: str, of: str, curve: CircuitCurve) -> It
     effects = curve.effects()
     shape = effects.per_pair.shape[:2]
     means = cell_means(effects).reshape(shape)
-    drawn = resampled_cells(effects).reshape(*shape, -1)
+    sampled = resampled_cells(effects).reshape(*shape, -1)
     names = ("accuracy", curve.metric)
     for name, (before, after, *_), (many_before, many_after, *_) in zip(
-        names, means, drawn, strict=True
+        names, means, sampled, strict=True
     ):
         yield outcome(
             prediction,

@@ -71,8 +71,8 @@ def order_rows(curve: CircuitCurve, **keys: str) -> Iterator[Row]:
     """Accuracy and faithfulness at each size, both areas, and the size that is enough."""
     n = n_problems(curve.effects())
     right = interval_numbers(curve.effects(), "share")[: len(curve.sizes)]
-    drawn = curve.to_dataframe()
-    ends = zip(drawn.faithfulness_low, drawn.faithfulness_high, strict=True)
+    sampled = curve.to_dataframe()
+    ends = zip(sampled.faithfulness_low, sampled.faithfulness_high, strict=True)
     for k, accuracy, value, (low, high) in zip(
         curve.sizes, right, curve.faithfulness(), ends, strict=True
     ):

@@ -104,5 +104,5 @@ def changes_on(
             yield row(CHANGE, number, knocked_out=SETS[name])
     for kind, (plain, draws) in results.control_answers(run).items():
         change = change_over_seeds(plain, draws, questions(plain))
-        number = change_number(change, drawn="draws")
+        number = change_number(change, sampled="draws")
         yield row(CHANGE, number, knocked_out=CONTROLS[kind], draws=len(draws))

@@ -16,12 +16,14 @@ from figures.tables.number import Number
 from figures.tables.table import Row, row
 from figures.tables.tuning import SPEED, TableRow
 
-Chosen: TypeAlias = Callable[[Answers], list[bool]]
+QuestionFilter: TypeAlias = Callable[[Answers], list[bool]]
 """Which questions count."""
 TRAININGS_SPREAD = "95% over trainings"
 
 
-def gain_row(before: Answers | TableRow, after: TableRow, tasks: Chosen, name: str) -> Row | None:
+def gain_row(
+    before: Answers | TableRow, after: TableRow, tasks: QuestionFilter, name: str
+) -> Row | None:
     """The change of accuracy on some tasks, mean over seeds; None with fewer than two questions.
 
     Args:

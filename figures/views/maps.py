@@ -49,7 +49,7 @@ STRIPS = ("MLP", "held")
 
 
 @dataclass(frozen=True)
-class Reading:
+class EffectScale:
     """How the numbers of a run are shown: their scale, unit and limit."""
 
     scale: float
@@ -58,7 +58,7 @@ class Reading:
     colour_title: str
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "Reading":
+    def of(cls, config: Mapping[str, Any]) -> "EffectScale":
         relative = config["metric"] == RELATIVE
         return cls(
             scale=100.0 if relative else 1.0,
@@ -83,7 +83,10 @@ class Reading:
 
 
 def draw(
-    parts: Sequence[plotting.Panel | None], reading: Reading, notes: Sequence[str], **layout: Any
+    parts: Sequence[plotting.Panel | None],
+    reading: EffectScale,
+    notes: Sequence[str],
+    **layout: Any,
 ) -> plotting.Figure:
     """Maps of heads with their MLPs.
 
@@ -125,7 +128,7 @@ def title(name: str, size: str) -> str:
 
 def panel(
     rows: DataFrame,
-    reading: Reading,
+    reading: EffectScale,
     heading: str,
     *,
     dots: Collection[Head] = (),
@@ -228,7 +231,7 @@ def key_head_count(rows: DataFrame) -> str:
     )
 
 
-def reading_note(reading: Reading) -> str:
+def reading_note(reading: EffectScale) -> str:
     """How to read the map."""
     if not reading.relative:
         return "Red: patching lowers the value."
@@ -238,7 +241,7 @@ def reading_note(reading: Reading) -> str:
     )
 
 
-def map_note(reading: Reading) -> str:
+def map_note(reading: EffectScale) -> str:
     """How to read a map and its strips."""
     return f"{reading_note(reading)} held: with the final norm's scale held."
 
@@ -284,7 +287,7 @@ def paper_notes(paper: PaperModel | None, operations: Sequence[str]) -> list[str
     ]
 
 
-def hover(reading: Reading) -> tuple[str, str, str]:
+def hover(reading: EffectScale) -> tuple[str, str, str]:
     """Hover templates of a head, an MLP and an MLP with held norm, with numbers of `panel`."""
     low, high, computed = (hover_number(f"customdata[{i}]", reading) for i in (1, 2, 3))
     between = f"<br>95%: {low} to {high}"
@@ -292,12 +295,12 @@ def hover(reading: Reading) -> tuple[str, str, str]:
     return *templates(f"{between}<br>computed pairs: {computed}", reading), held
 
 
-def templates(rest: str, reading: Reading) -> tuple[str, str]:
+def templates(rest: str, reading: EffectScale) -> tuple[str, str]:
     """Hover templates of a head and an MLP: its name, its value, then `rest`."""
     value = hover_number("z", reading)
     return f"head <b>%{{y}}.%{{x}}</b>: {value}{rest}", f"<b>MLP %{{y}}</b>: {value}{rest}"
 
 
-def hover_number(name: str, reading: Reading) -> str:
+def hover_number(name: str, reading: EffectScale) -> str:
     """A number in a hover template."""
     return f"%{{{name}:+.{2 if reading.unit else 4}f}}{reading.unit}"

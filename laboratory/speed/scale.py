@@ -224,8 +224,8 @@ def store(size: str, dtype: str, folder: Path) -> None:
     unfinished.mkdir(parents=True)
     generator = torch.Generator().manual_seed(0)
     for file, names in tqdm(files.items(), desc=f"random weights in {folder}", unit="file"):
-        drawn = {name: _drawn(empty.get_parameter(name), generator) for name in names}
-        save_file(drawn, unfinished / file, metadata={"format": "pt"})
+        sampled = {name: _sampled(empty.get_parameter(name), generator) for name in names}
+        save_file(sampled, unfinished / file, metadata={"format": "pt"})
     weight_map = {name: file for file, names in files.items() for name in names}
     index = json.dumps({"metadata": {}, "weight_map": weight_map})
     (unfinished / "model.safetensors.index.json").write_text(index, encoding="utf-8")
@@ -234,7 +234,7 @@ def store(size: str, dtype: str, folder: Path) -> None:
     unfinished.rename(folder)
 
 
-def _drawn(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _sampled(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Ones for a norm's weights; matrices as Transformers begins with."""
     made = torch.ones_like(like, device="cpu")
     return made if like.ndim == 1 else made.normal_(0, 0.02, generator=generator)

@@ -46,10 +46,10 @@ def test_carriers_are_computed_saved_and_drawn(
     show(carriers, Options(run=run.path, out=tmp_path, formats=()))
     table = from_csv(written(tmp_path, "carriers.csv").read_text())
     lost = select(table, measure="effect lost when held").value
-    assert np.allclose(lost, found.carried.mean().flatten(), atol=1e-6) and len(lost) == 3 * 3
+    assert np.allclose(lost, found.mediated.mean().flatten(), atol=1e-6) and len(lost) == 3 * 3
     cosines = select(table, measure="cosine with C")
     assert len(cosines) == 3 and cosines.value.abs().max() < 1
-    effect, own = found.via_mlps.mean().sum(), found.carried.mean().sum()
+    effect, own = found.via_mlps.mean().sum(), found.mediated.mean().sum()
     summed = (own + found.direct.mean().sum()) / effect
     assert value(table, measure="lost effects, sum in effects") == pytest.approx(
         summed.item(), rel=1e-4

@@ -70,10 +70,10 @@ def test_ratios_are_of_the_same_draws(run: Run, capsys: pytest.CaptureFixture[st
     assert cmd_ratio(rival, rival) == (1.0, (1.0, 1.0))
     share, (low, high) = cmd_ratio(ours, rival)
     assert share == pytest.approx(ours.cmd / rival.cmd)
-    drawn = ours.drawn("cmd") / rival.drawn("cmd")
-    assert (low, high) == tuple(np.nanquantile(drawn, [0.025, 0.975]))
+    sampled = ours.sampled("cmd") / rival.sampled("cmd")
+    assert (low, high) == tuple(np.nanquantile(sampled, [0.025, 0.975]))
     with pytest.raises(ValueError, match="cpr or cmd"):
-        ours.drawn("area")
+        ours.sampled("area")
     which_order_is_faithful.report(run)
     printed = capsys.readouterr().out
     assert f"CMD {ours.cmd:.2f}" in printed and f"of {RIVAL}'s {share:.2f}" in printed

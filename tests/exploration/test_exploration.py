@@ -19,11 +19,11 @@ from arith_lens.exploration import (
     MAP_SETTINGS,
     Exploration,
     ExplorerServer,
-    baskets,
     explored,
     finished,
     head_parts,
     sample_rows,
+    selections,
 )
 from arith_lens.exploration.exploring import patched
 from arith_lens.exploration.graph_tables import N_EDGES, receivers_of
@@ -142,14 +142,14 @@ def test_the_graph_of_a_typed_prompt_has_positions_and_no_intervals(llama: Hooke
     assert again[name][1]["edges"]["mean"].tolist() == pytest.approx(edges["mean"].tolist())
 
 
-def test_baskets_are_knockouts(llama: HookedModel, pairs: al.PromptPairs) -> None:
+def test_selections_are_knockouts(llama: HookedModel, pairs: al.PromptPairs) -> None:
     chosen = al.Head(1, 2), al.Head(0, 1)
     rows = torch.arange(len(pairs))
     for kind, outcomes in (
         ("knock_out", al.knock_out(llama, pairs, chosen, progress=False)),
         ("keep_only", al.keep_only(llama, pairs, chosen, positions="end", progress=False)),
     ):
-        tables = finished(baskets(llama, pairs, rows, rows, [chosen], kind))
+        tables = finished(selections(llama, pairs, rows, rows, [chosen], kind))
         answers, (row,) = tables["answers"], tables["sets"].to_dict("records")
         expected = outcomes.probability.tolist()
         assert answers["probability"].tolist() == pytest.approx(expected, abs=1e-3)
@@ -157,11 +157,11 @@ def test_baskets_are_knockouts(llama: HookedModel, pairs: al.PromptPairs) -> Non
         assert row["members"] == "0.1,1.2" and row["accuracy"] == pytest.approx(
             outcomes.accuracy(), abs=1e-4
         )
-    none = finished(baskets(llama, pairs, rows, rows, [()], "knock_out"))
+    none = finished(selections(llama, pairs, rows, rows, [()], "knock_out"))
     assert none["answers"]["probability"].tolist() != answers["probability"].tolist()
 
 
-def test_a_basket_is_knocked_out_at_all_tokens_and_kept_at_end(make_model: Any) -> None:
+def test_a_selection_is_knocked_out_at_all_tokens_and_kept_at_end(make_model: Any) -> None:
     """A model with large weights, so that the other positions give clearly other answers."""
     sharp = make_model("llama", initializer_range=0.3)
     pairs = al.sample_pairs(sharp, "addition", n=12, keep="all", templates=["addition/1"])
@@ -176,7 +176,7 @@ def test_a_basket_is_knocked_out_at_all_tokens_and_kept_at_end(make_model: Any) 
         own, other = (
             method(sharp, pairs, chosen, positions=where, progress=False) for where in positions
         )
-        answers = finished(baskets(sharp, pairs, rows, rows, [chosen], kind))["answers"]
+        answers = finished(selections(sharp, pairs, rows, rows, [chosen], kind))["answers"]
         found = torch.tensor(answers["probability"].to_numpy()).float()
         assert (found - own.probability).abs().max() < 2e-3
         assert (found - other.probability).abs().max() > 2e-2
@@ -185,7 +185,7 @@ def test_a_basket_is_knocked_out_at_all_tokens_and_kept_at_end(make_model: Any) 
 def test_a_sample_keeps_the_means_of_all_pairs(llama: HookedModel, pairs: al.PromptPairs) -> None:
     chosen = (al.Head(1, 2),)
     few = torch.tensor([4, 1])
-    tables = finished(baskets(llama, pairs, few, few, [chosen], "knock_out"))
+    tables = finished(selections(llama, pairs, few, few, [chosen], "knock_out"))
     whole = al.knock_out(llama, pairs, chosen, progress=False).probability[few]
     assert tables["answers"]["probability"].tolist() == pytest.approx(whole.tolist(), abs=1e-3)
 
@@ -212,7 +212,9 @@ def test_the_control_of_a_knockout_is_as_many_random_heads(
     drawn = random_sets(llama, 2, 1)
     assert len({frozenset(one) for one in drawn}) > 5
     assert all([type(part) for part in one] == [al.Head, al.Head, al.Mlp] for one in drawn)
-    tables = finished(baskets(llama, pairs, everywhere, everywhere, [chosen], "knock_out", drawn))
+    tables = finished(
+        selections(llama, pairs, everywhere, everywhere, [chosen], "knock_out", drawn)
+    )
     controls: Any = tables["controls"]
     assert controls["draw"].tolist() == [*range(10)] and {*controls["n_heads"]} == {2}
     third = al.knock_out(llama, pairs, drawn[3], progress=False)
@@ -279,7 +281,7 @@ def test_a_predicted_token_that_the_tokenizer_lacks_has_its_number(
     padded = al.load_model((hf, tokenizer))
     some = al.sample_pairs(padded, "addition", n=9, keep="all", templates=["addition/1"])
     rows = torch.arange(len(some))
-    answers = finished(baskets(padded, some, rows, rows, [()], "knock_out"))["answers"]
+    answers = finished(selections(padded, some, rows, rows, [()], "knock_out"))["answers"]
     logits = padded(some.reference, attention_mask=some.attention_mask)[:, -1]
     expected = [
         f"[id {token}]" if token >= len(tokenizer) else None for token in logits.argmax(-1).tolist()
@@ -306,7 +308,7 @@ def test_prompts_of_ones_own_are_explored_and_what_they_lack_is_said(llama: Hook
     assert {*one.facts["missing"]} == {"attention", "numbers", "mlp_numbers", "edges"}
     assert "the keys template ('addition/0'), a and b" in one.facts["missing"]["attention"]
     assert not any(name.startswith("cosine") for name in one.tables["neurons"])
-    assert {"patterns", "inputs", "carriers", "neurons", "sets"} <= {*one.tables}
+    assert {"patterns", "inputs", "mediation", "neurons", "sets"} <= {*one.tables}
 
 
 def test_what_a_model_or_prompts_do_not_allow_is_said(
@@ -319,7 +321,7 @@ def test_what_a_model_or_prompts_do_not_allow_is_said(
     request = {"kind": "component", "set": "bare", "component": "1.2"}
     facts, tables = finished(live.respond(request))["bare"]
     assert {"attention", "patterns", "numbers"} == {*facts["missing"]}
-    assert "bare tokens" in facts["missing"]["patterns"] and {*tables} == {"inputs", "carriers"}
+    assert "bare tokens" in facts["missing"]["patterns"] and {*tables} == {"inputs", "mediation"}
 
 
 def test_files_keep_it_and_the_packed_page_has_its_numbers(exploration: Exploration) -> None:
@@ -372,7 +374,7 @@ def test_clicks_compute_in_steps_and_own_prompts_make_a_set(
     assert name == "own prompt 1" and name in live.sets and "One pair" in facts["note"]
     effects: Any = tables["effects"]
     assert effects["ci_low"].isna().all() and effects["mean"].notna().any()
-    ask = {"kind": "basket", "set": name, "basket": "knock_out", "members": ["1.2"]}
+    ask = {"kind": "selection", "set": name, "selection": "knock_out", "members": ["1.2"]}
     ((_, (_, tables)),) = finished(live.respond(ask)).items()
     assert tables["answers"]["prompt"].tolist() == [0, 0]
     with pytest.raises(ValueError, match="token"):

@@ -12,9 +12,9 @@ from arith_lens.components import Head, Mlp
 from arith_lens.effects import Effects
 from arith_lens.knockout import KnockoutCurves
 from experiments.settings import Metric
-from figures.knockout import knockout_look
-from figures.next_tokens import PAIR_TITLES, calculation_look
-from figures.robustness import stability_look
+from figures.knockout import knockout_caption
+from figures.next_tokens import PAIR_TITLES, calculation_caption
+from figures.robustness import stability_caption
 from figures.tables.knockout import curve_rows
 from figures.tables.next_tokens import answer_rows
 from figures.tables.stability import stability_rows
@@ -45,11 +45,11 @@ def knockout_rows(curves: dict[str, KnockoutCurves]) -> DataFrame:
 
 def test_figure_3_says_whether_the_strongest_heads_cost_more_than_others() -> None:
     both = {name: knockouts(0.0, 1.0) for name in ("addition", "division")}
-    text = knockout_look(knockout_rows(both))
+    text = knockout_caption(knockout_rows(both))
     assert "addition 0% (random 100%, same layers 100%)" in text
     assert "In 2 of 2 operations it is lower than in every draw of both controls" in text
     assert "Without the 4 strongest MLPs" in text and "In 2 of 2 operations that is lower" in text
-    opposite = knockout_look(knockout_rows({name: knockouts(1.0, 0.0) for name in both}))
+    opposite = knockout_caption(knockout_rows({name: knockouts(1.0, 0.0) for name in both}))
     assert "addition 100% (random 0%, same layers 0%)" in opposite
     assert "In 0 of 2 operations it is lower" in opposite
     assert "In 0 of 2 operations that is lower" in opposite
@@ -65,9 +65,9 @@ def calculation_rows(p_without: float) -> DataFrame:
 
 
 def test_figure_9_says_whether_the_answer_goes_with_the_calculation() -> None:
-    gone = calculation_look(calculation_rows(0.0))
+    gone = calculation_caption(calculation_rows(0.0))
     assert "Addition 100% → 0%" in gone and "the likeliest token in 0% to 0% of the pairs" in gone
-    stays = calculation_look(calculation_rows(1.0))
+    stays = calculation_caption(calculation_rows(1.0))
     assert "Addition 100% → 100%" in stays and "in 100% to 100% of the pairs" in stays
 
 
@@ -83,7 +83,7 @@ def agreement(last: float) -> DataFrame:
 def test_stability_says_whether_its_curves_reach_the_top(last: float, says: str) -> None:
     names = ("addition", "division")
     rows = [row for name in names for row in stability_rows(agreement(last), name, 200)]
-    text = stability_look(read_back(QuestionTable.of("stability", "made", rows)))
+    text = stability_caption(read_back(QuestionTable.of("stability", "made", rows)))
     assert says in text and f"addition {last:.0%} at 18 problems" in text
     assert ("(90% from 18 on)" in text) == (last > 0.9)
 

@@ -35,7 +35,10 @@ def chart_of_run(run: Run) -> Chart:
 
 def drawn_alone(run: Run, operation: str):
     table = select(chart_of_run(run).numbers, operation=operation)
-    notes, reading = map_figures._operation_notes(table, run.config), maps.Reading.of(run.config)
+    notes, reading = (
+        map_figures._operation_notes(table, run.config),
+        maps.EffectScale.of(run.config),
+    )
     return map_figures._draw_operations(table, notes, reading)
 
 
@@ -76,7 +79,7 @@ def test_key_heads_are_outlined_and_opposing_ones_are_not_called_key(
     chart: Chart, run: Run
 ) -> None:
     rows = select(chart.numbers, operation="addition")
-    marks = maps.panel(rows, maps.Reading.of(run.config), "").marks
+    marks = maps.panel(rows, maps.EffectScale.of(run.config), "").marks
     strong = [Head(mark.row, mark.column) for mark in marks if mark.strong]
     assert strong == key_heads(results.MAP.load(run, "addition")) == [Head(4, 6), Head(5, 1)]
     assert [mark.text for mark in marks if not mark.strong] == ["7.2"]
@@ -103,7 +106,10 @@ def test_outlines_and_the_counts_of_the_caption_are_rows(drawn: Path, chart: Cha
     assert (shared["key heads"], shared["heads"]) == (2, 96)
     layers = (shared["first layer with key heads"], shared["last layer with key heads"])
     assert layers == (4, 5)
-    assert "Here 2 of 96 heads (2.1%) are below −5%" in chart.look and "layers 4 to 5" in chart.look
+    assert (
+        "Here 2 of 96 heads (2.1%) are below −5%" in chart.caption
+        and "layers 4 to 5" in chart.caption
+    )
     assert value(table, measure="references", operation="division") == 18
 
 

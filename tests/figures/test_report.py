@@ -181,7 +181,7 @@ def test_a_damaged_run_is_said_on_the_page(tmp_path: Path) -> None:
     (broken.folder(results.MAP.name("division")) / "result.safetensors").write_bytes(b"")
     found = collected(fig2, "reference", tmp_path)
     assert isinstance(found, MissingExhibit) and "damaged" in found.reason and not found.command
-    words: dict[str, Any] = {"title": "", "look": "", "notes": [], "numbers": DataFrame()}
+    words: dict[str, Any] = {"title": "", "caption": "", "notes": [], "numbers": DataFrame()}
     table = Table(name="t", cells=DataFrame(), runs=(broken,), **words)
     exhibits = collection.Collection("reference", ((SECTIONS[0], (found, table)),), ())
     assert "damaged" in report.report_page(exhibits)
@@ -242,7 +242,7 @@ def test_a_try_out_is_not_taken_for_the_study_and_has_files_of_its_own(tmp_path:
     assert shown(pairs=Path("my/pairs of.jsonl"), keep="all") == own.path
     with pytest.raises(NotComputed, match=rf"{tried.path} has n 9, operations addition"):
         shown(n=10)
-    words: dict[str, Any] = {"title": "", "look": "", "notes": [], "numbers": DataFrame()}
+    words: dict[str, Any] = {"title": "", "caption": "", "notes": [], "numbers": DataFrame()}
     names = [
         named_by_settings(Table(name="t", cells=DataFrame(), runs=(run,), **words)).name
         for run in (full, tried, own)
@@ -345,7 +345,7 @@ def test_every_exhibit_answers_a_question() -> None:
 
 
 def test_a_table_and_a_chart_write_what_they_show(tmp_path: Path) -> None:
-    words = {"title": "T", "look": "L", "notes": ["<b>small</b>"], "runs": ()}
+    words = {"title": "T", "caption": "L", "notes": ["<b>small</b>"], "runs": ()}
     shown = DataFrame({"token": ["<s>"]})
     table = Table(name="t", numbers=shown, cells=shown, **words)
     files = write_exhibit(table, tmp_path)
@@ -464,7 +464,7 @@ def test_every_group_of_claims_has_its_place_in_the_report() -> None:
 
 def test_a_table_is_markdown_in_which_nothing_is_markup() -> None:
     cells = DataFrame({"token": ["<s>|", "a"]})
-    words = {"title": "T", "look": "L", "notes": [], "runs": ()}
+    words = {"title": "T", "caption": "L", "notes": [], "runs": ()}
     text = gallery._markdown(Table(name="t", numbers=cells, cells=cells, **words))
     assert text.splitlines() == ["| token |", "|---|", "| &lt;s&gt;\\| |", "| a |"]
 

@@ -58,7 +58,7 @@ def test_statistics_of_each_training_are_those_that_were_planted(all_made: Optio
     assert (row.low, row.high, row.spread) == (1, 2, "range of 3 trainings")
     effects = select(chart.numbers, measure="effect")
     assert len(effects) == 3 * len(FOUR) * N_LAYERS * (N_HEADS + 1)
-    assert "0% and 73% of the depth" in chart.look and "0% to 100%" in chart.look
+    assert "0% and 73% of the depth" in chart.caption and "0% to 100%" in chart.caption
 
 
 def test_the_band_of_the_figure_is_in_its_table(all_made: Options) -> None:
@@ -112,7 +112,7 @@ def test_without_runs_the_shipped_table_of_this_model_is_shown(
     from_files = seeds.exhibits(replace(all_made, root=tmp_path))
     for one, other in zip(from_runs, from_files, strict=True):
         assert one.numbers.equals(other.numbers) and not other.runs
-        assert (one.look, one.notes) == (other.look, other.notes)
+        assert (one.caption, one.notes) == (other.caption, other.notes)
     with pytest.raises(NotComputed, match="which_heads --model other"):
         seeds.exhibits(Options(model="other", root=tmp_path))
     with pytest.raises(NotComputed):

@@ -165,7 +165,7 @@ def test_a_better_order_has_a_larger_cpr_and_a_smaller_cmd_with_intervals() -> N
 def test_the_intervals_of_a_curve_are_at_95_percent() -> None:
     curve = planted([0, 0.5, 0.8, 1])
     for name, (low, high) in curve.intervals(seed=3).items():
-        draws = curve.drawn(name, seed=3)
+        draws = curve.sampled(name, seed=3)
         assert [(draws < low).mean(), (draws > high).mean()] == pytest.approx([0.025] * 2, abs=2e-3)
     table, f = curve.to_dataframe(), curve._draws(0)
     for row in (1, 2):  # the ends are 0 and 1 in every draw
