@@ -68,8 +68,9 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
 
 
 def words(case: str) -> str:
-    """A case for a reader."""
-    return case.replace("_", " ")
+    """A case for a reader, such as `addition, one example`."""
+    operation, _, size = case.partition("_")
+    return f"{operation}, {size.replace('_', ' ')}" if size else operation
 
 
 def _base_rate(table: DataFrame, case: str) -> float:
@@ -100,7 +101,7 @@ def _caption(table: DataFrame) -> str:
             f"{words(case)} {at[0]:.0%} with no head, {at[5]:.0%} with 5, {at[7]:.0%} with 7"
         )
     return (
-        "How fast the red line rises: the model with the strongest heads alone at END, in the "
+        "How fast the blue line rises: the model with the strongest heads alone at END, in the "
         f"order and with the means of other operands. Right: {'; '.join(parts)}."
     )
 
@@ -112,7 +113,7 @@ def _notes(table: DataFrame, config: Settings) -> list[str]:
         f"{config['metric']}) are chosen on half of the problems, curves are drawn on the other "
         f"half (seed {config['seed']}). All other heads have their means over counterfactuals at "
         "END; MLPs stay.",
-        "Red: order and means of other operands (band: 95% over problems). Dashed: of the paper's "
+        "Blue: order and means of other operands (band: 95% over problems). Dashed: of the paper's "
         f"counterfactual. Bands of the controls: ranges of {config['controls']} orders of random "
         "heads, or of other heads of the same layers. Dotted: the most frequent answer.",
     ]

@@ -46,7 +46,7 @@ def exhibits(options: Options) -> list[Exhibit]:
         title=f"Conclusions in words: {run.config['model']}",
         caption=lambda _: "Which sentences may be said without naming their lens.",
         notes=_notes,
-        cells=lambda rows: DataFrame(list(_cells(rows))),
+        cells=lambda rows: DataFrame(list(_cells(rows))).fillna(""),
         printed=lambda rows: "\n".join(_printed(rows)),
     )
     return [chart, words]
@@ -70,10 +70,12 @@ def _caption(rows: DataFrame) -> str:
     everywhere = []
     for conclusion in CONCLUSIONS:
         known = [verdict for verdict in verdicts_of(rows, conclusion).values() if verdict]
-        if known and {*known} == {"holds"} and not conclusion.metrics:
-            everywhere.append(conclusion.sentence.rstrip("."))
-    text = "; ".join(everywhere) or "none"
-    return f"A row of one colour holds under every lens. Under all lenses: {text}."
+        if known and {*known} == {"holds"}:
+            about = [METRIC_NAMES[one] for one in conclusion.metrics]
+            only = f" (it is about the {', '.join(about)} alone)" * bool(about)
+            everywhere.append(f"{short(conclusion)}{only}")
+    text = "; ".join(everywhere) or "nothing"
+    return f"A row of one colour holds under every lens. What holds so: {text}."
 
 
 def _notes(rows: DataFrame, settings: Settings) -> list[str]:

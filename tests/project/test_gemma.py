@@ -69,20 +69,42 @@ def test_outcomes_of_predictions(table: DataFrame) -> None:
     assert [outcome_line(one) for one in outcomes if outcome_line(one) not in PAGE] == []
 
 
-def test_curves(table: DataFrame) -> None:
-    kept = select(table, measure="accuracy", order="effect")
-    lines = {
-        curve_line(table, case, lens, int(k))
-        for case, lens, k in zip(kept.case, kept.counterfactual, kept.k, strict=True)
-        if k <= 14
-    }
-    assert [line for line in sorted(lines) if line not in PAGE] == []
+def test_the_curve_of_multiplication_in_full(table: DataFrame) -> None:
+    kept = select(table, measure="accuracy", order="effect", case="multiplication")
+    sizes = select(kept, counterfactual="operands").k
+    lines = [curve_line(table, "multiplication", "operands", int(k)) for k in sizes if k <= 14]
+    assert len(lines) == 15
+    assert [line for line in lines if line not in PAGE] == []
+
+
+def test_accuracies_of_all_cases_with_their_base_rates(table: DataFrame) -> None:
+    columns = [(case, "operands") for case in SIGNS]
+    columns.insert(1, ("multiplication", "word"))
+
+    def cells(measure: str, *, by_lens: bool, **keys: object) -> str:
+        numbers = []
+        for case, lens in columns:
+            of_lens = {"counterfactual": lens, "order": "effect"} if by_lens else {}
+            (one,) = records(select(table, case=case, measure=measure, **of_lens, **keys))
+            numbers.append(number_text(one))
+        return " | ".join(numbers)
+
+    for k in (0, 1, 3, 5, 7, 10, 14):
+        assert f"| {k} | {cells('accuracy', by_lens=True, k=k)} |" in PAGE
+    assert f"| base rate | {cells('base rate', by_lens=False)} |" in PAGE
 
 
 def test_the_result_is_of_the_table(table: DataFrame) -> None:
     def right(k: int) -> str:
         (one,) = records(
-            select(table, case="multiplication", order="effect", k=k, measure="accuracy")
+            select(
+                table,
+                case="multiplication",
+                counterfactual="operands",
+                order="effect",
+                k=k,
+                measure="accuracy",
+            )
         )
         return number_text(one)
 
@@ -93,7 +115,9 @@ def test_the_result_is_of_the_table(table: DataFrame) -> None:
         (0, "with no head {}."),
     ):
         assert words.format(right(k)) in WORDS
-    heads = select(table, case="multiplication", measure="effect", order="effect")
+    heads = select(
+        table, case="multiplication", counterfactual="operands", measure="effect", order="effect"
+    )
     first = [one.component for one in sorted(records(heads), key=lambda one: one.k)][:7]
     assert f"The order is {', '.join(first)}." in WORDS
     assert f"({', '.join(first[:3])})" in WORDS and f"(also {first[3]} and {first[4]})" in WORDS
@@ -105,7 +129,11 @@ def test_the_result_names_controls_and_earlier_outcomes(table: DataFrame) -> Non
     five = select(table, case="multiplication", k=5, measure="accuracy")
     (random,) = records(select(five, order="random"))
     (matched,) = records(select(five, order="same layers"))
-    (mean,) = [one for one in records(table) if "mean of random orders" in one.measure]
+    (mean,) = [
+        one
+        for one in records(select(table, of="multiplication"))
+        if "mean of random orders" in one.measure
+    ]
     ends = f"[{100 * mean.low:.0f}, {100 * mean.high:.0f}]"
     words = f"keep {mean.value:.0%} {ends} right on average, {random.high:.0%} at most"
     assert words in WORDS
