@@ -19,7 +19,7 @@ import arith_lens as al
 from arith_lens.attribution import EDGE_METHODS
 from arith_lens.components import Component, every_component, parse_component
 from arith_lens.edges import SUBSETS, UnsupportedReceiver
-from arith_lens.knockout import halves
+from arith_lens.knockout import half_of_problems
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
 from experiments.estimates import matrix_rate, time_text
@@ -147,10 +147,9 @@ def _save_scores(
             print(f"{method} is left out: {error}")
 
 
-def first_half(pairs: al.PromptPairs, seed: int) -> torch.Tensor:
-    """Which pairs are of the half of the problems on which graphs are chosen, [pair]."""
-    chosen = {*(halves(pairs, seed)[0].problem or ())}
-    return torch.tensor([problem in chosen for problem in pairs.problem or ()])
+def first_half(pairs: al.PromptPairs | al.Effects, seed: int) -> torch.Tensor:
+    """Which pairs are of the half of the problems on which components are chosen, [pair]."""
+    return half_of_problems(pairs.problem or (), seed)
 
 
 def selected(effects: al.ComponentEffects, mask: torch.Tensor) -> al.ComponentEffects:

@@ -298,6 +298,16 @@ CARRY_STEP = Stored("step", Effects, PairFacts)
 CARRY_PARTS = Stored("parts-{}", Effects, HeldFacts)
 """What components write, what is left without some, and without one of those that read [component
 pair]; by "writers", "held" or "readers"."""
+SNAPSHOT_ANSWERS = Stored("answers-{}-{}", Outcomes, PromptFacts)
+"""Whether sums are answered right; by step of a training, and by kind of sum."""
+SNAPSHOT_MAP = Stored("map-{}-{}", ComponentEffects, PairFacts)
+"""The effects of every head and MLP; by step and counterfactual."""
+SNAPSHOT_LAST_MLP = Stored("last-mlp-{}", Outcomes, PairFacts)
+"""Answers with the last MLP exchanged at END; by step."""
+SNAPSHOT_CARRY = Stored("carry-at-{}", Interchange, PairFacts)
+"""Interchanges of the carry of the ones [site space pair]; by step."""
+TRAINING_LOSS = Stored("loss", Effects, NoFacts)
+"""The loss of a training [step 1]."""
 WRONG_SUMS = Stored("wrong", Effects, NoFacts)
 """Whether the first digit of each sum below 100 is wrong [ones_sum pair]."""
 PROMPT_EXCHANGE = Stored("exchange-{}-{}-{}", Effects, PairFacts)

@@ -37,6 +37,8 @@ SHOWN_CONTROLS = {WHOLE: "whole stream", MEAN: "direction", COMPLEMENT: "everyth
 NOTE = "In brackets and bands: 95% intervals over problems that were not fitted."
 N_STEPS = 3
 """The layers whose step is drawn, up to the chosen one."""
+LEAST_SHARE = 0.1
+"""Before this share of answers follows the direction, it holds no step to draw."""
 
 
 def exhibits(options: Options) -> list[Exhibit]:
@@ -178,7 +180,12 @@ def _step(table: DataFrame) -> plotting.CurvePanel:
     """The projection by the ones' sum, at the chosen layer and before."""
     layer = chosen_layer(table)
     rows = select(table, kind="step", measure=STEP)
-    shown = [one for one in range(layer - N_STEPS + 1, layer + 1) if has(rows, layer=one)]
+    keys = {"kind": "interchange", "variable": ONES, "test": "layers", "space": MEAN}
+    shown = [
+        one
+        for one in range(layer - N_STEPS + 1, layer + 1)
+        if has(rows, layer=one) and value(table, layer=one, **keys) >= LEAST_SHARE
+    ]
     shades = ("#b9c9df", "#7fa3d1", plotting.BLUE)[-len(shown) :]
     lines = [
         _line(select(rows, layer=one), "ones_sum", (f"layer {one}", shade, "solid"), 1)

@@ -27,6 +27,7 @@ from arith_lens.knockout.means import counterfactual_means as counterfactual_mea
 from arith_lens.knockout.orders import GreedyMask as GreedyMask
 from arith_lens.knockout.orders import completed as completed
 from arith_lens.knockout.orders import grow_greedily as grow_greedily
+from arith_lens.knockout.orders import half_of_problems as half_of_problems
 from arith_lens.knockout.orders import halves as halves
 from arith_lens.knockout.orders import mask_greedily as mask_greedily
 from arith_lens.knockout.orders import matched_order as matched_order

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined_arrays
@@ -107,11 +107,16 @@ def halves(pairs: PromptPairs, seed: int = 0) -> tuple[PromptPairs, PromptPairs]
 
     The order of components is chosen on one half, and its curve is drawn on the other.
     """
-    problems = sorted({*pairs.problem})
+    inside = half_of_problems(pairs.problem, seed)
+    return pairs[inside], pairs[~inside]
+
+
+def half_of_problems(problem: Sequence[str], seed: int = 0) -> Bool[Tensor, " pair"]:
+    """Which pairs have a problem of the half on which components are chosen."""
+    problems = sorted({*problem})
     random.Random(seed).shuffle(problems)
     first = {*problems[: (len(problems) + 1) // 2]}
-    inside = torch.tensor([problem in first for problem in pairs.problem])
-    return pairs[inside], pairs[~inside]
+    return torch.tensor([one in first for one in problem])
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def layer_of_site(site: str) -> int:
 
 
 def _interchange_rows(result: Interchange, variable: str, test: str) -> Iterator[Row]:
-    numbers = iter(_bootstrap_numbers(result.effects))
+    numbers = iter(bootstrap_numbers(result.effects))
     about = {"variable": variable, "test": test}
     for site in result.sites:
         for space in result.spaces:
@@ -109,14 +109,14 @@ def _part_rows(run: Run) -> Iterator[Row]:
         numbers = (
             interval_numbers(effects, "relative")
             if kind == "writer"
-            else _bootstrap_numbers(effects)
+            else bootstrap_numbers(effects)
         )
         names = (effects.labels or {})["component"]
         for name, number in zip(names, numbers, strict=True):
             yield row(measure, number, kind=kind, component=name)
     held = CARRY_PARTS.load(run, tests.HELD)
     sets = CARRY_PARTS.facts(run, tests.HELD).get("sets", {})
-    for name, number in zip((held.labels or {})["set"], _bootstrap_numbers(held), strict=True):
+    for name, number in zip((held.labels or {})["set"], bootstrap_numbers(held), strict=True):
         components = " ".join(sets.get(name, ()))
         yield row(FOLLOWS, number, kind="held", held=name, component=components)
 
@@ -148,10 +148,10 @@ def _pairs(result: Interchange, layer: int, space: str) -> Tensor:
 
 def _of_pairs(effects: Effects, values: Tensor) -> Number:
     own = replace(effects, per_pair=values[None], axes=("one",), labels=None)
-    return _bootstrap_numbers(own)[0]
+    return bootstrap_numbers(own)[0]
 
 
-def _bootstrap_numbers(effects: Effects) -> list[Number]:
+def bootstrap_numbers(effects: Effects) -> list[Number]:
     """Means with the intervals that the predictions name: problems drawn with replacement."""
     n = n_problems(effects)
     means, ends = effects.mean().flatten(), effects.ci(method="percentile").flatten(1)
@@ -183,7 +183,8 @@ def _difference(a: Effects, of_a: Tensor, b: Effects, of_b: Tensor) -> Number:
     return Number(value, float(low), float(high), PROBLEMS, n, "points")
 
 
-def _prediction(name: str, of: str, number: Number, words: str, rule: Within) -> Row:
+def prediction_row(name: str, of: str, number: Number, words: str, rule: Within) -> Row:
+    """A prediction with its outcome; the condition is given in words, and as a rule."""
     verdict = judge_by_interval(Finding(of, number, rule))
     keys = {"prediction": name, "of": of, "condition": words, "verdict": verdict}
     return row("prediction", number, kind="prediction", **keys)
@@ -199,21 +200,23 @@ def _predictions(run: Run, model: str) -> Iterator[Row]:
         (ends[1], "above .5", Within(above=0.5)),
     ):
         number = _of_pairs(effects, _pairs(layers, at, WHOLE))
-        yield _prediction("C1", f"whole stream, layer {at}", number, words, rule)
+        yield prediction_row("C1", f"whole stream, layer {at}", number, words, rule)
     yield from _one_direction("C2", layers, layer)
     search = CARRY.load(run, ONES, tests.SEARCH)
     best, mean = _pairs(search, layer, SEARCH), _pairs(layers, layer, MEAN)
     better = replace(_of_pairs(effects, best - mean), unit="points")
     rule = Within(below=0.05, closed=True)
-    yield _prediction("C3", "search less difference of means", better, "at most .05", rule)
+    yield prediction_row("C3", "search less difference of means", better, "at most .05", rule)
     wrong = WRONG_SUMS.load(run)
     if _n_wrong(wrong):
-        yield _prediction("C4", OF_WRONG, _at_step(wrong), "above .5", Within(above=0.5))
+        yield prediction_row("C4", OF_WRONG, _at_step(wrong), "above .5", Within(above=0.5))
     held = CARRY_PARTS.load(run, tests.HELD)
     names = (held.labels or {})["set"]
     both = (held.per_pair[names.index(name)] for name in (tests.STRONGEST, tests.NOTHING))
     rule = Within(below=0.5, closed=True)
-    yield _prediction("C5", "two heads held, of none held", _ratio(held, *both), "at most .5", rule)
+    yield prediction_row(
+        "C5", "two heads held, of none held", _ratio(held, *both), "at most .5", rule
+    )
     carry, magnitude = (
         CARRY.load(run, ONES, one) for one in (tests.SEARCH_DIGITS, tests.MAGNITUDE)
     )
@@ -224,10 +227,10 @@ def _predictions(run: Run, model: str) -> Iterator[Row]:
         _pairs(magnitude, layer, SEARCH),
     )
     rule = Within(above=0.2, closed=True)
-    yield _prediction("C6", "carry less magnitude", number, "at least .2", rule)
+    yield prediction_row("C6", "carry less magnitude", number, "at least .2", rule)
     free = CARRY.load(run, ONES, tests.UNTRAINED)
     number = _of_pairs(free.effects, _pairs(free, layer, SEARCH))
-    yield _prediction("C7", "untrained, 8 directions", number, "below .2", Within(below=0.2))
+    yield prediction_row("C7", "untrained, 8 directions", number, "below .2", Within(below=0.2))
     for name, test, least in (
         ("C8", tests.WORDINGS, 0.9),
         ("C8", tests.DIGITS, 0.9),
@@ -237,7 +240,7 @@ def _predictions(run: Run, model: str) -> Iterator[Row]:
         one = CARRY.load(run, ONES, test)
         number = _of_pairs(one.effects, _pairs(one, layer, MEAN))
         rule, words = Within(above=least, closed=True), f"at least {least:.1f}"
-        yield _prediction(name, OF_TESTS[test], number, words, rule)
+        yield prediction_row(name, OF_TESTS[test], number, words, rule)
     borrow = CARRY.load(run, BORROW, tests.LAYERS)
     column = borrow.iia[:, borrow.spaces.index(MEAN)]
     yield from _one_direction("C10", borrow, layer_of_site(borrow.sites[int(column.argmax())]))
@@ -257,10 +260,10 @@ def _one_direction(name: str, result: Interchange, layer: int) -> Iterator[Row]:
     number = _ratio(result.effects, direction, whole)
     rule = Within(above=0.9, closed=True)
     of = f"direction, of the whole stream, layer {layer}"
-    yield _prediction(name, of, number, "at least .9", rule)
+    yield prediction_row(name, of, number, "at least .9", rule)
     rest = _of_pairs(result.effects, _pairs(result, layer, COMPLEMENT))
     rule = Within(below=0.05, closed=True)
-    yield _prediction(name, f"everything but it, layer {layer}", rest, "at most .05", rule)
+    yield prediction_row(name, f"everything but it, layer {layer}", rest, "at most .05", rule)
 
 
 def _at_step(wrong: Effects) -> Number:
