@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from arith_lens.components import Neuron
 from arith_lens.effects import Effects
 from arith_lens.interchanges.controls import (
     COMPLEMENT,
@@ -26,7 +27,7 @@ from arith_lens.interchanges.result import Interchange
 from arith_lens.interchanges.runs import SiteRuns, role_columns, site_runs
 from arith_lens.interchanges.sites import AnySite, Site, as_sites, check_sites
 from arith_lens.interchanges.spaces import SPACES, FitData, swapped, without, written
-from arith_lens.model import HookedLike
+from arith_lens.model import HookedLike, check_neurons
 from arith_lens.pairs import check_kinds, check_pairs
 
 BATCH = 64
@@ -55,7 +56,7 @@ def interchange(
         pairs: of `interchange_pairs`.
         sites: one or several: `Site(9)`, the residual stream at the exit of layer 9 at END;
             `Site(3, Role.OPERAND_A)`; a head (`Head(7, 2)`) or an MLP (`Mlp(9)`), its output at
-            END.
+            END; a neuron (`Neuron(9, 17)`), its activation at END, with `space="whole"`.
         space: `"whole"`; `"mean"`, the difference of the means of both values, one direction;
             `"pca"`, directions of the differences; `"das"`, directions that a gradient search
             finds.
@@ -75,7 +76,8 @@ def interchange(
     Raises:
         TypeError: pairs of another kind.
         IndexError: the model does not have a site.
-        ValueError: an unknown space; as many directions as classes less one, which could remember
+        ValueError: an unknown space; a subspace of a neuron, or an MLP that does not write its
+            neurons times W_out; as many directions as classes less one, which could remember
             every answer; directions of several tokens together, or of a search before END; a mean
             of more than two values; values of the variable that no problem has.
         UnsupportedEndRuns: the model cannot be run at END alone.
@@ -136,6 +138,8 @@ def _checked(model: HookedLike, pairs: Any, sites: Any, space: str, k: int) -> t
     check_pairs(model, pairs.pairs)
     chosen = as_sites(sites)
     check_sites(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
+    neurons = [site for site in chosen if isinstance(site, Neuron)]
+    check_neurons(model, neurons)
     if space not in SPACES:
         listed = ", ".join(map(repr, SPACES))
         raise ValueError(f"expected space among {listed}, found {space!r}; choose one")
@@ -148,6 +152,11 @@ def _checked(model: HookedLike, pairs: Any, sites: Any, space: str, k: int) -> t
             )
     if space == WHOLE:
         return chosen
+    if neurons:
+        raise ValueError(
+            f"expected space='whole' with neurons, found {space!r} and {neurons[0]}: a neuron is "
+            "one number and has no subspace; exchange it as a whole"
+        )
     _check_size(pairs, space, k)
     for site in chosen:
         if isinstance(site, Site) and not site.is_end:

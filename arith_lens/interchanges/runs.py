@@ -1,6 +1,6 @@
 """What sites hold in the base run and in the source run, and what follows from other values."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -9,9 +9,24 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from arith_lens.components import Head, mlp_out_name, resid_post_name, z_name
+from arith_lens.components import (
+    Head,
+    Mlp,
+    Neuron,
+    mlp_out_name,
+    neurons_name,
+    resid_post_name,
+    z_name,
+)
 from arith_lens.interchanges.sites import AnySite, Site
-from arith_lens.model import EndRuns, HookedLike, record, run_layers
+from arith_lens.model import (
+    EndRuns,
+    HookedLike,
+    check_writes,
+    record,
+    run_layers,
+    weights_loaded,
+)
 from arith_lens.pairs import PromptPairs
 
 LOGITS_AT_ONCE = 2**22
@@ -22,6 +37,8 @@ def site_name(site: AnySite) -> str:
     """The hook name of a site's activation."""
     if isinstance(site, Site):
         return resid_post_name(site.layer)
+    if isinstance(site, Neuron):
+        return neurons_name(site.layer)
     return z_name(site.layer) if isinstance(site, Head) else mlp_out_name(site.layer)
 
 
@@ -66,7 +83,8 @@ def _of_batch(
     model: HookedLike, pairs: PromptPairs, sites: Sequence[AnySite]
 ) -> tuple[SiteRuns, ...]:
     mask = pairs.attention_mask
-    names = list(dict.fromkeys(map(site_name, sites)))
+    outputs = [mlp_out_name(site.layer) for site in sites if isinstance(site, Neuron)]
+    names = list(dict.fromkeys([*map(site_name, sites), *outputs]))
     base, source = (
         record(model, tokens, names, attention_mask=mask)
         for tokens in (pairs.reference, pairs.counterfactual)
@@ -86,13 +104,44 @@ def _of_batch(
             assert ends is not None
             own, other = (_at_end(run[name], site) for run in (base, source))
             tail = partial(_end_logits, ends, site)
+            if isinstance(site, Neuron):
+                tail = partial(_neuron_logits, ends, site, own, _row_of(model, site, base, source))
         made.append(SiteRuns(own, other, tail, d_vocab))
     return tuple(made)
 
 
 def _at_end(activation: Tensor, site: AnySite) -> Float[Tensor, "pair width"]:
     end = activation[:, -1]
+    if isinstance(site, Neuron):
+        return end[:, [site.index]]
     return end[:, site.index] if isinstance(site, Head) else end
+
+
+def _row_of(
+    model: HookedLike, neuron: Neuron, base: Mapping[str, Tensor], source: Mapping[str, Tensor]
+) -> Float[Tensor, " d_model"]:
+    """What a neuron of activation 1 writes. Raises ValueError as `check_writes`."""
+    block = model.blocks[neuron.layer]
+    with weights_loaded(block):
+        w_out = block.mlp.W_out.detach()
+    before, after = (run[neurons_name(neuron.layer)][:, -1] for run in (base, source))
+    outputs = torch.stack([run[mlp_out_name(neuron.layer)][:, -1] for run in (base, source)])
+    check_writes((after - before).to(w_out) @ w_out, outputs, Mlp(neuron.layer))
+    return w_out[neuron.index]
+
+
+def _neuron_logits(
+    ends: EndRuns,
+    neuron: Neuron,
+    own: Float[Tensor, "pair 1"],
+    row: Float[Tensor, " d_model"],
+    values: Float[Tensor, "state pair 1"],
+) -> Float[Tensor, "state pair d_vocab"]:
+    """Run the neuron's layer and those after it at END alone."""
+    stream = ends.streams[neuron.layer].expand(len(values), -1, -1)
+    change = (values - own) * row.to(own)
+    edits = {neuron.layer: {"mlp_out": lambda written: written + change.to(written)}}
+    return ends.logits(ends.advance(stream, neuron.layer, edits=edits))
 
 
 def _end_logits(

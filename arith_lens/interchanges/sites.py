@@ -44,7 +44,7 @@ class Site:
 
 
 AnySite: TypeAlias = Site | Component
-"""A site of the stream, or the output of a head (z) or of an MLP at END."""
+"""A site of the stream; or, at END, a head's output (z), an MLP's, or a neuron's activation."""
 
 
 def as_sites(sites: Any) -> tuple[AnySite, ...]:
@@ -56,8 +56,10 @@ def as_sites(sites: Any) -> tuple[AnySite, ...]:
     """
     several = isinstance(sites, Iterable) and not isinstance(sites, str)
     values: list[Any] = list(sites) if several else [sites]
-    named = tuple(value if isinstance(value, Site) else as_components(value)[0] for value in values)
-    heads_and_mlps([one for one in named if not isinstance(one, Site)])
+    named = tuple(
+        value if isinstance(value, Site) else as_components(value, neurons=True)[0]
+        for value in values
+    )
     if not named or len({*named}) < len(named):
         raise ValueError(
             f"expected different sites, at least one, found {len(named)}, "

@@ -37,6 +37,7 @@ from arith_lens.model.hooked import Tokens as Tokens
 from arith_lens.model.loading import empty_model as empty_model
 from arith_lens.model.loading import load_model as load_model
 from arith_lens.model.neurons import check_neurons as check_neurons
+from arith_lens.model.neurons import check_writes as check_writes
 from arith_lens.model.neurons import every_neuron as every_neuron
 from arith_lens.model.neurons import n_neurons as n_neurons
 from arith_lens.model.own_modules import LayerArguments as LayerArguments

@@ -17,7 +17,14 @@ from arith_lens.components import Mlp, Mlps, as_mlps, check_components, neurons_
 from arith_lens.effects import Effects
 from arith_lens.methods import MetricTokenOptions, MetricTokens
 from arith_lens.metrics import Metric, Readout, Targets, get_metric
-from arith_lens.model import HookedLike, active_hooks, n_neurons, record, weights_loaded
+from arith_lens.model import (
+    HookedLike,
+    active_hooks,
+    check_writes,
+    n_neurons,
+    record,
+    weights_loaded,
+)
 from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs, candidate_tokens, check_pairs
 from arith_lens.path_patching import LayerInput, Recording, Trunk, record_pairs, trunk_of
@@ -250,7 +257,7 @@ def _of_batches(
             with weights_loaded(model.blocks[mlp.layer]):
                 w_out = model.blocks[mlp.layer].mlp.W_out.float()
             change = after - before
-            _check_neurons(change.to(w_out.device) @ w_out, recording.mlp_out[:, mlp.layer], mlp)
+            check_writes(change.to(w_out.device) @ w_out, recording.mlp_out[:, mlp.layer], mlp)
             batches.append(
                 _Batch(
                     trunk,
@@ -274,19 +281,3 @@ def _joined(of_mlps: Iterator[Float[Tensor, "neuron pair"]]) -> Float[Tensor, "m
     for row, part in zip(joined, parts, strict=True):
         row[: len(part)] = part
     return joined
-
-
-def _check_neurons(
-    by_neurons: Float[Tensor, "pair d_model"], mlp_out: Float[Tensor, "run pair d_model"], mlp: Mlp
-) -> None:
-    """Compare what the neurons' changes write with the change of the MLP's output."""
-    out = mlp_out.to(by_neurons.device).float()
-    change = out[1] - out[0]
-    error, allowed = float((by_neurons - change).norm()), 1e-3 * float(change.norm()) + 1e-6
-    if mlp_out.dtype != torch.float32:  # both outputs are rounded
-        allowed += 2 * torch.finfo(mlp_out.dtype).eps * float(out.norm())
-    if error > allowed:
-        raise ValueError(
-            f"expected an MLP that writes its neurons times W_out, found that {mlp} differs from "
-            f"that by {error:.3g}; use path_patch, which patches whole MLPs"
-        )

@@ -25,6 +25,7 @@ SITES = (
     al.Site(1, Role.OPERAND_B, token=-1),
     al.Head(1, 3),
     al.Mlp(1),
+    al.Neuron(1, 5),
 )
 
 
@@ -64,6 +65,8 @@ def plain_part(
         if isinstance(site, al.Head)
         else slice(None)
     )
+    if isinstance(site, al.Neuron):
+        part = slice(site.index, site.index + 1)
 
     def edited(activation: Tensor) -> Tensor:
         new = change(activation[row, columns][..., part].flatten(1))
@@ -80,6 +83,8 @@ def plain_part(
 
     if isinstance(site, al.Head):
         return block.self_attn.o_proj.register_forward_pre_hook(lambda _, x: (edited(x[0]),))
+    if isinstance(site, al.Neuron):
+        return block.mlp.down_proj.register_forward_pre_hook(lambda _, x: (edited(x[0]),))
     if isinstance(site, al.Mlp):
         return block.mlp.register_forward_hook(after)
     return block.register_forward_hook(after)
@@ -109,13 +114,16 @@ def test_a_swap_is_that_of_plain_transformers(
     pairs = drawn.pairs[:12]
     ((runs,),) = site_runs(model, pairs, [site], batch_size=12)
     plain = logits_at_end(model.bridge.original_model, pairs.reference, pairs.attention_mask)
-    for k in (1, 3):
-        basis = random_basis(runs.base.shape[1], k)
+    width = runs.base.shape[1]
+    for k in (1, min(3, width)):
+        basis = random_basis(width, k)
         found = runs.logits(swapped(runs.base, runs.source, basis)[None])[0]
         wanted = plain_swap(model, pairs, site, basis)
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
-    other = plain_swap(model, pairs, site, random_basis(len(basis), 2))
-    assert not torch.allclose(found, other, atol=1e-3)
+    other = plain_swap(
+        model, pairs, site, random_basis(width, 2) if width > 1 else torch.zeros(1, 1)
+    )
+    assert not torch.allclose(found, other, atol=1e-3 if width > 1 else 1e-6)
     whole = runs.logits(torch.stack([runs.source, runs.base]))
     every = runs.logits(swapped(runs.base, runs.source, torch.eye(len(basis)))[None])[0]
     torch.testing.assert_close(every, whole[0], rtol=1e-5, atol=1e-5)
@@ -212,6 +220,8 @@ def test_controls_of_the_span_are_orthogonal_to_the_subspace() -> None:
         (al.Site(3), {}, "expected a layer from 0 to 2, found stream 3 at END"),
         (al.Site(2, Role.OPERAND_A), {}, "no layer reads this token after that"),
         (al.Head(0, 4), {}, "expected a head from 0 to 3"),
+        (al.Neuron(0, 9999), {}, "expected a neuron from 0 to"),
+        (al.Neuron(0, 1), {}, "expected space='whole' with neurons, found 'mean' and MLP 0.1"),
         ([], {}, "expected different sites"),
         (al.Site(1), {"space": "ica"}, "expected space among 'whole', 'mean', 'pca', 'das'"),
         (al.Site(1), {"space": "das", "k": 40}, "could remember each of them"),
