@@ -241,6 +241,8 @@ def _predictions(run: Run, model: str) -> Iterator[Row]:
         number = _of_pairs(one.effects, _pairs(one, layer, MEAN))
         rule, words = Within(above=least, closed=True), f"at least {least:.1f}"
         yield prediction_row(name, OF_TESTS[test], number, words, rule)
+    if not CARRY.is_in(run, BORROW, tests.LAYERS):
+        return
     borrow = CARRY.load(run, BORROW, tests.LAYERS)
     column = borrow.iia[:, borrow.spaces.index(MEAN)]
     yield from _one_direction("C10", borrow, layer_of_site(borrow.sites[int(column.argmax())]))
