@@ -17,6 +17,8 @@ from figures.tables.emergence import _heads_rise, rise, table
 from figures.tables.table import from_csv, select, value
 
 REFERENCE = Path("arith_lens/reference/reference")
+pytestmark = pytest.mark.filterwarnings("ignore:expected logits of the answer of at least")
+"""An untrained model has none for a relative change."""
 
 
 def save_between(folder: Path, step: int, weight: float) -> None:
