@@ -50,7 +50,7 @@ def emergence(options: Options) -> list[Exhibit]:
         [run],
         name="emergence",
         title=f"How do the heads and the carry emerge in training? {table.model}",
-        look=_look,
+        caption=_caption,
         notes=_notes,
         draw=_draw,
         small_table=lambda rows: DataFrame(list(_cells(rows))),
@@ -62,7 +62,7 @@ def _rises(table: DataFrame) -> dict[str, float]:
     return {one.what: one.value for one in records(select(table, kind="rise"))}
 
 
-def _look(table: DataFrame) -> str:
+def _caption(table: DataFrame) -> str:
     steps = _rises(table)
     texts = (
         (ONE_DIGIT, "the accuracy of one-digit sums"),
@@ -86,12 +86,12 @@ def _notes(table: DataFrame, settings: Settings) -> list[str]:
 
 
 def _line(
-    rows: DataFrame, name: str, colour: str, factor: float = 100, **look: Any
+    rows: DataFrame, name: str, colour: str, factor: float = 100, **changes: Any
 ) -> plotting.Line:
     rows = rows.sort_values("step")
     y, low, high = (factor * rows[part].to_numpy() for part in ("value", "low", "high"))
     line = plotting.Line(np.log2(rows.step.to_numpy()), y, name, colour, low, high)
-    return replace(line, **look)
+    return replace(line, **style)
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
@@ -111,7 +111,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
 
 def _accuracy(table: DataFrame) -> plotting.CurvePanel:
     rows = select(table, kind="accuracy", measure=numbers.ACCURACY)
-    lines = [_line(select(rows, sums=sums), *look) for sums, look in SUMS.items()]
+    lines = [_line(select(rows, sums=sums), *style) for sums, style in SUMS.items()]
     steps = _rises(table)
     guides = [
         (float(np.log2(steps[sums])), "") for sums in (ONE_DIGIT, WITH_CARRY) if sums in steps
@@ -164,7 +164,7 @@ def _last_mlp(table: DataFrame) -> plotting.CurvePanel:
 
 def _carry(table: DataFrame) -> plotting.CurvePanel:
     rows = select(table, kind="carry", layer_of=numbers.OF_LAST)
-    lines = [_line(select(rows, space=space), *look) for space, look in SPACES.items()]
+    lines = [_line(select(rows, space=space), *style) for space, style in SPACES.items()]
     return plotting.CurvePanel(
         title="Carry of the ones",
         lines=tuple(lines),
