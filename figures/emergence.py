@@ -91,7 +91,7 @@ def _line(
     rows = rows.sort_values("step")
     y, low, high = (factor * rows[part].to_numpy() for part in ("value", "low", "high"))
     line = plotting.Line(np.log2(rows.step.to_numpy()), y, name, colour, low, high)
-    return replace(line, **style)
+    return replace(line, **changes)
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
