@@ -57,7 +57,8 @@ KNOWN := MODEL MODELS N OPERATIONS PAIRS KEEP SHOTS SETS TEMPLATES WIDTH DTYPE D
 COMMAND_LINE := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN) OMP_WAIT_POLICY MAKE% -%,$(COMMAND_LINE)))
 # The nearest of some words: $(call nearest,word,words)
-nearest = $(shell $(PYTHON) -c 'import difflib, sys; near = difflib.get_close_matches(sys.argv[1], sys.argv[2:], 3); \
+nearest = $(shell $(PYTHON) -c 'import difflib, sys; word, *words = sys.argv[1:]; \
+	near = [one for one in words if one == word.upper()] or difflib.get_close_matches(word, words, 3); \
 	print("; did you mean " + " or ".join(near) + "?" if near else ";")' $(call quoted,$(1)) $(2))
 
 # Idle OpenMP threads sleep: spinning, they take the processor from other work. Yours wins.
@@ -150,7 +151,9 @@ ifeq ($(words $(LISTED_GOALS)),$(words $(MAKECMDGOALS)))
 ifneq ($(LISTED_GOALS),)
 USED := $(sort $(foreach listed,$(LISTED_GOALS),$(call uses,$(word 3,$(subst :, ,$(listed)))) \
 	$(if $(findstring :are_they_needed:,$(listed)),PROCESSES)))
-UNUSED := $(firstword $(filter-out $(USED) WIDTH PYTHON VENV PIP OMP_WAIT_POLICY MAKE% -%,$(COMMAND_LINE)))
+# An empty value, as in SHOTS=, is none.
+SET := $(foreach name,$(COMMAND_LINE),$(if $(value $(name)),$(name)))
+UNUSED := $(firstword $(filter-out $(USED) WIDTH PYTHON VENV PIP OMP_WAIT_POLICY MAKE% -%,$(SET)))
 ifneq ($(UNUSED),)
 $(error make $(MAKECMDGOALS) takes no $(UNUSED)=; leave it out, or set one of: $(if $(USED),$(USED),none))
 endif

@@ -94,7 +94,13 @@ def _columns(pairs: PromptPairs, tokens: Any, d_vocab: int) -> Int[Tensor, "pair
     """The tokens of each pair."""
     if tokens is None:
         return pairs.answer[:, None]
-    columns = torch.as_tensor(tokens)
+    try:
+        columns = torch.as_tensor(tokens)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"expected token ids, found {tokens!r}; take those of texts from "
+            "model.tokenizer.encode(text, add_special_tokens=False)"
+        ) from error
     if columns.ndim == 1 and not isinstance(tokens, Tensor):
         columns = columns.expand(len(pairs), -1)
     if columns.ndim != 2 or len(columns) != len(pairs) or columns.is_floating_point():

@@ -74,7 +74,7 @@ def test_each_pair_may_have_its_own_tokens(llama: Any) -> None:
     assert (both.labels or {})["component"][1 + heads] == str(Mlp(0))
 
 
-@pytest.mark.parametrize("tokens", [[10**6], [], [-1], torch.zeros(2, 1).long()])
+@pytest.mark.parametrize("tokens", [[10**6], [], [-1], ["8"], torch.zeros(2, 1).long()])
 def test_tokens_that_do_not_fit_are_refused(llama: Any, tokens: Any) -> None:
     with pytest.raises(ValueError, match=r"expected .*token"):
         logit_attribution(llama, make_pairs(llama), tokens)

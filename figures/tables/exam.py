@@ -19,7 +19,7 @@ from experiments import results
 from experiments.approximations import DIAL, KNOCKOUTS, PATHS_VALUES
 from experiments.results import EXACT
 from figures.tables.number import Number, Unit
-from figures.tables.table import QuestionTable, Row, row
+from figures.tables.table import Key, QuestionTable, Row, row
 
 ALL_MODELS = "all"
 PAIRS, ERROR, SHARE = "pairs", "largest error", "share of the exact effect"
@@ -86,9 +86,9 @@ def grades(exam_models: Sequence[ExamRun]) -> list[QuestionTable]:
     return [*tables, QuestionTable.of("exam", ALL_MODELS, rows)]
 
 
-def _pairs_row(exam_model: ExamRun, paths: str = PATHS_VALUES[0]) -> Row:
+def _pairs_row(exam_model: ExamRun, paths: str = PATHS_VALUES[0], **keys: Key) -> Row:
     facts = results.BUILT_TRUTH.facts(exam_model.run, paths)
-    return row(PAIRS, Number(facts["pairs"], unit="count"))
+    return row(PAIRS, Number(facts["pairs"], unit="count"), **keys)
 
 
 def _grade_rows(exam_model: ExamRun) -> Iterator[Row]:
@@ -122,7 +122,7 @@ def dial_errors(exam_models: Sequence[ExamRun]) -> list[QuestionTable]:
         if exam_model.dial is None:
             continue
         paths = DIAL[exam_model.built]
-        rows = [_pairs_row(exam_model, paths)]
+        rows = [_pairs_row(exam_model, paths, dial=exam_model.dial)]
         for method in exam_model.methods(paths):
             wrong = error(exam_model.effects(paths, method), exam_model.truth(paths))
             keys = {"paths": paths, "method": method, "dial": exam_model.dial}

@@ -92,11 +92,12 @@ class QuestionTable:
         records = []
         for one in self.rows:
             low, high = one.number.ends
+            spread = "" if low is None and high is None else one.number.spread
             keys = {name: one.keys.get(name, "") for name in names}
             records.append(
                 {"question": self.question, "model": self.model, **keys}
                 | {"measure": one.measure, "value": one.number.value, "low": low, "high": high}
-                | {"spread": one.number.spread, "n": one.number.n, "unit": one.number.unit}
+                | {"spread": spread, "n": one.number.n, "unit": one.number.unit}
             )
         return DataFrame(records, columns=[*IDENTITY, *names, *MEASURED])
 
@@ -129,9 +130,10 @@ def from_csv(text: str) -> DataFrame:
 def read_back(*tables: QuestionTable) -> DataFrame:
     """The table as it is in its CSV file. Everything that is shown is made from this.
 
-    Several tables, such as those of several models, are one file: one below the other.
+    Several tables, such as those of several models, are one file: one below the other, and a row
+    that they share once.
     """
-    frame = concat([table.frame() for table in tables], ignore_index=True)
+    frame = concat([table.frame() for table in tables], ignore_index=True).drop_duplicates()
     keys = [name for name in frame.columns if name not in (*IDENTITY, *MEASURED)]
     return from_csv(to_csv(DataFrame(frame[[*IDENTITY, *keys, *MEASURED]])))
 

@@ -168,7 +168,7 @@ def test_a_users_mistake_ends_with_its_message_alone(config: MapConfig, tmp_path
     broken.write_text("{oops")
     for mistaken, said in (
         (replace(config, model=str(tmp_path / "nowhere")), "found nothing at"),
-        (replace(config, n=10**6), "expected --n of at most 729 in addition"),
+        (replace(config, n=10**6), r"expected --n \(N= of make\) of at most 729 in addition"),
         (of_own_prompts(config, broken), "mine.jsonl"),
         (of_own_prompts(config, tmp_path / "none.jsonl"), "none.jsonl"),
         (replace(config, keep="correct"), "0.0%"),

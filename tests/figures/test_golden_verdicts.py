@@ -12,6 +12,7 @@ from pandas import DataFrame
 from support import made_claims as made
 from support import made_predictions
 from support.made_runs import MadePairs
+from support.table_schema import faults
 
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run
@@ -66,6 +67,7 @@ def check(rows: DataFrame, name: str) -> None:
     if os.environ.get("RENEW_GOLDEN"):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
+    assert [*faults(from_csv(text))] == []
     expected = from_csv(file.read_text(encoding="utf-8"))
     rows = from_csv(text)
     assert [*rows.columns] == [*expected.columns] and len(rows) == len(expected)

@@ -138,6 +138,8 @@ CLUMSY = {
     "wich_heads": r"no target wich_heads; .*make help lists all",
     "fig2 OPERATION=addition": r"no variable OPERATION; did you mean OPERATIONS",
     "fig2 MODLE=reference": r"no variable MODLE; did you mean MODE",
+    "fig2 n=9": r"no variable n; did you mean N\?",
+    "fig2 model=reference": r"no variable model; did you mean MODEL\?",
     "fig2 SHOT=4": r"no variable SHOT; did you mean SHOTS",
     "fig2 n=9": r"no variable n; make help explains all",
     "fig12 MODELLS=reference": r"no variable MODELLS; did you mean MODELS",
@@ -156,6 +158,12 @@ def test_a_clumsy_make_is_refused_with_the_nearest_name(tmp_path: Path, line: st
     assert done.returncode == 2 and done.stdout == ""
     assert re.search(CLUMSY[line], done.stderr), done.stderr
     assert not (tmp_path / ".venv").exists() and not (tmp_path / "results").exists()
+
+
+@needs_make
+def test_an_empty_variable_is_none(tmp_path: Path) -> None:
+    plain, empty = (make(tmp_path, "-n", "fig9", *more) for more in ([], ["SHOTS=", "N="]))
+    assert empty.returncode == 0 and empty.stdout == plain.stdout
 
 
 @needs_make
