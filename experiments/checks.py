@@ -167,8 +167,9 @@ def _check_sample(settings: Mapping[str, Any]) -> None:
         most = len(problems) * len(templates)
         if n > most and "all" not in names:
             raise ValueError(
-                f"expected --n (N= of make) of at most {most} in {operation} ({len(problems)} problems in "
-                f"{len(templates)} wordings; fewer where the tokenizer splits answers), found {n}; "
+                f"expected --n (N= of make) of at most {most} in {operation} "
+                f"({len(problems)} problems in {len(templates)} wordings; fewer where the "
+                f"tokenizer splits answers), found {n}; "
                 "leave it out to take all, or take more --operands or --templates all"
             )
 

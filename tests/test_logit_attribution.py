@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import arith_lens as al
 from arith_lens.components import Head, Mlp
-from arith_lens.logit_attribution import BIASES, EMBEDDINGS, logit_attribution
+from arith_lens.logit_attribution import BIASES, EMBEDDINGS, _columns, logit_attribution
 from arith_lens.model import load_model
 
 
@@ -74,10 +74,15 @@ def test_each_pair_may_have_its_own_tokens(llama: Any) -> None:
     assert (both.labels or {})["component"][1 + heads] == str(Mlp(0))
 
 
-@pytest.mark.parametrize("tokens", [[10**6], [], [-1], ["8"], torch.zeros(2, 1).long()])
+@pytest.mark.parametrize("tokens", [[10**6], [], [-1], torch.zeros(2, 1).long()])
 def test_tokens_that_do_not_fit_are_refused(llama: Any, tokens: Any) -> None:
     with pytest.raises(ValueError, match=r"expected .*token"):
         logit_attribution(llama, make_pairs(llama), tokens)
+
+
+def test_texts_in_place_of_token_ids_are_refused(llama: Any) -> None:
+    with pytest.raises(ValueError, match=r"expected token ids, found \['8'\]; .*encode"):
+        _columns(make_pairs(llama), ["8"], int(llama.cfg.d_vocab))
 
 
 def test_active_hooks_act(llama: Any) -> None:

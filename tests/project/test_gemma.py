@@ -141,7 +141,7 @@ def test_the_result_names_controls_and_earlier_outcomes(table: DataFrame) -> Non
     earlier = read_csv(ROOT / "figures" / "gallery" / "gemma-3-270m" / "predictions.csv")
 
     def outcome(quantity: str, operation: str) -> Any:
-        rows = earlier[(earlier.quantity == quantity) & (earlier.of == operation)]
+        rows = earlier[(earlier.measure == quantity) & (earlier.of == operation)]
         (one,) = rows.itertuples()
         return one
 

@@ -289,7 +289,7 @@ def test_the_numbers_of_the_pretrained_model_are_those_of_its_gallery() -> None:
     outcomes = pd.read_csv(folder / "predictions.csv")
 
     def outcome(quantity: str, operation: str) -> Any:
-        (row,) = outcomes[(outcomes.quantity == quantity) & (outcomes.of == operation)].itertuples()
+        (row,) = outcomes[(outcomes.measure == quantity) & (outcomes.of == operation)].itertuples()
         return row
 
     def lost(operation: str) -> str:

@@ -141,7 +141,7 @@ CLUMSY = {
     "fig2 n=9": r"no variable n; did you mean N\?",
     "fig2 model=reference": r"no variable model; did you mean MODEL\?",
     "fig2 SHOT=4": r"no variable SHOT; did you mean SHOTS",
-    "fig2 n=9": r"no variable n; make help explains all",
+    "fig2 x=9": r"no variable x; make help explains all",
     "fig12 MODELLS=reference": r"no variable MODELLS; did you mean MODELS",
     "fig5 PAIRS=mine.jsonl": r"make fig5 takes no PAIRS=",
     "fig17 N=9": r"fig17 takes no N=; leave it out, or set one of: DEVICE DTYPE MODEL\.",
