@@ -23,7 +23,7 @@ PERCENTILES = re.compile(r"10th to 90th percentile of \d+ samples")
 """What the ends of a number are. Percentiles of samples can leave the samples' mean out."""
 BOUNDS = {"above", "below"}
 """Columns of a claim's bounds, which may be infinite."""
-RANK_UNIT, RANK_MEASURE = "correlation", "missed "
+RANK_UNIT, RANK_MEASURES = "correlation", ("missed ", "recall ")
 """Statistics of ranks, which are smaller in a resample: its percentiles can leave the value out."""
 
 
@@ -66,7 +66,7 @@ def _numbers(frame: Any) -> dict[str, Any]:
     has_low, has_high = frame.low.notna(), frame.high.notna()
     rounding = 2 * 10.0**-DIGITS * frame.value.abs() + 1e-12
     outside = (frame.low > frame.value + rounding) | (frame.high < frame.value - rounding)
-    free = (frame.unit == RANK_UNIT) | frame.measure.str.startswith(RANK_MEASURE)
+    free = (frame.unit == RANK_UNIT) | frame.measure.str.startswith(RANK_MEASURES)
     free |= frame.spread.map(lambda text: PERCENTILES.fullmatch(text) is not None)
     faulty = {
         "one end": has_low != has_high,
