@@ -315,8 +315,7 @@ def _control_verdicts(rows: QuestionTable, run: Run, name: str) -> Iterator[Row]
     number = sum(one.number.value for one in reached)
     n_orders = sum(one.number.n or 0 for one in reached)
     count = Number(number, number, number, "", n_orders, "count")
-    verdict = judged(says, name, f"{REACHED}, 5 heads, of {n_orders}", count, NONE)
-    yield replace(verdict, number=replace(count, low=None, high=None))
+    yield judged(says, name, f"{REACHED}, 5 heads, of {n_orders}", count, NONE)
 
 
 def _attention_verdicts(looks: Effects) -> Iterator[Row]:

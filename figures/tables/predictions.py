@@ -362,8 +362,9 @@ def outcome(
 
 
 def judged(prediction: str, of: str, quantity: str, number: Number, condition: Condition) -> Row:
-    """A row with the number and its verdict."""
+    """A row with the number and its verdict. A number without a spread is exact: it has no ends."""
     words, bounds = condition
     verdict = judge_by_interval(Finding(quantity, number, bounds))
     keys = {"prediction": prediction, "of": of, "condition": words, "verdict": verdict}
-    return row(quantity, number, **keys)
+    in_table = number if number.spread else replace(number, low=None, high=None)
+    return row(quantity, in_table, **keys)
