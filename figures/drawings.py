@@ -22,7 +22,7 @@ LEFT = 23
 class Step:
     """One step of the method: what is done, what it answers, and its commands."""
 
-    step: str
+    name: str
     question: str
     method: str
     commands: str
@@ -34,7 +34,7 @@ class Step:
 
 STEPS = (
     Step(
-        step="Find",
+        name="Find",
         question="Which heads and MLPs does the answer need?",
         method="Path patching: give one component the output that it has in a prompt without the "
         "calculation, and read the logit of the right answer again.",
@@ -43,7 +43,7 @@ STEPS = (
         state="patched",
     ),
     Step(
-        step="Check and explain",
+        name="Check and explain",
         question="Does the model fail without them? What do they read and write?",
         method="Knock the strongest ones out, and others as a control. Read where heads look from "
         "END, and which numbers MLPs write.",
@@ -52,7 +52,7 @@ STEPS = (
         state="knocked out",
     ),
     Step(
-        step="Tune",
+        name="Tune",
         question="Does it help to train them alone?",
         method="Train these heads and freeze everything else. Compare with full tuning, LoRA and "
         "random heads: what is gained in mathematics, what is lost elsewhere?",
@@ -112,7 +112,7 @@ def _draw_steps(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         question, method = fill(step.question, QUESTION_LETTERS), fill(step.method, METHOD_LETTERS)
         corner = ("left", "top")
         labels += [
-            plotting.Label(f"{index + 1}  {step.step}", (left, top - 8), 15, bold=True),
+            plotting.Label(f"{index + 1}  {step.name}", (left, top - 8), 15, bold=True),
             plotting.Label(question, (left + 12, top + 114), 12, anchor=corner, bold=True),
             plotting.Label(method, (left + 12, top + 152), 11, plotting.NOTE, corner),
             plotting.Label(step.commands, (left + 12, top + inner - 8), 11, COLOURS["chosen"]),
