@@ -128,6 +128,7 @@ def _accuracy(table: DataFrame) -> plotting.CurvePanel:
 def _heads(table: DataFrame) -> plotting.CurvePanel:
     """Each head of the final ten, and the mean of the others."""
     rows = select(table, kind="head", lens="operands")
+    last = DataFrame(rows[rows.step == rows.step.max()]).sort_values("value", ascending=False)
     lines = [
         _line(
             select(rows, component=head),
@@ -138,7 +139,7 @@ def _heads(table: DataFrame) -> plotting.CurvePanel:
             low=None,
             high=None,
         )
-        for i, head in enumerate(keys_of(rows, "component"))
+        for i, head in enumerate(keys_of(last, "component"))
     ]
     others = select(table, kind="group", lens="operands", group=OTHER_HEADS)
     lines.append(_line(others, "mean of the others", plotting.COLOURS["control"], 1))
