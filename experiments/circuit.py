@@ -23,7 +23,15 @@ from arith_lens.knockout import half_of_problems
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
 from experiments.estimates import matrix_rate, time_text
-from experiments.results import DIRECT_EDGES, EDGE_SCORES, EDGES, INPUT_EFFECTS, KEPT, NODES
+from experiments.results import (
+    DIRECT_EDGES,
+    EDGE_SCORES,
+    EDGES,
+    EDGES_BY_ROLE,
+    INPUT_EFFECTS,
+    KEPT,
+    NODES,
+)
 from experiments.settings import (
     BEFORE_FILTER,
     Experiment,
@@ -60,6 +68,8 @@ class CircuitConfig(SampleSettings):
     """MLPs that receive, the strongest of the first half."""
     which_heads: tuple[str, ...] = ()
     """Name the heads that receive instead, such as 5.5 4.3."""
+    by_role: bool = True
+    """Measure the edges for the tokens of each role, too: the picture shows where senders write."""
     steps: int = 5
     """Points of EAP-IG, whose edge scores are graded; 0: no scores are computed."""
     share: float = 0.8
@@ -105,6 +115,9 @@ def _save_graph(
     first = first_half(pairs, config.seed)
     receivers = chosen_receivers(config, selected(effects, first))
     edges = al.edge_effects(model, pairs, receivers, name=EDGES.name(*key), **settings)
+    if config.by_role:
+        name = EDGES_BY_ROLE.name(*key)
+        al.edge_effects(model, pairs, receivers, positions="each", name=name, **settings)
     together: dict[str, Any] = {"senders": "together", "inputs": SUBSETS}
     heads = [one for one in receivers if isinstance(one, al.Head)]
     if heads:
@@ -194,8 +207,10 @@ def _plan(model: al.HookedModel, config: CircuitConfig) -> str:
         for metric in config.metrics:
             plan = al.plan_edges(model, pairs, receivers, metric=metric)
             direct = al.plan_edges(model, pairs, receivers, metric=metric, via="direct")
+            by_role = al.plan_edges(model, pairs, receivers, metric=metric, positions="each")
             flops += (
                 plan.flops
+                + by_role.flops * config.by_role
                 + direct.flops * bool(config.steps)
                 + al.plan(model, pairs, metric=metric).flops
             )

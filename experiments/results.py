@@ -272,8 +272,10 @@ NODES = Stored("nodes-{}-{}-{}", ComponentEffects, PairFacts)
 """The effects of every head and MLP; by operation, counterfactual and metric."""
 EDGES = Stored("edges-{}-{}-{}", Effects, PairFacts)
 """The effects of edges [receiver input sender pair]; by operation, counterfactual and metric."""
+EDGES_BY_ROLE = Stored("edges-by-role-{}-{}-{}", Effects, PairFacts)
+"""The same with senders that act at the tokens of one role [receiver input sender role pair]."""
 DIRECT_EDGES = Stored("direct-{}-{}-{}", Effects, PairFacts)
-"""The same with the MLPs between sender and receiver held."""
+"""The effects of edges with the MLPs between sender and receiver held."""
 EDGE_SCORES = Stored("scores-{}-{}-{}-{}", Effects, PairFacts)
 """What gradients make of these edges; by operation, counterfactual, metric and method."""
 INPUT_EFFECTS = Stored("inputs-{}-{}-{}", Effects, PairFacts)

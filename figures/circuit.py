@@ -11,6 +11,7 @@ from pandas import DataFrame, concat
 
 from arith_lens.edges import EMBEDDINGS
 from arith_lens.operations import OPERATIONS
+from arith_lens.pairs import Role
 from arith_lens.plotting import Figure
 from arith_lens.plotting.circuit import LEGEND, CircuitPanel, draw_circuits, with_slider
 from arith_lens.runs import Run
@@ -146,10 +147,14 @@ def _change(counterfactual: str) -> str:
 
 
 def _panel(table: Any, most: int, title: str) -> CircuitPanel:
-    """The largest of the strongest edges, and the nodes that they join."""
-    edges = _by_size(select(table, kind="edge", strongest="yes")).head(most)
+    """The largest of the strongest edges, by the role of the sender's tokens where this was
+    measured, and the nodes that they join."""
+    parts = select(table, kind="part", strongest="yes") if has(table, kind="part") else None
+    edges = select(table, kind="edge", strongest="yes").drop(columns="role", errors="ignore")
+    edges = _by_size(edges if parts is None else parts).head(most)
     edges = edges.rename(columns={"value": "mean"})
-    joined = {*edges["sender"], *edges["receiver"]}
+    at_end = edges["sender"] if parts is None else edges["sender"][edges["role"] == Role.END]
+    joined = {*at_end, *edges["receiver"]}
     every = table[(table["kind"] == "node") & table["sender"].isin(joined)]
     nodes = every[every["measure"] == EFFECT].rename(columns={"sender": "node", "value": "mean"})
     held = every[every["measure"] == HELD].set_index("sender")["value"]
@@ -157,10 +162,24 @@ def _panel(table: Any, most: int, title: str) -> CircuitPanel:
         held=[held[name] for name in nodes["node"]],
         layer=[int(str(name).removeprefix("MLP ").partition(".")[0]) for name in nodes["node"]],
     )
-    if EMBEDDINGS in joined:
+    if parts is None and EMBEDDINGS in joined:
         first = {"node": EMBEDDINGS, "layer": -1, "mean": float("nan")}
         nodes = concat([nodes, DataFrame([first])], ignore_index=True)
-    return CircuitPanel(nodes, edges, title)
+    return CircuitPanel(nodes, edges, title, () if parts is None else _roles(edges))
+
+
+def _roles(edges: Any) -> list[str]:
+    """The roles of an infix prompt's tokens from left to right, without END."""
+    order = [
+        Role.BOS,
+        Role.EXAMPLES,
+        Role.OPERAND_A,
+        Role.OPERATOR,
+        Role.OPERAND_B,
+        Role.OTHER,
+    ]
+    shown = {*edges["role"], Role.OPERAND_A, Role.OPERATOR, Role.OPERAND_B}
+    return [str(role) for role in order if role in shown]
 
 
 def _by_size(edges: Any) -> Any:

@@ -74,9 +74,16 @@ def plan_edges(
         n_pairs=n_pairs,
         n_edges=sum(map(settings.n_edges, settings.receivers)),
         recording_flops=2 * n_pairs * forward_flops(model, width),
-        sender_flops=n_tokens * _sender_flops(model, settings),
+        sender_flops=_sender_flops(model, settings, n_tokens, n_pairs),
         receiver_flops=sum(
-            _receiver_flops(model, settings, layer, n_tokens, n_pairs, width)
+            _receiver_flops(
+                model,
+                settings,
+                layer,
+                (n_tokens, n_pairs if layer >= settings.end_from else n_tokens),
+                n_pairs,
+                width,
+            )
             for layer in sorted({receiver.layer for receiver in settings.receivers})
         ),
         tail_flops=n_pairs * _tail_flops(model, settings),
@@ -90,30 +97,42 @@ def _n_changed(pairs: PromptPairs) -> list[int]:
     return (width - differs.int().argmax(1)).masked_fill(~differs.any(1), 1).tolist()
 
 
-def _sender_flops(model: HookedLike, settings: EdgeSettings) -> int:
-    """Of one token: the senders' writes, and MLPs that react to the changes."""
+def _sender_flops(model: HookedLike, settings: EdgeSettings, n_tokens: int, n_pairs: int) -> int:
+    """Of all pairs: the senders' writes, and MLPs that react to the changes."""
     top = max(receiver.layer for receiver in settings.receivers)
     senders, cfg = settings.by_layer, model.cfg
-    writes = sum(len(heads) for heads in senders.heads[:top]) * cfg.d_head * cfg.d_model
-    live, through_mlps = 1 + settings.embeddings, 0
+    live, flops = 1 + settings.embeddings, 0
     for layer, block in enumerate(model.blocks):
-        live += len(senders.heads[layer])
-        through_mlps += live * matrix_elements(block.mlp) * (layer < top)
+        if layer == top:
+            break
+        own = len(senders.heads[layer])
+        live += own
+        of_token = own * cfg.d_head * cfg.d_model
+        of_token += live * matrix_elements(block.mlp) * (settings.via == "via_mlps")
+        flops += 2 * of_token * (n_pairs if layer >= settings.end_from else n_tokens)
         live += layer in senders.mlps
-    return 2 * (writes + through_mlps * (settings.via == "via_mlps"))
+    return flops
 
 
 def _receiver_flops(
-    model: HookedLike, settings: EdgeSettings, layer: int, n_tokens: int, n_pairs: int, width: int
+    model: HookedLike,
+    settings: EdgeSettings,
+    layer: int,
+    n_tokens: tuple[int, int],
+    n_pairs: int,
+    width: int,
 ) -> int:
-    """Of all pairs: the projections of a layer, attention at END, and its MLP."""
+    """Of all pairs: the projections of a layer, attention at END, and its MLP.
+
+    `n_tokens` counts the changed tokens, and those of them that edges read.
+    """
     cfg, block = model.cfg, model.blocks[layer]
     heads = [r for r in settings.receivers if isinstance(r, Head) and r.layer == layer]
     own, flops = cfg.n_heads * cfg.d_head * cfg.d_model, 0
     if heads:
         n_sent = settings.n_before(heads[0]) * settings.n_places
         projections = matrix_elements(block.attn) - own
-        flops += 2 * projections * (n_tokens * (1 + n_sent) + n_pairs * width)
+        flops += 2 * projections * (n_tokens[0] + n_tokens[1] * n_sent + n_pairs * width)
         size = int(cfg.n_heads) // int(cfg.n_key_value_heads or cfg.n_heads)
         names = [name for name in settings.inputs if name != MLP_INPUT]
         outputs = len(heads) * (n_sent + 1) * sum(1 if name == "q" else size for name in names)

@@ -37,6 +37,8 @@ from arith_lens.path_patching import (
 )
 
 Group: TypeAlias = Literal["shared", "head"]
+Tokens: TypeAlias = tuple[Int[Tensor, " token"], Int[Tensor, " token"]]
+"""The pair and the column of each token."""
 Places = Callable[[PromptPairs], Sequence[Bool[Tensor, "pair pos"]]]
 """The tokens at which senders act: one mask, or one for each role."""
 
@@ -82,6 +84,14 @@ class EdgeSettings:
         """The row of each sender in `grid`, in the order in which the layers begin them."""
         order = [self.embeddings + row for row in forward_rows(self.senders)]
         return [0, *order] if self.embeddings or self.together else order
+
+    @property
+    def end_from(self) -> int:
+        """The first layer whose receivers, and all later ones, read the stream at END alone: MLPs,
+        and heads through their queries."""
+        others = [name for name in self.inputs if name not in ("q", MLP_INPUT)]
+        heads = [one.layer for one in self.receivers if isinstance(one, Head) and others]
+        return 1 + max(heads, default=-1)
 
     def n_before(self, receiver: Component) -> int:
         """The number of senders that come before a receiver."""
@@ -228,6 +238,8 @@ class EdgeEngine:
         rows = first.new_empty(settings.n_rows, *first.shape)
         rows[0], live = first, 1
         for layer in trunk.each_layer():
+            if layer == settings.end_from:
+                changes.keep_end()
             attention, of_layer = positions.ends.attn_out[0, layer], trunk.layers[layer]
             deltas = into.heads(layer, changes) if layer in layers else None
             written = into.mlp(layer, changes) if layer in layers else None
@@ -270,7 +282,7 @@ class _Into:
             return None
         if self.code is None:
             self.code = AttentionCode.of(self.model, self.pairs)
-        entries, at = self.positions.entries[layer], self._tokens
+        entries, at = self.positions.entries[layer], _tokens(changes.positions)
         receiver = Receiver.of(self.code, layer, entries[0])
         reference, other = (run[at].float() for run in entries)
         deltas, before = changes.now(), self.settings.rows_of_senders
@@ -282,12 +294,14 @@ class _Into:
             visible = mask.to(deltas.device)[at][:, None]
             for some in torch.arange(len(deltas)).split(SENDERS_AT_ONCE):
                 streams = reference + deltas[some] * visible
-                edges = self._read(receiver, streams, heads, self.settings.inputs)
+                edges = self._read(receiver, streams, at, heads, self.settings.inputs)
                 for head, name, written in edges:
                     rows.append(written)
                     self.index += [self._place(head, name, before[i], place) for i in some.tolist()]
         n_edges = prod(self.settings.grid)
-        for head, _, written in self._read(receiver, other[None], heads, ("qkv",), alone=True):
+        at = _tokens(self.positions)
+        whole = entries[1][at].float()[None]
+        for head, _, written in self._read(receiver, whole, at, heads, ("qkv",), alone=True):
             rows.append(written)
             self.index.append(n_edges + self.settings.receivers.index(head))
             self._note_z(receiver, head, written[0])
@@ -303,8 +317,8 @@ class _Into:
         attention = ends.attn_out[:, layer].float()
         deltas = changes.now()
         at_end = entry.new_zeros(len(deltas), *entry.shape)
-        is_end = self.positions.is_end
-        at_end[:, self.positions.prompt[is_end]] = deltas[:, is_end]
+        is_end = changes.positions.is_end
+        at_end[:, changes.positions.prompt[is_end]] = deltas[:, is_end]
         streams = [entry[None], entry + at_end]
         attentions = [attention[:1], attention[:1].expand(len(deltas), -1, -1)]
         heads = self.settings.by_layer.heads[layer]
@@ -324,10 +338,6 @@ class _Into:
         self.index.append(prod(self.settings.grid) + self.settings.receivers.index(receiver))
         return torch.cat([*rows, together - written[0]])
 
-    @property
-    def _tokens(self) -> tuple[Tensor, Tensor]:
-        return self.positions.prompt, self.positions.column
-
     def _place(self, receiver: Component, name: str, sender: int, place: int) -> int:
         """The place of an edge in the grid."""
         _, n_inputs, n_senders, n_places = self.settings.grid
@@ -338,6 +348,7 @@ class _Into:
         self,
         receiver: Receiver,
         streams: Float[Tensor, "state token d_model"],
+        tokens: Tokens,
         heads: Sequence[Head],
         inputs: Sequence[str],
         *,
@@ -348,14 +359,15 @@ class _Into:
         Args:
             receiver: the attention of the reference run.
             streams: at the tokens whose stream differs.
+            tokens: the pair and the column of each token.
             heads: the receivers.
             inputs: the inputs that read the streams.
             alone: whether heads with the same keys and values keep those of the reference run.
         """
         w_o = self.trunk.attentions[receiver.layer].W_O.float()
-        parts = project(receiver.code, receiver.layer, streams, *self._tokens)[:3]
+        parts = project(receiver.code, receiver.layer, streams, *tokens)[:3]
         for head in heads:
-            own = receiver.inputs_of(head.index, parts, *self._tokens)
+            own = receiver.inputs_of(head.index, parts, *tokens)
             for name in (name for name in inputs if name != MLP_INPUT):
                 shared = self.settings.group == "shared" and not alone and name != "q"
                 written: Tensor | float = 0.0
@@ -394,6 +406,10 @@ class _Into:
 
     def _note(self, name: str, error: Tensor) -> None:
         self.errors[name] = max(self.errors.get(name, 0.0), float(error))
+
+
+def _tokens(positions: Positions) -> Tokens:
+    return positions.prompt, positions.column
 
 
 def _mlp_writes(

@@ -1,7 +1,7 @@
 """Both runs of some pairs at every position, and what earlier components change there."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -85,6 +85,16 @@ class Positions:
             entries={k: torch.stack([entries[k] for _, entries in runs]) for k in layers},
         )
 
+    def at_end(self) -> "Positions":
+        """The same at END alone. If no stream differs at END, all tokens stay."""
+        ends = self.is_end
+        if not bool(ends.any()):
+            return self
+        everywhere = self.everywhere.pairs(ends.nonzero()[:, 0].tolist())
+        return replace(
+            self, everywhere=everywhere, prompt=self.prompt[ends], column=self.column[ends]
+        )
+
     @property
     def is_end(self) -> Bool[Tensor, " token"]:
         """Whether each token is END."""
@@ -163,6 +173,13 @@ class Changes:
     def now(self) -> Float[Tensor, "sender token d_model"]:
         """The changes at the entry of the next layer, for the senders before it."""
         return self.rows[1 : self.live] - self.rows[0]
+
+    def keep_end(self) -> None:
+        """Forget the changes at other tokens: what comes from now on reads END alone."""
+        ends = self.positions.at_end()
+        if ends is not self.positions:
+            self.rows = self.rows[:, self.positions.is_end]
+            self.positions = ends
 
     def advance(self, layer: int) -> None:
         """Pass a layer, and add its own senders."""

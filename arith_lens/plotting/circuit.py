@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from arith_lens.plotting.labels import XY, Box
-from arith_lens.plotting.page import LINE, MOST_LINES, Sheet, plain
+from arith_lens.plotting.page import Sheet, plain
 from arith_lens.plotting.style import (
     BLUE,
+    COLOURS,
     FRAME,
     GRID,
     NOTE,
@@ -36,10 +37,30 @@ VEIL = "rgba(255,255,255,0.75)"
 """Behind texts that lines may cross."""
 LEGEND = (
     "Lines: effect of sender → input of receiver → answer (width, colour: red helps, blue hinders)."
-    " Solid: by v, or into an MLP; dashed: by k; dotted: by q. Colours of nodes: their own effect, "
-    "of MLPs with the final norm's scale held. Dotted outline: its 95% interval holds 0."
+    " A line begins above the tokens at which its sender writes. Solid: by v, or into an MLP; "
+    "dashed: by k; dotted: by q. Circles: heads at END. Bars: MLPs at END, as wide as their effect "
+    "with the final norm's scale held. White boxes write before END, where no effect of their own "
+    "was measured. Dotted outline: its 95% interval holds 0."
 )
 """How to read a picture."""
+END, EMBEDDINGS = "END", "embeddings"
+OUTLINE = {"color": FRAME, "width": 1}
+ROLE_NAMES = {
+    "operand a": "A",
+    "operator": "operator",
+    "operand b": "B",
+    "example tokens": "examples",
+}
+SHORT_ROLES = ROLE_NAMES | {"operator": "op", "example tokens": "ex."}
+ROLE_INKS = {
+    "operand a": COLOURS["operand"],
+    "operand b": COLOURS["operand"],
+    "operator": COLOURS["operator"],
+    END: TEXT,
+}
+"""How columns are named and coloured."""
+Place: TypeAlias = tuple[str, str]
+"""A node and the role of the tokens at which it writes."""
 N_STEPS, ROOM_OF_SLIDER = 12, 90
 """Steps of the slider, and its height in pixels."""
 
@@ -49,10 +70,14 @@ class CircuitPanel:
     """One circuit."""
 
     nodes: Any
-    """A table with `node`, `layer`, `mean`, `low`, `high`, `held` (colours of MLPs), `n`."""
+    """A table with `node`, `layer`, `mean`, `low`, `high`, `held` (width and colour of MLPs), `n`,
+    for what writes or reads at END."""
     edges: Any
-    """A table with `sender`, `receiver`, `input`, `mean`, `low`, `high`, `n`."""
+    """A table with `sender`, `receiver`, `input`, `mean`, `low`, `high`, `n`, and perhaps `role`,
+    of the tokens at which the sender writes."""
     title: str = ""
+    roles: Sequence[str] = ()
+    """The roles of tokens before END, from left to right; none: tokens are not told apart."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +88,15 @@ class Look:
     row: int
     """The height of a layer."""
     first: int
-    """Across, the first head."""
+    """Across, the first column."""
+    column: int
+    """From one role's column to the next."""
+    gap: int
+    """From the last role's column to the first head at END."""
     stream: int
     """Across, END's stream."""
     half: int
-    """Half of the width of an MLP's box."""
+    """Half of the width of the widest MLP."""
     step: int
     """The largest distance of two heads."""
     bulge: int
@@ -78,8 +107,8 @@ class Look:
     """The size of texts."""
     has_numbers: bool
     """Whether effects stand beside their nodes."""
-    head: int = 64
-    foot: int = 52
+    head: int = 92
+    foot: int = 40
     """The margins above and below."""
 
     def y(self, layer: int, n_layers: int) -> int:
@@ -87,9 +116,9 @@ class Look:
         return self.head + self.row * (n_layers - layer)
 
 
-PAGE = Look(828, 50, 110, 700, 54, 118, 96, 10.0, 12, has_numbers=True)
+PAGE = Look(828, 50, 76, 82, 104, 652, 48, 112, 104, 11.0, 12, has_numbers=True)
 """A picture as wide as a page (6.9 in)."""
-COLUMN = Look(396, 40, 54, 346, 30, 48, 52, 7.0, 11, has_numbers=False)
+COLUMN = Look(396, 40, 46, 40, 44, 318, 26, 46, 52, 7.0, 11, has_numbers=False)
 """A panel as wide as a column (3.3 in)."""
 
 
@@ -99,7 +128,7 @@ def _look_of(n_panels: int, n_layers: int) -> tuple[Look, int]:
     look = PAGE if n_panels == 1 and not narrow else COLUMN
     across = 1 if narrow else min(n_panels, 2)
     n_rows = -(-n_panels // across)
-    space = (page_height() - LINE * MOST_LINES) / n_rows - look.head - look.foot
+    space = page_height() / n_rows - look.head - look.foot
     return replace(look, row=int(min(look.row, max(space / (n_layers + 1), 12)))), across
 
 
@@ -120,13 +149,18 @@ def draw_circuits(
     look, across = _look_of(len(panels), n_layers)
     height = look.head + look.row * (n_layers + 1) + look.foot
     size = look.width * across, height * -(-len(panels) // across)
-    sheet = Sheet(size, [Box(0, 0, *size)], [LEGEND])
+    sheet = Sheet(size, [Box(0, 0, *size)])
     sheet.set_axes(0, {"range": [0, size[0]]}, {"range": [size[1], 0]})
     sheet.update_xaxes(visible=False, fixedrange=True)
     sheet.update_yaxes(visible=False, fixedrange=True)
     sizes = [abs(float(mean)) for panel in panels for mean in panel.edges["mean"]]
     nodes = np.concatenate([panel.nodes["mean"].to_numpy(float) for panel in panels])
-    limits = max(sizes, default=1.0), symmetric_limit(nodes[np.isfinite(nodes)], 90)
+    held = np.concatenate([panel.nodes["held"].to_numpy(float) for panel in panels])
+    limits = (
+        max(sizes, default=1.0),
+        symmetric_limit(nodes[np.isfinite(nodes)], 90),
+        float(np.nanmax(np.abs(held), initial=0.0)) or 1.0,
+    )
     drawn = [
         _Drawing(
             sheet,
@@ -203,20 +237,27 @@ class _Drawing:
     look: Look
     n_layers: int
     relative: bool
-    limits: tuple[Number, Number]
-    """The ends of the scales of edges and of nodes."""
+    limits: tuple[Number, Number, Number]
+    """The ends of the scales: of edges, of the colours of nodes, of the widths of MLPs."""
     corner: XY
     """The panel's top left corner."""
     points: list[dict[str, Any]] = field(default_factory=list)
     """What a mouse shows, and where."""
 
     def draw(self, panel: CircuitPanel) -> None:
-        places = self._places(panel.nodes)
-        self._scaffold(panel.title)
-        for row in panel.edges.sort_values("mean", key=abs).itertuples():
-            self._edge(places, row)
+        edges = panel.edges
+        if "role" not in edges:
+            edges = edges.assign(role=END)
+        places = self._places(panel, edges)
+        self._scaffold(panel)
+        for row in edges.sort_values("mean", key=abs).itertuples():
+            ends = places[str(row.sender), str(row.role)], places[str(row.receiver), END]
+            self._edge(ends, row)
         for row in panel.nodes.itertuples():
-            self._node(places[str(row.node)], row)
+            self._node(places[str(row.node), END], row)
+        for (name, role), at in places.items():
+            if role != END and name != EMBEDDINGS:
+                self._writer(at, name)
 
     @property
     def left(self) -> Number:
@@ -225,54 +266,99 @@ class _Drawing:
     def _y(self, layer: int) -> Number:
         return self.corner[1] + self.look.y(layer, self.n_layers)
 
+    def _column(self, roles: Sequence[str], role: str) -> Number:
+        """Across, the tokens of a role."""
+        if role == END:
+            return self.left + self.look.stream
+        return self.left + self.look.first + self.look.column * list(roles).index(role)
+
     def _number(self, value: Number) -> str:
         """An effect as text: in percent if it is a share."""
         return signed(round(100 * value, 1), "%") if self.relative else signed(round(value, 2))
 
-    def _places(self, nodes: Any) -> Mapping[str, XY]:
-        """The pixel of each node: heads spread over their layer, MLPs on END's stream."""
-        look, places, heads = self.look, dict[str, XY](), dict[int, list[str]]()
-        for row in nodes.itertuples():
+    def _places(self, panel: CircuitPanel, edges: Any) -> Mapping[Place, XY]:
+        """The pixel of each node: at END heads spread over their layer, MLPs on the stream; else
+        on the column of the tokens at which they write."""
+        look, places, heads = self.look, dict[Place, XY](), dict[int, list[str]]()
+        senders = {(str(row.sender), str(row.role)) for row in edges.itertuples()}
+        for name, role in sorted(senders):
+            if name == EMBEDDINGS:
+                places[name, role] = (self._column(panel.roles, role), self._y(-1))
+            elif role != END:
+                shift = 0 if name.startswith("MLP") else 22
+                at = self._column(panel.roles, role), self._y(_layer(name)) + 8 - shift
+                places[name, role] = at
+        for row in panel.nodes.itertuples():
             name, layer = str(row.node), int(row.layer)
-            if layer < 0:
-                places[name] = ((look.first + look.stream) / 2, self._y(-1) + 12)
+            if layer < 0:  # tokens that are not told apart
+                places.setdefault((name, END), (self.left + look.width / 3, self._y(-1)))
             elif name.startswith("MLP"):
-                places[name] = (look.stream, self._y(layer) - 10)
+                places[name, END] = (self.left + look.stream, self._y(layer) - 10)
             else:
                 heads.setdefault(layer, []).append(name)
-        room = look.stream - look.half - 16 - look.first
+        if not panel.roles and (EMBEDDINGS, END) in places:
+            places[EMBEDDINGS, END] = (self.left + look.width / 3, self._y(-1))
+        first = look.first
+        if panel.roles:
+            first += look.column * (len(panel.roles) - 1) + look.gap
+        room = look.stream - look.half - 18 - first
         for number, (layer, names) in enumerate(sorted(heads.items())):
-            step = min(look.step, room / max(len(names), 1))
-            start = look.first + (step / 2 if number % 2 else 0)  # neighbours stand side by side
+            step = min(look.step, room / max(len(names) - 0.5, 1))
+            start = first + (step / 2 if number % 2 else 0)  # neighbours stand side by side
             for index, name in enumerate(sorted(names)):
-                places[name] = (start + index * step, self._y(layer) + 8)
-        return {name: (self.left + x, y) for name, (x, y) in places.items()}
+                places[name, END] = (self.left + start + index * step, self._y(layer) + 8)
+        return places
 
-    def _scaffold(self, title: str) -> None:
+    def _scaffold(self, panel: CircuitPanel) -> None:
         look, left, stream = self.look, self.left, self.left + self.look.stream
         for layer in range(self.n_layers):
             y = self._y(layer) + 8
             self._shape("line", (left + 26, y), (left + look.width - 12, y), GRID, 1)
             self._text(str(layer), (left + 15, y), NOTE)
-        self._text("layer", (left + 18, self._y(self.n_layers)), NOTE)
-        top, bottom = self._y(self.n_layers) - 16, self._y(-1) + 12
-        self._shape("line", (stream, top), (stream, bottom), PALE, 4)
-        self._text("END", (stream, bottom + 9), NOTE)
-        half = max(look.half, 30)
-        self._box((stream - half, top - 18), (stream + half, top), BLUE, {"width": 0})
-        self._text("answer C", (stream, top - 9), "white")
-        if title:
-            self._text(
-                plain(title),
-                (left + 12, self.corner[1] + 16),
-                TEXT,
-                anchor="left",
-                size=look.size + 3,
-            )
+        self._text("layer", (left + 18, self._y(self.n_layers) + 6), NOTE)
+        top, bottom = self._y(self.n_layers) + 10, self._y(-1)
+        self._shape("line", (stream, top), (stream, bottom), PALE, 5)
+        for role in (*panel.roles, END):
+            x, half = self._column(panel.roles, role), min(look.column / 2 - 3, 36)
+            if role != END:
+                self._shape("line", (x, self._y(self.n_layers - 1) + 8), (x, bottom), PALE, 1.5)
+            self._box((x - half, bottom - 10), (x + half, bottom + 10), "white", OUTLINE)
+            text = (ROLE_NAMES if look.has_numbers else SHORT_ROLES).get(role, role)
+            self._text(f"<b>{plain(text)}</b>", (x, bottom), ROLE_INKS.get(role, NOTE))
+        if not panel.roles and EMBEDDINGS in {*panel.nodes["node"]}:
+            x = left + look.width / 3
+            self._box((x - 46, bottom - 10), (x + 46, bottom + 10), "white", OUTLINE)
+            self._text("embeddings", (x, bottom), NOTE)
+        half = max(look.half, 34)
+        self._box((stream - half, top - 20), (stream + half, top), BLUE, {"width": 0})
+        self._text("<b>answer C</b>", (stream, top - 10), "white")
+        if panel.title:
+            at = (left + 12, self.corner[1] + 16)
+            self._text(plain(panel.title), at, TEXT, anchor="left", size=look.size + 3)
+        self._key()
 
-    def _edge(self, places: Mapping[str, XY], row: Any) -> None:
+    def _key(self) -> None:
+        """What the lines mean."""
+        look, y = self.look, self.corner[1] + 42
+        x, length = self.left + 12, 30 if self.look.has_numbers else 22
+        for name, text in (("v", "by values"), ("k", "by keys"), ("q", "by queries")):
+            line = {"color": TEXT, "width": 2.5, "dash": DASHES[name]}
+            self.sheet.add_shape("line", (x, y), (x + length, y), 0, line=line)
+            self._text(text, (x + length + 5, y), NOTE, anchor="left")
+            x += length + 16 + 0.55 * look.size * len(text)
+        if not look.has_numbers:
+            x, y = self.left + 12, y + 20
+        for sign, text in ((-1, "helps C"), (1, "hinders")):
+            line = {"color": colour_at(0.9 * sign, 1.0), "width": look.thick}
+            self.sheet.add_shape("line", (x, y), (x + length, y), 0, line=line)
+            if sign < 0:
+                text += f" ({self._number(-self.limits[0])})"
+            self._text(text, (x + length + 5, y), NOTE, anchor="left")
+            x += length + 18 + 0.55 * look.size * len(text)
+
+    def _edge(self, ends: tuple[XY, XY], row: Any) -> None:
         """A curve from the sender up to the receiver."""
-        (x0, y0), (x1, y1) = places[str(row.sender)], places[str(row.receiver)]
+        (x0, y0), (x1, y1) = ends
         middle = (y0 + y1) / 2
         controls = ((x0, middle), (x1, middle))
         if str(row.receiver).startswith("MLP"):  # arrive from the left
@@ -296,15 +382,15 @@ class _Drawing:
             name=f"{EDGE} {size:.6g}",
         )
         by = "" if row.input == "mlp" else f" by {row.input}"
-        text = self._hover(f"{row.sender} → {row.receiver}{by}", row)
+        where = "" if row.role == END else f" at {ROLE_NAMES.get(row.role, row.role)}"
+        text = self._hover(f"{row.sender}{where} → {row.receiver}{by}", row)
         for share_of_way in HOVER_AT:
             self._point(EDGE, _on_curve(points, share_of_way), text, size)
 
     def _node(self, at: XY, row: Any) -> None:
+        """What writes or reads at END, with its own effect."""
         (x, y), name, look = at, str(row.node), self.look
         if int(row.layer) < 0:
-            self._box((x - 36, y - 9), (x + 36, y + 9), "white", {"color": FRAME, "width": 1})
-            self._text(name, at, TEXT)
             return
         is_mlp = name.startswith("MLP")
         value = float(row.held) if is_mlp and np.isfinite(row.held) else float(row.mean)
@@ -312,19 +398,31 @@ class _Drawing:
         outline = {"color": TEXT if certain else FRAME, "width": 1.2}
         outline["dash"] = "solid" if certain else "dot"
         self._point("node", at, self._hover(name, row), abs(float(row.mean)))
-        size = self._number(float(row.mean))
+        size = self._number(value)
         if is_mlp:
-            self._box((x - look.half, y - 9), (x + look.half, y + 9), fill, outline)
-            text = f"<b>{name}</b> {size}" if look.has_numbers else name
-            self._text(text, at, ink_on(fill))
+            half = 6 + (look.half - 6) * min(abs(value) / self.limits[2], 1.0)
+            self._box((x - half, y - 8), (x + half, y + 8), fill, outline)
+            end = self.left + look.width - 6
+            if look.has_numbers:
+                self._text(f"<b>{name}</b> {size}", (end, y), TEXT, anchor="right", bgcolor=VEIL)
+            else:
+                self._text(name, (end, y), TEXT, anchor="right", bgcolor=VEIL)
         elif look.has_numbers:
             self._box((x - 10, y - 10), (x + 10, y + 10), fill, outline, kind="circle")
             self._text(f"<b>{name}</b>", (x - 13, y - 6), TEXT, anchor="right", bgcolor=VEIL)
-            self._text(size, (x - 13, y + 6), NOTE, anchor="right", bgcolor=VEIL)
+            self._text(size, (x - 13, y + 7), NOTE, anchor="right", bgcolor=VEIL)
         else:
             half = 4 + 3.5 * len(name)
             self._box((x - half, y - 8), (x + half, y + 8), fill, outline)
             self._text(name, at, ink_on(fill))
+
+    def _writer(self, at: XY, name: str) -> None:
+        """What writes at tokens before END, where its own effect was not measured."""
+        short = name if self.look.has_numbers else name.replace("MLP ", "M")
+        half = 4 + 3.3 * len(short)
+        (x, y) = at
+        self._box((x - half, y - 8), (x + half, y + 8), "white", OUTLINE)
+        self._text(short, at, TEXT)
 
     def _hover(self, name: str, row: Any) -> str:
         low, high = self._number(float(row.low)), self._number(float(row.high))
@@ -354,6 +452,10 @@ class _Drawing:
     ) -> None:
         size = self.look.size if size is None else size
         self.sheet.write(text, at, size=size, ink=ink, anchor=(anchor, "middle"), **more)
+
+
+def _layer(name: str) -> int:
+    return int(name.removeprefix("MLP ").partition(".")[0])
 
 
 def _on_curve(points: Sequence[XY], share: float) -> XY:

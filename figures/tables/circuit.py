@@ -1,7 +1,8 @@
 """The table `circuit`: who writes what the strongest heads and MLPs read, and does that suffice?
 
 Keys: operation; counterfactual; metric; kind (see `KINDS`); sender (a component, "embeddings", or
-"together"), receiver, input ("q", "k", "v", or "mlp"); kept, which set is kept alone, and
+"together"), receiver, input ("q", "k", "v", or "mlp"); role, of the tokens at which a sender acts;
+kept, which set is kept alone, and
 positions, where all else is exchanged ("end" or "all"); method and via, of edge scores that are
 graded by exact edges; strongest ("yes" or "no"), whether an edge is one of the fewest with 80% of
 the sizes of all.
@@ -25,8 +26,9 @@ from experiments.circuit import EVERYTHING, GRAPH, NOTHING, POSITIONS, RANDOM, k
 from figures.tables.number import PROBLEMS, Number, Unit, over_draws
 from figures.tables.table import QuestionTable, Row, interval_numbers, n_problems, row
 
-KINDS = ("model", "node", "edge", "graph", "input", "kept", "score")
-"""The model's layers; effects of components; of edges; counts of edges; shares of inputs; what is
+KINDS = ("model", "node", "edge", "part", "graph", "input", "kept", "score")
+"""The model's layers; effects of components; of edges; of edges whose sender acts at the tokens of
+one role alone, each with its `role`; counts of edges; shares of inputs; what is
 left if a set of components is kept alone; how well gradients' scores agree with exact edges."""
 EFFECT, HELD, LAYERS = "effect", "effect, norm held", "layers"
 MEASURED_EDGES, CERTAIN_EDGES, BY_CHANCE, STRONGEST = (
@@ -52,7 +54,7 @@ def table(run: Run) -> QuestionTable:
     rows = [row(LAYERS, n_layers, kind="model")]
     for key in keys(run.config):
         about = dict(zip(("operation", "counterfactual", "metric"), key, strict=True))
-        makers = (_graph_rows, _input_rows, _kept_rows, _score_rows)
+        makers = (_graph_rows, _part_rows, _input_rows, _kept_rows, _score_rows)
         parts = (one for make in makers for one in make(run, key))
         rows += [replace(one, keys={**about, **one.keys}) for one in parts]
     return QuestionTable.of("circuit", str(run.config["model"]), rows)
@@ -87,6 +89,37 @@ def _graph_rows(run: Run, key: tuple[str, str, str]) -> Iterator[Row]:
         STRONGEST: len(strongest),
     }
     yield from (row(name, Number(n, unit="count"), kind="graph") for name, n in counts.items())
+
+
+def _part_rows(run: Run, key: tuple[str, str, str]) -> Iterator[Row]:
+    """Edges whose sender acts at the tokens of one role. They are parts that need not add up."""
+    if not results.EDGES_BY_ROLE.is_in(run, *key):
+        return
+    by_role, nodes = results.EDGES_BY_ROLE.load(run, *key), results.NODES.load(run, *key)
+    labels = by_role.labels or {}
+    parts = []
+    for index, role in enumerate(labels["role"]):
+        own = replace(
+            by_role,
+            per_pair=by_role.per_pair[:, :, :, index],
+            axes=by_role.axes[:3],
+            labels={name: labels[name] for name in by_role.axes[:3]},
+            held_norm=None,
+        )
+        parts += [
+            edge | {"role": str(role)}
+            for edge in circuit_graph(own, nodes).edges.to_dict("records")
+        ]
+    parts.sort(key=lambda edge: -abs(edge["mean"]))
+    whole, before = sum(abs(edge["mean"]) for edge in parts), 0.0
+    for edge in parts:
+        names = {name: str(edge[name]) for name in ("sender", "receiver", "input", "role")}
+        names["strongest"] = "yes" if before < STRONGEST_SHARE * whole else "no"
+        before += abs(edge["mean"])
+        number = Number(
+            edge["mean"], edge["low"], edge["high"], PROBLEMS, edge["n"], _unit(key[-1])
+        )
+        yield row(EFFECT, number, kind="part", **names)
 
 
 def _input_rows(run: Run, key: tuple[str, str, str]) -> Iterator[Row]:

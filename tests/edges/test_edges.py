@@ -464,7 +464,14 @@ def test_a_stopped_run_goes_on_with_the_shards_that_are_left(
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"via": "direct"}, {"paths": "direct"}, {"inputs": "v"}, {"senders": ["0.1", "MLP 0"]}],
+    [
+        {},
+        {"via": "direct"},
+        {"paths": "direct"},
+        {"inputs": "v"},
+        {"inputs": "q"},
+        {"senders": ["0.1", "MLP 0"]},
+    ],
 )
 def test_a_plan_has_the_operations_that_torch_counts(
     mistral: Any, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
