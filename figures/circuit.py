@@ -101,8 +101,8 @@ def _caption(table: Any) -> str:
 def _notes(table: Any, settings: Settings) -> list[str]:
     return [
         LEGEND,
-        f"Model: {settings['model']}; effects on {shown_metric(table)}; at most {DRAWN} edges with "
-        "80% of the sizes of all that differ from 0. Edges enter the strongest heads and MLPs "
+        f"Model: {settings['model']}; effects on {shown_metric(table)}; at most {DRAWN} edges "
+        f"({DRAWN_ALONE} in a picture of one circuit) with 80% of the sizes of all that differ from 0. Edges enter the strongest heads and MLPs "
         "alone.",
     ]
 
@@ -110,7 +110,7 @@ def _notes(table: Any, settings: Settings) -> list[str]:
 def _draw(table: Any) -> Figure:
     """A panel for each counterfactual."""
     parts = [*_by_counterfactual(table)]
-    most = DRAWN if len(parts) > 1 else 2 * DRAWN
+    most = DRAWN if len(parts) > 1 else DRAWN_ALONE
     panels = [_panel(own, most, _heading(own, name)) for name, own in parts]
     return draw_circuits(
         panels, _n_layers(table), relative=has(table, unit="relative", kind="edge")

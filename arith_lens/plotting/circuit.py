@@ -27,6 +27,8 @@ from arith_lens.plotting.style import (
 from arith_lens.plotting.widths import is_narrow, page_height
 
 DASHES = {"q": "dot", "k": "dash", "v": "solid", "mlp": "solid"}
+BESIDE = {"q": -0.7, "k": 0.7}
+"""How far lines by q and k stand beside those by v, as shares of the widest line."""
 THIN = 0.8
 """The width of the line of the smallest edge."""
 HOVER_AT = (0.2, 0.35, 0.5, 0.65, 0.8)
@@ -36,11 +38,10 @@ EDGE = "edge"
 VEIL = "rgba(255,255,255,0.75)"
 """Behind texts that lines may cross."""
 LEGEND = (
-    "Lines: effect of sender → input of receiver → answer (width, colour: red helps, blue hinders)."
-    " A line begins above the tokens at which its sender writes. Solid: by v, or into an MLP; "
-    "dashed: by k; dotted: by q. Circles: heads at END. Bars: MLPs at END, as wide as their effect "
-    "with the final norm's scale held. White boxes write before END, where no effect of their own "
-    "was measured. Dotted outline: its 95% interval holds 0."
+    "A line is the effect of sender → input of receiver → answer, and begins above the tokens at "
+    "which its sender writes. Circles are heads at END. Bars are MLPs at END, as wide as their "
+    "effect with the final norm's scale held. White boxes write before END, where no effect of "
+    "their own was measured. A dotted outline: its 95% interval holds 0."
 )
 """How to read a picture."""
 END, EMBEDDINGS = "END", "embeddings"
@@ -116,7 +117,7 @@ class Look:
         return self.head + self.row * (n_layers - layer)
 
 
-PAGE = Look(828, 50, 76, 82, 104, 652, 48, 112, 104, 11.0, 12, has_numbers=True)
+PAGE = Look(828, 46, 76, 82, 122, 652, 48, 118, 104, 11.0, 12, has_numbers=True)
 """A picture as wide as a page (6.9 in)."""
 COLUMN = Look(396, 40, 46, 40, 44, 318, 26, 46, 52, 7.0, 11, has_numbers=False)
 """A panel as wide as a column (3.3 in)."""
@@ -280,10 +281,11 @@ class _Drawing:
         """The pixel of each node: at END heads spread over their layer, MLPs on the stream; else
         on the column of the tokens at which they write."""
         look, places, heads = self.look, dict[Place, XY](), dict[int, list[str]]()
+        aside = min(look.column / 2 - 3, 36) - 8
         senders = {(str(row.sender), str(row.role)) for row in edges.itertuples()}
         for name, role in sorted(senders):
-            if name == EMBEDDINGS:
-                places[name, role] = (self._column(panel.roles, role), self._y(-1))
+            if name == EMBEDDINGS:  # beside what writes above them
+                places[name, role] = (self._column(panel.roles, role) - aside, self._y(-1))
             elif role != END:
                 shift = 0 if name.startswith("MLP") else 22
                 at = self._column(panel.roles, role), self._y(_layer(name)) + 8 - shift
@@ -352,13 +354,16 @@ class _Drawing:
             line = {"color": colour_at(0.9 * sign, 1.0), "width": look.thick}
             self.sheet.add_shape("line", (x, y), (x + length, y), 0, line=line)
             if sign < 0:
-                text += f" ({self._number(-self.limits[0])})"
+                unit = "" if self.relative or not look.has_numbers else " logits"
+                text += f" ({self._number(-self.limits[0])}{unit})"
             self._text(text, (x + length + 5, y), NOTE, anchor="left")
             x += length + 18 + 0.55 * look.size * len(text)
 
     def _edge(self, ends: tuple[XY, XY], row: Any) -> None:
         """A curve from the sender up to the receiver."""
         (x0, y0), (x1, y1) = ends
+        if row.input in BESIDE:  # lines of one sender into several inputs stand side by side
+            x0, x1 = (x + BESIDE[str(row.input)] * self.look.thick for x in (x0, x1))
         middle = (y0 + y1) / 2
         controls = ((x0, middle), (x1, middle))
         if str(row.receiver).startswith("MLP"):  # arrive from the left

@@ -106,8 +106,8 @@ def test_a_line_is_as_wide_as_its_edge(graph: CircuitGraph) -> None:
     figure = graph.figure(title="Addition")
     curves = [shape for shape in figure.layout.shapes if shape.type == "path"]
     widths = sorted(curve.line.width for curve in curves)
-    assert len(widths) == 3 and widths[-1] == 10.0
-    assert widths[0] == pytest.approx(0.8 + 9.2 * 0.2 / 0.5)
+    assert len(widths) == 3 and widths[-1] == 11.0
+    assert widths[0] == pytest.approx(0.8 + 10.2 * 0.2 / 0.5)
     assert {curve.line.dash for curve in curves} == {"solid", "dash"}
     texts = " ".join(str(note.text) for note in figure.layout.annotations)
     assert "Addition" in texts and "answer C" in texts
@@ -116,7 +116,28 @@ def test_a_line_is_as_wide_as_its_edge(graph: CircuitGraph) -> None:
     panel = CircuitPanel(graph.nodes, graph.edges)
     columns = draw_circuits([panel, panel], graph.n_layers, relative=False)
     of_text = [note.font.size for note in columns.layout.annotations if note.text]
-    assert min(of_text) * 3.3 * 72 * 2 / columns.layout.width >= 6, "points at a column's width"
+    assert min(of_text) * 3.3 * 72 * 2 / columns.layout.width >= 6.5, "points at a column's width"
+
+
+def test_a_line_begins_above_the_tokens_at_which_its_sender_writes(graph: CircuitGraph) -> None:
+    roles = {EMBEDDINGS: "operand b", "MLP 0": "operand a", "1.0": "END"}
+    edges: Any = graph.edges
+    edges = edges.assign(role=[roles[name] for name in edges["sender"]])
+    nodes: Any = graph.nodes
+    nodes = nodes[nodes["node"].isin(["1.0", "MLP 1"])]
+    panel = CircuitPanel(nodes, edges, roles=("operand a", "operand b"))
+    figure = draw_circuits([panel], graph.n_layers, relative=False)
+    texts = {str(note.text): note.x * figure.layout.width for note in figure.layout.annotations}
+    starts = {
+        shape.name: float(shape.path.split()[1].partition(",")[0])
+        for shape in figure.layout.shapes
+        if shape.type == "path"
+    }
+    assert starts["edge 0.5"] == pytest.approx(texts["<b>B</b>"], abs=36), "within the box"
+    assert starts["edge 0.2"] == pytest.approx(texts["<b>A</b>"], abs=10)
+    assert starts["edge 0.3"] > texts["<b>B</b>"] + 20
+    shown = [text for trace in figure.data if trace.name == "edge" for text in trace.text]
+    assert any(text.startswith("<b>embeddings at B → 1.0 by v</b>") for text in shown)
 
 
 def test_a_slider_leaves_out_the_smaller_edges(graph: CircuitGraph) -> None:
@@ -129,7 +150,7 @@ def test_a_slider_leaves_out_the_smaller_edges(graph: CircuitGraph) -> None:
     assert drawn == [3, 2, 1] and [step.label for step in steps] == ["0.2", "0.3", "0.5"]
     assert [len(step.args[0]["x"][0]) for step in steps] == [15, 10, 5], "what a mouse shows"
     sizes = [note.font.size for note in figure.layout.annotations if note.text]
-    assert min(sizes) * 6.9 * 72 / figure.layout.width >= 6, "points at a page's width"
+    assert min(sizes) * 6.9 * 72 / figure.layout.width >= 6.5, "points at a page's width"
 
 
 def test_what_does_not_fit_is_refused(llama: Any) -> None:

@@ -54,6 +54,15 @@ def test_the_table_has_the_numbers_of_the_stored_edges(run: Any, tmp_path: Path)
         )
         assert row.value == pytest.approx(float(mean[at]), rel=1e-4)
         assert row.low <= row.value <= row.high and row.low * row.high > 0
+    by_role = results.EDGES_BY_ROLE.load(run, "addition", "operands", "digit_contrast")
+    names, means = by_role.labels or {}, by_role.mean()
+    parts: Any = select(table, kind="part")
+    assert {"operand a", "operand b", "END"} <= {*parts["role"]} <= {*names["role"]}
+    for row in parts.itertuples():
+        at = tuple(names[one].index(getattr(row, one)) for one in by_role.axes)
+        assert row.value == pytest.approx(float(means[at]), rel=1e-4)
+    sizes = {name: of["value"].abs().sum() for name, of in parts.groupby("strongest")}
+    assert 0.8 <= sizes["yes"] / (sizes["yes"] + sizes["no"]) < 0.9
     left: Any = select(table, measure="share of the metric that is left")
     ends = {name: set(of["value"].round(6)) for name, of in left.groupby("kept")}
     assert ends["nothing"] == {0.0} and ends["everything"] == {1.0}
