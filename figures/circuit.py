@@ -101,9 +101,9 @@ def _caption(table: Any) -> str:
 def _notes(table: Any, settings: Settings) -> list[str]:
     return [
         LEGEND,
-        f"Model: {settings['model']}; effects on {shown_metric(table)}; at most {DRAWN} edges "
-        f"({DRAWN_ALONE} in a picture of one circuit) with 80% of the sizes of all that differ from 0. Edges enter the strongest heads and MLPs "
-        "alone.",
+        f"Model: {settings['model']}; effects on {shown_metric(table)}; the edges with 80% of the "
+        f"sizes of all that differ from 0, at most {DRAWN} a panel, or {DRAWN_ALONE} in a picture of "
+        "one circuit. Edges enter the strongest heads and MLPs alone.",
     ]
 
 
