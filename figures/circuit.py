@@ -102,8 +102,8 @@ def _notes(table: Any, settings: Settings) -> list[str]:
     return [
         LEGEND,
         f"Model: {settings['model']}; effects on {shown_metric(table)}; the edges with 80% of the "
-        f"sizes of all that differ from 0, at most {DRAWN} a panel, or {DRAWN_ALONE} in a picture of "
-        "one circuit. Edges enter the strongest heads and MLPs alone.",
+        f"sizes of all that differ from 0, at most {DRAWN} a panel, or {DRAWN_ALONE} where one "
+        "circuit is drawn. Edges enter the strongest heads and MLPs alone.",
     ]
 
 
