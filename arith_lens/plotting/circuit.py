@@ -288,8 +288,8 @@ class _Drawing:
                 places[name, role] = (self._column(panel.roles, role) - aside, self._y(-1))
             elif role != END:
                 shift = 0 if name.startswith("MLP") else 22
-                at = self._column(panel.roles, role), self._y(_layer(name)) + 8 - shift
-                places[name, role] = at
+                x = self._column(panel.roles, role) + aside / 2
+                places[name, role] = (x, self._y(_layer(name)) + 8 - shift)
         for row in panel.nodes.itertuples():
             name, layer = str(row.node), int(row.layer)
             if layer < 0:  # tokens that are not told apart
@@ -414,8 +414,8 @@ class _Drawing:
                 self._text(name, (end, y), TEXT, anchor="right", bgcolor=VEIL)
         elif look.has_numbers:
             self._box((x - 10, y - 10), (x + 10, y + 10), fill, outline, kind="circle")
-            self._text(f"<b>{name}</b>", (x - 13, y - 6), TEXT, anchor="right", bgcolor=VEIL)
-            self._text(size, (x - 13, y + 7), NOTE, anchor="right", bgcolor=VEIL)
+            both = f'<b>{name}</b><br><span style="color:{NOTE}">{size}</span>'
+            self._text(both, (x - 13, y), TEXT, anchor="right", bgcolor=VEIL)
         else:
             half = 4 + 3.5 * len(name)
             self._box((x - half, y - 8), (x + half, y + 8), fill, outline)

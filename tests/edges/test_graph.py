@@ -134,7 +134,7 @@ def test_a_line_begins_above_the_tokens_at_which_its_sender_writes(graph: Circui
         if shape.type == "path"
     }
     assert starts["edge 0.5"] == pytest.approx(texts["<b>B</b>"], abs=36), "within the box"
-    assert starts["edge 0.2"] == pytest.approx(texts["<b>A</b>"], abs=10)
+    assert starts["edge 0.2"] == pytest.approx(texts["<b>A</b>"], abs=36)
     assert starts["edge 0.3"] > texts["<b>B</b>"] + 20
     shown = [text for trace in figure.data if trace.name == "edge" for text in trace.text]
     assert any(text.startswith("<b>embeddings at B → 1.0 by v</b>") for text in shown)
