@@ -119,7 +119,7 @@ class Look:
 
 PAGE = Look(828, 46, 76, 82, 122, 652, 48, 118, 104, 11.0, 12, has_numbers=True)
 """A picture as wide as a page (6.9 in)."""
-COLUMN = Look(396, 40, 46, 40, 44, 318, 26, 46, 52, 7.0, 11, has_numbers=False)
+COLUMN = Look(396, 40, 46, 40, 46, 302, 24, 46, 40, 7.0, 11, has_numbers=False)
 """A panel as wide as a column (3.3 in)."""
 
 
@@ -411,7 +411,7 @@ class _Drawing:
             if look.has_numbers:
                 self._text(f"<b>{name}</b> {size}", (end, y), TEXT, anchor="right", bgcolor=VEIL)
             else:
-                self._text(name, (end, y), TEXT, anchor="right", bgcolor=VEIL)
+                self._text(_short(name), (end, y), TEXT, anchor="right", bgcolor=VEIL)
         elif look.has_numbers:
             self._box((x - 10, y - 10), (x + 10, y + 10), fill, outline, kind="circle")
             both = f'<b>{name}</b><br><span style="color:{NOTE}">{size}</span>'
@@ -423,7 +423,7 @@ class _Drawing:
 
     def _writer(self, at: XY, name: str) -> None:
         """What writes at tokens before END, where its own effect was not measured."""
-        short = name if self.look.has_numbers else name.replace("MLP ", "M")
+        short = name if self.look.has_numbers else _short(name)
         half = 4 + 3.3 * len(short)
         (x, y) = at
         self._box((x - half, y - 8), (x + half, y + 8), "white", OUTLINE)
@@ -457,6 +457,10 @@ class _Drawing:
     ) -> None:
         size = self.look.size if size is None else size
         self.sheet.write(text, at, size=size, ink=ink, anchor=(anchor, "middle"), **more)
+
+
+def _short(name: str) -> str:
+    return name.replace("MLP ", "M")
 
 
 def _layer(name: str) -> int:
