@@ -178,8 +178,8 @@ def _roles(edges: Any) -> list[str]:
         Role.OPERAND_B,
         Role.OTHER,
     ]
-    shown = {*edges["role"], Role.OPERAND_A, Role.OPERATOR, Role.OPERAND_B}
-    return [str(role) for role in order if role in shown]
+    columns = {*edges["role"], Role.OPERAND_A, Role.OPERATOR, Role.OPERAND_B}
+    return [str(role) for role in order if role in columns]
 
 
 def _by_size(edges: Any) -> Any:
