@@ -60,7 +60,7 @@ ROLE_INKS = {
     END: TEXT,
 }
 """How columns are named and coloured."""
-Place: TypeAlias = tuple[str, str]
+Spot: TypeAlias = tuple[str, str]
 """A node and the role of the tokens at which it writes."""
 N_STEPS, ROOM_OF_SLIDER = 12, 90
 """Steps of the slider, and its height in pixels."""
@@ -277,10 +277,10 @@ class _Drawing:
         """An effect as text: in percent if it is a share."""
         return signed(round(100 * value, 1), "%") if self.relative else signed(round(value, 2))
 
-    def _places(self, panel: CircuitPanel, edges: Any) -> Mapping[Place, XY]:
+    def _places(self, panel: CircuitPanel, edges: Any) -> Mapping[Spot, XY]:
         """The pixel of each node: at END heads spread over their layer, MLPs on the stream; else
         on the column of the tokens at which they write."""
-        look, places, heads = self.look, dict[Place, XY](), dict[int, list[str]]()
+        look, places, heads = self.look, dict[Spot, XY](), dict[int, list[str]]()
         aside = min(look.column / 2 - 3, 36) - 8
         senders = {(str(row.sender), str(row.role)) for row in edges.itertuples()}
         for name, role in sorted(senders):
