@@ -126,10 +126,17 @@ def packed_bundle() -> str:
     )
 
 
+EXPLORER_FILES = (
+    *("elements.js", "cards.js", "card.js", "layout.js", "graph.js", "export.js"),
+    *("map.js", "knockout.js", "summary.js", "explorer.js"),
+)
+"""The explorer's JavaScript; each file uses only those before it."""
+
+
 def explorer_code() -> str:
     """The explorer's JavaScript, as a module."""
     folder = Path(__file__).parent / "explorer_page"
-    files = (folder / name for name in ("cards.js", "graph.js", "explorer.js"))
+    files = (folder / name for name in EXPLORER_FILES)
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 

@@ -223,7 +223,9 @@ def effect_tables(effects: ComponentEffects) -> dict[str, "DataFrame"]:
     Returns:
         `effects`: one row per component, with paths, metric, layer, head (-1: an MLP), mean, the
         ends of its 95% interval, and whether it is a key head. `units`: one row per component and
-        unit (`template` or `problem`), with the mean over the pairs of this unit.
+        unit (`template` or `problem`), with the mean over the pairs of this unit. `held`: one row
+        per component, its mean and interval with the final norm's scale held; no rows if the
+        effects were not split in this way.
     """
     from pandas import DataFrame, concat
 
@@ -258,4 +260,21 @@ def effect_tables(effects: ComponentEffects) -> dict[str, "DataFrame"]:
             columns = {"unit": unit, "name": name, "component": table["component"]}
             parts.append(DataFrame(setting | columns | {"mean": torch.cat(means).numpy()}))
     empty = DataFrame(columns=[*setting, "unit", "name", "component", "mean"])
-    return {"effects": table, "units": concat(parts, ignore_index=True) if parts else empty}
+    return {
+        "effects": table,
+        "units": concat(parts, ignore_index=True) if parts else empty,
+        "held": _held_table(effects, setting),
+    }
+
+
+def _held_table(effects: ComponentEffects, setting: dict[str, str]) -> "DataFrame":
+    """The effects with the final norm's scale held; no rows if they were not split."""
+    from pandas import DataFrame
+
+    columns = ["component", "mean", "ci_low", "ci_high"]
+    if effects.heads.held_norm is None or effects.mlps.held_norm is None:
+        return DataFrame(columns=[*setting, *columns])
+    parts = (effects.heads.without_norm_scale(), effects.mlps.without_norm_scale())
+    table = joined_tables(*parts)
+    names = every_component(*effects.heads.per_pair.shape[:2])
+    return DataFrame(table.assign(component=list(map(str, names)), **setting)[[*setting, *columns]])

@@ -17,15 +17,30 @@ from jaxtyping import Int
 from torch import Tensor
 
 from arith_lens.arrays import Arrays
-from arith_lens.components import Head, every_head, every_mlp, parse_component
+from arith_lens.components import (
+    Component,
+    Head,
+    every_component,
+    every_head,
+    every_mlp,
+    parse_component,
+)
 from arith_lens.effects import ComponentEffects, effect_tables
-from arith_lens.exploration.graph_tables import edge_tables, receivers_of
+from arith_lens.exploration.graph_tables import (
+    N_PAGE_HEADS,
+    N_PAGE_MLPS,
+    edge_tables,
+    prompt_effects,
+    receivers_of,
+)
 from arith_lens.exploration.tables import (
     BATCH,
     KNOCKOUT_POSITIONS,
     N_DRAWS,
     Steps,
     attention_tables,
+    baskets,
+    end_patterns,
     finished,
     head_parts,
     merged,
@@ -158,7 +173,8 @@ class ExplorerServer:
         """The answer to a request: new facts and tables of one set, in steps.
 
         Requests have a `kind` and the name of a `set`: `map` (`paths`, `metric`), `edges`,
-        `component` (`component`), `selection` (`selection`: knock_out or keep_only; `members`), and
+        `component` (`component`; `edges`: whether to measure those into it, too), `basket`
+        (`basket`: knock_out or keep_only; `members`), and
         `prompt` (`reference`, `counterfactual`, `answer`), which makes a new set.
 
         Raises:
@@ -183,14 +199,18 @@ class ExplorerServer:
             tables = yield from selections(model, pairs, rows, sample, sets, kind, controls)
             return {name: ({}, tables)}
         if request["kind"] == "edges":
-            few = pairs[sample]
-            effects = yield from patched(model, few, *EDGES_OF)
-            parts = {"edges": partial(edge_tables, model, few, receivers_of(effects), EDGES_OF[1])}
-            missing, tables = yield from _each(parts)
+            effects = yield from patched(model, pairs[sample], *EDGES_OF)
+            receivers = receivers_of(effects)
+            edges = edges_part(model, pairs, receivers, EDGES_OF[1])
+            looks = partial(end_patterns, model, pairs[sample], receivers)
+            missing, tables = yield from _each({"edges": edges, "patterns": looks})
             return {name: ({"missing": missing}, tables)}
         component = parse_component(request["component"])
         of = head_parts if isinstance(component, Head) else mlp_parts
-        missing, tables = yield from _each(of(model, pairs, sample, [component], [component]))
+        parts = of(model, pairs, sample, [component], [component])
+        if request.get("edges"):
+            parts["edges"] = edges_part(model, pairs, [component], EDGES_OF[1])
+        missing, tables = yield from _each(parts)
         return {name: ({"missing": missing}, tables)}
 
     def _own_prompt(self, request: Mapping[str, Any]) -> Steps[dict[str, tuple[SetFacts, Tables]]]:
@@ -200,8 +220,10 @@ class ExplorerServer:
         effects = yield from patched(self.model, pairs, *EDGES_OF)
         setup = f"pairs = al.PromptPairs.from_rows([{row!r}], model)"
         facts, tables = _start(self.model, pairs, effects, setup)
-        edges = partial(edge_tables, self.model, pairs, receivers_of(effects), EDGES_OF[1])
-        missing, more = yield from _each({"edges": edges})
+        receivers = receivers_of(effects)
+        edges = edges_part(self.model, pairs, receivers, EDGES_OF[1])
+        looks = partial(end_patterns, self.model, pairs, receivers)
+        missing, more = yield from _each({"edges": edges, "patterns": looks})
         facts, tables = {**facts, "missing": missing}, merged([tables, more])
         note = "One pair: effects have no interval, and a knockout puts in the outputs of its own "
         self.sets[name] = pairs
@@ -227,7 +249,7 @@ def explored(
         settings: the paths and the metric of each map. The first one decides which heads are the
             strongest.
         setup: lines of code that make `model` and `pairs`, for the reader.
-        maps_only: whether to leave out everything but the maps.
+        maps_only: whether to leave out everything but the maps and the measured edges.
         run: an open run, which stores each map and then the result. What is stored is not computed
             again.
         name: the name of the result in the run; of the maps, with paths and metric after it.
@@ -243,7 +265,7 @@ def explored(
         "maps_only": maps_only,
         "answered": [] if maps_only else problem_rows(pairs).tolist(),
         "draws": N_DRAWS,
-        "edges": not maps_only,
+        "edges": [N_PAGE_HEADS, N_PAGE_MLPS, *problem_rows(pairs).tolist()],
     }
     slot = ResultSlot.of(
         run, name, model, pairs, method="explored", rows=sample.tolist(), **question
@@ -264,28 +286,37 @@ def explored(
     facts, tables = _start(model, pairs, maps[0], setup)
     facts |= {"note": " ".join(notes), "maps_only": maps_only}
     tables = merged([tables, *map(effect_tables, maps[1:])])
+    strongest = [parse_component(head) for head in facts["strongest"]]
+    parts: dict[str, Callable[[], Tables]]
+    parts = {"attention": partial(attention_tables, model, pairs, strongest)}
     if not maps_only:
-        parts = _all_parts(model, pairs, sample, facts["strongest"])
-        receivers = receivers_of(maps[0])
-        parts["edges"] = partial(
-            edge_tables, model, pairs[sample], receivers, settings[0]["metric"]
-        )
-        missing, more = finished(_each(parts, print if progress else None))
-        facts, tables = {**facts, "missing": missing}, merged([tables, more])
-    return slot.save(Exploration(facts, tables))
+        parts = _all_parts(model, pairs, sample, strongest)
+    receivers = receivers_of(maps[0], N_PAGE_HEADS, N_PAGE_MLPS)
+    parts["edges"] = edges_part(model, pairs, receivers, settings[0]["metric"])
+    missing, more = finished(_each(parts, print if progress else None))
+    return slot.save(Exploration({**facts, "missing": missing}, merged([tables, more])))
+
+
+def edges_part(
+    model: HookedLike, pairs: PromptPairs, receivers: Sequence[Component], metric: str
+) -> Callable[[], Tables]:
+    """What measures the edges into some parts, on one pair of each problem."""
+    rows = problem_rows(pairs)
+    shown = torch.tensor([rows.tolist().index(row) for row in sample_rows(pairs).tolist()])
+    return partial(edge_tables, model, pairs[rows], receivers, metric, shown)
 
 
 def _all_parts(
-    model: HookedLike, pairs: PromptPairs, sample: Int[Tensor, " row"], strongest: Sequence[str]
+    model: HookedLike, pairs: PromptPairs, sample: Int[Tensor, " row"], top: Sequence[Component]
 ) -> dict[str, Callable[[], Tables]]:
-    """All heads, all MLPs, and all sets of the strongest heads."""
+    """All heads, all MLPs, all sets of the strongest heads, and each other part alone."""
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
-    top = [parse_component(head) for head in strongest]
     heads = head_parts(model, pairs, sample, every_head(n_layers, n_heads), top)
     mlps = mlp_parts(model, pairs, sample, every_mlp(n_layers))
     sets = [*chain(*(combinations(top, k) for k in range(1 + len(top))))]
-
+    sets += [(one,) for one in every_component(n_layers, n_heads) if one not in top]
     controls = [one for k in range(1, 1 + len(top)) for one in random_sets(model, k)]
+    controls += random_sets(model, 0, 1)
     rows = problem_rows(pairs)
 
     def joint(kind: str) -> Tables:
@@ -341,7 +372,9 @@ def _start(
         "n_pairs": len(pairs),
         "n_problems": len({*pairs.problem}),
         "rows": sample.tolist(),
+        "edge_rows": problem_rows(pairs).tolist(),
         "wordings": wordings_of(pairs),
         "strongest": [str(head) for head in effects.heads.top(N_STRONGEST)],
     }
-    return facts, {**effect_tables(effects), **prompt_tables(model, pairs[sample])}
+    single = {"prompt_effects": prompt_effects(effects, sample)}
+    return facts, {**effect_tables(effects), **single, **prompt_tables(model, pairs[sample])}

@@ -219,6 +219,12 @@ def _patterns(
     return DataFrame(rows, columns=["component", "prompt", "query", "key", "weight"])
 
 
+def end_patterns(model: HookedLike, pairs: PromptPairs, components: Sequence[Component]) -> Tables:
+    """The attention from END of the heads among some components, on every prompt."""
+    heads = [one for one in components if isinstance(one, Head)]
+    return {"patterns": _patterns(model, pairs, heads, [])}
+
+
 def _numbers(
     sample: PromptPairs, names: Sequence[str], read: str, roles: Effects, digits: Effects
 ) -> Tables:

@@ -31,7 +31,8 @@ Tables: TypeAlias = "Mapping[str, DataFrame]"
 SetFacts: TypeAlias = Mapping[str, Any]
 """About one set of prompts: `setup` (code that makes `model` and `pairs`), `note` (text), `missing`
 (by table, why it is not computed), `maps_only` (whether only maps are computed), `wordings` (the
-text of each template), `strongest` (heads), `rows` (the pairs that are shown), `n_pairs`."""
+text of each template), `strongest` (heads), `rows` (the pairs that are shown), `edge_rows` (those
+of measured edges), `n_pairs`."""
 
 TableSteps = Generator[float, None, Mapping[str, tuple[SetFacts, Tables]]]
 """A computation in steps: it yields how much of it is done, and returns new tables by set."""
@@ -43,7 +44,10 @@ N_DIGITS = 4
 
 TABLES = {
     "effects": "one row per paths, metric and component: mean effect, 95% interval, key head",
+    "held": "one row per paths, metric and component: effect with the final norm's scale held, "
+    "95% interval",
     "units": "one row per paths, metric, component and unit (template or problem): mean effect",
+    "prompt_effects": "one row per component and prompt of the sample: effect",
     "prompts": "one row per prompt of the sample: its texts, answer, problem and template",
     "tokens": "one row per token of these prompts: its text and role",
     "attention": "one row per head and role: attention from END, 95% interval",
@@ -52,6 +56,7 @@ TABLES = {
     "numbers": "one row per component, what is read, and role (A, B, C, others): logit, interval",
     "digits": "one row per component, what is read, prompt and digit: logit",
     "edges": "one row per measured edge: receiver, input, sender, its role, effect, interval",
+    "prompt_edges": "one row per such edge and prompt of the sample: effect",
     "inputs": "one row per head, input (q, k, v) and sender: share of the head's change, interval; "
     "one row without input: the share that no single sender explains",
     "mediation": "one row per head and MLP: what the MLP mediates of its effect, and alone",
@@ -77,7 +82,7 @@ CODE = {
     "table = probe.to_dataframe()",
     "mlp_numbers": 'probe = al.mlp_probe(model, pairs, read="{read}", unit="logit")\n'
     'table = probe.to_dataframe().query("layer == {layer}")',
-    "edges": 'edges = al.edge_effects(model, pairs[{rows}], {receivers}, positions="each")\n'
+    "edges": 'edges = al.edge_effects(model, pairs[{edge_rows}], {receivers}, positions="each")\n'
     "table = edges.to_dataframe()",
     "inputs": 'feeding = al.composition(model, pairs[{rows}], "{component}")\n'
     "table = feeding.to_dataframe()",

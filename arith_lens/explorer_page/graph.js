@@ -1,220 +1,286 @@
-// The circuit of the explorer: measured edges between parts, layers upwards, tokens across. Every text
-// from data enters as a text node.
+// The circuit: measured edges between parts, and where the heads of END look. Every text from data
+// enters as a text node.
 const ArithLensGraph = (() => {
   "use strict";
-  const { h, percent, ordered, named, capital, visible, Cards } = ArithLensCards;
-  const EMBEDDINGS = "embeddings", END = "END", TOP = "C";
+  const { h, svg, percent, named, capital, visible, isHead, isMlp } = ArithLensElements;
+  const { HUES } = ArithLensCards;
+  const { Card } = ArithLensCard;
+  const { EMBEDDINGS, END, SIZE, key, layout, curve } = ArithLensLayout;
+  const TOP = "C", SHARE = 0.8, LOOK = 0.15, THICK = 9, SINGLE = 700, WIDTH = [330, 900], DOUBLE_CLICK = 400;
   const INPUTS = { q: "queries", k: "keys", v: "values", mlp: "input" };
   const DASHES = { q: "2 4", k: "8 4" };
-  const SHARE = 0.8;
-  const SIZE = { row: 40, left: 44, node: 50, column: 100, stream: 92, top: 46, foot: 46, thick: 9 };
-
-  function svg(tag, properties = {}, ...children) {
-    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [name, value] of Object.entries(properties)) {
-      if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-      else if (value !== undefined && value !== null && value !== false) element.setAttribute(name, String(value));
-    }
-    element.append(...children.flat().filter(child => child !== null && child !== undefined && child !== ""));
-    return element;
-  }
+  const MAIN = { paths: "via_mlps", metric: "relative_logit" };
   const size = row => Math.abs(row.mean ?? 0);
-  const layerOf = name => name === EMBEDDINGS ? -1 : +(name.startsWith("MLP") ? name.slice(4) : name.split(".")[0]);
-  const short = name => name === EMBEDDINGS ? "token" : name;
-  const key = (name, role) => `${name}@${role}`;
+  const edgeKey = row => [row.sender, row.role, row.input, row.receiver].join("|");
 
-  class Graph extends Cards {
-    // The edges of the chosen prompts whose interval excludes 0, the largest first.
+  class Graph extends Card {
+    rowsOf(set, table, where = {}) { return this.sets.get(set)?.tables[table]?.rows(where) ?? []; }
+    // The edges of a set of prompts whose interval excludes 0, the largest first: means, or those of one prompt.
     edges(set = this.choice.set) {
-      const rows = this.sets.get(set)?.tables.edges?.rows() ?? [];
-      return rows.filter(row => row.metric === rows[0].metric && row.certain).sort((a, b) => size(b) - size(a));
+      const rows = this.rowsOf(set, "edges").filter((row, _, all) => row.metric === all[0].metric && row.certain);
+      const { prompt } = this.choice;
+      if (prompt !== null && set === this.choice.set) {
+        const values = new Map(this.rows("prompt_edges", { prompt }).map(row => [edgeKey(row), row.value]));
+        if (values.size) for (const row of rows) Object.assign(row, { mean: values.get(edgeKey(row)) ?? 0, ci_low: null, ci_high: null });
+      }
+      return [...new Map(rows.map(row => [edgeKey(row), row])).values()].sort((a, b) => size(b) - size(a));
     }
+    // The effects of parts in the graph, by their name: means, or those of one prompt.
+    graphEffects(set) {
+      const rows = this.rowsOf(set, "effects", { ...MAIN, metric: this.rowsOf(set, "edges")[0]?.metric ?? MAIN.metric });
+      const { prompt } = this.choice;
+      const values = prompt === null || set !== this.choice.set ? null
+        : new Map(this.rows("prompt_effects", { prompt }).map(row => [row.component, row.value]));
+      return new Map(rows.map(row => [row.component, values?.has(row.component)
+        ? { ...row, mean: values.get(row.component), ci_low: null, ci_high: null } : row]));
+    }
+    // Where END looks with a head: the share of each role, or of each token without a role.
+    looks(component, set = this.choice.set) {
+      const { prompt } = this.choice, means = this.rowsOf(set, "attention", { component });
+      const single = prompt !== null || !means.length;
+      const rows = single ? this.rowsOf(set, "patterns", { component, prompt: set === this.choice.set ? this.prompt : 0 }) : [];
+      if (!rows.length) return new Map(means.map(row => [row.role, row.mean]));
+      const tokens = this.rowsOf(set, "tokens", { prompt: rows[0].prompt }), end = tokens.length - 1, shares = new Map();
+      for (const row of rows) {
+        if (row.query !== end) continue;
+        const role = this.tokenRole(tokens[row.key], end);
+        shares.set(role, (shares.get(role) ?? 0) + row.weight);
+      }
+      return shares;
+    }
+    tokenRole(token, end) { return token.role || (token.position === end ? END : String(token.position)); }
     // The least size with which the edges have 80% of the sizes of all.
     defaultLeast(rows) {
       const all = rows.reduce((sum, row) => sum + size(row), 0);
       let sum = 0;
-      for (const row of rows) {
-        sum += size(row);
-        if (sum >= SHARE * all) return size(row);
-      }
+      for (const row of rows) if ((sum += size(row)) >= SHARE * all) return size(row);
       return 0;
     }
     edgeName(row) {
-      const at = row.role === END && row.sender !== EMBEDDINGS ? "" : ` at ${row.role}`;
-      const sender = row.sender === EMBEDDINGS ? "the token" : named(row.sender);
-      return `${capital(sender)}${at} → ${INPUTS[row.input] ?? row.input} of ${named(row.receiver)}`;
+      const at = row.role === END && row.sender !== EMBEDDINGS ? "" : ` at ${this.roleName(row.role)}`;
+      return `${row.sender === EMBEDDINGS ? "Token" : capital(named(row.sender))}${at} → ${INPUTS[row.input] ?? row.input} of ${named(row.receiver)}`;
     }
     edgeText(row) {
       const interval = row.ci_low === null ? "" : ` (${this.graphEffect(row.ci_low)} to ${this.graphEffect(row.ci_high)})`;
       return `${this.edgeName(row)}: ${this.graphEffect(row.mean)}${interval}`;
     }
-    graphEffect(x) {
-      const relative = this.edges()[0]?.metric === "relative_logit";
-      return relative ? this.signedPercent(x) : `${x > 0 ? "+" : ""}${x.toFixed(2).replace("-", "−")}`;
+    graphEffect(x, digits = 1) {
+      const relative = (this.rows("edges")[0]?.metric ?? MAIN.metric) === MAIN.metric;
+      return `${x > 0 ? "+" : ""}${relative ? percent(x, digits) : x.toFixed(2).replace("-", "−")}`;
     }
-    signedPercent(x) { return x > 0 ? `+${percent(x)}` : percent(x); }
-
+    // The edges that are drawn: those of the least size, and all of pinned parts and of the unfolded one.
+    shown(rows, least) {
+      const { pinned, unfold } = this.choice, all = name => pinned.has(name) || name === unfold;
+      return rows.filter(row => size(row) >= least || all(row.receiver) || all(row.sender));
+    }
     drawGraph() {
-      const region = this.regions.graph, rows = this.edges();
-      const missing = this.set.facts.missing?.edges;
+      const region = this.regions.graph, rows = this.edges(), missing = this.set.facts.missing?.edges;
+      region.classList.toggle("ale-empty", !rows.length && !this.backend && !missing && !this.rows("edges").length);
       if (!rows.length) {
-        region.replaceChildren(...this.backend || missing || this.rows("edges").length ? [h("h2", {}, "Circuit"), h("p", { class: "ale-soft" },
-          missing ?? (this.rows("edges").length ? "No edge has an interval that excludes 0." : "No edges are measured yet.")),
-        this.backend && !missing && !this.rows("edges").length ? h("button", { "data-key": "edges", onclick: () => this.request({ kind: "edges" }) }, "Measure the edges") : ""] : []);
+        const known = this.rows("edges").length;
+        region.replaceChildren(h("h2", {}, "Circuit"), h("p", { class: "ale-soft" },
+          missing ?? (known ? "No edge has an interval that excludes 0." : "No edges are measured yet.")),
+        this.backend && !missing && !known ? h("button", { "data-key": "edges", onclick: () => this.request({ kind: "edges" }) }, "Measure the edges") : "");
         return;
       }
-      const least = this.choice.least ?? this.defaultLeast(rows);
-      const pinned = this.choice.pinned;
-      const shown = rows.filter(row => size(row) >= least || pinned.has(row.receiver) || pinned.has(row.sender));
-      const others = this.choice.compare ? new Set(this.edges(this.choice.compare)
-        .filter(row => size(row) >= least).map(row => this.edgeName(row))) : null;
-      const line = h("p", { class: "ale-line", "aria-live": "polite" }, this.edgeText(rows[0]));
-      const names = [...this.sets.keys()].filter(name => name !== this.choice.set && this.edges(name).length);
+      const least = this.choice.least ?? this.defaultLeast(rows), shown = this.shown(rows, least), { compare } = this.choice;
+      const others = compare ? this.shown(this.edges(compare), least) : null;
+      const line = h("p", { class: "ale-line", "aria-hidden": true }, this.edgeText(shown[0] ?? rows[0]));
+      region.replaceChildren(this.graphControls(rows, shown, least),
+        h("div", { class: "ale-graph-frame" }, this.pictures(shown, others, this.graphWidth(), line)), line, this.legend(others),
+        h("details", {}, h("summary", { "data-key": "in words" }, "The graph in words"), this.inWords(shown)), this.exportBar("circuit"));
+    }
+    graphWidth() { return Math.max(WIDTH[0], Math.min(WIDTH[1] * (this.choice.compare ? 1.4 : 1), this.regions.graph.clientWidth || 760)); }
+    graphControls(rows, shown, least) {
       const slider = h("input", { type: "range", min: 0, max: rows.length - 1, "data-key": "least",
         value: Math.max(0, rows.length - 1 - rows.findLastIndex(row => size(row) >= least)), "aria-label": "Least effect of an edge",
+        "aria-valuetext": `edges of at least ${percent(least)}`,
         onchange: event => this.choose({ least: size(rows[rows.length - 1 - event.target.value]) }) });
-      region.replaceChildren(
+      return h("div", { class: "ale-graph-controls" },
         this.heading("Circuit", "edges", shown, this.quoted({ receivers: JSON.stringify([...new Set(rows.map(row => row.receiver))]) })),
-        h("p", {}, this.graphSentence(rows)),
-        h("div", { class: "ale-graph-controls" },
-          h("label", {}, `Edges of at least ${this.graphEffect(least).replace(/^[+−]/, "")} (${shown.length} of ${rows.length}) `, slider),
-          names.length ? h("label", {}, "Compare with ", h("select", { "data-key": "compare",
-            onchange: event => this.choose({ compare: event.target.value || null }) },
-          ["", ...names].map(name => h("option", { value: name, selected: name === (this.choice.compare ?? "") }, name || "nothing")))) : "",
-          h("button", { class: "ale-small", "data-key": "svg", onclick: () => this.saveGraph() }, "SVG")),
-        this.picture(shown, others, line), line,
-        h("p", { class: "ale-soft" }, "Edges whose interval holds 0 are left out. Each coloured line was measured: the sender's output is taken from the counterfactual, one input of the receiver reads it, "
-          + "and the answer changes by this much. Grey lines: the effect of a part on C. ", h("b", { class: "ale-negative" }, "Red"), " helps the answer, ",
-        h("b", { class: "ale-positive" }, "blue"), " hinders it. Solid: by values, or into an MLP; dashed: by keys; dotted: by queries. "
-          + "Click a part to read it, P pins its edges, B or a double click puts it into the basket. ",
-        others ? "Pale: also in the other prompts. " : "", this.few),
-        h("details", {}, h("summary", {}, "The edges as a list"), h("ol", {}, shown.map(row => h("li", {}, this.edgeText(row))))),
-        this.exportBar("circuit"));
+        h("label", {}, `Edges from ${this.graphEffect(least).replace(/^[+−]/, "")} `, slider, ` ${shown.length} of ${rows.length}`),
+        h("span", { class: "ale-chips" },
+          h("button", { class: "ale-small", "data-key": "svg", title: "As wide as a page: 6.9 in", onclick: () => this.saveSvg("page") }, "SVG, page"),
+          h("button", { class: "ale-small", "data-key": "svg column", title: "As wide as a column: 3.3 in", onclick: () => this.saveSvg("column") }, "SVG, column"),
+          h("button", { class: "ale-small", "data-key": "neuronpedia", title: "An attribution graph in the JSON that Neuronpedia's viewer reads", onclick: () => this.saveGraph() }, "Neuronpedia JSON")));
     }
-    graphSentence(rows) {
-      const effects = this.rows("effects", { paths: "via_mlps", metric: rows[0].metric }).filter(row => row.head >= 0);
-      const strongest = effects.sort((a, b) => a.mean - b.mean)[0];
-      const into = strongest && rows.find(row => row.receiver === strongest.component);
-      const first = strongest ? `The answer depends most on ${named(strongest.component)} (${this.graphEffect(strongest.mean)}). ` : "";
-      const second = into ? `Its strongest input: ${this.edgeText(into)}. ` : "";
-      return `${first}${second}${rows[0].measured} edges were measured.`;
+    // One picture, or two with the same places of parts, side by side where there is room.
+    pictures(shown, others, width, line) {
+      const { set, compare } = this.choice, views = [[set, shown], ...others ? [[compare, others]] : []];
+      const beside = others && width >= SINGLE, each = beside ? width / 2 - 8 : width;
+      const nodes = new Map(), roles = new Set([END]);
+      for (const [name, rows] of views) {
+        for (const node of this.nodesOf(rows)) nodes.set(key(node.name, node.role), node);
+        for (const role of this.rolesOf(name, rows)) roles.add(role);
+      }
+      const at = layout([...nodes.values()], this.inOrder(roles), each);
+      const common = others ? new Set(shown.map(edgeKey).filter(name => others.some(row => edgeKey(row) === name))) : null;
+      const largest = Math.max(...views.flatMap(([, rows]) => rows.map(size)), 1e-9);
+      return views.map(([name, rows]) => h("figure", { style: others ? `width:${beside ? "calc(50% - 4px)" : "100%"}` : "" },
+        others ? h("figcaption", {}, h("b", {}, name)) : "", this.picture(name, rows, at, { common, largest, line })));
     }
-    roles(rows) {
+    nodesOf(rows) {
+      return rows.flatMap(row => [{ name: row.sender, role: row.role }, { name: row.receiver, role: END }]);
+    }
+    // The columns: where senders write, and where the heads of END look.
+    rolesOf(set, rows) {
+      const heads = new Set(this.nodesOf(rows).filter(node => node.role === END && isHead(node.name)).map(node => node.name));
+      const looked = [...heads].flatMap(name => [...this.looks(name, set)].filter(([, share]) => share >= LOOK).map(([role]) => role));
+      return new Set([...rows.map(row => row.role), ...looked]);
+    }
+    // Columns stand in the order of the chosen prompt, or of the first one.
+    inOrder(roles) {
       const places = new Map();
-      for (const token of this.rows("tokens")) {
+      for (const token of this.rows("tokens", { prompt: this.prompt })) {
         const [sum, n] = places.get(token.role) ?? [0, 0];
         places.set(token.role, [sum + token.position, n + 1]);
       }
-      const at = role => role === END ? 1e9 : places.has(role) ? places.get(role)[0] / places.get(role)[1] : +role || 0;
-      return [...new Set([...rows.map(row => row.role), END])].sort((a, b) => at(a) - at(b));
+      const at = role => role === END ? 1e9 : places.has(role) && role ? places.get(role)[0] / places.get(role)[1] : +role || 0;
+      return [...roles].sort((a, b) => at(a) - at(b));
     }
-    // Where each node stands: its column is a role, its row a layer. Heads of one layer stand side by
-    // side; END's MLPs stand to their right, on END's stream, below C.
-    layout(rows) {
-      const cells = new Map();
-      const put = (name, role) => {
-        const isMlp = name.startsWith("MLP"), level = 2 * layerOf(name) + (isMlp ? 1 : 0);
-        const cell = `${role} ${level}`, onStream = role === END && isMlp;
-        if (!onStream) cells.set(cell, (cells.get(cell) ?? new Set()).add(key(name, role)));
-        return { name, role, level, cell, onStream };
-      };
-      const nodes = new Map();
-      for (const row of rows) {
-        nodes.set(key(row.sender, row.role), put(row.sender, row.role));
-        nodes.set(key(row.receiver, END), put(row.receiver, END));
-      }
-      const levels = [...new Set([...nodes.values()].map(node => node.level))].sort((a, b) => a - b);
-      const roles = this.roles(rows);
-      const widest = role => Math.max(1, ...[...cells].filter(([cell]) => cell.slice(0, cell.lastIndexOf(" ")) === role).map(([, all]) => all.size));
-      let x = SIZE.left;
-      const columns = new Map();
-      for (const role of roles) {
-        const width = Math.max(SIZE.column, widest(role) * SIZE.node);
-        columns.set(role, { left: x, width });
-        x += width;
-      }
-      const stream = x + SIZE.stream / 2;
-      const height = SIZE.top + SIZE.row * levels.length + SIZE.foot;
-      for (const node of nodes.values()) {
-        const members = ordered([...cells.get(node.cell) ?? []].map(one => one.slice(0, one.lastIndexOf("@"))));
-        const { left, width } = columns.get(node.role);
-        node.x = node.onStream ? stream : left + width * (members.indexOf(node.name) + 0.5) / members.length;
-        node.y = height - SIZE.foot - SIZE.row * (levels.indexOf(node.level) + 0.5);
-      }
-      return { nodes, columns, stream, width: x + SIZE.stream, height };
-    }
-    picture(rows, others, line) {
-      const { nodes, columns, stream, width, height } = this.layout(rows);
-      const largest = Math.max(...this.edges().map(size)) || 1;
-      const effects = new Map(this.rows("effects", { paths: "via_mlps", metric: rows[0]?.metric }).map(row => [row.component, row]));
-      const limit = Math.max(...[...effects.values()].map(row => Math.abs(row.mean ?? 0))) || 1;
-      const { component, pinned, basket } = this.choice;
-      const say = text => () => line.replaceChildren(text);
-      const lines = rows.map(row => {
-        const [a, b] = [nodes.get(key(row.sender, row.role)), nodes.get(key(row.receiver, END))];
-        const bend = Math.max(18, Math.abs(a.y - b.y) / 2), side = a.onStream && b.onStream ? 26 + Math.abs(a.y - b.y) / 4 : 0;
-        const near = row.sender === component || row.receiver === component;
-        const common = others?.has(this.edgeName(row));
-        return svg("path", { d: `M${a.x},${a.y - 9} C${a.x + side},${a.y - 9 - bend} ${b.x + side},${b.y + 9 + bend} ${b.x},${b.y + 9}`,
-          class: `ale-edge ${row.mean < 0 ? "ale-edge-helps" : "ale-edge-hinders"}`, fill: "none",
-          "stroke-width": 0.8 + SIZE.thick * size(row) / largest, "stroke-dasharray": DASHES[row.input],
-          "stroke-opacity": common ? 0.15 : near ? 0.95 : 0.4, "data-edge": this.edgeName(row),
-          onmouseenter: say(this.edgeText(row)) }, svg("title", {}, this.edgeText(row)));
+    picture(set, rows, at, { common, largest, line = h("p"), bare = false }) {
+      const effects = this.graphEffects(set), held = new Map(this.rowsOf(set, "held", MAIN).map(row => [row.component, row]));
+      const limit = Math.max(...[...effects.values()].map(row => Math.abs(row.mean ?? 0)), 1e-9);
+      const nodes = [...new Map(this.nodesOf(rows).map(node => [key(node.name, node.role), node])).values()].filter(node => node.name !== EMBEDDINGS);
+      const say = text => () => line.replaceChildren(text), { component } = this.choice;
+      const near = row => row.sender === component || row.receiver === component;
+      const drawn = [...rows].sort((a, b) => near(a) - near(b) || size(a) - size(b)).map(row => svg("path", {
+        d: curve(at.places.get(key(row.sender, row.role)), at.places.get(key(row.receiver, END))), fill: "none",
+        class: `ale-edge ${row.mean < 0 ? "ale-edge-helps" : "ale-edge-hinders"}`, "stroke-dasharray": DASHES[row.input],
+        "stroke-width": 0.8 + THICK * size(row) / largest, "data-edge": edgeKey(row),
+        "stroke-opacity": common ? common.has(edgeKey(row)) ? 0.18 : 0.85 : near(row) && !bare ? 0.95 : 0.5,
+        onmouseenter: say(this.edgeText(row)) }, svg("title", {}, this.edgeText(row))));
+      const looks = nodes.filter(node => node.role === END && isHead(node.name)).flatMap(node => this.lookLines(set, node, at, say));
+      const boxes = nodes.map(node => this.nodeBox(node, at, { effect: effects.get(node.name), held: held.get(node.name), limit, rows, set, say }));
+      const tokens = [...at.tokens].map(([role, { x, y, w }]) => {
+        const text = this.tokenName(role, set), fits = Math.max(2, Math.floor(w / 7));
+        return svg("g", { class: `ale-token ale-token-${HUES[role] ?? "rest"}`, transform: `translate(${x},${y})` },
+          svg("rect", { x: -w / 2, y: -SIZE.token / 2, width: w, height: SIZE.token, rx: 3 }),
+          svg("text", { "text-anchor": "middle", y: 4 }, text.length <= fits ? text : fits < 6 ? text.slice(0, fits) : `${text.slice(0, fits - 1)}…`), svg("title", {}, text));
       });
-      const boxes = [...nodes.values()].map(node => {
-        const effect = node.role === END ? effects.get(node.name) : null, label = short(node.name);
-        const wide = node.name === EMBEDDINGS ? 44 : node.name.startsWith("MLP") ? 56 : 38;
-        const text = `${capital(node.name === EMBEDDINGS ? "token" : named(node.name))} at ${node.role}`
-          + (effect ? `: ${this.graphEffect(effect.mean)}${effect.ci_low === null ? "" : ` (${this.graphEffect(effect.ci_low)} to ${this.graphEffect(effect.ci_high)})`}` : "");
-        const share = effect ? Math.round(75 * Math.sqrt(Math.abs(effect.mean) / limit)) : 0;
-        const choose = () => { if (node.name !== EMBEDDINGS) this.choose({ component: node.name }); };
-        return svg("g", { class: ["ale-node", node.name === component && "ale-chosen", basket.has(node.name) && "ale-held",
-            pinned.has(node.name) && "ale-pinned"].filter(Boolean).join(" "), transform: `translate(${node.x},${node.y})`, tabindex: 0,
-          role: "button", "aria-label": text, "data-key": `node ${node.name}@${node.role}`, onclick: choose,
-          onmouseenter: say(text), onfocus: say(text), ondblclick: () => node.name !== EMBEDDINGS && this.toggle(node.name),
-          onkeydown: event => {
-            if (event.key === "Enter") choose();
-            else if (event.key === "p") this.pin(node.name);
-            else if (event.key === "b" && node.name !== EMBEDDINGS) this.toggle(node.name);
-          } },
-        svg("rect", { x: -wide / 2, y: -10, width: wide, height: 20, rx: 4,
-          style: `fill: color-mix(in oklab, var(--${effect && effect.mean > 0 ? "positive" : "negative"}) ${share}%, var(--back))` }),
-        svg("text", { "text-anchor": "middle", y: 4 }, label), svg("title", {}, text));
-      });
-      const marks = [...columns].map(([role, { left, width: wide }]) =>
-        svg("text", { class: "ale-role-name", x: left + wide / 2, y: height - 14, "text-anchor": "middle" }, this.roleName(role)));
-      const levels = [...new Map([...nodes.values()].filter(node => node.level >= 0).map(node => [Math.floor(node.level / 2), node.y]))];
-      const layers = levels.map(([layer, y]) => svg("text", { class: "ale-role-name", x: 4, y: y + 4 }, layer));
-      const answer = svg("g", { class: "ale-node ale-answer", transform: `translate(${stream},${SIZE.top / 2})` },
-        svg("rect", { x: -26, y: -11, width: 52, height: 22, rx: 11 }), svg("text", { "text-anchor": "middle", y: 4 }, TOP));
-      const ways = [...nodes.values()].filter(node => node.role === END && effects.has(node.name)).map(node => svg("path", {
-        class: "ale-way", fill: "none", d: `M${node.x},${node.y - 10} C${node.x},${node.y - 60} ${stream},${SIZE.top + 60} ${stream},${SIZE.top / 2 + 11}`,
-        "stroke-width": 0.6 + SIZE.thick * Math.abs(effects.get(node.name).mean) / limit }));
-      return svg("svg", { class: "ale-graph", viewBox: `0 0 ${width} ${height}`, width, height, role: "group",
-        "aria-label": "The circuit: parts and measured edges" }, ways, lines, boxes, answer, marks,
-      svg("text", { class: "ale-role-name", x: 4, y: 14 }, "layer"), layers);
+      const lines = at.layers.map(({ layer, y }) => [svg("line", { class: "ale-layer", x1: SIZE.left, x2: at.width - 8, y1: y, y2: y }),
+        svg("text", { class: "ale-layer-name", x: 2, y: y + 4 }, layer)]);
+      const stream = svg("line", { class: "ale-stream", x1: at.stream, x2: at.stream, y1: SIZE.top / 2, y2: at.height - SIZE.foot });
+      const answer = svg("g", { class: "ale-answer", transform: `translate(${at.stream},${SIZE.top / 2})` },
+        svg("rect", { x: -38, y: -12, width: 76, height: 24, rx: 5 }), svg("text", { "text-anchor": "middle", y: 4 }, this.answerName(set)));
+      const picture = svg("svg", { class: "ale-graph", viewBox: `0 0 ${at.width} ${at.height}`, role: "group", "data-set": set,
+        "aria-label": `The circuit of ${set}: ${nodes.length} parts, ${rows.length} measured edges. Arrow keys move between parts; the graph is in words below.` },
+      lines, stream, looks, drawn, boxes, tokens, answer, svg("text", { class: "ale-layer-name", x: 2, y: 14 }, "layer"),
+      svg("text", { class: "ale-layer-name", x: at.stream, y: at.height - SIZE.foot + 14, "text-anchor": "middle" }, "MLPs of END"));
+      if (!bare) this.listen(picture);
+      return picture;
     }
-    roleName(role) {
-      const token = role !== "" && Number.isInteger(+role) ? this.rows("tokens", { prompt: this.choice.prompt, position: +role })[0] : null;
-      return token ? visible(token.token) : role;
+    // From the tokens up to a head of END: what it looks at, as wide as the share.
+    lookLines(set, node, at, say) {
+      const b = at.places.get(key(node.name, END));
+      return [...this.looks(node.name, set)].filter(([role, share]) => share >= LOOK && at.tokens.has(role)).map(([role, share]) => {
+        const a = at.tokens.get(role), text = `${capital(named(node.name))} looks at ${this.roleName(role)}: ${percent(share, 0)} of END's attention`;
+        return svg("path", { d: curve({ ...a, h: SIZE.token }, b), fill: "none", class: `ale-look ale-look-${HUES[role] ?? "rest"}`,
+          "stroke-width": 0.6 + 6 * share, "stroke-opacity": node.name === this.choice.component ? 0.8 : 0.3, onmouseenter: say(text) }, svg("title", {}, text));
+      });
+    }
+    nodeBox(node, at, { effect, held, limit, rows, set, say }) {
+      const { x, y, w, h: tall, onStream } = at.places.get(key(node.name, node.role)), { component, pinned, basket } = this.choice;
+      const colour = onStream && held?.mean !== null && held ? held : effect, isEnd = node.role === END;
+      const share = isEnd && colour?.mean ? Math.min(80, Math.round(80 * Math.sqrt(Math.abs(colour.mean) / limit))) : 0;
+      const wide = onStream && held ? w + SIZE.wide * Math.min(1, Math.abs(held.mean ?? 0) / limit) : w;
+      const text = this.nodeText(node, rows, effect, held, set), out = basket.has(node.name);
+      const group = svg("g", { class: ["ale-node", node.name === component && "ale-chosen", out && "ale-held", pinned.has(node.name) && "ale-pinned",
+          share > 60 && "ale-strong"].filter(Boolean).join(" "), transform: `translate(${x},${y})`, tabindex: -1, role: "button", "aria-label": text,
+        "aria-pressed": node.name === component, "data-key": `node ${node.name}@${node.role}`, "data-name": node.name, "data-x": x, "data-y": y,
+        onmouseenter: say(text), onfocus: say(text) },
+      svg("rect", { x: -wide / 2, y: -tall / 2, width: wide, height: tall, rx: 4,
+        style: `fill: color-mix(in oklab, var(--${colour && colour.mean > 0 ? "positive" : "negative"}) ${share}%, var(--back))` }),
+      isEnd && !onStream && effect ? [svg("text", { class: "ale-name", "text-anchor": "middle", y: -1 }, node.name),
+        svg("text", { class: "ale-value", "text-anchor": "middle", y: 11 }, this.graphEffect(effect.mean))]
+        : svg("text", { class: "ale-name", "text-anchor": "middle", y: 4 }, node.name),
+      out ? svg("line", { class: "ale-strike", x1: -wide / 2, x2: wide / 2, y1: 0, y2: 0 }) : "", svg("title", {}, text));
+      return group;
+    }
+    nodeText(node, rows, effect, held, set) {
+      const interval = row => row.ci_low === null || row.ci_low === undefined ? "" : ` (${this.graphEffect(row.ci_low)} to ${this.graphEffect(row.ci_high)})`;
+      const value = effect && node.role === END ? `: ${this.graphEffect(effect.mean)}${interval(effect)}` : "";
+      const split = held && isMlp(node.name) && node.role === END && held.mean !== null ? `; with the norm's scale held ${this.graphEffect(held.mean)}${interval(held)}` : "";
+      const looks = isHead(node.name) && node.role === END ? [...this.looks(node.name, set)].filter(([, share]) => share >= LOOK).sort((a, b) => b[1] - a[1])
+        .map(([role, share]) => `${this.roleName(role)} ${percent(share, 0)}`) : [];
+      const n = rows.filter(row => row.receiver === node.name || row.sender === node.name).length;
+      return `${capital(named(node.name))} at ${this.roleName(node.role)}${value}${split}${looks.length ? `; looks at ${looks.join(", ")}` : ""}; ${n} ${n === 1 ? "edge" : "edges"}`;
+    }
+    tokenName(role, set) {
+      if (this.choice.prompt === null || set !== this.choice.set || role === END) return this.roleName(role);
+      const tokens = this.rows("tokens", { prompt: this.choice.prompt }), end = tokens.length - 1;
+      const text = tokens.filter(token => this.tokenRole(token, end) === role).map(token => visible(token.token)).join("").replaceAll("␣", " ").trim();
+      return text || this.roleName(role);
+    }
+    answerName(set) {
+      const { prompt } = this.choice;
+      const row = prompt === null || set !== this.choice.set ? null : this.rows("prompts", { prompt })[0];
+      return row ? `C = ${visible(row.answer.trim())}` : `logit of ${TOP}`;
+    }
+    // A click unfolds, Shift and a click pins, two clicks knock out; keys do the same.
+    listen(picture) {
+      const nodes = () => [...picture.querySelectorAll(".ale-node")];
+      const current = nodes().find(node => node.dataset.name === this.choice.component) ?? nodes()[0];
+      current?.setAttribute("tabindex", 0);
+      picture.addEventListener("click", event => {
+        const { last } = this, now = event.timeStamp, { clientX: x, clientY: y } = event;
+        const again = last && now - last.now < DOUBLE_CLICK && Math.hypot(x - last.x, y - last.y) < 8;
+        const name = again ? last.name : event.target.closest(".ale-node")?.dataset.name;
+        this.last = again || !name || event.shiftKey ? null : { name, now, x, y };
+        if (!name) return;
+        if (again) this.toggle(name); else if (event.shiftKey) this.pin(name); else this.unfold(name);
+      });
+      picture.addEventListener("keydown", event => {
+        const node = event.target.closest(".ale-node"), name = node?.dataset.name;
+        if (!name) return;
+        if (event.key === "Enter" || event.key === " ") event.shiftKey ? this.pin(name) : this.unfold(name);
+        else if (event.key === "p") this.pin(name);
+        else if (event.key === "b" || event.key === "Delete") this.toggle(name);
+        else if (event.key.startsWith("Arrow")) this.moveNode(nodes(), node, event.key)?.focus();
+        else return;
+        event.preventDefault();
+        event.stopPropagation();
+      });
+    }
+    unfold(name) { this.choose({ component: name, sheet: true }); }
+    // The nearest part in the direction of an arrow key.
+    moveNode(nodes, node, arrow) {
+      const [dx, dy] = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] }[arrow];
+      const ahead = nodes.filter(other => other !== node).map(other => {
+        const [x, y] = [other.dataset.x - node.dataset.x, other.dataset.y - node.dataset.y];
+        return { other, along: x * dx + y * dy, aside: Math.abs(x * dy) + Math.abs(y * dx) };
+      }).filter(one => one.along > 1).sort((a, b) => a.along + 2 * a.aside - b.along - 2 * b.aside);
+      for (const other of nodes) other.setAttribute("tabindex", other === (ahead[0]?.other ?? node) ? 0 : -1);
+      return ahead[0]?.other;
     }
     pin(name) {
       const { pinned } = this.choice;
       if (!pinned.delete(name)) pinned.add(name);
       this.draw();
     }
-    // The picture as a file, with the colours of the screen written into it.
-    saveGraph() {
-      const picture = this.regions.graph.querySelector("svg"), copy = picture.cloneNode(true);
-      const from = [picture, ...picture.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
-      from.forEach((element, index) => {
-        const style = getComputedStyle(element);
-        for (const name of ["fill", "stroke", "font-family", "font-size", "font-weight"]) to[index].style[name] = style[name];
-        for (const name of ["tabindex", "role", "data-key", "class"]) to[index].removeAttribute(name);
-      });
-      const text = new XMLSerializer().serializeToString(copy);
-      h("a", { href: URL.createObjectURL(new Blob([text], { type: "image/svg+xml" })), download: "circuit.svg" }).click();
+    legend(others) {
+      const mark = (name, text) => h("span", { class: "ale-mark" }, h("i", { class: name }), text);
+      return h("div", { class: "ale-legend" },
+        mark("ale-less", "measured edge that helps C"), mark("ale-more", "hinders it"),
+        h("span", {}, "solid: values or into an MLP; dashed: keys; dotted: queries"),
+        mark("ale-operand", "END looks at A, B"), mark("ale-operator", "at the operator"), mark("ale-rest", `at another token (from ${percent(LOOK, 0)})`),
+        h("span", {}, "Click: its edges and card. Shift-click: pin. Double click: knock out."),
+        others ? h("b", {}, "Pale: an edge of both; strong: of one only.") : "",
+        h("details", {}, h("summary", {}, "How it was measured"), h("p", {}, "The sender's output is taken from the counterfactual, one input of one receiver reads it, and the answer changes by this much. "
+          + `Edges whose 95% interval holds 0 are left out; ${this.rows("edges")[0].measured} were measured, on ${this.set.facts.edge_rows?.length ?? this.set.facts.rows?.length ?? this.set.facts.n_pairs} prompts. `
+          + "By chance alone, one interval in twenty excludes 0: do not read much into weak edges. "
+          + "A box of a head or an MLP has the colour of its effect on C; an MLP is as wide and as red as its effect with the final norm's scale held. "
+          + "Attention is not an effect: a head may look at a token and ignore it. A token that is the same in both prompts has no edges.")));
+    }
+    inWords(rows) {
+      const receivers = [...new Set(rows.map(row => row.receiver))];
+      return h("ul", {}, receivers.map(receiver => {
+        const into = rows.filter(row => row.receiver === receiver), effects = this.graphEffects(this.choice.set);
+        const held = this.rows("held", { ...MAIN, component: receiver })[0];
+        return h("li", {}, `${this.nodeText({ name: receiver, role: END }, into, effects.get(receiver), held, this.choice.set)}:`,
+          h("ul", {}, into.map(row => h("li", {}, this.edgeText(row)))));
+      }));
     }
   }
-  return { Graph };
+  return { Graph, MAIN, edgeKey };
 })();

@@ -1,8 +1,9 @@
 """The table `explorer`: the map of every head and MLP, and what is right without sets of them.
 
 Keys: prompts, the set of them; paths and metric of an effect, component with its layer and index,
-key_head ("yes" or "no"); of a knockout: kind ("knock_out" or "keep_only"), members, or n_heads and
-n_mlps of random sets, one per sample.
+key_head ("yes" or "no"); of an edge: receiver, input, sender, role of the token where it writes,
+whether the interval excludes_0, and how many were measured; of a knockout: kind ("knock_out" or
+"keep_only"), members, or n_heads and n_mlps of random sets, one per sample.
 
 The page shows more when a part is clicked: where it looks, what it reads and writes. Other
 questions have tables of these (`attention`, `circuit`, `carriers`, `probes`); the page reads them,
@@ -41,6 +42,15 @@ PAGE_TABLES: Mapping[str, PageTable] = {
         | {"head": "index", "key": "key_head"},
         {"mean": "effect"},
     ),
+    "held": PageTable(
+        {name: name for name in ("paths", "metric", "component")},
+        {"mean": "effect with the norm's scale held"},
+    ),
+    "edges": PageTable(
+        {name: name for name in ("receiver", "input", "sender", "role", "metric", "measured")}
+        | {"certain": "excludes_0"},
+        {"mean": "effect of an edge"},
+    ),
     "sets": PageTable(
         {"kind": "kind", "members": "members"}, {"accuracy": "accuracy", "probability": "p(C)"}
     ),
@@ -50,9 +60,11 @@ PAGE_TABLES: Mapping[str, PageTable] = {
         has_interval=False,
     ),
 }
-INTEGERS = ("layer", "head", "draw", "n_heads", "n_mlps", "n_pairs")
+INTEGERS = ("layer", "head", "draw", "n_heads", "n_mlps", "n_pairs", "measured")
 """The page's columns of whole numbers."""
 YES_NO = {True: "yes", False: "no"}
+BOOLEAN = {"key": "key_head", "certain": "excludes_0"}
+"""The page's columns that are true or false, and the keys of rows with "yes" or "no"."""
 
 
 def set_names(run: Run) -> list[str]:
@@ -82,9 +94,8 @@ def table_rows(name: str, frame: DataFrame, prompts: str) -> Iterator[Row]:
     page_table = PAGE_TABLES[name]
     for one in frame.to_dict("records"):
         keys = {key: one[column] for column, key in page_table.keys.items()}
-        if "key_head" in keys:
-            keys["key_head"] = YES_NO[bool(keys["key_head"])]
-        unit: Unit = METRIC_UNITS[one["metric"]] if name == "effects" else "share"
+        keys |= {key: YES_NO[bool(keys[key])] for key in BOOLEAN.values() if key in keys}
+        unit: Unit = METRIC_UNITS[one["metric"]] if "metric" in one else "share"
         for i, (column, measure) in enumerate(page_table.measures.items()):
             number = Number(float(one[column]), n=one.get("n_pairs"), unit=unit)
             if page_table.has_interval and not i:
@@ -112,8 +123,8 @@ def page_table(rows: DataFrame, name: str, prompts: str) -> DataFrame:
         columns[column] = numbers.value
         if of.has_interval and numbers is first:
             columns |= {"ci_low": first.low, "ci_high": first.high}
-    if name == "effects":
-        columns["key"] = columns.pop("key") == YES_NO[True]
+    for column in BOOLEAN.keys() & columns.keys():
+        columns[column] = columns.pop(column) == YES_NO[True]
     if name == "sets":
         columns["n_pairs"] = first.n
     whole = {column: columns[column].astype(int) for column in INTEGERS if column in columns}

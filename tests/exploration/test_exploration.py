@@ -26,11 +26,16 @@ from arith_lens.exploration import (
     selections,
 )
 from arith_lens.exploration.exploring import patched
-from arith_lens.exploration.graph_tables import N_EDGES, receivers_of
+from arith_lens.exploration.graph_tables import (
+    N_EDGES,
+    N_PAGE_HEADS,
+    N_PAGE_MLPS,
+    receivers_of,
+)
 from arith_lens.exploration.tables import problem_rows, random_sets
 from arith_lens.explorer_page import CODE, TABLES, Explorer, packed, unpacked
 from arith_lens.model import HookedModel
-from arith_lens.views import bundle
+from arith_lens.views import EXPLORER_FILES, bundle
 
 pytestmark = [
     pytest.mark.usefixtures("rough_intervals"),
@@ -58,7 +63,8 @@ def exploration(llama: HookedModel, pairs: al.PromptPairs) -> Exploration:
 def test_every_table_is_there_and_described(exploration: Exploration) -> None:
     assert {*exploration.tables} == {*TABLES} and exploration.facts["missing"] == {}
     sets = exploration.tables["sets"]
-    assert len(sets) == 2 * 4, "all sets of two heads, knocked out and kept"
+    n_parts = len({*exploration.tables["effects"]["component"]})
+    assert len(sets) == 2 * (4 + n_parts - 2), "all sets of two heads, and each other part alone"
     assert all(len(table) for table in exploration.tables.values())
 
 
@@ -110,21 +116,50 @@ def test_heads_are_read_by_the_methods(
 def test_the_graph_has_the_strongest_measured_edges(
     llama: HookedModel, pairs: al.PromptPairs, exploration: Exploration
 ) -> None:
-    few = pairs[sample_rows(pairs)]
-    receivers = receivers_of(al.path_patch(llama, pairs, progress=False))
-    measured: Any = al.edge_effects(
-        llama, few, receivers, positions="each", progress=False
-    ).to_dataframe()
+    rows, shown = problem_rows(pairs), sample_rows(pairs)
+    receivers = receivers_of(al.path_patch(llama, pairs, progress=False), N_PAGE_HEADS, N_PAGE_MLPS)
+    edges = al.edge_effects(llama, pairs[rows], receivers, positions="each", progress=False)
+    measured: Any = edges.to_dataframe()
     known = measured.dropna(subset=["mean"])
     table = exploration.tables["edges"]
     assert len(table) == min(len(known), N_EDGES) and set(table["measured"]) == {len(known)}
     excludes_zero = (table["ci_low"] > 0) | (table["ci_high"] < 0)
     assert table["certain"].tolist() == excludes_zero.tolist()
-    assert table["mean"].abs().is_monotonic_decreasing
+    for _, part in table.groupby("certain"):
+        assert part["mean"].abs().is_monotonic_decreasing
+    assert table["certain"].is_monotonic_decreasing, "those whose interval excludes 0 come first"
     columns = ["receiver", "input", "sender", "role", "mean"]
     expected = known.assign(role=known["role"].astype(str))[columns]
     both = table[columns].merge(expected, how="left", on=columns[:-1])
     assert both["mean_x"].tolist() == pytest.approx(both["mean_y"].tolist())
+    one = table.iloc[7]
+    singles = exploration.tables["prompt_edges"].query(
+        "receiver == @one.receiver & input == @one.input"
+        " & sender == @one.sender & role == @one.role"
+    )
+    labels = {name: list(map(str, values)) for name, values in (edges.labels or {}).items()}
+    assert edges.axes == ("receiver", "input", "sender", "role")
+    place = [labels[axis].index(one[axis]) for axis in edges.axes]
+    by_hand = [edges.per_pair[(*place, rows.tolist().index(row))] for row in shown.tolist()]
+    assert singles["value"].tolist() == pytest.approx([float(x) for x in by_hand], nan_ok=True)
+    assert singles["value"].notna().any()
+    assert singles["prompt"].tolist() == list(range(len(shown)))
+
+
+def test_effects_are_known_with_the_norms_scale_held_and_on_single_prompts(
+    llama: HookedModel, pairs: al.PromptPairs, exploration: Exploration
+) -> None:
+    effects = al.path_patch(llama, pairs, progress=False)
+    held = exploration.tables["held"].query("paths == 'via_mlps' & metric == 'relative_logit'")
+    mlp = held[held["component"] == "MLP 1"].iloc[0]
+    assert mlp["mean"] == pytest.approx(float(effects.mlps.without_norm_scale().mean()[1]))
+    assert mlp["mean"] != pytest.approx(float(effects.mlps.mean()[1]))
+    singles = exploration.tables["prompt_effects"]
+    rows = sample_rows(pairs).tolist()
+    for name, part in (("1.2", effects.heads.per_pair[1, 2]), ("MLP 1", effects.mlps.per_pair[1])):
+        values = singles[singles["component"] == name]["value"].tolist()
+        assert values == pytest.approx(part[rows].tolist(), abs=1e-5, nan_ok=True)
+        assert any(value == value for value in values), "some prompts have an effect"
 
 
 def test_the_graph_of_a_typed_prompt_has_positions_and_no_intervals(llama: HookedModel) -> None:
@@ -136,8 +171,10 @@ def test_the_graph_of_a_typed_prompt_has_positions_and_no_intervals(llama: Hooke
     edges: Any = tables["edges"]
     assert facts["missing"] == {} and 0 < len(edges) <= N_EDGES and edges["ci_low"].isna().all()
     assert edges["certain"].all()
-    positions = {int(role) for role in edges["role"]}
-    assert positions <= set(range(int(live.sets[name].lengths[0])))
+    last = int(live.sets[name].lengths[0]) - 1
+    positions = {int(role) for role in edges["role"] if role != "END"}
+    assert positions <= set(range(last)) and "END" in set(edges["role"]), "the last token is END"
+    assert {*tables["patterns"]["query"]} == {last}, "where END looks is known, too"
     again = finished(live.respond({"kind": "edges", "set": name}))
     assert again[name][1]["edges"]["mean"].tolist() == pytest.approx(edges["mean"].tolist())
 
@@ -348,6 +385,7 @@ def test_the_copied_code_computes_the_table(
         "metric": '"relative_logit"',
         "reference": repr((pairs.reference_text or ("",))[0]),
         "rows": repr(rows),
+        "edge_rows": repr(exploration.facts["edge_rows"]),
         "read": "write",
         "layer": "1",
         "members": '["1.2"]',
@@ -426,23 +464,24 @@ def test_tokens_are_data(exploration: Exploration) -> None:
     assert "<script>document" not in page and "<img" not in page
 
 
-def test_the_page_uses_only_names_that_its_cards_give() -> None:
+def test_each_script_of_the_page_imports_what_it_uses_from_those_before_it() -> None:
     folder = Path(al.__file__).parent / "explorer_page"
-    cards, *pages = (
-        (folder / name).read_text("utf-8") for name in ("cards.js", "graph.js", "explorer.js")
-    )
-    defined = re.findall(r"^  (?:const|class|(?:async )?function) (\w+)", cards, re.MULTILINE)
-    (returned,) = re.findall(r"^  return \{ ([^}]*) \};", cards, re.MULTILINE)
-    names: set[str] = set()
-    for page in pages:
-        (imported,) = re.findall(r"const \{ ([^}]*) \} =\s+ArithLensCards;", page)
-        of_page = {*imported.replace("\n", " ").split(", ")}
-        called = {
-            name for name in defined if re.search(rf"(?<![\w.]){name}\(|\b{name.upper()}\b", page)
-        }
-        assert called <= of_page
-        names |= of_page
-    assert names == {*returned.split(", ")} <= {*defined}
+    returned: dict[str, set[str]] = {}
+    assert {path.name for path in folder.glob("*.js")} == {*EXPLORER_FILES}
+    for name in EXPLORER_FILES:
+        text = (folder / name).read_text("utf-8")
+        imported: set[str] = set()
+        for names, module in re.findall(r"const \{ ([^}]*) \} = (ArithLens\w+);", text):
+            assert {*names.split(", ")} <= returned[module], f"{module} comes before {name}"
+            imported |= {*names.split(", ")}
+        own = text.partition("const { ")[2]
+        assert all(len(re.findall(rf"\b{word}\b", own)) > 1 for word in imported), name
+        known = {word for words in returned.values() for word in words} - imported
+        defined = {*re.findall(r"(?:const|class|function|let) (\w+)", text)}
+        assert not {word for word in known - defined if re.search(rf"(?<![\w.]){word}\(", text)}
+        (module,) = re.findall(r"^const (\w+) = \(\(\) => \{", text, re.MULTILINE)
+        (values,) = re.findall(r"^  return \{ ([^}]*) \};", text, re.MULTILINE)
+        returned[module] = {*values.split(", ")}
 
 
 def test_the_page_says_only_what_is_true_of_it() -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
+from xml.etree import ElementTree
 
 import pytest
 from pandas import DataFrame
@@ -51,8 +53,11 @@ def file(llama: HookedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     tables: dict[str, DataFrame] = dict(one.tables)
     tables["tokens"] = tables["tokens"].assign(token=HOSTILE)
     tables["prompts"] = tables["prompts"].assign(reference=HOSTILE)
-    tables["edges"] = tables["edges"].assign(certain=True)  # a random model's are not
-    view = Explorer({"addition": (one.facts, tables)}, title="Explorer")
+    edges = tables["edges"].assign(certain=True)  # a random model's are not
+    tables["edges"] = edges
+    others = {**tables, "edges": edges.iloc[::2].reset_index(drop=True)}
+    sets = {"addition": (one.facts, tables), "other": (one.facts, others)}
+    view = Explorer(sets, title="Explorer")
     return view.save(tmp_path_factory.mktemp("page") / "explorer.html")
 
 
@@ -73,58 +78,170 @@ def page(browser: Any, file: Path) -> Iterator[Any]:
     context.close()
 
 
+def address(page: Any) -> dict[str, str]:
+    """What the address of the page keeps."""
+    return dict(parse_qsl(page.evaluate("location.hash")[1:]))
+
+
 def test_a_click_chooses_a_head_and_all_pictures_follow(page: Any) -> None:
     page.click('[data-key="cell 1.2"]')
     assert page.text_content(".ale-detail h2") == "Head 1.2"
+    rows = page.locator(".ale-row h3").all_text_contents()
+    assert rows == ["Effect", "Reads", "Writes", "Fed by", "Passes on"]
+    assert "not explained by single parts: " in page.text_content(".ale-row:has-text('Fed by')")
+    dots = page.locator(".ale-strip circle:not(.ale-mean)").count()
+    assert dots == int(page.get_attribute(".ale-strip svg", "aria-label").split()[0]), "one each"
+    page.click('[data-key="drawer"]')
     cards = page.eval_on_selector_all(".ale-card h3", "all => all.map(one => one.textContent)")
     assert cards[:5] == [
         "Where END looks", "On one prompt", "What it writes", "Paths in", "Paths out"
     ]  # fmt: skip
     assert page.locator(".ale-card .ale-bars").count() >= 8
     page.click('[data-key="cell MLP 1"]')
+    assert page.locator(".ale-row h3").all_text_contents() == [
+        "Effect", "Reads", "Writes", "Neurons"
+    ]  # fmt: skip
     cards = page.eval_on_selector_all(".ale-card h3", "all => all.map(one => one.textContent)")
-    assert cards[:3] == ["What it reads", "What it writes", "Its strongest neurons"]
+    assert cards[:3] == ["What it reads", "What it writes", "Its strongest neurons"], "still open"
     assert page.title() == "Explorer" and page.locator("img").count() == 0
     page.select_option('[data-key="paths"]', "direct")
-    assert "direct" in page.input_value('[data-key="paths"]')
+    assert page.input_value('[data-key="paths"]') == "direct"
+    assert "[object" not in page.text_content(".ale")
 
 
-def test_the_graph_shows_measured_edges_and_its_nodes_choose(page: Any) -> None:
-    nodes = page.locator(".ale-graph .ale-node[data-key]")
-    edges = page.locator(".ale-edge")
+def test_the_graph_shows_measured_edges_and_a_slider_chooses_them(page: Any) -> None:
+    nodes, edges = page.locator(".ale-node[data-key]"), page.locator(".ale-edge")
     first = edges.count()
-    assert (
-        nodes.count()
-        and first
-        and "edges were measured" in page.text_content("section:has(> .ale-graph)")
-    )
+    assert nodes.count() and first and "were measured" in page.text_content(".ale-legend")
     described = edges.first.locator("title").text_content()
     assert re.match(r".+ → .+: [+−]?\d.*%\)$", described), "an effect with its interval"
     page.evaluate(
         """() => { const slider = document.querySelector('[data-key="least"]');
         slider.value = slider.max; slider.dispatchEvent(new Event('change')); }"""
     )
-    assert edges.count() == 1 <= first and "least=" in page.evaluate("location.hash")
-    node = nodes.last
-    node.focus()
-    page.keyboard.press("p")
-    assert page.locator(".ale-pinned").count() and edges.count() >= 1
-    page.keyboard.press("Enter")
-    name = page.evaluate("document.activeElement.dataset.key")
-    assert name.startswith("node ")
-    page.click('[data-key="cell 1.2"]')
-    assert "part=1.2" in page.evaluate("location.hash")
+    assert edges.count() == 1 <= first and "least" in address(page)
+    words = page.locator(".ale-circuit details li li").all_text_contents()
+    assert words == [edges.first.locator("title").text_content()], "the same in words"
+
+
+def test_clicks_unfold_pin_and_knock_out_and_the_address_keeps_it(page: Any) -> None:
+    node = page.locator('.ale-node[data-key$="@END"]').first
+    name = node.get_attribute("data-name")
+    before = page.locator(".ale-edge").count()
+    node.click()
+    near = page.evaluate(
+        """name => [...document.querySelectorAll('.ale-edge')].filter(edge =>
+        edge.dataset.edge.split('|').some(part => part === name)).length""",
+        name,
+    )
+    assert address(page)["unfold"] == name and page.locator(".ale-edge").count() >= before
+    assert near >= 1, "its neighbours"
+    page.wait_for_timeout(500)  # else two clicks knock out
+    page.locator(f'[data-key="node {name}@END"]').first.click(modifiers=["Shift"])
+    assert page.locator(".ale-pinned").count() and address(page)["pin"] == name
+    page.locator(f'[data-key="node {name}@END"]').first.dblclick()
+    assert address(page)["out"] == name
+    line = page.text_content(".ale-card-body .ale-out")
+    assert re.search(r"right; with as many random ones \d+%; whole model \d+%", line), line
+    page.click('[data-key="step 1"]')
+    kept = address(page)
+    assert kept["prompt"] == "0"
     page.reload()
     page.wait_for_selector(".ale-grid button")
-    assert page.text_content(".ale-detail h2") == "Head 1.2", "the address keeps the choice"
+    assert address(page) == kept, "a link opens the same picture"
+    assert page.locator(".ale-held").count() and page.locator(".ale-pinned").count()
 
 
-def test_keys_move_choose_and_fill_the_basket(page: Any) -> None:
-    page.focus('.ale-grid [tabindex="0"]')
-    page.focus('[data-key="cell 0.1"]')
-    page.keyboard.press("ArrowDown")
+def test_arrow_keys_step_through_prompts_and_a_dot_marks_the_problem(page: Any) -> None:
+    means = page.text_content(".ale-graph .ale-value")
     page.keyboard.press("ArrowRight")
-    assert page.evaluate("document.activeElement.dataset.key") == "cell 1.2"
+    page.keyboard.press("ArrowRight")
+    assert page.input_value('[data-key="prompt"]') == "1"
+    assert page.text_content(".ale-answer").startswith("C = ")
+    assert page.locator(".ale-chosen-dot").count() == 1
+    assert "(" not in page.locator(".ale-edge title").first.text_content(), (
+        "one prompt: no interval"
+    )
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert page.input_value('[data-key="prompt"]') == ""
+    assert page.text_content(".ale-graph .ale-value") == means
+
+
+def test_two_sets_are_compared_with_the_same_places_and_common_edges_are_pale(page: Any) -> None:
+    page.select_option('[data-key="compare"]', "other")
+    assert page.locator("svg.ale-graph").count() == 2
+    places = [
+        dict(picture.locator(".ale-node").evaluate_all(
+            "all => all.map(one => [one.dataset.key, one.getAttribute('transform')])"
+        ))
+        for picture in page.locator("svg.ale-graph").all()
+    ]  # fmt: skip
+    common = places[0].keys() & places[1].keys()
+    assert common and all(places[0][key] == places[1][key] for key in common)
+    shades = [
+        dict(picture.locator(".ale-edge").evaluate_all(
+            "all => all.map(one => [one.dataset.edge, one.getAttribute('stroke-opacity')])"
+        ))
+        for picture in page.locator("svg.ale-graph").all()
+    ]  # fmt: skip
+    for ours, others in (shades, reversed(shades)):
+        assert all((shade == "0.18") == (edge in others) for edge, shade in ours.items())
+    assert {*shades[0]} - {*shades[1]}, "an edge of one only"
+    assert address(page)["compare"] == "other"
+
+
+@pytest.mark.parametrize(("key", "inches"), [("svg", 6.9), ("svg column", 3.3)])
+def test_the_picture_is_saved_for_print_with_readable_text(
+    page: Any, tmp_path: Path, key: str, inches: float
+) -> None:
+    with page.expect_download() as waiting:
+        page.click(f'[data-key="{key}"]')
+    waiting.value.save_as(tmp_path / "circuit.svg")
+    root = ElementTree.parse(tmp_path / "circuit.svg").getroot()
+    assert root.get("width") == f"{inches}in" and float(root.get("height", "")[:-2]) <= 9
+    points_per_unit = 72 * inches / float(root.get("viewBox", "").split()[2])
+    sizes = re.findall(r"font-size: ([\d.]+)px", (tmp_path / "circuit.svg").read_text("utf-8"))
+    assert sizes and min(map(float, sizes)) * points_per_unit >= 6
+    assert page.get_attribute(".ale", "data-theme") == "dark", "the page keeps its theme"
+
+
+def test_the_graph_is_saved_as_neuronpedias_viewer_reads_it(page: Any, tmp_path: Path) -> None:
+    with page.expect_download() as waiting:
+        page.click('[data-key="neuronpedia"]')
+    waiting.value.save_as(tmp_path / "circuit.json")
+    graph = json.loads((tmp_path / "circuit.json").read_text("utf-8"))
+    ids = {node["node_id"] for node in graph["nodes"]}
+    ends = {link[end] for link in graph["links"] for end in ("source", "target")}
+    drawn = page.locator(".ale-edge").count()
+    assert ends == ids and len(ids) == len(graph["nodes"])
+    assert len([link for link in graph["links"] if link["target"] != "C@END"]) == drawn
+    table = DataFrame(
+        [{"node": "1.2", "layer": 1, "mean": -0.1}, {"node": "MLP 1", "layer": 1, "mean": -0.2}]
+    )
+    edge = DataFrame([{"sender": "1.2", "receiver": "MLP 1", "input": "mlp", "mean": -0.1}])
+    library = al.CircuitGraph(table, edge, 0.95, "relative_logit", 3, 4, 9).to_neuronpedia()
+    assert graph.keys() == library.keys() and graph["metadata"].keys() == library["metadata"].keys()
+    assert {*graph["nodes"][0]} == {*library["nodes"][0]}
+    columns = len(graph["metadata"]["prompt_tokens"])
+    assert all(0 <= node["ctx_idx"] < columns for node in graph["nodes"])
+
+
+def test_keys_move_in_graph_and_map_choose_and_knock_out(page: Any) -> None:
+    page.focus('.ale-node[tabindex="0"]')
+    first = page.evaluate("document.activeElement.dataset.key")
+    moved = set()
+    for key in ("ArrowDown", "ArrowUp", "ArrowLeft", "ArrowRight"):
+        page.keyboard.press(key)
+        moved.add(page.evaluate("document.activeElement.dataset.key"))
+    assert len(moved | {first}) > 1 and all(name.startswith("node ") for name in moved)
+    assert page.locator('.ale-node[tabindex="0"]').count() == 1, "Tab enters the graph once"
+    page.keyboard.press("p")
+    assert page.locator(".ale-pinned").count()
+    page.focus('[data-key="cell 0.1"]')
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.dataset.key") == "cell 1.2", "layers go upwards"
     name = page.get_attribute('[data-key="cell 1.2"]', "aria-label")
     assert re.match(r"Head 1\.2: [+−\d]", name)
     page.keyboard.press("Enter")
@@ -134,42 +251,44 @@ def test_keys_move_choose_and_fill_the_basket(page: Any) -> None:
     assert page.evaluate("document.activeElement.dataset.key") == "cell 1.2", "focus stays"
 
 
-def test_the_words_are_explained_and_roles_fill_the_basket(page: Any) -> None:
+def test_the_words_are_explained_and_roles_are_knocked_out(page: Any) -> None:
     page.click(".ale-words summary")
     assert page.is_visible("dt:has-text('key head')")
-    assert "[object" not in page.text_content(".ale")
-    page.click('[data-key="none"]')
-    assert page.locator(".ale-result thead th").count() == 2, "no column without a basket"
+    assert page.locator(".ale-short dt").first.text_content() == "Depends most on"
+    assert page.locator('[data-result="accuracy"]').count() == 0, "nothing is knocked out yet"
     takes = page.locator('[data-key^="take "]')
     if takes.count():
         takes.first.click()
         role = takes.first.text_content().removesuffix(" heads")
-        chips = page.locator('.ale-chips [aria-pressed="true"]').all_text_contents()
-        assert chips and all(role in chip for chip in chips)
-    page.click('[data-key="all"]')
-    page.select_option(
-        '[data-key="set"]', index=page.locator('[data-key="set"] option').count() - 1
-    )
-    assert not page.locator(".ale-basket [role=alert]").count(), "the basket follows the prompts"
+        chips = page.locator('.ale-chips [data-key^="chip "][aria-pressed="true"]')
+        names = chips.all_text_contents()
+        assert names and all(role in chip for chip in names)
 
 
-def test_the_basket_shows_the_knockout_of_exactly_this_set(page: Any) -> None:
+def test_a_knockout_is_that_of_exactly_this_set_beside_its_control(page: Any) -> None:
     page.click('[data-key="all"]')
     assert re.match(r"\d+% \(", page.text_content('[data-result="accuracy"]'))
     control = page.text_content('[data-result="control"]')
-    assert re.match(r"without as many at random: \d+% \(10 draws: \d+% to \d+%\)", control)
-    page.click('[data-key="code basket"]')
+    assert re.match(r"\d+% \(10 draws: \d+% to \d+%\)", control)
+    page.click('[data-key="how"]')
+    page.click('[data-key="code knocked out"]')
     code = page.text_content(".ale-basket pre")
     assert "al.knock_out(model, pairs, [" in code and code.startswith("import arith_lens as al")
     page.click('[data-key="keep_only"]')
-    header = page.text_content(".ale-result thead")
-    assert header.endswith("kept") and header.count("head ") == 3
+    rows = page.locator(".ale-outcome tbody th").all_text_contents()
+    assert rows[1] == "only as many at random" and rows[2].count("head ") == 3
+    page.click('[data-key="knock_out"]')
     others = page.eval_on_selector_all(".ale-grid button", "all => all.map(one => one.dataset.key)")
-    chips = page.eval_on_selector_all(".ale-chips button", "all => all.map(one => one.dataset.key)")
+    chips = page.eval_on_selector_all(
+        '[data-key^="chip "]', "all => all.map(one => one.dataset.key)"
+    )
     other = next(key for key in others if key.replace("cell", "chip") not in chips)
     page.click(f'[data-key="{other}"]')
     page.click('[data-key="hold"]')
     assert "not " + other.removeprefix("cell ") in page.text_content(".ale-basket [role=alert]")
+    page.click('[data-key="put back"]')
+    page.click('[data-key="hold"]')
+    assert not page.locator(".ale-basket [role=alert]").count(), "each part alone is measured"
 
 
 def test_chips_are_in_the_order_of_strength_and_lists_of_one_kind_have_one_scale(page: Any) -> None:
@@ -181,27 +300,35 @@ def test_chips_are_in_the_order_of_strength_and_lists_of_one_kind_have_one_scale
     )
     assert [chip.replace("chip", "head") for chip in chips] == ranking[: len(chips)]
     page.click('[data-key="cell 2.1"]')
+    page.click('[data-key="drawer"]')
     axes = page.eval_on_selector_all(
         ".ale-card:has(.ale-three) .ale-axis", "all => all.map(one => one.textContent)"
     )
     assert len(axes) == 4 and len({*axes}) == 1, "queries, keys, values and the rest"
-    assert page.is_visible("text=not explained by single parts")
     wordings = page.text_content('.ale-card:has(h3:text("Effect by wording"))')
     assert "A plus B equals to" in wordings and "addition/" not in wordings
     assert page.locator('button:text-is("Copy as Python")').count() == 4
 
 
-def test_on_a_phone_a_tap_says_what_was_chosen_and_leads_to_it(page: Any) -> None:
-    page.set_viewport_size({"width": 390, "height": 700})
-    page.click('[data-key="cell 1.2"]')
-    assert page.text_content(".ale-jump").startswith("Head 1.2: ")
-    assert page.locator(".ale-jump").bounding_box()["y"] < 700
-    page.click('[data-key="jump"]')
-    assert 0 <= page.locator(".ale-detail h2").bounding_box()["y"] < 200
+def test_on_a_phone_a_tap_opens_the_card_as_a_sheet_and_the_map_is_behind_a_tab(page: Any) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_timeout(300)
+    assert page.is_visible("svg.ale-graph") and not page.is_visible(".ale-grid")
+    assert not page.is_visible(".ale-card-body") and page.is_visible(".ale-detail h2")
+    page.locator('.ale-node[data-key$="@END"]').first.click()
+    box = page.locator(".ale-detail").bounding_box()
+    assert page.is_visible(".ale-card-body") and 844 / 3 < box["y"] < 844
+    assert box["y"] + box["height"] <= 845, "the sheet is on the screen"
+    page.click('[data-key="sheet"]')
+    assert not page.is_visible(".ale-card-body")
+    page.focus('[data-key="tab graph"]')
+    page.keyboard.press("ArrowLeft")
+    assert page.get_attribute('[data-key="tab map"]', "aria-selected") == "true"
+    assert page.is_visible(".ale-grid") and not page.is_visible("svg.ale-graph")
     page.set_viewport_size({"width": 1200, "height": 700})
-    assert not page.is_visible(".ale-jump")
     page.evaluate("scrollTo(0, 900)")
-    assert page.locator(".ale-grid").bounding_box()["y"] >= 0, "the map stays"
+    assert page.is_visible(".ale-grid")
+    assert page.locator(".ale-detail h2").bounding_box()["y"] >= 0, "the card stays beside the map"
 
 
 @pytest.mark.parametrize("width", [390, 900, 1600])
@@ -267,7 +394,7 @@ def test_in_jupyterlab_it_computes_on_a_click_and_patches_own_prompts(
     tab.keyboard.press("Shift+Enter")
     tab.wait_for_selector(".ale-grid button")
     tab.click('[data-key="cell 3.4"]')
-    tab.wait_for_selector(".ale-card:has-text('Paths out') .ale-bars")
+    tab.wait_for_selector(".ale-row:has-text('Passes on')")
     tab.click('[data-key="hold"]')
     tab.wait_for_selector('[data-result="accuracy"]:has-text("%")')
     for name, text in (

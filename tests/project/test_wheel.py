@@ -63,7 +63,7 @@ def test_the_wheel_holds_the_library_alone(wheel: Path) -> None:
     names = {path.name for path in wheel.iterdir() if not path.name.endswith(".dist-info")}
     assert names == {"arith_lens"}
     assert (wheel / "arith_lens" / "__init__.pyi").is_file()
-    for file in ("cards.js", "explorer.js", "explorer.css"):
+    for file in ("cards.js", "graph.js", "explorer.js", "explorer.css"):
         assert (wheel / "arith_lens" / "explorer_page" / file).is_file()
     assert (wheel / "arith_lens" / "reference" / "reference" / "model.safetensors").is_file()
 

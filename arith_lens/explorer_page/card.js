@@ -1,0 +1,161 @@
+// The card of the chosen part: its effect with a dot per problem, what it reads, writes and is fed by.
+// All tables of the part are in a drawer below.
+const ArithLensCard = (() => {
+  "use strict";
+  const { METRICS, h, svg, number, percent, signed, visible, named, capital, isMlp } = ArithLensElements;
+  const { HUES, Cards } = ArithLensCards;
+  const KIND = { operand: "operand head", operator: "operator head", other: "head" };
+  const INPUTS = { q: "queries", k: "keys", v: "values" };
+  const STRIP = { width: 400, height: 46, edge: 8 };
+
+  class Card extends Cards {
+    drawDetail() {
+      const { component } = this.choice, region = this.regions.detail;
+      if (!component) { region.replaceChildren(); return; }
+      const of = this.rows("effects", { ...this.setting, component })[0];
+      const unknown = this.unknown(), open = Boolean(this.choice.sheet);
+      const toggle = h("button", { class: "ale-small ale-narrow", "data-key": "sheet", "aria-expanded": open,
+        onclick: () => this.choose({ sheet: !open }) }, open ? "Close" : "Read");
+      const kind = isMlp(component) ? "" : KIND[this.kinds[component]] ?? "";
+      region.dataset.open = open;
+      region.replaceChildren(
+        h("div", { class: "ale-card-head" },
+          h("h2", { "aria-live": "polite" }, capital(named(component))),
+          kind ? h("span", { class: `ale-chip ale-ink-${this.kinds[component]}` }, kind) : "", of?.key ? h("span", { class: "ale-chip" }, "key") : "",
+          h("span", { class: "ale-narrow ale-peek" }, of ? this.effect(of.mean) : ""), toggle),
+        h("div", { class: "ale-card-body" },
+          this.actions(component), this.outLine(), this.effectRow(component, of), unknown ?? "",
+          ...unknown ? [] : isMlp(component) ? [this.valuesRow("mlp_in", "Reads"), this.valuesRow("write", "Writes"), this.neuronsRow()]
+            : [this.looksRow(), this.valuesRow("write", "Writes"), this.fedRow(), this.onwardRow()],
+          unknown ? "" : this.drawer(component)));
+    }
+    actions(component) {
+      const out = this.choice.basket.has(component), pinned = this.choice.pinned.has(component);
+      return h("div", { class: "ale-chips" },
+        h("button", { "data-key": "hold", "aria-pressed": out, onclick: () => this.toggle(component) }, out ? "Knocked out" : "Knock out"),
+        h("button", { "data-key": "pin", "aria-pressed": pinned, title: "Draw all its edges, whatever else is chosen",
+          onclick: () => this.pin(component) }, pinned ? "Pinned" : "Pin its edges"));
+    }
+    row(title, ...body) { return h("div", { class: "ale-row" }, h("h3", {}, title), h("div", {}, body)); }
+
+    effectRow(component, of) {
+      if (!of) return "";
+      const single = this.single(component);
+      const where = ` on the ${METRICS[this.choice.metric] ?? this.choice.metric}`;
+      const held = this.rows("held", { ...this.setting, component })[0];
+      const split = held && held.mean !== null && Math.abs(held.mean - of.mean) > Math.abs(of.mean) / 10 && isMlp(component);
+      return this.row("Effect",
+        h("p", {}, h("b", {}, single === null ? this.effectInterval(of) : this.effect(single)),
+          single === null ? where : `${where}, on this prompt; over all ${this.effectInterval(of)}`),
+        split ? h("p", { class: "ale-soft" }, `With the final norm's scale held: ${this.effectInterval(held)}.`) : "",
+        this.strip(component, of));
+    }
+    effectInterval(row) {
+      return this.effect(row.mean) + (row.ci_low === null || row.ci_low === undefined ? "" : ` (${this.effect(row.ci_low)} to ${this.effect(row.ci_high)})`);
+    }
+    // The effect on the chosen prompt; null: all prompts are chosen, or it is not known.
+    single(component) {
+      const { prompt } = this.choice;
+      const measured = prompt !== null && this.choice.paths === "via_mlps" && this.choice.metric === "relative_logit";
+      return measured ? this.rows("prompt_effects", { component, prompt })[0]?.value ?? null : null;
+    }
+    // One dot per problem, the mean with its interval, and 0.
+    strip(component, of) {
+      const dots = this.rows("units", { ...this.setting, component, unit: "problem" }).filter(row => row.mean !== null);
+      if (dots.length < 2) return "";
+      const [least, most] = this.effectScale(dots, this.setting), { width, height, edge } = STRIP;
+      const at = x => edge + (width - 2 * edge) * (x - least) / (most - least || 1);
+      const chosen = this.choice.prompt === null ? null : this.rows("prompts", { prompt: this.choice.prompt })[0]?.problem;
+      const ends = [...dots].sort((a, b) => a.mean - b.mean);
+      const text = `${dots.length} problems, from ${this.effect(ends[0].mean)} (${ends[0].name}) to ${this.effect(ends.at(-1).mean)} (${ends.at(-1).name})`;
+      return h("figure", { class: "ale-strip" }, svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": text },
+        svg("line", { class: "ale-zero", x1: at(0), x2: at(0), y1: 2, y2: 34 }),
+        dots.map((row, place) => svg("circle", { cx: at(row.mean), cy: 11 + place * 7 % 17, r: row.name === chosen ? 5 : 3,
+          class: `${row.mean < 0 ? "ale-fill-helps" : "ale-fill-hinders"} ${row.name === chosen ? "ale-chosen-dot" : ""}` },
+        svg("title", {}, `${row.name}: ${this.effect(row.mean)}`))),
+        of.ci_low === null ? "" : svg("line", { class: "ale-mean", x1: at(of.ci_low), x2: at(of.ci_high), y1: 33, y2: 33 }),
+        svg("circle", { class: "ale-mean", cx: at(of.mean), cy: 33, r: 3 }),
+        svg("text", { x: edge, y: 45 }, this.effect(least)), svg("text", { x: width - edge, y: 45, "text-anchor": "end" }, this.effect(most)),
+        svg("text", { x: at(0), y: 45, "text-anchor": "middle" }, at(0) - edge > 50 && width - edge - at(0) > 50 ? "0" : "")),
+      h("figcaption", {}, `One dot per problem. Below: mean and 95% interval. ${capital(text.slice(text.indexOf("from")))}.`));
+    }
+    // Where END looks: the shares of all prompts or of the chosen one, the largest first.
+    looksRow() {
+      const { component, prompt } = this.choice, shares = [...this.looks(component)].filter(([, share]) => share !== null);
+      if (!shares.length) return this.row("Reads", h("p", { class: "ale-soft" }, this.missingText("attention")));
+      const large = shares.filter(([, share]) => share >= 0.05).sort((a, b) => b[1] - a[1]);
+      const rest = 1 - large.reduce((sum, [, share]) => sum + share, 0);
+      const pieces = [...large, ...rest > 0.005 ? [["the rest", rest]] : []];
+      return this.row("Reads",
+        h("div", { class: "ale-stack", "aria-hidden": true }, pieces.map(([role, share]) =>
+          h("i", { class: `ale-${HUES[role] ?? "rest"}`, style: `width:${100 * share}%` }))),
+        h("p", {}, pieces.map(([role, share], place) => [place ? ", " : "", h("span", { class: `ale-ink-${HUES[role] ?? "rest"}` }, this.roleName(role)), ` ${percent(share, 0)}`])),
+        h("p", { class: "ale-soft" }, `Attention of END${prompt === null ? ", mean over all prompts" : " on this prompt"}.`));
+    }
+    // What is read or written as logits: of A, B, C and other digits, and of ten digits on one prompt.
+    valuesRow(read, title) {
+      const { component } = this.choice, { prompt } = this;
+      const roles = this.rows("numbers", { component, read }), digits = this.rows("digits", { component, read, prompt });
+      if (!roles.length && !digits.length) return this.row(title, h("p", { class: "ale-soft" }, this.missingText("numbers")));
+      const of = this.rows("prompts", { prompt })[0] ?? { answer: "", problem: "", reference: "" };
+      const cells = (values, text) => {
+        const [low, high] = [Math.min(...values.map(one => one.value)), Math.max(...values.map(one => one.value))];
+        return h("div", { class: "ale-cells", role: "img", "aria-label": `${text}: ${values.map(one => `${one.name} ${number(one.value, 1)}`).join(", ")}` },
+          values.map(one => h("span", { class: one.value === high ? "ale-best" : "", style: `--share:${Math.round(60 * (one.value - low) / (high - low || 1))}%`,
+            title: `${one.name}: ${number(one.value, 1)}` }, h("b", { class: `ale-ink-${HUES[one.mark] ?? "rest"}` }, one.name), h("small", {}, number(one.value, 1)))));
+      };
+      const short = token => token.replace("others without A, B, C", "others").replace("others without C", "not C");
+      return this.row(title,
+        roles.length ? [cells(roles.map(row => ({ name: short(row.token), mark: row.token, value: row.mean })), "Over all prompts"),
+          h("p", { class: "ale-soft" }, "Logits of the digits in this write alone (logit lens), over all prompts.".replace("write", read === "mlp_in" ? "input" : "write"))] : "",
+        digits.length ? [cells(digits.map(row => {
+          const mark = this.marks(String(row.digit), of);
+          return { name: `${row.digit}${mark && `=${mark.replaceAll(", ", "=")}`}`, mark: mark.split(", ").at(-1), value: row.logit };
+        }), `On ${of.reference}`), h("p", { class: "ale-soft" }, `The same on “${of.reference.trim()}”.`)] : "");
+    }
+    // The strongest sender of each input, and the share that no single sender explains.
+    fedRow() {
+      const rows = this.rows("inputs", { component: this.choice.component });
+      if (!rows.length) return this.row("Fed by", h("p", { class: "ale-soft" }, this.missingText("inputs")));
+      const best = input => rows.filter(row => row.input === input && this.jump(row.sender)).sort((a, b) => Math.abs(b.mean) - Math.abs(a.mean))[0];
+      const left = rows.find(row => row.input === "");
+      const interval = row => row.ci_low === null ? "" : ` (${percent(row.ci_low, 0)} to ${percent(row.ci_high, 0)})`;
+      return this.row("Fed by",
+        h("p", {}, Object.keys(INPUTS).map(input => [input, best(input)]).filter(([, row]) => row).map(([input, row], place) =>
+          [place ? "; " : "", `${INPUTS[input]}: `, h("button", { class: "ale-link", onclick: this.jump(row.sender) }, named(row.sender)), ` ${percent(row.mean, 0)}`])),
+        left ? h("p", {}, h("b", {}, `not explained by single parts: ${percent(left.mean, 0)}`), interval(left)) : "",
+        h("p", { class: "ale-soft" }, "Shares of the whole change of this head when one earlier part at a time changes."));
+    }
+    onwardRow() {
+      const rows = this.rows("carriers", { component: this.choice.component });
+      if (!rows.length) return "";
+      const carried = [...rows].sort((a, b) => a.carried - b.carried)[0], format = x => signed(percent(x), x);
+      return this.row("Passes on", h("p", {}, `directly ${format(rows[0].direct)}; most through `,
+        h("button", { class: "ale-link", onclick: this.jump(`MLP ${carried.layer}`) }, `MLP ${carried.layer}`), ` ${format(carried.carried)}`),
+      h("p", { class: "ale-soft" }, "Its effect on the logit of C directly, and what is lost when that MLP is frozen."));
+    }
+    neuronsRow() {
+      const rows = this.rows("neurons", { component: this.choice.component }).slice(0, 3);
+      if (!rows.length) return "";
+      return this.row("Neurons", h("p", {}, rows.map((row, place) => `${place ? ", " : ""}${row.neuron} (${signed(percent(row.mean, 1), row.mean)})`)),
+        h("p", { class: "ale-soft" }, "The three strongest, by their direct effect."));
+    }
+    missingText(table) {
+      return this.set.facts.missing?.[table] ?? (this.backend ? "Being computed." : "These prompts have none.");
+    }
+    drawer(component) {
+      const cards = isMlp(component) ? [this.numbersCard("mlp_in", "What it reads"), this.numbersCard("write", "What it writes"), this.neuronsCard()]
+        : [this.attentionCard(), this.patternCard(), this.numbersCard("write", "What it writes"), this.inputsCard(), this.carriersCard()];
+      const body = h("div", { class: "ale-cards" }, cards,
+        this.rows("units", { unit: "template" }).length ? this.unitsCard("template", "Effect by wording") : "", this.unitsCard("problem", "Effect by problem"));
+      return h("details", { class: "ale-drawer", open: Boolean(this.choice.drawer), ontoggle: event => { this.choice.drawer = event.target.open; } },
+        h("summary", { "data-key": "drawer" }, `All numbers of ${named(component)}`), this.exportBar("detail"), body);
+    }
+    // The name of a column or of a token's role, as a reader says it.
+    roleName(role) {
+      const token = /^\d+$/.test(role) ? this.rows("tokens", { prompt: this.prompt, position: +role })[0] : null;
+      return token ? visible(token.token) : { "operand a": "A", "operand b": "B" }[role] ?? role;
+    }
+  }
+  return { Card };
+})();

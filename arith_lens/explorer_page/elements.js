@@ -1,0 +1,85 @@
+// What the explorer's pictures are made of: elements, numbers as texts, and tables of columns. Every
+// text from data enters as a text node.
+const ArithLensElements = (() => {
+  "use strict";
+  const PATHS = { via_mlps: "via MLPs (the paper's)", direct: "direct", total: "total" };
+  const METRICS = {
+    relative_logit: "logit of C, relative", logit: "logit of C", probability: "probability of C",
+    logprob: "log-probability of C", digit_contrast: "C against other digits",
+  };
+
+  // Elements: h("button", { onclick, class: "x" }, "text", child)
+  function h(tag, properties = {}, ...children) {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(properties)) {
+      if (name.startsWith("on")) { if (value) element.addEventListener(name.slice(2), value); continue; }
+      if (name.startsWith("aria-")) { element.setAttribute(name, String(value)); continue; }
+      if (value === undefined || value === false || value === null) continue;
+      element.setAttribute(name, value === true ? "" : String(value));
+    }
+    element.append(...children.flat(Infinity).filter(child => child !== null && child !== undefined));
+    return element;
+  }
+  function svg(tag, properties = {}, ...children) {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(properties)) {
+      if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+      else if (value !== undefined && value !== null && value !== false) element.setAttribute(name, String(value));
+    }
+    element.append(...children.flat(Infinity).filter(child => child !== null && child !== undefined && child !== ""));
+    return element;
+  }
+  const number = (x, digits = 2) => x === null || Number.isNaN(x) ? "–"
+    : Number(x).toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
+  const percent = (x, digits = 1) => x === null ? "–" : `${number(100 * x, digits)}%`;
+  const signed = (text, x) => x > 0 ? `+${text}` : text;
+  const visible = token => token.replace(/[▁Ġ]/g, "␣").replace(/^ | $/g, "␣").replace(/\n/g, "↵") || "∅";
+  const parts = name => name.startsWith("MLP") ? [+name.slice(4), 1e6] : name.split(".").map(Number);
+  const ordered = names => [...names].sort((a, b) => {
+    const [x, y] = [parts(a), parts(b)];
+    return x[0] - y[0] || x[1] - y[1];
+  });
+  const named = name => name.startsWith("MLP") || !name.includes(".") ? name : `head ${name}`;
+  const capital = text => text[0].toUpperCase() + text.slice(1);
+
+  // Tables: columns of plain values; rows(where) gives objects.
+  class Table {
+    constructor(columns) {
+      this.columns = {};
+      for (const [name, column] of Object.entries(columns)) {
+        this.columns[name] = Array.isArray(column) ? column
+          : column.codes.map(code => column.levels[code]);
+      }
+    }
+    get length() { return Object.values(this.columns)[0]?.length ?? 0; }
+    append(other) {
+      const before = this.length;
+      for (const name of new Set([...Object.keys(this.columns), ...Object.keys(other.columns)])) {
+        const mine = this.columns[name] ?? Array(before).fill(null);
+        this.columns[name] = mine.concat(other.columns[name] ?? Array(other.length).fill(null));
+      }
+    }
+    rows(where = {}) {
+      const conditions = Object.entries(where).map(([name, value]) => [this.columns[name], value]);
+      const names = Object.keys(this.columns), found = [];
+      for (let i = 0; i < this.length; i++) {
+        if (conditions.every(([column, value]) => column[i] === value)) {
+          found.push(Object.fromEntries(names.map(name => [name, this.columns[name][i]])));
+        }
+      }
+      return found;
+    }
+  }
+  async function unpack(text) {
+    const bytes = Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return JSON.parse(await new Response(stream).text());
+  }
+  const isHead = name => /^\d+\.\d+$/.test(name);
+  const isMlp = name => /^MLP \d+$/.test(name);
+  // A file that the browser saves.
+  function download(name, type, text) {
+    h("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name }).click();
+  }
+  return { PATHS, METRICS, h, svg, number, percent, signed, visible, parts, ordered, named, capital, isHead, isMlp, download, Table, unpack };
+})();

@@ -1,0 +1,135 @@
+// Knocked out: what the model answers without some parts, beside as many random ones.
+const ArithLensKnockouts = (() => {
+  "use strict";
+  const { h, number, percent, visible, ordered, named, isMlp } = ArithLensElements;
+  const { EffectMap } = ArithLensMap;
+  const KINDS = { knock_out: "Knock these out", keep_only: "Keep only these" };
+  const mean = (rows, column) => rows.reduce((sum, row) => sum + row[column], 0) / rows.length;
+
+  class Knockouts extends EffectMap {
+    toggle(component) {
+      const { basket } = this.choice;
+      if (!basket.delete(component)) basket.add(component);
+      this.replace([...basket]);
+    }
+    // Knock out these parts; a role says why they were chosen, so that another operation has its own.
+    replace(names, role = null) {
+      Object.assign(this.choice, { basket: new Set(names), role });
+      this.draw();
+      this.measure();
+    }
+    measure() {
+      const { basket, kind } = this.choice, members = ordered(basket);
+      if (!this.backend || this.result(kind)) return;
+      this.request({ kind: "basket", basket: kind, members, baseline: !this.result("knock_out", []) });
+    }
+    result(kind, members = ordered(this.choice.basket)) {
+      return this.rows("sets", { kind, members: members.join(",") })[0];
+    }
+    get strongest() { return this.set.facts.strongest ?? []; }
+    ofRole(role) {
+      const { kinds } = this;
+      return this.strongest.filter(name => kinds[name] === role);
+    }
+    // The results of random sets of as many heads and MLPs, one row per draw.
+    controls(kind, members) {
+      const n_mlps = members.filter(isMlp).length;
+      const rows = this.rows("controls", { kind, n_mlps, n_heads: members.length - n_mlps });
+      return [...new Map(rows.map(row => [row.draw, row])).values()];
+    }
+    accuracy(row) {
+      return row ? `${percent(row.accuracy, 0)}${row.ci_low === null ? "" : ` (${percent(row.ci_low, 0)} to ${percent(row.ci_high, 0)})`}` : "–";
+    }
+    drawBasket() {
+      const { basket, kind } = this.choice, { facts, tables } = this.set, { prompt } = this;
+      const members = ordered(basket), region = this.regions.basket;
+      if (!this.backend && !tables.sets) {
+        region.replaceChildren(...this.unknown() ? [] : [h("h2", {}, "Knocked out"), h("p", { class: "ale-soft" },
+          facts.missing.knock_out ?? "This page has no knockouts: it was saved with the map alone.")]);
+        return;
+      }
+      const after = this.result(kind), before = this.result("knock_out", []);
+      const among = members.some(isMlp) ? "all" : "heads", out = kind === "knock_out";
+      const answer = this.rows("prompts", { prompt })[0] ?? {};
+      const next = (title, kindOf, of) => h("div", {}, h("h4", {}, title), this.next(kindOf, of));
+      const code = { members: JSON.stringify(members), among };
+      region.replaceChildren(
+        this.heading("Knocked out", kind, this.rows("sets", { kind, members: members.join(",") }), code),
+        ...this.chips(members), this.unmeasured(members, after),
+        h("div", { "aria-live": "polite" }, this.outcome(members, before, after),
+          before && answer.reference ? h("div", { class: "ale-next" },
+            h("p", {}, `Next token after “${answer.reference.trim()}”, where C is ${visible(answer.answer.trim())}:`),
+            next("whole model", "knock_out", []), members.length || !out ? next(out ? "without them" : "with them alone", kind, members) : "") : ""),
+        h("details", { open: Boolean(this.choice.how), ontoggle: event => { this.choice.how = event.target.open; } },
+          h("summary", { "data-key": "how" }, "How, and keeping only these"),
+          h("fieldset", {}, h("legend", {}, "What happens to these parts?"), Object.entries(KINDS).map(([name, text]) =>
+            h("label", {}, h("input", { type: "radio", name: `kind${this.options.id ?? ""}`, "data-key": name, checked: name === kind,
+              onchange: () => { this.choice.kind = name; this.draw(); this.measure(); } }), ` ${text}`))),
+          h("p", { class: "ale-soft" }, out
+            ? "Their output is replaced by its mean over counterfactual prompts, at every token but BOS. The map changes END alone, one part at a time: a strong effect there need not cost an answer here."
+            : `All other ${among === "all" ? "heads and MLPs" : "heads"} are replaced by their means, at END alone${among === "all" ? "" : "; MLPs stay"}. This is not the opposite of knocking out, which acts at every token.`),
+          this.exportBar("knocked out")));
+    }
+    // The strongest heads, by strength, and what else was chosen; and groups of them.
+    chips(members) {
+      const { basket } = this.choice, { kinds, strongest } = this;
+      const chip = name => h("button", { "aria-pressed": basket.has(name), "data-key": `chip ${name}`, onclick: () => this.toggle(name) }, named(name),
+        kinds[name] && kinds[name] !== "other" ? h("small", { class: `ale-ink-${kinds[name]}` }, ` ${kinds[name]}`) : "");
+      const group = (text, key, names, role) => h("button", { class: "ale-small", "data-key": key, onclick: () => this.replace(names, role) }, text);
+      return [h("div", { class: "ale-chips", role: "group", "aria-label": "Parts to knock out, the strongest first" },
+        [...new Set([...strongest, ...members])].map(chip)),
+      h("div", { class: "ale-chips", role: "group", "aria-label": "Choose several" }, h("span", { class: "ale-soft" }, "Take "),
+        ["operand", "operator"].map(role => [role, this.ofRole(role)]).filter(([, names]) => names.length)
+          .map(([role, names]) => group(`${role} heads`, `take ${role}`, names, role)),
+        group(strongest.length === 10 ? "all ten" : `all ${strongest.length}`, "all", strongest), group("none", "none", []))];
+    }
+    unmeasured(members, after) {
+      if (this.backend || after || !members.length) return "";
+      const others = members.filter(name => !this.strongest.includes(name));
+      return h("p", { class: "ale-error", role: "alert" }, `This page knows every set of the ten strongest heads, and every other part alone, but not ${others.join(", ")} `
+        + `${others.length === members.length ? "together" : "with others"}. In a notebook, al.explore(model, pairs) measures any set.`);
+    }
+    // The share of right answers: whole, without as many random parts, and without these.
+    outcome(members, before, after) {
+      const { kind } = this.choice, out = kind === "knock_out";
+      if (!before && !after) return h("p", { class: "ale-soft" }, this.backend ? "Choose parts: the model answers without them at once." : "");
+      const random = members.length ? this.controls(kind, members) : [], drawn = random.map(row => row.accuracy);
+      const [least, most] = [Math.min(...drawn), Math.max(...drawn)];
+      const line = (key, label, row, hue) => h("tr", {}, h("th", { scope: "row" }, label), this.track(row, hue),
+        h("td", { "data-result": key }, row.text), h("td", {}, number(row.probability)));
+      const wanted = members.length || !out, these = members.length ? members.length <= 4 ? members.map(named).join(", ") : `these ${members.length}` : "no head";
+      return h("table", { class: "ale-outcome" },
+        h("thead", {}, h("tr", {}, ["", `right, of ${(after ?? before).n_pairs} problems`, "(95% interval)", "mean p(C)"].map(text => h("th", { scope: "col" }, text)))),
+        h("tbody", {},
+          before ? line("whole", "whole model", { ...before, text: this.accuracy(before) }, "rest") : "",
+          random.length ? line("control", `${out ? "without" : "only"} as many at random`, { accuracy: mean(random, "accuracy"), ci_low: least, ci_high: most,
+            probability: mean(random, "probability"), text: `${percent(mean(random, "accuracy"), 0)} (${drawn.length} draws: ${percent(least, 0)} to ${percent(most, 0)})` }, "rest") : "",
+          wanted && after ? line("accuracy", `${out ? "without" : "only"} ${these}`, { ...after, text: this.accuracy(after) }, "less") : ""));
+    }
+    // One line on what is knocked out, beside the picture that was clicked.
+    outLine() {
+      const members = ordered(this.choice.basket), { kind } = this.choice;
+      if (!members.length) return "";
+      const after = this.result(kind), before = this.result("knock_out", []), random = this.controls(kind, members);
+      const names = members.length <= 4 ? members.map(named).join(", ") : `${members.length} parts`;
+      return h("p", { class: "ale-out", role: "status" }, h("b", {}, kind === "knock_out" ? `Without ${names}: ` : `Only ${names} kept: `),
+        after ? [`${this.accuracy(after)} right`, random.length ? `; with as many random ones ${percent(mean(random, "accuracy"), 0)}` : "",
+          before ? `; whole model ${percent(before.accuracy, 0)}` : "", ". "] : this.backend ? "being measured. " : "not measured on this page. ",
+        h("button", { class: "ale-small", "data-key": "put back", onclick: () => this.replace([]) }, "Put back"));
+    }
+    track({ accuracy, ci_low: low, ci_high: high }, hue) {
+      return h("td", { class: "ale-track", "aria-hidden": true }, h("span", {}, h("i", { class: `ale-${hue}`, style: `left:0;width:${100 * accuracy}%` }),
+        low === null ? "" : h("b", { style: `left:${100 * low}%;width:${100 * (high - low)}%` })));
+    }
+    next(kind, members) {
+      const row = this.rows("answers", { kind, members: members.join(","), prompt: this.prompt })[0];
+      if (!row) return "–";
+      const tokens = [1, 2, 3].filter(rank => row[`token_${rank}`] !== undefined), answer = this.rows("prompts", { prompt: this.prompt })[0]?.answer;
+      return h("div", { class: row.correct ? "ale-right" : "ale-wrong" }, this.bars(tokens.map(rank =>
+        ({ label: visible(row[`token_${rank}`]), value: row[`probability_${rank}`], hue: row[`token_${rank}`] === answer ? "answer" : "rest" })),
+      { format: x => percent(x, 0), ends: [0, 1], axis: false }),
+      h("small", {}, `p(C) ${percent(row.probability, 0)}, ${row.correct ? "right" : "wrong"}`));
+    }
+  }
+  return { Knockouts };
+})();

@@ -1,0 +1,73 @@
+// Where the parts of the circuit stand: layers upwards, tokens across. Heads of END stand side by side
+// in END's column, MLPs of END on its stream at the right, and C above it.
+const ArithLensLayout = (() => {
+  "use strict";
+  const { isMlp } = ArithLensElements;
+  const EMBEDDINGS = "embeddings", END = "END";
+  const SIZE = { head: 48, headBox: 30, mlp: 52, mlpBox: 22, wide: 40, token: 24, top: 44, foot: 44, left: 24, stream: 106, gap: 6,
+    row: [36, 48], column: [26, 104], tall: 520 };
+  const key = (name, role) => `${name}@${role}`;
+  const layerOf = name => name === EMBEDDINGS ? -1 : +(isMlp(name) ? name.slice(4) : name.split(".")[0]);
+  const clamp = (x, [least, most]) => Math.max(least, Math.min(most, x));
+
+  // nodes: [{ name, role }]; roles: the columns from left to right, END last; width: of the picture.
+  function layout(nodes, roles, width) {
+    const total = width - SIZE.left - SIZE.stream, n = roles.length - 1;
+    const column = n ? Math.max(20, Math.min(clamp(total * 0.5 / n, SIZE.column), (total - 2 * (SIZE.head + SIZE.gap)) / n)) : 0;
+    const columns = new Map(roles.map((role, place) => [role, { left: SIZE.left + place * column, width: role === END ? total - n * column : column }]));
+    const cells = new Map(), layers = new Map();
+    const parts = nodes.filter(node => node.name !== EMBEDDINGS && !(node.role === END && isMlp(node.name)));
+    parts.sort((a, b) => layerOf(a.name) - layerOf(b.name) || isMlp(a.name) - isMlp(b.name) || a.name.localeCompare(b.name, "en", { numeric: true }));
+    for (const node of nodes) if (node.name !== EMBEDDINGS) layers.set(layerOf(node.name), 1);
+    const taken = new Map();
+    for (const node of parts) {
+      const layer = layerOf(node.name), { width: room } = columns.get(node.role);
+      const capacity = Math.max(1, Math.floor(room / (SIZE.head + SIZE.gap)));
+      const cell = `${node.role} ${layer}`, place = cells.get(cell) ?? 0;
+      // Heads of END take the next slot each, so that those of near layers do not stand above one another.
+      const slot = node.role === END ? (taken.get(END) ?? 0) % capacity : place % capacity;
+      cells.set(cell, place + 1);
+      taken.set(node.role, (taken.get(node.role) ?? 0) + 1);
+      Object.assign(node, { slot, capacity, under: Math.floor(place / capacity) });
+      layers.set(layer, Math.max(layers.get(layer), node.under + 1));
+    }
+    // In columns other than END, the parts of one layer stand in the middle.
+    for (const node of parts) if (node.role !== END) node.capacity = Math.min(node.capacity, cells.get(`${node.role} ${layerOf(node.name)}`));
+    const order = [...layers.keys()].sort((a, b) => a - b);
+    const rows = order.reduce((sum, layer) => sum + layers.get(layer), 0);
+    const row = clamp(SIZE.tall / Math.max(rows, 1), SIZE.row);
+    const height = SIZE.top + row * rows + SIZE.foot, stream = width - SIZE.stream / 2;
+    const bottoms = new Map();
+    let below = 0;
+    for (const layer of order) { bottoms.set(layer, height - SIZE.foot - row * below); below += layers.get(layer); }
+    const places = new Map();
+    for (const { name, role, slot, capacity, under } of nodes) {
+      const { left, width: room } = columns.get(role), layer = layerOf(name);
+      if (name === EMBEDDINGS) {
+        places.set(key(name, role), { x: left + room / 2, y: height - SIZE.foot / 2, w: room - 4, h: SIZE.token });
+      } else if (role === END && isMlp(name)) {
+        places.set(key(name, role), { x: stream, y: bottoms.get(layer) - row * layers.get(layer) / 2, w: SIZE.mlp, h: SIZE.mlpBox, onStream: true });
+      } else {
+        places.set(key(name, role), { x: left + room * (slot + 0.5) / capacity, y: bottoms.get(layer) - row * (under + 0.5),
+          w: isMlp(name) ? SIZE.mlp : SIZE.head - 4, h: isMlp(name) || role !== END ? SIZE.mlpBox : SIZE.headBox });
+      }
+    }
+    return { places, columns, stream, width, height, row,
+      layers: order.map(layer => ({ layer, y: bottoms.get(layer) - row * layers.get(layer) / 2 })),
+      tokens: new Map([...columns].map(([role, { left, width: room }]) => [role, { x: left + room / 2, y: height - SIZE.foot / 2, w: room - 4 }])) };
+  }
+  // The line of an edge. Into END's stream it comes from the left; between MLPs of the stream it goes round at the right.
+  function curve(a, b) {
+    if (a.onStream && b.onStream) {
+      const side = Math.min(14 + Math.abs(a.y - b.y) / 9, 30), [x1, x2] = [a.x + a.w / 2, b.x + b.w / 2];
+      return `M${x1},${a.y} C${x1 + side},${a.y - 8} ${x2 + side},${b.y + 8} ${x2},${b.y}`;
+    }
+    if (b.onStream) {
+      const [x1, x2] = [a.x + a.w / 2, b.x - b.w / 2], bend = Math.max(24, (x2 - x1) * 0.5);
+      return `M${x1},${a.y} C${x1 + bend},${a.y} ${x2 - bend},${b.y} ${x2},${b.y}`;
+    }
+    const [y1, y2] = [a.y - a.h / 2, b.y + b.h / 2], bend = Math.max(14, Math.abs(y1 - y2) / 2);
+    return `M${a.x},${y1} C${a.x},${y1 - bend} ${b.x},${y2 + bend} ${b.x},${y2}`;
+  }
+  return { EMBEDDINGS, END, SIZE, key, layerOf, layout, curve };
+})();

@@ -1,0 +1,95 @@
+// The map: the effect of every head and MLP, to click on.
+const ArithLensMap = (() => {
+  "use strict";
+  const { PATHS, METRICS, h, number, percent, signed, named, capital } = ArithLensElements;
+  const { Exports } = ArithLensExport;
+
+  class EffectMap extends Exports {
+    get relative() { return this.choice.metric === "relative_logit"; }
+    effect(x) { return signed(this.relative ? percent(x) : number(x, 3), x); }
+    drawMap() {
+      const rows = this.rows("effects", this.setting), region = this.regions.map;
+      if (!rows.length) {
+        region.replaceChildren(h("h2", {}, "Map"), this.mapControls(), h("p", {}, this.backend
+          ? "These effects are being computed." : "This page does not have these effects. Choose other paths or another score above."));
+        return;
+      }
+      const heads = 1 + Math.max(...rows.map(row => row.head));
+      const layers = 1 + Math.max(...rows.map(row => row.layer));
+      const limit = Math.max(...rows.map(row => Math.abs(row.mean ?? 0))) || 1;
+      const describe = row => `${capital(named(row.component))}: ${this.effect(row.mean)}`
+        + (row.ci_low === null ? "" : ` (${this.effect(row.ci_low)} to ${this.effect(row.ci_high)})`)
+        + (row.key ? ", key head" : "");
+      const line = h("p", { class: "ale-line" }, "Point at a cell to read it; arrow keys move, Enter chooses, B knocks out.");
+      const cells = new Map();
+      const cell = row => {
+        const share = Math.abs(row.mean ?? 0) / limit, strength = Math.round(100 * Math.sqrt(share) * share ** 0.15);
+        const chosen = row.component === this.choice.component;
+        const text = heads <= 12 && Math.abs(row.mean ?? 0) >= (this.relative ? 0.005 : limit / 20)
+          ? (this.relative ? number(100 * row.mean, 0) : number(row.mean, 1)) : "";
+        const button = h("button", {
+          role: "gridcell", "data-key": `cell ${row.component}`, tabindex: chosen ? 0 : -1,
+          "aria-selected": chosen, "aria-label": describe(row),
+          class: [row.key && "ale-key", chosen && "ale-chosen", strength > 60 && "ale-strong",
+            this.choice.basket.has(row.component) && "ale-held"].filter(Boolean).join(" "),
+          style: `--share:${strength}%;--hue:var(--${row.mean < 0 ? "negative" : "positive"})`,
+          onclick: () => this.unfold(row.component),
+          onfocus: () => line.replaceChildren(describe(row)),
+          onmouseenter: () => line.replaceChildren(describe(row)),
+        }, text);
+        cells.set(`${row.layer} ${row.head < 0 ? heads : row.head}`, button);
+        return button;
+      };
+      const byPlace = new Map(rows.map(row => [`${row.layer} ${row.head}`, row]));
+      const grid = h("div", { role: "grid", class: "ale-grid", "aria-label": "Effect of each head and MLP",
+        style: `--columns:${heads + 1}`,
+        onkeydown: event => this.move(event, cells) },
+      h("div", { role: "row" }, h("span", { role: "columnheader", title: "rows: layers; columns: heads" }, "layer"),
+        [...Array(heads).keys()].map(head => h("span", { role: "columnheader" }, heads <= 16 || head % 4 === 0 ? head : "")),
+        h("span", { role: "columnheader" }, "MLP")),
+      [...Array(layers).keys()].reverse().map(layer => h("div", { role: "row" },
+        h("span", { role: "rowheader" }, layer),
+        [...Array(heads).keys(), -1].map(head => {
+          const row = byPlace.get(`${layer} ${head}`);
+          return row ? cell(row) : h("span", { role: "gridcell" });
+        }))));
+      region.replaceChildren(
+        this.heading("Map", "effects", rows, { ...this.quoted() }), this.mapControls(),
+        h("p", {}, "One cell per attention head, one per MLP. A click adds its edges to the graph. ", h("b", { class: "ale-negative" }, "Red"),
+          ": with this part's output taken from the counterfactual, the score of the right answer C falls",
+          this.relative ? " (in percent). " : ". ", h("b", { class: "ale-positive" }, "Blue"),
+          ": it rises. Rows are layers, columns heads. Framed: key head. Underlined: knocked out. ", this.example()),
+        grid, line, this.ranking(rows), this.exportBar("map"));
+    }
+    mapControls() {
+      const table = this.set.tables.effects.columns;
+      const all = (column, names) => [...new Set([...table[column], ...this.backend ? Object.keys(names) : []])].map(name => [name, names[name] ?? name]);
+      return h("div", { class: "ale-controls" }, this.select("Paths", "paths", all("paths", PATHS), this.choice.paths),
+        this.select("Effect on", "metric", all("metric", METRICS), this.choice.metric));
+    }
+    example() {
+      const row = this.rows("prompts", { prompt: this.prompt })[0];
+      return row ? h("span", { class: "ale-soft" }, `For example “${row.reference}” beside “${row.counterfactual}”.`) : "";
+    }
+    move(event, cells) {
+      const at = [...cells].find(([, button]) => button === event.target)?.[0].split(" ").map(Number);
+      if (!at) return;
+      const step = { ArrowUp: [1, 0], ArrowDown: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+      const next = step && cells.get(`${at[0] + step[0]} ${at[1] + step[1]}`);
+      if (step) { event.preventDefault(); event.stopPropagation(); next?.focus(); }
+      if (event.key === "b") this.toggle(event.target.dataset.key.slice(5));
+    }
+    ranking(rows) {
+      const { kinds } = this;
+      const top = rows.filter(row => row.head >= 0 && row.mean !== null)
+        .sort((a, b) => a.mean - b.mean).slice(0, 10);
+      return h("details", { open: true }, h("summary", {}, "The ten strongest heads"),
+        h("ol", { class: "ale-ranking" }, top.map(row => h("li", {},
+          h("button", { class: "ale-link", "data-key": `rank ${row.component}`,
+            onclick: () => this.unfold(row.component) }, named(row.component)),
+          ` ${this.effect(row.mean)}`, kinds[row.component] ? `, ${kinds[row.component] === "other"
+            ? "neither" : `${kinds[row.component]} head`}` : ""))));
+    }
+  }
+  return { EffectMap };
+})();
