@@ -39,7 +39,6 @@ from arith_lens.exploration.tables import (
     N_DRAWS,
     Steps,
     attention_tables,
-    baskets,
     end_patterns,
     finished,
     head_parts,
@@ -173,9 +172,9 @@ class ExplorerServer:
         """The answer to a request: new facts and tables of one set, in steps.
 
         Requests have a `kind` and the name of a `set`: `map` (`paths`, `metric`), `edges`,
-        `component` (`component`; `edges`: whether to measure those into it, too), `basket`
-        (`basket`: knock_out or keep_only; `members`), and
-        `prompt` (`reference`, `counterfactual`, `answer`), which makes a new set.
+        `component` (`component`; `edges`: whether to measure those into it, too), `selection`
+        (`selection`: knock_out or keep_only; `members`), and `prompt` (`reference`,
+        `counterfactual`, `answer`), which makes a new set.
 
         Raises:
             ValueError: the request cannot be computed, such as prompts of unequal length.
@@ -302,8 +301,8 @@ def edges_part(
 ) -> Callable[[], Tables]:
     """What measures the edges into some parts, on one pair of each problem."""
     rows = problem_rows(pairs)
-    shown = torch.tensor([rows.tolist().index(row) for row in sample_rows(pairs).tolist()])
-    return partial(edge_tables, model, pairs[rows], receivers, metric, shown)
+    sample = torch.tensor([rows.tolist().index(row) for row in sample_rows(pairs).tolist()])
+    return partial(edge_tables, model, pairs[rows], receivers, metric, sample)
 
 
 def _all_parts(

@@ -42,7 +42,7 @@ def edge_tables(
     pairs: PromptPairs,
     receivers: Sequence[Component],
     metric: str,
-    shown: Int[Tensor, " prompt"],
+    sample: Int[Tensor, " prompt"],
 ) -> Tables:
     """The measured edges into some parts, with the role of the token at which the sender writes.
 
@@ -51,7 +51,7 @@ def edge_tables(
         pairs: the prompts.
         receivers: heads and MLPs, whose output at END changes the answer.
         metric: of `path_patch`.
-        shown: those of `pairs` whose own edges are in a table too; their order is that of the
+        sample: those of `pairs` whose own edges are in a table too; their order is that of the
             table `prompts`.
 
     Returns:
@@ -79,7 +79,7 @@ def edge_tables(
     measured = int(table["mean"].notna().sum())
     return {
         "edges": strongest[columns].assign(metric=metric, measured=measured),
-        "prompt_edges": _of_prompts(edges, strongest, shown),
+        "prompt_edges": _of_prompts(edges, strongest, sample),
     }
 
 
@@ -94,30 +94,30 @@ def _strongest(table: "DataFrame", *, single: bool) -> Any:
     return ordered.head(N_EDGES)
 
 
-def _of_prompts(edges: Effects, table: Any, shown: Int[Tensor, " prompt"]) -> "DataFrame":
+def _of_prompts(edges: Effects, table: Any, sample: Int[Tensor, " prompt"]) -> "DataFrame":
     """The effects of the edges of a table on single prompts: one row per edge and prompt."""
     from pandas import DataFrame
 
     values = edges.per_pair.flatten(0, -2)[torch.from_numpy(table.index.to_numpy().copy())][
         :, shown
     ]
-    repeated = np.repeat(np.arange(len(table)), len(shown))
+    repeated = np.repeat(np.arange(len(table)), len(sample))
     named = table[EDGE].iloc[repeated].reset_index(drop=True)
     return DataFrame(
         named.assign(
-            prompt=np.tile(np.arange(len(shown)), len(table)), value=values.flatten().numpy()
+            prompt=np.tile(np.arange(len(sample)), len(table)), value=values.flatten().numpy()
         )
     )
 
 
-def prompt_effects(effects: ComponentEffects, shown: Int[Tensor, " prompt"]) -> "DataFrame":
+def prompt_effects(effects: ComponentEffects, sample: Int[Tensor, " prompt"]) -> "DataFrame":
     """The effects on single prompts: one row per component and prompt."""
     from pandas import DataFrame
 
-    heads, mlps = (part.per_pair[..., shown] for part in (effects.heads, effects.mlps))
+    heads, mlps = (part.per_pair[..., sample] for part in (effects.heads, effects.mlps))
     n_layers, n_heads = heads.shape[:2]
     names = list(map(str, every_component(n_layers, n_heads)))
-    n = len(shown)
+    n = len(sample)
     return DataFrame(
         {
             "component": np.repeat(np.array(names, dtype=object), n),

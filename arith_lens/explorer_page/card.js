@@ -127,11 +127,11 @@ const ArithLensCard = (() => {
         h("p", { class: "ale-soft" }, "Shares of the whole change of this head when one earlier part at a time changes."));
     }
     onwardRow() {
-      const rows = this.rows("carriers", { component: this.choice.component });
+      const rows = this.rows("mediation", { component: this.choice.component });
       if (!rows.length) return "";
-      const carried = [...rows].sort((a, b) => a.carried - b.carried)[0], format = x => signed(percent(x), x);
+      const most = [...rows].sort((a, b) => a.mediated - b.mediated)[0], format = x => signed(percent(x), x);
       return this.row("Passes on", h("p", {}, `directly ${format(rows[0].direct)}; most through `,
-        h("button", { class: "ale-link", onclick: this.jump(`MLP ${carried.layer}`) }, `MLP ${carried.layer}`), ` ${format(carried.carried)}`),
+        h("button", { class: "ale-link", onclick: this.jump(`MLP ${most.layer}`) }, `MLP ${most.layer}`), ` ${format(most.mediated)}`),
       h("p", { class: "ale-soft" }, "Its effect on the logit of C directly, and what is lost when that MLP is frozen."));
     }
     neuronsRow() {
@@ -145,7 +145,7 @@ const ArithLensCard = (() => {
     }
     drawer(component) {
       const cards = isMlp(component) ? [this.numbersCard("mlp_in", "What it reads"), this.numbersCard("write", "What it writes"), this.neuronsCard()]
-        : [this.attentionCard(), this.patternCard(), this.numbersCard("write", "What it writes"), this.inputsCard(), this.carriersCard()];
+        : [this.attentionCard(), this.patternCard(), this.numbersCard("write", "What it writes"), this.inputsCard(), this.mediationCard()];
       const body = h("div", { class: "ale-cards" }, cards,
         this.rows("units", { unit: "template" }).length ? this.unitsCard("template", "Effect by wording") : "", this.unitsCard("problem", "Effect by problem"));
       return h("details", { class: "ale-drawer", open: Boolean(this.choice.drawer), ontoggle: event => { this.choice.drawer = event.target.open; } },

@@ -21,7 +21,7 @@ const ArithLensKnockouts = (() => {
     measure() {
       const { basket, kind } = this.choice, members = ordered(basket);
       if (!this.backend || this.result(kind)) return;
-      this.request({ kind: "basket", basket: kind, members, baseline: !this.result("knock_out", []) });
+      this.request({ kind: "selection", selection: kind, members, baseline: !this.result("knock_out", []) });
     }
     result(kind, members = ordered(this.choice.basket)) {
       return this.rows("sets", { kind, members: members.join(",") })[0];
