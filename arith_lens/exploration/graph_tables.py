@@ -99,7 +99,7 @@ def _of_prompts(edges: Effects, table: Any, sample: Int[Tensor, " prompt"]) -> "
     from pandas import DataFrame
 
     values = edges.per_pair.flatten(0, -2)[torch.from_numpy(table.index.to_numpy().copy())][
-        :, shown
+        :, sample
     ]
     repeated = np.repeat(np.arange(len(table)), len(sample))
     named = table[EDGE].iloc[repeated].reset_index(drop=True)
