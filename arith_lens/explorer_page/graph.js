@@ -153,7 +153,7 @@ const ArithLensGraph = (() => {
       const looks = nodes.filter(node => node.role === END && isHead(node.name)).flatMap(node => this.lookLines(set, node, at, say));
       const boxes = nodes.map(node => this.nodeBox(node, at, { effect: effects.get(node.name), held: held.get(node.name), limit, rows, set, say }));
       const tokens = [...at.tokens].map(([role, { x, y, w }]) => {
-        const text = this.tokenName(role, set), fits = Math.max(2, Math.floor(w / 7));
+        const text = this.tokenName(role, set), fits = Math.max(2, Math.floor(w / 6.3));
         return svg("g", { class: `ale-token ale-token-${HUES[role] ?? "rest"}`, transform: `translate(${x},${y})` },
           svg("rect", { x: -w / 2, y: -SIZE.token / 2, width: w, height: SIZE.token, rx: 3 }),
           svg("text", { "text-anchor": "middle", y: 4 }, text.length <= fits ? text : fits < 6 ? text.slice(0, fits) : `${text.slice(0, fits - 1)}…`), svg("title", {}, text));
