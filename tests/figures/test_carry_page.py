@@ -135,3 +135,21 @@ def test_writers_and_readers_are_those_of_the_table(model: str, column: int) -> 
         for name, cell in named:
             (one,) = records(select(rows, component=name))
             assert wrong_cells(cell, one) == []
+
+
+def wrong_outcomes(page: str) -> list[str]:
+    """The lines of the third training that differ from its table."""
+    path = ROOT / "figures" / "gallery" / "reference-1" / "carry.csv"
+    rows = records(select(from_csv(path.read_text(encoding="utf-8")), kind="prediction"))
+    words = {"holds here": "holds", "does not hold here": "fails", "not decided": "open"}
+    expected = []
+    for one in rows:
+        number = f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]"
+        expected.append([one.prediction, one.of, one.condition, number, words[one.verdict]])
+    _, *lines = cells_of(page, "| prediction | measured | asked |")
+    return [str(line) for line, own in zip(lines, expected, strict=True) if line != own]
+
+
+def test_the_third_training_has_the_outcomes_of_its_table() -> None:
+    assert wrong_outcomes(PAGE) == []
+    assert len(wrong_outcomes(PAGE.replace("| at most .5 | 0.3", "| at most .5 | 0.4"))) == 1
