@@ -39,7 +39,7 @@ VEIL = "rgba(255,255,255,0.75)"
 """Behind texts that lines may cross."""
 LEGEND = (
     "A line is the effect of sender → input of receiver → answer. It begins above the tokens at "
-    "which its sender writes; over a box named embeddings, a sender acts at all tokens. Circles are "
+    "which its sender writes; over a box named embeddings, it acts at all tokens. Circles are "
     "heads. Bars are MLPs, as wide as their effect at END with the final norm's scale held. White "
     "boxes write before END, where no effect of their own was measured. A dotted outline: its 95% "
     "interval holds 0."
