@@ -55,6 +55,8 @@ class Chart(_Exhibit):
 
     figure: plotting.Figure = field(repr=False)
     """With `notes` as small print below."""
+    redraw: Callable[[], plotting.Figure] | None = field(default=None, repr=False)
+    """Draws it again, for the width that `plotting.drawn_for` sets."""
     small_table: DataFrame | None = None
     """Printed with the chart, and on the report."""
     views: tuple[Viewed, ...] = ()
@@ -192,7 +194,9 @@ def chart_of(
     shared = _shared(tables, runs, words)
     rows = shared["numbers"]
     figure = draw(rows, shared["notes"])
-    return Chart(**shared, figure=figure, small_table=small_table and small_table(rows))
+    redraw = partial(draw, rows, [*shared["notes"]])
+    small = small_table and small_table(rows)
+    return Chart(**shared, figure=figure, redraw=redraw, small_table=small)
 
 
 def text_table_of(
@@ -232,9 +236,16 @@ def drawing_of(
         draw: the picture, from the rows and the notes.
     """
     rows = from_csv(to_csv(numbers))
-    figure = draw(rows, notes)
+    redraw = partial(draw, rows, notes)
     return Chart(
-        name=name, title=title, caption=caption, notes=notes, runs=(), numbers=rows, figure=figure
+        name=name,
+        title=title,
+        caption=caption,
+        notes=notes,
+        runs=(),
+        numbers=rows,
+        figure=redraw(),
+        redraw=redraw,
     )
 
 

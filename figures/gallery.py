@@ -18,9 +18,9 @@ from arith_lens import plotting
 from arith_lens.runs import RunError
 from experiments.finding import RunSettings
 from experiments.questions import exhibit_entries
-from figures.claims import Verdict, check_claims
+from figures.claims import CLAIMS, Verdict, check_claims
 from figures.claims.checking import table as claims_table
-from figures.claims.checking import write_page
+from figures.claims.page import write_page
 from figures.collection import SECTIONS, MissingExhibit, Section, collected, name_of
 from figures.common import SHIPPED, run_with
 from figures.exhibit import Chart, Exhibit, Table
@@ -75,7 +75,8 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     text.append(_claims_at_a_glance(checked, options))
     options.page.write_text("\n".join(text).replace("\n\n\n", "\n\n") + "\n", encoding="utf-8")
     if options.claims_page.exists():
-        write_page(options.claims_page, checked)
+        tables = {model: claims_table(model, checked[model]).numbers for model in GALLERY_MODELS}
+        write_page(options.claims_page, tables, CLAIMS)
     print(options.page)
 
 

@@ -11,8 +11,22 @@
     if (chart.dataset.drawn) return;
     chart.dataset.drawn = "yes";
     load("plotly", GLOBALS.plotly);
-    const figure = JSON.parse(document.getElementById(chart.id + "-data").textContent);
+    const narrow = innerWidth < 700 && document.getElementById(chart.id + "-narrow");
+    const source = narrow || document.getElementById(chart.id + "-data");
+    const figure = JSON.parse(source.textContent);
+    if (narrow) fit(chart, figure.layout);
     Plotly.newPlot(chart, figure.data, figure.layout, shown);
+    measure();
+  }
+  // A phone's figure is as wide as a column of paper; it is made smaller where the screen is.
+  function fit(chart, layout) {
+    const scale = Math.min(1, chart.parentNode.clientWidth / layout.width);
+    chart.style.width = `${layout.width}px`;
+    chart.style.height = `${layout.height}px`;
+    chart.style.transformOrigin = "0 0";
+    chart.style.transform = `scale(${scale})`;
+    chart.parentNode.style.height = `${Math.ceil(layout.height * scale) + 2}px`;
+    chart.parentNode.style.overflow = "hidden";
   }
   function run(text) {
     const script = document.createElement("script");
@@ -34,7 +48,7 @@
 
   const boxes = document.querySelectorAll(".box");
   const measure = () => boxes.forEach(box =>
-    box.classList.toggle("wide", box.scrollWidth > box.clientWidth + 2));
+    box.classList.toggle("wide", box.style.overflow !== "hidden" && box.scrollWidth > box.clientWidth + 2));
   addEventListener("resize", measure);
   measure();
 

@@ -1,9 +1,10 @@
-"""The whole study of a model on one page: every figure and table that its runs give.
+"""The whole study of a model on one page: the answer first, then every figure and table.
 
 Reads the model's runs without loading a model, and writes figures/<model>/report.html: one file
-that opens without a network, on a phone too, and can be printed. It lists missing figures with the
-commands that compute them. `make report` first computes everything that takes minutes
-(`experiments whole_study`).
+that opens without a network, on a phone too, and can be printed. The first screen has the circuit
+(or the map), at most five findings, and the paper's claims as dots. The last line names what is
+missing, with the command that computes it. `make report` first computes everything that takes
+minutes (`experiments whole_study`).
 """
 
 import json
@@ -22,7 +23,7 @@ from jinja2 import Template
 from markupsafe import Markup
 from pandas import DataFrame
 
-from arith_lens.plotting import without_notes
+from arith_lens.plotting import Figure, drawn_for, without_notes
 from arith_lens.plotting.markup import environment
 from arith_lens.runs import Run, RunError
 from arith_lens.runs import write as write_file
@@ -36,6 +37,7 @@ from experiments.finding import (
 )
 from experiments.questions import exhibit_entries, study
 from figures.claims import Verdict
+from figures.claims.page import GROUPS
 from figures.collection import (
     Collection,
     MissingExhibit,
@@ -43,6 +45,7 @@ from figures.collection import (
 )
 from figures.common import FREE, RESULTS, shipped, slug
 from figures.exhibit import Chart, Exhibit, Interactive, html_table, minus, prose
+from figures.findings import findings, lens_sentence
 from figures.tables.table import to_csv
 
 WIDTH = 690
@@ -51,17 +54,11 @@ MOST_DATA = 300_000
 """The longest CSV, in letters, that the page includes."""
 STUDY = "whole_study"
 """The command that computes what the page shows."""
+STUDY_MINUTES = 15
+"""How long it takes for a model as small as the shipped ones; `make help` says the same."""
+ANSWERS = ("circuit-of-", "fig2")
+"""What the page begins with: the first exhibit whose name begins so, in this order."""
 ABSOLUTE_PATH = re.compile(r'"/(?:[^"/\\]+/)*([^"/\\]+)/?"')
-CLAIM_GROUPS = {
-    "heads": "Heads and MLPs that matter",
-    "sharing": "Heads in common",
-    "knockout": "Knockout",
-    "attention": "Attention",
-    "probes": "What MLPs read and write",
-    "models": "Other models",
-    "tuning": "Tuning",
-}
-"""The titles of the groups of claims, in the page's order."""
 SIGNS = {"holds here": "✓", "does not hold here": "✗", "not decided": "?", "not measured": "–"}
 PHRASES = {
     "holds here": ("holds here", "hold here"),
@@ -70,6 +67,68 @@ PHRASES = {
     "not measured": ("is not measured", "are not measured"),
 }
 """The verb for one claim, and for several."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """A word of the page."""
+
+    name: str
+    meaning: str
+    pattern: str
+    """A text with this regular expression uses the word."""
+
+
+TERMS = (
+    Term(
+        "Head, 12.22",
+        "An attention head: it looks at earlier tokens and writes what it finds into the stream "
+        "from which the answer is read. 12.22 is head 22 of layer 12, both counted from 0.",
+        r"\bheads?\b|\b\d+\.\d+\b",
+    ),
+    Term(
+        "MLP",
+        "The other kind of part. Each layer has one. It reads one token at a time.",
+        r"\bMLPs?\b",
+    ),
+    Term("END", "The last token of a prompt. The model's next token is read there.", r"\bEND\b"),
+    Term(
+        "A, B, C", "The two operands of a calculation and its right answer.", r"\b[AC]\b|\bA, B\b"
+    ),
+    Term(
+        "Reference and counterfactual",
+        "A prompt with a calculation (“3 plus 5 equals to ”), and a prompt with as many tokens "
+        "and without it (“3 void 5 equals to ”).",
+        r"\bcounterfactual|\breferences?\b",
+    ),
+    Term(
+        "Logit", "The model's score for a token, before scores become probabilities.", r"\blogit\b"
+    ),
+    Term(
+        "Effect",
+        "One part gets the output that it has on the counterfactual; everything else reads the "
+        "reference. The effect is the change of the logit of C, in percent.",
+        r"\beffects?\b",
+    ),
+    Term(
+        "Key head", "A head with a mean effect below −5% that differs from zero.", r"\bkey heads?\b"
+    ),
+    Term(
+        "Knockout",
+        "A part's output is replaced by its mean over counterfactuals. It then has no information "
+        "about this prompt.",
+        r"\b[Kk]nock",
+    ),
+    Term(
+        "95% interval",
+        "What the number might be with other problems and other wordings. The prompts of one "
+        "problem are drawn together.",
+        r"\bintervals?\b|\[[-−+]?\d",
+    ),
+)
+"""What the page explains: in the margin beside the figures that use the word, and in a list."""
+MOST_TERMS = 4
+"""The most terms in a figure's margin."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +172,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     if collection.verdicts:
         print(f"the paper's claims, in this model: {verdict_counts(collection.verdicts)}")
     for missing in collection.missing:
-        print(f"missing: {missing.title}. {missing.reason}")
+        print(f"missing: {missing.title}. {missing.command or missing.reason}")
     if collection.not_applicable:
         print(_not_applicable(collection))
     print(page)
@@ -129,35 +188,46 @@ def _title(collection: Collection) -> str:
 
 
 def _missing_text(collection: Collection, root: Path) -> Markup:
-    """What is not computed yet, and the commands that compute it, in a sentence or two."""
+    """What is not computed yet, with the commands that compute it and their minutes, in a line."""
     missing = [part for part in collection.missing if part.command]
     if not missing:
         return Markup("")
     quick_commands = tuple(f"python -m experiments {name} " for name in study())
     quick = [part for part in missing if part.command.startswith(quick_commands)]
     slow = [part for part in missing if part not in quick]
-    count = "1 is" if len(missing) == 1 else f"{len(missing)} are"
-    text = Markup("{} missing.").format(count)
+    count = "1 is missing" if len(missing) == 1 else f"{len(missing)} are missing"
+    text = Markup("{}").format(count)
     if quick:
-        text += Markup(
-            " <code>{}</code> computes {} (about a quarter of an hour for a model as small as the "
-            "shipped ones): {}."
-        ).format(
-            experiment_command(STUDY, collection.model, collection.settings.values, root),
+        text += Markup(": <code>{}</code> computes {} in about {} minutes ({}).").format(
+            _study_command(collection, root),
             len(quick) if slow else "all",
+            STUDY_MINUTES,
             ", ".join(map(_short_name, quick)),
         )
     if slow:
-        commands = [
-            Markup("<code>{}</code>").format(command)
-            for command in dict.fromkeys(part.command for part in slow)
-        ]
-        text += Markup(" Commands of their own compute {} ({}): {}.").format(
-            "the others" if quick else "them",
+        commands = dict.fromkeys(_public(part.command, root) for part in slow)
+        start = " The others have commands of their own" if quick else ": they have commands"
+        text += Markup("{} ({}): {}.").format(
+            start,
             ", ".join(map(_short_name, slow)),
-            Markup(", ").join(commands),
+            Markup(", ").join(Markup("<code>{}</code>").format(one) for one in commands),
         )
     return text
+
+
+def _study_command(collection: Collection, root: Path) -> str:
+    """The command that computes most of what the page shows."""
+    settings = not_default(STUDY, collection.settings.values)
+    if settings or root.resolve() != RESULTS.resolve():
+        values = collection.settings.values
+        return _public(experiment_command(STUDY, collection.model, values, root), root)
+    model = "" if collection.model == "reference" else f" MODEL={shlex.quote(collection.model)}"
+    return f"make report{model}"
+
+
+def _public(text: str, root: Path) -> str:
+    """The text with the last part of the folder of all runs in place of its path."""
+    return text.replace(str(root), f"…/{root.name}") if root.is_absolute() else text
 
 
 def _not_applicable(collection: Collection) -> str:
@@ -185,6 +255,8 @@ def _template() -> Template:
             "prose": prose,
             "settings": _settings,
             "short_name": _short_name,
+            "terms": TERMS,
+            "terms_in": _terms_in,
             "signs": SIGNS,
             "size": _size,
             "two_digits": lambda number: minus(f"{number:.2f}"),
@@ -206,11 +278,14 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
     libraries |= {exhibit.view.bundle for exhibit in pages}
     groups = {
         title: [verdict for verdict in collection.verdicts if verdict.claim.group == group]
-        for group, title in CLAIM_GROUPS.items()
+        for group, title in GROUPS.items()
     }
     shown = [(section, [*filter(_is_shown, parts)]) for section, parts in collection.sections]
     names = [exhibit.name for exhibit in collection.exhibits]
     map_name = next((name for name in ("fig15", "fig2") if name in names), None)
+    answer = _answer(charts)
+    sentences = findings(collection.exhibits)
+    judgements = Counter(verdict.judgement for verdict in collection.verdicts)
 
     def linked_heads(text: str) -> Markup:
         """HTML in which each named head is a link to the figure that shows its effect."""
@@ -218,8 +293,13 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
         html = str(prose(text))
         return Markup(re.sub(r"\bhead \d+\.\d+\b", link, html) if map_name else html)
 
-    return _template().render(
+    text = _template().render(
         collection=collection,
+        answer=answer,
+        findings=sentences,
+        lens=lens_sentence((answer or collection.exhibits[0]).runs[0].config) if sentences else "",
+        short_names={exhibit.name: _short_name(exhibit) for exhibit in collection.exhibits},
+        judgements=[(name, judgements[name]) for name in PHRASES if judgements[name]],
         charts=charts,
         pages=pages,
         claim_groups={title: verdicts for title, verdicts in groups.items() if verdicts},
@@ -233,6 +313,21 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
         run_table=DataFrame([_run_row(run) for run in collection.runs]),
         bundles={name: bundle(name) for name in sorted(libraries)},
     )
+    return _public(text, root)
+
+
+def _answer(charts: Sequence[Chart]) -> Chart | None:
+    """The chart that the page begins with."""
+    return next(
+        (chart for start in ANSWERS for chart in charts if chart.name.startswith(start)), None
+    )
+
+
+def _terms_in(exhibit: Exhibit) -> list[Term]:
+    """The terms that an exhibit's words use, at most `MOST_TERMS`; the special ones first."""
+    words = " ".join([exhibit.title, exhibit.caption, *exhibit.notes])
+    used = [term for term in TERMS if re.search(term.pattern, words)]
+    return [term for term in TERMS if term in used[-MOST_TERMS:]]
 
 
 def _is_shown(part: Exhibit | MissingExhibit) -> bool:
@@ -259,17 +354,26 @@ def _short_name(exhibit: Exhibit | MissingExhibit) -> str:
 def _chart_layout(chart: Chart) -> dict[str, Any]:
     """A chart's size in pixels, how much smaller it is printed, and its figure as JSON.
 
+    `narrow` is the figure of a phone, whose panels stand one below the other; "" if there is none.
     In the JSON the letters `<`, `>` and `&` are escaped, so that it can stand inside a script.
     """
     figure = without_notes(chart.figure)
     width, height = round(figure.layout.width), round(figure.layout.height)
-    data = script_json(json.loads(str(figure.to_json())))
+    narrow = ""
+    if chart.redraw is not None:
+        with drawn_for("column"):
+            narrow = _figure_json(without_notes(chart.redraw()))
     return {
         "width": width,
         "height": height,
         "print": f"{min(1.0, WIDTH / width):.3f}",
-        "data": data,
+        "data": _figure_json(figure),
+        "narrow": narrow,
     }
+
+
+def _figure_json(figure: Figure) -> str:
+    return script_json(json.loads(str(figure.to_json())))
 
 
 def _size(text: str) -> str:

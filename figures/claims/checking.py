@@ -2,13 +2,13 @@
 
 Reads the finished run of every experiment that the claims need, without loading a model;
 prints the list and writes it as HTML and its numbers as CSV. If a claim's run is missing, the list
-has the command that would measure the claim. `write_page` writes the tables of docs/claims.md.
+has the command that would measure the claim. `figures.claims.page` writes
+the tables of docs/claims.md.
 """
 
-import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import tyro
 from pandas import DataFrame
 
-from arith_lens.operations import FOUR, OPERATIONS
 from arith_lens.runs import Run, RunError, load_run
 from experiments.finding import NotComputed, RunSettings
 from figures.claims import accuracy, heads, information_flow
@@ -257,63 +256,3 @@ def prompts_note(verdicts: list[Verdict]) -> list[str]:
 def _runs(verdicts: list[Verdict]) -> tuple[Run, ...]:
     """Each run that was read, once."""
     return tuple(map(load_run, dict.fromkeys(path for v in verdicts for path in v.runs)))
-
-
-MARKS = ("<!-- verdicts -->", "<!-- end of verdicts -->")
-"""The lines before and after the tables."""
-
-
-def write_page(page: Path, verdicts: Mapping[str, Sequence[Verdict]]) -> None:
-    """Write the tables between the marks of a page.
-
-    Args:
-        page: the Markdown file.
-        verdicts: of each model, all claims in the same order.
-    """
-    text = page.read_text(encoding="utf-8")
-    before, _, rest = text.partition(MARKS[0])
-    after = rest.partition(MARKS[1])[2]
-    every = [verdict for of_model in verdicts.values() for verdict in of_model]
-    chance = multiplicity_sentence(every, " and ".join(f"`{model}`" for model in verdicts))
-    tables = f"{verdict_rows(verdicts)}\n\n{verdict_counts(verdicts)}\n\n{chance}"
-    page.write_text(f"{before}{MARKS[0]}\n{tables}\n{MARKS[1]}{after}", encoding="utf-8")
-
-
-def verdict_rows(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
-    """One row per claim with its rule, one column per model with the numbers that decide."""
-    lines = [
-        f"| claim | the paper | {' | '.join(f'`{model}`' for model in verdicts)} |",
-        f"|---|---|{'---|' * len(verdicts)}",
-    ]
-    for of_models in zip(*verdicts.values(), strict=True):
-        claim, cells = of_models[0].claim, " | ".join(map(_cell, of_models))
-        words = f"`{claim.key}` {claim.statement}<br>Rule: {claim.rule}"
-        lines.append(f"| {words} | {claim.in_paper} | {cells} |")
-    return "\n".join(lines)
-
-
-def _cell(verdict: Verdict) -> str:
-    """The verdict, bold unless the claim holds, and its numbers with a rule."""
-    bold = "**" * (verdict.judgement in ("does not hold here", "not decided"))
-    words = f"{bold}{verdict.judgement}{bold}"
-    numbers = "; ".join(_short(str(finding)) for finding in verdict.findings if finding.rule)
-    return f"{words}: {numbers}" if numbers else words
-
-
-def _short(text: str) -> str:
-    """A number with signs in place of the operations' names, and true minus signs."""
-    for name in FOUR:
-        text = text.replace(name, OPERATIONS[name].sign)
-    text = text.replace("exponentiation", "^").replace(" -", " −").replace("[-", "[−")
-    return re.sub(r"−(0\.0+)(?![0-9])", r"\1", text)  # zero has no sign
-
-
-def verdict_counts(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
-    """How many claims hold, do not hold, and so on, in each model."""
-    kinds = ("holds here", "does not hold here", "not decided", "not measured")
-    n = len(next(iter(verdicts.values())))
-    lines = [f"| verdicts on the {n} claims | {' | '.join(kinds)} |", "|---|---|---|---|---|"]
-    for model, of_model in verdicts.items():
-        counts = Counter(verdict.judgement for verdict in of_model)
-        lines.append(f"| {model} | {' | '.join(str(counts[kind]) for kind in kinds)} |")
-    return "\n".join(lines)

@@ -17,7 +17,7 @@ from arith_lens.operations import FOUR
 from arith_lens.runs.manifest import write_manifest
 from experiments import results
 from experiments.selection import training_folder
-from figures.claims import CLAIMS, check_claims, verdict_table
+from figures.claims import CLAIMS, check_claims, page, verdict_table
 from figures.claims import checking as figure
 from figures.claims.checking import REPEATED, verdict_on
 from figures.claims.claim import Measurement
@@ -25,10 +25,11 @@ from figures.claims.evidence import Evidence
 from figures.common import sample_size
 from figures.tables.number import Number
 from figures.tables.resampled import resampled_number
-from figures.tables.table import read_back
+from figures.tables.table import from_csv, read_back
 from figures.verdicts import Finding, Within, holm, judge
 
 ROOT = Path(__file__).parents[2]
+GALLERY = ROOT / "figures" / "gallery"
 MIDDLE = {(4, 6): -0.15, (5, 1): -0.08}
 
 
@@ -397,37 +398,56 @@ def test_another_training_of_the_recipe_is_no_other_model(tmp_path: Path) -> Non
     assert evidence.another().model == "other"
 
 
-def test_the_page_of_claims_has_the_numbers_that_decide(tmp_path: Path) -> None:
+def test_the_page_of_claims_has_the_number_that_decides(tmp_path: Path) -> None:
     which_heads(tmp_path, MIDDLE)
     found = Verdicts(tmp_path)
     verdicts = [found["few_key_heads"], found["via_mlps"]]
-    (_, _, row, other) = figure.verdict_rows({"made": verdicts}).splitlines()
-    assert row.startswith("| `few_key_heads` Key heads, ") and "| holds here: + 2.1% [" in row
-    assert "; × 2.1%" in row and other.endswith("| not measured |")
-    assert figure.verdict_counts({"made": verdicts}).splitlines()[-1] == "| made | 1 | 0 | 0 | 1 |"
+    rows = read_back(verdict_table("made", verdicts))
+    assert page.deciding_cell(rows, "few_key_heads").startswith("● 2.1% [")
+    assert page.deciding_cell(rows, "via_mlps") == "·"
+    assert page.counts({"made": rows}).splitlines()[-1].startswith("| `made` | 1 | 0 | 0 | 1 |")
+    worse = rows.assign(holds="does not hold here")
+    ruled = worse.number_holds != ""
+    worse.loc[ruled, "p_outside"] = [0.5, 0.01, 0.5, 0.5][: int(ruled.sum())]
+    assert "(−)" in page.deciding_cell(worse, "few_key_heads"), "the one that fails most clearly"
 
 
-def test_the_documented_verdicts_are_those_of_the_gallery() -> None:
-    text = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
-    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
-    models = [name.strip("`") for name in _models(text)]
-    assert [row[0].split("`")[1] for row in rows] == [claim.key for claim in CLAIMS]
-    for claim, row in zip(CLAIMS, rows, strict=True):
-        assert row[0] == f"| `{claim.key}` {claim.statement}<br>Rule: {claim.rule}"
-        assert row[1] == f"{claim.paper} ({claim.section})"
-    for column, model in enumerate(models, start=2):
-        folder = ROOT / "figures" / "gallery" / ("" if model == "reference" else model)
-        found = pd.read_csv(folder / "claims.csv").dropna(subset="holds").drop_duplicates("claim")
-        said = [row[column].replace("*", "").split(":")[0].strip(" |") for row in rows]
-        assert dict(zip(found.claim, found.holds, strict=True)) == dict(
-            zip([claim.key for claim in CLAIMS], said, strict=True)
-        )
-
-
-def _models(text: str) -> list[str]:
-    """The columns of the documented list that are of models."""
-    (head,) = [line for line in text.splitlines() if line.startswith("| claim | the paper")]
-    return head.strip("| ").split(" | ")[2:]
+def test_the_documented_verdicts_are_those_of_the_gallery(tmp_path: Path) -> None:
+    """The page's tables, made anew from the shipped tables, and its sentences."""
+    documented = ROOT / "docs" / "claims.md"
+    text = documented.read_text(encoding="utf-8")
+    folders = {"reference": GALLERY, "reference-mistral": GALLERY / "reference-mistral"}
+    tables = {
+        model: from_csv((folder / "claims.csv").read_text("utf-8"))
+        for model, folder in folders.items()
+    }
+    copy = tmp_path / "claims.md"
+    copy.write_text(text, encoding="utf-8")
+    page.write_page(copy, tables, CLAIMS)
+    assert copy.read_text("utf-8") == text
+    held = [sum(table.drop_duplicates("claim").holds == "holds here") for table in tables.values()]
+    assert f"{held[0]} hold in `reference` and {held[1]} in `reference-mistral`" in text
+    rows = {"ten strongest heads": [], "ten random heads": [], "ten others of the same layers": []}
+    for folder in folders.values():
+        table = from_csv((folder / "transfer.csv").read_text("utf-8"))
+        changes = table[(table.group == "generic tasks") & (table.task == "all")]
+        changes = changes[changes.measure == "change of accuracy"].set_index("knocked_out")
+        one, two, three = (changes.loc[name] for name in ("strongest", "random", "same layers"))
+        ends = [f"{100 * number:+.1f}" for number in (one.value, one.low, one.high)]
+        rows["ten strongest heads"].append("{} [{}, {}]".format(*ends))
+        rows["ten random heads"].append(f"{100 * two.value:+.1f}")
+        rows["ten others of the same layers"].append(f"{100 * three.value:+.1f}")
+    for title, cells in rows.items():
+        assert f"| {title} | {' | '.join(cells)} |".replace("-", "−") in text
+    lost = []
+    for table in tables.values():
+        ten = table[table.measure.str.endswith("(10 strongest heads)")]
+        ten = ten[ten.claim == "key_heads_needed"]
+        words = table[(table.claim == "transfer_to_word_problems")]
+        words = words[words.measure == "strongest heads (10)"]
+        lost.append(" | ".join(f"{-x:.0%}" for x in [*ten.value, *words.value]))
+    assert f"| `reference` | {lost[0]} |" in text
+    assert f"| `reference-mistral` | {lost[1]} |" in text
 
 
 def test_the_interval_of_a_share_ends_at_all_and_its_test_stays_the_same() -> None:

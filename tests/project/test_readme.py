@@ -61,8 +61,12 @@ def test_the_study_in_python_runs_as_it_stands(capsys: pytest.CaptureFixture[str
 def test_the_readme_is_short_and_begins_with_a_picture_and_a_command() -> None:
     assert len(README.split()) <= MOST_WORDS
     first_screen = README[: README.index("## What we found")]
-    assert "![" in first_screen and "make fig2" in first_screen and "import arith_lens" in README
-    assert first_screen.index("![") < first_screen.index("```bash") < len(first_screen)
+    assert first_screen.index("<img ") < first_screen.index("```bash")
+    assert first_screen.index("```bash") < first_screen.index("```python")
+    (python,) = blocks("python")
+    assert len(python.splitlines()) == 5
+    pictures = re.findall(r'<img src="([^"]+)"', README)
+    assert pictures and all((ROOT / picture).is_file() for picture in pictures)
 
 
 def test_the_tree_names_every_package() -> None:
@@ -315,26 +319,34 @@ def test_the_numbers_of_the_pretrained_model_are_those_of_its_gallery() -> None:
 
 def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     text = words_of(README)
-    maps, curves = gallery_table("fig2"), gallery_table("fig3")
-    heads = maps[maps.component == "head"]
-    key = heads[heads["mean"] < -0.05].groupby(["layer", "head"])
-    of_all = heads.groupby(["layer", "head"])
-    assert f"{len(key)} of {len(of_all)} heads are beyond −5% in some operation" in text
+    curves = gallery_table("fig3")
     ten = curves[(curves.k == 10) & (curves.operation == "addition")]
     strongest = ten[ten.curve == "effect"].accuracy.mean()
     random = ten[ten.curve.str.match("random ")].accuracy.mean()
-    assert f"Without the ten strongest, {strongest:.0%} of additions are right" in text
+    assert f"Without the ten strongest of 96 heads, {strongest:.0%} of additions are right" in text
     assert f"where ten random heads leave {random:.0%}" in text
+    kept = gallery_table("sufficiency")
+    columns = ["among", "positions", "kind", "order", "size"]
+    five = kept[(kept[columns] == ["heads", "end", "keep_only", "effect", 5]).all(axis=1)]
+    assert len(five) == 4, "one row per operation"
+    assert f"Kept alone at END, five heads answer at most {five.accuracy.max():.0%}" in text
+    carry = pd.read_csv(GALLERY / "carry.csv")
+    keys = ["kind", "variable", "test", "space"]
+    direction = carry[(carry[keys] == ["interchange", "ones_carry", "layers", "mean"]).all(axis=1)]
+    best = direction.loc[direction.value.idxmax()]
+    assert best.layer == 9
+    assert f"exchanging one direction of layer 9 turns {best.value:.0%} of the answers" in text
+    maps = gallery_table("fig2")
     mlps = maps[(maps.component != "head") & (maps.operation == "addition")]
     last = mlps[mlps.layer == mlps.layer.max()]["mean"].iloc[0]
-    assert f"Patching MLP 11 lowers the logit by {-last:.0%} in addition" in text
+    assert "patching MLP 11 with a word in place of the operator" in text
+    assert f"lowers the logit by {-last:.0%}" in text
     tuned = gallery_table("table1").set_index(["chosen_for", "method"])
     precise = 100 * tuned.loc[("mathematics", "precise")]
     gained, lost = precise.word_problems_change, -precise.generic_tasks_change
     assert f"Three heads gain {gained:.0f} points in word problems and lose {lost:.0f}" in text
     claims = pd.read_csv(GALLERY / "claims.csv")
-    column = "verdict" if "verdict" in claims else "holds"
-    verdicts = claims.drop_duplicates("claim")[column]
+    verdicts = claims.drop_duplicates("claim").holds
     assert f"Of the paper's forty claims, {(verdicts == 'holds here').sum()} hold" in text
 
 
