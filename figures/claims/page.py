@@ -107,7 +107,8 @@ def deciding_cell(rows: DataFrame, key: str) -> str:
         decides = min(ruled, key=lambda one: one.p_outside)
     else:
         decides = max(ruled, key=lambda one: one.p_within)
-    return f"{SIGNS[judgement]} {_short(f'{number_of(decides)} ({decides.measure})')}"
+    of = str(decides.measure).replace(" (", ", ").removesuffix(")")
+    return f"{SIGNS[judgement]} {_short(f'{number_of(decides)} ({of})')}"
 
 
 def _verdicts(rows: DataFrame) -> dict[str, str]:
