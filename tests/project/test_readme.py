@@ -350,6 +350,19 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     assert f"Of the paper's forty claims, {(verdicts == 'holds here').sum()} hold" in text
 
 
+def test_the_first_picture_is_described_by_its_table() -> None:
+    table = pd.read_csv(GALLERY / "circuit.csv", keep_default_na=False)
+    settings = table[["operation", "counterfactual", "metric"]].drop_duplicates()
+    assert ["addition", "operands", "digit_contrast"] in settings.to_numpy().tolist()
+    nodes = table[(table.kind == "node") & (table.measure == "effect")].sort_values("value")
+    heads = [name for name in nodes.sender if "MLP" not in name][:3]
+    mlps = [name for name in nodes.sender if "MLP" in name][:2]
+    assert heads == ["5.5", "4.3", "6.0"] and mlps == ["MLP 11", "MLP 10"]
+    edges = table[(table.kind == "edge") & (table.input == "v") & (table.sender == "embeddings")]
+    assert {*edges.sort_values("value").receiver[:3]} == {*heads}, "they read the operands"
+    assert "heads 5.5, 4.3 and 6.0 read A and B, then MLPs 10 and 11 write C" in words_of(README)
+
+
 def test_each_number_of_the_findings_links_its_table() -> None:
     findings = README.partition("## What we found")[2].partition("## What it can do")[0]
     lines = findings.split("\n- ")[1:]
