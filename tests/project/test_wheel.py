@@ -35,7 +35,7 @@ exec(compile(open(wheel + "/example.py").read(), "README.md", "exec"), {})
 
 DRAWING = """
 try:
-    effects.heads.heatmap()
+    al.path_patch(model, pairs).heads.heatmap()
 except ModuleNotFoundError as error:
     print(error)
 """
