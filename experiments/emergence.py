@@ -155,8 +155,8 @@ def _save_snapshot(
     exchanged = prompts.lenses["operands"]
     SNAPSHOT_LAST_MLP.compute(run, al.knock_out, model, exchanged, step, **settings)
     tested = prompts.carry.pairs[prompts.carry.test]
-    drawn = {"n": config.n, "seed": config.seed}
-    SNAPSHOT_CARRY.compute(run, carry_by_layer, model, tested, step, **drawn)
+    draw: dict[str, Any] = {"n": config.n, "seed": config.seed}
+    SNAPSHOT_CARRY.compute(run, carry_by_layer, model, tested, step, **draw)
 
 
 def accuracy_pairs(model: al.HookedModel, config: EmergenceConfig) -> dict[str, al.PromptPairs]:
