@@ -187,32 +187,31 @@ def _title(collection: Collection) -> str:
     return f"How {collection.model} {rest}"
 
 
-def _missing_text(collection: Collection, root: Path) -> Markup:
-    """What is not computed yet, with the commands that compute it and their minutes, in a line."""
+def _missing_text(collection: Collection, root: Path) -> tuple[Markup, Markup]:
+    """A line: how many are missing, and what computes them; and which these are."""
     missing = [part for part in collection.missing if part.command]
     if not missing:
-        return Markup("")
+        return Markup(""), Markup("")
     quick_commands = tuple(f"python -m experiments {name} " for name in study())
     quick = [part for part in missing if part.command.startswith(quick_commands)]
     slow = [part for part in missing if part not in quick]
     count = "1 is missing" if len(missing) == 1 else f"{len(missing)} are missing"
-    text = Markup("{}").format(count)
+    text, parts = Markup("{}").format(count), []
     if quick:
-        text += Markup(": <code>{}</code> computes {} in about {} minutes ({}).").format(
-            _study_command(collection, root),
-            len(quick) if slow else "all",
-            STUDY_MINUTES,
-            ", ".join(map(_short_name, quick)),
+        text += Markup(": <code>{}</code> computes {}, in about {} minutes").format(
+            _study_command(collection, root), len(quick) if slow else "all", STUDY_MINUTES
         )
+        names = ", ".join(map(_short_name, quick))
+        parts.append(Markup("It computes {}.").format(names))
     if slow:
         commands = dict.fromkeys(_public(part.command, root) for part in slow)
-        start = " The others have commands of their own" if quick else ": they have commands"
-        text += Markup("{} ({}): {}.").format(
-            start,
-            ", ".join(map(_short_name, slow)),
-            Markup(", ").join(Markup("<code>{}</code>").format(one) for one in commands),
+        parts.append(
+            Markup("Commands of their own compute {}: {}.").format(
+                ", ".join(map(_short_name, slow)),
+                Markup(", ").join(Markup("<code>{}</code>").format(one) for one in commands),
+            )
         )
-    return text
+    return text + ".", Markup(" ").join(parts)
 
 
 def _study_command(collection: Collection, root: Path) -> str:
@@ -284,6 +283,7 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
     names = [exhibit.name for exhibit in collection.exhibits]
     map_name = next((name for name in ("fig15", "fig2") if name in names), None)
     answer = _answer(charts)
+    missing_text, missing_parts = _missing_text(collection, root)
     sentences = findings(collection.exhibits)
     judgements = Counter(verdict.judgement for verdict in collection.verdicts)
 
@@ -306,7 +306,8 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
         linked_heads=linked_heads,
         to_csv=to_csv,
         shown=[(section, parts) for section, parts in shown if parts],
-        missing_text=_missing_text(collection, root),
+        missing_text=missing_text,
+        missing_parts=missing_parts,
         not_applicable=_not_applicable(collection) if collection.not_applicable else "",
         title=_title(collection),
         about_model=_about_model(collection.runs),
