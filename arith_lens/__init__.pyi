@@ -83,6 +83,11 @@ from .neurons import NeuronMaps as NeuronMaps
 from .neurons import match_heuristics as match_heuristics
 from .neurons import neuron_effects as neuron_effects
 from .neurons import neuron_maps as neuron_maps
+from .numbers import NumberSpace as NumberSpace
+from .numbers import Swaps as Swaps
+from .numbers import number_spectrum as number_spectrum
+from .numbers import number_subspace as number_subspace
+from .numbers import swap_values as swap_values
 from .pairs import PromptPairs as PromptPairs
 from .pairs import Role as Role
 from .pairs import sample_pairs as sample_pairs

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.built.circuit import N_TOKENS, Circuit, CopyHead, Edge, Neurons
-from arith_lens.components import Head, parse_component
+from arith_lens.components import Head, Mlp, parse_component
 
 PLUS, MINUS, VOID, EQUALS, BOS, FILLER = range(10, 16)
 TOKENS = (*map(str, range(10)), "+", "-", "void", "=", "<s>", "fill")
@@ -161,9 +161,27 @@ def _questions() -> list[tuple[int, int, int]]:
     return [*product(range(10), (PLUS, MINUS), range(10))]
 
 
-def table(dial: Dial) -> Circuit:
-    """Three heads copy A, operator and B to END. One neuron knows each (A, operator, B)."""
-    return assemble(dial, [*OPERAND_HEADS, *DISTRACTORS], [(_table(dial), "answer")], ONE_MLP)
+def table(dial: Dial, n_layers: int = 1) -> Circuit:
+    """Three heads copy A, operator and B to END. One neuron knows each (A, operator, B).
+
+    The neurons are in the last of `n_layers` layers; MLPs before it do nothing.
+    """
+    mlps, links = _last_mlp(_table(dial), n_layers)
+    return assemble(dial, [*OPERAND_HEADS, *DISTRACTORS], mlps, links)
+
+
+def _last_mlp(
+    units: Sequence[NeuronWeights], n_layers: int
+) -> tuple[list[tuple[Sequence[NeuronWeights], str]], frozenset[Edge]]:
+    """The MLPs and edges if the last of some MLPs calculates, and the others do nothing."""
+    if n_layers < 1:
+        raise ValueError(f"expected 1 layer or more, found {n_layers}")
+    last = Mlp(n_layers - 1)
+    links = frozenset(
+        replace(edge, sender=last) if edge.receiver is None else replace(edge, receiver=last)
+        for edge in ONE_MLP
+    )
+    return [*[([], "")] * (n_layers - 1), (units, "answer")], links
 
 
 def _table(dial: Dial) -> list[NeuronWeights]:
@@ -178,8 +196,11 @@ def _coded_heads(code: Float[Tensor, "token channel"]) -> list[CopyHead]:
     return [replace(a, code=code), operator, replace(b, code=code), *DISTRACTORS]
 
 
-def thermometer(dial: Dial) -> Circuit:
-    """The operand heads write thermometers; neurons are hinges over A + B or A - B."""
+def thermometer(dial: Dial, n_layers: int = 1) -> Circuit:
+    """The operand heads write thermometers; neurons are hinges over A + B or A - B.
+
+    The neurons are in the last of `n_layers` layers; MLPs before it do nothing.
+    """
     code = torch.zeros(N_TOKENS, 9, dtype=torch.float64)
     code[:10] = (torch.arange(10)[:, None] > torch.arange(9)).double() * 2 / 3 - 1 / 3
     hinges = {-0.75: 2.0, -0.25: -2.0, 0.25: -2.0, 0.75: 2.0}  # 1 at C, 0 at other whole numbers
@@ -193,32 +214,45 @@ def thermometer(dial: Dial) -> Circuit:
             threshold = c + edge + closed - middle
             units.append(dial.counter(counts, threshold, {"answer": {c: height}}, 1.0))
     widths = {"a": 9, "b": 9}
-    return assemble(dial, _coded_heads(code), [(units, "answer")], ONE_MLP, widths=widths)
+    mlps, links = _last_mlp(units, n_layers)
+    return assemble(dial, _coded_heads(code), mlps, links, widths=widths)
 
 
-def clock(dial: Dial) -> Circuit:
-    """The operand heads write angles; neurons multiply cosines and sines."""
-    waves = [(wave, k) for k in range(1, 6) for wave in (cos, sin)][:9]
-    code = torch.zeros(N_TOKENS, 9, dtype=torch.float64)
+def clock(dial: Dial, frequencies: Sequence[int] = (1, 2, 3, 4, 5)) -> Circuit:
+    """The operand heads write angles; neurons multiply cosines and sines.
+
+    A digit has a wave for each of the frequencies, in cycles per ten digits. With all five, its
+    code has nine dimensions, as many as any code of ten digits: it is a table in another basis.
+    """
+    chosen = tuple(frequencies)
+    if 1 not in chosen or not {*chosen} <= {1, 2, 3, 4, 5} or len({*chosen}) < len(chosen):
+        raise ValueError(
+            f"expected different frequencies from 1 to 5, 1 among them, found {chosen}; give (1, 2)"
+        )
+    waves = [(wave, k) for k in chosen for wave in (cos, sin) if (wave, k) != (sin, 5)]
+    n_waves, n, turned = len(waves), len(chosen), len(chosen) + 1
+    code = torch.zeros(N_TOKENS, n_waves, dtype=torch.float64)
     for a, (i, (wave, k)) in product(range(10), enumerate(waves)):
-        code[a, i] = wave(2 * pi * k * a / 10) / 5**0.5
+        code[a, i] = wave(2 * pi * k * a / 10) / n**0.5
     sign, any_sign = ({"operator": {PLUS: 1.0, MINUS: s}} for s in (-1.0, 1.0))
     turn, spread = [], []
     for i, (wave, _) in enumerate(waves):
         gate = any_sign if wave is cos else sign
-        turn += product_neurons(gate, {"b": {i: 5**0.5}}, {"turned": {i: 6**-0.5}})
-    turn += product_neurons(any_sign, CONSTANT_ONE, {"turned": {9: 6**-0.5}})
+        turn += product_neurons(gate, {"b": {i: n**0.5}}, {"turned": {i: turned**-0.5}})
+    turn += product_neurons(any_sign, CONSTANT_ONE, {"turned": {n_waves: turned**-0.5}})
+    shares = {k: 0.1 if k == 5 else 0.2 for k in chosen}  # with all five, 1 at C and 0 elsewhere
+    length = (0.1 + sum(share**2 * (10 if k == 5 else 5) for k, share in shares.items())) ** 0.5
     for (i, (f, k)), (j, (g, other)) in product(enumerate(waves), repeat=2):
         if k == other:  # cos(a + b) = cc - ss, sin(a + b) = sc + cs
-            share = 0.1 if k == 5 else 0.2
+            share = shares[k] / length
             heights = [
                 share * (cos if f is g else sin)(2 * pi * k * c / 10) * (-1 if f is g is sin else 1)
                 for c in range(10)
             ]
             mark = {"answer": dict(enumerate(heights))}
-            spread += product_neurons({"a": {i: 5**0.5}}, {"turned": {j: 6**0.5}}, mark)
-    mark = {"answer": dict.fromkeys(range(10), 0.1)}
-    spread += product_neurons(CONSTANT_ONE, {"turned": {9: 6**0.5}}, mark)
+            spread += product_neurons({"a": {i: n**0.5}}, {"turned": {j: turned**0.5}}, mark)
+    mark = {"answer": dict.fromkeys(range(10), 0.1 / length)}
+    spread += product_neurons(CONSTANT_ONE, {"turned": {n_waves: turned**0.5}}, mark)
     links = edges(
         "0.0 -> MLP 1: a",
         "0.1 -> MLP 0: operator",
@@ -227,7 +261,7 @@ def clock(dial: Dial) -> Circuit:
         "MLP 1 -> logits: a operator b",
     )
     mlps = [(turn, "turned"), (spread, "answer")]
-    widths = {"a": 9, "b": 9, "turned": 10}
+    widths = {"a": n_waves, "b": n_waves, "turned": n_waves + 1}
     return assemble(dial, _coded_heads(code), mlps, links, widths=widths)
 
 

@@ -111,6 +111,8 @@ class Variant:
     """Numbers of filler tokens between BOS and A."""
     n_layers: int | None = None
     """The number of layers, for the circuits in which it can be chosen."""
+    frequencies: Sequence[int] | None = None
+    """Of the waves of `clock`."""
 
 
 class VariantOptions(TypedDict, total=False):
@@ -123,6 +125,7 @@ class VariantOptions(TypedDict, total=False):
     norm_weights: int | None
     fillers: Sequence[int] | None
     n_layers: int | None
+    frequencies: Sequence[int] | None
 
 
 def built_model(
@@ -153,7 +156,9 @@ def built_model(
             (those of another problem).
         n: the number of pairs, at most.
         seed: of the choice of pairs.
-        n_layers: the number of layers, of `deep` alone.
+        n_layers: the number of layers, of `deep`, `table` and `thermometer` alone. The last two
+            calculate in the last layer, after the heads of the first have brought the digits.
+        frequencies: the waves of `clock`, in cycles per ten digits, 1 among them.
 
     Raises:
         ValueError: an unknown name, family or counterfactual; heads that share keys and values but
@@ -166,8 +171,8 @@ def built_model(
     kind, fixed = BUILT_NAMES[name]
     own = asdict(value_object(Variant, variant)) | {"family": family}
     own["counterfactual"] = counterfactual
-    n_layers = own.pop("n_layers")
-    circuit = {} if n_layers is None else {"n_layers": n_layers}
+    shape = {key: own.pop(key) for key in ("n_layers", "frequencies")}
+    circuit = {key: value for key, value in shape.items() if value is not None}
     chosen = {**_DEFAULTS, **fixed, **{key: v for key, v in own.items() if v is not None}}
     if chosen["family"] not in BUILT_FAMILIES:
         raise ValueError(f"expected a family among {', '.join(BUILT_FAMILIES)}, found {family!r}")

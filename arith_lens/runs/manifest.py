@@ -183,6 +183,7 @@ RESULT_CLASSES = {
     "neuron_maps": ("neurons", "NeuronMaps"),
     "next_tokens": ("next_tokens", "NextTokens"),
     "outcomes": ("knockout", "Outcomes"),
+    "swaps": ("numbers", "Swaps"),
 }
 """For each kind of result: the module within arith_lens, and the class in it."""
 

@@ -29,7 +29,7 @@ LAYERS = {
     **dict.fromkeys(["metrics", "next_tokens", "word_problems"], 5),
     **dict.fromkeys(["answers", "attention", "built", "knockout", "methods", "probes"], 6),
     **dict.fromkeys(["interchanges"], 6),
-    **dict.fromkeys(["path_patching"], 7),
+    **dict.fromkeys(["numbers", "path_patching"], 7),
     **dict.fromkeys(["reference"], 7),  # reads the shipped sets
     **dict.fromkeys(["edges", "fine_tuning", "mediation", "neurons"], 8),
     **dict.fromkeys(["attribution", "evaluation"], 9),  # evaluation asks the closed world's sets
