@@ -24,6 +24,7 @@ from arith_lens.knockout import CircuitCurve, GreedyMask, KnockoutCurve, Knockou
 from arith_lens.mediation import Mediation
 from arith_lens.neurons import ClassKnockouts, HeuristicMatches
 from arith_lens.next_tokens import NextTokens
+from arith_lens.numbers import Swaps
 from arith_lens.runs import Run
 from arith_lens.runs.manifest import RESULT_CLASSES, SavedPairs
 from experiments.does_tuning_help import Criterion, SelectedRates, TuningMethod, TuningRow
@@ -310,6 +311,10 @@ SNAPSHOT_CARRY = Stored("carry-at-{}", Interchange, PairFacts)
 """Interchanges of the carry of the ones [site space pair]; by step."""
 TRAINING_LOSS = Stored("loss", Effects, NoFacts)
 """The loss of a training [step 1]."""
+NUMBER_SWAPS = Stored("swaps-{}-{}-{}-{}", Swaps, NoFacts)
+"""Swaps of a number [space swap]; by value, place, layer and shape."""
+NUMBER_SPECTRUM = Stored("spectrum-{}-{}-{}", Effects, NoFacts)
+"""The power of each frequency [layer measure period 1]; by value, source and place."""
 WRONG_SUMS = Stored("wrong", Effects, NoFacts)
 """Whether the first digit of each sum below 100 is wrong [ones_sum pair]."""
 PROMPT_EXCHANGE = Stored("exchange-{}-{}-{}", Effects, PairFacts)

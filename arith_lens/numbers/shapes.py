@@ -102,7 +102,7 @@ def orthonormal_rows(rows: Float[Tensor, "row width"]) -> Float[Tensor, "width r
 
 
 def checked_shape(
-    kind: str, periods: Sequence[float], linear: bool, k: int | None, values: Sequence[int]
+    kind: str, periods: Sequence[float | int], linear: bool, k: int | None, values: Sequence[int]
 ) -> Shape:
     """The shape, if its number of directions can be told from a table of these values.
 
@@ -115,8 +115,8 @@ def checked_shape(
     chosen = tuple(float(period) for period in periods)
     if len({*chosen}) < len(chosen) or any(not period >= 2 for period in chosen):
         raise ValueError(
-            f"expected different periods of 2 or more, found {tuple(periods)}; whole numbers cannot "
-            "tell a shorter period from a longer one"
+            f"expected different periods of 2 or more, found {tuple(periods)}; whole "
+            "numbers cannot tell a shorter period from a longer one"
         )
     waves = Shape("helix", chosen, linear)
     if kind in ("helix", "fourier"):
@@ -127,8 +127,8 @@ def checked_shape(
     most = (len(values) - 1) / 2
     if not 1 <= shape.n_terms <= most:
         raise ValueError(
-            f"expected 1 to {most:g} directions for {len(values)} values (k of at most (n - 1) / 2), "
-            f"found {shape.n_terms} of {shape}: {len(values)} class means lie in {len(values) - 1} "
+            f"expected 1 to {most:g} directions for {len(values)} values, k of at most (n - 1) / "
+            f"2, found {shape.n_terms} of {shape}: the class means lie in {len(values) - 1} "
             "dimensions, and a shape with more than half of them fits almost any order of the "
             "values; give fewer periods, linear=False or a smaller k, or pairs with more values"
         )

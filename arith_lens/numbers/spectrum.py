@@ -10,10 +10,17 @@ from torch import Tensor
 
 from arith_lens.components import mlp_out_name, resid_post_name, z_name
 from arith_lens.effects import Effects
-from arith_lens.interchanges import Site, check_sites
+from arith_lens.interchanges import Site
 from arith_lens.model import HookedLike, record
 from arith_lens.model.state import weights_loaded
-from arith_lens.numbers.values import check_value, class_means, columns_at, token_of, values_of
+from arith_lens.numbers.values import (
+    check_value,
+    class_means,
+    columns_at,
+    rests_of,
+    token_of,
+    values_of,
+)
 from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs, Role
 
@@ -49,7 +56,8 @@ def number_spectrum(
 ) -> Effects:
     """The discrete Fourier transform of class means over a number (not in the paper).
 
-    n values have n / 2 frequencies, so the periods are n, n/2, n/3, … and a period of 10 needs ten
+    Class means hold wording and other operand equal, as those of `number_subspace`. n values have
+    n / 2 frequencies, so the periods are n, n/2, n/3, … and a period of 10 needs ten
     values. A power is a share of the variance between class means. Its p-value compares it with the
     largest power of any frequency after a permutation of the values.
 
@@ -159,7 +167,7 @@ def _activation_means(
         row, column = torch.arange(len(batch)), columns_at(batch, site)
         parts.append(torch.stack([known[name][row, column].double().cpu() for name in names], 1))
     states, values = torch.cat(parts), values_of(pairs, value)
-    means = class_means(states, values, classes)
+    means = class_means(states, values, classes, rests_of(pairs, value))
     return means.movedim(0, -2)
 
 

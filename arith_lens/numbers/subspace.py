@@ -12,7 +12,14 @@ from torch import Tensor
 from arith_lens.interchanges import Site
 from arith_lens.model import HookedLike
 from arith_lens.numbers.shapes import Shape, checked_shape
-from arith_lens.numbers.values import check_value, class_means, site_of, states_at, values_of
+from arith_lens.numbers.values import (
+    check_value,
+    class_means,
+    rests_of,
+    site_of,
+    states_at,
+    values_of,
+)
 from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs, Role
 
@@ -81,22 +88,24 @@ def number_subspace(
     at: Role | str,
     value: str = "a",
     kind: str = "helix",
-    periods: Sequence[float] = (10, 5),
+    periods: Sequence[float | int] = (10, 5),
     linear: bool = True,
     **options: Unpack[FitOptions],
 ) -> NumberSpace:
     """Fit a shape to the class means of a number in the residual stream (not in the paper).
 
     The class means M have one row for each value: the mean of the stream over the reference prompts
-    of one half of the problems. The shape is W = lstsq([1, B(v)], M) in float64, and the subspace
-    is what the rows of W but the constant's span.
+    of one half of the problems, with wording and other operand held equal (a fit of their sums; the
+    plain mean where each value comes with all others). The shape is W = lstsq([1, B(v)], M) in
+    float64, and the subspace is what the rows of W but the constant's span.
 
     Args:
         model: HookedModel or TransformerBridge.
         pairs: of `sample_pairs`; only reference prompts are read.
         layer: the stream is read at this layer's exit, counted from 0.
         at: `"end"`, or the `Role` of an operand, whose number must be one token there.
-        value: `"a"`, `"b"`, `"answer"`, or one digit: `"a_ones"`, `"a_tens"`, `"b_ones"`, `"b_tens"`.
+        value: `"a"`, `"b"`, `"answer"`, or one digit: `"a_ones"`, `"a_tens"`, `"b_ones"`,
+            `"b_tens"`.
         kind: `"helix"`: waves of the periods, and the value itself if `linear`; `"fourier"`: waves
             alone; `"polynomial"`; `"pca"`: the directions in which class means differ most.
         periods: of the waves, 2 or more.
@@ -123,13 +132,11 @@ def number_subspace(
     half = torch.tensor([problem in fitted for problem in pairs.problem])
     states, known = states_at(model, pairs[half], site), numbers[half]
     classes = known.unique()
-    means = class_means(states, known, classes)
+    means = class_means(states, known, classes, rests_of(pairs[half], value))
     return NumberSpace(site, value, shape, classes, means, shape.basis(classes, means), fitted)
 
 
-def _first_half(
-    pairs: PromptPairs, numbers: Int[Tensor, " pair"], seed: int
-) -> frozenset[str]:
+def _first_half(pairs: PromptPairs, numbers: Int[Tensor, " pair"], seed: int) -> frozenset[str]:
     """Half of the problems with each value, and the only one where there is one."""
     by_value: dict[int, set[str]] = {}
     for problem, number in zip(pairs.problem, numbers.tolist(), strict=True):

@@ -189,9 +189,9 @@ def _drawn_swaps(tested: PromptPairs, space: NumberSpace, n: int, rng: random.Ra
     ]
     if not found:
         raise ValueError(
-            f"expected problems of one wording that differ in {space.value} alone and have another "
-            f"answer, found none among {len(tested)} pairs that were not fitted; draw more pairs of "
-            "fewer operands"
+            f"expected problems of one wording that differ in {space.value} alone and have "
+            f"another answer, found none among {len(tested)} pairs that were not fitted; draw more "
+            "pairs of fewer operands"
         )
     rng.shuffle(found)
     rows, sources = (list(part) for part in zip(*found[:n], strict=True))
@@ -278,9 +278,7 @@ def _runs(
 ) -> Iterator[tuple[slice, SiteRuns]]:
     """Base and source of the swaps at the place, batch by batch, each with its rows."""
     base, source = tested[test.rows], tested[test.sources]
-    both = replace(
-        base, counterfactual=source.reference, counterfactual_answer=source.answer
-    )
+    both = replace(base, counterfactual=source.reference, counterfactual_answer=source.answer)
     start = 0
     for (runs,) in site_runs(model, both, [space.site], batch_size=BATCH):
         rows = slice(start, start + len(runs.base))

@@ -1,6 +1,6 @@
 """Which number each prompt holds, and at which token it is read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -8,7 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.components import resid_post_name
-from arith_lens.interchanges import Site, check_sites, role_columns
+from arith_lens.interchanges import Site, check_sites
+from arith_lens.interchanges.runs import role_columns
 from arith_lens.model import HookedLike, record
 from arith_lens.operations import OPERATIONS
 from arith_lens.pairs import PromptPairs, Role, check_kinds, check_pairs
@@ -167,7 +168,35 @@ def columns_at(pairs: PromptPairs, site: Site) -> Int[Tensor, " pair"]:
 
 
 def class_means(
-    rows: Float[Tensor, "pair *width"], values: Int[Tensor, " pair"], classes: Int[Tensor, " value"]
-) -> Float[Tensor, "value *width"]:
-    """The mean of the pairs with each value."""
-    return torch.stack([rows[values == one].mean(0) for one in classes])
+    rows: Float[Tensor, "pair ..."],
+    values: Int[Tensor, " pair"],
+    classes: Int[Tensor, " value"],
+    rests: Sequence[tuple[Any, ...]] = (),
+) -> Float[Tensor, "value ..."]:
+    """The mean of the pairs with each value, as it would be if all had the same of everything else.
+
+    In sums of one digit, a large A comes with a small B, so that plain means of A hold B as well.
+    So one sum is fitted to the values and one to each combination of everything else, in float64,
+    and problems are compared that differ in the value alone. Where each value comes with everything
+    else equally often, these are the plain means.
+
+    Args:
+        rows: the states.
+        values: the value of each.
+        classes: the values that get a mean.
+        rests: everything else of each, from `rests_of`; empty: plain means.
+    """
+    own = (values[:, None] == classes).double()
+    others = [_indicators(rests)[:, 1:]] if rests else []
+    design = torch.cat([own, *others], dim=1)
+    states = rows.double().flatten(1)
+    effects = torch.linalg.lstsq(design, states, driver="gelsd").solution[: len(classes)]
+    effects = effects + (states - own @ effects).mean(0)
+    return effects.unflatten(1, rows.shape[1:])
+
+
+def _indicators(names: Sequence[Any]) -> Float[Tensor, "pair name"]:
+    """One column for each name, 1 where a pair has it."""
+    known = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    numbers = torch.tensor([known[name] for name in names])
+    return torch.nn.functional.one_hot(numbers, len(known)).double()

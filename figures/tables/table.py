@@ -26,7 +26,7 @@ NUMERIC = (
     *("above", "below", "p_within", "p_outside"),
     *("value", "low", "high", "n"),
     *("k", "layer", "index", "draws", "rate", "size", "seed"),
-    *("position", "rank", "base", "column", "dial", "ones_sum", "step"),
+    *("position", "rank", "base", "column", "dial", "ones_sum", "step", "period"),
     *("n_heads", "n_mlps", "sample"),
 )
 """The columns whose texts are numbers."""

@@ -53,6 +53,30 @@ def test_path_patching_meets_the_closed_form(name: str) -> None:
         assert error(exact(made, paths), truth, paths) < TOLERANCE, paths
 
 
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        ("table", {"n_layers": 2}),
+        ("thermometer", {"n_layers": 2}),
+        ("clock", {"frequencies": (1, 2)}),
+        ("clock", {"frequencies": (1,), "rotation": 1}),
+        ("clock", {"frequencies": (1, 5)}),
+    ],
+)
+def test_variants_meet_the_closed_form_and_answer_right(name: str, variant: dict[str, Any]) -> None:
+    _, pairs, truth = made = al.built_model(name, n=8, counterfactual="operands", **variant)
+    assert bool((truth.logits().argmax(-1) == pairs.answer).all())
+    for paths in PATHS[:2]:
+        assert error(exact(made, paths), truth, paths) < TOLERANCE, paths
+
+
+def test_variants_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected different frequencies from 1 to 5"):
+        al.built_model("clock", frequencies=(2, 3))
+    with pytest.raises(ValueError, match="expected 1 layer or more"):
+        al.built_model("table", n_layers=0)
+
+
 @pytest.mark.parametrize("name", ["redundant", "value_composition", "padded", "all_norms"])
 def test_joint_knockouts_meet_the_closed_form(name: str) -> None:
     model, pairs, truth = built(name)
