@@ -34,6 +34,7 @@ from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import (
     BUILT_EDGES,
     BUILT_EFFECTS,
+    BUILT_SWAPS,
     BUILT_TRUTH,
     EXACT,
     LADDER,
@@ -381,6 +382,7 @@ def _save_exam(run: Run, made: al.BuiltModel, paper: ExamModel) -> None:
     if paper.dial is not None:
         return
     race_on(run, paper)
+    _save_shapes(run, paper)
     copying = [one.head for one in truth.circuit.heads]
     al.mediators(
         model, pairs, copying, metric=METRIC, run=run, name=BUILT_EDGES.name(), progress=False
@@ -391,6 +393,37 @@ def _save_exam(run: Run, made: al.BuiltModel, paper: ExamModel) -> None:
         expected, measured = knocked_out(made, ablation)
         BUILT_TRUTH.save(run, expected, method, pairs=pairs, **circuit)
         BUILT_EFFECTS.save(run, measured, method, EXACT, pairs=pairs)
+
+
+SHAPE_MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "table": ("table", {"n_layers": 2}),
+    "thermometer": ("thermometer", {"n_layers": 2}),
+    "clock": ("clock", {"frequencies": (1, 2)}),
+    "rotated": ("table", {"n_layers": 2, "rotation": 0}),
+}
+"""The models whose digits have a known shape: their digits are brought to END in layer 0, and used
+after it."""
+EXAM_SHAPES: Mapping[str, Mapping[str, Any]] = {
+    "line": {"kind": "polynomial", "k": 1},
+    "polynomial_4": {"kind": "polynomial", "k": 4},
+    "waves_10_5": {"kind": "fourier", "periods": (10, 5)},
+    "helix_10": {"kind": "helix", "periods": (10,)},
+}
+"""The shapes that are fitted to each, with at most four directions for nine values."""
+EXAM_CONTROLS = ("pca", "labels", "span", "means", "stream", "unseen")
+
+
+def _save_shapes(run: Run, paper: ExamModel) -> None:
+    """Swaps of A at END in a model that has a shape by construction."""
+    if paper.built not in SHAPE_MODELS:
+        return
+    name, variant = SHAPE_MODELS[paper.built]
+    made = al.built_model(name, seed=paper.seed, **variant)
+    for shape, settings in EXAM_SHAPES.items():
+        if not BUILT_SWAPS.is_in(run, shape):
+            space = al.number_subspace(made.model, made.pairs, 0, "end", "a", **settings)
+            swaps = al.swap_values(made.model, made.pairs, space, controls=EXAM_CONTROLS)
+            BUILT_SWAPS.save(run, swaps, shape)
 
 
 def race_on(run: Run, paper: ExamModel) -> None:

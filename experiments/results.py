@@ -311,6 +311,8 @@ SNAPSHOT_CARRY = Stored("carry-at-{}", Interchange, PairFacts)
 """Interchanges of the carry of the ones [site space pair]; by step."""
 TRAINING_LOSS = Stored("loss", Effects, NoFacts)
 """The loss of a training [step 1]."""
+BUILT_SWAPS = Stored("built-swaps-{}", Swaps, NoFacts)
+"""Swaps of A in a built model [space swap]; by shape."""
 NUMBER_SWAPS = Stored("swaps-{}-{}-{}-{}", Swaps, NoFacts)
 """Swaps of a number [space swap]; by value, place, layer and shape."""
 NUMBER_SPECTRUM = Stored("spectrum-{}-{}-{}", Effects, NoFacts)

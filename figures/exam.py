@@ -14,8 +14,9 @@ import tyro
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.numbers import CONTROLS, OWN, UNSEEN, UNSEEN_LABELS, WHOLE
 from arith_lens.plotting import COLOURS, Width
-from arith_lens.runs import find_runs
+from arith_lens.runs import Run, find_runs
 from experiments.approximations import DIAL
 from experiments.finding import RESULTS, NotComputed, RunSettings, experiment_command, find_run
 from experiments.results import EXACT
@@ -23,6 +24,7 @@ from figures.common import FREE, Formats
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import exam as numbers
 from figures.tables.exam import ExamRun
+from figures.tables.numbers import FOLLOWS, P_LABELS
 from figures.tables.table import has, keys_of, records, select, value
 from figures.views.lines import line
 from figures.views.words import display_name
@@ -102,7 +104,62 @@ def exhibits(options: Options) -> list[Exhibit]:
             notes=_notes,
             cells=_share_cells,
         ),
+        *_shape_table(plain, runs),
     ]
+
+
+def _shape_table(papers: Sequence[ExamRun], runs: Sequence[Run]) -> list[Exhibit]:
+    """What swaps of A say of the models whose digits have a known shape; none without such runs."""
+    tables = numbers.shapes(papers)
+    if not tables:
+        return []
+    return [
+        text_table_of(
+            tables,
+            runs,
+            name="exam_shapes",
+            title="Do swaps of a number find the shape that was built?",
+            look=lambda _: (
+                "Only values that were not fitted tell a shape from a table: permuted labels fail "
+                "there."
+            ),
+            notes=lambda *_: [
+                "A's digit is at END after layer 0, and is used later. Unseen values: left out of "
+                "the fit and written by the shape. In brackets: p of permuted labels."
+            ],
+            cells=_shape_cells,
+        )
+    ]
+
+
+SHAPE_COLUMNS = {
+    UNSEEN: "unseen values",
+    UNSEEN_LABELS: "unseen, labels permuted",
+    OWN: "swap",
+    CONTROLS["labels"]: "swap, labels permuted",
+    CONTROLS["pca"]: "PCA",
+    CONTROLS["span"]: "random in the span",
+    CONTROLS["means"]: "all class means",
+    WHOLE: "whole vector",
+    CONTROLS["stream"]: "random (cannot fail)",
+}
+
+
+def _shape_cells(table: DataFrame) -> DataFrame:
+    """One line per model and shape, as text."""
+    lines = []
+    for model in keys_of(table, "model"):
+        for shape in keys_of(select(table, model=model), "shape"):
+            rows = select(table, model=model, shape=shape)
+            line = {"model": model, "shape": str(shape).replace("_", " ")}
+            for space, column in SHAPE_COLUMNS.items():
+                own = select(rows, space=space)
+                text = f"{value(own, measure=FOLLOWS):.0%}"
+                if has(own, measure=P_LABELS):
+                    text += f" [{value(own, measure=P_LABELS):.2f}]"
+                line[column] = text
+            lines.append(line)
+    return DataFrame(lines)
 
 
 def _exam_models(options: Options) -> list[ExamRun]:

@@ -9,8 +9,7 @@ from typing import Any
 from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.numbers import CONTROLS, OWN, UNSEEN, WHOLE
-from arith_lens.numbers.swap import UNSEEN_LABELS
+from arith_lens.numbers import CONTROLS, OWN, UNSEEN, UNSEEN_LABELS, WHOLE
 from experiments.numbers import CUBIC, END, HELIX, LINE, OPERAND, WAVES_5, WAVES_10
 from figures.common import Options, chosen_run
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of

@@ -18,5 +18,6 @@ from arith_lens.numbers.spectrum import power_by_frequency as power_by_frequency
 from arith_lens.numbers.subspace import NumberSpace as NumberSpace
 from arith_lens.numbers.subspace import number_subspace as number_subspace
 from arith_lens.numbers.swap import CONTROLS as CONTROLS
+from arith_lens.numbers.swap import UNSEEN_LABELS as UNSEEN_LABELS
 from arith_lens.numbers.swap import swap_values as swap_values
 from arith_lens.numbers.values import VALUES as VALUES

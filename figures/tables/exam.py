@@ -2,7 +2,7 @@
 
 The models are built ones, of which the true effects are known; "all" is all of them together. Keys:
 paths; method; dial, for a model whose attention and neurons are that sharp; component, in rows that
-compare its effect with the exact one.
+compare its effect with the exact one; shape and space, in rows of swaps of a number.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,8 +18,9 @@ from arith_lens.runs import Run
 from experiments import results
 from experiments.approximations import DIAL, KNOCKOUTS, PATHS_VALUES
 from experiments.results import EXACT
-from figures.tables.number import Number, Unit
-from figures.tables.table import Key, QuestionTable, Row, row
+from figures.tables.number import PROBLEMS, Number, Unit
+from figures.tables.numbers import FOLLOWS, P_LABELS
+from figures.tables.table import Key, QuestionTable, Row, n_problems, row
 
 ALL_MODELS = "all"
 PAIRS, ERROR, SHARE = "pairs", "largest error", "share of the exact effect"
@@ -145,6 +146,26 @@ def shares(exam_models: Sequence[ExamRun]) -> list[QuestionTable]:
                 keys = {"paths": paths, "method": method, "component": component}
                 rows.append(row(SHARE, Number(share, unit="relative"), **keys))
         tables.append(QuestionTable.of("exam", model, rows))
+    return tables
+
+
+def shapes(papers: Sequence[ExamRun]) -> list[QuestionTable]:
+    """Swaps of A by each shape, of the models that have a shape by construction."""
+    tables = []
+    for paper in papers:
+        rows: list[Row] = []
+        for shape in results.BUILT_SWAPS.labels(paper.run):
+            swaps = results.BUILT_SWAPS.load(paper.run, shape)
+            for space in swaps.spaces:
+                own = swaps.of(space)
+                low, high = own.ci(method="percentile").tolist()
+                number = Number(float(own.mean()), low, high, PROBLEMS, n_problems(own))
+                rows.append(row(FOLLOWS, number, shape=shape, space=space))
+            for space in swaps.null:
+                number = Number(swaps.p_value(space), unit="p")
+                rows.append(row(P_LABELS, number, shape=shape, space=space))
+        if rows:
+            tables.append(QuestionTable.of("exam", paper.built, rows))
     return tables
 
 

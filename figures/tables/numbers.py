@@ -150,7 +150,8 @@ def _predictions(found: dict[Parts, Swaps], model: str) -> Iterator[Row]:
         for shape in (tests.WAVES_10, tests.WAVES_5, tests.WAVES_2):
             for (value, place, layer, name), swaps in found.items():
                 if (value, place, name) == ("a", tests.OPERAND, shape):
-                    number = Number(swaps.p_value(), unit="p")
+                    p = swaps.p_value()
+                    number = Number(p, p, p, "exact", unit="p")
                     of = f"{shape}, a's token, layer {layer}"
                     rule = Within(below=0.05, closed=True)
                     yield _prediction("N5", of, number, "p at most .05", rule)
