@@ -112,8 +112,9 @@ def tests_of(n_layers: int) -> Iterator[tuple[str, str, int, str]]:
     early = sorted({0, n_layers // 4} & {*range(max(1, n_layers - 1))})
     for value in ("a", "b"):
         yield from ((value, OPERAND, layer, name) for layer in early for name in SHAPES)
-    yield from (("a", END, layer, name) for layer in late for name in SHAPES)
-    yield from (("answer", END, layer, name) for layer in late for name in (LINE, HELIX))
+    at_end = (LINE, HELIX, WAVES_10, CUBIC)
+    yield from (("a", END, layer, name) for name in at_end for layer in late)
+    yield from (("answer", END, layer, name) for layer in late[2::2] for name in (LINE, HELIX))
 
 
 def _plan(model: al.HookedModel, config: NumbersConfig) -> str:

@@ -47,9 +47,7 @@ def test_the_table_has_the_numbers_of_the_stored_swaps(run: Any, tmp_path: Path)
     assert stored.iia(WHOLE) > 0.9 and stored.iia("random (cannot fail)") < 0.2
     p_value = value(table, kind="p", variable="a", place=END, layer=9, shape=HELIX, space=OWN)
     assert p_value in (0.25, 0.5, 0.75, 1)
-    spectrum: Any = select(
-        table, kind="spectrum", source="W_E", measure="share of the variance between values"
-    )
+    spectrum: Any = select(table, kind="spectrum", source="W_E", measure=POWER)
     assert float(spectrum["value"].sum()) == pytest.approx(1, abs=1e-4)
 
 
