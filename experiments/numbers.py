@@ -36,6 +36,8 @@ SHAPES: Mapping[str, dict[str, Any]] = {
 }
 """By name, what `al.number_subspace` fits; at most three directions, because a digit of one-digit
 sums has eight values."""
+AT_END = (LINE, HELIX, WAVES_10, CUBIC)
+"""The shapes that are fitted at END."""
 END, OPERAND = "end", "operand"
 ROLES = {"a": Role.OPERAND_A, "b": Role.OPERAND_B}
 CONTROLS = ("pca", "polynomial", "labels", "span", "means", "stream", "unseen")
@@ -112,8 +114,7 @@ def tests_of(n_layers: int) -> Iterator[tuple[str, str, int, str]]:
     early = sorted({0, n_layers // 4} & {*range(max(1, n_layers - 1))})
     for value in ("a", "b"):
         yield from ((value, OPERAND, layer, name) for layer in early for name in SHAPES)
-    at_end = (LINE, HELIX, WAVES_10, CUBIC)
-    yield from (("a", END, layer, name) for name in at_end for layer in late)
+    yield from (("a", END, layer, name) for name in AT_END for layer in late)
     yield from (("answer", END, layer, name) for layer in late[2::2] for name in (LINE, HELIX))
 
 

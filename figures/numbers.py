@@ -10,7 +10,7 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.numbers import CONTROLS, OWN, UNSEEN, UNSEEN_LABELS, WHOLE
-from experiments.numbers import CUBIC, END, HELIX, LINE, OPERAND, WAVES_5, WAVES_10
+from experiments.numbers import CUBIC, END, HELIX, LINE, OPERAND, WAVES_10
 from figures.common import Options, chosen_run
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import numbers
@@ -32,7 +32,6 @@ SPACES = {
 SHAPES = {
     LINE: ("line", plotting.DARK, "solid"),
     WAVES_10: ("waves 10", plotting.TEAL, "solid"),
-    WAVES_5: ("waves 5", plotting.TEAL, "dot"),
     HELIX: ("helix 10", plotting.RED, "solid"),
     CUBIC: ("polynomial 3", plotting.BLUE, "solid"),
 }

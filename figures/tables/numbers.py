@@ -64,7 +64,7 @@ def _stored(run: Run) -> Iterator[Parts]:
     for value in ("a", "b", "answer"):
         for place in (tests.OPERAND, tests.END):
             for layer in sorted(layers):
-                for shape in tests.SHAPES:
+                for shape in tests.SHAPES if place == tests.OPERAND else tests.AT_END:
                     if NUMBER_SWAPS.is_in(run, value, place, str(layer), shape):
                         yield value, place, str(layer), shape
 
