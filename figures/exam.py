@@ -108,9 +108,9 @@ def exhibits(options: Options) -> list[Exhibit]:
     ]
 
 
-def _shape_table(papers: Sequence[ExamRun], runs: Sequence[Run]) -> list[Exhibit]:
+def _shape_table(exam_runs: Sequence[ExamRun], runs: Sequence[Run]) -> list[Exhibit]:
     """What swaps of A say of the models whose digits have a known shape; none without such runs."""
-    tables = numbers.shapes(papers)
+    tables = numbers.shapes(exam_runs)
     if not tables:
         return []
     return [

@@ -149,13 +149,13 @@ def shares(exam_models: Sequence[ExamRun]) -> list[QuestionTable]:
     return tables
 
 
-def shapes(papers: Sequence[ExamRun]) -> list[QuestionTable]:
+def shapes(exam_runs: Sequence[ExamRun]) -> list[QuestionTable]:
     """Swaps of A by each shape, of the models that have a shape by construction."""
     tables = []
-    for paper in papers:
+    for one in exam_runs:
         rows: list[Row] = []
-        for shape in results.BUILT_SWAPS.labels(paper.run):
-            swaps = results.BUILT_SWAPS.load(paper.run, shape)
+        for shape in results.BUILT_SWAPS.labels(one.run):
+            swaps = results.BUILT_SWAPS.load(one.run, shape)
             for space in swaps.spaces:
                 own = swaps.of(space)
                 low, high = own.ci(method="percentile").tolist()
@@ -165,7 +165,7 @@ def shapes(papers: Sequence[ExamRun]) -> list[QuestionTable]:
                 number = Number(swaps.p_value(space), unit="p")
                 rows.append(row(P_LABELS, number, shape=shape, space=space))
         if rows:
-            tables.append(QuestionTable.of("exam", paper.built, rows))
+            tables.append(QuestionTable.of("exam", one.built, rows))
     return tables
 
 
