@@ -119,7 +119,7 @@ def _shape_table(exam_runs: Sequence[ExamRun], runs: Sequence[Run]) -> list[Exhi
             runs,
             name="exam_shapes",
             title="Do swaps of a number find the shape that was built?",
-            look=lambda _: (
+            caption=lambda _: (
                 "Only values that were not fitted tell a shape from a table: permuted labels fail "
                 "there."
             ),

@@ -61,7 +61,7 @@ def exhibits(options: Options) -> list[Exhibit]:
         [run],
         name="numbers",
         title=f"Is a number a line, a wave or a table? {run.config['model']}",
-        look=_look,
+        caption=_caption,
         notes=_notes,
         draw=_draw,
         small_table=_tests,
@@ -71,14 +71,14 @@ def exhibits(options: Options) -> list[Exhibit]:
         [run],
         name="numbers-predictions",
         title=f"Predictions about numbers, with their outcomes: {run.config['model']}",
-        look=lambda _: "Which predictions of docs/how_it_calculates.md fail.",
+        caption=lambda _: "Which predictions of docs/how_it_calculates.md fail.",
         notes=lambda *_: [NOTE, "A prediction holds if the whole interval meets its condition."],
         cells=lambda table: DataFrame(list(_outcomes(table))),
     )
     return [chart, words]
 
 
-def _look(table: DataFrame) -> str:
+def _caption(table: DataFrame) -> str:
     rows = select(table, kind="swap", space=UNSEEN, variable="a")
     parts = []
     for place, words in ((OPERAND, "At A's token"), (END, "At END")):
@@ -124,11 +124,11 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
 
 
 def _panel(
-    title: str, rows: DataFrame, key: str, looks: dict[str, tuple[str, str, str]]
+    title: str, rows: DataFrame, key: str, styles: dict[str, tuple[str, str, str]]
 ) -> plotting.CurvePanel:
     lines = tuple(
         line(select(rows, **{key: one}), name, colour, x="layer", dash=dash)
-        for one, (name, colour, dash) in looks.items()
+        for one, (name, colour, dash) in styles.items()
         if has(rows, **{key: one})
     )
     return plotting.CurvePanel(title, lines, y_title="answers that follow, %", y_range=(0, 102))
