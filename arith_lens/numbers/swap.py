@@ -118,13 +118,13 @@ def swap_values(
     _check_request(controls, n, nulls.permutations)
     tested = pairs[~space.is_fitted(pairs)]
     rng = random.Random(seed)
-    swaps = _drawn_swaps(tested, space, n, rng)
+    swaps = _sampled_swaps(tested, space, n, rng)
     plan = _Plan.of(space, controls, nulls.permutations, seed)
     with torch.no_grad():
         shares, null = _swapped_answers(model, tested, space, swaps, plan)
         test = swaps
         if "unseen" in controls and space.shape.kind != "pca":
-            written = _drawn_unseen(pairs, tested, space, n, rng)
+            written = _sampled_unseen(pairs, tested, space, n, rng)
             more, more_null = _written_answers(model, tested, space, written, plan)
             n_swaps, n_written = len(swaps.rows), len(written.rows)
             shares = {
@@ -174,32 +174,32 @@ def _computation(space: NumberSpace, swaps: _Test, nulls: Nulls, seed: int) -> d
     }
 
 
-def _drawn_swaps(tested: PromptPairs, space: NumberSpace, n: int, rng: random.Random) -> _Test:
+def _sampled_swaps(tested: PromptPairs, space: NumberSpace, n: int, rng: random.Random) -> _Test:
     """Pairs of problems that differ in the value alone, and in the answer's token."""
     numbers, answers = values_of(tested, space.value).tolist(), tested.answer.tolist()
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for row, rest in enumerate(rests_of(tested, space.value)):
         groups[rest].append(row)
-    found = [
+    candidates = [
         (row, source)
         for rows in groups.values()
         for row in rows
         for source in rows
         if numbers[row] != numbers[source] and answers[row] != answers[source]
     ]
-    if not found:
+    if not candidates:
         raise ValueError(
             f"expected problems of one wording that differ in {space.value} alone and have "
             f"another answer, found none among {len(tested)} pairs that were not fitted; draw more "
             "pairs of fewer operands"
         )
-    rng.shuffle(found)
-    rows, sources = (list(part) for part in zip(*found[:n], strict=True))
+    rng.shuffle(candidates)
+    rows, sources = (list(part) for part in zip(*candidates[:n], strict=True))
     own = ([items[i] for i in sources] for items in (numbers, answers))
     return _Test(rows, sources, *own)
 
 
-def _drawn_unseen(
+def _sampled_unseen(
     pairs: PromptPairs, tested: PromptPairs, space: NumberSpace, n: int, rng: random.Random
 ) -> _Test:
     """Problems, and values that are written into them, whose answers the pairs know."""
@@ -207,21 +207,21 @@ def _drawn_unseen(
     numbers, answers = values_of(tested, space.value).tolist(), tested.answer.tolist()
     templates = tested.template or ("",) * len(tested)
     assert tested.operands is not None and tested.operation is not None
-    found = []
+    candidates = []
     for row, (a, b) in enumerate(tested.operands.tolist()):
         place = (templates[row], int(tested.lengths[row]))
         for number in sorted(known - {numbers[row]}) if numbers[row] in known else ():
             result = with_value(tested.operation[row], a, b, space.value, number)
             token = tokens.get((*place, result))
             if token is not None and token != answers[row]:
-                found.append((row, number, token))
-    if not found:
+                candidates.append((row, number, token))
+    if not candidates:
         raise ValueError(
             f"expected problems whose {space.value} can have another value with a known answer, "
             "found none; draw more pairs"
         )
-    rng.shuffle(found)
-    rows, targets, expected = (list(part) for part in zip(*found[:n], strict=True))
+    rng.shuffle(candidates)
+    rows, targets, expected = (list(part) for part in zip(*candidates[:n], strict=True))
     return _Test(rows, rows, targets, expected)
 
 

@@ -38,14 +38,14 @@ def table(run: Run) -> QuestionTable:
         RunError: the run is damaged.
     """
     model = str(run.config["model"])
-    found = {parts: NUMBER_SWAPS.load(run, *parts) for parts in _stored(run)}
+    results = {parts: NUMBER_SWAPS.load(run, *parts) for parts in _stored(run)}
     rows: list[Row] = []
-    for parts, swaps in found.items():
+    for parts, swaps in results.items():
         rows += _swap_rows(parts, swaps)
     for parts in tests.SPECTRA:
         if NUMBER_SPECTRUM.is_in(run, *parts):
             rows += _spectrum_rows(parts, NUMBER_SPECTRUM.load(run, *parts))
-    rows += _predictions(found, model)
+    rows += _predictions(results, model)
     return QuestionTable.of("numbers", model, rows)
 
 
@@ -134,13 +134,13 @@ def _prediction(name: str, of: str, number: Number, words: str, rule: Within) ->
     return row("prediction", number, kind="prediction", **keys)
 
 
-def _predictions(found: dict[Parts, Swaps], model: str) -> Iterator[Row]:
+def _predictions(results: dict[Parts, Swaps], model: str) -> Iterator[Row]:
     """The predictions of docs/how_it_calculates.md that one model can decide."""
     if model.startswith("reference"):
-        yield from _unseen_at_operands(found)
-        yield from _line_at_end(found)
+        yield from _unseen_at_operands(results)
+        yield from _line_at_end(results)
     helix = [tests.LINE, tests.WAVES_10, tests.HELIX]
-    for (value, place, layer, shape), swaps in found.items():
+    for (value, place, layer, shape), swaps in results.items():
         if place == tests.OPERAND and shape in helix:
             of = f"{value}'s token, layer {layer}, k = {swaps.computation['k']}"
             number = _pca_less_shape(swaps)
@@ -148,7 +148,7 @@ def _predictions(found: dict[Parts, Swaps], model: str) -> Iterator[Row]:
             yield _prediction("N3", f"PCA less {shape}, {of}", number, "at least 0", rule)
     if model.startswith("gemma"):
         for shape in (tests.WAVES_10, tests.WAVES_5, tests.WAVES_2):
-            for (value, place, layer, name), swaps in found.items():
+            for (value, place, layer, name), swaps in results.items():
                 if (value, place, name) == ("a", tests.OPERAND, shape):
                     p = swaps.p_value()
                     number = Number(p, p, p, "exact", unit="p")
@@ -157,13 +157,13 @@ def _predictions(found: dict[Parts, Swaps], model: str) -> Iterator[Row]:
                     yield _prediction("N5", of, number, "p at most .05", rule)
 
 
-def _unseen_at_operands(found: dict[Parts, Swaps]) -> Iterator[Row]:
+def _unseen_at_operands(results: dict[Parts, Swaps]) -> Iterator[Row]:
     """Of each operand, the place and shape with the largest share of unseen values."""
     rule = Within(below=PASSES)
     for operand in ("a", "b"):
         own = {
             parts: swaps
-            for parts, swaps in found.items()
+            for parts, swaps in results.items()
             if parts[:2] == (operand, tests.OPERAND) and swaps.iia(WHOLE) > 0
         }
         if own:
@@ -174,9 +174,9 @@ def _unseen_at_operands(found: dict[Parts, Swaps]) -> Iterator[Row]:
             yield _prediction("N1", of, _ratio(own[best], UNSEEN), "below .5", rule)
 
 
-def _line_at_end(found: dict[Parts, Swaps]) -> Iterator[Row]:
+def _line_at_end(results: dict[Parts, Swaps]) -> Iterator[Row]:
     rule = Within(above=PASSES, closed=True)
-    for (value, place, layer, shape), swaps in found.items():
+    for (value, place, layer, shape), swaps in results.items():
         if (value, place, shape) == ("a", tests.END, tests.LINE) and int(layer) >= LATE_LAYER:
             of = f"unseen values of the whole vector, line, layer {layer}"
             yield _prediction("N2", of, _ratio(swaps, UNSEEN), "at least .5", rule)

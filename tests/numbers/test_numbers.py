@@ -16,7 +16,7 @@ from arith_lens.interchanges import Site
 from arith_lens.model import HookedModel
 from arith_lens.numbers import OWN, UNSEEN, WHOLE, NumberSpace, Shape, Swaps, power_by_frequency
 from arith_lens.numbers.spectrum import P_VALUE, POWER
-from arith_lens.numbers.swap import _drawn_swaps, _drawn_unseen, unseen_steps
+from arith_lens.numbers.swap import _sampled_swaps, _sampled_unseen, unseen_steps
 from arith_lens.numbers.values import class_means, states_at, values_of
 from arith_lens.pairs import Role
 
@@ -92,8 +92,8 @@ def test_swaps_and_unseen_values_are_those_of_plain_transformers(
     space = al.number_subspace(model, pairs, layer, role, "a", "helix", (10,))
     tested = pairs[~space.is_fitted(pairs)]
     rng = random.Random(3)
-    swaps = _drawn_swaps(tested, space, 24, rng)
-    unseen = _drawn_unseen(pairs, tested, space, 24, rng)
+    swaps = _sampled_swaps(tested, space, 24, rng)
+    unseen = _sampled_unseen(pairs, tested, space, 24, rng)
     columns = columns_by_hand(tested, role)
     states = plain_states(model, tested, layer, columns)
     torch.testing.assert_close(states_at(model, tested, space.site), states, rtol=1e-5, atol=1e-5)
@@ -151,7 +151,7 @@ def test_the_accuracy_counts_the_answers_of_plain_transformers(
     space = al.number_subspace(llama, pairs, 0, "end", "a", "helix", (10,))
     result = al.swap_values(llama, pairs, space, controls=("pca", "stream"), n=40)
     tested = pairs[~space.is_fitted(pairs)]
-    swaps = _drawn_swaps(tested, space, 40, random.Random(0))
+    swaps = _sampled_swaps(tested, space, 40, random.Random(0))
     columns = columns_by_hand(tested, Role.END)
     states = plain_states(llama, tested, 0, columns)
     for name, basis in ((OWN, space.basis), (WHOLE, torch.eye(len(space.basis)).double())):
