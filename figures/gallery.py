@@ -20,6 +20,7 @@ from experiments.finding import RunSettings
 from experiments.questions import exhibit_entries
 from figures.claims import CLAIMS, Verdict, check_claims
 from figures.claims.checking import table as claims_table
+from figures.claims.multiplicity import TOGETHER
 from figures.claims.page import write_page
 from figures.collection import SECTIONS, MissingExhibit, Section, collected, name_of
 from figures.common import SHIPPED, run_with
@@ -137,7 +138,7 @@ def _claims_at_a_glance(checked: Mapping[str, list[Verdict]], options: Options) 
     text.append(f"| group | {' | '.join(f'`{model}`' for model in tables)} |")
     text.append("|---" * (len(tables) + 1) + "|")
     first = next(iter(tables.values())).numbers
-    for group in dict.fromkeys(first["group"]):
+    for group in (one for one in dict.fromkeys(first["group"]) if one != TOGETHER):
         cells = []
         for table in tables.values():
             cells.append("".join(MARKS.get(one, "·") for one in _verdicts(table, group)))
@@ -149,7 +150,7 @@ def _verdicts(table: Table, group: str | None = None) -> list[str]:
     """The verdict of each claim, of one group or of all."""
     by_claim: dict[str, str] = {}
     for one in records(table.numbers):
-        if group in (None, one.group):
+        if group in (None, one.group) and one.group != TOGETHER:
             by_claim.setdefault(one.claim, one.holds)
     return [*by_claim.values()]
 

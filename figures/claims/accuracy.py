@@ -16,7 +16,7 @@ from figures.claims.claim import Measure, Measurement
 from figures.claims.estimates import per_operation
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.heads import NO_KEY, wording_title
-from figures.tables import knockout, powers, transfer, word_problems
+from figures.tables import knockout, next_tokens, powers, transfer, word_problems
 from figures.tables.answers import BEFORE, CHANGE, RELATIVE_CHANGE
 from figures.tables.number import Number, Unit
 from figures.tables.table import QuestionTable, Row
@@ -27,6 +27,10 @@ from figures.verdicts import Finding, Within
 
 KNOCKOUT_EXPERIMENT, TRANSFER_EXPERIMENT = "are_they_needed", "what_else_breaks"
 POWERS_EXPERIMENT, WORD_PROBLEMS_EXPERIMENT = "do_powers_use_them", "do_word_problems_use_them"
+INSTEAD_EXPERIMENT = "what_comes_instead"
+LITTLE_LOST = Within(above=-0.05)
+"""A loss on generated prompts that is negligible, where word problems lose more."""
+LITTLE_LOSS = "at the best rate that loses at most 2 points elsewhere"
 OF_TABLE_4 = 10
 """How many heads the paper knocks out in Table 4; reported beside the key heads."""
 OF_GREEDY = 4
@@ -238,6 +242,37 @@ def common_heads_matter_in_both(evidence: Evidence, rule: Within) -> Measurement
     return Measurement(_on_prompts(run, "overlap", ("generated", "word_problems"), rule))
 
 
+def word_problems_have_heads_of_their_own(evidence: Evidence, rule: Within) -> Measurement:
+    """The relative loss on both kinds without the heads of word problems alone."""
+    run, heads = evidence.run(WORD_PROBLEMS_EXPERIMENT), "word_problems_only"
+    if not results.OUTCOMES.facts(run, heads, "generated")["heads"]:
+        raise NotMeasured("all strongest heads of word problems are those of bare calculations")
+    of_words = _on_prompts(run, heads, ("word_problems",), rule)
+    return Measurement((*of_words, *_on_prompts(run, heads, ("generated",), LITTLE_LOST)))
+
+
+def numbers_come_instead(evidence: Evidence, rule: Within) -> Measurement:
+    """How often the likeliest token is a number after the knockout; beside it, how often right."""
+    run = evidence.run(INSTEAD_EXPERIMENT)
+    return Measurement(instead_findings(next_tokens.instead_table(run).rows, rule))
+
+
+def instead_findings(rows: Iterable[Row], rule: Within) -> tuple[Finding, ...]:
+    """The shares after the knockout, by kind of prompt: a number, then the right one."""
+    after = [row for row in rows if row.keys.get("when") == "after"]
+    titles = {next_tokens.A_NUMBER: "a number", next_tokens.RIGHT: "right"}
+    return tuple(
+        Finding(
+            f"{row.keys['kind'].replace('_', ' ')}, {title}",
+            row.number,
+            rule if measure == next_tokens.A_NUMBER else None,
+        )
+        for measure, title in titles.items()
+        for row in after
+        if row.measure == measure
+    )
+
+
 def _row(run: Run, table: int, method: TuningMethod, mlps: int | None = None) -> TableRow:
     """A row of a run's table, at its chosen rate; its answers are by seed."""
     for row in rows_at_chosen_rates(run, table):
@@ -270,12 +305,17 @@ def _seeds(row: Row) -> str:
 
 
 def _gain_of(method: TuningMethod, title: str, tasks: QuestionFilter) -> Measure:
-    """Measures what a method of Table 1 gains on some tasks."""
+    """Measures what a method of Table 1 gains on some tasks; beside it, at the other rate."""
 
     def measure(evidence: Evidence, rule: Within) -> Measurement:
         run, before = _table_1(evidence)
         row = _gain(before, _row(run, 1, method), tasks, title)
-        return Measurement((Finding(title, row.number, rule),), _seeds(row))
+        findings = [Finding(title, row.number, rule)]
+        for other in rows_at_chosen_rates(run, 1, "little_loss"):
+            if other.key[0] == method:
+                beside = _gain(before, other, tasks, title)
+                findings.append(Finding(f"{title}, {LITTLE_LOSS}", beside.number))
+        return Measurement(tuple(findings), _seeds(row))
 
     return measure
 
@@ -323,4 +363,23 @@ def more_mlps_trade(evidence: Evidence, rule: Within) -> Measurement:
         ):
             row = _gain(without, _row(run, 5, "precise", n), tasks, name)
             findings.append(Finding(f"{n} MLPs less {few}, {name}", row.number, bounds))
+    return Measurement(tuple(findings))
+
+
+def more_heads_level_off(evidence: Evidence, rule: Within) -> Measurement:
+    """The gain in word problems with more heads than the paper's share of 1/32, less that with it.
+
+    Table 2 has one row with MLPs; it has this share of the heads.
+    """
+    run = evidence.run(TUNING_EXPERIMENT, table=2)
+    rows = {one.key: one for one in rows_at_chosen_rates(run, 2)}
+    usual = next((heads for _, heads, n_mlps in rows if n_mlps), 0)
+    more = sorted(heads for _, heads, n_mlps in rows if heads > usual and not n_mlps)
+    if not usual or not more or ("precise", usual, 0) not in rows:
+        raise NotMeasured(f"table 2 of {run.path} has no row with more heads than 1/32 of them")
+    name = "word problems"
+    findings = []
+    for heads in more:
+        gain = _gain(rows["precise", usual, 0], rows["precise", heads, 0], is_mathematics, name)
+        findings.append(Finding(f"{heads} heads less {usual}, {name}", gain.number, rule))
     return Measurement(tuple(findings))

@@ -76,10 +76,13 @@ def repeats_in_another_model(evidence: Evidence, rule: Within) -> Measurement:
 def _claims() -> Iterator[Claim]:
     """The claims of the table, each with the function that measures it."""
     for group, claims in tomllib.loads(CLAIMS_FILE.read_text(encoding="utf-8")).items():
+        lens = claims.pop("lens")
         for key, words in claims.items():
             own = repeats_in_another_model if group == "models" else MEASURES[key]
             bounds, experiments = Within(**words.pop("bounds")), tuple(words.pop("experiments"))
-            yield Claim(key, group, **words, bounds=bounds, experiments=experiments, measure=own)
+            yield Claim(
+                key, group, lens, **words, bounds=bounds, experiments=experiments, measure=own
+            )
 
 
 CLAIMS = tuple(_claims())
@@ -196,6 +199,7 @@ def cells(rows: DataFrame) -> DataFrame:
         texts.append(
             {
                 "claim": claim.statement,
+                "lens": claim.lens,
                 "the paper": claim.in_paper,
                 "rule": claim.rule,
                 "found": outcome,
@@ -207,10 +211,11 @@ def cells(rows: DataFrame) -> DataFrame:
 
 def paragraph(one: Any) -> str:
     """One claim for a terminal."""
-    key, claim, in_paper, _, outcome, verdict = one
+    key, claim, lens, in_paper, _, outcome, verdict = one
     judgement = verdict.removesuffix(" (in this model)").upper()
     return (
-        f"{key}: {judgement} in this model\n  {claim}\n  the paper: {in_paper}\n  found: {outcome}"
+        f"{key}: {judgement} in this model\n  {claim}\n  lens: {lens}\n  the paper: {in_paper}\n"
+        f"  found: {outcome}"
     )
 
 

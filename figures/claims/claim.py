@@ -43,6 +43,8 @@ class Claim:
     key: str
     group: str
     """Of which group of claims it is."""
+    lens: str
+    """Under which counterfactual and metric its heads are chosen and its effects measured."""
     statement: str
     """One sentence, in our words."""
     section: str
@@ -94,10 +96,11 @@ class Verdict:
     def rows(self) -> Iterator[Row]:
         """One row per number; a single row without a number if the claim was not measured.
 
-        Keys: group, claim, holds, number_holds (the verdict on the number alone), above, below,
-        p_within, p_outside (before Holm's correction), note, why, command, runs.
+        Keys: group, claim, lens, holds, number_holds (the verdict on the number alone), above,
+        below, p_within, p_outside (before Holm's correction), note, why, command, runs.
         """
-        shared = {"group": self.claim.group, "claim": self.claim.key, "holds": self.judgement}
+        claim = {"group": self.claim.group, "claim": self.claim.key, "lens": self.claim.lens}
+        shared = claim | {"holds": self.judgement}
         last = {"note": self.note, "why": self.why, "command": self.command}
         last["runs"] = " ".join(map(str, self.runs))
         for finding, judgement in self.judged_findings:

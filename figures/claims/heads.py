@@ -4,15 +4,19 @@ Some are about one operation, others about what operations, powers and word prob
 (Appendices D and E). `figures.tables.map_statistics` makes their numbers.
 """
 
+from collections.abc import Iterable
 from functools import partial
 
 from arith_lens.operations import FOUR
 from experiments import results
 from figures.claims.claim import Measure, Measurement
 from figures.claims.estimates import finding_of, measured, of_rows
-from figures.claims.evidence import HEADS_EXPERIMENT, Evidence
+from figures.claims.evidence import HEADS_EXPERIMENT, Evidence, NotMeasured
 from figures.tables import map_statistics as statistics
-from figures.verdicts import Within
+from figures.tables import null_words
+from figures.tables.number import Number
+from figures.tables.table import Row
+from figures.verdicts import Finding, Within
 
 NO_KEY = "key heads (an effect below -5%)"
 
@@ -47,6 +51,37 @@ def via_mlps(evidence: Evidence, rule: Within) -> Measurement:
     """What the direct effects leave of the effects via MLPs."""
     rows = statistics.path_rows(evidence.runs("which_paths"))
     return of_rows(rows, FOUR, rule, missing="heads")
+
+
+def null_word_does_not_matter(evidence: Evidence, rule: Within) -> Measurement:
+    """How many more of the strongest heads two halves of the words share than random halves do."""
+    findings = word_findings(null_words.null_word_rows(evidence.run(HEADS_EXPERIMENT)), rule)
+    if not findings:
+        raise NotMeasured("no operation has pairs with several words, or its pairs are not stored")
+    return Measurement(findings, "Counts without intervals.")
+
+
+def word_findings(rows: Iterable[Row], rule: Within) -> tuple[Finding, ...]:
+    """For each operation the difference of the counts, then the largest change of an effect."""
+    by_operation: dict[str, dict[str, Number]] = {}
+    for row in rows:
+        by_operation.setdefault(row.keys["operation"], {})[row.measure] = row.number
+    less = [
+        Finding(
+            f"{name}, of ten heads, words less random halves",
+            Number(
+                numbers[null_words.IN_COMMON].value - numbers[null_words.OF_RANDOM_HALVES].value,
+                unit="ratio",
+            ),
+            rule,
+        )
+        for name, numbers in by_operation.items()
+    ]
+    changes = [
+        Finding(f"{name}, largest change of an effect", numbers[null_words.LARGEST_CHANGE])
+        for name, numbers in by_operation.items()
+    ]
+    return (*less, *changes)
 
 
 def shared_key_heads(evidence: Evidence, rule: Within) -> Measurement:

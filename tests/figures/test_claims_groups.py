@@ -321,3 +321,47 @@ def test_another_model_has_to_show_the_same(
     other = Verdicts(elsewhere)["repeats_in_another_model"]
     assert other.judgement == "does not hold here" and other.findings[0].number.value == 4
     assert "middle_layers: holds here, does not hold here" in other.measured
+
+
+def test_heads_of_word_problems_alone_matter_there_and_nowhere_else(tmp_path: Path) -> None:
+    theirs = {(4 + i // 8, i % 8): -0.1 for i in range(4, 14)}
+    key = "word_problems_only-on-"
+    for name, right, judgement in (
+        ("a", {f"{key}word_problems": 0.5}, "holds here"),
+        ("b", {f"{key}word_problems": 0.5, f"{key}generated": 0.5}, "does not hold here"),
+        ("c", {}, "does not hold here"),
+    ):
+        made.word_problem_heads(tmp_path / name, theirs, right)
+        found = Verdicts(tmp_path / name)["word_problems_have_heads_of_their_own"]
+        assert found.judgement == judgement
+
+
+@pytest.mark.parametrize(
+    ("numbers", "judgement"), [(0.98, "holds here"), (0.5, "does not hold here")]
+)
+def test_numbers_that_come_instead_are_counted(
+    tmp_path: Path, numbers: float, judgement: str
+) -> None:
+    made.what_comes_instead(tmp_path, numbers)
+    found = Verdicts(tmp_path)["numbers_come_instead"]
+    assert found.judgement == judgement
+    assert [finding.number.value for finding in found.findings] == pytest.approx([numbers, 0])
+
+
+@pytest.mark.parametrize(("more", "judgement"), [(0.59, "holds here"), (0.7, "does not hold here")])
+def test_more_heads_than_the_papers_share_are_compared_with_it(
+    tmp_path: Path, more: float, judgement: str
+) -> None:
+    after = {"full": (0.6, 0.9), "precise": (0.6, 0.9), "mlps": (0.6, 0.9), "more": (more, 0.9)}
+    made.does_tuning_help(tmp_path, after, dict.fromkeys(after, 10.0))
+    found = Verdicts(tmp_path)["more_heads_level_off"]
+    assert found.judgement == judgement
+    assert found.findings[0].number.value == pytest.approx(more - 0.6)
+    assert found.findings[0].label == "6 heads less 3, word problems"
+
+
+def test_null_words_are_compared_with_random_halves(tmp_path: Path) -> None:
+    made.which_heads(tmp_path, PLUS, noise=1e-4)
+    found = Verdicts(tmp_path)["null_word_does_not_matter"]
+    assert len([one for one in found.findings if one.rule]) == 4
+    assert {one.claim.lens for one in [found]} == {"word, raw logit"}

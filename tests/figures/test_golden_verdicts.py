@@ -44,8 +44,10 @@ def made_study(root: Path) -> dict[str, Run]:
     made.powers(root, {**PLUS, (9, 1): -0.2}, without=0.3)
     strongest = {(4 + i // 8, i % 8): -0.1 for i in range(4, 14)}
     lost = {"word_problems-on-word_problems": 0.3, "overlap-on-generated": 0.5}
+    lost["word_problems_only-on-word_problems"] = 0.8
     stories = made.word_problem_heads(root, strongest, lost)
     made.are_they_needed(root, TWO, without=0.3, without_random=8 / 9, without_matched=0.7)
+    made.what_comes_instead(root, 0.98)
     made.what_else_breaks(root, made.answers(0.3, 0.94))
     roles = {
         "4.6": {"operand a": 0.4, "operand b": 0.3, "BOS": 0.2, "other": 0.1},
@@ -58,7 +60,8 @@ def made_study(root: Path) -> dict[str, Run]:
     probes = made.what_do_mlps_add(root, curves, WON)
     made.what_do_mlps_add(root, curves, WON, model="second")
     after = {"full": (0.6, 0.94), "precise": (0.59, 0.95), "mlps": (0.7, 0.9), "random": (0.5, 0.9)}
-    speeds = {"full": 15, "precise": 50, "mlps": 19, "random": 50}
+    after["more"] = (0.58, 0.95)
+    speeds = {"full": 15, "precise": 50, "mlps": 19, "random": 50, "more": 45}
     trainings = made.does_tuning_help(root, after, speeds)
     return {"looks": looks, "probes": probes, "stories": stories, "trainings": trainings}
 

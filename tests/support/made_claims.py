@@ -1,5 +1,6 @@
 """Runs with planted truths, for claims to be measured on."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +14,7 @@ from arith_lens.attention import ATTENTION_ROLES, Patterns, kinds_of
 from arith_lens.components import Head
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.knockout import KnockoutCurve, KnockoutCurves, Outcomes
+from arith_lens.next_tokens import NextTokens
 from arith_lens.operations import FOUR
 from arith_lens.probes import DIGIT_CLASSES
 from arith_lens.runs import Run
@@ -80,8 +82,18 @@ def which_heads(
         own = heads.get(name, heads)  # pyright: ignore
         made = effects(own, mlps, noise, FOUR.index(name))  # pyright: ignore
         results.MAP.save(run, made, name, pairs=MadePairs())
+        write_pairs(run.folder(results.MAP.name(name)) / "result.pairs.jsonl")
 
     return both_runs(root, "which_heads", {**defaults, "model": model, **config}, fill)
+
+
+def write_pairs(file: Path) -> None:
+    """Prompts of pairs with six words without meaning in turn."""
+    lines = [
+        {"reference": "3 plus 5", "counterfactual": f"3 word{i % 6} 5", "answer": "8"}
+        for i in range(N_PAIRS)
+    ]
+    file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
 
 
 def both_runs(
@@ -162,7 +174,9 @@ def word_problem_heads(root: Path, theirs: Places, right: Mapping[str, float]) -
     """Ten heads of generated prompts, those of word problems, and what is right without them."""
     ours = {(4 + i // 8, i % 8): -0.1 for i in range(10)}
     both = [Head(*place) for place in ours if place in theirs]
+    own = [Head(*place) for place in theirs if place not in ours]
     sets = {"none": [], "word_problems": [Head(*place) for place in theirs], "overlap": both}
+    sets["word_problems_only"] = own
     config = {"model": "made", "heads": 10}
     with made_run("do_word_problems_use_them", config, root) as run:
         results.POOLED_MAP.save(run, effects(ours), pairs=MadePairs())
@@ -171,6 +185,23 @@ def word_problem_heads(root: Path, theirs: Places, right: Mapping[str, float]) -
             for name, heads in sets.items():
                 out = outcomes(right.get(f"{name}-on-{on}", 1.0), heads)
                 results.OUTCOMES.save(run, out, name, on, heads=[str(head) for head in heads])
+    return run
+
+
+def what_comes_instead(root: Path, numbers: float, n: int = 50) -> Run:
+    """All prompts right before the knockout; after it, a share of numbers, which are wrong."""
+
+    def tokens(pieces: list[str]) -> NextTokens:
+        ids = torch.tensor([[ord(piece[0])] for piece in pieces])
+        texts = tuple((piece,) for piece in pieces)
+        return NextTokens(tuple(map(str, range(n))), ids, texts, torch.ones(n, 1))
+
+    with made_run("what_comes_instead", {"model": "made"}, root) as run:
+        results.POOLED_MAP.save(run, effects({(4, 6): -0.1}), pairs=MadePairs())
+        after = ["7" if i < numbers * n else "a" for i in range(n)]
+        for when, pieces in (("before", ["8"] * n), ("after", after)):
+            facts: Any = {"heads": ["4.6"], "answers": [ord("8")] * n}
+            results.NEXT_TOKENS.save(run, tokens(pieces), "integers", when, **facts)
     return run
 
 
@@ -275,6 +306,8 @@ def does_tuning_help(
         "mlps": TuningRow("precise", 3, 12),
     }
     rates = {"full": 1e-3, "precise": 1e-2, "mlps": 1e-3}
+    if "more" in after:
+        rows["more"], rates["more"] = TuningRow("precise", 6), 1e-2
     if "random" in after:
         rows["random"], rates["random"] = TuningRow("random", 3), 1e-2
     with made_run("does_tuning_help", {"model": "made"}, root) as run:
@@ -288,8 +321,9 @@ def does_tuning_help(
                 results.TUNED_ANSWERS.save(run, made, f"{name}-{seed}", **facts)
             other = {**facts, "rate": 0.5}
             results.TUNED_ANSWERS.save(run, answers(1.0, 1.0), f"{name}-other-rate", **other)
-        compared = [name for name in rows if name != "mlps"]
-        for table, names in (("1", compared), ("5", ("precise", "mlps"))):
+        compared = [name for name in rows if name not in ("mlps", "more")]
+        few = ("precise", "mlps", "more") if "more" in rows else ("precise", "mlps")
+        for table, names in (("1", compared), ("5", ("precise", "mlps")), ("2", few)):
             chosen = SelectedRates({rows[name]: {rates[name]: 0.6, 0.5: 0.4} for name in names})
             results.CHOSEN_RATES.save(run, chosen, table)
     return run
