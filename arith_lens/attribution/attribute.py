@@ -103,7 +103,7 @@ def eap_ig(batch: GradientBatch) -> Scores:
 
 
 def ig_activations(batch: GradientBatch) -> Scores:
-    """Integrated gradients over each layer's own outputs (Hanna et al., 2024).
+    """Integrated gradients over each layer's own outputs (Marks et al., 2024).
 
     Per layer the heads move together, and then the MLP, from their outputs in the counterfactual
     run to those in the reference run, at the points of `eap_ig`. All else is as in the reference

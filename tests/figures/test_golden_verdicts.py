@@ -1,7 +1,7 @@
 """Every verdict, number and p-value on made runs is the one of a golden file.
 
 To renew the files after a change that is meant: `RENEW_GOLDEN=1 python -m pytest
-tests/figures/test_golden_verdicts.py`, then read the difference before it is committed.
+tests/figures/test_golden_verdicts.py -k verdicts_on`. Read the difference before it is committed.
 """
 
 import os
