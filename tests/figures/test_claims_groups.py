@@ -331,11 +331,15 @@ def test_heads_of_word_problems_alone_matter_there_and_nowhere_else(tmp_path: Pa
     for name, right, judgement in (
         ("a", {f"{key}word_problems": 0.5}, "not decided"),
         ("b", {f"{key}word_problems": 0.5, f"{key}generated": 0.5}, "does not hold here"),
-        ("c", {}, "does not hold here"),
+        ("c", {}, "not decided"),  # 18 problems do not tell 0% from 10%
     ):
         made.word_problem_heads(tmp_path / name, theirs, right)
         found = Verdicts(tmp_path / name)["word_problems_have_heads_of_their_own"]
         assert found.judgement == judgement
+        losses = [one.number.value for one in found.findings if one.rule]
+        assert losses == pytest.approx(
+            [right.get(f"{key}{on}", 1) - 1 for on in ("word_problems", "generated")], abs=0.03
+        )
 
 
 @pytest.mark.parametrize(
