@@ -95,6 +95,7 @@ def exhibits(options: Options) -> list[Exhibit]:
             notes=_notes,
             cells=_summary_cells,
         ),
+        *_shape_table(plain, runs),
         text_table_of(
             numbers.shares(plain),
             runs,
@@ -104,7 +105,6 @@ def exhibits(options: Options) -> list[Exhibit]:
             notes=_notes,
             cells=_share_cells,
         ),
-        *_shape_table(plain, runs),
     ]
 
 

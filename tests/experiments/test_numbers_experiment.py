@@ -36,9 +36,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return run
 
 
+def table_file(folder: Path) -> Path:
+    """The file of the predictions, which has all rows; its name has the settings."""
+    (file,) = folder.glob("numbers-predictions*.csv")
+    return file
+
+
 def test_the_table_has_the_numbers_of_the_stored_swaps(run: Any, tmp_path: Path) -> None:
     show(exhibits, Options(run=run.path, out=tmp_path, formats=()))
-    table: Any = from_csv((tmp_path / "numbers.csv").read_text(encoding="utf-8"))
+    table: Any = from_csv(table_file(tmp_path).read_text(encoding="utf-8"))
     stored = NUMBER_SWAPS.load(run, "a", END, "9", HELIX)
     keys: dict[str, Any] = {"kind": "swap", "variable": "a", "place": END, "layer": 9}
     for space in (UNSEEN, OWN, WHOLE):
@@ -53,7 +59,7 @@ def test_the_table_has_the_numbers_of_the_stored_swaps(run: Any, tmp_path: Path)
 
 def test_predictions_are_judged_by_the_rows(run: Any, tmp_path: Path) -> None:
     show(exhibits, Options(run=run.path, out=tmp_path, formats=()))
-    words: Any = from_csv((tmp_path / "numbers-predictions.csv").read_text(encoding="utf-8"))
+    words: Any = from_csv(table_file(tmp_path).read_text(encoding="utf-8"))
     rows = select(words, kind="prediction")
     assert {*rows["prediction"]} == {"N1", "N2", "N3"}
     assert {*rows["verdict"]} <= {"holds here", "does not hold here", "not decided"}
