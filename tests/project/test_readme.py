@@ -330,7 +330,7 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     columns = ["among", "positions", "kind", "order", "size"]
     five = kept[(kept[columns] == ["heads", "end", "keep_only", "effect", 5]).all(axis=1)]
     assert len(five) == 4, "one row per operation"
-    assert f"Kept alone at END, five heads answer at most {five.accuracy.max():.0%}" in text
+    assert f"Kept alone at the last token, five answer at most {five.accuracy.max():.0%}" in text
     carry = pd.read_csv(GALLERY / "carry.csv")
     keys = ["kind", "variable", "test", "space"]
     direction = carry[(carry[keys] == ["interchange", "ones_carry", "layers", "mean"]).all(axis=1)]
@@ -354,7 +354,7 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
 
 
 def test_the_first_picture_is_described_by_its_table() -> None:
-    table = pd.read_csv(GALLERY / "circuit.csv", keep_default_na=False)
+    table: Any = pd.read_csv(GALLERY / "circuit.csv", keep_default_na=False)
     settings = table[["operation", "counterfactual", "metric"]].drop_duplicates()
     assert ["addition", "operands", "digit_contrast"] in settings.to_numpy().tolist()
     nodes = table[(table.kind == "node") & (table.measure == "effect")].sort_values("value")
@@ -363,7 +363,10 @@ def test_the_first_picture_is_described_by_its_table() -> None:
     assert heads == ["5.5", "4.3", "6.0"] and mlps == ["MLP 11", "MLP 10"]
     edges = table[(table.kind == "edge") & (table.input == "v") & (table.sender == "embeddings")]
     assert {*edges.sort_values("value").receiver[:3]} == {*heads}, "they read the operands"
-    assert "heads 5.5, 4.3 and 6.0 read A and B, then MLPs 10 and 11 write C" in words_of(README)
+    assert (
+        "heads 5.5, 4.3 and 6.0 read the operands, then MLPs 10 and 11 write the answer C"
+        in words_of(README)
+    )
 
 
 def test_each_number_of_the_findings_links_its_table() -> None:
