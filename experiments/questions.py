@@ -28,6 +28,10 @@ class ExhibitEntry:
     compares_models: bool = False
     """Whether it shows several models together."""
     gallery: Literal["each model", "first model", "once", "numbers"] = "each model"
+    picture: str = ""
+    """The exhibit in whose picture the gallery draws its numbers too."""
+    shows: tuple[str, ...] = ()
+    """The names of what the gallery's page shows, if it is not the exhibit of this name alone."""
 
     @property
     def target(self) -> str:
@@ -79,7 +83,11 @@ def _entry(kind: type[Any], values: dict[str, Any]) -> Any:
         )
     return kind(
         **{
-            name: tuple(_entry(inner[name], one) for one in value) if name in inner else value
+            name: tuple(_entry(inner[name], one) for one in value)
+            if name in inner
+            else tuple(value)
+            if isinstance(value, list)
+            else value
             for name, value in values.items()
         }
     )

@@ -2,33 +2,35 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.operations import OPERATIONS
 from arith_lens.plotting import COLOURS
 from arith_lens.runs import RunError
+from experiments import results
 from experiments.results import EXACT
-from figures.common import Options, chosen_run
+from figures.common import Options, chosen_run, has_tables_alone
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import agreement as numbers
 from figures.tables import approximations
-from figures.tables.table import has, keys_of, records, select, value
+from figures.tables.table import keys_of, records, select, value
 from figures.views import maps
-from figures.views.words import display_name, sizes_text
+from figures.views.words import LENS, display_name, problems_text, span_text
 
-MAP_SPAN = 156  # pixels of a map's longer side: four fit on a page
+MAP_CELL = (17, 11)  # pixels: four maps fit on a page
 COUNTERFACTUAL_HEADINGS = {
     "word": "operator → a word without meaning",
     "operator": "operator → another operator",
     "operands": "operands → other operands",
 }
 PROBLEM_SET_HEADINGS = {
-    "one-digit": "all one-digit problems",
-    "computed": "larger numbers, computed problems",
+    "one-digit": "one digit",
+    "computed": "computed",
 }
 
 
@@ -47,27 +49,41 @@ def counterfactuals(options: Options) -> list[Chart]:
     reading, key = maps.EffectScale.of(run.config), numbers.COUNTERFACTUALS.key
     return [
         chart_of(
-            numbers.counterfactuals(run),
+            lambda: numbers.counterfactuals(run),
             [run],
             name="counterfactuals",
-            title="The same problems under three counterfactuals",
+            title="Do the heads depend on the counterfactual?",
             caption=_counterfactuals_caption,
             notes=lambda table, config: _map_notes(table, config, key),
-            draw=partial(_draw_maps, reading=reading, key=key, headings=COUNTERFACTUAL_HEADINGS),
+            draw=partial(_draw_counterfactuals, reading=reading),
         )
     ]
 
 
 def _counterfactuals_caption(table: DataFrame) -> str:
-    """What to look for, and how far each two counterfactuals agree."""
-    correlations, ends = select(table, measure=numbers.CORRELATION), []
-    for a, b in combinations(keys_of(table, numbers.COUNTERFACTUALS.key), 2):
-        of_both = select(correlations, counterfactual=a, other=b).value
-        ends.append(f"{a} and {b} {of_both.min():.2f} to {of_both.max():.2f}")
+    """How far each two counterfactuals agree in each model."""
+    findings = []
+    for model in keys_of(table, "model"):
+        own = select(table, model=model)
+        pairs = [
+            f"{a} and {b} {_agreement(own, a, b)}"
+            for a, b in combinations(keys_of(own, numbers.COUNTERFACTUALS.key), 2)
+        ]
+        findings.append(f"`{model}`: {', '.join(pairs)}")
     return (
-        "Whether the same heads are red in each row: a key head is one for a "
-        "counterfactual. Rank correlation of the heads' effects over operations: "
-        f"{'; '.join(ends)}."
+        "Rank correlations of the heads' effects under two counterfactuals are, over operations, "
+        "in "
+        f"{'; '.join(findings)}. A cell is the mean change of C's logit when "
+        "one "
+        "head or MLP gets its output from that counterfactual prompt. The picture has the first "
+        "model; outlines and intervals are as in the maps above."
+    )
+
+
+def _agreement(table: DataFrame, a: str, b: str) -> str:
+    """The rank correlations of two counterfactuals, over the operations."""
+    return span_text(
+        select(table, measure=numbers.CORRELATION, counterfactual=a, other=b).value, ".2f"
     )
 
 
@@ -82,82 +98,107 @@ def computed(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "do_copies_decide")
-    reading, key = maps.EffectScale.of(run.config), numbers.PROBLEM_SET_MAPS.key
+    reading = maps.EffectScale.of(run.config)
     return [
         chart_of(
-            numbers.problem_sets(run),
+            lambda: numbers.problem_sets(run),
             [run],
             name="computed",
-            title="Problems whose answer cannot be copied, beside all one-digit problems",
+            title="Do the same heads matter where no answer can be copied?",
             caption=_computed_caption,
             notes=_computed_notes,
-            draw=partial(_draw_maps, reading=reading, key=key, headings=PROBLEM_SET_HEADINGS),
+            draw=partial(_draw_computed, reading=reading),
         )
     ]
 
 
 def _computed_caption(table: DataFrame) -> str:
-    """What to look for, and how far the two sets of problems agree."""
-    parts = []
-    for operation in keys_of(table, "operation"):
-        rows = select(table, operation=operation)
-        correlation, overlap = (
-            value(rows, measure=measure) for measure in (numbers.CORRELATION, numbers.IN_COMMON)
-        )
-        parts.append(
-            f"{operation} {correlation:.2f} ({overlap:.0%} of the {numbers.N_STRONGEST} strongest "
-            "in common)"
-        )
+    """How far the two sets of problems agree in each model."""
+    findings = []
+    for model in keys_of(table, "model"):
+        parts = []
+        for operation in keys_of(table, "operation"):
+            rows = select(table, model=model, operation=operation)
+            correlation, overlap = (
+                value(rows, measure=measure) for measure in (numbers.CORRELATION, numbers.IN_COMMON)
+            )
+            parts.append(f"{operation} {overlap:.0%} (rank correlation {correlation:.2f})")
+        findings.append(f"`{model}`: {', '.join(parts)}")
     return (
-        "Whether the same heads are red in both rows. Trust the second for products and "
-        "quotients: in all other figures heads that copy can look like heads that calculate. "
-        f"Rank correlation of the heads' effects: {'; '.join(parts)}."
+        f"Where no answer can be copied, other heads matter: of the {numbers.N_STRONGEST} "
+        "strongest "
+        f"heads both sets of problems share, in {'; '.join(findings)}. A cell is the mean change "
+        "of "
+        "C's logit with a word in place of the operator. In the other pictures, heads that copy "
+        "can "
+        "look like heads that calculate."
     )
 
 
 def _computed_notes(table: DataFrame, config: Settings) -> list[str]:
-    """How to read the figure, and how many computed problems there are."""
+    """How to read the figure, and how many problems there are."""
+    sizes = {
+        heading: problems_text(select(table, problems=problems))
+        for problems, heading in PROBLEM_SET_HEADINGS.items()
+    }
+    listed = ", ".join(f"{heading} ({text})" for heading, text in sizes.items())
     return [
-        *_map_notes(table, config, numbers.PROBLEM_SET_MAPS.key),
-        "Computed problems that are answered right (the last digit is read, the digits "
-        f"before it are in the prompt): {sizes_text(select(table, problems='computed'))}.",
+        maps.map_note(maps.EffectScale.of(config)),
+        f"Problems, answered right by the first model: {listed}.",
     ]
 
 
-def _draw_maps(
-    table: DataFrame,
-    notes: Sequence[str],
-    reading: maps.EffectScale,
-    key: str,
-    headings: Mapping[str, str],
+def _draw_counterfactuals(
+    table: DataFrame, notes: Sequence[str], reading: maps.EffectScale
 ) -> plotting.Figure:
-    """One row per counterfactual or set of problems, one column per operation."""
-    operations = keys_of(table, "operation")
-    return maps.draw(
-        [
-            maps.panel(
-                select(table, operation=operation, other="", **{key: name}),
-                reading,
-                maps.title(operation, ""),
-                dots=reading.paper_heads(operation),
-                n_labels=4,
-            )
-            for name in headings
-            for operation in operations
-        ],
-        reading,
-        notes,
-        headings=[*headings.values()],
-        across=len(operations),
-        span=MAP_SPAN,
-    )
+    """One row per counterfactual, with its agreement with the row above; of the first model."""
+    own, key = select(table, model=keys_of(table, "model")[0]), numbers.COUNTERFACTUALS.key
+    operations, kinds = keys_of(own, "operation"), keys_of(own, key)
+    headings = [COUNTERFACTUAL_HEADINGS[kind] for kind in kinds]
+    for above, (a, b) in enumerate(pairwise(kinds)):
+        headings[above + 1] += f" (rank correlation with the row above {_agreement(own, a, b)})"
+    panels = [
+        _map(own, reading, maps.title(operation, ""), operation=operation, **{key: kind})
+        for kind in kinds
+        for operation in operations
+    ]
+    layout = {"headings": headings, "across": len(operations), "cell": MAP_CELL}
+    return maps.draw(panels, reading, notes, **layout)
+
+
+def _draw_computed(
+    table: DataFrame, notes: Sequence[str], reading: maps.EffectScale
+) -> plotting.Figure:
+    """One row per model: each operation with both sets of problems."""
+    models, operations = keys_of(table, "model"), keys_of(table, "operation")
+    panels = [
+        _map(
+            select(table, model=model),
+            reading,
+            f"{OPERATIONS[operation].sign}, {PROBLEM_SET_HEADINGS[problems]}",
+            operation=operation,
+            problems=problems,
+        )
+        for model in models
+        for operation in operations
+        for problems in PROBLEM_SET_HEADINGS
+    ]
+    layout = {"headings": models, "across": 2 * len(operations), "cell": MAP_CELL}
+    return maps.draw(panels, reading, notes, **layout)
+
+
+def _map(
+    table: DataFrame, reading: maps.EffectScale, title: str, *, operation: str, **key: str
+) -> plotting.Panel:
+    """The map of one operation under one counterfactual or on one set of problems."""
+    rows, dots = select(table, operation=operation, other="", **key), reading.paper_heads(operation)
+    return maps.panel(rows, reading, title, dots=dots)
 
 
 def _map_notes(table: DataFrame, config: Settings, key: str) -> list[str]:
     """How to read the figure, and what it was made from."""
-    data = maps.data_note({**config, "paths": "via_mlps"})
-    sizes = sizes_text(select(table, **{key: keys_of(table, key)[0]}))
-    return [maps.map_note(maps.EffectScale.of(config)), f"{data} {sizes}."]
+    sizes = problems_text(select(table, **{key: keys_of(table, key)[0]}))
+    return [maps.map_note(maps.EffectScale.of(config)), f"Problems, answered right: {sizes}."]
 
 
 PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}
@@ -177,20 +218,22 @@ def ladder(options: Options) -> list[Chart]:
         RunError: there is no run, or it has no exact effects.
     """
     run = chosen_run(options, "do_gradients_agree")
-    tables = {paths: approximations.table(run, paths) for paths in PATHS_TITLES}
+    names = {"via_mlps": "ladder", "total": "ladder_total"}
+    measured = [*PATHS_TITLES]
+    if not has_tables_alone(run):
+        measured = [one for one in names if results.LADDER.labels(run, None, one, EXACT)]
     charts = [
         chart_of(
-            table,
+            partial(approximations.table, run, paths),
             [run],
-            name="ladder" if paths == "via_mlps" else f"ladder_{paths}",
-            title=f"Cost against agreement, {PATHS_TITLES[paths]}: {run.config['model']}",
+            name=names[paths],
+            title="What do approximations by gradients cost, and how well do they agree?",
             caption=_ladder_caption,
             notes=_ladder_notes,
             draw=_draw_ladder,
             small_table=_mean_over_operations,
         )
-        for paths, table in tables.items()
-        if table is not None
+        for paths in measured
     ]
     if not charts:
         raise RunError(f"expected exact effects in {run.path}, found none; compute it again")
@@ -204,16 +247,22 @@ def _of_operations(table: DataFrame, **keys: Any) -> DataFrame:
 
 
 def _draw_ladder(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """Heads on the left, MLPs on the right: the mean over operations, and their range."""
-    rows = _of_operations(table)
+    """Heads on the left, MLPs on the right, a row for each kind of paths; of the first model."""
+    rows = _of_operations(select(table, model=keys_of(table, "model")[0]))
     costs = select(rows, measure=approximations.COST).value
     ends = (float(np.log10(costs.min())) - 0.1, float(np.log10(costs.max())) + 0.1)
+    every_paths = keys_of(rows, "paths")
     figure = plotting.curve_panels(
-        [_panel(rows, components, ends) for components in keys_of(rows, "components")],
+        [
+            _panel(select(rows, paths=paths), components, ends)
+            for paths in every_paths
+            for components in keys_of(rows, "components")
+        ],
         x_title="processor milliseconds per pair",
         notes=notes,
+        headings=[f"{rows.model.iloc[0]}, {PATHS_TITLES[paths]}" for paths in every_paths],
         across=2,
-        panel=(350, 330),
+        panel=(350, 150),
     )
     decades = range(int(np.floor(ends[0])), int(np.ceil(ends[1])))
     ticks = [digit * 10.0**decade for decade in decades for digit in (1, 2, 5)]
@@ -259,52 +308,68 @@ def _spots(chosen: DataFrame, costs: Mapping[str, float]) -> Iterator[tuple[Any,
 
 
 def _ladder_caption(table: DataFrame) -> str:
-    """What to look for, and the best method in each part."""
-    best = []
-    for components in keys_of(table, "components"):
-        chosen = _of_operations(table, measure=PLOTTED, components=components)
-        lowest = {
-            method: select(chosen, method=method).value.min()
-            for method in keys_of(chosen, "method")
-        }
-        name = max(lowest, key=lambda method: lowest[method])
-        best.append(f"for {components} {display_name(name)} ({lowest[name]:.2f})")
-    dearer, n_methods = (
-        value(table, measure=measure) for measure in (approximations.DEARER, approximations.METHODS)
-    )
+    """The best method of each part in its worst operation, and how many save nothing."""
+    best, dearer = [], []
+    for model in keys_of(table, "model"):
+        for paths in keys_of(table, "paths"):
+            own = select(table, model=model, paths=paths)
+            if not len(own):
+                continue
+            texts = [
+                f"{components} {_best(own, components)}"
+                for components in keys_of(own, "components")
+            ]
+            best.append(f"`{model}`, {PATHS_TITLES[paths]}: {', '.join(texts)}")
+            costly, of = (
+                value(own, measure=measure)
+                for measure in (approximations.DEARER, approximations.METHODS)
+            )
+            dearer.append(f"{costly:.0f} of {of:.0f}")
     return (
-        "Up is better, left is cheaper. A method to the right of the exact effects saves nothing: "
-        f"{dearer:.0f} of {n_methods:.0f} methods cost more in every operation. The highest "
-        f"correlation in the worst operation: {', '.join(best)}."
+        "The best approximation of each kind of effect has, in its worst operation, the "
+        "correlation "
+        f"{'; '.join(best)}. {', '.join(dearer)} methods cost more than the exact effects in every "
+        "operation. A point is a method's mean over operations, its line the range; the lens is "
+        f"{LENS}."
     )
+
+
+def _best(table: DataFrame, components: str) -> str:
+    """The method whose lowest correlation over operations is the highest."""
+    chosen = _of_operations(table, measure=PLOTTED, components=components)
+    lowest = chosen.groupby("method").value.min()
+    return f"{lowest.max():.2f} ({display_name(str(lowest.idxmax()))})"
 
 
 def _mean_over_operations(table: DataFrame) -> DataFrame:
     """Each method's cost, and the mean over operations of each measure."""
     means, lines = select(table, operation=approximations.MEAN), []
-    for method in keys_of(means, "method"):
-        if method != EXACT:
-            line: dict[str, Any] = {"method": display_name(method)}
-            for one in records(select(means, method=method)):
-                line[f"{one.components} {one.measure}".strip()] = one.value
-            lines.append(line)
+    for paths in keys_of(means, "paths"):
+        for method in keys_of(means, "method"):
+            rows = select(means, method=method, paths=paths)
+            if method != EXACT and len(rows):
+                line: dict[str, Any] = {"paths": paths, "method": display_name(method)}
+                for one in records(rows):
+                    line[f"{one.components} {one.measure}".strip()] = one.value
+                lines.append(line)
     columns = {approximations.COST: "milliseconds"}
     return DataFrame(lines).rename(columns=columns).round(2)
 
 
 def _ladder_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read the figure, and what it was made from."""
-    pairs = records(select(table, measure=approximations.PAIRS))
-    counts = ", ".join(f"{one.operation} {one.value:.0f}" for one in pairs)
-    means = select(table, operation=approximations.MEAN)
-    exact = value(means, measure=approximations.COST, method=EXACT)
+    first = select(table, model=keys_of(table, "model")[0])
+    means = select(first, operation=approximations.MEAN, measure=approximations.COST, method=EXACT)
+    costs = ", ".join(
+        f"{PATHS_TITLES[one.paths]} {one.value:.3g} ms"
+        + (" (the sweep with its certificate)" if one.paths == "via_mlps" else " (hooks)")
+        for one in records(means)
+    )
+    pairs = select(first, measure=approximations.PAIRS, paths=keys_of(first, "paths")[:1])
+    counts = ", ".join(f"{one.operation} {one.value:.0f}" for one in records(pairs))
     return [
-        "Pearson's correlation of the mean effects of components with the exact ones: its mean "
-        "over operations, and lines from the lowest to the highest. Scores of AtP* have no sign, "
-        "and are compared with the sizes of the exact effects. Methods with equal numbers share a "
-        "point.",
-        f"Exact effects: {exact:.3g} processor milliseconds per pair "
-        + ("(the sweep, its certificate included)." if has(table, paths="via_mlps") else "(hooks).")
-        + f" Methods that integrate take {config['steps']} points.",
-        f"Model: {config['model']}; {config['metric']}; pairs: {counts}.",
+        "Pearson's correlation of components' mean effects with the exact ones: mean and range "
+        "over "
+        "operations. AtP* has no sign, and is compared with sizes. Equal methods share a point.",
+        f"Exact: {costs}. Methods that integrate take {config['steps']} points. Pairs: {counts}.",
     ]

@@ -11,28 +11,30 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.plotting import COLOURS
 from arith_lens.runs import Run
 from arith_lens.views import HeadMap, head_map
 from experiments import results
-from figures.common import Options, chosen_run
+from figures.common import Options, chosen_run, has_tables_alone
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import attention as numbers
 from figures.tables.attention import MEAN, RANDOM
-from figures.tables.table import QuestionTable, has, keys_of, records, select, value
-from figures.views.words import sizes_text
+from figures.tables.table import QuestionTable, keys_of, records, select
+from figures.views.words import LENS, span_text
 
 EXPERIMENT = "where_do_they_look"
-HEAD_GROUPS = {
-    "operand": ("Operand heads", COLOURS["operand"], ("operand a", "operand b")),
-    "operator": ("Operator heads", COLOURS["operator"], ("operator",)),
-    "other": ("Other strong heads", COLOURS["control"], ()),
-    RANDOM: ("Random heads", COLOURS["control"], ()),
+ROLE_NAMES = {
+    "operand a": "A",
+    "operator": "op",
+    "operand b": "B",
+    "BOS": "BOS",
+    "blank before B": "␣",
+    "other": "rest",
+    "END": "END",
 }
-"""The name and colour of each row, and the roles that define its heads."""
-ROLE_NAMES = {"operand a": "A", "operand b": "B", "other": "other words"}
-N_NAMED = 4
-"""Heads whose names are in a title."""
+"""The columns, with their names."""
+ALL_RANDOM, WORDS_QUESTION = "rand.", "attention on operation words"
+UNSEEN = ("<s>", "␣", "END")
+"""Tokens that the sentences leave out."""
 
 
 def fig5(options: Options) -> list[Chart]:
@@ -47,33 +49,44 @@ def fig5(options: Options) -> list[Chart]:
     """
     run = chosen_run(options, EXPERIMENT)
     chart = chart_of(
-        numbers.table(run),
+        lambda: numbers.table(run),
         [run],
         name="fig5",
-        title="Figure 5: where the key heads look from END",
+        title="Where do the key heads look?",
         caption=_caption,
         notes=_role_notes,
-        draw=_draw_roles,
+        draw=_draw,
     )
+    if has_tables_alone(run):
+        return [chart]
     return [replace(chart, views=(_head_patterns(run),), views_name="heads")]
 
 
 def _caption(table: DataFrame) -> str:
-    """What to look for, and what the run's own heads look at."""
+    """How many heads look at operands and at the operator, and what they look at elsewhere."""
+    findings = []
     counts = select(table, measure=numbers.HEADS)
-    parts = []
-    for operation in keys_of(counts, "operation"):
-        of_kind = {kind: value(counts, operation=operation, kind=kind) for kind in numbers.KINDS}
-        n_heads = sum(of_kind.values())
-        parts.append(
-            f"{operation} {of_kind['operand']:.0f} and {of_kind['operator']:.0f} of {n_heads:.0f}"
+    for model in keys_of(counts, "model"):
+        own = select(counts, model=model)
+        kinds = (span_text(select(own, kind=kind).value, ".0f") for kind in ("operand", "operator"))
+        of = own[own.kind != RANDOM].groupby("operation").value.sum().max()
+        random = select(table, model=model, measure=numbers.PROBLEM_WEIGHT, kind=RANDOM).value
+        operands, operators = kinds
+        findings.append(
+            f"of the {of:.0f} strongest heads of `{model}` {operands} look mostly at A and B and "
+            f"{operators} at the operator, while random heads give these {span_text(random)}"
         )
-    shares = select(table, measure=numbers.PROBLEM_WEIGHT, kind=RANDOM).value
+    formats = records(select(table, measure=numbers.DIGIT_WEIGHT, prompt=MEAN))
+    elsewhere = ", ".join(
+        f"{one.head} {one.value:.0%}" for one in formats if one.question.endswith("formats")
+    )
     return (
-        "Operand heads look at A and B, operator heads at the word or sign of the operation. The "
-        "paper finds both kinds, and little attention elsewhere. Here the strongest heads hold "
-        f"operand heads and operator heads as follows: {'; '.join(parts)}. Random heads give A, B "
-        f"and the operator {shares.min():.0%} to {shares.max():.0%} together."
+        f"In each operation, {'; '.join(findings)}."
+        + f" In word problems, time spans and decimals the operand heads of the first model give "
+        f"digits: {elsewhere}."
+        * bool(elsewhere)
+        + f" A cell is the mean attention from END to one role, in percent; heads are ordered by "
+        f"{LENS}; intervals over problems are in the table."
     )
 
 
@@ -93,72 +106,74 @@ def _head_patterns(run: Run) -> HeadMap:
     )
 
 
-def _draw_roles(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """One row per kind of heads, one column per operation."""
-    panels = []
-    operations = keys_of(table, "operation")
-    for kind, (title, colour, known_by) in HEAD_GROUPS.items():
-        for operation in operations:
-            of_operation = select(table, operation=operation)
-            roles: list[str] = keys_of(of_operation, "role")
-            means = select(of_operation, kind=kind, measure=numbers.WEIGHT, head=MEAN)
-            by_role = means.set_index("role").reindex(roles)  # without heads: no bars
-            mean, low, high = (by_role[end].to_numpy() for end in ("value", "low", "high"))
-            bars = plotting.Bars(
-                mean,
-                low,
-                high,
-                colour=colour,
-                strong=np.array([role in known_by for role in roles]),
-            )
-            panels.append(
-                plotting.BarPanel(
-                    title=_title(operation, kind, select(of_operation, kind=kind)),
-                    names=tuple(ROLE_NAMES.get(role, role) for role in roles),
-                    series=(bars,),
-                    y_title=title * (operation == operations[0]),
-                    ink=colour,
-                )
-            )
-    return plotting.bar_panels(
-        panels,
-        y_range=(0, 1.0),
+def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
+    """Heads by roles for each operation and model, and one sentence with each operation's word."""
+    parts, roles = [], select(table, question="attention")
+    for model in keys_of(roles, "model"):
+        for operation in keys_of(roles, "operation"):
+            rows = select(roles, model=model, operation=operation)
+            parts.append(_roles(rows, f"{model}: {operation}"))
+    across = max(len(keys_of(roles, "operation")), 1)
+    parts += map(_sentence, _prompts(select(table, question=WORDS_QUESTION)))
+    return plotting.matrix_panels(
+        parts,
+        colour_title="attention from END",
+        unit="%",
+        limit=100,
+        upright=True,
+        rising=True,
+        across=across,
         notes=notes,
-        across=len(operations),
-        panel=(190, 120),
-        names_below=True,
     )
 
 
-def _title(operation: str, kind: str, rows: DataFrame) -> str:
-    """The heads, key heads in bold; in the first row after the operation."""
-    heads = records(select(rows, measure=numbers.EFFECT))
-    if kind == RANDOM:
-        return f"<span style='font-size:11px'>{len(heads)} heads</span>"
-    names = [f"<b>{one.head}</b>" if one.key_head == "yes" else one.head for one in heads]
-    if len(heads) > N_NAMED:
-        names = [*names[:N_NAMED], f"{len(heads) - N_NAMED} more"]
-    text = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]])) or "none"
-    heads_text = f"<span style='font-size:11px'>{text}</span>"
-    name = plotting.plain(operation.capitalize())
-    return f"{name}<br>{heads_text}" if kind == next(iter(HEAD_GROUPS)) else heads_text
+def _roles(rows: DataFrame, title: str) -> plotting.Matrix:
+    """The strongest heads of one operation, the strongest first, and the mean of random ones."""
+    effects = select(rows, measure=numbers.EFFECT)
+    strong = DataFrame(effects[effects.kind != RANDOM]).sort_values("value")
+    names = [*strong["head"]]
+    weights = select(rows, measure=numbers.WEIGHT)
+    cells = [select(weights, head=name) for name in names]
+    cells.append(select(weights, kind=RANDOM, head=MEAN))
+    values = [
+        100 * one.drop_duplicates("role").set_index("role").value.reindex([*ROLE_NAMES]).to_numpy()
+        for one in cells
+    ]
+    return plotting.Matrix(
+        plotting.plain(title),
+        (*names, ALL_RANDOM),
+        (plotting.Columns("", tuple(ROLE_NAMES.values()), np.stack(values)),),
+        strong=(*(strong.key_head == "yes"), False),
+    )
+
+
+def _prompts(words: DataFrame) -> list[DataFrame]:
+    """The weights of words in each prompt of the first model."""
+    first = keys_of(words, "model")[:1]
+    weights = select(words, model=first, measure=numbers.WORD_WEIGHT)
+    if not len(weights):
+        return []
+    weights = DataFrame(weights[~weights.token.isin(UNSEEN)])
+    return [select(weights, prompt=prompt) for prompt in keys_of(weights, "prompt")]
+
+
+def _sentence(rows: DataFrame) -> plotting.Matrix:
+    """One prompt with the attention of heads to its words."""
+    heads, places = keys_of(rows, "head"), sorted(keys_of(rows, "position"))
+    weights = rows.pivot(index="head", columns="position", values="value").loc[heads, places]
+    words = {one.position: one.token for one in records(rows)}
+    columns = plotting.Columns("", tuple(words[at] for at in places), 100 * weights.to_numpy())
+    title = plotting.plain(f"“{rows.prompt.iloc[0].strip()}”")
+    return plotting.Matrix(title, tuple(heads), (columns,))
 
 
 def _role_notes(table: DataFrame, config: Settings) -> list[str]:
-    """How to read Figure 5, and what it was made from."""
-    without = ", ".join(
-        name
-        for name in keys_of(table, "operation")
-        if not has(table, operation=name, key_head="yes")
-    )
+    """How to read the picture, and what it was made from."""
     return [
-        f"Model: {config['model']}. Prompts: {sizes_text(table)}; all "
-        f"answered right, seed {config['seed']}. Mean attention weight from END over heads and "
-        "prompts, summed within a role, nothing renormalised; bars: 95% intervals.",
-        f"The {config['top']} heads with the strongest effect on the answer's logit, key heads "
-        "(effect below −5%) in bold. Operand head: of its weight outside BOS at least half goes to "
-        "A and B; operator head: to the operator. Random: as many other heads. Above each chart: "
-        "its heads, the strongest first." + f" No key heads: {without}." * bool(without),
+        f"Rows: the {config['top']} heads with the strongest effect, key heads in bold; "
+        "rand.: mean of as many others. Columns: BOS, the operands A and B, the operator (op), "
+        "the blank before B (␣), all other words (rest), and END. Below: the first model on "
+        "one prompt of each operation, with its operator heads."
     ]
 
 
@@ -175,7 +190,7 @@ def fig7(options: Options) -> list[Chart]:
     return _patterns_chart(
         run,
         "formats",
-        numbers.formats_table(run),
+        lambda: numbers.formats_table(run),
         name="fig7",
         title="Figure 7: operand heads on formats that they were not found with",
         caption=_formats_caption,
@@ -207,7 +222,7 @@ def fig16(options: Options) -> list[Chart]:
     return _patterns_chart(
         run,
         "words",
-        numbers.words_table(run),
+        lambda: numbers.words_table(run),
         name="fig16",
         title="Figure 16: operator heads on the word of each operation",
         caption=_words_caption,
@@ -236,7 +251,7 @@ def _words_caption(table: DataFrame) -> str:
 def _patterns_chart(
     run: Run,
     result: str,
-    table: QuestionTable,
+    table: Callable[[], QuestionTable],
     *,
     name: str,
     title: str,
@@ -258,6 +273,8 @@ def _patterns_chart(
     chart = chart_of(
         table, [run], name=name, title=title, caption=caption, notes=notes, draw=_draw_words
     )
+    if has_tables_alone(run):
+        return [chart]
     patterns = results.PATTERNS.load(run, result)
     views = tuple(patterns.view(index) for index in range(len(patterns.prompts)))
     return [replace(chart, views=views, views_name=f"{name}-patterns")]

@@ -14,7 +14,7 @@ from figures.common import Options, chosen_run
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import carry as numbers
 from figures.tables.carry import BORROW, FOLLOWS, MEAN, ONES, STEP, TENS, WHOLE
-from figures.tables.table import has, keys_of, records, select, value
+from figures.tables.table import QuestionTable, has, keys_of, records, select, value
 
 VARIABLES = {
     TENS: ("carry of the tens", plotting.TEAL),
@@ -48,12 +48,15 @@ def exhibits(options: Options) -> list[Exhibit]:
         RunError: there is no run.
     """
     run = chosen_run(options, "carry")
-    whole = numbers.table(run)
+
+    def whole() -> QuestionTable:
+        return numbers.table(run)
+
     chart = chart_of(
         whole,
         [run],
         name="carry",
-        title=f"Where is the carry, and is it one direction? {run.config['model']}",
+        title="Where is the carry, and is it one direction?",
         caption=_caption,
         notes=_notes,
         draw=_draw,
@@ -95,9 +98,13 @@ def _caption(table: DataFrame) -> str:
         for space in (WHOLE, MEAN, COMPLEMENT)
     }
     return (
-        f"At layer {layer}, one direction makes {shares[MEAN]:.0%} of the answers follow the carry "
-        f"(the whole stream: {shares[WHOLE]:.0%}; everything but the direction: "
-        f"{shares[COMPLEMENT]:.0%}). The carry of the tens is there some layers earlier."
+        f"At layer {layer} of `{table.model.iloc[0]}`, one direction makes "
+        f"{shares[MEAN]:.0%} of the answers follow the carry of another problem (the whole stream "
+        f"{shares[WHOLE]:.0%}, everything but the direction {shares[COMPLEMENT]:.0%}). A line is "
+        "the "
+        "share of answers that change by the carry alone when END takes that part of its state "
+        "from "
+        "another problem. Bands are 95% intervals over problems that were not fitted."
     )
 
 
@@ -129,7 +136,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         x_title="layer; in c, sum of the ones" if len(panels) > 2 else "layer",
         notes=notes,
         across=2,
-        panel=(300, 260),
+        panel=(300, 150),
     )
 
 

@@ -21,7 +21,7 @@ from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Exhibit, Settings, chart_of, text_table_of
 from figures.tables import circuit as numbers
 from figures.tables.circuit import BY_CHANCE, CERTAIN_EDGES, EFFECT, HELD, LEFT, MEASURED_EDGES
-from figures.tables.table import QuestionTable, has, keys_of, select, value
+from figures.tables.table import has, keys_of, select, value
 
 N_PATHS = 3
 """The paths that are said in words."""
@@ -44,9 +44,8 @@ def exhibits(options: Options) -> list[Exhibit]:
         RunError: there is no run.
     """
     run = chosen_run(options, "circuit")
-    whole = numbers.table(run)
     words = text_table_of(
-        whole,
+        lambda: numbers.table(run),
         [run],
         name="circuit",
         title=f"The strongest paths, and their graph kept alone: {run.config['model']}",
@@ -58,7 +57,7 @@ def exhibits(options: Options) -> list[Exhibit]:
         cells=lambda rows: DataFrame(list(_cells(rows))),
     )
     metric, operations = shown_metric(words.numbers), keys_of(words.numbers, "operation")
-    charts = [_chart(whole, run, operation, metric) for operation in operations]
+    charts = [_chart(words.numbers, run, operation, metric) for operation in operations]
     return [replace(words, printed="\n".join(_printed(words.cells))), *charts]
 
 
@@ -68,16 +67,11 @@ def shown_metric(table: Any) -> str:
     return "digit_contrast" if "digit_contrast" in metrics else metrics[0]
 
 
-def _chart(whole: QuestionTable, run: Run, operation: str, metric: str) -> Chart:
+def _chart(whole: DataFrame, run: Run, operation: str, metric: str) -> Chart:
     """One operation: a panel for each counterfactual, and interactive pictures of each alone."""
-    chosen = [
-        one
-        for one in whole.rows
-        if "operation" not in one.keys
-        or (one.keys["operation"], one.keys["metric"]) == (operation, metric)
-    ]
+    is_own = (whole.operation == operation) & (whole.metric == metric)
     chart = chart_of(
-        replace(whole, rows=tuple(chosen)),
+        DataFrame(whole[(whole.operation == "") | is_own]),
         [run],
         name=f"circuit-of-{operation}",
         title=f"The circuit of {operation}: {run.config['model']}",

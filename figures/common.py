@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import tyro
+from pandas import DataFrame
 
 from arith_lens.plotting import Width
 from arith_lens.runs import Run, RunError, load_run
@@ -14,11 +15,13 @@ from experiments.finding import (
     RESULTS,
     NotComputed,
     RunSettings,
+    default_settings,
     experiment_command,
     find_run,
     settings_text,
     unusual_settings,
 )
+from figures.tables.table import from_csv, joined
 
 Formats: TypeAlias = tuple[Literal["png", "svg", "pdf"], ...]
 
@@ -144,10 +147,56 @@ def runs_by_name(runs: Sequence[Run]) -> dict[str, Run]:
 def run_with(settings: RunSettings, experiment: str, model: str, root: Path) -> Run:
     """The run of a model with these settings under a folder; without one there, a shipped run.
 
+    A folder of tables, such as figures/gallery, has no runs: its tables stand for them.
+
     Raises:
         RunError: as `find_run`.
     """
+    if any(root.glob("*.csv")):
+        return tables_of(experiment, model, settings, root)
     return find_run(experiment, model, settings, (root, SHIPPED))
+
+
+TABLES_ALONE = "tables alone"
+"""The status of a run that has no results, but the tables that were made from them."""
+
+
+def tables_of(experiment: str, model: str, settings: RunSettings, folder: Path) -> Run:
+    """The tables of a model in a folder as a run of the default settings, without results.
+
+    Raises:
+        NotComputed: other settings are demanded; the error has the command that computes them.
+    """
+    of_model = folder / slug(model)
+    manifest = {"experiment": experiment, "status": TABLES_ALONE, "results": {}, "provenance": {}}
+    run = Run(of_model if of_model.is_dir() else folder, manifest | {"config": {"model": model}})
+    run.manifest["config"] = default_settings(run) | {"model": model}
+    if differences := settings.differences(run):
+        raise NotComputed(
+            f"expected the default settings, of which the tables in {folder} are, found others "
+            f"than {settings_text(differences)}",
+            experiment_command(experiment, model, settings.values),
+        )
+    return run
+
+
+def has_tables_alone(run: Run) -> bool:
+    """Whether a run stands for tables, and has no results."""
+    return run.manifest["status"] == TABLES_ALONE
+
+
+def stored_rows(runs: Sequence[Run], name: str) -> DataFrame:
+    """The rows of the tables of this name, of all runs together.
+
+    Raises:
+        NotComputed: no run has this table; the error has the command that computes it.
+    """
+    files = [path for run in runs if (path := run.path / f"{name}.csv").exists()]
+    if not files:
+        raise NotComputed(
+            f"expected {name}.csv in {runs[0].path}, found none", command_for_run(runs[0])
+        )
+    return joined(from_csv(path.read_text(encoding="utf-8")) for path in dict.fromkeys(files))
 
 
 def sample_size(facts: Mapping[str, Any]) -> str:
@@ -172,7 +221,8 @@ def shipped(run: Run) -> bool:
 
 def command_for_run(run: Run, **changes: Any) -> str:
     """The command that computes a run like this one, with changed settings."""
-    root = RESULTS if shipped(run) else run.path.parents[1]
+    is_fixed = shipped(run) or has_tables_alone(run)
+    root = RESULTS if is_fixed else run.path.parents[1]
     settings = {**unusual_settings(run), **changes}
     return experiment_command(run.experiment, str(run.config["model"]), settings, root)
 

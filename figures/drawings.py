@@ -87,9 +87,9 @@ def fig1(options: DrawingOptions) -> list[Chart]:
         drawing_of(
             DataFrame(map(asdict, STEPS)),
             name="fig1",
-            title="Figure 1: the three steps of the method",
-            caption="The steps of the paper, each with the question that it answers and its "
-            "commands.",
+            title="How does the method work?",
+            caption="Three steps lead from a picture to a test: find the heads, check them, tune "
+            "them. A column is a step with its question and commands; the small maps are examples.",
             notes=STEPS_NOTES,
             draw=_draw_steps,
         )
@@ -209,9 +209,10 @@ def fig11(options: DrawingOptions) -> list[Chart]:
         drawing_of(
             DataFrame([*_prompt_rows(), *_state_rows()]).fillna(""),
             name="fig11",
-            title="Figure 11: what is patched, what is held, and what is recomputed",
-            caption="One head gets the output that it has in the counterfactual prompt. What else "
-            "may react depends on `paths=`: nothing, the MLPs, or every later component.",
+            title="What is patched, held and computed again?",
+            caption="What may react to a patched head depends on `paths=`: nothing, the MLPs, or "
+            "all later parts. One head gets the output that it has in the counterfactual prompt; a "
+            "colour says what happens to each other part.",
             notes=PATHS_NOTES,
             draw=_draw_paths,
         )

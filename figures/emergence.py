@@ -44,12 +44,11 @@ def emergence(options: Options) -> list[Exhibit]:
         RunError: there is no run.
     """
     run = chosen_run(options, "emergence")
-    table = numbers.table(run)
     chart = chart_of(
-        table,
+        lambda: numbers.table(run),
         [run],
         name="emergence",
-        title=f"How do the heads and the carry emerge in training? {table.model}",
+        title="How do the heads and the carry emerge in training?",
         caption=_caption,
         notes=_notes,
         draw=_draw,

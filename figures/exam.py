@@ -4,10 +4,10 @@ Reads the runs of `experiments do_they_find_known_circuits`, one per built model
 without loading a model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tyro
@@ -20,18 +20,23 @@ from arith_lens.runs import Run, find_runs
 from experiments.approximations import DIAL
 from experiments.finding import RESULTS, NotComputed, RunSettings, experiment_command, find_run
 from experiments.results import EXACT
-from figures.common import FREE, Formats
+from figures.common import FREE, Formats, run_with
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import exam as numbers
 from figures.tables.exam import ExamRun
 from figures.tables.numbers import FOLLOWS, P_LABELS
-from figures.tables.table import has, keys_of, records, select, value
+from figures.tables.table import QuestionTable, has, keys_of, records, select, value
 from figures.views.lines import line
 from figures.views.words import display_name
 
 EXPERIMENT = "do_they_find_known_circuits"
+Errors: TypeAlias = Mapping[tuple[str, str], float]
+"""The largest error of each method and model."""
 DIALS_ACROSS = 5
-PATHS_TITLES = {"via_mlps": "Heads frozen (via MLPs)", "total": "All paths (total)"}
+CORRECT = 0.05
+"""A method is called right in the caption if its error is below this share."""
+PATHS_TITLES = {"via_mlps": "heads frozen", "total": "all paths"}
+"""The second group of the exam has the models in which it differs from the first."""
 
 
 @dataclass(frozen=True)
@@ -52,19 +57,24 @@ class Options:
 
 def exhibits(options: Options) -> list[Exhibit]:
     """Charts of errors and of the dial, and two tables. Raises RunError if a model has no run."""
-    exam_models = _exam_models(options)
+    if any(options.root.glob("*.csv")):
+        exam_models, runs = [], [run_with(RunSettings({}), EXPERIMENT, "reference", options.root)]
+    else:
+        exam_models = _exam_models(options)
+        runs = [paper.run for paper in exam_models]
     plain = [paper for paper in exam_models if paper.dial is None]
-    runs, graded = [paper.run for paper in exam_models], numbers.grades(plain)
+
+    def graded() -> QuestionTable:
+        return numbers.grades(plain)
+
     dial: list[Exhibit] = []
-    if of_dial := numbers.dial_errors(exam_models):
+    if len(plain) < len(exam_models) or not exam_models:
         chart = chart_of(
-            of_dial,
+            lambda: numbers.dial_errors(exam_models),
             runs,
             name="exam_dial",
-            title="The error of approximations as attention and neurons become sharp",
-            caption=lambda _: (
-                "A method is right where its line lies at 0. Elsewhere it misses the circuit."
-            ),
+            title="Where do approximations fail as attention and neurons become sharp?",
+            caption=_dial_caption,
             notes=_notes,
             draw=draw_dial,
         )
@@ -74,11 +84,8 @@ def exhibits(options: Options) -> list[Exhibit]:
             graded,
             runs,
             name="exam",
-            title="The largest error of each method on models whose circuit is known",
-            caption=lambda _: (
-                "White: the number is the true effect. The first row, the exact method, is white "
-                "everywhere. But a true effect can miss a head of the circuit (next table)."
-            ),
+            title="Which methods give the true effects on models whose circuit is known?",
+            caption=_caption,
             notes=_notes,
             draw=_draw,
         ),
@@ -97,7 +104,7 @@ def exhibits(options: Options) -> list[Exhibit]:
         ),
         *_shape_table(plain, runs),
         text_table_of(
-            numbers.shares(plain),
+            lambda: numbers.shares(plain),
             runs,
             name="exam_shares",
             title="Effects of three components, as shares of the exact ones",
@@ -115,7 +122,7 @@ def _shape_table(exam_runs: Sequence[ExamRun], runs: Sequence[Run]) -> list[Exhi
         return []
     return [
         text_table_of(
-            tables,
+            lambda: tables,
             runs,
             name="exam_shapes",
             title="Do swaps of a number find the shape that was built?",
@@ -179,7 +186,7 @@ def _exam_models(options: Options) -> list[ExamRun]:
             f"expected finished runs under {options.root / EXPERIMENT}, found none",
             experiment_command(EXPERIMENT, "", options.settings.values, options.root),
         )
-    return sorted(exam_models, key=lambda model: (model.built, model.dial or 0.0))
+    return sorted(exam_models, key=lambda paper: (paper.built, paper.dial or 0.0))
 
 
 def _methods(rows: DataFrame) -> list[str]:
@@ -187,23 +194,76 @@ def _methods(rows: DataFrame) -> list[str]:
     return sorted(keys_of(rows, "method"), key=lambda name: name != EXACT)
 
 
-def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """The errors: methods by their median error, models by their largest, a panel per paths."""
-    parts = []
+def _caption(table: DataFrame) -> str:
+    """The error of the exact method, and the approximations with the smallest median error."""
+    errors = select(table, measure=numbers.ERROR)
+    worst = errors.groupby("method").value.max()
+    right = [display_name(str(name)) for name in worst[worst < CORRECT].index]
+    best = []
     for paths, title in PATHS_TITLES.items():
-        rows = select(table, measure=numbers.ERROR, paths=paths)
+        rows = DataFrame(errors[(errors.paths == paths) & (errors.method != EXACT)])
+        if not len(rows):
+            continue
+        medians = rows.groupby("method").value.median()
+        largest = select(rows, method=str(medians.idxmin())).value.max()
+        best.append(
+            f"{title}: {display_name(str(medians.idxmin()))}, median {medians.min():.0%}, "
+            f"largest {largest:.0%}"
+        )
+    return (
+        f"Of {len(worst)} methods, {len(right)} are right on every model "
+        f"({', '.join(right) or 'none'}); the best approximation is, {'; '.join(best)}. A cell is "
+        "the largest error of one method on one "
+        "model, as a share of the model's largest true effect, white where it is right. Methods "
+        "are "
+        "sorted by their median error, models by what breaks methods most; the true effects are "
+        "calculated by hand, so there is no interval."
+    )
+
+
+def _dial_caption(table: DataFrame) -> str:
+    """How many approximations are right on each model at both ends of the dial."""
+    findings = []
+    errors = select(table, measure=numbers.ERROR)
+    for model in keys_of(errors, "model"):
+        rows = DataFrame(errors[(errors.model == model) & (errors.method != EXACT)])
+        ends = [rows[rows.dial == end] for end in (rows.dial.min(), rows.dial.max())]
+        right = [int((part.value < CORRECT).sum()) for part in ends]
+        findings.append(
+            f"On {_spaced(model)} {right[0]} of {len(ends[0])} approximations are right at the "
+            "soft end and "
+            f"{right[1]} at the sharp end"
+        )
+    return (
+        f"{'; '.join(findings).replace('; On', '; on')}. A line is the "
+        "largest "
+        f"error of one method, and right is an error below {CORRECT:.0%} of the largest true "
+        "effect. "
+        "Without sampling there is no interval."
+    )
+
+
+def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
+    """The errors: methods by their median error, models by their largest, a group per paths."""
+    groups: list[plotting.Columns] = []
+    known: dict[tuple[str, str], float] = {}
+    errors_of_all = select(table, measure=numbers.ERROR)
+    median = errors_of_all.groupby("method").value.median()
+    methods = sorted(keys_of(table, "method"), key=lambda name: (name != EXACT, median[name]))
+    for paths, title in PATHS_TITLES.items():
+        rows = select(errors_of_all, paths=paths)
         errors = {(one.method, one.model): one.value for one in records(rows)}
-        median = {name: part.value.median() for name, part in rows.groupby("method")}
-        methods = sorted(keys_of(rows, "method"), key=lambda name: (name != EXACT, median[name]))
         worst = {name: part.value.max() for name, part in rows.groupby("model")}
         models = sorted(keys_of(rows, "model"), key=lambda name: worst[name])
+        if groups:  # only what differs from the first group
+            models = [name for name in models if any(_differs(errors, known, name))]
+        known |= errors
         values = [[100 * errors.get((name, model), np.nan) for model in models] for name in methods]
-        columns = plotting.Columns("", tuple(models), np.array(values))
-        parts.append(
-            plotting.Matrix(plotting.plain(title), tuple(map(display_name, methods)), (columns,))
-        )
+        names = tuple(map(_spaced, models))
+        if models:
+            groups.append(plotting.Columns(title, names, np.array(values)))
     return plotting.matrix_panels(
-        parts,
+        [plotting.Matrix("", tuple(map(display_name, methods)), tuple(groups))],
         colour_title="largest error",
         unit="%",
         limit=200,
@@ -211,6 +271,18 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         rising=True,
         notes=notes,
     )
+
+
+def _differs(errors: Errors, others: Errors, model: str) -> Iterator[bool]:
+    """Whether the error of each method on a model is another one, by half a percent or more."""
+    for (method, name), wrong in errors.items():
+        if name == model:
+            yield abs(wrong - others.get((method, name), np.inf)) >= 0.005
+
+
+def _spaced(model: str) -> str:
+    """The name of a built model for a reader."""
+    return model.replace("_", " ")
 
 
 def draw_dial(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
@@ -221,7 +293,7 @@ def draw_dial(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         rows = rows.assign(sharpness=np.log2(rows.dial))
         methods = _methods(rows)
         n_rows = -(-len(methods) // DIALS_ACROSS)
-        headings += [f"{model}: {PATHS_TITLES[paths]}", *[""] * (n_rows - 1)]
+        headings += [f"{_spaced(model)}: {PATHS_TITLES[paths]}", *[""] * (n_rows - 1)]
         top = 105 * rows.value.max()
         for method in methods:
             own = line(select(rows, method=method), method, COLOURS["chosen"], x="sharpness")
@@ -237,7 +309,7 @@ def draw_dial(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         notes=notes,
         headings=headings,
         across=DIALS_ACROSS,
-        panel=(130, 90),
+        panel=(130, 64),
     )
 
 
@@ -294,5 +366,6 @@ def _notes(table: DataFrame, _: Settings) -> list[str]:
     return [
         f"{len(models)} models, {'/'.join(f'{size:.0f}' for size in sizes)} pairs each; the metric "
         "is C's logit. The error is the largest one of any component and pair, as a share of the "
-        "model's largest true effect. AtP* has no sign: it is compared with sizes.",
+        "model's largest true effect. AtP* has no sign: it is compared with sizes. All paths: "
+        "only models whose errors differ.",
     ]

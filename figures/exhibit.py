@@ -29,8 +29,8 @@ from experiments.finding import (
     suffix,
     unusual_settings,
 )
-from figures.common import Formats, files_folder, shipped
-from figures.tables.table import QuestionTable, from_csv, read_back, to_csv
+from figures.common import Formats, files_folder, has_tables_alone, shipped, stored_rows
+from figures.tables.table import QuestionTable, from_csv, joined, read_back, to_csv
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,6 +63,8 @@ class Chart(_Exhibit):
     """Interactive views, on a page of their own."""
     views_name: str = ""
     """The name of that page's file."""
+    of_rows: Callable[[DataFrame, Sequence[Run]], "Chart"] | None = field(default=None, repr=False)
+    """The same chart of other rows, such as those of several models."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -129,8 +131,10 @@ def _show(exhibits: MakesExhibits, options: Destination, ending: str) -> None:
 
 Settings: TypeAlias = Mapping[str, Any]
 """The settings of a run."""
-Numbers: TypeAlias = QuestionTable | Sequence[QuestionTable] | DataFrame
-"""What an exhibit is made from: one table, several as one file, or the rows of a file."""
+Tables: TypeAlias = QuestionTable | Sequence[QuestionTable]
+Numbers: TypeAlias = Callable[[], Tables] | DataFrame
+"""What an exhibit is made from: a function that makes one table, or several as one file, which is
+called if the runs have results; or the rows of a file."""
 
 
 class Words(TypedDict):
@@ -156,7 +160,7 @@ class _Shared(TypedDict):
 
 
 def _shared(tables: Numbers, runs: Sequence[Run], words: Words) -> _Shared:
-    rows = _rows_of(tables)
+    rows = _rows_of(tables, runs, words["name"])
     settings = runs[0].config if runs else {}
     return {
         "name": words["name"],
@@ -168,10 +172,14 @@ def _shared(tables: Numbers, runs: Sequence[Run], words: Words) -> _Shared:
     }
 
 
-def _rows_of(tables: Numbers) -> DataFrame:
+def _rows_of(tables: Numbers, runs: Sequence[Run], name: str) -> DataFrame:
+    """The rows as their CSV file has them; of runs that have tables alone, those of their files."""
     if isinstance(tables, DataFrame):
         return tables
-    return read_back(*([tables] if isinstance(tables, QuestionTable) else tables))
+    if runs and all(map(has_tables_alone, runs)):
+        return stored_rows(runs, name)
+    made = tables()
+    return read_back(*([made] if isinstance(made, QuestionTable) else made))
 
 
 def chart_of(
@@ -185,8 +193,9 @@ def chart_of(
     """A chart whose picture and words are made from the table as its CSV file has it.
 
     Args:
-        tables: the numbers; several tables, such as those of several models, are one file.
-        runs: the runs that the tables are of; none if the tables are those of a shipped file.
+        tables: makes the numbers; several tables, such as those of several models, are one file.
+        runs: the runs that the tables are of; none if the tables are those of a shipped file. If
+            they have tables alone, the rows are those of their files of this name.
         draw: the picture, from the rows and the notes.
         small_table: what is printed with it, from the rows.
         words: as in `Words`.
@@ -196,7 +205,17 @@ def chart_of(
     figure = draw(rows, shared["notes"])
     redraw = partial(draw, rows, [*shared["notes"]])
     small = small_table and small_table(rows)
-    return Chart(**shared, figure=figure, redraw=redraw, small_table=small)
+    of_rows = partial(chart_of, draw=draw, small_table=small_table, **words)
+    return Chart(**shared, figure=figure, redraw=redraw, small_table=small, of_rows=of_rows)
+
+
+def one_chart(charts: Sequence[Chart]) -> Chart:
+    """One picture of the rows of several charts, drawn as the first one is."""
+    first = charts[0]
+    if len(charts) == 1 or first.of_rows is None:
+        return first
+    runs = dict.fromkeys(run for chart in charts for run in chart.runs)
+    return first.of_rows(joined(chart.numbers for chart in charts), [*runs])
 
 
 def text_table_of(

@@ -35,7 +35,7 @@ def few_heads(options: Options) -> list[Chart]:
     run = chosen_run(options, "how_few_suffice")
     return [
         chart_of(
-            numbers.table(run),
+            lambda: numbers.table(run),
             [run],
             name="few_heads",
             title="How few heads suffice after solved examples?",

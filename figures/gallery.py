@@ -1,12 +1,14 @@
-"""The gallery: figures and tables of the reference models, as README and docs show them.
+"""The gallery: pictures of the reference models side by side, as README and docs show them.
 
-Reads their runs without loading a model. Writes pictures and numbers to figures/gallery, and
-docs/gallery.md, the page that shows them. Equal runs give equal files, byte by byte.
+`python -m figures gallery` reads the models' runs without loading a model, writes every table to
+figures/gallery, and draws docs/gallery.md with its pictures from these tables alone. With
+`--from-tables` it leaves the tables as they are, and needs no run. Equal tables give equal files.
 """
 
 import html
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
@@ -16,16 +18,14 @@ import tyro
 
 from arith_lens import plotting
 from arith_lens.runs import RunError
-from experiments.finding import RunSettings
+from experiments.finding import NotComputed, RunSettings
 from experiments.questions import exhibit_entries
-from figures.claims import CLAIMS, Verdict, check_claims
+from figures.claims import Verdict, check_claims, glance
 from figures.claims.checking import table as claims_table
-from figures.claims.multiplicity import TOGETHER
-from figures.claims.page import write_page
+from figures.claims.checking import write_page
 from figures.collection import SECTIONS, MissingExhibit, Section, collected, name_of
-from figures.common import SHIPPED, run_with
-from figures.exhibit import Chart, Exhibit, Table
-from figures.tables.table import records
+from figures.common import FREE, SHIPPED, run_with, stored_rows, tables_of
+from figures.exhibit import Chart, Exhibit, MakesExhibits, Table, one_chart
 
 GALLERY_MODELS = ("reference", "reference-mistral")
 MOST_NUMBERS = 400_000
@@ -44,133 +44,145 @@ class Options:
     """The page that shows them."""
     claims_page: Path = Path("docs") / "claims.md"
     """The page that gets the verdicts; it is left alone if it does not exist."""
+    from_tables: bool = False
+    """Draw the tables that are there, without any run."""
     pictures: bool = True
     """Draw the pictures; else write only the page and the numbers."""
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw every exhibit, and print what is missing. Without the first map, change nothing."""
-    try:
-        run_with(RunSettings.of_paper(), "which_heads", GALLERY_MODELS[0], options.root)
-    except RunError as error:
-        sys.exit(str(error))
-    text = [PAGE_HEAD]
+    """Write the tables, then draw them. Without the first map, change nothing."""
+    if not options.from_tables:
+        try:
+            run_with(RunSettings.of_paper(), "which_heads", GALLERY_MODELS[0], options.root)
+        except RunError as error:
+            sys.exit(str(error))
+        write_tables(options)
+    draw_page(options)
+    print(options.page)
+
+
+def write_tables(options: Options) -> None:
+    """Write the tables of all exhibits, and the verdicts on claims; print what is missing."""
     checked: dict[str, list[Verdict]] = {}
-    by_model: dict[str, list[tuple[Section, list[Exhibit | MissingExhibit]]]] = {}
     for model in GALLERY_MODELS:
-        folder = _folder(model, options.out)
+        folder = options.out if model == GALLERY_MODELS[0] else options.out / model
         folder.mkdir(parents=True, exist_ok=True)
-        by_model[model] = [*_sections(model, options.root)]
-        parts = [part for _, of_section in by_model[model] for part in of_section]
-        exhibits = [part for part in parts if not isinstance(part, MissingExhibit)]
+        parts = [part for function in _functions() for part in _made(function, model, options.root)]
         for part in parts:
             if isinstance(part, MissingExhibit):
                 print(f"missing: {part.title}. {part.reason}")
         checked[model] = check_claims(model, roots=(options.root, SHIPPED))
-        _write_numbers([*exhibits, _without_folders(claims_table(model, checked[model]))], folder)
-        if options.pictures:
-            _draw([exhibit for exhibit in exhibits if isinstance(exhibit, Chart)], folder)
-    for section in SECTIONS:
-        if entries := [*_entries(section, by_model, options)]:
-            text += [f"\n## {section.title}\n", *entries]
-    text.append(_claims_at_a_glance(checked, options))
-    options.page.write_text("\n".join(text).replace("\n\n\n", "\n\n") + "\n", encoding="utf-8")
+        of_claims = _without_folders(claims_table(model, checked[model]))
+        exhibits = [part for part in parts if not isinstance(part, MissingExhibit)]
+        _write_numbers([*exhibits, of_claims], folder)
     if options.claims_page.exists():
-        tables = {model: claims_table(model, checked[model]).numbers for model in GALLERY_MODELS}
-        write_page(options.claims_page, tables, CLAIMS)
-    print(options.page)
+        write_page(options.claims_page, checked)
 
 
 PAGE_HEAD = """# Gallery
 
-The main pictures of the two models that are shipped with the project, small ones that were trained
-on a [closed world](world.md). `make gallery` computes and draws them again. All other figures are
-commands (`make help`), and their numbers are in `figures/gallery`. For any model, `make report
-MODEL=…` shows every figure on one page."""
+Pictures of the two models that are shipped with the project, small ones that were trained on a
+[closed world](world.md). A picture has both models where both were measured. `python -m figures
+gallery --from-tables` draws this page from the tables in `figures/gallery`, and `make gallery`
+computes them again. For any model, `make report MODEL=…` shows every figure on one page.
+"""
+FINDING = re.compile(r"^(.+?[.?!])(?= [A-Z`]|$)")
+"""The first sentence of a caption."""
+CLAIMS_TITLE = "Which of the paper's claims hold?"
 
 
-def _folder(model: str, out: Path) -> Path:
-    """Where the files of a model go."""
-    return out if model == GALLERY_MODELS[0] else out / model
+@dataclass(frozen=True)
+class PageExhibit:
+    """A picture or table of the page, with the files of its numbers."""
+
+    exhibit: Exhibit
+    files: tuple[Path, ...]
 
 
-def _entries(
-    section: Section,
-    by_model: Mapping[str, Sequence[tuple[Section, list[Exhibit | MissingExhibit]]]],
-    options: Options,
-) -> Iterator[str]:
-    """The Markdown of the exhibits that the page shows, each with all its models."""
-    names = {
-        name_of(function)
-        for function in section.exhibits
-        if exhibit_entries()[name_of(function)][1].gallery != "numbers"
-    }
-    order: dict[str, list[str]] = {}
-    for model, sections in by_model.items():
-        parts = next((parts for one, parts in sections if one is section), [])
-        for part in parts:
-            stem = part.name.partition("-of-")[0].partition("_")[0]
-            if isinstance(part, MissingExhibit) or not names & {part.name, stem}:
-                continue
-            texts = order.setdefault(part.name, [])
-            folder = _folder(model, options.out)
-            texts.append(_entry(part, folder, options.page, model, first=not texts))
-    for texts in order.values():
-        yield from texts
+def draw_page(options: Options) -> None:
+    """Draw the page and its pictures from the tables in `options.out`."""
+    by_title = {section.title: [*page_exhibits(section, options.out)] for section in SECTIONS}
+    by_title[CLAIMS_TITLE] = [*_claims(options.out)]
+    contents, text = [], []
+    for title, parts in by_title.items():
+        if parts:
+            contents.append(f"[{title}](#{anchor(title)})")
+            text += [f"## {title}\n", *(_entry(one, options) for one in parts)]
+    options.page.write_text(
+        "\n".join([PAGE_HEAD, " ·\n".join(contents) + "\n", *text]), encoding="utf-8"
+    )
+    if options.pictures:
+        every = [one.exhibit for part in by_title.values() for one in part]
+        charts = [one for one in every if isinstance(one, Chart)]
+        charts += _linked({chart.name for chart in charts}, options)
+        _draw({options.out / f"{chart.name}.png": chart.figure for chart in charts})
 
 
-MARKS = {"holds here": "●", "does not hold here": "○", "not decided": "◐", "not measured": "·"}
-"""How a verdict looks in a line of claims."""
+def _linked(drawn: Collection[str], options: Options) -> Iterator[Chart]:
+    """Further pictures of the first model, which other pages link."""
+    folder = options.page.parent
+    pages = [*folder.glob("*.md"), *folder.parent.glob("README.md")]
+    texts = "".join(page.read_text(encoding="utf-8") for page in pages)
+    for function in _functions():
+        name = name_of(function)
+        if name not in drawn and f"{options.out.name}/{name}.png" in texts:
+            exhibits = _made(function, GALLERY_MODELS[0], options.out)
+            yield from (one for one in exhibits if isinstance(one, Chart) and one.name == name)
 
 
-def _claims_at_a_glance(checked: Mapping[str, list[Verdict]], options: Options) -> str:
-    """Each claim as a mark, by group and model, with how many hold."""
-    text = ["\n## Which of the paper's claims hold?\n"]
-    tables = {model: claims_table(model, verdicts) for model, verdicts in checked.items()}
-    counts = []
-    for model, table in tables.items():
-        verdicts = _verdicts(table)
-        n_held = verdicts.count("holds here")
-        link = _from(options.page) / _folder(model, options.out) / "claims.csv"
-        counts.append(f"{n_held} of {len(verdicts)} in `{model}` ([numbers]({link}))")
-    text.append(f"The claims that hold: {'; '.join(counts)}. [Each claim](claims.md).\n")
-    legend = ", ".join(f"{mark} {name}" for name, mark in MARKS.items())
-    text.append(f"| group | {' | '.join(f'`{model}`' for model in tables)} |")
-    text.append("|---" * (len(tables) + 1) + "|")
-    first = next(iter(tables.values())).numbers
-    for group in (one for one in dict.fromkeys(first["group"]) if one != TOGETHER):
-        cells = []
-        for table in tables.values():
-            cells.append("".join(MARKS.get(one, "·") for one in _verdicts(table, group)))
-        text.append(f"| {group} | {' | '.join(cells)} |")
-    return "\n".join([*text, f"\n{legend}.\n"])
+def anchor(title: str) -> str:
+    """The address of a heading within its page."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
-def _verdicts(table: Table, group: str | None = None) -> list[str]:
-    """The verdict of each claim, of one group or of all."""
-    by_claim: dict[str, str] = {}
-    for one in records(table.numbers):
-        if group in (None, one.group) and one.group != TOGETHER:
-            by_claim.setdefault(one.claim, one.holds)
-    return [*by_claim.values()]
+def _functions() -> list[MakesExhibits]:
+    """The functions of all exhibits, in the order of the sections."""
+    return [function for section in SECTIONS for function in section.exhibits]
 
 
-def _sections(model: str, root: Path) -> Iterator[tuple[Section, list[Exhibit | MissingExhibit]]]:
-    """The exhibits of each question; of the second model, without those that are shown once."""
-    for section in SECTIONS:
-        parts: list[Exhibit | MissingExhibit] = []
-        for function in section.exhibits:
-            _, entry = exhibit_entries()[name_of(function)]
-            once = entry.gallery in ("once", "first model") or entry.compares_models
-            if model != GALLERY_MODELS[0] and once:
-                continue
-            exhibits = collected(function, model, root, GALLERY_MODELS)
-            parts += [exhibits] if isinstance(exhibits, MissingExhibit) else exhibits
-        if (
-            any(not isinstance(exhibit, MissingExhibit) for exhibit in parts)
-            or model == GALLERY_MODELS[0]
-        ):
-            yield section, parts
+def _made(function: MakesExhibits, model: str, root: Path) -> list[Exhibit | MissingExhibit]:
+    """The exhibits of a model; those that are shown once are of the first one."""
+    _, entry = exhibit_entries()[name_of(function)]
+    once = entry.gallery in ("once", "first model") or entry.compares_models
+    if model != GALLERY_MODELS[0] and once:
+        return []
+    exhibits = collected(function, model, root, GALLERY_MODELS)
+    return [exhibits] if isinstance(exhibits, MissingExhibit) else [*exhibits]
+
+
+def page_exhibits(section: Section, tables: Path) -> Iterator[PageExhibit]:
+    """What the page shows of a section: each picture with all its models and questions."""
+    by_picture: dict[str, list[Exhibit]] = {}
+    for function in section.exhibits:
+        _, entry = exhibit_entries()[name_of(function)]
+        shows = entry.shows or (entry.name,) * (entry.gallery != "numbers")
+        for model in GALLERY_MODELS:
+            for exhibit in _made(function, model, tables):
+                if not isinstance(exhibit, MissingExhibit) and exhibit.name in shows:
+                    by_picture.setdefault(entry.picture or exhibit.name, []).append(exhibit)
+    for exhibits in by_picture.values():
+        charts = [one for one in exhibits if isinstance(one, Chart)]
+        whole = one_chart(charts) if charts else exhibits[0]
+        yield PageExhibit(whole, tuple(dict.fromkeys(_files(exhibits, tables))))
+
+
+def _files(exhibits: Sequence[Exhibit], tables: Path) -> Iterator[Path]:
+    """The tables that exhibits are made from."""
+    for exhibit in exhibits:
+        folders = [run.path for run in exhibit.runs] or [tables]
+        files = (folder / f"{exhibit.name}.csv" for folder in folders)
+        yield from (file for file in files if file.exists())
+
+
+def _claims(tables: Path) -> Iterator[PageExhibit]:
+    """The verdicts on the paper's claims as one picture, if there are some."""
+    runs = [tables_of("which_heads", model, FREE, tables) for model in GALLERY_MODELS]
+    try:
+        chart = glance(stored_rows(runs, "claims"))
+    except NotComputed:
+        return
+    yield PageExhibit(chart, tuple(run.path / "claims.csv" for run in runs))
 
 
 def _without_folders(table: Table) -> Table:
@@ -179,24 +191,28 @@ def _without_folders(table: Table) -> Table:
     return replace(table, numbers=table.numbers.drop(columns=folders, errors="ignore"))
 
 
-def _entry(exhibit: Exhibit, folder: Path, page: Path, model: str, *, first: bool) -> str:
-    """The Markdown of one figure or table; the first of several models has its title."""
-    link = _from(page) / folder
-    title = exhibit.title if exhibit.title.endswith("?") else f"{exhibit.title}."
-    caption = html.escape(exhibit.caption, quote=False)
-    text = f"**{title}** {caption}" if first else f"The same of `{model}`. {caption}"
-    if _fits(exhibit):
-        text += f" ([numbers]({link / exhibit.name}.csv))"
-    body = (
-        _markdown(exhibit)
-        if isinstance(exhibit, Table)
-        else f"![{exhibit.title}]({link / exhibit.name}.png)"
-    )
-    return f"\n{text}\n\n{body}\n"
+def _entry(one: PageExhibit, options: Options) -> str:
+    """The Markdown of a picture or table: its title, itself, and its caption with its numbers."""
+    exhibit = one.exhibit
+    links = ", ".join(f"[{_named(file, options)}]({_link(file, options)})" for file in one.files)
+    caption = FINDING.sub(r"**\1**", html.escape(exhibit.caption, quote=False), count=1)
+    caption += f" Numbers: {links}." * bool(links)
+    body = f"![{exhibit.title}]({_link(options.out / exhibit.name, options)}.png)"
+    if isinstance(exhibit, Table):
+        body = _markdown(exhibit)
+    return f"{body}\n\n{caption}\n"
 
 
-def _from(page: Path) -> Path:
-    return Path(*[".."] * len(page.parent.parts))
+def _named(file: Path, options: Options) -> str:
+    """The name of a table, with its model if it is not the first one."""
+    folder = file.parent.relative_to(options.out)
+    return file.stem + f" of {folder}" * (folder != Path())
+
+
+def _link(file: Path, options: Options) -> str:
+    """A file of the gallery, as the page names it."""
+    up = [".."] * len(options.page.parent.parts)
+    return "/".join([*up, *file.parts])
 
 
 BAR = chr(92) + "|"
@@ -224,9 +240,8 @@ def _write_numbers(exhibits: Sequence[Exhibit], folder: Path) -> None:
             exhibit.numbers.to_csv(file, index=False)
 
 
-def _draw(charts: Sequence[Chart], folder: Path) -> None:
-    """Draw the charts with two dots per pixel, and reduce the files' colours."""
-    pictures = {folder / f"{chart.name}.png": chart.figure for chart in charts}
+def _draw(pictures: Mapping[Path, plotting.Figure]) -> None:
+    """Draw pictures with two dots per pixel, and reduce the files' colours."""
     try:
         plotting.save_pictures(pictures, seconds=300)
     except plotting.ExportError as error:

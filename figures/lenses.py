@@ -15,7 +15,8 @@ from figures.common import Options, chosen_run
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import lenses as numbers
 from figures.tables.conclusions import ANSWER, CONCLUSIONS, Conclusion, Verdict, in_words
-from figures.tables.table import keys_of, number_of, records, select
+from figures.tables.table import QuestionTable, keys_of, number_of, records, select
+from figures.views.words import display_name
 
 METRIC_NAMES = {
     "relative_logit": "raw logit",
@@ -23,6 +24,8 @@ METRIC_NAMES = {
     "interchange": "C' less C",
     ANSWER: "answer",
 }
+METHODS = ("relp", "eap_ig", "ig_activations", "(atp)")
+"""Names of methods in sentences, for which a reader sees others."""
 SIGNS: Mapping[str, int] = {"holds": 1, "opposite": -1}
 
 
@@ -33,12 +36,14 @@ def exhibits(options: Options) -> list[Exhibit]:
         RunError: there is no run.
     """
     run = chosen_run(options, "lenses")
-    whole = numbers.table(run)
-    decided = replace(whole, rows=tuple(one for one in whole.rows if one.keys["conclusion"]))
-    title = f"Which conclusions hold under every lens? {run.config['model']}"
-    chart = chart_of(
-        whole, [run], name="lenses", title=title, caption=_caption, notes=_notes, draw=_draw
-    )
+
+    def decided() -> QuestionTable:
+        whole = numbers.table(run)
+        return replace(whole, rows=tuple(one for one in whole.rows if one.keys["conclusion"]))
+
+    title = "Which conclusions hold under every lens?"
+    of_chart = {"name": "lenses", "title": title, "caption": _caption, "notes": _notes}
+    chart = chart_of(decided, [run], draw=_draw, **of_chart)
     words = text_table_of(
         decided,
         [run],
@@ -67,15 +72,21 @@ def lens_name(counterfactual: str, metric: str) -> str:
 
 def _caption(rows: DataFrame) -> str:
     """Which conclusions hold under all lenses, and which only under some."""
-    everywhere = []
+    everywhere, n = [], 0
     for conclusion in CONCLUSIONS:
         known = [verdict for verdict in verdicts_of(rows, conclusion).values() if verdict]
+        n += bool(known)
         if known and {*known} == {"holds"}:
             about = [METRIC_NAMES[one] for one in conclusion.metrics]
             only = f" (it is about the {', '.join(about)} alone)" * bool(about)
             everywhere.append(f"{short(conclusion)}{only}")
-    text = "; ".join(everywhere) or "nothing"
-    return f"A row of one colour holds under every lens. What holds so: {text}."
+    return (
+        f"Of {n} conclusions, {len(everywhere)} hold under every lens that they are about. A cell "
+        "is "
+        "the number of operations in which a conclusion holds under one lens, less those in which "
+        f"the opposite does. Whole 95% intervals over problems decide. Under all lenses: "
+        f"{'; '.join(everywhere) or 'none'}."
+    )
 
 
 def _notes(rows: DataFrame, settings: Settings) -> list[str]:
@@ -136,7 +147,11 @@ def _panel(
 
 def short(conclusion: Conclusion) -> str:
     """The sentence of a conclusion up to its colon."""
-    return conclusion.sentence.partition(":")[0].rstrip(".").replace("`", "")
+    words = conclusion.sentence.partition(":")[0].rstrip(".").replace("`", "").split(" ")
+    return " ".join(
+        word.replace(word.strip("()"), display_name(word.strip("()"))) if word in METHODS else word
+        for word in words
+    )
 
 
 def _net(rows: DataFrame, conclusion: Conclusion, counterfactual: str, metric: str) -> float:

@@ -22,6 +22,7 @@ from figures.common import (
     chosen_run,
     chosen_runs,
     command_for_run,
+    has_tables_alone,
     runs_by_name,
     sample_size,
 )
@@ -30,7 +31,7 @@ from figures.tables import effects
 from figures.tables import explorer as explorer_numbers
 from figures.tables.table import keys_of, read_back, records, select
 from figures.views import maps
-from figures.views.words import sizes_text
+from figures.views.words import problems_text, sizes_text
 
 
 def fig2(options: Options) -> list[Chart]:
@@ -47,7 +48,7 @@ def fig2(options: Options) -> list[Chart]:
     run = chosen_run(options, "which_heads")
     return [
         chart_of(
-            effects.table(run),
+            lambda: effects.table(run),
             [run],
             name="fig2",
             title="Figure 2: what every head and MLP does to the logit of the right answer",
@@ -94,7 +95,7 @@ def _operation_panel(
 
 ACROSS, MOST_OF_FOUR = 4, 16
 """Maps in a row where a model has at most so many heads in a layer; else two."""
-NUMBERED, LEAST_NUMBER = (17, 19), 1.0
+NUMBERED, LEAST_NUMBER = (17, 15), 1.0
 """Pixels of a cell with a number, and the smallest percentage that is printed in it."""
 
 
@@ -158,10 +159,10 @@ def fig12(options: ModelOptions) -> list[Chart]:
     configs: dict[str, Settings] = {name: run.config for name, run in runs.items()}
     return [
         chart_of(
-            [replace(effects.table(run), model=name) for name, run in runs.items()],
+            lambda: [replace(effects.table(run), model=name) for name, run in runs.items()],
             [*runs.values()],
             name="fig12",
-            title="Figure 12: the maps of several models on one colour scale",
+            title="Which heads and MLPs does the answer depend on?",
             caption=_models_caption,
             notes=lambda table, _: _model_notes(table, configs),
             draw=partial(_draw_models, configs=configs),
@@ -182,15 +183,18 @@ def _compared_runs(options: ModelOptions) -> dict[str, Run]:
 
 
 def _models_caption(table: DataFrame) -> str:
-    """What to look for, and how many key heads each model has."""
-    counts = {
-        name: maps.key_head_count(select(table, model=name)) for name in keys_of(table, "model")
-    }
-    texts = [f"{name}: {count}" for name, count in counts.items() if count]
+    """How many key heads each model has, and what the strongest of each operation are."""
+    findings = []
+    for name in keys_of(table, "model"):
+        rows = select(table, model=name)
+        findings.append(f"in `{name}` {maps.key_head_count(rows) or 'no head is counted'}")
     return (
-        "Whether the picture repeats from model to model: few red heads, shared by "
-        "operations, and MLPs that matter after them. Which heads they are has no meaning "
-        "across models." + f" Here: {'; '.join(texts)}." * bool(texts)
+        f"I{'; i'.join(text[1:] for text in findings)}. A cell is the mean change of C's logit "
+        "when one head or MLP gets its output from the same prompt with a word in place of the "
+        "operator. Means are over problems in all wordings; an outline is solid where the whole "
+        "95% "
+        "interval is below −5%, dashed where only the mean is; under other operands, other parts "
+        "matter (below)."
     )
 
 
@@ -223,15 +227,15 @@ def _draw_models(
 
 
 def _model_notes(table: DataFrame, configs: Mapping[str, Settings]) -> list[str]:
-    """How to read Figure 12, the data of each model, missing operations."""
+    """How to read Figure 12, missing operations, the data of each model."""
     lines = [maps.map_note(maps.EffectScale.of(next(iter(configs.values()))))]
     for model, config in configs.items():
         rows, reading = select(table, model=model), maps.EffectScale.of(config)
-        lines.append(f"{maps.data_note(config)} {sizes_text(rows)}.")
         if absent := [name for name in _operations(table) if name not in _operations(rows)]:
             lines.append(f"Not in the run of {model}: {', '.join(absent)}.")
         lines += maps.paper_notes(reading.paper, _operations(rows))
-    return lines
+    sizes = dict.fromkeys(problems_text(select(table, model=model)) for model in configs)
+    return [*lines, f"Problems, in all wordings, answered right: {'; '.join(sizes)}."]
 
 
 ALL_OPERATIONS = "all"
@@ -262,7 +266,7 @@ def fig15(options: LargeMapOptions) -> list[Chart]:
     operations = _chosen_operations(run, options.operation)
     return [
         chart_of(
-            effects.table(run, operations),
+            lambda: effects.table(run, operations),
             [run],
             name="fig15" + ("" if options.operation == ALL_OPERATIONS else f"_{options.operation}"),
             title="Figure 15: the large maps, every number in its cell",
@@ -275,7 +279,7 @@ def fig15(options: LargeMapOptions) -> list[Chart]:
 
 def _chosen_operations(run: Run, operation: str) -> Sequence[str]:
     """The operation, or all for their mean. Raises RunError if the run lacks the operation."""
-    operations = results.MAP.labels(run)
+    operations = run.config["operations"] if has_tables_alone(run) else results.MAP.labels(run)
     if operation in (ALL_OPERATIONS, effects.MEAN):
         return operations
     if operation not in operations:
@@ -415,8 +419,8 @@ def explorer(options: TableOptions) -> list[Interactive]:
             name="explorer",
             title="Explorer: what each head and each MLP does",
             caption="Click a cell of the map. Which tokens does the head look at, which digits "
-            "does it write, and which MLPs carry its effect? Then knock the strongest heads out, "
-            "one after another, and read what the model answers.",
+            "does it write, and which MLPs carry its effect? Then knock the strongest heads out, one "
+            "after another, and read what the model answers.",
             notes=[
                 f"Model: {of}. {'; '.join(sizes)}.",
                 "Effects and attention are means over all of them. Patterns and digits are of a "

@@ -11,12 +11,13 @@ from arith_lens import plotting
 from figures.common import Options, chosen_run
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import neurons as numbers
-from figures.tables.table import has, keys_of, number_of, records, select, value
+from figures.tables.table import QuestionTable, has, keys_of, number_of, records, select, value
+from figures.views.lines import line
 
 RANKING_LINES = {
-    "gradient": ("by a gradient", plotting.BLUE, "dash"),
-    "direct": ("by direct effect", plotting.NOTE, "solid"),
-    "via_mlps": ("by effect via MLPs", plotting.RED, "solid"),
+    "gradient": ("by a gradient", plotting.COLOURS["control"], "dash"),
+    "direct": ("by direct effect", plotting.COLOURS["control"], "solid"),
+    "via_mlps": ("by effect via MLPs", plotting.DARK, "solid"),
 }
 
 
@@ -30,7 +31,10 @@ def neurons(options: Options) -> list[Exhibit]:
         RunError: there is no run.
     """
     run = chosen_run(options, "neurons")
-    table = numbers.table(run)
+
+    def table() -> QuestionTable:
+        return numbers.table(run)
+
     rules = text_table_of(
         table,
         [run],
@@ -44,7 +48,7 @@ def neurons(options: Options) -> list[Exhibit]:
         table,
         [run],
         name="neurons",
-        title=f"How few neurons keep the answer: {run.config['model']}",
+        title="How few neurons keep the answer?",
         caption=kept_caption,
         notes=_kept_notes,
         draw=_draw,
@@ -116,15 +120,23 @@ def _cells(table: DataFrame) -> Iterator[dict[str, str]]:
 
 
 def kept_caption(table: DataFrame) -> str:
-    """How many neurons are enough in each ranking."""
-    enough = {one.ranking: one.value for one in records(select(table, measure=numbers.ENOUGH))}
-    counts = ", ".join(f"{RANKING_LINES[name][0]} {k:.0f}" for name, k in enough.items())
-    total = select(table, measure=numbers.FAITHFUL).k.max()
-    overlap = number_of(records(select(table, measure=numbers.OVERLAP))[0])
+    """How many neurons are enough in each ranking, in each model."""
+    findings, overlaps = [], []
+    for model in keys_of(table, "model"):
+        own = select(table, model=model)
+        enough = {one.ranking: one.value for one in records(select(own, measure=numbers.ENOUGH))}
+        counts = ", ".join(f"{RANKING_LINES[name][0]} {k:.0f}" for name, k in enough.items())
+        total = select(own, measure=numbers.FAITHFUL).k.max()
+        findings.append(f"of {total:.0f} neurons of `{model}`, {counts}")
+        overlaps.append(str(number_of(records(select(own, measure=numbers.OVERLAP))[0])))
     return (
-        f"How soon a line reaches 90%. Of {total:.0f} neurons, so many of each ranking are the "
-        f"fewest tried that do: {counts}. The strongest 1% of early neurons by direct effects and "
-        f"by effects via MLPs have {overlap} in common."
+        f"The fewest neurons tried that keep 90% of the answer are, {'; '.join(findings)}. A line "
+        "is "
+        "one ranking of neurons, kept at END while all others have the activations of a problem "
+        "with "
+        "other operands (metric: C's lead over the other digits). Bands are 95% intervals over "
+        "problems; the strongest 1% by direct effect and by effect via MLPs share "
+        f"{' and '.join(overlaps)}."
     )
 
 
@@ -138,20 +150,21 @@ def _kept_notes(table: DataFrame, settings: Settings) -> list[str]:
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """Faithfulness over the number of neurons, a line for each ranking."""
+    """Faithfulness over the number of neurons, a panel for each model, a line for each ranking."""
     rows = select(table, measure=numbers.FAITHFUL)
-    lines = []
-    for ranking, (name, colour, dash) in RANKING_LINES.items():
-        own = select(rows, ranking=ranking).sort_values("k")
-        y, low, high = (100 * own[part].to_numpy() for part in ("value", "low", "high"))
-        lines.append(plotting.Line(own.k.to_numpy(), y, name, colour, low, high, dash))
-    panel = plotting.CurvePanel("Two-digit addition: faithfulness", tuple(lines))
-    total = rows.k.max()
+    panels = []
+    for model in keys_of(rows, "model"):
+        of_model = select(rows, model=model)
+        lines = [
+            line(select(of_model, ranking=ranking), name, colour, dash=dash)
+            for ranking, (name, colour, dash) in RANKING_LINES.items()
+        ]
+        panels.append(plotting.CurvePanel(plotting.plain(model), tuple(lines)))
     return plotting.curve_panels(
-        [panel],
-        x_title=f"Neurons kept at END (of {total:.0f})",
+        panels,
+        x_title=f"neurons kept at END (of {rows.k.max():.0f})",
         unit="%",
         notes=notes,
-        across=1,
-        panel=(430, 260),
+        across=2,
+        panel=(300, 170),
     )

@@ -1,41 +1,45 @@
-"""Figures 4 and 9: the likeliest next tokens of prompts, before and after a change.
+"""Figures 4 and 9: what the model says after a knockout, and without the calculation.
 
 They read runs of one model (by their settings, or `--run PATH`) and are drawn without loading a
 model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.operations import FOUR
+from arith_lens.plotting import COLOURS
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import next_tokens as numbers
-from figures.tables.table import has, keys_of, select, value
+from figures.tables.table import has, keys_of, records, select
+from figures.views.words import span_text
 
 EXERCISE_TITLES = {
-    "word_problem": "Word problems",
-    "integers": "Three-digit sums",
-    "time_span": "Time spans",
-    "decimals": "Decimals",
+    "word_problem": "word problems",
+    "integers": "three-digit sums",
+    "time_span": "time spans",
+    "decimals": "decimals",
 }
-"""The kinds of prompts of Figure 4, with their titles."""
+"""The kinds of prompts that are asked without the key heads, with their titles."""
 PAIR_TITLES = {
-    **{name: name.capitalize() for name in FOUR},
-    "two_digits": "Last digit of two-digit sums",
-    "stories": "Stories of objects",
+    **{name: name for name in FOUR},
+    "two_digits": "two-digit sums",
+    "stories": "stories of objects",
 }
-"""The kinds of pairs of Figure 9, with their titles."""
+"""The kinds of pairs with and without the calculation, with their titles."""
+SYMBOLS = ("circle", "circle-open")
+"""The marks before and after a change."""
 
 
 def fig4(options: Options) -> list[Chart]:
     """Figure 4: the likeliest next tokens before and after the key heads are knocked out.
 
     Reads a run of `experiments what_comes_instead` (by its settings, or `--run PATH`) and draws it
-    without loading a model. For each kind, it shows the first prompt that is answered right with
-    every head in place. The small print has the share of right answers.
+    without loading a model: how often the likeliest token is right, and how often a number, before
+    and after. The small print has one prompt that is answered right with every head in place.
 
     Raises:
         RunError: there is no run.
@@ -43,13 +47,13 @@ def fig4(options: Options) -> list[Chart]:
     run = chosen_run(options, "what_comes_instead")
     return [
         chart_of(
-            numbers.instead_table(run),
+            lambda: numbers.instead_table(run),
             [run],
             name="fig4",
-            title="Figure 4: the likeliest next tokens before and after the knockout",
-            caption=_knockout_caption,
-            notes=_knockout_notes,
-            draw=_draw_knockout,
+            title="What comes instead of the answer?",
+            caption=instead_caption,
+            notes=_notes,
+            draw=_draw,
         )
     ]
 
@@ -67,131 +71,133 @@ def fig9(options: Options) -> list[Chart]:
     run = chosen_run(options, "what_the_calculation_does")
     return [
         chart_of(
-            numbers.calculation_table(run),
+            lambda: numbers.calculation_table(run),
             [run],
             name="fig9",
-            title="Figure 9: the likeliest next tokens with the calculation, and without it",
-            caption=calculation_caption,
-            notes=_calculation_notes,
-            draw=_draw_calculation,
+            title="What does the model say without the calculation?",
+            caption=instead_caption,
+            notes=_notes,
+            draw=_draw,
         )
     ]
 
 
-def _draw_knockout(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """The prompt of each kind, with all heads and without some."""
-    n_heads = len(keys_of(table, "head"))
-    names = ("all heads in place", f"{n_heads} heads knocked out")
-    panels = [_panel(table, kind, "when", numbers.TIMES) for kind in _shown(table, EXERCISE_TITLES)]
-    return plotting.next_token_panels(panels, names=names, notes=notes)
+def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
+    """A row for each model: what changes without the key heads, and without the calculation."""
+    panels, headings = [], []
+    for model in keys_of(table, "model"):
+        own = select(table, model=model)
+        panels += _panels(own)
+        headings.append(model)
+    return plotting.dot_panels(
+        panels,
+        x_range=(-4, 104),
+        unit="%",
+        across=len(panels) // len(headings),
+        headings=headings,
+        joined=True,
+        notes=notes,
+    )
 
 
-def _draw_calculation(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """The pair of each kind."""
-    names = ("with the calculation", "without it")
-    panels = [_panel(table, kind, "side", numbers.SIDES) for kind in _shown(table, PAIR_TITLES)]
-    return plotting.next_token_panels(panels, names=names, notes=notes)
+def _panels(table: DataFrame) -> list[plotting.DotPanel]:
+    """The panels of one model, as far as its table has their numbers."""
+    panels = []
+    if kinds := _measured(table, EXERCISE_TITLES, numbers.RIGHT):
+        n_heads = len(keys_of(table, "head"))
+        for title, measure in (("right", numbers.RIGHT), ("a number", numbers.A_NUMBER)):
+            rows, title = select(table, measure=measure), f"{title}, without {n_heads} heads"
+            panels.append(_panel(rows, title, EXERCISE_TITLES, kinds, "when", numbers.TIMES))
+    if kinds := _measured(table, PAIR_TITLES, numbers.P_ANSWER):
+        rows = select(table, measure=numbers.P_ANSWER)
+        title = "p(C), without the calculation"
+        panels.append(_panel(rows, title, PAIR_TITLES, kinds, "side", numbers.SIDES))
+    return panels
 
 
-def _shown(table: DataFrame, titles: dict[str, str]) -> list[str]:
-    """The kinds of which a prompt is shown."""
-    return [kind for kind in titles if has(table, kind=kind, measure=numbers.PROBABILITY)]
+def _measured(table: DataFrame, titles: Mapping[str, str], measure: str) -> list[str]:
+    """The kinds of prompts that a table has this measure of."""
+    return [kind for kind in titles if has(table, kind=kind, measure=measure)]
 
 
 def _panel(
-    table: DataFrame, kind: str, key: str, sides: tuple[str, str]
-) -> plotting.NextTokenPanel:
-    """The likeliest tokens of one prompt, on both sides of the change that `key` names."""
-    rankings, prompts = [], []
-    for side in sides:
-        rows = select(table, kind=kind, measure=numbers.PROBABILITY, **{key: side})
-        rows = rows.sort_values("rank")
-        rankings.append(plotting.Ranking(tuple(rows.token), rows.value.to_numpy()))
-        prompts += keys_of(rows, "prompt")
-    (answer,) = select(table, kind=kind, measure=numbers.PROBABILITY).answer.unique()
-    prompt_after = prompts[1] if key == "side" else None
-    before, after = rankings
-    return plotting.NextTokenPanel(prompts[0], before, after, answer, prompt_after=prompt_after)
+    rows: DataFrame,
+    title: str,
+    titles: Mapping[str, str],
+    kinds: Sequence[str],
+    key: str,
+    sides: tuple[str, str],
+) -> plotting.DotPanel:
+    """One measure on both sides of the change that `key` names."""
+    series = []
+    for side, name, symbol in zip(sides, numbers.TIMES, SYMBOLS, strict=True):
+        of_side = select(rows, **{key: side}).set_index("kind").reindex([*kinds])
+        value, low, high = (100 * of_side[end].to_numpy() for end in ("value", "low", "high"))
+        colour = COLOURS["chosen"] if side == sides[0] else COLOURS["answer"]
+        series.append(plotting.Dots(value, name, colour, low, high, symbol))
+    return plotting.DotPanel(title, tuple(titles[kind] for kind in kinds), tuple(series))
 
 
-def _knockout_caption(table: DataFrame) -> str:
-    """What to look for, and how often this run's model says a number at all."""
-    after = select(table, when="after")
-    parts = [
-        f"{title} {value(after, kind=kind, measure=numbers.A_NUMBER):.0%} a number, "
-        f"{value(after, kind=kind, measure=numbers.RIGHT):.0%} the right one"
-        for kind, title in EXERCISE_TITLES.items()
-    ]
+def instead_caption(table: DataFrame) -> str:
+    """What the models say without the heads, and without the calculation."""
+    findings = []
+    for model in keys_of(table, "model"):
+        rows = select(table, model=model, when="after")
+        if len(rows):
+            right, number = (
+                span_text(select(rows, measure=measure).value)
+                for measure in (numbers.RIGHT, numbers.A_NUMBER)
+            )
+            findings.append(f"`{model}` says a number in {number}, the right one in {right}")
+    findings = [f"Without ten heads {'; '.join(findings)} of the prompts."] * bool(findings)
+    findings += [_gone(select(table, model=model)) for model in keys_of(table, "model")]
     return (
-        "What the model says in place of the answer (blue). In the paper it still says a number, "
-        "but a wrong one: what is lost is the calculation, not the format. Here the likeliest "
-        f"token after the knockout is: {'; '.join(parts)}."
+        f"{' '.join(filter(None, findings))} A dot is the mean of one kind of prompt before "
+        "(filled) and after (open); lines are 95% intervals over problems."
     )
 
 
-def _knockout_notes(table: DataFrame, config: Settings) -> list[str]:
-    """How to read Figure 4, what it was made from, and how often the answer is right."""
-    right = select(table, measure=numbers.RIGHT)
-    shares = [
-        f"{title}: {value(right, kind=kind, when='before'):.0%} right before, "
-        f"{value(right, kind=kind, when='after'):.0%} after"
-        for kind, title in EXERCISE_TITLES.items()
-    ]
-    return [
-        f"Model: {config['model']}. Knocked out: "
-        f"{', '.join(keys_of(table, 'head'))}, the strongest by mean effect "
-        "over the four operations, each replaced by its mean over counterfactuals.",
-        "Of each kind, the first prompt drawn that is answered right with all heads in place. "
-        "Blue: the right token.",
-        f"First token of the answer, {config['prompts']} prompts a kind. {'; '.join(shares[:2])};",
-        f"{'; '.join(shares[2:])}.",
-    ]
-
-
-def calculation_caption(table: DataFrame) -> str:
-    """What to look for, and the probability of the answer on both sides of this run."""
+def _gone(table: DataFrame) -> str:
+    """How far the probability of the answer falls without the calculation."""
     p_answer = select(table, measure=numbers.P_ANSWER)
-    likeliest = select(table, measure=numbers.ANSWER_LIKELIEST, side="counterfactual")
-    shares, stays = [], {}
-    for kind in _kinds(table):
-        title = PAIR_TITLES[kind]
-        p, p_without = (value(p_answer, kind=kind, side=side) for side in numbers.SIDES)
-        shares.append(f"{title} {p:.0%} → {p_without:.0%}")
-        stays[value(likeliest, kind=kind)] = title
-    most = max(stays)
+    before, after = (select(p_answer, side=side).value for side in numbers.SIDES)
+    if not len(before):
+        return ""
+    without = select(p_answer, side="counterfactual")
+    most = without.loc[without.value.idxmax()]
     return (
-        "Whether the right answer (blue) leads on the left and not on the right: path patching "
-        "needs counterfactual prompts that differ in the calculation. Mean p(C) with the "
-        f"calculation → without it: {'; '.join(shares)}. Without it C stays the likeliest token in "
-        f"{min(stays):.0%} to {most:.0%} of the pairs (most: {stays[most]})."
+        f"With a word in place of the operator, p(C) of `{table.model.iloc[0]}` is "
+        f"{span_text(after)} (most: {PAIR_TITLES[str(most.kind)]})."
     )
 
 
-def _kinds(table: DataFrame) -> list[str]:
-    """The kinds of pairs that were measured."""
-    return [kind for kind in PAIR_TITLES if has(table, kind=kind, measure=numbers.P_ANSWER)]
+def _notes(table: DataFrame, config: Settings) -> list[str]:
+    """What was changed, with an example of each change."""
+    lines = []
+    if has(table, measure=numbers.RIGHT):
+        first = select(table, model=keys_of(table, "model")[0])
+        heads = "; ".join(
+            f"{model}: {', '.join(keys_of(select(table, model=model), 'head'))}"
+            for model in keys_of(table, "model")
+        )
+        lines += [
+            f"{_example(first, 'integers', 'when', numbers.TIMES)} "
+            f"Knocked out, by mean effect over the four operations: {heads}."
+        ]
+    pairs = select(table, measure=numbers.P_ANSWER, side="reference")
+    if len(pairs):
+        lines.append(_example(table, "two_digits", "side", numbers.SIDES))
+    return lines
 
 
-def _calculation_notes(table: DataFrame, config: Settings) -> list[str]:
-    """How to read Figure 9, and what it was made from."""
-    filter_note = "(where any is answered right, of those) " if config["keep"] == "correct" else ""
-    return [
-        f"Model: {config['model']}. Of each kind, one pair {filter_note}drawn at random (seed "
-        f"{config['seed']}). Blue: the right answer of the calculation.",
-        "Means over all pairs, wordings weighed equally: p(C) with the calculation → without it, "
-        "and how often C is still the likeliest token without it.",
-        *(_statistics(select(table, kind=kind), kind) for kind in _kinds(table)),
+def _example(table: DataFrame, kind: str, key: str, sides: tuple[str, str]) -> str:
+    """The likeliest token of one prompt, on both sides of a change."""
+    rows = select(table, kind=kind, measure=numbers.PROBABILITY, rank=1.0)
+    ends = [records(select(rows, **{key: side})) for side in sides]
+    if not all(ends):
+        return ""
+    texts = [
+        f"“{one.prompt.strip()}” {one.token} ({one.value:.0%})"
+        for one in (part[0] for part in ends)
     ]
-
-
-def _statistics(rows: DataFrame, kind: str) -> str:
-    p, p_without = (value(rows, measure=numbers.P_ANSWER, side=side) for side in numbers.SIDES)
-    right_without = value(rows, measure=numbers.ANSWER_LIKELIEST, side="counterfactual")
-    n = f"{value(rows, measure=numbers.PAIRS):.0f}"
-    n_pairs = f"{n} pairs, right or not"
-    if has(rows, measure=numbers.PAIRS_DRAWN):
-        n_pairs = f"{n} of {value(rows, measure=numbers.PAIRS_DRAWN):.0f} pairs"
-    return (
-        f"{PAIR_TITLES[kind]} ({n_pairs}): {p:.1%} → {p_without:.1%}; C likeliest in "
-        f"{right_without:.1%}."
-    )
+    return f"Example, with the likeliest token: {' → '.join(texts)}."

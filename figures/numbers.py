@@ -15,7 +15,7 @@ from figures.common import Options, chosen_run
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import numbers
 from figures.tables.numbers import FOLLOWS
-from figures.tables.table import has, keys_of, records, select, value
+from figures.tables.table import QuestionTable, has, keys_of, records, select, value
 from figures.views.lines import line
 
 GREY = plotting.COLOURS["control"]
@@ -55,7 +55,10 @@ def exhibits(options: Options) -> list[Exhibit]:
         RunError: there is no run.
     """
     run = chosen_run(options, "numbers")
-    rows = numbers.table(run)
+
+    def rows() -> QuestionTable:
+        return numbers.table(run)
+
     chart = chart_of(
         rows,
         [run],

@@ -32,7 +32,7 @@ def paths(options: TableOptions) -> list[Table]:
     run = chosen_run(options, "which_paths")
     return [
         text_table_of(
-            path_numbers.table(run),
+            lambda: path_numbers.table(run),
             [run],
             name="paths",
             title=f"Paths of the strongest heads: {run.config['model']}, {run.config['metric']}",
@@ -81,7 +81,7 @@ def carriers(options: Options) -> list[Chart]:
     run = chosen_run(options, "which_mlps_carry_them")
     return [
         chart_of(
-            carrier_numbers.table(run),
+            lambda: carrier_numbers.table(run),
             [run],
             name="carriers",
             title="Which MLPs carry the key heads' effects?",

@@ -16,9 +16,9 @@ from pandas import DataFrame
 from arith_lens.operations import OPERATIONS
 from arith_lens.runs import Run, RunError, load_run
 from experiments import results
-from experiments.finding import RESULTS, RunSettings
+from experiments.finding import RESULTS, NotComputed, RunSettings
 from experiments.other_prompts import MIN_PAIRS, counts
-from figures.common import FREE, run_with
+from figures.common import FREE, command_for_run, has_tables_alone, run_with
 from figures.exhibit import Settings, Table, text_table_of
 from figures.tables import predictions as numbers
 from figures.tables.agreement import COUNTERFACTUALS, loaded
@@ -61,6 +61,11 @@ class PredictionOptions:
 def exhibits(options: PredictionOptions) -> list[Table]:
     """The outcomes of a model's runs. Raises RunError if a run of `REQUIRED` is missing."""
     required = [*map(options.chosen, REQUIRED)]
+    if any(map(has_tables_alone, required)):
+        raise NotComputed(
+            "expected runs, whose settings decide these outcomes, found their tables alone",
+            command_for_run(required[0]),
+        )
     others = {name: _run_or_reason(options, name) for name in OPTIONAL}
     stories = [_run_or_reason(options, name) for name in WORD_PROBLEMS]
     with_stories = next((run for run in stories if isinstance(run, Run)), None)

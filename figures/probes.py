@@ -62,7 +62,7 @@ def fig6(options: OperationOptions) -> list[Chart]:
         )
     return [
         chart_of(
-            numbers.table(run),
+            lambda: numbers.table(run),
             [run],
             name="fig6" if options.operation is None else f"fig6-{operation}",
             title=f"Figure 6: what MLPs read and what they write, {operation}",
@@ -234,17 +234,16 @@ def _models(options: ModelOptions, name: str) -> list[Chart]:
     operations = [name for name in first if all(name in of_one for of_one in others)]
     if not operations:
         raise RunError("expected an operation that all runs have, found none")
-    tables = [
-        replace(numbers.site_table(run, site), model=model)
-        for model, run in runs.items()
-        for site in numbers.SITES
-    ]
     return [
         chart_of(
-            tables,
+            lambda: [
+                replace(numbers.site_table(run, site), model=model)
+                for model, run in runs.items()
+                for site in numbers.SITES
+            ],
             [*runs.values()],
             name=name,
-            title="Figures 13 and 14: what MLPs read of A and B, and what they write of C",
+            title="What do MLPs read of A and B, and write of C?",
             caption=lambda table: _models_caption(select(table, operation=operations)),
             notes=lambda table, config: _model_notes(select(table, operation=operations), config),
             draw=lambda table, notes: _draw_models(select(table, operation=operations), notes),
@@ -253,11 +252,12 @@ def _models(options: ModelOptions, name: str) -> list[Chart]:
 
 
 def _models_caption(table: DataFrame) -> str:
-    """What the runs show, and what to compare it with."""
+    """What the runs show, and what a line is."""
     read, written = (_peaks(table, site) for site in numbers.SITES)
     return (
-        f"{read} {written} In the paper A and B rise and fall again in what MLPs read, and C rises "
-        "in what they write where they fall."
+        f"{read} {written} A line is a mean cosine of what MLPs read (A and B) or write (C) at END "
+        "with columns of W_U, less that of the other digits, with its 95% interval over problems; "
+        "ticks are the layers where lines turn."
     )
 
 
@@ -374,10 +374,10 @@ def fig17(options: Options) -> list[Chart]:
     run = chosen_run(options, "like_a_computer")
     return [
         chart_of(
-            sums.table(run),
+            lambda: sums.table(run),
             [run],
             name="fig17",
-            title="Figure 17: the column addition of a computer beside the model's layers",
+            title="Does the model add like a computer?",
             caption=_sums_caption,
             notes=_sums_notes,
             draw=_draw_sums,
@@ -386,13 +386,19 @@ def fig17(options: Options) -> list[Chart]:
 
 
 def _sums_caption(table: DataFrame) -> str:
-    """What to look for, and from which layer on each prompt's answer stays first."""
-    parts = [_from_layer(select(table, case=case)) for case in keys_of(table, "case")]
+    """From which layer on each prompt's answer stays first."""
+    findings = []
+    for model in keys_of(table, "model"):
+        rows = select(table, model=model)
+        parts = [_from_layer(select(rows, case=case)) for case in keys_of(rows, "case")]
+        findings.append(f"`{model}`: {'; '.join(parts)}")
     return (
-        "Whether the layers go through carries and partial sums as a computer does. In "
-        "the paper they do not: for 3 + 4 they write an operand, then a neighbour of the "
-        "answer, then the answer. Here the answer C stays the first digit: " + "; ".join(parts)
-    ) + "."
+        f"The right digit becomes the one that MLPs write most, and stays it, in "
+        f"{'. In '.join(findings)}. A cell is one layer and the digit whose column of W_U its "
+        "MLP's "
+        "output is nearest to at END; below is its lead in cosine. These are single prompts, so "
+        "there is no interval; the picture has the first model."
+    )
 
 
 def _from_layer(rows: DataFrame) -> str:
@@ -400,17 +406,13 @@ def _from_layer(rows: DataFrame) -> str:
     text = keys_of(rows, "prompt")[0].strip()
     if not has(rows, measure=sums.FROM_LAYER):
         return f"“{text}” not in the last layer"
-    first, before = (value(rows, measure=name) for name in (sums.FROM_LAYER, sums.OTHERS_BEFORE))
-    return (
-        f"“{text}” from layer {first:.0f} on ({before:.0f} of the {first:.0f} layers before write "
-        "none of A, B, C and C±1)"
-    )
+    return f"“{text}” from layer {value(rows, measure=sums.FROM_LAYER):.0f} on"
 
 
 def _sums_notes(_: DataFrame, config: Settings) -> list[str]:
     """How to read Figure 17, and what it was made from."""
     return [
-        f"Model: {config['model']}. Left: carries, both addends, sum; below, the number in the "
+        "Left: carries, both addends, sum; below, the number in the "
         "sum's columns after each step from the right. Right: the digit whose column of W_U has "
         "the largest cosine with what the MLP adds at END, layers from 0. C is the digit of the "
         "answer. Margin: its cosine less that of the second digit; a small one decides little.",
@@ -420,7 +422,8 @@ def _sums_notes(_: DataFrame, config: Settings) -> list[str]:
 
 
 def _draw_sums(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """One line per prompt."""
+    """One line per prompt, of the first model."""
+    table = select(table, model=keys_of(table, "model")[0])
     return plotting.step_panels(
         [_steps(select(table, case=case)) for case in keys_of(table, "case")],
         cells_title="digit that each layer's MLP writes most",

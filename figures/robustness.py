@@ -18,7 +18,7 @@ from figures.tables import stability as stability_numbers
 from figures.tables import templates as template_numbers
 from figures.tables.effects import KEY_ROLE
 from figures.tables.stability import STABLE_SHARE
-from figures.tables.table import has, keys_of, records, select, value
+from figures.tables.table import QuestionTable, has, keys_of, records, select, value
 from figures.views import maps
 from figures.views.lines import line
 
@@ -47,10 +47,13 @@ def stability(options: StabilityOptions) -> list[Chart]:
         RunError: there is no run, or it has too few pairs.
     """
     run = chosen_run(options, "which_heads")
-    try:
-        table = stability_numbers.table(run, options.k, options.samples)
-    except StabilityError as error:
-        raise RunError(str(error)) from error
+
+    def table() -> QuestionTable:
+        try:
+            return stability_numbers.table(run, options.k, options.samples)
+        except StabilityError as error:
+            raise RunError(str(error)) from error
+
     return [
         chart_of(
             table,
@@ -156,10 +159,13 @@ def templates(options: Options) -> list[Chart]:
         RunError: there is no run, or its pairs have no templates.
     """
     run = chosen_run(options, "which_heads")
-    try:
-        table = template_numbers.table(run)
-    except NoTemplates as error:
-        raise RunError(str(error)) from error
+
+    def table() -> QuestionTable:
+        try:
+            return template_numbers.table(run)
+        except NoTemplates as error:
+            raise RunError(str(error)) from error
+
     return [
         chart_of(
             table,

@@ -8,6 +8,7 @@ operations have in common can be compared.
 
 from collections.abc import Sequence
 
+import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
@@ -20,14 +21,15 @@ from figures.claims.evidence import HEADS_EXPERIMENT, Evidence, NotMeasured
 from figures.common import SHIPPED, Options
 from figures.exhibit import Exhibit, Numbers, Settings, chart_of, command_for, text_table_of
 from figures.tables import seeds as numbers
+from figures.tables.effects import EFFECT
 from figures.tables.seeds import RecipeTraining
 from figures.tables.table import from_csv, keys_of, select, value
-from figures.views.lines import line
+from figures.views import maps
 
 SEEDS = (1, 2)
 """The seeds of the other trainings; the shipped model's seed is 0."""
-INKS = {0: "solid", 1: "dash", 2: "dot"}
-"""Of the trainings, by seed."""
+SMALLEST, WHOLE, LARGEST = 0.01, 0.3, 24
+"""The least effect that is drawn; the effect whose dot has the largest diameter, in pixels."""
 
 
 SHIPPED_TABLES = SHIPPED.parent
@@ -68,7 +70,7 @@ def _exhibits(charted: Numbers, listed: Numbers, runs: Sequence[Run] = ()) -> li
             charted,
             runs,
             name="seeds",
-            title="Where heads matter, in several trainings of one recipe",
+            title="Does another training of the recipe use the same heads?",
             caption=_caption,
             notes=_notes,
             draw=_draw,
@@ -138,53 +140,64 @@ def _cells(table: DataFrame) -> DataFrame:
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """Per operation, the summed effect of each layer's heads: every training, and their mean."""
-    parts, of_layers = [], select(table, measure=numbers.BY_LAYER)
-    for index, operation in enumerate(keys_of(of_layers, "operation")):
-        rows = select(of_layers, operation=operation)
-        lines = [
-            line(
-                select(rows, seed=seed),
-                f"seed {seed:.0f}",
-                COLOURS["control"],
-                x="layer",
-                dash=INKS[int(seed)],
+    """Per operation a dot for each head of each training, in its layer, as large as its effect."""
+    effects = select(table, measure=EFFECT)
+    heads = DataFrame(effects[effects["index"].notna() & (effects.value.abs() >= SMALLEST)])
+    seeds, n_layers = sorted(map(int, keys_of(heads, "seed"))), int(effects.layer.max()) + 1
+    of = effects["index"].max() + 1
+    panels = []
+    for operation in keys_of(heads, "operation"):
+        rows = select(heads, operation=operation)
+        series = []
+        for name, sign in (("effect that helps", -1), ("effect that hinders", 1)):
+            own = DataFrame(rows[np.sign(rows.value) == sign])
+            across = own.seed.map(seeds.index) + 0.7 * ((own["index"] + 0.5) / of - 0.5)
+            series.append(
+                plotting.Dots(
+                    across.to_numpy(),
+                    name,
+                    COLOURS[name],
+                    at=(n_layers - 1 - own.layer).to_numpy(dtype=int),
+                    sizes=LARGEST * np.sqrt(own.value.abs().to_numpy() / WHOLE),
+                )
             )
-            for seed in keys_of(rows, "seed")
-        ]
-        lines.append(line(_over_trainings(rows), "mean", COLOURS["chosen"], x="layer"))
-        parts.append(
-            plotting.CurvePanel(
-                title=plotting.plain(operation.capitalize()),
-                lines=tuple(lines),
-                y_title="effect of a layer's heads" if index % 2 == 0 else "",
-            )
-        )
-    return plotting.curve_panels(
-        parts, x_title="layer", unit="%", notes=notes, across=2, panel=(270, 220)
+        layers = tuple(str(layer) for layer in reversed(range(n_layers)))
+        panels.append(plotting.DotPanel(maps.title(operation, ""), layers, tuple(series)))
+    return plotting.dot_panels(
+        panels,
+        x_range=(-0.6, len(seeds) - 0.4),
+        columns=[f"seed {seed}" for seed in seeds],
+        across=4,
+        notes=notes,
     )
 
 
 def _caption(table: DataFrame) -> str:
     """What the trainings' own numbers say."""
-    layers, early = (
+    layers, early, shared = (
         _over_trainings(select(table, measure=measure))
-        for measure in (numbers.MEAN_LAYER, numbers.EARLY_SHARE)
+        for measure in (numbers.MEAN_LAYER, numbers.EARLY_SHARE, numbers.IN_COMMON)
     )
     return (
-        "Whether the lines fall in the same layers. The effect-weighted mean layer lies between "
-        f"{layers.low.min():.0%} and {layers.high.max():.0%} of the depth; the first quarter of "
-        f"the layers has {early.low.min():.0%} to {early.high.max():.0%} of what heads take away."
+        f"In {len(keys_of(table, 'seed'))} trainings of one recipe, the mean layer of the heads, "
+        f"weighted by effect, lies between {layers.low.min():.0%} and {layers.high.max():.0%} of "
+        "the "
+        f"depth, and the first quarter of the layers has {early.low.min():.0%} to "
+        f"{early.high.max():.0%} of what heads take away. A dot is a head in its layer, its area "
+        "the "
+        "size of its effect on C's logit with a word in place of the operator. Two operations "
+        "share "
+        f"{shared.low.min():.0%} to {shared.high.max():.0%} of their ten strongest heads."
     )
 
 
 def _notes(table: DataFrame, _: Settings) -> list[str]:
     operations = " and ".join(LARGEST_OPERAND)
     return [
-        f"{len(keys_of(table, 'seed'))} trainings of one recipe with different seeds. Band: the "
-        "lowest and the highest of them.",
+        f"{len(keys_of(table, 'seed'))} trainings of one recipe with different seeds; layers "
+        "upwards. "
+        f"Dots from {SMALLEST:.0%} of C's logit on; across, the heads of a layer in their order.",
         f"Problems of {operations}: larger numbers, whose answer cannot be copied.",
-        f"Models: {', '.join(keys_of(table, 'model'))}.",
     ]
 
 

@@ -10,7 +10,7 @@ from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table, text_table_of
 from figures.tables import powers, word_problems
 from figures.tables.answers import AFTER, BEFORE, HEADS, RELATIVE_CHANGE
-from figures.tables.table import keys_of, records, select, value
+from figures.tables.table import QuestionTable, keys_of, records, select, value
 from figures.views.words import components_text, size_text
 
 POWER_CONTROLS = {"random": "as many random heads", "same layers": "random heads, same layers"}
@@ -29,7 +29,7 @@ def table3(options: TableOptions) -> list[Table]:
     run = chosen_run(options, "do_powers_use_them")
     return [
         text_table_of(
-            powers.table(run),
+            lambda: powers.table(run),
             [run],
             name="table3",
             title=f"Table 3: key heads of exponentiation, {run.config['model']}",
@@ -106,7 +106,10 @@ def table4(options: TableOptions) -> list[Table]:
     """
     run = chosen_run(options, "do_word_problems_use_them")
     title, model = "Table 4: heads for generated prompts and for word problems", run.config["model"]
-    table = word_problems.table(run)
+
+    def table() -> QuestionTable:
+        return word_problems.table(run)
+
     return [
         text_table_of(
             table,

@@ -9,7 +9,7 @@ from pandas import DataFrame
 from arith_lens.paper import paper_model
 from experiments import results
 from experiments.benchmarks import PLAIN
-from figures.common import TableOptions, chosen_run
+from figures.common import TableOptions, chosen_run, has_tables_alone
 from figures.exhibit import Table, text_table_of
 from figures.tables import benchmarks as benchmark_numbers
 from figures.tables import carrying as carrying_numbers
@@ -56,7 +56,7 @@ def transfer(options: TableOptions) -> list[Table]:
     run = chosen_run(options, "what_else_breaks")
     return [
         text_table_of(
-            transfer_numbers.table(run),
+            lambda: transfer_numbers.table(run),
             [run],
             name="transfer",
             title=f"Transfer and control of a knockout, {run.config['model']}",
@@ -135,10 +135,11 @@ def benchmarks(options: TableOptions) -> list[Table]:
         RunError: there is no run.
     """
     run = chosen_run(options, "how_good_is_it")
-    harness = results.EVALUATION.load(run, PLAIN).settings["harness"]
+    is_stored = not has_tables_alone(run)
+    harness = results.EVALUATION.load(run, PLAIN).settings["harness"] if is_stored else ""
     return [
         text_table_of(
-            benchmark_numbers.table(run),
+            lambda: benchmark_numbers.table(run),
             [run],
             name="benchmarks",
             title=f"Benchmarks, {run.config['model']}",
@@ -187,7 +188,7 @@ def _benchmark_notes(rows: DataFrame, config: Mapping[str, Any], *, harness: str
     lines = [
         "Accuracy with Wilson's 95% interval; after a knockout: the difference in points [95% "
         "interval, questions paired], and McNemar's exact test.",
-        f"Asked by {harness}; "
+        f"Asked by {harness}; " * bool(harness)
         + ("all questions." if limit is None else f"the first {limit} questions of each task."),
     ]
     if has(rows, measure=HEADS):
@@ -219,7 +220,7 @@ def carrying(options: TableOptions) -> list[Table]:
     run = chosen_run(options, "do_tuned_heads_carry_more")
     return [
         text_table_of(
-            carrying_numbers.table(run),
+            lambda: carrying_numbers.table(run),
             [run],
             name="carrying",
             title=f"Do other abilities hang on the tuned heads? {run.config['model']}",

@@ -17,7 +17,7 @@ from figures.common import Options, chosen_run
 from figures.exhibit import Chart, chart_of
 from figures.tables import tuning as numbers
 from figures.tables.answers import ALL, BEFORE, CHANGE
-from figures.tables.table import has, records, select, value
+from figures.tables.table import has, keys_of, records, select, value
 from figures.tables.tuning import Key
 from figures.views.words import components_text
 
@@ -29,11 +29,14 @@ METHOD_NAMES: dict[TuningMethod, str] = {
     "random": "random heads",
 }
 METHOD_COLOURS = {
-    "full": COLOURS["control"],
+    "full": plotting.GREY,
     "precise": COLOURS["chosen"],
-    "lora": "#aeb5c0",
-    "random": COLOURS["pale control"],
+    "lora": COLOURS["control"],
+    "random": COLOURS["control"],
 }
+METHOD_DASHES = {"full": "solid", "precise": "solid", "lora": "dash", "random": "dot"}
+DASH_NAMES = {"solid": "", "dash": " (dashed)", "dot": " (dotted)"}
+METHOD_SYMBOLS = {"full": "square", "precise": "circle", "lora": "diamond", "random": "circle-open"}
 MOST_LOST_TEXT = f"at most {100 * MOST_LOST:g} points"
 
 
@@ -97,22 +100,43 @@ def frontier(options: Options) -> list[Chart]:
     run = chosen_run(options, EXPERIMENT)
     return [
         chart_of(
-            numbers.table(run),
+            lambda: numbers.table(run),
             [run],
             name="frontier",
-            title="What tuning gains in mathematics against what it loses elsewhere",
-            caption=lambda _: (
-                "Up is better, right is better. A method whose line lies above another's gains "
-                "more for the same loss, at whichever rate each is trained."
-            ),
+            title="What does tuning gain in mathematics, and lose elsewhere?",
+            caption=_caption,
             notes=_notes,
             draw=_draw,
         )
     ]
 
 
+def _caption(rows: DataFrame) -> str:
+    """What each method gains and loses at its best rate, in each model."""
+    findings = []
+    for model in keys_of(rows, "model"):
+        own, texts = select(rows, model=model), []
+        for key, rate in rates_for(own, "mathematics").items():
+            changes = select(of_setting(own, key), measure=CHANGE, task=ALL, rate=rate)
+            gain, loss = (
+                100 * value(changes, group=group) for group in ("word problems", "generic tasks")
+            )
+            texts.append(f"{METHOD_NAMES[key[0]]} {gain:+.0f} and {loss:+.0f}".replace("-", "−"))
+        findings.append(f"`{model}`: {', '.join(texts)}")
+    return (
+        "At its best rate for word problems, a method changes these and generic tasks by, in "
+        "points, "
+        f"{'; '.join(findings)}. A point is one rate of one method; up and right are "
+        "better, "
+        "and the paper's claim would be a point of precise tuning at the top right. Crosses are "
+        "95% "
+        "intervals over questions and seeds; the picture has the first model."
+    )
+
+
 def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """One trail per method, through its rates."""
+    rows = select(rows, model=keys_of(rows, "model")[0])
     return plotting.trail_chart(
         [_trail(rows, key) for key in settings_of(rows)],
         x_title="Generic tasks, change in points (square-root scale)",
@@ -135,8 +159,9 @@ def _trail(rows: DataFrame, key: Key) -> plotting.Trail:
         x,
         y,
         tuple(f"{rate:.0e}".replace("e-0", "e-") for rate in trainings.rate),
-        METHOD_NAMES[method],
+        METHOD_NAMES[method] + DASH_NAMES[METHOD_DASHES[method]],
         METHOD_COLOURS[method],
+        METHOD_DASHES[method],
         tuple(
             _mark(rates, rate, has_several)
             for rate, has_several in zip(trainings.rate, several, strict=True)
@@ -165,6 +190,7 @@ def _mark(rates: Mapping[str, float | None], rate: float, has_several: bool) -> 
 
 def _notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
     """How to read the figure, and what it was made from."""
+    rows = select(rows, model=keys_of(rows, "model")[0])
     before = select(rows, measure=BEFORE, task=ALL)
     shares = ", ".join(f"{one.group} {one.value:.1%} of {one.n:.0f}" for one in records(before))
     seeds = [f"{count:.0f}" for count in sorted(_seeds(rows))]

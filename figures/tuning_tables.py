@@ -10,7 +10,7 @@ from pandas import DataFrame
 from arith_lens.paper import paper_model
 from experiments import results
 from experiments.does_tuning_help import Criterion
-from figures.common import PAPER_TASK_NAMES, TableOptions, chosen_run
+from figures.common import PAPER_TASK_NAMES, TableOptions, chosen_run, has_tables_alone
 from figures.exhibit import Table, text_table_of
 from figures.tables import tuning as numbers
 from figures.tables.answers import AFTER, ALL, BEFORE, CHANGE, CHANGE_BY_SEED
@@ -92,19 +92,21 @@ def _tables(options: TableOptions, number: int) -> list[Table]:
     run = chosen_run(options, EXPERIMENT)
     model = run.config["model"]
     title = f"{TABLE_TITLES[number]}, {Path(model).name if Path(model).is_absolute() else model}"
-    benchmark_facts = results.UNTUNED_ANSWERS.facts(run)
+    stored: results.BenchmarkFacts = (
+        {} if has_tables_alone(run) else results.UNTUNED_ANSWERS.facts(run)
+    )
     return [
         text_table_of(
-            numbers.table(run, number),
+            lambda: numbers.table(run, number),
             [run],
             name=f"table{number}",
             title=title,
             caption=lambda _: CAPTIONS[number],
-            notes=partial(_notes, number=number, benchmark_facts=benchmark_facts),
+            notes=partial(_notes, number=number, benchmark_facts=stored),
             cells=_cells,
         ),
         text_table_of(
-            numbers.task_table(run, number),
+            lambda: numbers.task_table(run, number),
             [run],
             name=f"table{number}_tasks",
             title=f"{title}: every task",

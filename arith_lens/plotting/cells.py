@@ -38,8 +38,10 @@ from arith_lens.plotting.style import (
 )
 from arith_lens.plotting.widths import page_height, page_width
 
-_WIDEST, _NARROWEST, _HEIGHT, _GAP = 30, 6, 21, 14
+_WIDEST, _NARROWEST, _HEIGHT, _GAP = 30, 6, 17, 14
 """Pixels: the width of a cell, at most and at least, its height, between groups."""
+_NUMBERED, _LOW, _ASIDE = 19, 14, 4
+"""Pixels of a cell with a number, and of its height where panels stand in a line; between them."""
 _FEET, _BETWEEN, _NAME = 30, 40, 12
 
 
@@ -79,9 +81,10 @@ def matrix_panels(
     limit: Number | None = None,
     upright: bool = False,
     rising: bool = False,
+    across: int = 1,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """Panels one below the other. Cells that are wide enough contain their numbers.
+    """Panels in lines. Cells that are wide enough contain their numbers.
 
     Args:
         parts: the panels.
@@ -92,6 +95,7 @@ def matrix_panels(
         upright: whether to print all columns' names, rotated; else every fourth if cells are
             narrow.
         rising: whether the colours begin at 0, for numbers that are not negative.
+        across: the most panels in a line, as far as the page has the room.
         notes: lines below the panels (plain text).
 
     Raises:
@@ -106,20 +110,23 @@ def matrix_panels(
                 )
     if not parts:
         raise ValueError("expected a panel at least, found none")
-    parts = [some for part in parts for some in _broken(part, _left(parts))]
+    across = _fitting(parts, min(across, len(parts)))
+    if across == 1:
+        parts = [some for part in parts for some in _broken(part, _left(parts))]
     cells = np.concatenate([group.values.ravel() for part in parts for group in part.groups])
     end = symmetric_limit(cells) if limit is None else limit
     feet = _FEET
     if upright:
         names = (name for part in parts for group in part.groups for name in group.names)
         feet = max(_FEET, widest(names, 11) + 12)
-    cell, sheet = _sheet(parts, notes, feet)
+    cell, sheet = _sheet(parts, notes, feet, across)
     sheet.set_colours(end, unit, colour_title, rising=rising)
     bear_colours(sheet)
     for index, part in enumerate(parts):
         _add_part(sheet, part, index, (cell, end), (unit, digits), upright)
         if part.title:
-            sheet.add_title(part.title, index, lift=24)
+            named = any(group.title for group in part.groups)
+            sheet.add_title(part.title, index, lift=24 if named else 8)
     return sheet.finished(left=LEFT)
 
 
@@ -143,25 +150,51 @@ def _broken(part: Matrix, left: Number) -> list[Matrix]:
     ]
 
 
-def _sheet(parts: Sequence[Matrix], notes: Sequence[str], feet: Number) -> tuple[int, Sheet]:
+def _fitting(parts: Sequence[Matrix], wished: int) -> int:
+    """How many panels stand in a line, so that each cell has the room for a number."""
+    fits = (n for n in range(wished, 1, -1) if wished % n == 0 and _cell(parts, n) >= _NUMBERED)
+    return next(fits, 1)
+
+
+def _lefts(parts: Sequence[Matrix], across: int) -> list[Number]:
+    """The pixels of the names of rows, of each column of panels."""
+    return [_left(parts[column::across]) for column in range(across)]
+
+
+def _cell(parts: Sequence[Matrix], across: int) -> int:
+    """The width of a cell, if so many panels stand in a line."""
+    lines = [parts[start : start + across] for start in range(0, len(parts), across)]
+    most = max(sum(len(g.names) for part in line for g in part.groups) for line in lines)
+    gaps = max(sum(len(part.groups) - 1 for part in line) for line in lines)
+    rest = sum(_lefts(parts, across)) + 12 + _GAP * gaps + _ASIDE * (across - 1)
+    return int(min((page_width() - rest) / most, _WIDEST))
+
+
+def _sheet(
+    parts: Sequence[Matrix], notes: Sequence[str], feet: Number, across: int
+) -> tuple[int, Sheet]:
     """The width of a cell, and the page."""
-    most = max(sum(len(group.names) for group in part.groups) for part in parts)
-    n_gaps = max(len(part.groups) - 1 for part in parts)
-    left = _left(parts)
-    cell = int(min((page_width() - left - 12 - _GAP * n_gaps) / most, _WIDEST))
-    cell = max(cell, 2)
+    cell, lefts = max(_cell(parts, across), 2), _lefts(parts, across)
+    lines = [parts[start : start + across] for start in range(0, len(parts), across)]
     boxes: list[Box] = []
     top: Number = TOP + 12
-    n_rows = sum(len(part.rows) for part in parts)
-    rest = top + len(parts) * (feet + _BETWEEN) + BAR + LINE * MOST_LINES
+    n_rows = sum(max(len(part.rows) for part in line) for line in lines)
+    rest = top + len(lines) * (feet + _BETWEEN) + BAR + LINE * MOST_LINES
     height = min(_HEIGHT, max((page_height() - rest) / n_rows, 13))
-    for part in parts:
-        width = sum(len(group.names) for group in part.groups) * cell
-        width += _GAP * (len(part.groups) - 1)
-        boxes.append(Box(left, top, left + width, top + height * len(part.rows)))
-        top = boxes[-1].bottom + feet + _BETWEEN
-    right = max(*(box.right for box in boxes), min(page_width() - 12, left + 240)) + 12
-    return cell, Sheet((right, boxes[-1].bottom + feet + BAR), boxes, notes)
+    if across > 1:
+        height = min(height, _LOW)
+    for line in lines:
+        x: Number = 0
+        for part, left in zip(line, lefts, strict=False):
+            width = sum(len(group.names) for group in part.groups) * cell
+            width += _GAP * (len(part.groups) - 1)
+            bottom = top + height * len(part.rows)
+            boxes.append(Box(x + left, top, x + left + width, bottom))
+            x += left + width + _ASIDE
+        top += height * max(len(part.rows) for part in line) + feet + _BETWEEN
+    least = min(page_width() - 12, lefts[0] + 240)
+    right = max(*(box.right for box in boxes), least) + 12
+    return cell, Sheet((right, top - _BETWEEN + BAR), boxes, notes)
 
 
 def _add_part(
@@ -193,7 +226,7 @@ def _add_part(
         )
         corners = (middle[0] - 0.5, -0.5), (middle[-1] + 0.5, len(part.rows) - 0.5)
         sheet.add_shape("rect", *corners, index, line={"width": 1, "color": FRAME})
-        if cell >= 26:
+        if cell >= (26 if digits else _NUMBERED):
             _add_numbers(sheet, group, middle, index, (end, digits))
         above = (box.left + (start + len(group.names) / 2) * cell, box.top - 6)
         sheet.write(plain(group.title), above, size=11, ink=NOTE, anchor=("center", "bottom"))

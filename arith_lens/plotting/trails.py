@@ -30,7 +30,7 @@ from arith_lens.plotting.widths import page_width
 TrailMark: TypeAlias = Literal["point", "pale", "ring", "square"]
 
 _LABEL = 10  # font size of a setting's label
-_SIZE = (640, 400)  # pixels of the chart, at most
+_SIZE = (640, 320)  # pixels of the chart, at most
 _AWAY = (16, 26, 38, 52, 68, 86)  # pixels from a point to a label that found no room beside it
 _ROOT_TICKS = (100, 50, 25, 10, 5, 2)
 _STYLES: dict[TrailMark, tuple[str, int, bool]] = {
@@ -53,6 +53,7 @@ class Trail:
     name: str
     """Plain text."""
     colour: str = TEXT
+    dash: str = "solid"
     marks: tuple[TrailMark, ...] = ()
     """The mark of each setting; empty: points."""
     x_ends: Float[np.ndarray, "setting end=2"] | None = None
@@ -201,7 +202,7 @@ def _add_trail(sheet: Sheet, trail: Trail, numbers: Float[np.ndarray, " setting"
             f"{plain(trail.name)}, %{{customdata[0]}}: %{{customdata[1]:+.1f}}, "
             "%{y:+.1f}<extra></extra>"
         ),
-        line={"width": 1.4, "color": trail.colour},
+        line={"width": 1.4, "color": trail.colour, "dash": trail.dash},
         marker={
             "symbol": [symbol for symbol, _, _ in marks],
             "size": [size for _, size, _ in marks],

@@ -31,8 +31,8 @@ UNITS: Mapping[str, Unit] = {
 """Of a measure of `arith_lens.agreement`, by its first word."""
 
 
-def table(run: Run, /, paths: str) -> QuestionTable | None:
-    """The rows of one kind of paths of a run of `do_gradients_agree`; None without exact effects.
+def table(run: Run, /, paths: str) -> QuestionTable:
+    """The rows of one kind of paths of a run of `do_gradients_agree` that has its exact effects.
 
     Raises:
         RunError: the run is damaged.
@@ -42,7 +42,7 @@ def table(run: Run, /, paths: str) -> QuestionTable | None:
     rows = [one for of_operation in by_operation.values() for one in of_operation]
     rows += [*_means(rows), *_dearer([*by_operation.values()])]
     rows = [row(one.measure, one.number, paths=paths, **one.keys) for one in rows]
-    return QuestionTable.of("approximations", str(run.config["model"]), rows) if rows else None
+    return QuestionTable.of("approximations", str(run.config["model"]), rows)
 
 
 def _operation_rows(run: Run, operation: str, paths: str) -> Iterator[Row]:

@@ -12,7 +12,7 @@ from math import inf
 from operator import and_
 from typing import Any, TypeAlias
 
-from pandas import DataFrame, concat, read_csv
+from pandas import DataFrame, Series, concat, read_csv
 
 from arith_lens.effects import Effects
 from figures.tables.number import PROBLEMS, Number, Unit
@@ -133,17 +133,26 @@ def read_back(*tables: QuestionTable) -> DataFrame:
     Several tables, such as those of several models, are one file: one below the other, and a row
     that they share once.
     """
-    frame = concat([table.frame() for table in tables], ignore_index=True).drop_duplicates()
+    return joined(table.frame() for table in tables)
+
+
+def joined(frames: Iterable[DataFrame]) -> DataFrame:
+    """Tables of several models or questions as one; a row that they share is there once."""
+    frame = concat(frames, ignore_index=True).drop_duplicates()
     keys = [name for name in frame.columns if name not in (*IDENTITY, *MEASURED)]
     return from_csv(to_csv(DataFrame(frame[[*IDENTITY, *keys, *MEASURED]])))
 
 
 def select(frame: DataFrame, **keys: Key | Sequence[Key]) -> DataFrame:
-    """The rows of a table with these keys. A sequence of values means any of them."""
+    """The rows of a table with these keys. A sequence of values means any of them.
+
+    Rows of a table without a key have none of its values.
+    """
     if not keys:
         return frame
+    without = Series("", frame.index)
     columns = (
-        frame[name].isin([value] if isinstance(value, (str, int, float)) else [*value])
+        frame.get(name, without).isin([value] if isinstance(value, (str, int, float)) else [*value])
         for name, value in keys.items()
     )
     return DataFrame(frame[reduce(and_, columns)])
@@ -181,7 +190,8 @@ def has(frame: DataFrame, **keys: Key) -> bool:
 
 def keys_of(frame: DataFrame, name: str) -> list[Any]:
     """The values of a key, in the table's order; rows without this key are left out."""
-    return [one for one in frame[name].drop_duplicates().tolist() if one != "" and one == one]
+    values = frame[name].drop_duplicates().tolist() if name in frame else []
+    return [one for one in values if one != "" and one == one]
 
 
 def interval_numbers(effects: Effects, unit: Unit) -> list[Number]:

@@ -1,5 +1,6 @@
 """Rows of a table in words."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from pandas import DataFrame
@@ -29,9 +30,26 @@ DISPLAY_NAMES = {
 """What a reader sees in place of an identifier."""
 
 
+LENS = "the change of C's logit with a word in place of the operator"
+"""The lens of captions whose counterfactual and metric are the paper's."""
+
+
+def span_text(values: Iterable[float], form: str = ".0%") -> str:
+    """`11% to 58%`: from the least to the greatest, once if they look the same."""
+    ordered = sorted(values)
+    texts = [format(one, form).replace("-", "−") for one in (ordered[0], ordered[-1])]
+    return " to ".join(dict.fromkeys(texts))
+
+
 def display_name(identifier: str) -> str:
     """The name that a reader sees; the identifier itself if it has none."""
     return DISPLAY_NAMES.get(identifier, identifier)
+
+
+def problems_text(table: DataFrame, key: str = "operation") -> str:
+    """The problems of each operation: `addition 36, subtraction 45`."""
+    counts = select(table, measure="problems").drop_duplicates(key)
+    return ", ".join(f"{getattr(one, key)} {one.value:.0f}" for one in records(counts))
 
 
 def sizes_text(table: DataFrame, key: str = "operation") -> str:

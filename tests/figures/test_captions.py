@@ -13,7 +13,7 @@ from arith_lens.effects import Effects
 from arith_lens.knockout import KnockoutCurves
 from experiments.settings import Metric
 from figures.knockout import knockout_caption
-from figures.next_tokens import PAIR_TITLES, calculation_caption
+from figures.next_tokens import PAIR_TITLES, instead_caption
 from figures.robustness import stability_caption
 from figures.tables.knockout import curve_rows
 from figures.tables.next_tokens import answer_rows
@@ -46,13 +46,11 @@ def knockout_rows(curves: dict[str, KnockoutCurves]) -> DataFrame:
 def test_figure_3_says_whether_the_strongest_heads_cost_more_than_others() -> None:
     both = {name: knockouts(0.0, 1.0) for name in ("addition", "division")}
     text = knockout_caption(knockout_rows(both))
-    assert "addition 0% (random 100%, same layers 100%)" in text
-    assert "In 2 of 2 operations it is lower than in every draw of both controls" in text
-    assert "Without the 4 strongest MLPs" in text and "In 2 of 2 operations that is lower" in text
+    assert text.startswith("Without the 10 strongest heads `made` answers 0% right, and without")
+    assert "random ones 100% (in 2 of 2 operations below every draw)." in text
     opposite = knockout_caption(knockout_rows({name: knockouts(1.0, 0.0) for name in both}))
-    assert "addition 100% (random 0%, same layers 0%)" in opposite
-    assert "In 0 of 2 operations it is lower" in opposite
-    assert "In 0 of 2 operations that is lower" in opposite
+    assert "`made` answers 100% right" in opposite
+    assert "random ones 0% (in 0 of 2 operations below every draw)." in opposite
 
 
 def calculation_rows(p_without: float) -> DataFrame:
@@ -65,10 +63,8 @@ def calculation_rows(p_without: float) -> DataFrame:
 
 
 def test_figure_9_says_whether_the_answer_goes_with_the_calculation() -> None:
-    gone = calculation_caption(calculation_rows(0.0))
-    assert "Addition 100% → 0%" in gone and "the likeliest token in 0% to 0% of the pairs" in gone
-    stays = calculation_caption(calculation_rows(1.0))
-    assert "Addition 100% → 100%" in stays and "in 100% to 100% of the pairs" in stays
+    assert "p(C) of `made` falls to 0% (" in instead_caption(calculation_rows(0.0))
+    assert "p(C) of `made` falls to 100% (" in instead_caption(calculation_rows(1.0))
 
 
 def agreement(last: float) -> DataFrame:

@@ -1,12 +1,18 @@
-"""Smaller PNG files keep their pictures."""
+"""The gallery is drawn from tables as from runs; smaller PNG files keep their pictures."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from support.made_runs import make_run
 
+from experiments.finding import RunSettings
+from figures.collection import MissingExhibit, collected
+from figures.exhibit import Chart, one_chart
 from figures.gallery import reduce_colours
+from figures.map_figures import fig2
+from figures.tables.table import keys_of, to_csv
 
 
 def written(file: Path, pixels: np.ndarray) -> Path:
@@ -56,3 +62,51 @@ def test_a_transparent_picture_is_refused(tmp_path: Path) -> None:
     file = written(tmp_path / "a.png", np.zeros((3, 3, 4), np.uint8))
     with pytest.raises(ValueError, match="expected no transparent pixels"):
         reduce_colours(file)
+
+
+def drawn_twice(root: Path, text: str) -> tuple[Chart, Chart]:
+    """Figure 2 from its run, and from a table alone."""
+    (folder := root / "tables").mkdir(exist_ok=True)
+    (folder / "fig2.csv").write_text(text, encoding="utf-8")
+    parts = [collected(fig2, "reference", where) for where in (root, folder)]
+    assert not any(isinstance(one, MissingExhibit) for one in parts), parts
+    (from_run,), (from_table,) = parts  # pyright: ignore
+    return from_run, from_table  # pyright: ignore
+
+
+@pytest.mark.usefixtures("rough_intervals")
+def test_a_picture_from_its_table_alone_is_that_from_its_run(tmp_path: Path) -> None:
+    make_run(tmp_path, "reference")
+    (chart,) = collected(fig2, "reference", tmp_path)  # pyright: ignore
+    text = to_csv(chart.numbers)
+    from_run, from_table = drawn_twice(tmp_path, text)
+    assert from_table.figure.to_json() == from_run.figure.to_json()
+    assert (from_table.caption, from_table.notes) == (from_run.caption, from_run.notes)
+    changed = text.replace(",effect,-0.", ",effect,-9.", 1)
+    assert changed != text
+    _, other = drawn_twice(tmp_path, changed)
+    assert other.figure.to_json() != from_run.figure.to_json(), "the test can fail"
+
+
+@pytest.mark.usefixtures("rough_intervals")
+def test_tables_are_of_the_default_settings_and_a_missing_one_has_its_command(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "fig15.csv").write_text("question,model\n", encoding="utf-8")
+    missing = collected(fig2, "reference", tmp_path)
+    assert isinstance(missing, MissingExhibit) and "fig2.csv" in missing.reason
+    assert missing.command == "python -m experiments which_heads --model reference"
+    settings = RunSettings.of_paper(metric="logit")
+    other = collected(fig2, "reference", tmp_path, settings=settings)
+    assert isinstance(other, MissingExhibit) and "the default settings" in other.reason
+
+
+@pytest.mark.usefixtures("rough_intervals")
+def test_one_picture_has_the_rows_of_several_models(tmp_path: Path) -> None:
+    charts = []
+    for model in ("made", "other"):
+        make_run(tmp_path, model)
+        charts += collected(fig2, model, tmp_path)  # pyright: ignore
+    whole = one_chart(charts)
+    assert keys_of(whole.numbers, "model") == ["made", "other"] and len(whole.runs) == 2
+    assert one_chart(charts[:1]) is charts[0]

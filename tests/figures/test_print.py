@@ -11,8 +11,9 @@ from support.made_runs import make_run
 from arith_lens import plotting
 from arith_lens.plotting.widths import INCHES, MOST_INCHES, PER_INCH
 from experiments.finding import RunSettings
+from figures import gallery
 from figures.catalogue import exhibit_functions
-from figures.collection import MissingExhibit, collected
+from figures.collection import SECTIONS, MissingExhibit, collected
 from figures.common import DrawingOptions, Options
 from figures.drawings import fig1
 from figures.exhibit import Chart, show
@@ -68,6 +69,50 @@ def test_every_figure_with_a_run_fits_the_paper(root: Path, width: plotting.Widt
                     charts += [part for part in parts if isinstance(part, Chart)]
     assert {"fig1", "fig2", "fig11", "fig12", "fig15"} <= {chart.name for chart in charts}
     assert [fault for chart in charts for fault in faults(chart, width)] == []
+
+
+GALLERY = Path(__file__).parents[2] / "figures" / "gallery"
+INKS = {
+    *(ink.lower() for ink in plotting.COLOURS.values()),
+    *(ink.lower() for ink in (plotting.RED, plotting.BLUE, plotting.GREY, plotting.DARK)),
+    *("white", "#a0d3f9", plotting.NOTE, plotting.PALE, "#fcfcfc"),
+}
+"""The dictionary of colours of lines and marks, with a paler blue for the neighbours of C."""
+
+IDENTIFIERS = r"\b(?:relative_logit|via_mlps|eap_ig|attn_lrp|ig_activations|digit_contrast)\b|<0x"
+"""What a reader should not see; Figure 11 shows how `paths=` is written."""
+
+
+def inks(part: Any) -> Iterator[str]:
+    """The colours of lines and marks in a figure's traces."""
+    for trace in (one for one in part if one["type"] == "scatter"):
+        for style in (trace.get("line") or {}, trace.get("marker") or {}):
+            ink = style.get("color")
+            for one in [ink] if isinstance(ink, str) else ink or ():
+                if isinstance(one, str):
+                    yield one.lower()
+
+
+@pytest.mark.parametrize("width", PRINTED)
+def test_every_picture_of_the_gallery_fits_and_keeps_the_rules(width: plotting.Width) -> None:
+    """They are drawn from the shipped tables alone."""
+    with plotting.drawn_for(width):
+        shown = [
+            one.exhibit for section in SECTIONS for one in gallery.page_exhibits(section, GALLERY)
+        ]
+    charts = [chart for chart in shown if isinstance(chart, Chart)]
+    assert {"fig12", "fig3", "fig5", "exam", "seeds"} <= {chart.name for chart in charts}
+    assert [fault for chart in charts for fault in faults(chart, width)] == []
+    for chart in charts:
+        drawn = chart.figure.to_plotly_json()
+        notes = [one for one in drawn["layout"]["annotations"] if one.get("name") == "note"]
+        assert len(notes) <= 3, chart.name
+        texts = " ".join(str(one["text"]) for one in drawn["layout"]["annotations"])
+        assert chart.name == "fig11" or not re.findall(IDENTIFIERS, f"{texts} {chart.caption}"), (
+            chart.name
+        )
+        assert chart.caption[0].isupper() and not chart.caption.startswith("Whether"), chart.name
+        assert {*inks(drawn["data"])} <= INKS, chart.name
 
 
 def test_a_figure_of_a_screen_does_not_fit_a_column() -> None:

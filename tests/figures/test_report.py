@@ -493,6 +493,9 @@ def test_a_module_without_a_run_is_missing(tmp_path: Path) -> None:
     assert isinstance(chart, Chart)
 
 
+IN_GALLERY = r"(figures/gallery/[\w/.-]+\.png)"
+
+
 def test_the_gallery_is_small_and_its_page_shows_what_is_there() -> None:
     root = Path(gallery.__file__).parents[1]
     pictures = [*(root / "figures" / "gallery").rglob("*.[ps][nv]g")]
@@ -503,6 +506,10 @@ def test_the_gallery_is_small_and_its_page_shows_what_is_there() -> None:
     page = (root / "docs" / "gallery.md").read_text(encoding="utf-8")
     shown = re.findall(r"\]\(\.\./(figures/gallery/[^)]*)\)", page)
     assert len(shown) > 10 and all((root / file).is_file() for file in shown)
+    linked = {root / file for file in shown if file.endswith(".png")}
+    for other in [root / "README.md", *(root / "docs").glob("*.md")]:
+        linked |= {root / file for file in re.findall(IN_GALLERY, other.read_text("utf-8"))}
+    assert {*pictures} <= linked, "a picture that no page shows"
 
 
 def test_a_gallery_is_drawn_from_runs_the_same_twice(
@@ -531,9 +538,10 @@ def test_a_gallery_is_drawn_from_runs_the_same_twice(
     for file in options.out.rglob("*.csv"):
         assert str(tmp_path) not in file.read_text("utf-8"), f"{file} holds a path of this machine"
     text = options.page.read_text(encoding="utf-8")
-    assert "![Figure 12: " in text and "reference-mistral" in text
-    assert "![Figure 2: " not in text, "its numbers are there, its picture is part of Figure 12"
-    assert "| group | `reference` | `reference-mistral` |" in text
+    assert "fig12.png)" in text and "reference-mistral" in text
+    assert "fig2.png" not in text, "its numbers are there, its picture is part of Figure 12"
+    assert "[Which of the paper's claims hold?](#which-of-the-papers-claims-hold)" in text
+    assert "(gallery/claims.csv)" in text.replace("../", "") or "claims.csv" in text
     assert "missing: Figure 3" in capsys.readouterr().out
     verdicts = claims_page.read_text(encoding="utf-8")
     assert (

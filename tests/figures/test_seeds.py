@@ -61,7 +61,7 @@ def test_statistics_of_each_training_are_those_that_were_planted(all_made: Optio
     assert "0% and 73% of the depth" in chart.caption and "0% to 100%" in chart.caption
 
 
-def test_the_band_of_the_figure_is_in_its_table(all_made: Options) -> None:
+def test_the_dots_of_the_figure_are_the_heads_of_its_table(all_made: Options) -> None:
     chart: Any = seeds.exhibits(all_made)[0]
     rows = select(chart.numbers, measure="effect of a layer's heads", operation="addition")
     of_layer = select(rows, layer=8)
@@ -69,8 +69,11 @@ def test_the_band_of_the_figure_is_in_its_table(all_made: Options) -> None:
     assert value(of_layer, seed=1) == pytest.approx(-0.2, abs=1e-4)
     ends = (over_trainings.value, over_trainings.low, over_trainings.high)
     assert ends == pytest.approx((-0.2 / 3, -0.2, 0), abs=1e-4)
-    drawn = next(trace for trace in chart.figure.data if trace.name == "mean")
-    assert 100 * over_trainings.value == pytest.approx(drawn.y[8])
+    first = next(trace for trace in chart.figure.data if trace.xaxis == "x1")
+    assert [*first.y] == [N_LAYERS - 1 - layer for layer in (4, 8, 8, 0)], "layers upwards"
+    assert [*np.round(first.x)] == [0, 1, 1, 2], "trainings across"
+    areas = np.square(first.marker.size)
+    assert areas / areas[0] == pytest.approx([1, 0.5, 0.5, 1.5], rel=1e-2)
 
 
 def test_each_two_operations_are_compared_once(all_made: Options) -> None:

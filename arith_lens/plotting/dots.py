@@ -1,0 +1,248 @@
+"""Dots with intervals on named rows: what a change does, or a mark for each of several things."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from arith_lens.plotting.labels import Box, text_box, widest
+from arith_lens.plotting.page import (
+    HEADING,
+    LINE,
+    MOST_LINES,
+    TOP,
+    Sheet,
+    name_axis,
+    panel_axes,
+    plain,
+    value_axis,
+)
+from arith_lens.plotting.style import FRAME, GRID, NOTE, TEXT, Figure, Number
+from arith_lens.plotting.widths import page_height, page_width
+
+ROW, LOWEST_ROW, NARROWEST = 17, 13, 90
+"""Pixels of a row, at most and at least, and of a panel, at least."""
+BETWEEN, BELOW, FOOT, KEY, NAME = 26, 18, 40, 28, 11
+
+
+@dataclass(frozen=True)
+class Dots:
+    """One dot per row, with its interval between `low` and `high`. NaN is no dot."""
+
+    values: Float[np.ndarray, " row"]
+    name: str
+    """In the key above the panels and in the hover; plain text."""
+    colour: str = TEXT
+    low: Float[np.ndarray, " row"] | None = None
+    high: Float[np.ndarray, " row"] | None = None
+    symbol: str = "circle"
+    """Plotly's name of the mark."""
+    shift: float = 0.0
+    """How far below the middle of its row, as a share of the row's height."""
+    at: Int[np.ndarray, " dot"] | None = None
+    """The row of each dot; None: one dot per row."""
+    sizes: Float[np.ndarray, " dot"] | None = None
+    """The diameters in pixels."""
+
+
+@dataclass(frozen=True)
+class DotPanel:
+    """Named rows with the dots of one or more series."""
+
+    title: str
+    """May contain <b> and <span>; use `plain` for text from outside."""
+    rows: tuple[str, ...]
+    """The names of the rows; plain text."""
+    series: tuple[Dots, ...]
+    strong: tuple[bool, ...] = ()
+    """Which names are bold; empty: none."""
+
+
+def dot_panels(
+    parts: Sequence[DotPanel],
+    *,
+    x_range: tuple[Number, Number],
+    x_title: str = "",
+    unit: str = "",
+    columns: Sequence[str] = (),
+    across: int = 4,
+    headings: Sequence[str] = (),
+    joined: bool = False,
+    row: Number = ROW,
+    notes: Sequence[str] = (),
+) -> Figure:
+    """Panels of dots with one x scale; the names of rows are printed once if a line shares them.
+
+    Args:
+        parts: the panels, row after row.
+        x_range: the ends of the x axes.
+        x_title: the title of the x axes.
+        unit: printed after numbers of the axis; the numbers are not changed.
+        columns: the names of the places 0, 1, 2… on the x axes, in place of numbers.
+        across: the most panels in a row.
+        headings: a line above each row of panels (plain text); if any, one per row.
+        row: the pixels of a row, as far as the page has the room.
+        joined: whether a line joins the first two series of a row, from one to the other.
+        notes: lines below the panels (plain text).
+
+    Raises:
+        ValueError: a series does not have one number per row.
+    """
+    for part in parts:
+        plain_series = [one for one in part.series if one.at is None]
+        if any(len(one.values) != len(part.rows) for one in plain_series):
+            raise ValueError(
+                f"expected a number for each of {len(part.rows)} rows in {part.title!r}, found "
+                f"{[len(one.values) for one in plain_series]}"
+            )
+    wished = min(across, len(parts))
+    many = next((n for n in range(wished, 0, -1) if wished % n == 0 and _width(parts, n) > 0), 1)
+    headings = [text for one in headings for text in (one, *[""] * (wished // many - 1))]
+    sheet = _sheet(parts, many, headings, notes, row)
+    for index, part in enumerate(parts):
+        _set_axes(sheet, parts, index, many, (x_range, x_title, unit, columns))
+        if joined:
+            _join(sheet, part, index)
+        for one in part.series:
+            _add_dots(sheet, part, one, index, unit)
+        sheet.add_title(part.title, index, lift=8 + 10 * bool(columns and index < many))
+    _add_key(sheet, parts)
+    sheet.add_headings(headings, many)
+    return sheet.finished(left=12)
+
+
+def _share_names(parts: Sequence[DotPanel], across: int) -> bool:
+    """Whether all panels of each line have the same rows."""
+    lines = [parts[start : start + across] for start in range(0, len(parts), across)]
+    return all(part.rows == line[0].rows for line in lines for part in line)
+
+
+def _gutters(parts: Sequence[DotPanel], across: int) -> list[Number]:
+    """The pixels of the names of rows left of each column of panels."""
+    shared = _share_names(parts, across)
+    columns = [parts if shared else parts[column::across] for column in range(across)]
+    names = ((name for part in column for name in part.rows) for column in columns)
+    widths = [14 + widest(some, NAME) * 1.02 for some in names]
+    return [width * (not shared or column == 0) for column, width in enumerate(widths)]
+
+
+def _width(parts: Sequence[DotPanel], across: int) -> Number:
+    """The pixels of each of so many panels in a row; 0 if that is too narrow."""
+    between = BETWEEN * (across - 1)
+    width = (page_width() - sum(_gutters(parts, across)) - between - 22) / across
+    least = NARROWEST if _share_names(parts, across) else 24
+    return width if width >= least else 0
+
+
+def _sheet(
+    parts: Sequence[DotPanel],
+    across: int,
+    headings: Sequence[str],
+    notes: Sequence[str],
+    row: Number,
+) -> Sheet:
+    """The page: a line of panels is as high as its largest."""
+    gutters = _gutters(parts, across)
+    width = _width(parts, across) or page_width() - sum(gutters) - 22
+    lines = [parts[start : start + across] for start in range(0, len(parts), across)]
+    n_rows = sum(max(len(part.rows) for part in line) for line in lines)
+    rest = KEY + len(lines) * (TOP + BELOW) + HEADING * sum(map(bool, headings)) + FOOT
+    space = page_height() - rest - LINE * MOST_LINES
+    row = min(row, max(space / n_rows, LOWEST_ROW))
+    boxes: list[Box] = []
+    top: Number = KEY
+    for number, line in enumerate(lines):
+        top += TOP + HEADING * bool(headings and headings[number])
+        for column, part in enumerate(line):
+            left = sum(gutters[: column + 1]) + column * (width + BETWEEN)
+            boxes.append(Box(left, top, left + width, top + row * len(part.rows)))
+        top += row * max(len(part.rows) for part in line) + BELOW
+    return Sheet((page_width(), top + FOOT - BELOW), boxes, notes)
+
+
+def _set_axes(
+    sheet: Sheet, parts: Sequence[DotPanel], index: int, across: int, axis: tuple[Any, ...]
+) -> None:
+    x_range, x_title, unit, columns = axis
+    part, box = parts[index], sheet.boxes[index]
+    lowest = index + across >= len(parts)
+    x = {
+        **value_axis(x_range, unit),
+        "range": x_range,
+        "zeroline": bool(x_range[0] < 0 < x_range[1]),
+    }
+    if columns:
+        x |= {"tickvals": [*range(len(columns))], "ticktext": [*map(plain, columns)]}
+        x |= {"showgrid": False, "showticklabels": False, "zeroline": False}
+    else:
+        x |= {"title_text": x_title if lowest else None, "tickangle": 0, "title_standoff": 2}
+        if box.right - box.left < 130:
+            ends = [x["tickvals"][0], 0.0, x["tickvals"][-1]]
+            keep = [i for i, value in enumerate(x["tickvals"]) if value in ends]
+            x |= {name: [x[name][i] for i in keep] for name in ("tickvals", "ticktext")}
+    shows_names = not _share_names(parts, across) or index % across == 0
+    y = {**name_axis(part.rows, part.strong), "showticklabels": shows_names}
+    y |= {"showgrid": True, "gridcolor": GRID, "zeroline": False}
+    sheet.set_axes(index, x, y)
+    for place, name in enumerate(columns if index < across else ()):
+        at = box.left + (place - x_range[0]) / (x_range[1] - x_range[0]) * (box.right - box.left)
+        sheet.write(plain(name), (at, box.top - 2), size=10, ink=NOTE, anchor=("center", "bottom"))
+
+
+def _join(sheet: Sheet, part: DotPanel, index: int) -> None:
+    """Thin lines from the first to the second series, row by row."""
+    first, second = part.series[:2]
+    for row, (start, stop) in enumerate(zip(first.values, second.values, strict=True)):
+        if np.isfinite(start) and np.isfinite(stop):
+            ends = (float(start), row + first.shift), (float(stop), row + second.shift)
+            sheet.add_shape("line", *ends, index, line={"width": 1.2, "color": FRAME})
+
+
+def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) -> None:
+    """The dots of a series, with thin lines from the low to the high end."""
+    errors, between = None, ""
+    rows = np.arange(len(part.rows)) if one.at is None else one.at
+    ends = np.full((len(rows), 2), np.nan)
+    if one.low is not None and one.high is not None:
+        ends = np.stack([one.low, one.high], axis=-1)
+        between = f" (%{{customdata[0]:.3~f}} to %{{customdata[1]:.3~f}}{plain(unit)})"
+        errors = {"array": one.high - one.values, "arrayminus": one.values - one.low}
+        errors |= {"thickness": 1.4, "width": 0, "color": one.colour}
+    sheet.add_scatter(
+        x=one.values,
+        y=rows + one.shift,
+        mode="markers",
+        marker={
+            "symbol": one.symbol,
+            "size": 7.5 if one.sizes is None else one.sizes,
+            "color": one.colour,
+            "line": {"width": 1.4 if "open" in one.symbol else 0},
+        },
+        error_x=errors,
+        customdata=ends,
+        text=[plain(part.rows[row]) for row in rows],
+        hovertemplate=f"%{{text}}, {plain(one.name)}: %{{x:.3~f}}{plain(unit)}{between}"
+        "<extra></extra>",
+        cliponaxis=False,
+        **panel_axes(index),
+    )
+
+
+SIGNS = {"circle": "●", "circle-open": "○", "square": "■", "square-open": "□", "diamond": "◆",
+         "diamond-open": "◇", "x-thin-open": "×"}  # fmt: skip
+"""The signs of marks in the key."""
+
+
+def _add_key(sheet: Sheet, parts: Sequence[DotPanel]) -> None:
+    """The sign and name of each series, in a line above the panels."""
+    left, top = 12, 8
+    every = [one for part in parts for one in part.series]
+    for name, colour, symbol in dict.fromkeys((one.name, one.colour, one.symbol) for one in every):
+        text = f'<span style="color:{colour}">{SIGNS[symbol]}</span> {plain(name)}'
+        width = text_box(name, NAME)[0] + 30
+        if left + width > sheet.size[0]:
+            return
+        sheet.write(text, (left, top), size=NAME, ink=NOTE, anchor=("left", "top"))
+        left += width
