@@ -309,28 +309,24 @@ def _spots(chosen: DataFrame, costs: Mapping[str, float]) -> Iterator[tuple[Any,
 
 def _ladder_caption(table: DataFrame) -> str:
     """The best method of each part in its worst operation, and how many save nothing."""
-    best, dearer = [], []
-    for model in keys_of(table, "model"):
-        for paths in keys_of(table, "paths"):
-            own = select(table, model=model, paths=paths)
-            if not len(own):
-                continue
-            texts = [
-                f"{components} {_best(own, components)}"
-                for components in keys_of(own, "components")
-            ]
-            best.append(f"`{model}`, {PATHS_TITLES[paths]}: {', '.join(texts)}")
-            costly, of = (
-                value(own, measure=measure)
-                for measure in (approximations.DEARER, approximations.METHODS)
-            )
-            dearer.append(f"{costly:.0f} of {of:.0f}")
+    best, costs = [], []
+    first = select(table, model=keys_of(table, "model")[0])
+    for paths in keys_of(first, "paths"):
+        own = select(first, paths=paths)
+        texts = [f"{part} {_best(own, part)}" for part in keys_of(own, "components")]
+        best.append(f"{PATHS_TITLES[paths]}: {', '.join(texts)}")
+        dearer, of = (
+            value(own, measure=measure)
+            for measure in (approximations.DEARER, approximations.METHODS)
+        )
+        costs.append(f"{dearer:.0f} of {of:.0f} with {PATHS_TITLES[paths]}")
     return (
-        "The best approximation of each kind of effect has, in its worst operation, the "
-        "correlation "
-        f"{'; '.join(best)}. {', '.join(dearer)} methods cost more than the exact effects in every "
-        "operation. A point is a method's mean over operations, its line the range; the lens is "
-        f"{LENS}."
+        "The best approximation has, in its worst operation, the correlation with the exact "
+        "effects "
+        f"{'; '.join(best)} (`{first.model.iloc[0]}`). More than the exact effects cost "
+        f"{', '.join(costs)}. A point is a method's mean over operations, its line their range; "
+        "the "
+        f"lens is {LENS}."
     )
 
 

@@ -20,9 +20,10 @@ from arith_lens import plotting
 from arith_lens.runs import RunError
 from experiments.finding import NotComputed, RunSettings
 from experiments.questions import exhibit_entries
-from figures.claims import Verdict, check_claims, glance
+from figures.claims import Verdict, check_claims
 from figures.claims.checking import table as claims_table
 from figures.claims.checking import write_page
+from figures.claims_glance import glance
 from figures.collection import SECTIONS, MissingExhibit, Section, collected, name_of
 from figures.common import FREE, SHIPPED, run_with, stored_rows, tables_of
 from figures.exhibit import Chart, Exhibit, MakesExhibits, Table, one_chart

@@ -190,11 +190,9 @@ def _models_caption(table: DataFrame) -> str:
         findings.append(f"in `{name}` {maps.key_head_count(rows) or 'no head is counted'}")
     return (
         f"I{'; i'.join(text[1:] for text in findings)}. A cell is the mean change of C's logit "
-        "when one head or MLP gets its output from the same prompt with a word in place of the "
-        "operator. Means are over problems in all wordings; an outline is solid where the whole "
-        "95% "
-        "interval is below −5%, dashed where only the mean is; under other operands, other parts "
-        "matter (below)."
+        "when one part gets its output from the same prompt with a word in place of the operator. "
+        "An outline is solid where the whole 95% interval over problems is beyond 5%, dashed where "
+        "only the mean is."
     )
 
 
@@ -419,8 +417,8 @@ def explorer(options: TableOptions) -> list[Interactive]:
             name="explorer",
             title="Explorer: what each head and each MLP does",
             caption="Click a cell of the map. Which tokens does the head look at, which digits "
-            "does it write, and which MLPs carry its effect? Then knock the strongest heads out, one "
-            "after another, and read what the model answers.",
+            "does it write, and which MLPs carry its effect? Then knock the strongest heads out, "
+            "one after another, and read what the model answers.",
             notes=[
                 f"Model: {of}. {'; '.join(sizes)}.",
                 "Effects and attention are means over all of them. Patterns and digits are of a "

@@ -75,7 +75,9 @@ def exhibits(options: PredictionOptions) -> list[Table]:
     model = str(required[0].config["model"])
     return [
         text_table_of(
-            QuestionTable.of("predictions", model, _outcomes(required, available, with_stories)),
+            lambda: QuestionTable.of(
+                "predictions", model, _outcomes(required, available, with_stories)
+            ),
             [*required, *available.values(), *([with_stories] if with_stories else [])],
             name="predictions",
             title=f"Predictions and outcomes, {model}",

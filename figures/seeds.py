@@ -53,7 +53,8 @@ def exhibits(options: Options) -> list[Exhibit]:
         return _exhibits(charted, _shipped_table("seeds_summary", options.model))
     runs = dict.fromkeys(run for training in trainings for run in training.runs.values())
     table = numbers.table(trainings)
-    return _exhibits([table, *map(numbers.maps_table, trainings)], table, tuple(runs))
+    with_maps = [table, *map(numbers.maps_table, trainings)]
+    return _exhibits(lambda: with_maps, lambda: table, tuple(runs))
 
 
 def _shipped_table(name: str, model: str) -> DataFrame:

@@ -15,4 +15,3 @@ from figures.claims.checking import check_claims as check_claims
 from figures.claims.claim import Claim as Claim
 from figures.claims.claim import Verdict as Verdict
 from figures.claims.claim import verdict_table as verdict_table
-from figures.claims.glance import glance as glance

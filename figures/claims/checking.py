@@ -168,7 +168,7 @@ def exhibits(options: Options) -> list[Table]:
 def table(model: str, verdicts: list[Verdict]) -> Table:
     """The verdicts on a model, as a table for readers."""
     return text_table_of(
-        with_multiplicity(model, verdicts),
+        lambda: with_multiplicity(model, verdicts),
         _runs(verdicts),
         name="claims",
         title=f"The paper's claims, {model}",
