@@ -69,7 +69,7 @@ def test_the_dots_of_the_figure_are_the_heads_of_its_table(all_made: Options) ->
     assert value(of_layer, seed=1) == pytest.approx(-0.2, abs=1e-4)
     ends = (over_trainings.value, over_trainings.low, over_trainings.high)
     assert ends == pytest.approx((-0.2 / 3, -0.2, 0), abs=1e-4)
-    first = next(trace for trace in chart.figure.data if trace.xaxis == "x1")
+    first = chart.figure.data[0]
     assert [*first.y] == [N_LAYERS - 1 - layer for layer in (4, 8, 8, 0)], "layers upwards"
     assert [*np.round(first.x)] == [0, 1, 1, 2], "trainings across"
     areas = np.square(first.marker.size)
