@@ -5,12 +5,14 @@ Reads a run of `experiments lenses`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.plotting.widths import is_narrow
 from figures.common import Options, chosen_run
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import lenses as numbers
@@ -24,6 +26,8 @@ METRIC_NAMES = {
     "interchange": "C' less C",
     ANSWER: "answer",
 }
+SHORTEST = 26
+"""Letters of a conclusion in a column of a paper."""
 METHODS = ("relp", "eap_ig", "ig_activations", "(atp)")
 """Names of methods in sentences, for which a reader sees others."""
 SIGNS: Mapping[str, int] = {"holds": 1, "opposite": -1}
@@ -141,7 +145,10 @@ def _panel(
         )
         for name, lenses in groups.items()
     ]
-    names = tuple(plotting.plain(short(one)) for one in conclusions)
+    letters = SHORTEST if is_narrow() else 100
+    names = tuple(
+        plotting.plain(shorten(short(one), letters, placeholder=" …")) for one in conclusions
+    )
     return plotting.Matrix(plotting.plain(title), names, tuple(columns))
 
 
