@@ -77,8 +77,7 @@ INKS = {
     *(ink.lower() for ink in (plotting.RED, plotting.BLUE, plotting.GREY, plotting.DARK)),
     *("white", "#a0d3f9", plotting.NOTE, plotting.PALE, "#fcfcfc", "#b9c9df", "#7fa3d1"),
 }
-"""The dictionary of colours of lines and marks, with paler blues for neighbours of C and for earlier
-layers."""
+"""The dictionary of colours, with paler blues for neighbours of C and for earlier layers."""
 
 IDENTIFIERS = r"\b(?:relative_logit|via_mlps|eap_ig|attn_lrp|ig_activations|digit_contrast)\b|<0x"
 """What a reader should not see; Figure 11 shows how `paths=` is written."""
