@@ -88,8 +88,8 @@ def _caption(table: Any) -> str:
         f"{_change(name).capitalize()}: {' '.join(strongest_paths(own))}"
         for name, own in _by_counterfactual(table)
     ]
-    first = "Which paths lead to the answer, and whether each counterfactual shows the same ones."
-    return " ".join([first, *stories])
+    marks = "A line is the effect of one path between two parts, as broad as it is strong."
+    return " ".join([*stories, marks])
 
 
 def _notes(table: Any, settings: Settings) -> list[str]:

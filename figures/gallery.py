@@ -155,8 +155,11 @@ def _made(function: MakesExhibits, model: str, root: Path) -> list[Exhibit | Mis
 def page_exhibits(section: Section, tables: Path) -> Iterator[PageExhibit]:
     """What the page shows of a section: each picture with all its models and questions."""
     by_picture: dict[str, list[Exhibit]] = {}
-    for function in section.exhibits:
+    own = {name_of(function) for function in section.exhibits}
+    for function in _functions():
         _, entry = exhibit_entries()[name_of(function)]
+        if (entry.picture or entry.name) not in own:
+            continue
         shows = entry.shows or (entry.name,) * (entry.gallery != "numbers")
         for model in GALLERY_MODELS:
             for exhibit in _made(function, model, tables):
