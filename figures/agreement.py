@@ -125,13 +125,10 @@ def _computed_caption(table: DataFrame) -> str:
             parts.append(f"{operation} {overlap:.0%} (rank correlation {correlation:.2f})")
         findings.append(f"`{model}`: {', '.join(parts)}")
     return (
-        f"Where no answer can be copied, other heads matter: of the {numbers.N_STRONGEST} "
-        "strongest "
-        f"heads both sets of problems share, in {'; '.join(findings)}. A cell is the mean change "
-        "of "
-        "C's logit with a word in place of the operator. In the other pictures, heads that copy "
-        "can "
-        "look like heads that calculate."
+        f"Of their {numbers.N_STRONGEST} strongest heads, one-digit problems and problems whose "
+        f"answer cannot be copied share, in {'; '.join(findings)}. A cell is the mean change of C's "
+        "logit with a word in place of the operator. In the other pictures, heads that copy can look "
+        "like heads that calculate."
     )
 
 

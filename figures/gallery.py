@@ -175,7 +175,8 @@ def _files(exhibits: Sequence[Exhibit], tables: Path) -> Iterator[Path]:
     """The tables that exhibits are made from."""
     for exhibit in exhibits:
         folders = [run.path for run in exhibit.runs] or [tables]
-        files = (folder / f"{exhibit.name}.csv" for folder in folders)
+        names = dict.fromkeys((exhibit.name, exhibit.name.partition("-of-")[0]))
+        files = (folder / f"{name}.csv" for folder in folders for name in names)
         yield from (file for file in files if file.exists())
 
 
