@@ -126,8 +126,10 @@ def _computed_caption(table: DataFrame) -> str:
         findings.append(f"`{model}`: {', '.join(parts)}")
     return (
         f"Of their {numbers.N_STRONGEST} strongest heads, one-digit problems and problems whose "
-        f"answer cannot be copied share, in {'; '.join(findings)}. A cell is the mean change of C's "
-        "logit with a word in place of the operator. In the other pictures, heads that copy can look "
+        f"answer cannot be copied share, in {'; '.join(findings)}. A cell is the mean change of "
+        "C's "
+        "logit with a word in place of the operator. In the other pictures, heads that copy can "
+        "look "
         "like heads that calculate."
     )
 
