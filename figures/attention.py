@@ -11,6 +11,7 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.plotting.widths import is_narrow
 from arith_lens.runs import Run
 from arith_lens.views import HeadMap, head_map
 from experiments import results
@@ -109,7 +110,8 @@ def _head_patterns(run: Run) -> HeadMap:
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """Heads by roles for each operation and model, and one sentence with each operation's word."""
     parts, roles = [], select(table, question="attention")
-    for model in keys_of(roles, "model"):
+    models = keys_of(roles, "model")[: 1 if is_narrow() else None]  # a column has room for one
+    for model in models:
         for operation in keys_of(roles, "operation"):
             rows = select(roles, model=model, operation=operation)
             parts.append(_roles(rows, f"{model}: {operation}"))

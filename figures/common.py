@@ -157,6 +157,8 @@ def run_with(settings: RunSettings, experiment: str, model: str, root: Path) -> 
     return find_run(experiment, model, settings, (root, SHIPPED))
 
 
+FIRST_MODEL = "reference"
+"""The model whose tables are in a folder of tables itself; others have a folder in it."""
 TABLES_ALONE = "tables alone"
 """The status of a run that has no results, but the tables that were made from them."""
 
@@ -165,9 +167,14 @@ def tables_of(experiment: str, model: str, settings: RunSettings, folder: Path) 
     """The tables of a model in a folder as a run of the default settings, without results.
 
     Raises:
-        NotComputed: other settings are demanded; the error has the command that computes them.
+        NotComputed: the model has no tables, or other settings are demanded; the error has the command that computes them.
     """
     of_model = folder / slug(model)
+    if not of_model.is_dir() and model != FIRST_MODEL:
+        raise NotComputed(
+            f"expected a folder of tables {of_model}, found none",
+            experiment_command(experiment, model, settings.values),
+        )
     manifest = {"experiment": experiment, "status": TABLES_ALONE, "results": {}, "provenance": {}}
     run = Run(of_model if of_model.is_dir() else folder, manifest | {"config": {"model": model}})
     run.manifest["config"] = default_settings(run) | {"model": model}

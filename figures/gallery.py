@@ -25,7 +25,7 @@ from figures.claims.checking import table as claims_table
 from figures.claims.checking import write_page
 from figures.claims_glance import glance
 from figures.collection import SECTIONS, MissingExhibit, Section, collected, name_of
-from figures.common import FREE, SHIPPED, run_with, stored_rows, tables_of
+from figures.common import FIRST_MODEL, FREE, SHIPPED, run_with, stored_rows, tables_of
 from figures.exhibit import Chart, Exhibit, MakesExhibits, Table, one_chart
 
 GALLERY_MODELS = ("reference", "reference-mistral")
@@ -182,7 +182,8 @@ def _files(exhibits: Sequence[Exhibit], tables: Path) -> Iterator[Path]:
 
 def _claims(tables: Path) -> Iterator[PageExhibit]:
     """The verdicts on the paper's claims as one picture, if there are some."""
-    runs = [tables_of("which_heads", model, FREE, tables) for model in GALLERY_MODELS]
+    models = [one for one in GALLERY_MODELS if one == FIRST_MODEL or (tables / one).is_dir()]
+    runs = [tables_of("which_heads", model, FREE, tables) for model in models]
     try:
         chart = glance(stored_rows(runs, "claims"))
     except NotComputed:

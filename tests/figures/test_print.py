@@ -75,7 +75,16 @@ GALLERY = Path(__file__).parents[2] / "figures" / "gallery"
 INKS = {
     *(ink.lower() for ink in plotting.COLOURS.values()),
     *(ink.lower() for ink in (plotting.RED, plotting.BLUE, plotting.GREY, plotting.DARK)),
-    *("white", "#a0d3f9", plotting.NOTE, plotting.PALE, "#fcfcfc", "#b9c9df", "#7fa3d1"),
+    *(
+        "white",
+        "rgba(0,0,0,0)",
+        "#a0d3f9",
+        plotting.NOTE,
+        plotting.PALE,
+        "#fcfcfc",
+        "#b9c9df",
+        "#7fa3d1",
+    ),
 }
 """The dictionary of colours, with paler blues for neighbours of C and for earlier layers."""
 
