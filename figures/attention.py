@@ -77,17 +77,9 @@ def _caption(table: DataFrame) -> str:
             f"of the {of:.0f} strongest heads of `{model}` {operands} look mostly at A and B and "
             f"{operators} at the operator, while random heads give these {span_text(random)}"
         )
-    formats = records(select(table, measure=numbers.DIGIT_WEIGHT, prompt=MEAN))
-    elsewhere = ", ".join(
-        f"{one.head} {one.value:.0%}" for one in formats if one.question.endswith("formats")
-    )
     return (
-        f"In each operation, {'; '.join(findings)}."
-        + f" In word problems, time spans and decimals the operand heads of the first model give "
-        f"digits: {elsewhere}."
-        * bool(elsewhere)
-        + f" A cell is the mean attention from END to one role, in percent; heads are ordered by "
-        f"{LENS}; intervals over problems are in the table."
+        f"In each operation, {'; '.join(findings)}. A cell is the mean attention from END to one "
+        f"role, in percent; heads are ordered by {LENS}. Intervals over problems are in the table."
     )
 
 

@@ -167,7 +167,8 @@ def tables_of(experiment: str, model: str, settings: RunSettings, folder: Path) 
     """The tables of a model in a folder as a run of the default settings, without results.
 
     Raises:
-        NotComputed: the model has no tables, or other settings are demanded; the error has the command that computes them.
+        NotComputed: the model has no tables, or other settings are demanded; the error has the
+            command that computes them.
     """
     of_model = folder / slug(model)
     if not of_model.is_dir() and model != FIRST_MODEL:

@@ -85,8 +85,8 @@ PAGE_HEAD = """# Gallery
 
 Pictures of the two models that are shipped with the project, small ones that were trained on a
 [closed world](world.md). A picture has both models where both were measured. `python -m figures
-gallery --from-tables` draws this page from the tables in `figures/gallery`, and `make gallery`
-computes them again. For any model, `make report MODEL=…` shows every figure on one page.
+gallery --from-tables` draws this page from the tables in `figures/gallery`; `make report MODEL=…`
+shows every figure of any model.
 """
 FINDING = re.compile(r"^(.+?[.?!])(?= [A-Z`]|$)")
 """The first sentence of a caption."""
