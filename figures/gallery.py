@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
+from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.runs import RunError
 from experiments.finding import NotComputed, RunSettings
 from experiments.questions import exhibit_entries
-from figures.claims import Verdict, check_claims
+from figures.claims import CLAIMS, check_claims
 from figures.claims.checking import table as claims_table
-from figures.claims.checking import write_page
+from figures.claims.page import write_page
 from figures.claims_glance import glance
 from figures.collection import SECTIONS, MissingExhibit, Section, collected, name_of
 from figures.common import FIRST_MODEL, FREE, SHIPPED, run_with, stored_rows, tables_of
@@ -65,7 +66,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 def write_tables(options: Options) -> None:
     """Write the tables of all exhibits, and the verdicts on claims; print what is missing."""
-    checked: dict[str, list[Verdict]] = {}
+    claims: dict[str, DataFrame] = {}
     for model in GALLERY_MODELS:
         folder = options.out if model == GALLERY_MODELS[0] else options.out / model
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,12 +74,12 @@ def write_tables(options: Options) -> None:
         for part in parts:
             if isinstance(part, MissingExhibit):
                 print(f"missing: {part.title}. {part.reason}")
-        checked[model] = check_claims(model, roots=(options.root, SHIPPED))
-        of_claims = _without_folders(claims_table(model, checked[model]))
+        whole = claims_table(model, check_claims(model, roots=(options.root, SHIPPED)))
+        claims[model], of_claims = whole.numbers, _without_folders(whole)
         exhibits = [part for part in parts if not isinstance(part, MissingExhibit)]
         _write_numbers([*exhibits, of_claims], folder)
     if options.claims_page.exists():
-        write_page(options.claims_page, checked)
+        write_page(options.claims_page, claims, CLAIMS)
 
 
 PAGE_HEAD = """# Gallery
