@@ -164,10 +164,15 @@ def fig12(options: ModelOptions) -> list[Chart]:
             name="fig12",
             title="Which heads and MLPs does the answer depend on?",
             caption=_models_caption,
-            notes=lambda table, _: _model_notes(table, configs),
-            draw=partial(_draw_models, configs=configs),
+            notes=lambda table, _: _model_notes(table, _of_table(configs, table)),
+            draw=lambda table, notes: _draw_models(table, notes, _of_table(configs, table)),
         )
     ]
+
+
+def _of_table(configs: Mapping[str, Settings], table: DataFrame) -> dict[str, Settings]:
+    """The settings of the models that a table has."""
+    return {name: configs[name] for name in keys_of(table, "model") if name in configs}
 
 
 def _compared_runs(options: ModelOptions) -> dict[str, Run]:
