@@ -75,12 +75,17 @@ def _chart(whole: DataFrame, run: Run, operation: str, metric: str) -> Chart:
         [run],
         name=f"circuit-of-{operation}",
         title=f"The circuit of {operation}: {run.config['model']}",
-        caption=_caption,
-        notes=_notes,
-        draw=lambda rows, _: _draw(rows),
+        caption=lambda rows: _caption(_of_first(rows)),
+        notes=lambda rows, settings: _notes(_of_first(rows), settings),
+        draw=lambda rows, _: _draw(_of_first(rows)),
     )
     views = tuple(_views(chart.numbers))
     return replace(chart, views=views, views_name=f"circuit-of-{operation}-slider")
+
+
+def _of_first(rows: DataFrame) -> DataFrame:
+    """The rows of the first model: a picture has the circuit of one."""
+    return select(rows, model=keys_of(rows, "model")[0])
 
 
 def _caption(table: Any) -> str:
