@@ -44,7 +44,7 @@ def verdicts(rows: DataFrame, model: str, group: str = "") -> dict[str, str]:
     """The verdict on each claim of a model, of one group or of all, by the claim's name."""
     of_model = select(rows, model=model, **({"group": group} if group else {}))
     known: dict[str, str] = {}
-    for one in records(DataFrame(of_model[of_model.claim != TOGETHER])):
+    for one in records(DataFrame(of_model[of_model.group != TOGETHER])):
         known.setdefault(one.claim, one.holds)
     return known
 
@@ -77,7 +77,9 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         claims = [*by_model[0]]
         series = [
             plotting.Dots(
-                np.array([at if known.get(claim) == verdict else np.nan for claim in claims]),
+                np.array(
+                    [at if known.get(claim) == verdict else np.nan for claim in claims], dtype=float
+                ),
                 name,
                 colour,
                 symbol=symbol,

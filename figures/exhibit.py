@@ -132,7 +132,7 @@ def _show(exhibits: MakesExhibits, options: Destination, ending: str) -> None:
 Settings: TypeAlias = Mapping[str, Any]
 """The settings of a run."""
 Tables: TypeAlias = QuestionTable | Sequence[QuestionTable]
-Numbers: TypeAlias = Callable[[], Tables] | DataFrame
+Numbers: TypeAlias = Callable[[], Tables] | Tables | DataFrame
 """What an exhibit is made from: a function that makes one table, or several as one file, which is
 called if the runs have results; or the rows of a file."""
 
@@ -178,7 +178,7 @@ def _rows_of(tables: Numbers, runs: Sequence[Run], name: str) -> DataFrame:
         return tables
     if runs and all(map(has_tables_alone, runs)):
         return stored_rows(runs, name)
-    made = tables()
+    made = tables() if callable(tables) else tables
     return read_back(*([made] if isinstance(made, QuestionTable) else made))
 
 
