@@ -76,7 +76,7 @@ def _counterfactuals_caption(table: DataFrame) -> str:
         f"{'; '.join(findings)}. A cell is the mean change of C's logit when "
         "one "
         "head or MLP gets its output from that counterfactual prompt. The picture has the first "
-        "model; outlines and intervals are as in the maps above."
+        "model."
     )
 
 

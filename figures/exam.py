@@ -214,10 +214,8 @@ def _caption(table: DataFrame) -> str:
         f"Of {len(worst)} methods, {len(right)} are right on every model "
         f"({', '.join(right) or 'none'}); the best approximation is, {'; '.join(best)}. A cell is "
         "the largest error of one method on one "
-        "model, as a share of the model's largest true effect, white where it is right. Methods "
-        "are "
-        "sorted by their median error, models by what breaks methods most; the true effects are "
-        "calculated by hand, so there is no interval."
+        "model, as a share of the model's largest true effect, white where it is right. The true "
+        "effects are calculated by hand, so there is no interval."
     )
 
 
