@@ -70,7 +70,7 @@ def compute(run: Run, model: al.HookedModel, config: NumbersConfig) -> None:
         config.operation,
         config.n,
         seed=config.seed,
-        templates=config.templates if len(config.templates) > 1 else config.templates[0],
+        templates=config.templates,
         shots=config.shots,
         exemplars=config.exemplars,
     )

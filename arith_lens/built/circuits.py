@@ -251,7 +251,7 @@ def clock(dial: Dial, frequencies: Sequence[int] = (1, 2, 3, 4, 5)) -> Circuit:
             ]
             mark = {"answer": dict(enumerate(heights))}
             spread += product_neurons({"a": {i: n**0.5}}, {"turned": {j: turned**0.5}}, mark)
-    mark = {"answer": dict.fromkeys(range(10), 0.1 / length)}
+    mark = {"answer": {c: 0.1 / length for c in range(10)}}
     spread += product_neurons(CONSTANT_ONE, {"turned": {n_waves: turned**0.5}}, mark)
     links = edges(
         "0.0 -> MLP 1: a",

@@ -76,7 +76,7 @@ def edge_tables(
         table = table.assign(role=table["role"].replace(str(int(pairs.lengths[0]) - 1), "END"))
     strongest = _strongest(table, single=len({*pairs.problem}) == 1)
     columns = [*EDGE, "mean", "ci_low", "ci_high", "certain"]
-    measured = int(table["mean"].notna().sum())
+    measured = len(table["mean"].dropna())
     return {
         "edges": strongest[columns].assign(metric=metric, measured=measured),
         "prompt_edges": _of_prompts(edges, strongest, sample),

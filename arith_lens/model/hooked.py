@@ -100,6 +100,10 @@ class HookedLike(Protocol):
         @property
         def blocks(self) -> Any: ...  # [l].ln2, .mlp, .attn.W_O [n_heads d_head d_model], a view
         @property
+        def embed(self) -> Any: ...
+        @property
+        def W_E(self) -> Any: ...  # [d_vocab d_model], a view
+        @property
         def ln_final(self) -> Any: ...
         @property
         def unembed(self) -> Any: ...

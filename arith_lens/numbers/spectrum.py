@@ -140,7 +140,7 @@ def _weight_rows(
     if of == "W_E":
         column = columns_at(pairs, _site(pairs, at, value))
         tokens = pairs.reference[torch.arange(len(pairs)), column]
-        with weights_loaded(model.bridge.embed if hasattr(model, "bridge") else model.embed):
+        with weights_loaded(getattr(model, "bridge", model).embed):
             table = model.W_E.detach()
     else:
         tokens = pairs.answer

@@ -288,6 +288,10 @@ class Rises:
         return resampled_number(lambda x, y: of_above(x) / of_below(y), above, below, unit="ratio")
 
 
+BEFORE = 1500
+"""The step of E2: half of the steps of the training that the prediction was written for."""
+
+
 def _rise_rows(training: Training) -> Iterator[Row]:
     rises = Rises(training)
     for name in rises.curves:
@@ -307,7 +311,7 @@ def _predictions(training: Training) -> Iterator[Row]:
     ):
         if (number := rises.ratio(what, to)) is not None:
             yield prediction_row(name, f"{what}, step divided by that of {to}", number, words, rule)
-    before = [step for step in training.steps if step < training.steps[-1] / 2]
+    before = [step for step in training.steps if step < BEFORE]
     if before:
         rule, of = Within(below=8, closed=True), f"{OVERLAP}, step {before[-1]}"
         number = _overlap(training, before[-1])

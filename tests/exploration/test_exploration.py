@@ -142,7 +142,7 @@ def test_the_graph_has_the_strongest_measured_edges(
     place = [labels[axis].index(one[axis]) for axis in edges.axes]
     by_hand = [edges.per_pair[(*place, rows.tolist().index(row))] for row in shown.tolist()]
     assert singles["value"].tolist() == pytest.approx([float(x) for x in by_hand], nan_ok=True)
-    assert singles["value"].notna().any()
+    assert len(singles["value"].dropna())
     assert singles["prompt"].tolist() == list(range(len(shown)))
 
 

@@ -25,7 +25,7 @@ from figures.claims.evidence import Evidence
 from figures.common import sample_size
 from figures.tables.number import Number
 from figures.tables.resampled import resampled_number
-from figures.tables.table import from_csv, read_back
+from figures.tables.table import from_csv, read_back, select
 from figures.verdicts import Finding, Within, holm, judge
 
 ROOT = Path(__file__).parents[2]
@@ -430,8 +430,8 @@ def test_the_documented_verdicts_are_those_of_the_gallery(tmp_path: Path) -> Non
     rows = {"ten strongest heads": [], "ten random heads": [], "ten others of the same layers": []}
     for folder in folders.values():
         table = from_csv((folder / "transfer.csv").read_text("utf-8"))
-        changes = table[(table.group == "generic tasks") & (table.task == "all")]
-        changes = changes[changes.measure == "change of accuracy"].set_index("knocked_out")
+        changes = select(table, group="generic tasks", task="all")
+        changes = select(changes, measure="change of accuracy").set_index("knocked_out")
         one, two, three = (changes.loc[name] for name in ("strongest", "random", "same layers"))
         ends = [f"{100 * number:+.1f}" for number in (one.value, one.low, one.high)]
         rows["ten strongest heads"].append("{} [{}, {}]".format(*ends))
@@ -442,9 +442,8 @@ def test_the_documented_verdicts_are_those_of_the_gallery(tmp_path: Path) -> Non
     lost = []
     for table in tables.values():
         ten = table[table.measure.str.endswith("(10 strongest heads)")]
-        ten = ten[ten.claim == "key_heads_needed"]
-        words = table[(table.claim == "transfer_to_word_problems")]
-        words = words[words.measure == "strongest heads (10)"]
+        ten = select(ten, claim="key_heads_needed")
+        words = select(table, claim="transfer_to_word_problems", measure="strongest heads (10)")
         lost.append(" | ".join(f"{-x:.0%}" for x in [*ten.value, *words.value]))
     assert f"| `reference` | {lost[0]} |" in text
     assert f"| `reference-mistral` | {lost[1]} |" in text

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pandas import DataFrame, read_csv
 
-from figures.tables.table import from_csv, records, select
+from figures.tables.table import Key, from_csv, records, select
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "gemma.md").read_text("utf-8")
@@ -81,7 +81,7 @@ def test_accuracies_of_all_cases_with_their_base_rates(table: DataFrame) -> None
     columns = [(case, "operands") for case in SIGNS]
     columns.insert(1, ("multiplication", "word"))
 
-    def cells(measure: str, *, by_lens: bool, **keys: object) -> str:
+    def cells(measure: str, *, by_lens: bool, **keys: Key) -> str:
         numbers = []
         for case, lens in columns:
             of_lens = {"counterfactual": lens, "order": "effect"} if by_lens else {}

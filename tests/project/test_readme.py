@@ -347,7 +347,7 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     gained, lost = precise.word_problems_change, -precise.generic_tasks_change
     assert f"Three heads gain {gained:.0f} points in word problems and lose {lost:.0f}" in text
     claims = pd.read_csv(GALLERY / "claims.csv")
-    claims = claims[claims.group != "all claims together"]
+    claims = claims.loc[claims["group"] != "all claims together"]
     verdicts = claims.drop_duplicates("claim").holds
     held = (verdicts == "holds here").sum()
     assert f"Of {len(verdicts)} claims of the paper, {held} hold" in text
