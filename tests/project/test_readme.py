@@ -367,6 +367,10 @@ def test_the_first_picture_is_described_by_its_table() -> None:
         "heads 5.5, 4.3 and 6.0 read the operands, then MLPs 10 and 11 write the answer C"
         in words_of(README)
     )
+    keys = ["kind", "counterfactual", "metric", "kept", "positions", "measure"]
+    values = ["kept", "operands", "digit_contrast", "graph", "end", "share of the metric that is left"]
+    (left,) = table[(table[keys] == values).all(axis=1)].value
+    assert f"These parts alone keep {float(left):.0%} of it" in words_of(README)
 
 
 def test_each_number_of_the_findings_links_its_table() -> None:
