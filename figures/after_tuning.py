@@ -91,8 +91,9 @@ def _draw_generalisation(rows: DataFrame, notes: Sequence[str]) -> plotting.Figu
     low, high = (100 * end / STEP for end in (changes.low.min(), changes.high.max()))
     return plotting.dot_panels(
         panels,
-        x_range=(STEP * np.floor(low), STEP * np.ceil(high)),
-        x_title="change of accuracy in points",
+        plotting.DotAxis(
+            (STEP * np.floor(low), STEP * np.ceil(high)), "change of accuracy in points"
+        ),
         across=2,
         row=34,
         notes=notes,

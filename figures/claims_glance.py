@@ -93,8 +93,10 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     panels.sort(key=lambda panel: -len(panel.rows))
     return plotting.dot_panels(
         panels,
-        x_range=(-0.6, len(models) - 0.4),
-        columns=[str(number + 1) for number in range(len(models))],
+        plotting.DotAxis(
+            (-0.6, len(models) - 0.4),
+            columns=tuple(str(number + 1) for number in range(len(models))),
+        ),
         across=ACROSS,
         notes=[
             f"Columns: {', '.join(f'{n + 1} {name}' for n, name in enumerate(models))}.",

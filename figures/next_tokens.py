@@ -91,8 +91,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         headings.append(model)
     return plotting.dot_panels(
         panels,
-        x_range=(-4, 104),
-        unit="%",
+        plotting.DotAxis((-4, 104), unit="%"),
         across=len(panels) // len(headings),
         headings=headings,
         joined=True,

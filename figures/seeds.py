@@ -166,9 +166,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         panels.append(plotting.DotPanel(maps.title(operation, ""), layers, tuple(series)))
     return plotting.dot_panels(
         panels,
-        x_range=(-0.6, len(seeds) - 0.4),
-        columns=[f"seed {seed}" for seed in seeds],
-        across=4,
+        plotting.DotAxis((-0.6, len(seeds) - 0.4), columns=tuple(f"seed {seed}" for seed in seeds)),
         notes=notes,
     )
 

@@ -60,13 +60,22 @@ class DotPanel:
     """Which names are bold; empty: none."""
 
 
+@dataclass(frozen=True)
+class DotAxis:
+    """The x axis of all panels."""
+
+    ends: tuple[Number, Number]
+    title: str = ""
+    unit: str = ""
+    """Printed after numbers of the axis; the numbers are not changed."""
+    columns: tuple[str, ...] = ()
+    """The names of the places 0, 1, 2… in place of numbers; plain text."""
+
+
 def dot_panels(
     parts: Sequence[DotPanel],
+    axis: DotAxis,
     *,
-    x_range: tuple[Number, Number],
-    x_title: str = "",
-    unit: str = "",
-    columns: Sequence[str] = (),
     across: int = 4,
     headings: Sequence[str] = (),
     joined: bool = False,
@@ -77,10 +86,7 @@ def dot_panels(
 
     Args:
         parts: the panels, row after row.
-        x_range: the ends of the x axes.
-        x_title: the title of the x axes.
-        unit: printed after numbers of the axis; the numbers are not changed.
-        columns: the names of the places 0, 1, 2… on the x axes, in place of numbers.
+        axis: the x axis.
         across: the most panels in a row.
         headings: a line above each row of panels (plain text); if any, one per row.
         row: the pixels of a row, as far as the page has the room.
@@ -102,12 +108,12 @@ def dot_panels(
     headings = [text for one in headings for text in (one, *[""] * (wished // many - 1))]
     sheet = _sheet(parts, many, headings, notes, row)
     for index, part in enumerate(parts):
-        _set_axes(sheet, parts, index, many, (x_range, x_title, unit, columns))
+        _set_axes(sheet, parts, index, many, axis)
         if joined:
             _join(sheet, part, index)
         for one in part.series:
-            _add_dots(sheet, part, one, index, unit)
-        sheet.add_title(part.title, index, lift=8 + 10 * bool(columns and index < many))
+            _add_dots(sheet, part, one, index, axis.unit)
+        sheet.add_title(part.title, index, lift=8 + 10 * bool(axis.columns and index < many))
     _add_key(sheet, parts)
     sheet.add_headings(headings, many)
     return sheet.finished(left=12)
@@ -163,21 +169,21 @@ def _sheet(
 
 
 def _set_axes(
-    sheet: Sheet, parts: Sequence[DotPanel], index: int, across: int, axis: tuple[Any, ...]
+    sheet: Sheet, parts: Sequence[DotPanel], index: int, across: int, axis: DotAxis
 ) -> None:
-    x_range, x_title, unit, columns = axis
     part, box = parts[index], sheet.boxes[index]
+    start, stop = axis.ends
     lowest = index + across >= len(parts)
-    x = {
-        **value_axis(x_range, unit),
-        "range": x_range,
-        "zeroline": bool(x_range[0] < 0 < x_range[1]),
+    x: dict[str, Any] = {
+        **value_axis(axis.ends, axis.unit),
+        "range": axis.ends,
+        "zeroline": bool(start < 0 < stop),
     }
-    if columns:
-        x |= {"tickvals": [*range(len(columns))], "ticktext": [*map(plain, columns)]}
+    if axis.columns:
+        x |= {"tickvals": [*range(len(axis.columns))], "ticktext": [*map(plain, axis.columns)]}
         x |= {"showgrid": False, "showticklabels": False, "zeroline": False}
     else:
-        x |= {"title_text": x_title if lowest else None, "tickangle": 0, "title_standoff": 2}
+        x |= {"title_text": axis.title if lowest else None, "tickangle": 0, "title_standoff": 2}
         if box.right - box.left < 130:
             ends = [x["tickvals"][0], 0.0, x["tickvals"][-1]]
             keep = [i for i, value in enumerate(x["tickvals"]) if value in ends]
@@ -186,8 +192,8 @@ def _set_axes(
     y = {**name_axis(part.rows, part.strong), "showticklabels": shows_names}
     y |= {"showgrid": True, "gridcolor": GRID, "zeroline": False}
     sheet.set_axes(index, x, y)
-    for place, name in enumerate(columns if index < across else ()):
-        at = box.left + (place - x_range[0]) / (x_range[1] - x_range[0]) * (box.right - box.left)
+    for place, name in enumerate(axis.columns if index < across else ()):
+        at = box.left + (place - start) / (stop - start) * (box.right - box.left)
         sheet.write(plain(name), (at, box.top - 2), size=10, ink=NOTE, anchor=("center", "bottom"))
 
 

@@ -368,7 +368,14 @@ def test_the_first_picture_is_described_by_its_table() -> None:
         in words_of(README)
     )
     keys = ["kind", "counterfactual", "metric", "kept", "positions", "measure"]
-    values = ["kept", "operands", "digit_contrast", "graph", "end", "share of the metric that is left"]
+    values = [
+        "kept",
+        "operands",
+        "digit_contrast",
+        "graph",
+        "end",
+        "share of the metric that is left",
+    ]
     (left,) = table[(table[keys] == values).all(axis=1)].value
     assert f"These parts alone keep {float(left):.0%} of it" in words_of(README)
 
