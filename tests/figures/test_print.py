@@ -99,7 +99,13 @@ def inks(part: Any) -> Iterator[str]:
             ink = style.get("color")
             for one in [ink] if isinstance(ink, str) else ink or ():
                 if isinstance(one, str):
-                    yield one.lower()
+                    yield opaque(one.lower())
+
+
+def opaque(ink: str) -> str:
+    """A translucent colour as the one that it is a part of; without any ink, as it is."""
+    parts = re.findall(r"[\d.]+", ink) if ink.startswith("rgba") else ["0"]
+    return ink if float(parts[-1]) == 0 else "#{:02x}{:02x}{:02x}".format(*map(int, parts[:3]))
 
 
 @pytest.mark.parametrize("width", PRINTED)
