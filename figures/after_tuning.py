@@ -89,11 +89,10 @@ def _draw_generalisation(rows: DataFrame, notes: Sequence[str]) -> plotting.Figu
         names = tuple(f"{one.group} ({one.value:.0%})" for one in sets)
         panels.append(plotting.DotPanel(name, names, series))
     low, high = (100 * end / STEP for end in (changes.low.min(), changes.high.max()))
+    low, high = np.floor(low), max(np.ceil(high), np.floor(low) + 1)
     return plotting.dot_panels(
         panels,
-        plotting.DotAxis(
-            (STEP * np.floor(low), STEP * np.ceil(high)), "change of accuracy in points"
-        ),
+        plotting.DotAxis((STEP * low, STEP * high), "change of accuracy in points"),
         across=2,
         row=34,
         notes=notes,

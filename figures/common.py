@@ -152,7 +152,7 @@ def run_with(settings: RunSettings, experiment: str, model: str, root: Path) -> 
     Raises:
         RunError: as `find_run`.
     """
-    if any(root.glob("*.csv")):
+    if any(root.glob("*.csv")) and not (root / experiment).is_dir():
         return tables_of(experiment, model, settings, root)
     return find_run(experiment, model, settings, (root, SHIPPED))
 

@@ -185,8 +185,14 @@ def _notes(table: DataFrame, config: Settings) -> list[str]:
         ]
     pairs = select(table, measure=numbers.P_ANSWER, side="reference")
     if len(pairs):
-        lines.append(_example(table, "two_digits", "side", numbers.SIDES))
+        kinds = keys_of(pairs, "kind")
+        kind = EXAMPLE_KIND if EXAMPLE_KIND in kinds else kinds[0]
+        lines.append(_example(table, kind, "side", numbers.SIDES))
     return lines
+
+
+EXAMPLE_KIND = "two_digits"
+"""The kind of prompt whose example is printed, if it was measured."""
 
 
 def _example(table: DataFrame, kind: str, key: str, sides: tuple[str, str]) -> str:

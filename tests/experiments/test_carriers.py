@@ -86,13 +86,13 @@ def test_figure_9_shows_both_prompts_of_a_pair(
     config = what_the_calculation_does.config(model=str(checkpoint), n=9, keep="all", k=3)
     what_the_calculation_does(config, root=tmp_path / "results")
     (run,) = find_runs("what_the_calculation_does", root=tmp_path / "results")
-    said = results.LIKELIEST.load(run, "stories", "counterfactual")
+    said = results.LIKELIEST.load(run, "addition", "counterfactual")
     (chart,) = next_tokens.fig9(Options(run=run.path))
     figure = chart.figure
     shown = " ".join(note.text for note in figure.layout.annotations).replace("<br>", " ")
-    prompt = said.prompts[shown_pair(run, "stories")].split()
-    assert " ".join(prompt[:5]) in shown and "p(C)" not in shown.split("Means over")[0]
-    assert len(figure.data) == 2 * len(kinds) and len(figure.data[0].x) == 3
+    prompt = said.prompts[shown_pair(run, "addition")]
+    assert f"“{prompt.strip()}”" in shown, "the small print has one pair"
+    assert len(figure.data) == 2 and len(figure.data[0].x) == len(kinds)
     show(next_tokens.fig9, Options(run=run.path, out=tmp_path, formats=()))
     table = from_csv(written(tmp_path, "fig9.csv").read_text())
     shown = select(table, measure="probability")
@@ -102,6 +102,7 @@ def test_figure_9_shows_both_prompts_of_a_pair(
     assert value(of_kind, measure="p(C)") == pytest.approx(float(outcomes[1, 0]), rel=1e-5)
     likeliest = value(of_kind, measure="C is the likeliest token")
     assert likeliest == pytest.approx(float(outcomes[1, 1]), rel=1e-5)
+    assert figure.data[1].x[1] == pytest.approx(100 * float(outcomes[1, 0]), rel=1e-4)
 
 
 def test_runs_of_another_kind_are_refused_with_the_command(tmp_path: Path) -> None:

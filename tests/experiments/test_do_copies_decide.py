@@ -39,7 +39,7 @@ def test_maps_of_both_sets_and_their_agreement(
     at = {"problems": "computed", "component": "3.1", "measure": "effect"}
     of_head = maps["computed"].mean()[3, 1].item()
     assert value(table, **at) == pytest.approx(of_head, rel=1e-5), "the maps are in the table"
-    assert "computed problems" in written(tmp_path, path.with_suffix(".html").name).read_text()
+    assert "computed (" in written(tmp_path, path.with_suffix(".html").name).read_text()
     flags = results.SET_MAP.computed(run, "multiplication", "computed")
     assert flags is not None and bool(flags.all())
     among = results.SET_MAP.computed(run, "multiplication", "one-digit")

@@ -72,6 +72,10 @@ def test_a_dry_run_needs_no_weights(
     if name == "which_word_problems":
         (tmp_path / "data" / "svamp").mkdir(parents=True)
         small["data_dir"] = tmp_path / "data"
+    if name == "emergence":
+        small["folder"] = tmp_path / "snapshots"
+        for step in ("50", "100"):
+            (small["folder"] / step).mkdir(parents=True)
     config = config_class(model=str(folder_of_7b), **small)
     experiment(config, root=tmp_path / "results", dry_run=True)
     assert capsys.readouterr().out.strip()
