@@ -152,9 +152,14 @@ def run_with(settings: RunSettings, experiment: str, model: str, root: Path) -> 
     Raises:
         RunError: as `find_run`.
     """
-    if any(root.glob("*.csv")) and not (root / experiment).is_dir():
+    if holds_tables(root, experiment):
         return tables_of(experiment, model, settings, root)
     return find_run(experiment, model, settings, (root, SHIPPED))
+
+
+def holds_tables(root: Path, experiment: str) -> bool:
+    """Whether a folder has tables, and no runs of an experiment."""
+    return any(root.glob("*.csv")) and not (root / experiment).is_dir()
 
 
 FIRST_MODEL = "reference"

@@ -20,7 +20,7 @@ from arith_lens.runs import Run, find_runs
 from experiments.approximations import DIAL
 from experiments.finding import RESULTS, NotComputed, RunSettings, experiment_command, find_run
 from experiments.results import EXACT
-from figures.common import FREE, Formats, run_with
+from figures.common import FREE, Formats, holds_tables, run_with
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import exam as numbers
 from figures.tables.exam import ExamRun
@@ -57,14 +57,14 @@ class Options:
 
 def exhibits(options: Options) -> list[Exhibit]:
     """Charts of errors and of the dial, and two tables. Raises RunError if a model has no run."""
-    if any(options.root.glob("*.csv")):
+    if holds_tables(options.root, EXPERIMENT):
         exam_models, runs = [], [run_with(RunSettings({}), EXPERIMENT, "reference", options.root)]
     else:
         exam_models = _exam_models(options)
         runs = [paper.run for paper in exam_models]
     plain = [paper for paper in exam_models if paper.dial is None]
 
-    def graded() -> QuestionTable:
+    def graded() -> Sequence[QuestionTable]:
         return numbers.grades(plain)
 
     dial: list[Exhibit] = []

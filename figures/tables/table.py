@@ -152,7 +152,9 @@ def select(frame: DataFrame, **keys: Key | Sequence[Key]) -> DataFrame:
         return frame
     without = Series("", frame.index)
     columns = (
-        frame.get(name, without).isin([value] if isinstance(value, (str, int, float)) else [*value])
+        (frame[name] if name in frame.columns else without).isin(
+            [value] if isinstance(value, (str, int, float)) else [*value]
+        )
         for name, value in keys.items()
     )
     return DataFrame(frame[reduce(and_, columns)])
@@ -183,7 +185,7 @@ def value(frame: DataFrame, **keys: Key) -> float:
     return float(values.iloc[0])
 
 
-def has(frame: DataFrame, **keys: Key) -> bool:
+def has(frame: DataFrame, **keys: Key | Sequence[Key]) -> bool:
     """Whether some row has these keys."""
     return bool(len(select(frame, **keys)))
 
