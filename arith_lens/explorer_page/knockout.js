@@ -55,7 +55,7 @@ const ArithLensKnockouts = (() => {
       const code = { members: JSON.stringify(members), among };
       region.replaceChildren(
         this.heading("Knocked out", kind, this.rows("sets", { kind, members: members.join(",") }), code),
-        ...[this.chips(members), this.unmeasured(members, after)].flat(Infinity).filter(one => one !== null && one !== undefined),
+        ...this.chips(members), this.unmeasured(members, after),
         h("div", { "aria-live": "polite" }, this.outcome(members, before, after),
           before && answer.reference ? h("div", { class: "ale-next" },
             h("p", {}, `Next token after “${answer.reference.trim()}”, where C is ${visible(answer.answer.trim())}:`),
