@@ -74,6 +74,7 @@ def page(browser: Any, file: Path) -> Iterator[Any]:
     tab.goto(file.as_uri())
     tab.wait_for_selector(".ale-grid button")
     yield tab
+    assert "[object" not in tab.inner_text("body"), "a list of elements was written as text"
     assert complaints == [] and {*requests} == {file.as_uri()}
     context.close()
 
