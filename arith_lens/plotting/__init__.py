@@ -3,11 +3,8 @@
 Nothing here knows models or methods, and plotly is imported only when a figure is drawn.
 """
 
-from arith_lens.plotting.bars import BarPanel as BarPanel
-from arith_lens.plotting.bars import Bars as Bars
 from arith_lens.plotting.bars import NextTokenPanel as NextTokenPanel
 from arith_lens.plotting.bars import Ranking as Ranking
-from arith_lens.plotting.bars import bar_panels as bar_panels
 from arith_lens.plotting.bars import next_token_panels as next_token_panels
 from arith_lens.plotting.bars import visible as visible
 from arith_lens.plotting.cells import Columns as Columns

@@ -1,222 +1,24 @@
-"""Bar charts on a grid; and next tokens of prompts as bars, before and after a change."""
+"""Next tokens of prompts as bars, before and after a change."""
 
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
-from arith_lens.plotting.labels import Box, text_box, widest
+from arith_lens.plotting.labels import Box, widest
 from arith_lens.plotting.page import (
     LEFT,
-    LINE,
-    MOST_LINES,
-    TOP,
     Sheet,
     letter_of,
     name_axis,
     panel_axes,
     plain,
-    reach,
-    value_axis,
 )
-from arith_lens.plotting.style import BLUE, FRAME, NOTE, PALE, RUST, TEXT, Figure, Number
-from arith_lens.plotting.widths import page_height, page_width
+from arith_lens.plotting.style import BLUE, FRAME, NOTE, PALE, Figure, Number
+from arith_lens.plotting.widths import page_width
 
-_TICK, _KEY = 10, 11  # font sizes of the groups' names and of the key
-
-
-@dataclass(frozen=True)
-class Bars:
-    """One bar per group, with its interval between `low` and `high`. NaN is no bar."""
-
-    values: Float[np.ndarray, " group"]
-    low: Float[np.ndarray, " group"] | None = None
-    high: Float[np.ndarray, " group"] | None = None
-    name: str = ""
-    """The name in the key above the panels and in the hover; plain text."""
-    colour: str = RUST
-    strong: Bool[np.ndarray, " group"] | None = None
-    """The bars in full colour; the others are pale. None: all."""
-
-
-@dataclass(frozen=True)
-class BarPanel:
-    """One chart: the groups' names and one or more bars for each."""
-
-    title: str
-    """May contain <b> and <span>; use `plain` for text from outside."""
-    names: tuple[str, ...]
-    """The names of the groups; plain text. A name may occur more than once."""
-    series: tuple[Bars, ...]
-    y_title: str = ""
-    ink: str = TEXT
-    """The colour of the y title."""
-
-
-def bar_panels(
-    parts: Sequence[BarPanel],
-    *,
-    y_range: tuple[Number, Number] | None = None,
-    notes: Sequence[str] = (),
-    across: int = 4,
-    panel: tuple[int, int] | None = None,
-    names_below: bool = False,
-) -> Figure:
-    """Bar charts on a grid with one y scale, with letters a, b, c… if there is more than one.
-
-    Args:
-        y_range: the ends of the y axes; None: from all bars and intervals, with 0.
-        notes: lines below the panels (plain text).
-        across: the number of panels in a row, as far as the page has the room.
-        panel: the width and height of a chart in pixels; None: by the number of bars.
-        names_below: whether a column of charts with equal names prints them once, below the last.
-
-    Raises:
-        ValueError: a series does not have one number per name, or charts with `names_below` have
-            different names.
-    """
-    for part in parts:
-        _check(part)
-    wished = min(across, len(parts))
-    across = max(n for n in range(1, wished + 1) if wished % n == 0 and _room(n) >= _NARROWEST)
-    names_below = names_below and across == wished
-    if names_below and any(
-        a.names != b.names for a, b in zip(parts[:-across], parts[across:], strict=True)
-    ):
-        raise ValueError("expected equal names in each column of charts, found different ones")
-    key = dict.fromkeys((s.name, s.colour) for part in parts for s in part.series if s.name)
-    slanted, sheet = _sheet(parts, across, panel, notes, bool(key), names_below)
-    series = [bars for part in parts for bars in part.series]
-    ends = y_range or reach([a for bars in series for a in (bars.values, bars.low, bars.high)])
-    sheet.update_layout(barmode="overlay")
-    for index, part in enumerate(parts):
-        nameless = names_below and index + across < len(parts)
-        _set_axes(sheet, index, part, ends, slanted, nameless)
-        for which, bars in enumerate(part.series):
-            _add_bars(sheet, part, which, bars, index)
-        sheet.add_title(part.title, index)
-    _add_key(sheet, list(key))
-    return sheet.finished()
-
-
-def _room(across: int) -> Number:
-    """The pixels of each of so many charts in a row."""
-    return (page_width() - LEFT - 16 - (across - 1) * _BETWEEN) / across
-
-
-def _check(part: BarPanel) -> None:
-    for bars in part.series:
-        arrays = (bars.values, bars.low, bars.high, bars.strong)
-        lengths = [len(a) for a in arrays if a is not None]
-        if set(lengths) != {len(part.names)} or (bars.low is None) != (bars.high is None):
-            raise ValueError(
-                f"expected values and, where given, low with high, and strong for "
-                f"{len(part.names)} names, found {lengths} numbers"
-            )
-
-
-def _sheet(
-    parts: Sequence[BarPanel],
-    across: int,
-    panel: tuple[int, int] | None,
-    notes: Sequence[str],
-    keyed: bool,
-    names_below: bool,
-) -> tuple[bool, Sheet]:
-    """Whether the names are slanted (if there is no room), and the page."""
-    n_bars = max(len(part.names) * len(part.series) for part in parts)
-    width, height = panel or (min(max(26 * n_bars, 150), 520), 150)
-    width = min(width, _room(across))
-    longest = widest((name for part in parts for name in part.names), _TICK)
-    slanted = longest > width / max(len(part.names) for part in parts)
-    below = 22 + (0.64 * longest if slanted else 0)
-    titles = 16 * max(part.title.count("<br>") for part in parts)
-    top = TOP + 24 * keyed + titles
-    n_rows = -(-len(parts) // across)
-    rest = titles + 40 + (0 if names_below else below)
-    space = page_height() - top - LINE * MOST_LINES - n_rows * rest - below
-    height = min(height, max(space / n_rows, 60))
-    row = height + rest
-    boxes = []
-    for index in range(len(parts)):
-        x, y = LEFT + index % across * (width + _BETWEEN), top + index // across * row
-        boxes.append(Box(x, y, x + width, y + height))
-    right = LEFT + across * width + (across - 1) * _BETWEEN + 16
-    foot = (below if names_below else 0) - 14
-    return slanted, Sheet((right, boxes[-1].top + row + foot), boxes, notes)
-
-
-def _set_axes(
-    sheet: Sheet,
-    index: int,
-    part: BarPanel,
-    ends: tuple[Number, Number],
-    slanted: bool,
-    nameless: bool,
-) -> None:
-    x: dict[str, Any] = {
-        "range": [-0.6, len(part.names) - 0.4],
-        "tickvals": list(range(len(part.names))),
-        "ticktext": [plain(name) for name in part.names],
-        "tickangle": -40 if slanted else 0,
-        "showticklabels": False if nameless else None,
-        "ticks": "",
-    }
-    title = {"size": 12, "color": part.ink}
-    y = {
-        **value_axis(ends, ""),
-        "showticklabels": sheet.boxes[index].left == sheet.boxes[0].left,
-        "zeroline": True,
-        "zerolinewidth": 1.2,
-        "title": {"text": part.y_title, "font": title, "standoff": 8},
-    }
-    sheet.set_axes(index, x, y)
-
-
-def _add_bars(sheet: Sheet, part: BarPanel, which: int, bars: Bars, index: int) -> None:
-    width = 0.72 / len(part.series)
-    offset = (which - (len(part.series) - 1) / 2) * width
-    strong = np.ones(len(part.names), bool) if bars.strong is None else bars.strong
-    between, errors = "", None
-    further = np.full((len(part.names), 2), np.nan)
-    if bars.low is not None and bars.high is not None:
-        between = " (%{customdata[0]:.3~f} to %{customdata[1]:.3~f})"
-        further = np.stack([bars.low, bars.high], axis=-1)
-        errors = {
-            "array": bars.high - bars.values,
-            "arrayminus": bars.values - bars.low,
-            "thickness": 1.1,
-            "width": 3,
-            "color": "#475569",
-        }
-    name = f"{plain(bars.name)}, " if bars.name else ""
-    sheet.add_bar(
-        x=np.arange(len(part.names)) + offset,
-        y=bars.values,
-        width=width * (0.94 if len(part.series) > 1 else 1),
-        marker={"color": [bars.colour if s else PALE for s in strong], "line": {"width": 0}},
-        error_y=errors,
-        customdata=further,
-        text=[plain(name) for name in part.names],
-        textposition="none",
-        hovertemplate=f"{name}%{{text}}: %{{y:.3~f}}{between}<extra></extra>",
-        **panel_axes(index),
-    )
-
-
-def _add_key(sheet: Sheet, key: Sequence[tuple[str, str]]) -> None:
-    """One coloured square and a name for each series, in a line above the panels."""
-    left: Number = sheet.boxes[0].left
-    for name, colour in key:
-        text = f'<span style="color:{colour}">■</span> {plain(name)}'
-        sheet.write(text, (left, 8), size=_KEY, ink=NOTE, anchor=("left", "top"))
-        left += text_box(name, _KEY)[0] + 30
-
-
-_BETWEEN, _NARROWEST = 18, 130  # pixels between charts, and of a chart at least
 _BAR, _WIDTH, _NUMBER = 19, 220, 46  # pixels: height and length of a bar, room for its number
 _TOKEN, _PROMPT, _PROMPT_LINE = 11, 12, 16  # font sizes; height of a line of a prompt
 

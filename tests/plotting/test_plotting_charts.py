@@ -1,4 +1,4 @@
-"""Line and bar charts show the numbers they are given, with every name beside what it names."""
+"""Line charts show the numbers they are given, with every name beside what it names."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,6 @@ import pytest
 from arith_lens import plotting
 from arith_lens.plotting.labels import Box, spread
 from arith_lens.plotting.style import step_texts, steps
-
-TRICKY = ("<s>", "<b>", "</script>", "&amp;", "$x$", "3", "3")
-"""Tokens that plotly would strike out, print bold, decode, typeset or merge."""
 
 
 def line(height: float = 50, name: str = "a", n: int = 51, **more) -> plotting.Line:
@@ -190,77 +187,3 @@ def test_hover_shows_all_lines_of_a_place_with_their_intervals() -> None:
 def test_what_cannot_be_drawn_is_refused(part: plotting.CurvePanel, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         curves(part)
-
-
-def bars(values: list[float], **more) -> plotting.Bars:
-    array = np.array(values, float)
-    return plotting.Bars(array, low=array - 1, high=array + 3, **more)
-
-
-def test_each_bar_has_its_value_interval_and_place() -> None:
-    part = plotting.BarPanel("A", ("x", "y"), (bars([5, 6], name="before"), bars([2, 3])))
-    before, after = plotting.bar_panels([part]).data
-    assert list(before.y) == [5, 6]
-    assert list(before.error_y.array) == [3, 3]
-    assert list(before.error_y.arrayminus) == [1, 1]
-    assert (before.x + after.x) / 2 == pytest.approx([0, 1])
-    assert before.x[0] + before.width / 2 <= after.x[0] - after.width / 2 + 1e-9
-    assert "before" in before.hovertemplate
-
-
-def test_bars_that_matter_are_in_colour() -> None:
-    strong = np.array([False, True])
-    part = plotting.BarPanel("A", ("x", "y"), (bars([5, 6], colour="#c2410c", strong=strong),))
-    (drawn,) = plotting.bar_panels([part]).data
-    assert drawn.marker.color == (plotting.PALE, "#c2410c")
-
-
-def test_tokens_below_bars_are_text_and_repeated_ones_stay_apart() -> None:
-    part = plotting.BarPanel("A", TRICKY, (bars([1.0] * len(TRICKY)),))
-    figure = plotting.bar_panels([part])
-    assert list(figure.layout.xaxis.tickvals) == list(range(len(TRICKY)))
-    shown = list(figure.layout.xaxis.ticktext)
-    assert shown[0] == "&lt;s&gt;"
-    assert shown[3] == "&amp;amp;"
-    assert "$" not in "".join(shown)
-    assert len(figure.data[0].x) == len(set(figure.data[0].x)) == len(TRICKY)
-
-
-def test_all_panels_share_one_scale_that_reaches_over_every_interval() -> None:
-    parts = [plotting.BarPanel("A", ("x",), (bars([v]),)) for v in (1, 40)]
-    layout = plotting.bar_panels(parts).layout
-    assert layout.yaxis.range == layout.yaxis2.range
-    assert layout.yaxis.range[0] == 0
-    assert layout.yaxis.range[1] > 43
-
-
-def test_several_series_are_named_in_a_key_once() -> None:
-    series = (bars([1], name="before <b>"), bars([2], name="after"))
-    figure = plotting.bar_panels([plotting.BarPanel("A", ("x",), series)] * 2)
-    assert len([text for text in texts(figure) if "before &lt;b&gt;" in text]) == 1
-
-
-@pytest.mark.parametrize("n_groups", [2, 7, 40])
-@pytest.mark.parametrize("n_panels", [1, 2, 8])
-def test_bar_charts_stay_on_the_page(n_groups: int, n_panels: int) -> None:
-    names = tuple(f"token {i}" for i in range(n_groups))
-    part = plotting.BarPanel("A", names, (bars([1.0] * n_groups),))
-    layout = plotting.bar_panels([part] * n_panels, notes=["a", "b"], across=2).layout
-    for axis in ("xaxis", "yaxis"):
-        low, high = layout[f"{axis}{n_panels if n_panels > 1 else ''}"].domain
-        assert 0 <= low < high <= 1
-
-
-def test_a_series_of_another_length_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"2 names, found \[1"):
-        plotting.bar_panels([plotting.BarPanel("A", ("x", "y"), (bars([1]),))])
-
-
-def test_a_column_of_charts_prints_equal_names_once() -> None:
-    part = plotting.BarPanel("A", ("x", "y"), (bars([1, 2]),))
-    layout = plotting.bar_panels([part] * 4, across=2, names_below=True).layout
-    shown = [layout[f"xaxis{n}"].showticklabels for n in ("", "2", "3", "4")]
-    assert shown == [False, False, None, None]
-    other = plotting.BarPanel("A", ("x", "z"), (bars([1, 2]),))
-    with pytest.raises(ValueError, match="equal names in each column"):
-        plotting.bar_panels([part, other], across=1, names_below=True)
