@@ -62,6 +62,7 @@ def test_the_study_in_python_runs_as_it_stands(capsys: pytest.CaptureFixture[str
 def test_the_readme_is_short_and_begins_with_a_picture_and_a_command() -> None:
     assert len(README.split()) <= MOST_WORDS
     first_screen = README[: README.index("## What we found")]
+    assert "make fig2 " in first_screen and "make test " in first_screen, "the two commands"
     assert first_screen.index("<img ") < first_screen.index("```bash")
     assert first_screen.index("```bash") < first_screen.index("```python")
     (python,) = blocks("python")
