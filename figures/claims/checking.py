@@ -175,7 +175,7 @@ def table(model: str, verdicts: list[Verdict]) -> Table:
         caption=lambda _: "Which hold, and by how much.",
         notes=lambda *_: notes(verdicts),
         cells=cells,
-        printed=lambda rows: "\n\n".join(map(paragraph, records(cells(rows)))),
+        printed=paragraphs,
     )
 
 
@@ -209,9 +209,14 @@ def cells(rows: DataFrame) -> DataFrame:
     return DataFrame(texts, index=[*rows.claim.drop_duplicates()])
 
 
-def paragraph(one: Any) -> str:
-    """One claim for a terminal."""
-    key, claim, lens, in_paper, _, outcome, verdict = one
+def paragraphs(rows: DataFrame) -> str:
+    """The claims for a terminal."""
+    texts = cells(rows)
+    return "\n\n".join(map(_paragraph, texts.index, records(texts)))
+
+
+def _paragraph(key: Any, one: Any) -> str:
+    claim, lens, in_paper, _, outcome, verdict = one
     judgement = verdict.removesuffix(" (in this model)").upper()
     return (
         f"{key}: {judgement} in this model\n  {claim}\n  lens: {lens}\n  the paper: {in_paper}\n"

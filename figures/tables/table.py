@@ -4,15 +4,17 @@
 DataFrame and a CSV file, from which everything is drawn.
 """
 
+from collections import namedtuple
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from io import StringIO
 from math import inf
-from operator import and_
+from operator import or_
 from typing import Any, TypeAlias
 
-from pandas import DataFrame, Series, concat, read_csv
+import numpy as np
+from pandas import DataFrame, concat, read_csv
 
 from arith_lens.effects import Effects
 from figures.tables.number import PROBLEMS, Number, Unit
@@ -121,7 +123,7 @@ def _number_text(number: float) -> str:
 
 def from_csv(text: str) -> DataFrame:
     """A table from the text of its CSV file. Only the columns of `NUMERIC` are numbers."""
-    frame = read_csv(StringIO(text), dtype=str, keep_default_na=False)
+    frame = read_csv(StringIO(text), dtype=str, keep_default_na=False).astype(object)
     for name in set(NUMERIC) & {*frame.columns}:
         frame[name] = frame[name].replace("", "nan").astype(float)
     return frame
@@ -148,21 +150,26 @@ def select(frame: DataFrame, **keys: Key | Sequence[Key]) -> DataFrame:
 
     Rows of a table without a key have none of its values.
     """
-    if not keys:
-        return frame
-    without = Series("", frame.index)
-    columns = (
-        (frame[name] if name in frame.columns else without).isin(
-            [value] if isinstance(value, (str, int, float)) else [*value]
-        )
-        for name, value in keys.items()
-    )
-    return DataFrame(frame[reduce(and_, columns)])
+    rows = np.ones(len(frame), bool)
+    for name, value in keys.items():
+        values = [value] if isinstance(value, (str, int, float)) else value
+        if name in frame.columns:
+            column = frame[name].to_numpy()
+            rows &= reduce(or_, (column == one for one in values), np.zeros(len(frame), bool))
+        else:
+            rows &= "" in values
+    return frame if rows.all() else DataFrame(frame.take(np.flatnonzero(rows)))
 
 
 def records(frame: DataFrame) -> list[Any]:
     """The rows, each with its columns as attributes."""
-    return [*frame.itertuples()]
+    record = _record_type(tuple(map(str, frame.columns)))
+    return [*map(record, *(frame[name].tolist() for name in frame.columns))]
+
+
+@cache
+def _record_type(names: tuple[str, ...]) -> Any:
+    return namedtuple("Record", names, rename=True)
 
 
 def number_of(one: Any) -> Number:
