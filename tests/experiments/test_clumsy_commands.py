@@ -255,8 +255,8 @@ def test_help_and_wrong_arguments_import_nothing_that_computes() -> None:
     ]
     lines += ["experiments which_heads --n 0", "experiments which_heads --nn 1"]
     lines += ["figures fig2 --model refrence", "experiments how_good_is_it --data-dir nowhere"]
-    command = [sys.executable, "-c", WITHOUT_TORCH, *lines]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    command = [sys.executable, "-c", WITHOUT_TORCH]
+    done = subprocess.run([*command, *lines], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     seen = subprocess.run([*command, "figures fig1"], cwd=ROOT, capture_output=True, text=True)
     assert "figures fig1 imports" in seen.stderr
