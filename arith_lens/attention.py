@@ -70,8 +70,8 @@ def attention_by_role(
         Weights between 0 and 1, [head role pair]; with groups, [head group pair].
 
     Raises:
-        ValueError: the pairs have no roles, or no head is given; or groups share a token, or are no
-            masks and no positions.
+        ValueError: the pairs have no roles, or no head is given; or groups share a token, or are
+            neither masks nor positions.
         IndexError: the model does not have a head.
     """
     if groups is not None:

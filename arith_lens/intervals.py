@@ -116,7 +116,7 @@ def share_interval(sample: Sample, *, level: float) -> Ends:
 
     If p is the share (`mean_over_strata`) and e its standard error over clusters, the pairs are
     worth p (1 - p) / e² independent ones, at most one per pair. If all numbers are the same, each
-    cluster counts as one. Student's t stands for the normal quantile. NaN where fewer than two
+    cluster counts as one. Student's t replaces the normal quantile. NaN where fewer than two
     clusters count.
 
     Args:

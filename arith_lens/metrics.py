@@ -18,7 +18,7 @@ from torch import Tensor
 from arith_lens.pairs import NO_ANSWER, PromptPairs
 
 SMALL_TOTAL = 0.1
-"""A smaller change by the whole counterfactual prompt is no measure for shares of it."""
+"""A smaller change by the whole counterfactual prompt is too small to compute shares of it."""
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class PaperModel:
     def reported(self, operation: str) -> tuple[str, tuple[Head, ...]]:
         """Where the paper names key heads for an operation, and which; () if it names none.
 
-        A name that is no operation, such as the mean over the operations, has the key heads.
+        A name that is not an operation, such as the mean over the operations, has the key heads.
         """
         field = OPERATIONS[operation].paper_heads if operation in OPERATIONS else "key_heads"
         if not field:

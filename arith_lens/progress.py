@@ -1,4 +1,4 @@
-"""Signs that a long computation goes on: a line at its start, and one at least every ten seconds.
+"""Signs that a long computation continues: a line at its start, and one at least every ten seconds.
 
 They go to stderr. Where a count is known, the sign is a bar, which moves while nothing is finished.
 Where stderr is no terminal, signs come every ten seconds in the first minute, then every thirty.
@@ -17,7 +17,7 @@ SECONDS_BETWEEN_LINES = 30
 
 Item = TypeVar("Item")
 _signs: list[Callable[[], Any]] = []
-"""What shows that the work goes on, the innermost work last; only this one is shown."""
+"""What shows that the work continues, the innermost work last; only this one is shown."""
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def working(what: str, *, visible: bool = True) -> Iterator[None]:
 
 @contextmanager
 def bar(*, visible: bool, **options: Any) -> Iterator[Any]:
-    """A progress bar of tqdm, whose time goes on while nothing is finished.
+    """A progress bar of tqdm, whose time continues while nothing is finished.
 
     If it is written to a file or a pipe, it is a line now and then.
 

@@ -284,7 +284,7 @@ def clustered_stderr(
 
     Clusters are a sample within their block, and so are strata: the variance between the strata's
     means counts as far as the clusters' noise does not explain it. A block of one cluster has no
-    spread of its own; its distance from the mean over all stands in. NaN where fewer than two
+    spread of its own; its distance from the mean over all is used. NaN where fewer than two
     clusters count.
     """
     design = _Design.of(sample)
@@ -443,7 +443,7 @@ def t_test(
 
 
 def false_discovery_control(p: Float[Tensor, "*test"]) -> Float[Tensor, "*test"]:
-    """q-values of Benjamini and Hochberg over all tests given; NaN is no test."""
+    """q-values of Benjamini and Hochberg over all tests given; NaN: no test."""
     from scipy import stats
 
     tested = ~p.isnan()

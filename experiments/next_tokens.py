@@ -173,7 +173,7 @@ def first_tokens(model: al.HookedModel, exercises: list[Exercise]) -> list[int]:
         if complete.ids[:n] != prompt.ids or len(complete.ids) == n:
             raise ValueError(
                 f"expected {expected!r} to begin with a token of its own after {text!r}, found "
-                "that this tokenizer splits them otherwise; end the prompt where it wants a number"
+                "that this tokenizer splits them otherwise; end the prompt where a number follows"
             )
         first.append(complete.ids[n])
     return first

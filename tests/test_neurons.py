@@ -279,7 +279,7 @@ def test_a_family_without_neurons_that_write_is_sent_to_path_patching(
     """Experts; a norm after the MLP; an MLP that is part of its layer."""
     reasons = {
         "Gemma 3": r"writes its neurons times W_out, found .*MLP 1 differs .*; use path_patch",
-        "OPT": r"found an MLP that is no module of its own .*; use path_patch with engine='hooks'",
+        "OPT": r"found an MLP that is not a module .*; use path_patch with engine='hooks'",
     }
     experts = r"writes its neurons times W_out, found MLP 1 without one W_out .*; use path_patch"
     hf = EVERY[name].make(len(tokenizer))

@@ -43,7 +43,7 @@ class Forward:
     """One run of the model on the paths that the settings name."""
 
     outputs: dict[str, Tensor]
-    """What the components put out at END, by hook name."""
+    """What the components write at END, by hook name."""
     streams: dict[int, Float[Tensor, "pair pos d_model"]]
     """The embeddings (-1), and the residual stream at the entry of each layer."""
     readout: Readout

@@ -151,7 +151,7 @@ def soften_softmax(model: HookedLike, temperature: float) -> Iterator[None]:
     As in the published code, that backward is not divided by T.
 
     Raises:
-        UnsupportedRule: the weights of attention are no softmax of its scores.
+        UnsupportedRule: the weights of attention are not a softmax of its scores.
     """
     hooks: list[NamedHook] = []
     for layer in range(len(model.blocks)):
@@ -177,7 +177,7 @@ class _Softened:
     def soften(self, weights: Tensor, hook: Any = None) -> Tensor:
         scores, self.scores = self.scores, None
         if scores is None or not _is_softmax(weights, scores):
-            _refuse(self.model, self.layer, "attention weights that are no softmax of scores")
+            _refuse(self.model, self.layer, "attention weights that are not a softmax of scores")
         soft = (scores.float() / self.temperature).softmax(-1)
         change = self.temperature * (soft - soft.detach())  # 0, with the gradient of the softmax
         return weights.detach() + change.to(weights)

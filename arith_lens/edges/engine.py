@@ -45,7 +45,7 @@ Places = Callable[[PromptPairs], Sequence[Bool[Tensor, "pair pos"]]]
 MLP_INPUT = "mlp"
 """The input of an MLP that receives."""
 LEAST_EFFECT = 1e-2
-"""Smaller effects of all receivers are no measure for relative errors."""
+"""Smaller effects of all receivers are too small to compute relative errors."""
 
 
 @dataclass(frozen=True)

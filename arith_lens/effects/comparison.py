@@ -119,7 +119,7 @@ def compare(a: Effects | ComponentEffects, b: Effects | ComponentEffects) -> "Da
     With `ComponentEffects` on both sides, heads and MLPs are in one table and have one ranking.
 
     Raises:
-        TypeError: the sides are of two kinds, or no effects.
+        TypeError: the sides are of two kinds, or are not effects.
         ValueError: effects of other components, or measured in another way.
     """
     from pandas import DataFrame
@@ -193,7 +193,7 @@ def contrast(
 def template_agreement(effects: Effects) -> "DataFrame":
     """Spearman's rank correlation of the components' means between each two templates.
 
-    A square table by template names. Noise lowers it: with few references a template, look at the
+    A square table by template names. Noise lowers it: with few references per template, look at the
     intervals before you call two templates different. Raises ValueError without templates.
     """
     from pandas import DataFrame

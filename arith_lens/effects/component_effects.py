@@ -172,7 +172,8 @@ def key_heads(effects: Effects | ComponentEffects, threshold: float | None = Non
             `interchange`); None: the paper's -0.05 (-5%), which is one of relative logits.
 
     Raises:
-        ValueError: effects of another metric, and no threshold; a threshold of 0 or more.
+        ValueError: the effects are of another metric and there is no threshold, or the threshold is
+            0 or more.
     """
     heads = effects.heads if isinstance(effects, ComponentEffects) else effects
     if heads.axes != HEAD_AXES:

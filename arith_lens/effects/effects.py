@@ -1,8 +1,8 @@
-"""What an intervention did at each component, pair by pair, with the statistics of it.
+"""What an intervention did at each component, pair by pair, with its statistics.
 
-Effects are kept per pair, since a mean without its spread cannot be told from noise. Means weigh
-the templates equally. Errors, intervals and tests count a problem as one observation: nine wordings
-of 3 + 5 are not nine independent pieces of evidence.
+There is one effect per pair, since a mean without its spread cannot be distinguished from noise.
+Means weigh the templates equally. Errors, intervals and tests count a problem as one observation:
+nine wordings of 3 + 5 are not nine independent pieces of evidence.
 """
 
 from collections.abc import Callable, Mapping

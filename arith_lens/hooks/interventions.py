@@ -80,7 +80,7 @@ class Edit:
 
 
 def heads_by_layer(heads: Heads) -> dict[int, tuple[int, ...]]:
-    """The indices of the heads of each layer. Raises TypeError if a value is no head."""
+    """The indices of the heads of each layer. Raises TypeError if a value is not a head."""
     layers: dict[int, list[int]] = defaultdict(list)
     for head in as_heads(heads):
         layers[head.layer].append(head.index)
@@ -279,7 +279,7 @@ def ablate_heads(
         ValueError: the ablation is unknown, its source is missing, or the source for `mean` has
             several prompts. (A run of one prompt cannot be told from a mean.) If each prompt has
             its own mean, give the means, one row per prompt, to `patch_heads`.
-        TypeError: a value is no head, or names no positions.
+        TypeError: a value is not a head, or not positions.
         KeyError, IndexError: as in `patch_heads`.
     """
     heads = as_heads(heads)

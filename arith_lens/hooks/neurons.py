@@ -13,7 +13,7 @@ from arith_lens.hooks.interventions import Ablation, Edit, replacement, stand_in
 
 
 def neurons_by_layer(neurons: Neurons) -> dict[int, tuple[int, ...]]:
-    """The indices of the neurons of each layer. Raises TypeError if a value is no neuron."""
+    """The indices of the neurons of each layer. Raises TypeError if a value is not a neuron."""
     layers: dict[int, list[int]] = defaultdict(list)
     for neuron in as_neurons(neurons):
         layers[neuron.layer].append(neuron.index)

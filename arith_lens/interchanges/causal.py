@@ -40,7 +40,7 @@ class CausalModel:
             The value of each variable, and of `answer`, which may be negative under `set`.
 
         Raises:
-            KeyError: `set` names something that is no variable of this model.
+            KeyError: the model does not have a variable that `set` names.
             ValueError: an operand is negative, or has more digits than the model has places.
         """
         fixed = dict(set or {})
@@ -53,7 +53,7 @@ class CausalModel:
         return self.equations(a, b, fixed)
 
     def check(self, *variables: str) -> None:
-        """Raise KeyError for a name that is no variable of this model."""
+        """Raise KeyError if this model does not have a variable of this name."""
         for variable in variables:
             if variable not in self.variables:
                 raise KeyError(

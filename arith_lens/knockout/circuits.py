@@ -282,7 +282,7 @@ def circuit_curve(
         order: every component of `among`, the most important one first.
         kind: `"keep_only"` replaces all but the first k, `"knock_out"` replaces the first k.
         among: the components that the order is of: `"heads"`, `"mlps"`, `"neurons"` or `"all"`.
-        metric: one of `metrics.METRICS` that is no share and needs no foil.
+        metric: one of `metrics.METRICS` that is not a share and needs no foil.
         candidates: as in `path_patch`, for metrics that read them.
         ablation, positions, means, seed: as in `knock_out`.
         fractions: the shares of all components at which the curve is read; 0 and 1 are added.
@@ -382,7 +382,7 @@ def metric_candidates(
     if description.share_of is not None:
         names = [name for name, one in METRICS.items() if one.share_of is None]
         raise ValueError(
-            f"expected a metric that is no share among {', '.join(names)}, found {metric!r}; "
+            f"expected a metric that is not a share among {', '.join(names)}, found {metric!r}; "
             "faithfulness is a share already"
         )
     if description.reads != "candidates":

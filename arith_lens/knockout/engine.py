@@ -254,7 +254,7 @@ class KnockoutEngine:
     @property
     def other_answers(self) -> Int[Tensor, " pair"]:
         """C' of the counterfactual whose outputs replace those of a pair: its own, or that of its
-        donor; -1 where that is no other answer than C."""
+        donor; -1 if that is C."""
         pairs, donor = self.pairs, self.replacements.donor
         other = pairs.counterfactual_answer if donor is None else pairs.counterfactual_answer[donor]
         return other.masked_fill(other == pairs.answer, NO_ANSWER)

@@ -1,4 +1,4 @@
-"""`knock_out` and `knockout_curve`: check the question, compute it, hand back outcomes a pair.
+"""`knock_out` and `knockout_curve`: check the arguments, compute, and return one outcome per pair.
 
 `knockout_hooks` knocks components out on any text, also while the model generates.
 """
@@ -61,12 +61,12 @@ def knock_out(
         progress: whether to show a progress bar.
 
     Raises:
-        TypeError, IndexError: something that is no component, or none of this model; an option that
-            does not exist
-        ValueError: an ablation, positions or means that cannot be; a component given twice; no
-            aligned pair to draw from
-        KeyError: the given means lack a layer
-        FloatingPointError: the logits are NaN or infinite
+        TypeError, IndexError: a value is not a component, the model does not have it, or an option
+            does not exist.
+        ValueError: ablation, positions or means are not valid, a component is given twice, or there
+            is no aligned pair to draw from.
+        KeyError: the given means lack a layer.
+        FloatingPointError: the logits are NaN or infinite.
     """
     refuse_unknown_options(knock_out, options, Knockout)
     knockout = value_object(Knockout, options)

@@ -54,7 +54,7 @@ def random_order(n_layers: int, n_heads: int, seed: int) -> list[Head]:
 
 
 def matched_order(key_heads: Iterable[Head], n_layers: int, n_heads: int, seed: int) -> list[Head]:
-    """For each key head, in order, an unused head of the same layer that is no key head.
+    """For each key head, in order, an unused head of the same layer that is not a key head.
 
     If the layer has none left, a head of the nearest layer is used (the lower of two equally near
     layers). So the control is as long as the list of key heads, and as near in depth as possible.

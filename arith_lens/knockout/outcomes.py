@@ -50,7 +50,7 @@ class Outcomes(HasUnits):
     """Whether C needs a calculation (`Problem.computed`); None if unknown."""
     counterfactual_answer: Int[Tensor, " pair"] | None = None
     """C': the answer of the counterfactual whose outputs replace those of the components (of the
-    donor with `resample`, else of the pair); -1 where it has none, or the same as the reference."""
+    donor with `resample`, else of the pair); -1 if it has none, or the reference's."""
 
     @property
     def answers_other(self) -> Float[Tensor, " pair"]:

@@ -111,7 +111,7 @@ def refuse_quantised(config: Any, name: str) -> None:
 
 
 def refuse_changed(hf_model: Any, name: str) -> None:
-    """Raise ValueError if a model in memory has adapters, or an unembedding that is no matrix."""
+    """Raise ValueError if a model in memory has adapters, or its unembedding is not a matrix."""
     if hasattr(hf_model, "peft_config"):
         raise ValueError(
             f"expected a plain Transformers model, found {name} with peft's adapters; give "
@@ -249,7 +249,7 @@ def _hub_location(model_id: str, weights: bool) -> str:
     except RepositoryNotFoundError as error:
         raise ValueError(
             f"expected a directory, a shipped model ({', '.join(REFERENCE_MODELS)}) or a hub id, "
-            f"found {model_id!r}, which is no directory here and no model that the hub shows you; "
+            f"found {model_id!r}, which is neither a directory nor a model that the hub shows you; "
             "check the spelling, and log in if the model is private"
         ) from error
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Code that can change a model's numbers and is no part of the model.
+"""Code that can change a model's numbers and is not part of the model.
 
 It is what runs in a forward: the classes of the modules, the functions beside them, the attention
 function, and PyTorch's functions. Each can be replaced while a program runs. Backward hooks and

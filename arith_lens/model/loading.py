@@ -256,7 +256,7 @@ def load_model(
 
 
 def _as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    """The dtype of a name. Raises ValueError for a name that is no dtype."""
+    """The dtype of a name. Raises ValueError if the name is not a dtype."""
     named = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
     if dtype is not None and not (isinstance(named, torch.dtype) and named.is_floating_point):
         raise ValueError(

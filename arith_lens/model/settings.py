@@ -11,7 +11,7 @@ _FLAGS = (
     *("cudnn.enabled", "cudnn.benchmark", "cudnn.deterministic", "cudnn.conv.fp32_precision"),
     *("mkldnn.enabled", "mkldnn.deterministic", "mkldnn.conv.fp32_precision"),
 )
-"""Attributes of `torch.backends`. Versions of PyTorch that lack one have None in its place."""
+"""Attributes of `torch.backends`. None for those that this version of PyTorch lacks."""
 _KERNELS = ("flash_sdp", "mem_efficient_sdp", "math_sdp", "cudnn_sdp")
 
 

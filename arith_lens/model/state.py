@@ -334,7 +334,7 @@ def configuration_hash(model: Any) -> str:
 def _modules(model: Any) -> Iterator[tuple[str, str, Any]]:
     """Path, class and plain attributes of every module that computes.
 
-    A state, a sub-module and a tensor are no plain attributes.
+    A state, a sub-module and a tensor are not plain attributes.
     """
     for path, module in modules_of(model):
         kind = type(module)

@@ -150,7 +150,7 @@ def _checked(row: Any, where: str) -> Mapping[str, Any]:
         if re.search("[\ud800-\udfff]", text := str(row[column])):
             raise ValueError(
                 f"{where}: expected text in {column!r}, found half of a surrogate pair in "
-                f"{text!a}, which is no character; write the whole character"
+                f"{text!a}, which is not a character; write the whole character"
             )
     if None in row:
         raise ValueError(

@@ -184,7 +184,7 @@ def _digits_written_like(answers: Sequence[int], tokenizer: Any) -> tuple[int, .
     """The tokens of the ten digits, written as the answers are: `5` or `Ġ5`.
 
     Raises:
-        ValueError: an answer that is no single digit, or digits that are not one token each.
+        ValueError: an answer is not a single digit, or digits are not one token each.
     """
     written = {re.sub(r"[0-9]", "{}", piece) for piece in pieces(tokenizer, [answers]).values()}
     form = written.pop()
@@ -323,7 +323,7 @@ def _no_candidate(
     operator: Span,
     tried: Mapping[str, Prompt],
 ) -> str:
-    """What stands in the way, with the tokens of the reference and of the nearest trial."""
+    """What prevents it, with the tokens of the reference and of the nearest trial."""
     n_tokens = len(reference.ids)
     length = _length(operator)
     tokens_text = f"{length} token{'s' * (length != 1)}"

@@ -104,13 +104,13 @@ class ModelLayer:
         """The layer of one of the bridge's blocks.
 
         Raises:
-            UnsupportedTrunk: attention or MLP are no direct parts of the layer.
+            UnsupportedTrunk: attention or MLP are not modules of the layer.
         """
         constants, exit_ = _Constants(), mlp_exit(block)
         direct = list(own_module(block)._modules.values())
         for name, part in (("attention", block.attn), ("MLP", exit_)):
             if not any(part is module for module in direct):
-                raise UnsupportedTrunk(f"an {name} that is no part of the layer by itself")
+                raise UnsupportedTrunk(f"an {name} that is not a module of the layer")
 
         def part(child: Any) -> Any:
             if child is block.attn:
@@ -231,7 +231,7 @@ class NormScale:
     norm: Any
     """The model's own LayerNorm or RMSNorm."""
     of_rows: Callable[[Float[Tensor, "*row d_model"]], Float[Tensor, "*row d_model"]]
-    """What it puts out, in float32."""
+    """Its output, in float32."""
 
     def centres(self, rows: Float[Tensor, "*row d_model"]) -> bool:
         """Whether a constant that is added to a row changes nothing."""
@@ -260,7 +260,7 @@ class NormScale:
         rows: Float[Tensor, "*row d_model"],
         scale_of: Float[Tensor, "*other d_model"],
     ) -> Float[Tensor, "*row d_model"]:
-        """What the norm would put out for `rows`, divided by the scale of other rows.
+        """The norm's output for `rows`, divided by the scale of other rows.
 
         Args:
             out: what it puts out for `rows`

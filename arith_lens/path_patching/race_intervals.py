@@ -24,7 +24,7 @@ Interval = Float[Tensor, "bound=2 component"]
 STAKES = (1.0, 0.5, 0.2, 0.08)
 """The shares of the capital that the player bets. The capital is spread evenly over them."""
 HALVINGS = 16
-"""How often the range of an end is halved. What is not excluded then counts as inside."""
+"""How often the range of an end is halved. What is not excluded then is inside."""
 
 
 def student_interval(

@@ -357,7 +357,7 @@ def _unsupported_block(block: Any, cfg: Any) -> str | None:
 def _unsupported_mlp(mlp: Any) -> str | None:
     """Why the sweep cannot call this MLP: it is part of the layer, or needs a second input."""
     if getattr(mlp, "name", "mlp") is None:
-        return "an MLP that is no module of its own"
+        return "an MLP that is not a module of its own"
     forward = getattr(mlp, "original_component", mlp).forward
     parameters = inspect.signature(forward).parameters.values()
     required = [

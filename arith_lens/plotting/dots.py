@@ -29,7 +29,7 @@ BETWEEN, BELOW, FOOT, KEY, NAME = 26, 18, 40, 28, 11
 
 @dataclass(frozen=True)
 class Dots:
-    """One dot per row, with its interval between `low` and `high`. NaN is no dot."""
+    """One dot per row, with its interval between `low` and `high`. NaN: no dot."""
 
     values: Float[np.ndarray, " row"]
     name: str

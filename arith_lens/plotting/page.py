@@ -32,7 +32,7 @@ BAR = 44
 ROOM_OF_TICKS = 200
 """Pixels of a colour bar with all its ticks."""
 MOST_LINES = 3
-"""Lines of small print. What has no room stands in the text beside the picture."""
+"""Lines of small print. The text beside the picture has the rest."""
 TITLE, TITLE_LETTER = 13, 0.55
 """The size of a panel's title, and the width of its letters as a share of their size."""
 

@@ -216,7 +216,7 @@ class StepConfig:
     parts: tuple[Literal["speed", "trainer", "memory"], ...] = ("speed", "trainer", "memory")
     """Speed: a bare step of each method; trainer: what the Trainer adds; memory: peaks."""
     size: Literal["tiny", "bench", "llama-7b"] = "bench"
-    """The model's shape; llama-7b wants a GPU."""
+    """The model's shape; llama-7b needs a GPU."""
     rows: int = 8
     """Examples per step."""
     device: str = "cpu"

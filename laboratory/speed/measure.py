@@ -425,7 +425,7 @@ def twin(model: Any) -> Any:
 
 
 def any_tokenizer() -> Any:
-    """Prompts are random tokens, but a model wants a tokenizer."""
+    """Prompts are random tokens, but a model needs a tokenizer."""
     from transformers import LlamaTokenizer
 
     return LlamaTokenizer(vocab={"<unk>": 0, "<s>": 1, "</s>": 2, "▁": 3}, merges=[])

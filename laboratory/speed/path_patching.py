@@ -46,7 +46,7 @@ class SpeedConfig:
     sweep saves where prompts begin alike (docs/performance.md has it with --threads 1); edges: all
     edges into one head against two forwards per edge."""
     sizes: tuple[Size, ...] = ("tiny", "middle", "wide")
-    """Shapes for the rivals; llama-7b wants a GPU."""
+    """Shapes for all ways; llama-7b needs a GPU."""
     memory_size: Size = "middle"
     """The shape whose memory is measured."""
     memory_pairs: int = ALL_PAIRS

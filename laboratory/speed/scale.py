@@ -6,8 +6,8 @@ matrix products, planned and measured memory, where a shard's time goes, and wit
 kernels; saves them in a run under results/speed_scale/. Nothing is downloaded.
 
 On a GPU: python -m laboratory speed_scale --device cuda
-On Linux MALLOC_MMAP_THRESHOLD_=65536 (`make bench-scale` sets it) has freed memory handed back at
-once; else what glibc keeps counts as used.
+On Linux MALLOC_MMAP_THRESHOLD_=65536 (`make bench-scale` sets it) returns freed memory at
+once; else memory that glibc keeps counts as used.
 """
 
 import json

@@ -299,7 +299,7 @@ FAMILIES = {name: (ADDITIVE | OWN_LAYERS)[name] for name in (
 REFUSED = {
     ("Mixtral", "attn_lrp"): r"found experts.* in layer 0 of Mixtral",
     ("Mixtral", "gim"): r"found experts.* in layer 0 of Mixtral",
-    ("GPT-J", "gim"): r"found attention weights that are no softmax of scores in layer 0 of GPTJ",
+    ("GPT-J", "gim"): r"found attention weights that are not a softmax .* in layer 0 of GPTJ",
 }
 
 

@@ -221,8 +221,8 @@ SWEPT = ADDITIVE | OWN_LAYERS
 REFUSED = {
     "BLOOM": (Family("Bloom", BLOOM_SIZES, BLOOM), r"takes more than its input \(residual\)"),
     "MPT": (Family("Mpt", MPT_SIZES, MPT), r"takes more than its input \(residual\)"),
-    "OPT": (Family("OPT", OPT_SIZES, OPT), "an MLP that is no module of its own"),
-    "XGLM": (Family("XGLM", XGLM_SIZES, XGLM), "an MLP that is no module of its own"),
+    "OPT": (Family("OPT", OPT_SIZES, OPT), "an MLP that is not a module of its own"),
+    "XGLM": (Family("XGLM", XGLM_SIZES, XGLM), "an MLP that is not a module of its own"),
     "OPT, projected": (
         Family("OPT", OPT_SIZES | {"word_embed_proj_dim": 16}, OPT),
         "no final norm",
