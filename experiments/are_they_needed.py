@@ -191,15 +191,16 @@ def report(run: Run) -> None:
         key = al.key_heads(MAP.load(run, operation))
         effect, facts = curves["effect"], KNOCKOUT_CURVES.facts(run, operation)
         size = f"{facts['distinct']} references of {facts.get('problems')} problems"
-        print(f"\n{operation}: {size}, right at k=0 by the filter")
+        print(f"\n{operation}: {size}; the filter keeps those that are right at k=0")
         for k in sorted({len(key), 4, 8, 12, effect.ks[-1]} & {*effect.ks} - {0}):
             named = " (the key heads)" if k == len(key) else ""
-            print(f"  {k} head{'s' * (k > 1)} out{named}: {effect.drop(k).accuracy}")
+            print(f"  without {k} head{'s' * (k > 1)}{named}: {effect.drop(k).accuracy}")
             for control, others in controls_at(curves, k).items():
                 print(f"    {control:>8}: {_spread([float(one.accuracy()) for one in others])}")
-        print(f"  END alone, {effect.ks[-1]} out: {curves['END'].drop(effect.ks[-1]).accuracy}")
+        k = effect.ks[-1]
+        print(f"  without {k} heads, at END alone: {curves['END'].drop(k).accuracy}")
         if (kind := run.config["second_ablation"]) in curves:
-            print(f"  {kind}, {effect.ks[-1]} out: {curves[kind].drop(effect.ks[-1]).accuracy}")
+            print(f"  without {k} heads, {kind}: {curves[kind].drop(k).accuracy}")
         if "MLPs" in curves:
             _print_mlps(curves)
         if "iterative" in curves:
@@ -210,7 +211,7 @@ def _print_mlps(curves: KnockoutCurves) -> None:
     mlps, controls = curves["MLPs"], curves.starting("MLPs random ")
     for k in sorted({*mlps.ks} & {*controls[0].ks}):
         others = _spread([float(curve.at(k).accuracy()) for curve in controls])
-        print(f"  {k} MLP{'s' * (k > 1)} out: {mlps.drop(k).accuracy}; at random {others}")
+        print(f"  without {k} MLP{'s' * (k > 1)}: {mlps.drop(k).accuracy}; at random {others}")
 
 
 def _spread(shares: Sequence[float]) -> str:
@@ -222,7 +223,7 @@ def _spread(shares: Sequence[float]) -> str:
 
 def _print_iterative(iterative: al.KnockoutCurve, effect: al.KnockoutCurve) -> None:
     first = ", ".join(map(str, iterative.order[:8]))
-    print(f"  iterative masking takes {first}, ...: {iterative.n_forwards:.0f} forwards")
+    print(f"  iterative masking chooses {first}, ...: {iterative.n_forwards:.0f} forwards")
     for share in (0.5, 0.2):
         needed = [heads_until(curve, share) for curve in (iterative, effect)]
         print(f"    heads until accuracy is below {share:.0%}: {needed[0]}; by effect {needed[1]}")

@@ -178,8 +178,8 @@ def _answered(model: al.HookedModel, pairs: al.PromptPairs) -> al.PromptPairs:
     answered = keep_correct(model, pairs)
     still, _ = answer(model, answered, "counterfactual", batch_size=128)
     print(
-        f"{len(answered)} of {len(pairs)} answered right; of these {int(still.sum())} are left "
-        "out: their counterfactual is answered with C too, so that nothing was taken away"
+        f"{len(answered)} of {len(pairs)} are answered right. {int(still.sum())} of these are left "
+        "out, because their counterfactual is answered with C too"
     )
     return answered.filter(~still)
 
@@ -301,7 +301,7 @@ def _report_published(run: Run) -> None:
     """Print how many are right, and the strongest heads."""
     for name in run.config["datasets"]:
         n, right, usable = counts(run, name)
-        print(f"{name}: {right} of {n} right; of these {usable} not after the counterfactual")
+        print(f"{name}: {right} of {n} right; {usable} of these have another answer in X_c")
     if MAP.is_in(run, "word_problems"):
         print("strongest:", ", ".join(map(str, MAP.load(run, "word_problems").heads.top(10))))
     else:

@@ -119,8 +119,8 @@ def report(run: Run) -> None:
         _print_table(effects, computed)
     if not key:
         print(
-            f"\nno key heads: their threshold ({KEY['relative_logit']:.0%}) is one of "
-            f"relative_logit, and this is {run.config['metric']}"
+            f"\nno key heads: the threshold ({KEY['relative_logit']:.0%}) is for relative_logit, "
+            f"and the metric of this run is {run.config['metric']}"
         )
     if len(key) > 1:
         shared = set.intersection(*map(set, key.values()))
@@ -157,7 +157,7 @@ def _print_heads(of: str, effects: al.Effects) -> None:
     print(f"  {of:>14}: {share}: {names or 'none'}")
     if heads:
         by_key = sum(means[head.layer, head.index] for head in heads) / means[means < 0].sum()
-        print(f"  {'':>14}  {by_key:.0%} of what all heads, each patched alone, take away")
+        print(f"  {'':>14}  {by_key:.0%} of the sum of all negative effects of heads")
 
 
 def _print_table(effects: al.ComponentEffects, computed: Tensor | None) -> None:

@@ -132,8 +132,8 @@ def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> Pr
         warn_caller(
             "expected counterfactuals that change the answer, found that "
             f"{selection.counterfactual_correct:.0%} of the {len(correct)} kept pairs are answered "
-            "with C without the calculation, too; there, effects understate what the model "
-            "calculates. Take counterfactual='operands', or prompts whose answer cannot be copied"
+            "with C without the calculation, too; their effects understate what the model "
+            "calculates. Choose counterfactual='operands', or prompts whose answer cannot be copied"
         )
     return replace(correct, selection=selection)
 

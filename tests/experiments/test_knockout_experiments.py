@@ -95,8 +95,8 @@ def test_figure_3_from_its_experiment(
 ) -> None:
     are_they_needed.main(NEEDED_CONFIG, root=study.root)
     report = capsys.readouterr().out
-    assert "2 heads out (the key heads): 100.0% to" in report
-    assert "iterative masking takes" in report and "2 MLPs out: 100.0% to" in report
+    assert "without 2 heads (the key heads): 100.0% to" in report
+    assert "iterative masking chooses" in report and "without 2 MLPs: 100.0% to" in report
     (run,) = find_runs("are_they_needed", root=study.root)
     curves = results.KNOCKOUT_CURVES.load(run, "addition")
     ks = (1, 2, 4, 6)

@@ -46,7 +46,7 @@ def test_a_run_is_saved_reported_and_drawn(
         "left out of 12 pairs: 0 answered wrong (0.0%)",
         "95% interval",
         "computed copied difference",
-        "no key heads: their threshold (-5%) is one of relative_logit, and this is logit",
+        "no key heads: the threshold (-5%) is for relative_logit, and the metric of this run is ",
     ):
         assert part in report
     (run,) = find_runs("which_heads", root=tmp_path)
