@@ -309,7 +309,8 @@ def _warn_of_ratios(logit: Float[Tensor, " pair"], metric: str) -> None:
         warn_caller(
             f"expected logits of the answer of at least {SMALL_LOGIT}, found {left_out} of "
             f"{len(logit)} pairs left out because theirs is not positive, and {small} with a "
-            "smaller one, whose relative change is unstable; use metric='logit', which has neither problem",
+            "smaller one, whose relative change is unstable; use metric='logit', which has neither "
+            "problem",
         )
 
 
