@@ -294,7 +294,7 @@ def change_over_seeds(
         chosen: a mask of the questions to use; None: all.
 
     Raises:
-        ValueError: there are fewer than two questions; else as `changes_by_question`.
+        ValueError: there are fewer than two questions; or as in `changes_by_question`.
     """
     every = changes_by_question(before, after)
     return over_seeds(every if chosen is None else every[:, torch.tensor([*chosen])])

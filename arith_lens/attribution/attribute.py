@@ -232,7 +232,7 @@ def attribute(
             the model and the reason.
         FloatingPointError: an activation is NaN or infinite; the message names its layer.
         ValueError: method, paths, metric, foil or a number is not valid, or there are no pairs.
-        RunError: the run is not open or was opened with another model; or the disk refuses.
+        RunError: the run is not open or was opened with another model; or the disk is not writable.
         TypeError: an option does not exist.
     """
     refuse_unknown_options(attribute, options, MetricTokens, Storage)

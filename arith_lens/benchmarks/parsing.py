@@ -61,7 +61,7 @@ _REWRITTEN = (
 
 
 def parse_number(text: str) -> float | None:
-    """The number that a text gives as its answer, by the rule above; None if it gives none.
+    """The number that a text gives as its answer, or None (the rule is in docs/benchmarks.md).
 
     A text that continues a prompt which ends in "The answer is " has no marker. Call
     `parse_number("The answer is " + text)`, so that its first sentence is used.

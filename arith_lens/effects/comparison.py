@@ -194,7 +194,10 @@ def template_agreement(effects: Effects) -> "DataFrame":
     """Spearman's rank correlation of the components' means between each two templates.
 
     A square table by template names. Noise lowers it: with few references per template, look at the
-    intervals before you call two templates different. Raises ValueError without templates.
+    intervals before you call two templates different.
+
+    Raises:
+        ValueError: the pairs have no templates.
     """
     from pandas import DataFrame
 

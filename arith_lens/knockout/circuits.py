@@ -74,7 +74,7 @@ def keep_only(
         The outcomes; their `components` are those that were replaced.
 
     Raises:
-        ValueError: a chosen component is not one of `among`; else as `knock_out`.
+        ValueError: a chosen component is not one of `among`; or as in `knock_out`.
     """
     refuse_unknown_options(keep_only, options, Knockout)
     others = complement(model, components, among)
@@ -292,7 +292,7 @@ def circuit_curve(
 
     Raises:
         ValueError: the order is not of exactly the components of `among`; a fraction outside 0 to
-            1; a metric that is a share or needs a foil; else as `knock_out`.
+            1; a metric that is a share or needs a foil; or as in `knock_out`.
         TypeError: an option does not exist.
     """
     refuse_unknown_options(circuit_curve, options, Knockout, CurveReading)

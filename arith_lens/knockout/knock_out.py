@@ -111,7 +111,7 @@ def knockout_curve(
         progress: whether to show a progress bar.
 
     Raises:
-        ValueError: a k beyond the order; else as `knock_out`.
+        ValueError: a k beyond the order; or as in `knock_out`.
         TypeError, IndexError, KeyError, FloatingPointError: as `knock_out`.
     """
     refuse_unknown_options(knockout_curve, options, Knockout)

@@ -249,7 +249,7 @@ def grow_greedily(
         among, ablation, positions, means, seed, progress: as in `keep_only`.
 
     Raises:
-        ValueError: `n` is not between 1 and the number of candidates; else as `keep_only`.
+        ValueError: `n` is not between 1 and the number of candidates; or as in `keep_only`.
     """
     refuse_unknown_options(grow_greedily, options, Knockout)
     choice = checked_components(model, candidates)
@@ -291,7 +291,7 @@ def shrink_greedily(
         share: the share of the remaining components that leave in a step; at least one does.
 
     Raises:
-        ValueError: `share` is not between 0 and 1; else as `circuit_curve`.
+        ValueError: `share` is not between 0 and 1; or as in `circuit_curve`.
     """
     refuse_unknown_options(shrink_greedily, options, Knockout)
     if not 0 <= share < 1:

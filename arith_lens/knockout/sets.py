@@ -61,7 +61,7 @@ def keep_each(
         other answer), and the metric.
 
     Raises:
-        ValueError: no set is given; a metric that is a share or needs a foil; else as `knock_out`.
+        ValueError: no set is given; a metric that is a share or needs a foil; or as in `knock_out`.
     """
     if not sets:
         raise ValueError("expected sets of components to keep, found none; name one at least")

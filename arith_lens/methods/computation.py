@@ -59,8 +59,8 @@ class Computation(Generic[Result]):
             progress: whether to show a progress bar.
 
         Raises:
-            RunError: the run is not open or was opened with another model; or the disk refuses, and
-                finished shards are kept.
+            RunError: the run is not open or was opened with another model; or the disk cannot be
+                written, and finished shards are kept.
         """
         settings = {**self.settings, "shard_size": self.shard_size}
         slot = ResultSlot.of(run, name, model, pairs, **settings | dict(self.identity))

@@ -84,8 +84,8 @@ def run_method(
         IndexError: the model does not have a component.
         ValueError: there are no pairs, or the function returns an array of another shape.
         RunError: the run is not open or was opened with another model; the function refers to
-            something that cannot be recognised next time; or the disk refuses, and finished batches
-            are kept.
+            something that cannot be recognised next time; or the disk cannot be written, and
+            finished batches are kept.
     """
     components = method_components(method, model, pairs)
     identity = {

@@ -76,7 +76,7 @@ def neuron_effects(
         for neurons that a smaller MLP does not have.
 
     Raises:
-        ValueError: no MLP is given; paths, the metric or `top` cannot be; the MLP is not neurons
+        ValueError: no MLP is given; paths, metric or `top` are not valid; the MLP is not neurons
             times W_out (such as a mixture of experts); or the model does not fit the sweep of
             `path_patch`.
         IndexError: the model does not have an MLP.

@@ -138,7 +138,7 @@ def neuron_maps(
         The maps, [mlp neuron a b], on the CPU.
 
     Raises:
-        ValueError: `read` cannot be; an operand stands in no problem; pairs that have no problems,
+        ValueError: `read` is not valid; an operand occurs in no problem; pairs have no problems,
             several operations, or a problem twice; an MLP that is not neurons times W_out; or the
             tokenizer cannot write the problems in this wording.
         IndexError: the model does not have an MLP.

@@ -26,7 +26,7 @@ class PromptPairs(PairFields, HasUnits):
     """Reference prompts, which hold the calculation, and counterfactuals, which do not.
 
     Both prompts of a pair have the same number of tokens, and all are padded on the LEFT, so that
-    END is column -1 of every row. What stands under the mask is arbitrary. Fields that pairs
+    END is column -1 of every row. Tokens under the mask are arbitrary. Fields that pairs
     from bare tokens lack are None. Pairs slice (`pairs[:8]`, `pairs[mask]`) and add.
     """
 

@@ -102,7 +102,7 @@ def path_patch(
             alone. `"total"`: all paths (`engine="hooks"` only).
         metric: one of `metrics.METRICS`. `relative_logit` leaves out pairs whose logit is not
             positive. Shares of the total leave out pairs on which the whole counterfactual prompt
-            changes next to nothing. `interchange` and `answers_other` leave out pairs whose
+            changes almost nothing. `interchange` and `answers_other` leave out pairs whose
             counterfactual has no answer. The result has their number. Or a function of logits
             [row d_vocab] and the pairs of these rows that returns one number per row; the effect is
             its value in the patched run less that in the reference run. A run knows the function
@@ -141,8 +141,8 @@ def path_patch(
         TypeError: `screen` is not ComponentEffects, or an option does not exist.
         ValueError: paths, metric, foil, engine, until, bound or a number is not valid, there are no
             pairs, or `screen` lacks a sender.
-        RunError: the run is not open or was opened with another model; or the disk refuses, and
-            finished shards are kept.
+        RunError: the run is not open or was opened with another model; or the disk cannot be
+            written, and finished shards are kept.
     """
     refuse_unknown_options(path_patch, options, *PATH_PATCH_KINDS)
     tokens, storage = value_object(MetricTokens, options), value_object(Storage, options)

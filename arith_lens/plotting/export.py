@@ -66,7 +66,7 @@ def save(
 
     Raises:
         ExportError: no browser, or it failed or took too long. The HTML is written by then.
-        OSError: the disk refuses the HTML; the files of an earlier drawing stay.
+        OSError: the HTML cannot be written; the files of an earlier drawing stay.
     """
     stem.parent.mkdir(parents=True, exist_ok=True)
     page = stem.with_name(stem.name + ".html")

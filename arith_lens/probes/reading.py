@@ -214,7 +214,7 @@ def head_probe(
     """What each head writes at END in terms of numbers, as `mlp_probe` shows it of MLPs.
 
     With `unit="logit"` it is the logit lens of the head's write alone. The final norm then brings
-    each write to the same length, so a weak head looks as loud as a strong one.
+    each write to the same length, so a weak head looks as strong as any other.
 
     Args:
         model: HookedModel or TransformerBridge.

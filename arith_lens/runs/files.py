@@ -131,7 +131,7 @@ def folder_locked(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
         patience: seconds to wait for another process.
 
     Raises:
-        RunError: another process has the lock, which the message names; or the disk refuses.
+        RunError: another process, which the message names, has the lock; or writing fails.
     """
     lock = FileLock(folder / LOCK, thread_local=False)
     try:
