@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from pandas import DataFrame, concat
+from pandas import DataFrame
 
 from arith_lens.edges import EMBEDDINGS
 from arith_lens.operations import OPERATIONS
@@ -18,16 +18,21 @@ from arith_lens.runs import Run
 from arith_lens.views import FigureView
 from experiments.circuit import GRAPH, POSITIONS, RANDOM
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, Exhibit, Settings, chart_of, text_table_of
+from figures.exhibit import Chart, Exhibit, Settings, Table, chart_of, text_table_of
 from figures.tables import circuit as numbers
 from figures.tables.circuit import BY_CHANCE, CERTAIN_EDGES, EFFECT, HELD, LEFT, MEASURED_EDGES
-from figures.tables.table import has, keys_of, select, value
+from figures.tables.table import has, keys_of, read_back, select, value
 
 N_PATHS = 3
 """The paths that are said in words."""
 DRAWN, DRAWN_ALONE = 20, 60
 """The most edges in a panel, and in an interactive picture of one circuit."""
 NOTE = "In brackets: 95% bootstrap intervals over problems. Random graphs: the range of draws."
+CITED_NOTE = (
+    "The largest edges of each circuit, and the largest edge into each head and MLP that receives. "
+    "The CSV file also has the counts of edges, the shares of q, k and v, what graphs keep, and "
+    "the grades of gradients' scores, under each metric."
+)
 INPUT_WORDS = {"q": " by its queries", "k": " by its keys", "v": " by its values", "mlp": ""}
 METRIC_WORDS = {
     "relative_logit": "of C's logit",
@@ -35,6 +40,7 @@ METRIC_WORDS = {
 }
 NUMBERS = ("value", "low", "high")
 PLACES = {"end": "at END", "all": "everywhere"}
+CITED_SCORES = ("pearson", f"recall {numbers.N_RECALLED}")
 
 
 def exhibits(options: Options) -> list[Exhibit]:
@@ -58,7 +64,53 @@ def exhibits(options: Options) -> list[Exhibit]:
     )
     metric, operations = shown_metric(words.numbers), keys_of(words.numbers, "operation")
     charts = [_chart(words.numbers, run, operation, metric) for operation in operations]
-    return [replace(words, printed="\n".join(_printed(words.cells))), *charts]
+    return [replace(words, printed="\n".join(_printed(words.cells))), _cited(run), *charts]
+
+
+def _cited(run: Run) -> Table:
+    """The rows that sentences cite, of each operation, counterfactual and metric."""
+    return text_table_of(
+        lambda: cited_rows(read_back(numbers.table(run))),
+        [run],
+        name="circuit_paths",
+        title=f"The strongest edge into each head and MLP: {run.config['model']}",
+        caption=lambda rows: "Which part writes what each of the strongest heads and MLPs reads.",
+        notes=lambda rows, settings: [NOTE, CITED_NOTE],
+        cells=lambda rows: DataFrame(list(_cited_cells(rows))),
+        printed=lambda rows: "\n".join(" ".join(cell.values()) for cell in _cited_cells(rows)),
+    )
+
+
+def cited_rows(table: Any) -> Any:
+    """The largest edges and the largest one into each receiver; counts, shares of inputs, what
+    the graph and random ones keep, Pearson's r and recall. Columns without a word are left out."""
+    kinds = table["kind"]
+    edges = _by_size(table[kinds == "edge"])
+    largest = {
+        index
+        for _, own in edges.groupby(["operation", "counterfactual", "metric"], sort=False)
+        for index in (*own.index[:N_PATHS], *own.drop_duplicates("receiver").index)
+    }
+    is_cited = kinds.isin(("model", "graph", "input")) | table.index.isin(largest)
+    is_mean = table["measure"].str.startswith("mean of ")
+    is_cited |= (kinds == "kept") & table["kept"].isin((GRAPH, RANDOM)) & ~is_mean
+    if "score" in {*kinds}:
+        is_cited |= (kinds == "score") & table["measure"].isin(CITED_SCORES)
+    rows = table[is_cited].reset_index(drop=True)
+    return rows.drop(columns=[name for name in rows if (rows[name] == "").all()])
+
+
+def _cited_cells(table: Any) -> Iterator[dict[str, str]]:
+    for (operation, counterfactual, metric), own in _groups(table):
+        if metric != shown_metric(table):
+            continue
+        for _, row in _by_size(own[own["kind"] == "edge"]).iterrows():
+            yield {
+                "operation": operation,
+                "counterfactual": counterfactual,
+                "path": _path_words(row),
+                "problems": f"n = {row['n']:.0f}",
+            }
 
 
 def shown_metric(table: Any) -> str:
@@ -89,12 +141,28 @@ def _of_first(rows: DataFrame) -> DataFrame:
 
 
 def _caption(table: Any) -> str:
+    """For each counterfactual the strongest paths, and what their graph keeps."""
     stories = [
-        f"{_change(name).capitalize()}: {' '.join(strongest_paths(own))}"
+        f"With {_change(name)} in the counterfactual (n = {_n_problems(own)} problems): "
+        f"{' '.join([*strongest_paths(own), *_alone(own)])}"
         for name, own in _by_counterfactual(table)
     ]
     marks = "A line is the effect of one path between two parts, as broad as it is strong."
     return " ".join([*stories, marks])
+
+
+def _n_problems(table: Any) -> int:
+    return int(table["n"][table["kind"] == "node"].max())
+
+
+def _alone(table: Any) -> Iterator[str]:
+    """What of the answer's lead the graph keeps, beside random ones: one sentence if measured."""
+    graph, random = (_kept(table, kept, "end", LEFT) for kept in (GRAPH, RANDOM))
+    if graph is not None and random is not None:
+        yield (
+            f"The graph alone keeps {_percent(graph)} of the answer's lead, random graphs "
+            f"{_percent(random)}."
+        )
 
 
 def _notes(table: Any, settings: Settings) -> list[str]:
@@ -136,7 +204,7 @@ def _n_layers(table: Any) -> int:
 def _heading(table: Any, counterfactual: str) -> str:
     operation = str(table["operation"].iloc[0])
     sign = OPERATIONS[operation].sign if operation in OPERATIONS else operation
-    return f"{sign}, X_c has {_change(counterfactual)}"
+    return f"{sign}, patched from prompts with {_change(counterfactual)}"
 
 
 def _change(counterfactual: str) -> str:
@@ -152,8 +220,8 @@ def _panel(table: Any, most: int, title: str) -> CircuitPanel:
     edges = select(table, kind="edge", strongest="yes").drop(columns="role", errors="ignore")
     edges = _by_size(edges if parts is None else parts).head(most)
     edges = edges.rename(columns={"value": "mean"})
-    at_end = edges["sender"] if parts is None else edges["sender"][edges["role"] == Role.END]
-    joined = {*at_end, *edges["receiver"]}
+    at_end = edges if parts is None else edges[edges["role"] == Role.END]
+    joined = {*at_end["sender"], *edges["receiver"]}
     every = table[(table["kind"] == "node") & table["sender"].isin(joined)]
     nodes = every[every["measure"] == EFFECT].rename(columns={"sender": "node", "value": "mean"})
     held = every[every["measure"] == HELD].set_index("sender")["value"]
@@ -161,9 +229,6 @@ def _panel(table: Any, most: int, title: str) -> CircuitPanel:
         held=[held[name] for name in nodes["node"]],
         layer=[int(str(name).removeprefix("MLP ").partition(".")[0]) for name in nodes["node"]],
     )
-    if parts is None and EMBEDDINGS in joined:
-        first = {"node": EMBEDDINGS, "layer": -1, "mean": float("nan")}
-        nodes = concat([nodes, DataFrame([first])], ignore_index=True)
     return CircuitPanel(nodes, edges, title, () if parts is None else _roles(edges))
 
 
@@ -260,7 +325,7 @@ def _kept(table: Any, kept: str, positions: str, measure: str) -> Any:
 def _percent(row: Any) -> str:
     if row is None:
         return ""
-    value, low, high = (f"{100 * row[name]:.0f}".replace("-0", "0") for name in NUMBERS)
+    value, low, high = (f"{round(100 * row[name]) + 0}".replace("-", "−") for name in NUMBERS)
     return f"{value}% [{low}, {high}]"
 
 

@@ -39,13 +39,15 @@ VEIL = "rgba(255,255,255,0.75)"
 """Behind texts that lines may cross."""
 LEGEND = (
     "A line is the effect of sender → input of receiver → answer. It begins above the tokens at "
-    "which its sender writes; over a box named embeddings, it acts at all tokens. Circles are "
+    'which its sender writes; "any token" means that tokens were not told apart. Circles are '
     "heads. Bars are MLPs, as wide as their effect at END with the final norm's scale held. White "
     "boxes write before END, where no effect of their own was measured. A dotted outline: its 95% "
     "interval holds 0."
 )
 """How to read a picture."""
 END, EMBEDDINGS = "END", "embeddings"
+ANY_TOKEN = "any token"
+"""The role of senders whose tokens were not told apart."""
 OUTLINE = {"color": FRAME, "width": 1}
 ROLE_NAMES = {
     "operand a": "A",
@@ -53,7 +55,7 @@ ROLE_NAMES = {
     "operand b": "B",
     "example tokens": "examples",
 }
-SHORT_ROLES = ROLE_NAMES | {"operator": "op", "example tokens": "ex."}
+SHORT_ROLES = ROLE_NAMES | {"operator": "op", "example tokens": "ex.", ANY_TOKEN: "any"}
 ROLE_INKS = {
     "operand a": COLOURS["operand"],
     "operand b": COLOURS["operand"],
@@ -79,7 +81,18 @@ class CircuitPanel:
     of the tokens at which the sender writes."""
     title: str = ""
     roles: Sequence[str] = ()
-    """The roles of tokens before END, from left to right; none: tokens are not told apart."""
+    """The roles of tokens before END, from left to right."""
+
+    def by_token(self) -> "CircuitPanel":
+        """Where tokens were not told apart: queries and MLPs read END alone, keys and values any
+        token. So what sends to these alone does not stand at END."""
+        if "role" in self.edges:
+            return self
+        at_end = self.edges["input"].isin(("q", "mlp"))
+        edges = self.edges.assign(role=at_end.map({True: END, False: ANY_TOKEN}))
+        joined = {*edges["receiver"], *edges["sender"][at_end]} - {EMBEDDINGS}
+        nodes = self.nodes[self.nodes["node"].isin(joined)]
+        return replace(self, nodes=nodes, edges=edges, roles=(ANY_TOKEN,))
 
 
 @dataclass(frozen=True)
@@ -148,6 +161,7 @@ def draw_circuits(
         n_layers: the number of layers.
         relative: whether effects are shares, shown in percent.
     """
+    panels = [panel.by_token() for panel in panels]
     look, across = _look_of(len(panels), n_layers)
     height = look.head + look.row * (n_layers + 1) + look.foot
     size = look.width * across, height * -(-len(panels) // across)
@@ -248,8 +262,6 @@ class _Drawing:
 
     def draw(self, panel: CircuitPanel) -> None:
         edges = panel.edges
-        if "role" not in edges:
-            edges = edges.assign(role=END)
         places = self._places(panel, edges)
         self._scaffold(panel)
         for row in edges.sort_values("mean", key=abs).itertuples():
@@ -293,17 +305,11 @@ class _Drawing:
                 places[name, role] = (x, self._y(_layer(name)) + 8 - shift)
         for row in panel.nodes.itertuples():
             name, layer = str(row.node), int(row.layer)
-            if layer < 0:  # tokens that are not told apart
-                places.setdefault((name, END), (self.left + look.width / 3, self._y(-1)))
-            elif name.startswith("MLP"):
+            if name.startswith("MLP"):
                 places[name, END] = (self.left + look.stream, self._y(layer) - 10)
             else:
                 heads.setdefault(layer, []).append(name)
-        if not panel.roles and (EMBEDDINGS, END) in places:
-            places[EMBEDDINGS, END] = (self.left + look.width / 3, self._y(-1))
-        first = look.first
-        if panel.roles:
-            first += look.column * (len(panel.roles) - 1) + look.gap
+        first = look.first + look.column * (len(panel.roles) - 1) + look.gap
         room = look.stream - look.half - 18 - first
         for number, (layer, names) in enumerate(sorted(heads.items())):
             step = min(look.step, room / max(len(names) - 0.5, 1))
@@ -328,10 +334,6 @@ class _Drawing:
             self._box((x - half, bottom - 10), (x + half, bottom + 10), "white", OUTLINE)
             text = (ROLE_NAMES if look.has_numbers else SHORT_ROLES).get(role, role)
             self._text(f"<b>{plain(text)}</b>", (x, bottom), ROLE_INKS.get(role, NOTE))
-        if not panel.roles and EMBEDDINGS in {*panel.nodes["node"]}:
-            x = left + look.width / 3
-            self._box((x - 46, bottom - 10), (x + 46, bottom + 10), "white", OUTLINE)
-            self._text("embeddings", (x, bottom), NOTE)
         half = max(look.half, 34)
         self._box((stream - half, top - 20), (stream + half, top), BLUE, {"width": 0})
         self._text("<b>answer C</b>", (stream, top - 10), "white")
@@ -396,8 +398,6 @@ class _Drawing:
     def _node(self, at: XY, row: Any) -> None:
         """What writes or reads at END, with its own effect."""
         (x, y), name, look = at, str(row.node), self.look
-        if int(row.layer) < 0:
-            return
         is_mlp = name.startswith("MLP")
         value = float(row.held) if is_mlp and np.isfinite(row.held) else float(row.mean)
         fill, certain = colour_at(value, self.limits[1]), row.low * row.high > 0

@@ -12,10 +12,13 @@ from arith_lens.components import Head
 from arith_lens.runs import find_runs
 from experiments import results
 from experiments.circuit import CircuitConfig, first_half, kept_sets, main, sampled_pairs
-from figures.circuit import exhibits, strongest_paths
+from figures.circuit import cited_rows, exhibits, strongest_paths
 from figures.common import Options
 from figures.exhibit import show
+from figures.seeds import SHIPPED_TABLES
 from figures.tables.table import from_csv, keys_of, select
+
+KEYS = ("operation", "counterfactual", "metric")
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_the_table_has_the_numbers_of_the_stored_edges(run: Any, tmp_path: Path) -> None:
     show(exhibits, Options(run=run.path, out=tmp_path, formats=()))
-    (numbers,) = (path for path in tmp_path.glob("*.csv") if "-of-" not in path.name)
-    table: Any = from_csv(numbers.read_text(encoding="utf-8"))
+    table: Any = from_csv((tmp_path / "circuit.csv").read_text(encoding="utf-8"))
     assert keys_of(table, "metric") == ["digit_contrast"]
     edges = results.EDGES.load(run, "addition", "operands", "digit_contrast")
     labels, mean = edges.labels or {}, edges.mean()
@@ -81,6 +83,41 @@ def test_the_table_has_the_numbers_of_the_stored_edges(run: Any, tmp_path: Path)
     )
     (page,) = tmp_path.glob("circuit-of-addition-slider*.html")
     assert "least effect that is drawn" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("folder", ["", "reference-mistral", "gemma-3-270m"])
+def test_the_rows_that_pages_cite_are_those_of_the_whole_table(folder: str) -> None:
+    whole, cited = (
+        from_csv((SHIPPED_TABLES / folder / name).read_text(encoding="utf-8"))
+        for name in ("circuit.csv", "circuit_paths.csv")
+    )
+    (key,) = whole[whole["operation"] != ""].groupby([*KEYS]).groups
+    own = select(cited[cited["kind"] != "score"], **dict(zip(KEYS, key, strict=True)))
+    made = cited_rows(whole)
+    made = made[made["operation"] != ""]
+    names = [name for name in made if name in own]
+    assert made[names].astype(str).to_dict("records") == own[names].astype(str).to_dict("records")
+    assert {"edge", "graph", "input", "kept"} == {*made["kind"]} and len(made) < len(whole) / 5
+    edges: Any = whole[whole["kind"] == "edge"]
+    largest = {
+        row.receiver: abs(row.value) for row in edges.sort_values("value", key=abs).itertuples()
+    }
+    cited_edges: Any = made[made["kind"] == "edge"]
+    assert all(
+        max(of["value"].abs()) == largest[name] for name, of in cited_edges.groupby("receiver")
+    )
+    assert {*cited_edges["receiver"]} == {*largest}
+
+
+def test_a_command_writes_the_rows_that_pages_cite(run: Any, tmp_path: Path) -> None:
+    show(exhibits, Options(run=run.path, out=tmp_path, formats=()))
+    whole, cited = (
+        from_csv((tmp_path / name).read_text(encoding="utf-8"))
+        for name in ("circuit.csv", "circuit_paths.csv")
+    )
+    assert cited.equals(cited_rows(whole))
+    assert {*cited[cited["kind"] == "score"]["measure"]} == {"pearson", "recall 50"}
+    assert "role" not in cited and "nothing" not in {*cited["kept"]}
 
 
 def test_paths_are_said_from_the_rows() -> None:
