@@ -2,6 +2,8 @@
 
 import csv
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,14 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "figures" / "gallery"
 PAGE = ROOT / "docs" / "edges.md"
 SIGNS = {"addition": "+", "subtraction": "−", "multiplication": "×", "division": "÷"}
+REFERENCE, MISTRAL, GEMMA = (
+    "circuit_paths.csv",
+    "reference-mistral/circuit_paths.csv",
+    "gemma-3-270m/circuit_paths.csv",
+)
 INPUTS = {"q": "by q", "k": "by k", "v": "by v", "mlp": ""}
+LENSES = (("word", "relative_logit"), ("operands", "digit_contrast"))
+"""The lenses of the prediction on gradients' scores."""
 Rows = list[dict[str, str]]
 
 
@@ -91,53 +100,208 @@ def kept_lines(rows: Rows, names: tuple[str, ...] = ("word", "operands")) -> Ite
 def score_lines(rows: Rows) -> Iterator[str]:
     """Pearson's r of gradients' scores, and EAP-IG's recall of direct edges."""
     for operation, sign in SIGNS.items():
-        for counterfactual in ("word", "operands"):
-            for metric in ("relative_logit", "digit_contrast"):
-                key = {"operation": operation, "counterfactual": counterfactual, "metric": metric}
-                own = chosen(rows, kind="score", **key)
-                pearson = [
-                    numbers(row, 2)
-                    for via in ("direct", "via_mlps")
-                    for method in ("eap", "eap_ig")
-                    for row in chosen(own, measure="pearson", method=method, via=via)
-                ]
-                recall = chosen(own, measure="recall 50", method="eap_ig", via="direct")[0]
-                cells = " | ".join([*pearson, numbers(recall, 2)])
-                yield f"| {sign} | `{counterfactual}`, `{metric}` | {cells} |"
-
-
-def count_lines(rows: Rows) -> Iterator[str]:
-    """How many edges were measured, how many intervals exclude 0, how many have 80%."""
-    measures = (
-        "edges measured",
-        "edges whose interval excludes 0",
-        "edges expected by chance",
-        "edges with 80% of the sizes",
-    )
-    for counterfactual in ("word", "operands"):
-        for operation, sign in SIGNS.items():
-            key = {"operation": operation, "counterfactual": counterfactual}
-            own = chosen(rows, kind="graph", metric="relative_logit", **key)
-            cells = [
-                f"{float(row['value']):.0f}"
-                for measure in measures
-                for row in chosen(own, measure=measure)
+        for counterfactual, metric in LENSES:
+            key = {"operation": operation, "counterfactual": counterfactual, "metric": metric}
+            own = chosen(rows, kind="score", **key)
+            pearson = [
+                numbers(row, 2)
+                for via in ("direct", "via_mlps")
+                for method in ("eap", "eap_ig")
+                for row in chosen(own, measure="pearson", method=method, via=via)
             ]
-            yield f"| `{counterfactual}` | {sign} | {' | '.join(cells)} |"
+            recall = chosen(own, measure="recall 50", method="eap_ig", via="direct")[0]
+            cells = " | ".join([*pearson, numbers(recall, 2)])
+            yield f"| {sign} | `{counterfactual}`, `{metric}` | {cells} |"
 
 
-MISTRAL, GEMMA = "reference-mistral/circuit_paths.csv", "gemma-3-270m/circuit_paths.csv"
+def largest(rows: Rows, n: int = 3, **keys: str) -> Rows:
+    """The largest edges of an operation, a counterfactual and a metric."""
+    own = chosen(rows, kind="edge", **keys)
+    return sorted(own, key=lambda row: -abs(float(row["value"])))[:n]
+
+
+def word_lines() -> Iterator[str]:
+    """The three strongest paths of each model, in words."""
+    for name, path, operation in (
+        ("`reference`", REFERENCE, "addition"),
+        ("`reference-mistral`", MISTRAL, "addition"),
+        ("Gemma 3 270M", GEMMA, "multiplication"),
+    ):
+        key = {"operation": operation, "counterfactual": "operands"}
+        own = largest(rows_of(path), metric="digit_contrast", **key)
+        said = ", ".join(f"{_in_words(row)} ({_carried(row)})" for row in own)
+        yield f"- {name}, {operation}: {said}."
+
+
+def _in_words(row: dict[str, str]) -> str:
+    """Who reads whom."""
+    sender, receiver = (
+        ("" if "MLP" in name or name == "embeddings" else "head ") + name
+        for name in (row["sender"], row["receiver"])
+    )
+    sender = sender.replace("embeddings", "the embeddings")
+    letter = {"q": " by its queries", "k": " by its keys", "v": " by its values"}
+    return f"{receiver} reads {sender}{letter.get(row['input'], '')}"
+
+
+def _carried(row: dict[str, str]) -> str:
+    """An effect that helps, without its sign."""
+    ends = {"value": row["value"], "low": row["high"], "high": row["low"]}
+    return numbers({name: str(-float(end)) for name, end in ends.items()}, 2)
+
+
+def _input_shares(counterfactual: str) -> dict[str, float]:
+    """The parts of head 5.5's effect in addition that enter by q, k and v."""
+    key = {"operation": "addition", "counterfactual": counterfactual, "receiver": "5.5"}
+    own = chosen(rows_of(REFERENCE), kind="input", metric="relative_logit", **key)
+    whole = sum(float(row["value"]) for row in own)
+    return {row["input"]: float(row["value"]) / whole for row in own}
+
+
+def _above_random(path: str) -> Iterator[tuple[str, str, bool]]:
+    """Whether a graph keeps more of the metric than each random graph."""
+    measure = "share of the metric that is left"
+    key = {"kind": "kept", "metric": "digit_contrast", "positions": "end", "measure": measure}
+    own = chosen(rows_of(path), **key)
+    for graph in chosen(own, kept="graph"):
+        names = {name: graph[name] for name in ("operation", "counterfactual")}
+        (random,) = chosen(own, kept="random", **names)
+        is_above = float(graph["value"]) > float(random["high"])
+        yield graph["operation"], graph["counterfactual"], is_above
+
+
+def outcome_lines() -> Iterator[str]:
+    """What became of each prediction."""
+    word, operands = _input_shares("word"), _input_shares("operands")
+    yield (
+        "| 1. at least 70% of 5.5's effect in addition enters by v | "
+        f"**{'holds' if word['v'] >= 0.7 else 'fails'}** under `word`: {word['v']:.0%} by v, "
+        f"{word['q']:.0%} by q, {word['k']:.0%} by k. Under `operands` {operands['v']:.0%} enters "
+        "by v (this was not predicted) |"
+    )
+    key = {"operation": "addition", "counterfactual": "word", "metric": "relative_logit"}
+    counts = {
+        row["measure"]: float(row["value"])
+        for row in chosen(rows_of(REFERENCE), kind="graph", **key)
+    }
+    certain = counts["edges whose interval excludes 0"]
+    yield (
+        f"| 2. fewer than 60 edges in addition | **{'holds' if certain < 60 else 'fails'}** under "
+        f"`word`: {certain:.0f} of {counts['edges measured']:,.0f} intervals exclude 0, of which "
+        f"chance alone would give {counts['edges expected by chance']:.0f}. "
+        f"{counts['edges with 80% of the sizes']:.0f} edges have 80% of the sizes |"
+    )
+    yield _gemma_outcome()
+    yield _score_outcome()
+    cases = [(path, [*_above_random(path)]) for path in (REFERENCE, MISTRAL, GEMMA)]
+    told = ", ".join(
+        f"{sum(above for *_, above in own)} of {len(own)} in {name}"
+        for name, (_, own) in zip(
+            ("`reference`", "`reference-mistral`", "Gemma"), cases, strict=True
+        )
+    )
+    yield (
+        "| 5. the graph keeps more than each random one, for each operation and counterfactual | "
+        f"{told}. In `reference` under `word`, the graphs of + and − still keep next to nothing |"
+    )
+
+
+def _gemma_outcome() -> str:
+    key = {"operation": "multiplication", "counterfactual": "operands"}
+    own = largest(rows_of(GEMMA), n=99, metric="digit_contrast", **key)
+    first = {
+        row["receiver"]: row["sender"] for row in reversed(own) if "MLP" not in row["receiver"]
+    }
+    by_sender: dict[str, list[str]] = {}
+    for receiver, sender in sorted(first.items()):
+        by_sender.setdefault(sender, []).append(receiver)
+    said = ", ".join(
+        f"from {'the embeddings' if sender == 'embeddings' else sender} into {' and '.join(into)}"
+        for sender, into in by_sender.items()
+    )
+    from_mlps = sum("MLP" in sender for sender in first.values())
+    return (
+        "| 3. Gemma 3 270M: the strongest edge into each key head comes from an MLP | "
+        f"**{'holds' if from_mlps == len(first) else 'fails'}** with other operands, "
+        f"`digit_contrast`: {from_mlps} of the {len(first)} measured heads. It comes {said} |"
+    )
+
+
+def _score_outcome() -> str:
+    def pearson(counterfactual: str, metric: str) -> list[float]:
+        key = {"counterfactual": counterfactual, "metric": metric, "via": "via_mlps"}
+        own = chosen(rows_of(REFERENCE), kind="score", measure="pearson", **key)
+        return [float(row["value"]) for row in own]
+
+    high, low = pearson("operands", "digit_contrast"), pearson("word", "relative_logit")
+    holds = [sum(r > 0.8 for r in high), sum(r < 0.5 for r in low)]
+    return (
+        "| 4. r above .8 (contrast, `operands`), below .5 (raw logit, `word`) | "
+        f"**{'holds' if holds == [len(high), len(low)] else 'fails'}**: {holds[0]} of {len(high)} "
+        f"are above .8 (at most {max(high):.2f}), {holds[1]} of {len(low)} below .5 "
+        f"(at least {min(low):.2f}) |"
+    )
+
+
+def mistral_lines() -> Iterator[str]:
+    """Under the word without meaning."""
+    said = []
+    for operation, sign in SIGNS.items():
+        key = {"operation": operation, "counterfactual": "word", "metric": "digit_contrast"}
+        (row,) = largest(rows_of(MISTRAL), n=1, **key)
+        said.append(f"{_path(row)} in {sign}")
+    yield f"Under `word` its strongest paths are {', '.join(said)}."
+
+
+def suffice_lines() -> Iterator[str]:
+    """Where a graph keeps no more than the best random graph."""
+    weak = [
+        f"{name} {SIGNS[operation]} `{counterfactual}`"
+        for name, path in (
+            ("`reference`", REFERENCE),
+            ("`reference-mistral`", MISTRAL),
+            ("Gemma", GEMMA),
+        )
+        for operation, counterfactual, is_above in _above_random(path)
+        if not is_above
+    ]
+    yield (
+        "So the strongest edges are real, but they are no whole circuit; many small edges do the "
+        f"rest. Within the range of random graphs are {', '.join(weak)}."
+    )
+
+
 TABLES: dict[str, tuple[str, Callable[[Rows], Iterator[str]]]] = {
-    "counts": ("circuit_paths.csv", count_lines),
-    "inputs": ("circuit_paths.csv", input_lines),
-    "paths": ("circuit_paths.csv", path_lines),
-    "kept": ("circuit_paths.csv", kept_lines),
-    "scores": ("circuit_paths.csv", score_lines),
-    "paths of reference-mistral": (MISTRAL, path_lines),
+    "inputs": (REFERENCE, input_lines),
+    "paths": (REFERENCE, path_lines),
+    "kept": (REFERENCE, kept_lines),
+    "scores": (REFERENCE, score_lines),
+    "paths of reference-mistral": (MISTRAL, partial(path_lines, names=("operands",))),
     "kept of reference-mistral": (MISTRAL, kept_lines),
     "paths of Gemma": (GEMMA, path_lines),
     "kept of Gemma": (GEMMA, kept_lines),
 }
+
+
+def ladder_lines() -> Iterator[str]:
+    """Edges in the ladder: r with exact direct edges under each lens, for + − × ÷."""
+    for method in ("eap", "eap_ig"):
+        cells = []
+        for metric, counterfactual in product(
+            ("relative_logit", "digit_contrast"), ("word", "operands")
+        ):
+            key = {"metric": metric, "counterfactual": counterfactual, "method": method}
+            own = chosen(rows_of(REFERENCE), kind="score", measure="pearson", via="direct", **key)
+            by_operation = {row["operation"]: f"{float(row['value']):.2f}" for row in own}
+            texts = [by_operation[operation].replace("0.", ".") for operation in SIGNS]
+            cells.append(" ".join(texts))
+        raw_word, raw_operands, word, operands = cells
+        yield f"| edges: `{method}` | {raw_word} | {word} | {raw_operands} | {operands} |"
+
+
+def test_the_ladder_has_edges() -> None:
+    page = (ROOT / "docs" / "attribution.md").read_text(encoding="utf-8").splitlines()
+    assert all(line in page for line in ladder_lines())
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -147,12 +311,28 @@ def test_the_page_on_edges_has_the_numbers_of_the_tables(name: str) -> None:
     expected = [*lines(rows_of(path))]
     start = page.index(expected[0])
     assert page[start : start + len(expected)] == expected
-    assert len(expected) >= (1 if "Gemma" in name else 8)
+    assert len(expected) >= (1 if "Gemma" in name else 4)
+
+
+@pytest.mark.parametrize(
+    "lines", [word_lines, outcome_lines, mistral_lines, suffice_lines], ids=lambda one: one.__name__
+)
+def test_the_sentences_of_the_page_are_those_of_the_tables(
+    lines: Callable[[], Iterator[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert all(line in page for line in lines())
+    changed = {
+        path: [row | {"value": str(-1.5 * float(row["value"]) - 1)} for row in rows_of(path)]
+        for path in (REFERENCE, MISTRAL, GEMMA)
+    }
+    monkeypatch.setitem(globals(), "rows_of", changed.__getitem__)
+    assert not all(line in page for line in lines()), "other numbers would be seen"
 
 
 def test_another_number_would_be_seen() -> None:
     rows = rows_of("circuit_paths.csv")
     page = PAGE.read_text(encoding="utf-8").splitlines()
     changed = [row | {"value": str(float(row["value"]) * 1.5 or 1.0)} for row in rows]
-    for lines in (count_lines, path_lines, score_lines):
+    for lines in (path_lines, kept_lines, score_lines):
         assert not {*lines(changed)} & {*page}
