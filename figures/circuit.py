@@ -17,11 +17,11 @@ from arith_lens.plotting.circuit import LEGEND, CircuitPanel, draw_circuits, wit
 from arith_lens.runs import Run
 from arith_lens.views import FigureView
 from experiments.circuit import GRAPH, POSITIONS, RANDOM
-from figures.common import Options, chosen_run
+from figures.common import Options, chosen_run, has_tables_alone, stored_rows
 from figures.exhibit import Chart, Exhibit, Settings, Table, chart_of, text_table_of
 from figures.tables import circuit as numbers
 from figures.tables.circuit import BY_CHANCE, CERTAIN_EDGES, EFFECT, HELD, LEFT, MEASURED_EDGES
-from figures.tables.table import has, keys_of, read_back, select, value
+from figures.tables.table import has, keys_of, select, value
 
 N_PATHS = 3
 """The paths that are said in words."""
@@ -64,20 +64,22 @@ def exhibits(options: Options) -> list[Exhibit]:
     )
     metric, operations = shown_metric(words.numbers), keys_of(words.numbers, "operation")
     charts = [_chart(words.numbers, run, operation, metric) for operation in operations]
-    return [replace(words, printed="\n".join(_printed(words.cells))), _cited(run), *charts]
+    cited = _cited(run, words.numbers)
+    return [replace(words, printed="\n".join(_printed(words.cells))), cited, *charts]
 
 
-def _cited(run: Run) -> Table:
+def _cited(run: Run, whole: DataFrame) -> Table:
     """The rows that sentences cite, of each operation, counterfactual and metric."""
+    name = "circuit_paths"
     return text_table_of(
-        lambda: cited_rows(read_back(numbers.table(run))),
+        stored_rows([run], name) if has_tables_alone(run) else cited_rows(whole),
         [run],
-        name="circuit_paths",
+        name=name,
         title=f"The strongest edge into each head and MLP: {run.config['model']}",
         caption=lambda rows: "Which part writes what each of the strongest heads and MLPs reads.",
         notes=lambda rows, settings: [NOTE, CITED_NOTE],
         cells=lambda rows: DataFrame(list(_cited_cells(rows))),
-        printed=lambda rows: "\n".join(" ".join(cell.values()) for cell in _cited_cells(rows)),
+        printed=lambda rows: f"{(rows['kind'] == 'edge').sum()} edges",
     )
 
 
@@ -325,7 +327,8 @@ def _kept(table: Any, kept: str, positions: str, measure: str) -> Any:
 def _percent(row: Any) -> str:
     if row is None:
         return ""
-    value, low, high = (f"{round(100 * row[name]) + 0}".replace("-", "−") for name in NUMBERS)
+    texts = (f"{100 * row[name]:.0f}" for name in NUMBERS)
+    value, low, high = ("0" if text == "-0" else text.replace("-", "−") for text in texts)
     return f"{value}% [{low}, {high}]"
 
 

@@ -390,7 +390,8 @@ class _Drawing:
             name=f"{EDGE} {size:.6g}",
         )
         by = "" if row.input == "mlp" else f" by {row.input}"
-        where = "" if row.role == END else f" at {ROLE_NAMES.get(row.role, row.role)}"
+        where = f" at {ROLE_NAMES.get(row.role, row.role)}"
+        where = "" if row.role in (END, ANY_TOKEN) else where
         text = self._hover(f"{row.sender}{where} → {row.receiver}{by}", row)
         for share_of_way in HOVER_AT:
             self._point(EDGE, _on_curve(points, share_of_way), text, size)
