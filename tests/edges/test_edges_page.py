@@ -253,6 +253,15 @@ def mistral_lines() -> Iterator[str]:
     yield f"Under `word` its strongest paths are {', '.join(said)}."
 
 
+def lead_lines() -> Iterator[str]:
+    """What the graphs of `reference` keep with other operands."""
+    key = {"counterfactual": "operands", "metric": "digit_contrast", "positions": "end"}
+    measure = "share of the metric that is left"
+    own = chosen(rows_of(REFERENCE), kind="kept", kept="graph", measure=measure, **key)
+    low, high = (end(100 * float(row["value"]) for row in own) for end in (min, max))
+    yield f"keeps {low:.0f} to {high:.0f}% of the lead"
+
+
 def suffice_lines() -> Iterator[str]:
     """Where a graph keeps no more than the best random graph."""
     weak = [
@@ -315,7 +324,9 @@ def test_the_page_on_edges_has_the_numbers_of_the_tables(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "lines", [word_lines, outcome_lines, mistral_lines, suffice_lines], ids=lambda one: one.__name__
+    "lines",
+    [word_lines, lead_lines, outcome_lines, mistral_lines, suffice_lines],
+    ids=lambda one: one.__name__,
 )
 def test_the_sentences_of_the_page_are_those_of_the_tables(
     lines: Callable[[], Iterator[str]], monkeypatch: pytest.MonkeyPatch
