@@ -144,17 +144,27 @@ def _of_first(rows: DataFrame) -> DataFrame:
 
 def _caption(table: Any) -> str:
     """For each counterfactual the strongest paths, and what their graph keeps."""
-    stories = [
-        f"With {_change(name)} in the counterfactual (n = {_n_problems(own)} problems): "
-        f"{' '.join([*strongest_paths(own), *_alone(own)])}"
-        for name, own in _by_counterfactual(table)
-    ]
+    stories = [_story(own, name) for name, own in _by_counterfactual(table)]
     marks = "A line is the effect of one path between two parts, as broad as it is strong."
     return " ".join([*stories, marks])
 
 
-def _n_problems(table: Any) -> int:
-    return int(table["n"][table["kind"] == "node"].max())
+def _story(table: Any, counterfactual: str) -> str:
+    """The strongest paths of one operation, counterfactual and metric, and what is left alone."""
+    n = int(table["n"][table["kind"] == "node"].max())
+    paths = [
+        f"{_reads(row)}, {_sizes(row)}{'' if row['value'] < 0 else ' (takes away)'}"
+        for _, row in _by_size(table[table["kind"] == "edge"]).head(N_PATHS).iterrows()
+    ]
+    metric = table["metric"].iloc[0]
+    largest = f"these paths carry the largest parts {METRIC_WORDS.get(metric, f'of {metric}')}"
+    return " ".join(
+        [
+            f"With {_change(counterfactual)} in the counterfactual (n = {n} problems), "
+            f"{largest}: {'; '.join(paths)}.",
+            *_alone(table),
+        ]
+    )
 
 
 def _alone(table: Any) -> Iterator[str]:
@@ -260,18 +270,20 @@ def strongest_paths(table: Any, n: int = N_PATHS) -> list[str]:
 
 def _path_words(row: Any) -> str:
     """An edge as a sentence: who reads whom, through what, and what that does."""
-    receiver = row["receiver"] if "MLP" in row["receiver"] else f"Head {row['receiver']}"
-    sender = row["sender"]
-    if sender == EMBEDDINGS:
-        sender = "the embeddings"
-    elif "MLP" not in sender:
-        sender = f"head {sender}"
     does = "carries" if row["value"] < 0 else "takes away"
     what = METRIC_WORDS.get(row["metric"], f"of {row['metric']}")
-    return (
-        f"{receiver} reads {sender}{INPUT_WORDS[row['input']]}: this path {does} "
-        f"{_sizes(row)} {what}."
+    reads = _reads(row)
+    return f"{reads[0].upper()}{reads[1:]}: this path {does} {_sizes(row)} {what}."
+
+
+def _reads(row: Any) -> str:
+    """Who reads whom, and through what."""
+    receiver, sender = (
+        name if "MLP" in name or name == EMBEDDINGS else f"head {name}"
+        for name in (row["receiver"], row["sender"])
     )
+    sender = "the embeddings" if sender == EMBEDDINGS else sender
+    return f"{receiver} reads {sender}{INPUT_WORDS[row['input']]}"
 
 
 def _sizes(row: Any) -> str:
