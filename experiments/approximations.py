@@ -30,6 +30,7 @@ from arith_lens.path_patching import (
 )
 from arith_lens.runs import Run, open_run
 from arith_lens.statistics import strata_of
+from experiments.built_carries import CARRY_MODELS, save_carries
 from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import (
     BUILT_EDGES,
@@ -332,8 +333,8 @@ def do_they_find_known_circuits(
 
     On each built model (`al.built_model`), and on two of them for rising sharpness of attention and
     neurons, the effects of all components are computed by each method, exact or approximate, and
-    stored beside the closed form. One run per model under results/do_they_find_known_circuits/,
-    which `python -m figures exam` shows.
+    stored beside the closed form. On models that add two digits, the carry is exchanged. One run
+    per model under results/do_they_find_known_circuits/, which `python -m figures exam` shows.
 
     Args:
         config: which models and pairs.
@@ -359,6 +360,9 @@ def do_they_find_known_circuits(
 def _save_exam(run: Run, made: al.BuiltModel, paper: ExamModel) -> None:
     """The closed form and every method's effects; of a dial's model, on the paths of its curve."""
     model, pairs, truth = made
+    if paper.built in CARRY_MODELS:
+        save_carries(run, model, paper.seed)
+        return
     circuit = {
         "heads": sorted(map(str, truth.heads)),
         "mlps": sorted(map(str, truth.mlps)),

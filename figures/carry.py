@@ -10,11 +10,27 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.interchanges.controls import COMPLEMENT, SHUFFLED, SPAN, WRITE, WRITE_SPAN
-from figures.common import Options, chosen_run
+from figures.common import (
+    ModelOptions,
+    Options,
+    chosen_run,
+    chosen_runs,
+    has_tables_alone,
+    stored_rows,
+)
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import carry as numbers
 from figures.tables.carry import BORROW, FOLLOWS, MEAN, ONES, STEP, TENS, WHOLE
-from figures.tables.table import QuestionTable, has, keys_of, records, select, value
+from figures.tables.table import (
+    QuestionTable,
+    has,
+    joined,
+    keys_of,
+    read_back,
+    records,
+    select,
+    value,
+)
 
 VARIABLES = {
     TENS: ("carry of the tens", plotting.TEAL),
@@ -30,11 +46,17 @@ SPACES = {
     WRITE_SPAN: ("random, written", plotting.COLOURS["control"], "dot"),
     SHUFFLED: ("carry shuffled", plotting.DARK, "dash"),
 }
-"""The lines of the second panel."""
+"""The lines of the panel of the carry; that of the borrow has the first two and `COMPLEMENT`."""
 SHOWN_CONTROLS = {WHOLE: "whole stream", MEAN: "direction", COMPLEMENT: "everything but it",
                   SPAN: "random in the span", SHUFFLED: "carry shuffled",
                   WRITE: "written", WRITE_SPAN: "random, written"}  # fmt: skip
-NOTE = "In brackets and bands: 95% intervals over problems that were not fitted."
+NOTE = "Bands, and brackets in the table: 95% intervals over problems that were not fitted."
+DEFINITION = (
+    "The direction is the difference of means with and without a carry, fitted on the other half "
+    "of the problems. Random directions are of the eight largest of the differences, orthogonal to "
+    "it. Written: the base's own state is moved along it, and no source is used."
+)
+ANSWERS = "answers that follow, %"
 N_STEPS = 3
 """The layers whose step is drawn, up to the chosen one."""
 LEAST_SHARE = 0.1
@@ -74,6 +96,61 @@ def exhibits(options: Options) -> list[Exhibit]:
     return [chart, words]
 
 
+def carry_directions(options: ModelOptions) -> list[Exhibit]:
+    """The direction of the carry in several models, each at the layer that other problems chose.
+
+    Reads the run of `experiments carry` of each model (or `--runs PATH PATH`); with
+    `--root figures/gallery`, the shipped tables of the models.
+
+    Raises:
+        RunError: runs are missing; it has the command for each.
+    """
+    runs = chosen_runs(options, "carry")
+    tables = [
+        stored_rows([run], "carry") if has_tables_alone(run) else read_back(numbers.table(run))
+        for run in runs
+    ]
+    table = text_table_of(
+        joined(tables),
+        runs,
+        name="carry_directions",
+        title="Is the carry one direction, in each model?",
+        caption=_directions_caption,
+        notes=lambda *_: [NOTE, "Each layer was chosen on other problems. " + DEFINITION],
+        cells=lambda rows: DataFrame(
+            [_direction_cells(select(rows, model=model)) for model in keys_of(rows, "model")]
+        ).fillna(""),
+    )
+    return [table]
+
+
+def _directions_caption(table: DataFrame) -> str:
+    """In how many models the prediction of one direction holds."""
+    verdicts = {
+        model: {one.verdict for one in records(select(table, model=model, prediction="C2"))}
+        for model in keys_of(table, "model")
+    }
+    holds = [model for model, own in verdicts.items() if own == {"holds here"}]
+    return (
+        f"In {len(holds)} of {len(verdicts)} models, one direction has .9 of the whole stream's "
+        "share and everything but it at most 5%, both with their intervals."
+    )
+
+
+def _direction_cells(table: DataFrame) -> dict[str, str]:
+    """One line: the shares of the ones carry at the chosen layer of a model."""
+    layer = chosen_layer(table)
+    keys = {"kind": "interchange", "variable": ONES, "layer": layer}
+    line = {"model": str(table.model.iloc[0]), "layer": str(layer)}
+    for one in records(select(table, test="layers", **keys)):
+        if one.space in SHOWN_CONTROLS:
+            line[SHOWN_CONTROLS[one.space]] = _percent(one)
+    for test, name in numbers.OF_TESTS.items():
+        for one in records(select(table, test=test, space=MEAN, **keys)):
+            line[name] = _percent(one)
+    return line
+
+
 def chosen_layer(table: DataFrame) -> int:
     """The layer at which the direction has the most, on the problems of the choice."""
     rows = select(table, kind="interchange", variable=ONES, test="choice", space=MEAN)
@@ -90,22 +167,26 @@ def _percent(one: Any) -> str:
 def _caption(table: DataFrame) -> str:
     if not has(table, test="choice"):
         return "In which layers each carry reaches END."
-    layer = chosen_layer(table)
-    shares = {
-        space: value(
-            table, kind="interchange", variable=ONES, test="layers", space=space, layer=layer
-        )
-        for space in (WHOLE, MEAN, COMPLEMENT)
-    }
-    return (
+    layer, last = chosen_layer(table), int(table.layer.max())
+    keys = {"kind": "interchange", "variable": ONES}
+    own = {one.space: one for one in records(select(table, test="layers", layer=layer, **keys))}
+    sentences = [
         f"At layer {layer} of `{table.model.iloc[0]}`, one direction makes "
-        f"{shares[MEAN]:.0%} of the answers follow the carry of another problem (the whole stream "
-        f"{shares[WHOLE]:.0%}, everything but the direction {shares[COMPLEMENT]:.0%}). A line is "
-        "the "
-        "share of answers that change by the carry alone when END takes that part of its state "
-        "from "
-        "another problem. Bands are 95% intervals over problems that were not fitted."
+        f"{own[MEAN].value:.0%} of the answers follow the carry of another problem (the whole "
+        f"stream {own[WHOLE].value:.0%}, everything but the direction "
+        f"{own[COMPLEMENT].value:.0%}, the same fit with the carry shuffled "
+        f"{_percent(own[SHUFFLED])})."
+    ]
+    if has(table, test="large_sums"):
+        large = value(table, test="large_sums", space=MEAN, layer=layer, **keys)
+        sentences.append(f"On sums from 110 it has {large:.0%}.")
+    end = value(table, test="layers", space=MEAN, layer=last, **keys)
+    sentences.append(
+        f"At layer {last} it has {end:.0%}. A line is the share of answers that change by the "
+        "carry alone when END takes that part of its state from another problem. Bands are 95% "
+        "intervals over problems that were not fitted."
     )
+    return " ".join(sentences)
 
 
 def _notes(table: DataFrame, settings: Settings) -> list[str]:
@@ -113,9 +194,7 @@ def _notes(table: DataFrame, settings: Settings) -> list[str]:
         f"Model: {settings['model']}; residual stream at END, at the exit of each layer; wording "
         f"{settings['template']}; sums below 100 of two numbers of two digits. The source differs "
         "in the digits that decide the variable alone. " + NOTE,
-        "The direction is the difference of means with and without a carry, fitted on the other "
-        "half of the problems. Random directions are of the eight largest of the differences, "
-        "orthogonal to it. Written: the base's own state is moved along it, and no source is used.",
+        DEFINITION,
     ]
     if has(table, test="choice"):
         notes.append(
@@ -128,16 +207,13 @@ def _notes(table: DataFrame, settings: Settings) -> list[str]:
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     panels = [_staircase(table)]
     if has(table, kind="interchange", variable=ONES):
-        panels.append(_direction(table))
+        panels.append(_direction(table, ONES, "Carry of the ones: one direction", [*SPACES]))
     if has(table, kind="step"):
+        if has(table, kind="interchange", variable=BORROW):
+            shown = [WHOLE, MEAN, COMPLEMENT]
+            panels.append(_direction(table, BORROW, "Borrow of the ones: one direction", shown))
         panels.append(_step(table))
-    return plotting.curve_panels(
-        panels,
-        x_title="layer; in c, sum of the ones" if len(panels) > 2 else "layer",
-        notes=notes,
-        across=2,
-        panel=(300, 150),
-    )
+    return plotting.curve_panels(panels, x_title="layer", notes=notes, across=2, panel=(300, 150))
 
 
 def _line(
@@ -165,21 +241,24 @@ def _staircase(table: DataFrame) -> plotting.CurvePanel:
     return plotting.CurvePanel(
         title="Whole stream exchanged",
         lines=tuple(lines),
-        y_title="answers that follow, %",
+        y_title=ANSWERS,
         y_range=(0, 102),
+        x_title="layer",
     )
 
 
-def _direction(table: DataFrame) -> plotting.CurvePanel:
-    """The ones carry: the direction and its controls."""
-    rows = select(table, kind="interchange", test="layers", variable=ONES)
+def _direction(
+    table: DataFrame, variable: str, title: str, spaces: Sequence[str]
+) -> plotting.CurvePanel:
+    """One variable: the direction and its controls."""
+    rows = select(table, kind="interchange", test="layers", variable=variable)
     lines = [
-        _line(select(rows, space=space), "layer", style)
-        for space, style in SPACES.items()
+        _line(select(rows, space=space), "layer", SPACES[space])
+        for space in spaces
         if has(rows, space=space)
     ]
     return plotting.CurvePanel(
-        title="Carry of the ones: one direction", lines=tuple(lines), y_range=(0, 102)
+        title=title, lines=tuple(lines), y_range=(0, 102), y_title=ANSWERS, x_title="layer"
     )
 
 
@@ -202,6 +281,7 @@ def _step(table: DataFrame) -> plotting.CurvePanel:
         title="The step between 9 and 10",
         lines=tuple(lines),
         y_title="projection",
+        x_title="sum of the ones digits",
         guides=((9.5, "carry from 10"),),
     )
 

@@ -78,7 +78,7 @@ def _notes(table: DataFrame, settings: Settings) -> list[str]:
     last = int(select(table, kind="overlap").step.max())
     carry = select(table, kind="carry", layer_of=numbers.OF_LAST)
     return [
-        f"One training, up to step {last}. Dotted: halfway, for one digit and with a carry. b, c: "
+        f"One training, up to step {last}. Dashed: halfway, for one digit and with a carry. b, c: "
         "path patching under other operands; the final ten are chosen on other problems. e: END at "
         f"the exit of layer {carry.layer.max():.0f}. Bands: 95% over problems.",
     ]

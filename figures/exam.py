@@ -18,11 +18,13 @@ from arith_lens.numbers import CONTROLS, OWN, UNSEEN, UNSEEN_LABELS, WHOLE
 from arith_lens.plotting import COLOURS, Width
 from arith_lens.runs import Run, find_runs
 from experiments.approximations import DIAL
+from experiments.built_carries import CARRY_MODELS
 from experiments.finding import RESULTS, NotComputed, RunSettings, experiment_command, find_run
 from experiments.results import EXACT
 from figures.common import FREE, Formats, holds_tables, run_with
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import exam as numbers
+from figures.tables.carry import MEAN, SEARCH
 from figures.tables.exam import ExamRun
 from figures.tables.numbers import FOLLOWS, P_LABELS
 from figures.tables.table import QuestionTable, has, keys_of, records, select, value
@@ -62,6 +64,10 @@ def exhibits(options: Options) -> list[Exhibit]:
     else:
         exam_models = _exam_models(options)
         runs = [paper.run for paper in exam_models]
+    carries = [paper for paper in exam_models if paper.built in CARRY_MODELS]
+    exam_models = [paper for paper in exam_models if paper not in carries]
+    if carries and not exam_models:
+        return _carry_table(carries)
     plain = [paper for paper in exam_models if paper.dial is None]
 
     def graded() -> Sequence[QuestionTable]:
@@ -103,6 +109,7 @@ def exhibits(options: Options) -> list[Exhibit]:
             cells=_summary_cells,
         ),
         *_shape_table(plain, runs),
+        *_carry_table(carries),
         text_table_of(
             lambda: numbers.shares(plain),
             runs,
@@ -139,6 +146,44 @@ def _shape_table(exam_runs: Sequence[ExamRun], runs: Sequence[Run]) -> list[Exhi
     ]
 
 
+def _carry_table(exam_runs: Sequence[ExamRun]) -> list[Exhibit]:
+    """What interchanges say of the models that have a carry; none without such runs."""
+    tables = numbers.carries(exam_runs)
+    if not tables:
+        return []
+    return [
+        text_table_of(
+            lambda: tables,
+            [paper.run for paper in exam_runs],
+            name="exam_carries",
+            title="Does an interchange find the carry that was built?",
+            caption=lambda _: (
+                "The difference of means follows the carry where it is one number, and not where "
+                "it is the product of two."
+            ),
+            notes=lambda *_: [
+                "Residual stream at END. The carry is there from the exit of layer 1 on, and layer "
+                "2 reads it. Percent of answers that follow."
+            ],
+            cells=_carry_cells,
+        )
+    ]
+
+
+def _carry_cells(table: DataFrame) -> DataFrame:
+    """One line per model, fit and layer, as text."""
+    lines = []
+    for (model, fit, layer), rows in table.groupby(["model", "fit", "layer"], sort=False):
+        line = {"model": _spaced(str(model)), "directions": FITS[str(fit)], "layer": str(layer)}
+        for one in records(DataFrame(rows)):
+            column = "exchanged" if one.space in (MEAN, SEARCH) else one.space
+            line[column] = f"{one.value:.0%}"
+        lines.append(line)
+    return DataFrame(lines).fillna("")
+
+
+FITS = {"mean": "difference of means", "das_1": "search, one", "das_2": "search, two"}
+"""How the directions are fitted."""
 SHAPE_COLUMNS = {
     UNSEEN: "unseen values",
     UNSEEN_LABELS: "unseen, labels permuted",

@@ -157,6 +157,12 @@ def doubles() -> list[tuple[int, int, int, int]]:
     return [(a, op, b, 2 * (a if op == PLUS else b) % 10) for a, op, b in _questions() if a != b]
 
 
+def two_digit_sums() -> list[tuple[int, int, int, int]]:
+    """(A, +, B, the first digit of A + B) of all numbers with two digits."""
+    numbers = range(10, 100)
+    return [(a, PLUS, b, int(str(a + b)[0])) for a, b in product(numbers, numbers)]
+
+
 def _questions() -> list[tuple[int, int, int]]:
     return [*product(range(10), (PLUS, MINUS), range(10))]
 
@@ -380,6 +386,72 @@ def deep(dial: Dial, n_layers: int = 3) -> Circuit:
     return assemble(dial, [*OPERAND_HEADS, *DISTRACTORS, *late], mlps, links, widths=widths)
 
 
+TWO_DIGIT_HEADS = (
+    copy_head("0.0", 5, "tens of a"),
+    copy_head("0.1", 3, "operator"),
+    copy_head("0.2", 2, "tens of b"),
+    copy_head("0.3", 4, "ones of a"),
+    copy_head("0.4", 1, "ones of b"),
+    copy_head("0.5", 3, "unread"),
+    copy_head("0.6", 1, "unread b"),
+)
+"""Heads that copy each digit and the operator, and two whose copies nobody reads."""
+Code: TypeAlias = Callable[[int, int], tuple[float, ...]]
+"""What an MLP writes about the carry, by the two ones digits: a vector of length 1."""
+
+
+def carry(dial: Dial) -> Circuit:
+    """Addition of numbers with two digits; the answer is the first digit of the sum.
+
+    Heads copy the digits to END. The MLP of layer 1 writes the carry of the ones as one number, 1
+    or -1. The MLP of layer 2 adds it to the tens.
+    """
+    return _carried(dial, lambda a, b: (1.0 if a + b > 9 else -1.0,))
+
+
+def carry_plane(dial: Dial) -> Circuit:
+    """`carry`, but the carry is the product of two numbers, and so no single direction has it.
+
+    The first number is 1 where A's ones digit is even, else -1. Both are divided by the root of 2.
+    """
+
+    def corner(a: int, b: int) -> tuple[float, float]:
+        first = (1 - a % 2 * 2) / 2**0.5
+        return first, first if a + b > 9 else -first
+
+    return _carried(dial, corner)
+
+
+def _carried(dial: Dial, code: Code) -> Circuit:
+    ones, tens = range(10), range(1, 10)
+    codes: dict[tuple[float, ...], bool] = {code(a, b): a + b > 9 for a, b in product(ones, ones)}
+
+    def entries(vector: tuple[float, ...]) -> Entries:
+        return {"carry": dict(enumerate(vector))}
+
+    first = [
+        dial.match({"ones of a": a, "ones of b": b}, entries(code(a, b)))
+        for a, b in product(ones, ones)
+    ]
+    second = []
+    for a, b, (vector, has_carry) in product(tens, tens, codes.items()):
+        counts: Entries = {"tens of a": {a: 1.0}, "tens of b": {b: 1.0}, "operator": {PLUS: 1.0}}
+        answer = int(str(a + b + has_carry)[0])
+        writes: Entries = {"answer": {answer: 1.0}}
+        second.append(dial.counter(counts | entries(vector), 3.5, writes, 0.5))
+    links = edges(
+        "0.3 -> MLP 1: a",
+        "0.4 -> MLP 1: b",
+        "0.0 -> MLP 2: a",
+        "0.1 -> MLP 2: operator",
+        "0.2 -> MLP 2: b",
+        "MLP 1 -> MLP 2: a b",
+        "MLP 2 -> logits: a operator b",
+    )
+    mlps = [([], ""), (first, "carry"), (second, "answer")]
+    return assemble(dial, TWO_DIGIT_HEADS, mlps, links, widths={"carry": len(next(iter(codes)))})
+
+
 CIRCUITS: Mapping[str, Callable[..., Circuit]] = {
     made.__name__: made
     for made in (
@@ -393,5 +465,7 @@ CIRCUITS: Mapping[str, Callable[..., Circuit]] = {
         key_composition,
         value_composition,
         deep,
+        carry,
+        carry_plane,
     )
 }

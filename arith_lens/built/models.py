@@ -7,7 +7,7 @@ other pairs do not turn, and compare contents.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from arith_lens.built.circuits import (
     Dial,
     doubles,
     sums,
+    two_digit_sums,
 )
 from arith_lens.model import FAMILIES, HookedModel, load_model
 from arith_lens.options import refuse_unknown_options, value_object
@@ -64,6 +65,7 @@ BUILT_NAMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "grouped": ("table", {"n_kv_heads": 2}),
     **{form.example: ("table", {"family": name}) for name, (_, form) in _EXAMPLES},
     "padded": ("table", {"fillers": (0, 1, 2)}),
+    "rotated_carry": ("carry", {"rotation": 0}),
 }
 """The circuit of each model, and the options in which it differs from the defaults."""
 
@@ -162,7 +164,7 @@ def built_model(
 
     Raises:
         ValueError: an unknown name, family or counterfactual; heads that share keys and values but
-            need different ones; more than two filler tokens.
+            need different ones; more than two filler tokens, or any before numbers of two digits.
         TypeError: an option that does not exist, or that the circuit does not have.
     """
     refuse_unknown_options(built_model, variant, Variant)
@@ -210,6 +212,14 @@ def _in_family(circuit: Circuit, family: str) -> Circuit:
     )
 
 
+PROBLEMS: Mapping[str, Callable[[], list[tuple[int, int, int, int]]]] = {
+    "query_composition": doubles,
+    "carry": two_digit_sums,
+    "carry_plane": two_digit_sums,
+}
+"""(A, operator, B, answer) of the circuits that do not answer all sums of one digit."""
+
+
 def _pairs(
     circuit: Circuit, kind: str, changes: str, fillers: Sequence[int], n: int, seed: int
 ) -> PromptPairs:
@@ -218,30 +228,45 @@ def _pairs(
         raise ValueError(
             f"expected a counterfactual among {', '.join(CHANGED_PARTS)}, found {changes!r}"
         )
-    if not all(0 <= count <= 2 for count in fillers):
-        raise ValueError(f"expected 0 to 2 fillers, found {fillers}; END sees no farther")
-    problems = doubles() if kind == "query_composition" else sums()
-    problems = [row for row in problems if min(row[0], row[2]) > 0]
+    problems = [row for row in PROBLEMS.get(kind, sums)() if min(row[0], row[2]) > 0]
+    n_digits = len(str(problems[0][0]))
+    most = 2 if n_digits == 1 else 0
+    if not all(0 <= count <= most for count in fillers):
+        raise ValueError(f"expected 0 to {most} fillers, found {fillers}; END sees no farther")
     rng = random.Random(seed)
     rng.shuffle(problems)
     problems = problems[:n]
     rows, others, other_answers = [], [], []
-    width = 5 + max(fillers)
+    shortest = 3 + 2 * n_digits
+    width = shortest + max(fillers)
     for number, (a, op, b, c) in enumerate(problems):
         count = fillers[number % len(fillers)]
-        start = [FILLER] * (width - 5 - count) + [BOS] + [FILLER] * count
-        void = {"operator": (a, VOID, b, NO_ANSWER), "a": (VOID, op, b, NO_ANSWER)}
-        other = void.get(changes)
+        start = [FILLER] * (width - shortest - count) + [BOS] + [FILLER] * count
+        own = [*_digits(a), op, *_digits(b)]
+        void = {
+            "operator": [*_digits(a), VOID, *_digits(b)],
+            "a": [*[VOID] * n_digits, op, *_digits(b)],
+        }
+        other, other_answer = void.get(changes), NO_ANSWER
         if other is None:
             fits = [x for x in problems if x[1] == op and x[0] != a and x[2] != b and x[3] != c]
-            other = rng.choice(fits)
-        rows.append([*start, a, op, b, EQUALS])
-        others.append([*start, *other[:3], EQUALS])
-        other_answers.append(other[3])
-    lengths = torch.tensor([5 + fillers[i % len(fillers)] for i in range(len(problems))])
-    columns = {Role.OPERAND_A: -4, Role.OPERATOR: -3, Role.OPERAND_B: -2, Role.END: -1}
-    starts = {role: torch.full((len(rows),), width + at) for role, at in columns.items()}
-    starts[Role.BOS] = width - lengths
+            x, _, y, other_answer = rng.choice(fits)
+            other = [*_digits(x), op, *_digits(y)]
+        rows.append([*start, *own, EQUALS])
+        others.append([*start, *other, EQUALS])
+        other_answers.append(other_answer)
+    lengths = torch.tensor([shortest + fillers[i % len(fillers)] for i in range(len(problems))])
+    columns = {
+        Role.OPERAND_A: (-2 - 2 * n_digits, n_digits),
+        Role.OPERATOR: (-2 - n_digits, 1),
+        Role.OPERAND_B: (-1 - n_digits, n_digits),
+        Role.END: (-1, 1),
+    }
+    spans = {
+        role: torch.tensor([[width + at, width + at + size]]).repeat(len(rows), 1)
+        for role, (at, size) in columns.items()
+    }
+    spans[Role.BOS] = torch.stack([width - lengths, width - lengths + 1], 1)
     words = circuit.tokens
     return PromptPairs(
         reference=torch.tensor(rows),
@@ -249,7 +274,7 @@ def _pairs(
         answer=torch.tensor([c for *_, c in problems]),
         counterfactual_answer=torch.tensor(other_answers),
         attention_mask=torch.arange(width) >= width - lengths[:, None],
-        spans={role: torch.stack([start, start + 1], 1) for role, start in starts.items()},
+        spans=spans,
         template=tuple(f"built/{length}" for length in lengths.tolist()),
         problem=tuple(f"{a} {words[op]} {b}" for a, op, b, _ in problems),
         operation=tuple("addition" if op == PLUS else "subtraction" for _, op, *_ in problems),
@@ -257,14 +282,20 @@ def _pairs(
     )
 
 
+def _digits(number: int) -> list[int]:
+    return [int(digit) for digit in str(number)]
+
+
 def _tokenizer(words: Sequence[str]) -> Any:
-    """A tokenizer with one token per word, which puts BOS first."""
+    """A tokenizer with one token per word and per digit, which puts BOS first."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
     vocabulary = {word: number for number, word in enumerate(words)}
     plain = Tokenizer(models.WordLevel(vocabulary, unk_token=words[FILLER]))
-    plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    plain.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Digits(individual_digits=True)]
+    )
     plain.post_processor = processors.TemplateProcessing(
         single=f"{words[BOS]} $A", special_tokens=[(words[BOS], BOS)]
     )

@@ -84,6 +84,8 @@ class CurvePanel:
     y_title: str = ""
     y_range: tuple[Number, Number] | None = None
     """None: from the data, with 0."""
+    x_title: str = ""
+    """Of this chart alone, in whichever row it is; empty: that of all, in the last row."""
 
 
 @dataclass(frozen=True)
@@ -321,7 +323,7 @@ def curve_panels(
 
     Args:
         parts: the charts, row after row; None is an empty position.
-        x_title: the title of the x axes.
+        x_title: the title of the x axes of charts that have none of their own.
         unit: printed after the numbers, such as `"%"`; the numbers are not changed.
         notes: lines below the panels (plain text).
         headings: a line above each row of panels (plain text); if any, one per row.
@@ -348,7 +350,8 @@ def curve_panels(
             continue
         scale = _scale(part, sheet.boxes[index])
         lowest = index + across >= len(parts)
-        _set_axes(sheet, index, scale, (x_title if lowest else None, part.y_title), unit)
+        own = part.x_title or (x_title if lowest else None)
+        _set_axes(sheet, index, scale, (own, part.y_title), unit)
         for line in part.lines:
             _add_line(sheet, line, index, unit)
         _add_guides(sheet, part, index, scale)

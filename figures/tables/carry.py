@@ -75,14 +75,20 @@ def layer_of_site(site: str) -> int:
     return int(site.split()[1])
 
 
-def _interchange_rows(result: Interchange, variable: str, test: str) -> Iterator[Row]:
+def interchange_numbers(result: Interchange) -> Iterator[tuple[int, str, Number]]:
+    """Layer, space and share of each site of the stream; without controls that do not exist."""
     numbers = iter(bootstrap_numbers(result.effects))
-    about = {"variable": variable, "test": test}
     for site in result.sites:
         for space in result.spaces:
-            number, layer = next(numbers), layer_of_site(site)
+            number = next(numbers)
             if number.value == number.value:
-                yield row(FOLLOWS, number, kind="interchange", space=space, layer=layer, **about)
+                yield layer_of_site(site), space, number
+
+
+def _interchange_rows(result: Interchange, variable: str, test: str) -> Iterator[Row]:
+    about = {"variable": variable, "test": test}
+    for layer, space, number in interchange_numbers(result):
+        yield row(FOLLOWS, number, kind="interchange", space=space, layer=layer, **about)
     for what, rate in result.computation["base_rates"].items():
         number = Number(rate, n=result.n_problems)
         yield row("base rate", number, kind="base rate", what=what, **about)

@@ -2,7 +2,8 @@
 
 The models are built ones, of which the true effects are known; "all" is all of them together. Keys:
 paths; method; dial, for a model whose attention and neurons are that sharp; component, in rows that
-compare its effect with the exact one; shape and space, in rows of swaps of a number.
+compare its effect with the exact one; shape and space, in rows of swaps of a number; fit, space and
+layer, in rows of interchanges of a carry.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,8 @@ from arith_lens.runs import Run
 from experiments import results
 from experiments.approximations import DIAL, KNOCKOUTS, PATHS_VALUES
 from experiments.results import EXACT
+from figures.tables.carry import FOLLOWS as FOLLOWS_CARRY
+from figures.tables.carry import interchange_numbers
 from figures.tables.number import PROBLEMS, Number, Unit
 from figures.tables.numbers import FOLLOWS, P_LABELS
 from figures.tables.table import Key, QuestionTable, Row, n_problems, row
@@ -164,6 +167,22 @@ def shapes(exam_runs: Sequence[ExamRun]) -> list[QuestionTable]:
             for space in swaps.null:
                 number = Number(swaps.p_value(space), unit="p")
                 rows.append(row(P_LABELS, number, shape=shape, space=space))
+        if rows:
+            tables.append(QuestionTable.of("exam", one.built, rows))
+    return tables
+
+
+def carries(exam_runs: Sequence[ExamRun]) -> list[QuestionTable]:
+    """Interchanges of the carry, of the models that have one by construction."""
+    tables = []
+    for one in exam_runs:
+        rows: list[Row] = []
+        for fit in results.BUILT_CARRY.labels(one.run):
+            result = results.BUILT_CARRY.load(one.run, fit)
+            rows += (
+                row(FOLLOWS_CARRY, number, fit=fit, layer=layer, space=space)
+                for layer, space, number in interchange_numbers(result)
+            )
         if rows:
             tables.append(QuestionTable.of("exam", one.built, rows))
     return tables

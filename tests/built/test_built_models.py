@@ -77,6 +77,19 @@ def test_variants_that_do_not_exist_are_refused() -> None:
         al.built_model("table", n_layers=0)
 
 
+@pytest.mark.parametrize("name", ["carry", "carry_plane"])
+def test_two_digit_sums_are_right_in_all_problems(name: str) -> None:
+    """The first digit of A + B, which is computed here from the prompt's own tokens."""
+    model, pairs, truth = al.built_model(name, n=8100)
+    a, b = pairs.reference[:, 1:3], pairs.reference[:, 4:6]
+    total = a[:, 0] * 10 + a[:, 1] + b[:, 0] * 10 + b[:, 1]
+    first = torch.where(total > 99, total // 100, total // 10)
+    assert len(pairs.reference.unique(dim=0)) == 8100 and torch.equal(pairs.answer, first)
+    assert torch.equal(model(pairs.reference)[:, -1].argmax(-1), first)
+    assert torch.equal(truth.logits().argmax(-1), first)
+    assert not torch.equal(first, torch.where(total > 99, 1, a[:, 0] + b[:, 0]))  # no carry
+
+
 @pytest.mark.parametrize("name", ["redundant", "value_composition", "padded", "all_norms"])
 def test_joint_knockouts_meet_the_closed_form(name: str) -> None:
     model, pairs, truth = built(name)
@@ -275,6 +288,7 @@ def test_prompts_and_edges_say_what_they_are() -> None:
         ("table", {"family": "gpt2"}, "expected a family among gemma2, gemma3, llama, qwen3"),
         ("table", {"counterfactual": "b"}, "expected a counterfactual among operator"),
         ("table", {"fillers": (3,)}, "expected 0 to 2 fillers"),
+        ("carry", {"fillers": (1,)}, "expected 0 to 0 fillers"),
         ("deep", {"n_layers": 2}, "expected 3 layers or more"),
         ("key_composition", {"n_kv_heads": 1}, "choose more n_kv_heads"),
     ],
