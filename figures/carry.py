@@ -50,7 +50,7 @@ SPACES = {
 SHOWN_CONTROLS = {WHOLE: "whole stream", MEAN: "direction", COMPLEMENT: "everything but it",
                   SPAN: "random in the span", SHUFFLED: "carry shuffled",
                   WRITE: "written", WRITE_SPAN: "random, written"}  # fmt: skip
-NOTE = "Bands, and brackets in the table: 95% intervals over problems that were not fitted."
+INTERVALS = "95% intervals over problems that were not fitted."
 DEFINITION = (
     "The direction is the difference of means with and without a carry, fitted on the other half "
     "of the problems. Random directions are of the eight largest of the differences, orthogonal to "
@@ -90,7 +90,10 @@ def exhibits(options: Options) -> list[Exhibit]:
         name="carry-predictions",
         title=f"Predictions about carries, with their outcomes: {run.config['model']}",
         caption=lambda _: "Which predictions of docs/how_it_calculates.md fail.",
-        notes=lambda *_: [NOTE, "A prediction holds if the whole interval meets its condition."],
+        notes=lambda *_: [
+            f"In brackets: {INTERVALS}",
+            "A prediction holds if the whole interval meets its condition.",
+        ],
         cells=_outcomes,
     )
     return [chart, words]
@@ -116,7 +119,9 @@ def carry_directions(options: ModelOptions) -> list[Exhibit]:
         name="carry_directions",
         title="Is the carry one direction, in each model?",
         caption=_directions_caption,
-        notes=lambda *_: [NOTE, "Each layer was chosen on other problems. " + DEFINITION],
+        notes=lambda *_: [
+            f"In brackets: {INTERVALS} Each layer was chosen on other problems. {DEFINITION}"
+        ],
         cells=lambda rows: DataFrame(
             [_direction_cells(select(rows, model=model)) for model in keys_of(rows, "model")]
         ).fillna(""),
@@ -193,7 +198,7 @@ def _notes(table: DataFrame, settings: Settings) -> list[str]:
     notes = [
         f"Model: {settings['model']}; residual stream at END, at the exit of each layer; wording "
         f"{settings['template']}; sums below 100 of two numbers of two digits. The source differs "
-        "in the digits that decide the variable alone. " + NOTE,
+        f"in the digits that decide the variable alone. Bands: {INTERVALS}",
         DEFINITION,
     ]
     if has(table, test="choice"):
