@@ -361,7 +361,7 @@ def _save_exam(run: Run, made: al.BuiltModel, paper: ExamModel) -> None:
     """The closed form and every method's effects; of a dial's model, on the paths of its curve."""
     model, pairs, truth = made
     if paper.built in CARRY_MODELS:
-        save_carries(run, model, paper.seed)
+        save_carries(run, paper.built, paper.seed)
         return
     circuit = {
         "heads": sorted(map(str, truth.heads)),

@@ -7,9 +7,12 @@ import arith_lens as al
 from arith_lens.runs import Run
 from experiments.results import BUILT_CARRY
 
-CARRY_MODELS = ("carry", "rotated_carry", "carry_plane")
-"""The built models that add two digits. The carry is in the stream from the exit of layer 1 on, and
-layer 2 reads it."""
+CARRY_MODELS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "carry": {"carry": {}, "rotated": {"rotation": 0}},
+    "carry_plane": {"carry_plane": {}},
+}
+"""By built model, its variants. They add two digits. The carry is in the stream from the exit of
+layer 1 on, and layer 2 reads it."""
 SITES = tuple(map(al.Site, range(3)))
 SPACES: Mapping[str, tuple[tuple[al.Site, ...], Mapping[str, Any]]] = {
     "mean": (SITES, {"space": "mean"}),
@@ -28,10 +31,12 @@ def built_pairs(model: al.HookedModel, *, n: int = 400, seed: int = 0) -> al.Int
     )
 
 
-def save_carries(run: Run, model: al.HookedModel, seed: int) -> None:
-    """The interchanges of each subspace."""
-    pairs = built_pairs(model, seed=seed)
-    for name, (sites, settings) in SPACES.items():
-        if not BUILT_CARRY.is_in(run, name):
-            result = al.interchange(model, pairs, sites, seed=seed, **settings)
-            BUILT_CARRY.save(run, result, name, pairs=pairs.pairs[pairs.test])
+def save_carries(run: Run, built: str, seed: int) -> None:
+    """The interchanges of each subspace, in each variant of a built model."""
+    for variant, options in CARRY_MODELS[built].items():
+        model = al.built_model(built, n=2, **options).model
+        pairs = built_pairs(model, seed=seed)
+        for name, (sites, settings) in SPACES.items():
+            if not BUILT_CARRY.is_in(run, variant, name):
+                result = al.interchange(model, pairs, sites, seed=seed, **settings)
+                BUILT_CARRY.save(run, result, variant, name, pairs=pairs.pairs[pairs.test])

@@ -296,8 +296,8 @@ CLASS_KNOCKOUTS = Stored("classes-{}", ClassKnockouts, PairFacts)
 """The knockouts of classes of neurons; by operation."""
 CARRY = Stored("carry-{}-{}", Interchange, PairFacts)
 """Interchanges [site space pair]; by variable and test."""
-BUILT_CARRY = Stored("built-carry-{}", Interchange, PairFacts)
-"""Interchanges in a built model [site space pair]; by subspace."""
+BUILT_CARRY = Stored("built-{}-exchanged-{}", Interchange, PairFacts)
+"""Interchanges in a built model [site space pair]; by variant and subspace."""
 CARRY_STEP = Stored("step", Effects, PairFacts)
 """The projection on the direction [layer ones_sum pair]: 0 without a carry, 1 with one."""
 CARRY_PARTS = Stored("parts-{}", Effects, HeldFacts)

@@ -65,7 +65,6 @@ BUILT_NAMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "grouped": ("table", {"n_kv_heads": 2}),
     **{form.example: ("table", {"family": name}) for name, (_, form) in _EXAMPLES},
     "padded": ("table", {"fillers": (0, 1, 2)}),
-    "rotated_carry": ("carry", {"rotation": 0}),
 }
 """The circuit of each model, and the options in which it differs from the defaults."""
 

@@ -18,6 +18,7 @@ from arith_lens.mediation import Mediation
 from arith_lens.runs import Run
 from experiments import results
 from experiments.approximations import DIAL, KNOCKOUTS, PATHS_VALUES
+from experiments.built_carries import SPACES
 from experiments.results import EXACT
 from figures.tables.carry import FOLLOWS as FOLLOWS_CARRY
 from figures.tables.carry import interchange_numbers
@@ -29,6 +30,8 @@ ALL_MODELS = "all"
 PAIRS, ERROR, SHARE = "pairs", "largest error", "share of the exact effect"
 AUROC_HEADS, AUROC_MLPS, AUROC_EDGES = "AUROC of heads", "AUROC of MLPs", "AUROC of edges"
 LARGEST, MEDIAN, MEAN = "largest of the models", "median of the models", "mean of the models"
+FITS = tuple(SPACES)
+"""How the directions of a carry are fitted."""
 ROUNDING = 1e-5
 """A score below this share of the model's largest true effect counts as 0: it is rounding."""
 PROBED = (
@@ -176,15 +179,15 @@ def carries(exam_runs: Sequence[ExamRun]) -> list[QuestionTable]:
     """Interchanges of the carry, of the models that have one by construction."""
     tables = []
     for one in exam_runs:
-        rows: list[Row] = []
-        for fit in results.BUILT_CARRY.labels(one.run):
-            result = results.BUILT_CARRY.load(one.run, fit)
-            rows += (
+        for variant in results.BUILT_CARRY.labels(one.run, None, FITS[0]):
+            rows = [
                 row(FOLLOWS_CARRY, number, fit=fit, layer=layer, space=space)
-                for layer, space, number in interchange_numbers(result)
-            )
-        if rows:
-            tables.append(QuestionTable.of("exam", one.built, rows))
+                for fit in FITS
+                for layer, space, number in interchange_numbers(
+                    results.BUILT_CARRY.load(one.run, variant, fit)
+                )
+            ]
+            tables.append(QuestionTable.of("exam", variant, rows))
     return tables
 
 

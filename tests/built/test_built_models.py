@@ -61,13 +61,15 @@ def test_path_patching_meets_the_closed_form(name: str) -> None:
         ("clock", {"frequencies": (1, 2)}),
         ("clock", {"frequencies": (1,), "rotation": 1}),
         ("clock", {"frequencies": (1, 5)}),
+        ("carry", {"rotation": 0}),
     ],
 )
 def test_variants_meet_the_closed_form_and_answer_right(name: str, variant: dict[str, Any]) -> None:
     _, pairs, truth = made = al.built_model(name, n=8, counterfactual="operands", **variant)
     assert bool((truth.logits().argmax(-1) == pairs.answer).all())
+    rounding = 2 if name == "carry" else 1  # three layers of float32
     for paths in PATHS[:2]:
-        assert error(exact(made, paths), truth, paths) < TOLERANCE, paths
+        assert error(exact(made, paths), truth, paths) < rounding * TOLERANCE, paths
 
 
 def test_variants_that_do_not_exist_are_refused() -> None:
@@ -79,15 +81,14 @@ def test_variants_that_do_not_exist_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["carry", "carry_plane"])
 def test_two_digit_sums_are_right_in_all_problems(name: str) -> None:
-    """The first digit of A + B, which is computed here from the prompt's own tokens."""
-    model, pairs, truth = al.built_model(name, n=8100)
-    a, b = pairs.reference[:, 1:3], pairs.reference[:, 4:6]
-    total = a[:, 0] * 10 + a[:, 1] + b[:, 0] * 10 + b[:, 1]
-    first = torch.where(total > 99, total // 100, total // 10)
-    assert len(pairs.reference.unique(dim=0)) == 8100 and torch.equal(pairs.answer, first)
-    assert torch.equal(model(pairs.reference)[:, -1].argmax(-1), first)
-    assert torch.equal(truth.logits().argmax(-1), first)
-    assert not torch.equal(first, torch.where(total > 99, 1, a[:, 0] + b[:, 0]))  # no carry
+    model, pairs, _ = built(name)
+    numbers = torch.arange(10, 100)
+    a, b = torch.cartesian_prod(numbers, numbers).T
+    bos, plus, equals = (pairs.reference[0, at].expand(len(a)) for at in (0, 3, 6))
+    tokens = torch.stack([bos, a // 10, a % 10, plus, b // 10, b % 10, equals], dim=1)
+    first = torch.where(a + b > 99, 1, (a + b) // 10)
+    assert len(a) == 8100 and torch.equal(model(tokens)[:, -1].argmax(-1), first)
+    assert not torch.equal(first, torch.where(a + b > 99, 1, a // 10 + b // 10))  # no carry
 
 
 @pytest.mark.parametrize("name", ["redundant", "value_composition", "padded", "all_norms"])
