@@ -52,10 +52,10 @@ def test_the_built_number_is_the_carry_and_the_direction_is_near_it() -> None:
 
 
 def test_a_carry_of_two_numbers_is_no_direction() -> None:
-    """The same test can fail: the carry is there, and nearly all of it is outside the direction."""
+    """The same test can fail: the carry is there, and most of it is outside the direction."""
     assert share("carry_plane", 1, "whole") == 1
     assert share("carry_plane", 1, "mean") == 0 and share("carry_plane", 1, "written") == 0
-    assert share("carry_plane", 1, "everything but") > 0.9
+    assert share("carry_plane", 1, "everything but") > 0.5
 
 
 def test_both_numbers_together_have_it() -> None:
