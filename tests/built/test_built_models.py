@@ -67,7 +67,7 @@ def test_path_patching_meets_the_closed_form(name: str) -> None:
 def test_variants_meet_the_closed_form_and_answer_right(name: str, variant: dict[str, Any]) -> None:
     _, pairs, truth = made = al.built_model(name, n=8, counterfactual="operands", **variant)
     assert bool((truth.logits().argmax(-1) == pairs.answer).all())
-    rounding = 2 if name == "carry" else 1  # three layers of float32
+    rounding = 3 if name == "carry" else 1  # three layers of float32, rotated
     for paths in PATHS[:2]:
         assert error(exact(made, paths), truth, paths) < rounding * TOLERANCE, paths
 
