@@ -215,8 +215,8 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         panels.append(_direction(table, ONES, "Carry of the ones: one direction", [*SPACES]))
     if has(table, kind="step"):
         if has(table, kind="interchange", variable=BORROW):
-            shown = [WHOLE, MEAN, COMPLEMENT]
-            panels.append(_direction(table, BORROW, "Borrow of the ones: one direction", shown))
+            spaces = [WHOLE, MEAN, COMPLEMENT]
+            panels.append(_direction(table, BORROW, "Borrow of the ones: one direction", spaces))
         panels.append(_step(table))
     return plotting.curve_panels(panels, x_title="layer", notes=notes, across=2, panel=(300, 150))
 
@@ -272,15 +272,15 @@ def _step(table: DataFrame) -> plotting.CurvePanel:
     layer = chosen_layer(table)
     rows = select(table, kind="step", measure=STEP)
     keys = {"kind": "interchange", "variable": ONES, "test": "layers", "space": MEAN}
-    shown = [
+    layers = [
         one
         for one in range(layer - N_STEPS + 1, layer + 1)
         if has(rows, layer=one) and value(table, layer=one, **keys) >= LEAST_SHARE
     ]
-    shades = ("#b9c9df", "#7fa3d1", plotting.BLUE)[-len(shown) :]
+    shades = ("#b9c9df", "#7fa3d1", plotting.BLUE)[-len(layers) :]
     lines = [
         _line(select(rows, layer=one), "ones_sum", (f"layer {one}", shade, "solid"), 1)
-        for one, shade in zip(shown, shades, strict=True)
+        for one, shade in zip(layers, shades, strict=True)
     ]
     return plotting.CurvePanel(
         title="The step between 9 and 10",
