@@ -30,6 +30,7 @@ WIDTH ?=
 # What each variable means, for `make help`; an unknown one is refused.
 ABOUT_MODEL = a shipped model (reference, reference-mistral), a folder, a GGUF file or a hub id; now $(MODEL)
 ABOUT_MODELS = several models, for fig12, fig13 and fig14; now $(MODELS)
+ABOUT_COMPARE = other models beside MODEL, for explore, such as a folder with the tuned model
 ABOUT_N = distinct reference prompts per operation; all if empty
 ABOUT_OPERATIONS = "addition division"; the paper's four if empty
 ABOUT_PAIRS = a file of your own prompts (JSONL or CSV), for $(TAKE_PAIRS)
@@ -52,7 +53,7 @@ ABOUT_WORKERS = processes of the tests; now $(WORKERS)
 ABOUT_PYTHON = the Python to set up from; now $(PYTHON)
 ABOUT_VENV = the environment; now $(VENV)
 ABOUT_PIP = options of pip install, such as an index with another build of torch
-KNOWN := MODEL MODELS N OPERATIONS PAIRS KEEP SHOTS SETS TEMPLATES WIDTH DTYPE DEVICE PROCESSES DATA TASKS LIMIT \
+KNOWN := MODEL MODELS COMPARE N OPERATIONS PAIRS KEEP SHOTS SETS TEMPLATES WIDTH DTYPE DEVICE PROCESSES DATA TASKS LIMIT \
 	TUNED TOKENIZER SIZE SEEDS WORKERS PYTHON VENV PIP
 COMMAND_LINE := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN) OMP_WAIT_POLICY MAKE% -%,$(COMMAND_LINE)))
@@ -150,7 +151,7 @@ LISTED_GOALS := $(foreach goal,$(MAKECMDGOALS),$(filter $(goal):%,$(LISTED)))
 ifeq ($(words $(LISTED_GOALS)),$(words $(MAKECMDGOALS)))
 ifneq ($(LISTED_GOALS),)
 USED := $(sort $(foreach listed,$(LISTED_GOALS),$(call uses,$(word 3,$(subst :, ,$(listed)))) \
-	$(if $(findstring :are_they_needed:,$(listed)),PROCESSES)))
+	$(if $(findstring :are_they_needed:,$(listed)),PROCESSES) $(if $(findstring :what_does_each_part_do:,$(listed)),COMPARE)))
 # An empty value, as in SHOTS=, is none.
 SET := $(foreach name,$(COMMAND_LINE),$(if $(value $(name)),$(name)))
 UNUSED := $(firstword $(filter-out $(USED) WIDTH PYTHON VENV PIP OMP_WAIT_POLICY MAKE% -%,$(SET)))
@@ -188,13 +189,19 @@ setup: $(STAMP) ## make .venv and install everything, once
 define exhibit
 .PHONY: $(1)
 $(1): $(STAMP)
+	$$(BEFORE_$(2))
 	$$(START_$(2)) experiments $(2) $(subst ~, ,$(5)) $$($(3))
-	$$(BIN)/python -m figures $(subst -,_,$(4)) $$($(3)) $$(DRAW)
+	$$(BIN)/python -m figures $(subst -,_,$(4)) $$($(3)) $$(DRAW) $$(DRAW_$(2))
 START_$(2) ?= $$(BIN)/python -m
 endef
 
 # On a CPU several processes of one thread share the work of small models better than threads do.
 START_are_they_needed = $(if $(PROCESSES),OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --nproc_per_node $(PROCESSES) -m,$(BIN)/python -m)
+
+# The explorer can show other models beside its own.
+BEFORE_what_does_each_part_do = $(if $(COMPARE),for model in $(COMPARE); do $(BIN)/python -m experiments \
+	what_does_each_part_do --model "$$model" $(WITH) $(PROMPTS) || exit 1; done)
+DRAW_what_does_each_part_do = $(if $(COMPARE),--compare $(COMPARE))
 
 $(foreach listed,$(LISTED),$(eval $(call exhibit,$(word 1,$(subst :, ,$(listed))),$(word 2,$(subst :, ,$(listed))),$(word 3,$(subst :, ,$(listed))),$(word 4,$(subst :, ,$(listed))),$(word 5,$(subst :, ,$(listed))))))
 

@@ -29,7 +29,7 @@ from figures.common import (
 from figures.exhibit import Chart, Interactive, Settings, chart_of
 from figures.tables import effects
 from figures.tables import explorer as explorer_numbers
-from figures.tables.table import keys_of, read_back, records, select
+from figures.tables.table import joined, keys_of, read_back, records, select
 from figures.views import maps
 from figures.views.words import problems_text, sizes_text
 
@@ -396,26 +396,43 @@ def _large_notes(table: DataFrame, config: Mapping[str, Any], *, mean: bool) -> 
     ]
 
 
-def explorer(options: TableOptions) -> list[Interactive]:
+@dataclass(frozen=True)
+class ExplorerOptions(TableOptions):
+    """Which run to show, and beside which other models."""
+
+    compare: tuple[str, ...] = ()
+    """Other models, such as the same one after tuning, whose runs have the same settings. The page
+    begins with the first one beside the model."""
+
+
+def explorer(options: ExplorerOptions) -> list[Interactive]:
     """The explorer: click a head or an MLP, and see what it does.
 
     Reads a run of `experiments what_does_each_part_do` (by its settings, or `--run PATH`) and
     writes one page without loading a model. It needs no network. In a notebook, `al.explore(model,
-    pairs)` shows the same and computes on a click.
+    pairs)` shows the same and computes on a click. `--compare MODEL` adds the run of another model.
 
     Raises:
         RunError: there is no run.
     """
     run = chosen_run(options, "what_does_each_part_do")
-    names, rows = explorer_numbers.set_names(run), read_back(explorer_numbers.table(run))
+    others = {
+        Path(other).name: chosen_run(
+            replace(options, model=other, run=None), "what_does_each_part_do"
+        )
+        for other in options.compare
+    }
+    rows = joined(read_back(explorer_numbers.table(one)) for one in (run, *others.values()))
+    names = explorer_numbers.set_names(run)
     sizes = [f"{name}: {sample_size(results.EXPLORATION.facts(run, name))}" for name in names]
     file = Path(run.config.get("pairs") or "").name
-    pages = {
-        file if name == OWN_PAIRS else name.replace("-", ", ").replace("_", " "): _page(
-            results.EXPLORATION.load(run, name), rows, name
-        )
-        for name in names
-    }
+    pages = _pages(run, rows)
+    for label, other in others.items():
+        added = {f"{name}, {label}": page for name, page in _pages(other, rows).items()}
+        for name, (facts, tables) in pages.items():
+            if (beside := f"{name}, {label}") in added and "beside" not in facts:
+                pages[name] = {**facts, "beside": beside}, tables
+        pages |= added
     of = f"{run.config['model']}, {file}" if file else run.config["model"]
     return [
         Interactive(
@@ -429,11 +446,23 @@ def explorer(options: TableOptions) -> list[Interactive]:
                 "Effects and attention are means over all of them. Patterns and digits are of a "
                 "sample of prompts, which the page lists; knockouts are of one prompt per problem.",
             ],
-            runs=(run,),
+            runs=(run, *others.values()),
             numbers=rows,
             view=Explorer(pages, f"Explorer: {of}"),
         )
     ]
+
+
+def _pages(run: Run, rows: DataFrame) -> dict[str, tuple[SetFacts, Tables]]:
+    """What the page has of a run: its sets of prompts, by the names that the reader sees."""
+    own = select(rows, model=str(run.config["model"]))
+    file = Path(run.config.get("pairs") or "").name
+    return {
+        file if name == OWN_PAIRS else name.replace("-", ", ").replace("_", " "): _page(
+            results.EXPLORATION.load(run, name), own, name
+        )
+        for name in explorer_numbers.set_names(run)
+    }
 
 
 def _page(stored: Exploration, rows: DataFrame, prompts: str) -> tuple[SetFacts, Tables]:

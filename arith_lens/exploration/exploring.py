@@ -5,7 +5,7 @@ and leaves the rest to the reader's clicks in a notebook.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import chain, combinations
 from operator import add
@@ -117,7 +117,11 @@ class Exploration:
 
 
 def explore(
-    model: HookedLike, pairs: PromptPairs | Mapping[str, PromptPairs], *, progress: bool = True
+    model: HookedLike,
+    pairs: PromptPairs | Mapping[str, PromptPairs],
+    *,
+    compare: Mapping[str, HookedLike] | None = None,
+    progress: bool = True,
 ) -> Explorer:
     """The explorer of a model: a map of effects to click on, in a notebook.
 
@@ -127,6 +131,8 @@ def explore(
     Args:
         model: HookedModel or TransformerBridge.
         pairs: the prompts, or several sets of prompts by name, such as one per operation.
+        compare: other models by name, such as `{"after tuning": tuned}`, on the same prompts. The
+            view begins with the first one beside `model`. All have the same tokenizer.
         progress: whether to show progress bars.
 
     Returns:
@@ -138,25 +144,42 @@ def explore(
         ValueError, FloatingPointError: as in `path_patch`.
     """
     sets = {"pairs": pairs} if isinstance(pairs, PromptPairs) else dict(pairs)
-    live = ExplorerServer(model, sets)
+    others = {
+        f"{name}, {label}": (other, some)
+        for label, other in (compare or {}).items()
+        for name, some in sets.items()
+    }
+    labels = [*compare][:1] if compare else []
+    beside = {name: {"beside": f"{name}, {label}"} for name in sets for label in labels}
+    live = ExplorerServer(
+        model,
+        sets | {name: some for name, (_, some) in others.items()},
+        {name: other for name, (other, _) in others.items()},
+    )
     setup = "# model and pairs: those of al.explore(model, pairs)"
     first = {}
-    for name, some in sets.items():
-        engine = fitting_engine(model)
-        effects = path_patch(model, some, engine=engine, progress=progress)
-        facts, tables = _start(model, some, effects, setup)
+    for name, some in live.sets.items():
+        own = live.model_of(name)
+        effects = path_patch(own, some, engine=fitting_engine(own), progress=progress)
+        facts, tables = _start(own, some, effects, setup)
         strongest = [parse_component(head) for head in facts["strongest"]]
-        parts = {"attention": partial(attention_tables, model, some, strongest)}
+        parts = {"attention": partial(attention_tables, own, some, strongest)}
+        if name in others or name in beside:  # a comparison is of circuits
+            parts |= _circuit_parts(own, some, effects)
         missing, more = finished(_each(parts))
-        first[name] = {**facts, "missing": missing}, {**tables, **more}
+        facts |= {"missing": missing} | beside.get(name, {})
+        first[name] = facts, merged([tables, more])
     of = getattr(model, "name", None) or getattr(model.cfg, "model_name", "a model")
 
     def everything() -> dict[str, tuple[SetFacts, Tables]]:
         whole = {
-            name: explored(model, some, setup=setup, progress=progress)
+            name: explored(live.model_of(name), some, setup=setup, progress=progress)
             for name, some in live.sets.items()
         }
-        return {name: (part.facts, part.tables) for name, part in whole.items()}
+        return {
+            name: ({**part.facts, **beside.get(name, {})}, part.tables)
+            for name, part in whole.items()
+        }
 
     return Explorer(first, f"Explorer: {of}", live.respond, everything)
 
@@ -167,6 +190,12 @@ class ExplorerServer:
 
     model: HookedLike
     sets: dict[str, PromptPairs]
+    others: dict[str, HookedLike] = field(default_factory=dict)
+    """The model of a set, where it is not `model`."""
+
+    def model_of(self, name: str) -> HookedLike:
+        """The model that answers the prompts of a set."""
+        return self.others.get(name, self.model)
 
     def respond(self, request: Mapping[str, Any]) -> Steps[dict[str, tuple[SetFacts, Tables]]]:
         """The answer to a request: new facts and tables of one set, in steps.
@@ -182,7 +211,7 @@ class ExplorerServer:
         if request["kind"] == "prompt":
             return (yield from self._own_prompt(request))
         name = request["set"]
-        pairs, model = self.sets[name], self.model
+        pairs, model = self.sets[name], self.model_of(name)
         if request["kind"] == "map":
             paths = request["paths"]
             effects = yield from patched(model, pairs, paths, request["metric"])
@@ -199,10 +228,7 @@ class ExplorerServer:
             return {name: ({}, tables)}
         if request["kind"] == "edges":
             effects = yield from patched(model, pairs[sample], *EDGES_OF)
-            receivers = receivers_of(effects)
-            edges = edges_part(model, pairs, receivers, EDGES_OF[1])
-            looks = partial(end_patterns, model, pairs[sample], receivers)
-            missing, tables = yield from _each({"edges": edges, "patterns": looks})
+            missing, tables = yield from _each(_circuit_parts(model, pairs, effects))
             return {name: ({"missing": missing}, tables)}
         component = parse_component(request["component"])
         of = head_parts if isinstance(component, Head) else mlp_parts
@@ -214,18 +240,16 @@ class ExplorerServer:
 
     def _own_prompt(self, request: Mapping[str, Any]) -> Steps[dict[str, tuple[SetFacts, Tables]]]:
         row = {name: request[name] for name in ("reference", "counterfactual", "answer")}
-        pairs = PromptPairs.from_rows([row], self.model)
+        model = self.model_of(request.get("set", ""))
+        pairs = PromptPairs.from_rows([row], model)
         name = f"own prompt {1 + sum(key.startswith('own prompt') for key in self.sets)}"
-        effects = yield from patched(self.model, pairs, *EDGES_OF)
+        effects = yield from patched(model, pairs, *EDGES_OF)
         setup = f"pairs = al.PromptPairs.from_rows([{row!r}], model)"
-        facts, tables = _start(self.model, pairs, effects, setup)
-        receivers = receivers_of(effects)
-        edges = edges_part(self.model, pairs, receivers, EDGES_OF[1])
-        looks = partial(end_patterns, self.model, pairs, receivers)
-        missing, more = yield from _each({"edges": edges, "patterns": looks})
+        facts, tables = _start(model, pairs, effects, setup)
+        missing, more = yield from _each(_circuit_parts(model, pairs, effects))
         facts, tables = {**facts, "missing": missing}, merged([tables, more])
         note = "One pair: effects have no interval, and a knockout puts in the outputs of its own "
-        self.sets[name] = pairs
+        self.sets[name], self.others[name] = pairs, model
         return {name: ({**facts, "note": note + "counterfactual."}, tables)}
 
 
@@ -303,6 +327,17 @@ def edges_part(
     rows = problem_rows(pairs)
     sample = torch.tensor([rows.tolist().index(row) for row in sample_rows(pairs).tolist()])
     return partial(edge_tables, model, pairs[rows], receivers, metric, sample)
+
+
+def _circuit_parts(
+    model: HookedLike, pairs: PromptPairs, effects: ComponentEffects
+) -> dict[str, Callable[[], Tables]]:
+    """The circuit of the strongest parts: edges into them, and where END looks with the heads."""
+    receivers = receivers_of(effects)
+    return {
+        "edges": edges_part(model, pairs, receivers, EDGES_OF[1]),
+        "patterns": partial(end_patterns, model, pairs[sample_rows(pairs)], receivers),
+    }
 
 
 def _all_parts(

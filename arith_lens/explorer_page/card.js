@@ -24,9 +24,9 @@ const ArithLensCard = (() => {
           kind ? h("span", { class: `ale-chip ale-ink-${this.kinds[component]}` }, kind) : "", of?.key ? h("span", { class: "ale-chip" }, "key") : "",
           h("span", { class: "ale-narrow ale-peek" }, of ? this.effect(of.mean) : ""), toggle),
         h("div", { class: "ale-card-body" },
-          this.actions(component), this.outLine(), this.effectRow(component, of), unknown ?? "",
-          ...unknown ? [] : isMlp(component) ? [this.valuesRow("mlp_in", "Reads"), this.valuesRow("write", "Writes"), this.neuronsRow()]
-            : [this.looksRow(), this.valuesRow("write", "Writes"), this.fedRow(), this.onwardRow()],
+          this.actions(component), ...this.each(() => this.effectRow(component)), unknown ?? "",
+          ...unknown ? [] : (isMlp(component) ? [() => this.valuesRow("mlp_in", "Reads"), () => this.valuesRow("write", "Writes"), () => this.neuronsRow()]
+            : [() => this.looksRow(), () => this.valuesRow("write", "Writes"), () => this.fedRow(), () => this.onwardRow()]).flatMap(draw => this.each(draw)),
           unknown ? "" : this.drawer(component)));
     }
     actions(component) {
@@ -36,18 +36,21 @@ const ArithLensCard = (() => {
         h("button", { "data-key": "pin", "aria-pressed": pinned, title: "Draw all its edges, whatever else is chosen",
           onclick: () => this.pin(component) }, pinned ? "Pinned" : "Pin its edges"));
     }
-    row(title, ...body) { return h("div", { class: "ale-row" }, h("h3", {}, title), h("div", {}, body)); }
-
-    effectRow(component, of) {
+    // A row of the card; of two sets that are compared, one below the other.
+    row(title, ...body) {
+      return h("div", { class: "ale-row" }, h("h3", {}, title, this.choice.compare ? h("small", {}, ` ${this.choice.set}`) : ""), h("div", {}, body));
+    }
+    effectRow(component) {
+      const of = this.rows("effects", { ...this.setting, component })[0];
       if (!of) return "";
       const single = this.single(component);
       const where = ` on the ${METRICS[this.choice.metric] ?? this.choice.metric}`;
       const held = this.rows("held", { ...this.setting, component })[0];
-      const split = held && held.mean !== null && Math.abs(held.mean - of.mean) > Math.abs(of.mean) / 10 && isMlp(component);
+      const split = held && held.mean !== null && isMlp(component);
       return this.row("Effect",
         h("p", {}, h("b", {}, single === null ? this.effectInterval(of) : this.effect(single)),
           single === null ? where : `${where}, on this prompt; over all ${this.effectInterval(of)}`),
-        split ? h("p", { class: "ale-soft" }, `With the final norm's scale held: ${this.effectInterval(held)}.`) : "",
+        split ? h("p", {}, h("b", {}, this.effectInterval(held)), " with the final norm's scale held, as the circuit draws it") : "",
         this.strip(component, of));
     }
     effectInterval(row) {

@@ -33,7 +33,7 @@ const ArithLensCards = (() => {
       (this.exported[region] ??= new Map()).set(title, { key, rows, values });
       return h(`h${level}`, {}, title);
     }
-    exportBar(region) {
+    exportBar(region, ...more) {
       const titles = [...this.exported[region].keys()];
       const chosen = titles.includes(this.choice.exported) ? this.choice.exported : titles[0];
       const out = h("pre", { hidden: true, tabindex: 0 });
@@ -57,7 +57,7 @@ const ArithLensCards = (() => {
       titles.map(title => h("option", { value: title, selected: title === chosen }, title)));
       return h("div", { class: "ale-export" }, h("span", {}, "Numbers: "), titles.length > 1 ? select : "",
         h("button", { "data-key": `code ${region}`, onclick: copy }, "Copy as Python"),
-        h("button", { "data-key": `csv ${region}`, onclick: save }, "CSV"), out);
+        h("button", { "data-key": `csv ${region}`, onclick: save }, "CSV"), more, out);
     }
     quoted(more = {}) {
       const { component, paths, metric } = this.choice, { prompt } = this;

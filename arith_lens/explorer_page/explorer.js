@@ -27,14 +27,15 @@ const ArithLensExplorer = (() => {
       this.choice = { basket: new Set(), kind: "knock_out", prompt: null, query: null, pinned: new Set(), least: null, compare: null,
         unfold: null, tab: "graph", sheet: false };
       this.status = h("div", { class: `ale-status${backend ? " ale-live" : ""}`, role: "status", "aria-live": "polite" });
-      this.regions = Object.fromEntries(["controls", "short", "tabs", "graph", "map", "detail", "basket", "own"].map(
+      this.regions = Object.fromEntries(["controls", "short", "out", "tabs", "graph", "map", "detail", "basket", "own"].map(
         name => [name, h(name === "detail" ? "aside" : "section", { class: `ale-${name}`, id: `ale-${name}${options.id ?? ""}` })]));
-      const { controls, short, tabs, graph, map, detail, basket, own } = this.regions;
+      const { controls, short, out, tabs, graph, map, detail, basket, own } = this.regions;
+      this.title = h("h1", {}, options.title);
       graph.setAttribute("class", "ale-circuit");
       detail.setAttribute("aria-label", "The chosen part");
       this.root = h("div", { class: "ale", onkeydown: event => this.step(event) },
         options.style ? Object.assign(h("style"), { textContent: options.style }) : null,
-        h("header", {}, h("h1", {}, options.title), this.words()), controls, this.status, tabs, short,
+        h("header", {}, this.title, this.words()), controls, this.status, tabs, short, out,
         h("div", { class: "ale-columns" },
           h("div", { class: "ale-side" }, graph, basket, map, backend ? own : null), detail));
       element.replaceChildren(this.root);
@@ -131,6 +132,28 @@ const ArithLensExplorer = (() => {
       const n = this.set.facts.rows?.length, all = this.set.facts.n_pairs;
       return n === undefined || n >= all ? "" : `Over ${n} of ${all} prompts, so its numbers differ from those of the map.`;
     }
+    // The sets of prompts that are shown: one, or two that are compared.
+    get sides() { return [this.choice.set, this.choice.compare].filter(Boolean); }
+    // The chosen prompt in a set: the other side of a comparison has it under a number of its own, or not at all.
+    promptIn(set) {
+      const { prompt } = this.choice;
+      if (prompt === null || set === this.choice.set) return prompt;
+      const { reference } = this.rows("prompts", { prompt })[0] ?? {};
+      return this.rowsOf(set, "prompts", { reference })[0]?.prompt ?? null;
+    }
+    // What is drawn of a set, when that set and its prompt are chosen.
+    as(set, draw) {
+      const { choice } = this;
+      this.choice = { ...choice, set, prompt: this.promptIn(set) };
+      try { return draw(); } finally { this.choice = choice; }
+    }
+    // What is drawn of each side.
+    each(draw) { return this.sides.map(set => this.as(set, () => draw(set))); }
+    // The prompts that the numbers are of.
+    get over() {
+      const { prompt } = this.choice, row = prompt === null ? null : this.rows("prompts", { prompt })[0];
+      return row ? `on “${row.reference.trim()}”` : `mean over all ${this.set.facts.n_pairs ?? ""} prompts`;
+    }
     // The prompt of the pictures that show one: the chosen one, or the first.
     get prompt() { return this.choice.prompt ?? 0; }
     get kinds() { return Object.fromEntries(this.rows("kinds").map(row => [row.component, row.kind])); }
@@ -141,11 +164,10 @@ const ArithLensExplorer = (() => {
         const first = set.tables.effects.rows()[0];
         const same = this.choice.paths && set.tables.effects.rows(this.setting).length;
         if (!same) Object.assign(this.choice, { paths: first.paths, metric: first.metric });
-        Object.assign(this.choice, { prompt: null, query: null, least: null, compare: null, unfold: null });
+        Object.assign(this.choice, { prompt: null, query: null, least: null, compare: set.facts.beside ?? null, unfold: null });
       }
       if (change.component !== undefined && change.unfold === undefined) this.choice.unfold = change.component;
       Object.assign(this.choice, change);
-      if (change.set !== undefined && !this.backend) this.follow();
       if (this.backend && !this.rows("effects", this.setting).length) {
         this.request({ kind: "map", ...this.setting });
       }
@@ -156,11 +178,6 @@ const ArithLensExplorer = (() => {
       }
       this.draw();
       this.compute();
-    }
-    // A saved page knows the sets of each operation's own heads: the basket follows the prompts.
-    follow() {
-      const { strongest } = this, names = this.choice.role ? this.ofRole(this.choice.role) : [...this.choice.basket];
-      this.choice.basket = new Set(names.length === 1 ? names : names.filter(name => strongest.includes(name)));
     }
     compute() {
       const { component, set } = this.choice;
@@ -203,8 +220,11 @@ const ArithLensExplorer = (() => {
       const focus = this.root.getRootNode().activeElement?.dataset?.key;
       this.exported = {};
       this.root.dataset.tab = this.choice.tab;
+      this.root.dataset.compare = Boolean(this.choice.compare);
+      this.drawTitle();
       this.drawControls();
       this.drawShort();
+      this.drawOut();
       this.drawTabs();
       this.drawGraph();
       this.drawMap();
@@ -213,6 +233,12 @@ const ArithLensExplorer = (() => {
       if (this.backend) this.drawOwn();
       this.address();
       if (focus) this.root.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus();
+    }
+    // The model and the task, in the page's heading and in the title of its window.
+    drawTitle() {
+      const title = [this.options.title, this.sides.join(" beside ")].join(": ");
+      this.title.replaceChildren(title);
+      if (!this.backend && !this.options.embedded) document.title = title;
     }
 
     select(label, key, options, value) {

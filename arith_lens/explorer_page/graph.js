@@ -6,7 +6,7 @@ const ArithLensGraph = (() => {
   const { HUES } = ArithLensCards;
   const { Card } = ArithLensCard;
   const { EMBEDDINGS, END, SIZE, key, layout, curve } = ArithLensLayout;
-  const TOP = "C", SHARE = 0.8, LOOK = 0.15, THICK = 9, SINGLE = 700, WIDTH = [330, 900], DOUBLE_CLICK = 400;
+  const TOP = "C", SHARE = 0.8, LOOK = 0.15, THICK = 9, SINGLE = 700, WIDTH = [390, 900], DOUBLE_CLICK = 400;
   const INPUTS = { q: "queries", k: "keys", v: "values", mlp: "input" };
   const DASHES = { q: "2 4", k: "8 4" };
   const MAIN = { paths: "via_mlps", metric: "relative_logit" };
@@ -18,9 +18,9 @@ const ArithLensGraph = (() => {
     // The edges of a set of prompts whose interval excludes 0, the largest first: means, or those of one prompt.
     edges(set = this.choice.set) {
       const rows = this.rowsOf(set, "edges").filter((row, _, all) => row.metric === all[0].metric && row.certain);
-      const { prompt } = this.choice;
-      if (prompt !== null && set === this.choice.set) {
-        const values = new Map(this.rows("prompt_edges", { prompt }).map(row => [edgeKey(row), row.value]));
+      const prompt = this.promptIn(set);
+      if (prompt !== null) {
+        const values = new Map(this.rowsOf(set, "prompt_edges", { prompt }).map(row => [edgeKey(row), row.value]));
         if (values.size) for (const row of rows) Object.assign(row, { mean: values.get(edgeKey(row)) ?? 0, ci_low: null, ci_high: null });
       }
       return [...new Map(rows.map(row => [edgeKey(row), row])).values()].sort((a, b) => size(b) - size(a));
@@ -28,17 +28,15 @@ const ArithLensGraph = (() => {
     // The effects of parts in the graph, by their name: means, or those of one prompt.
     graphEffects(set) {
       const rows = this.rowsOf(set, "effects", { ...MAIN, metric: this.rowsOf(set, "edges")[0]?.metric ?? MAIN.metric });
-      const { prompt } = this.choice;
-      const values = prompt === null || set !== this.choice.set ? null
-        : new Map(this.rows("prompt_effects", { prompt }).map(row => [row.component, row.value]));
+      const prompt = this.promptIn(set);
+      const values = prompt === null ? null : new Map(this.rowsOf(set, "prompt_effects", { prompt }).map(row => [row.component, row.value]));
       return new Map(rows.map(row => [row.component, values?.has(row.component)
         ? { ...row, mean: values.get(row.component), ci_low: null, ci_high: null } : row]));
     }
     // Where END looks with a head: the share of each role, or of each token without a role.
     looks(component, set = this.choice.set) {
-      const { prompt } = this.choice, means = this.rowsOf(set, "attention", { component });
-      const single = prompt !== null || !means.length;
-      const rows = single ? this.rowsOf(set, "patterns", { component, prompt: set === this.choice.set ? this.prompt : 0 }) : [];
+      const prompt = this.promptIn(set), means = this.rowsOf(set, "attention", { component });
+      const rows = prompt !== null || !means.length ? this.rowsOf(set, "patterns", { component, prompt: prompt ?? 0 }) : [];
       if (!rows.length) return new Map(means.map(row => [row.role, row.mean]));
       const tokens = this.rowsOf(set, "tokens", { prompt: rows[0].prompt }), end = tokens.length - 1, shares = new Map();
       for (const row of rows) {
@@ -88,7 +86,7 @@ const ArithLensGraph = (() => {
       const line = h("p", { class: "ale-line", "aria-hidden": true }, this.edgeText(shown[0] ?? rows[0]));
       region.replaceChildren(this.graphControls(rows, shown, least),
         h("div", { class: "ale-graph-frame" }, this.pictures(shown, others, this.graphWidth(), line)), line, this.legend(others),
-        h("details", {}, h("summary", { "data-key": "in words" }, "The graph in words"), this.inWords(shown)), this.exportBar("circuit"));
+        h("details", {}, h("summary", { "data-key": "in words" }, "The graph in words"), this.inWords(shown)), this.exportBar("circuit", ...this.fileButtons()));
     }
     graphWidth() { return Math.max(WIDTH[0], Math.min(WIDTH[1] * (this.choice.compare ? 1.4 : 1), this.regions.graph.clientWidth || 760)); }
     graphControls(rows, shown, least) {
@@ -98,18 +96,22 @@ const ArithLensGraph = (() => {
         onchange: event => this.choose({ least: size(rows[rows.length - 1 - event.target.value]) }) });
       return h("div", { class: "ale-graph-controls" },
         this.heading("Circuit", "edges", shown, this.quoted({ receivers: JSON.stringify([...new Set(rows.map(row => row.receiver))]) })),
-        h("label", {}, `Edges from ${this.graphEffect(least).replace(/^[+−]/, "")} `, slider, ` ${shown.length} of ${rows.length}`),
-        h("span", { class: "ale-chips" },
-          h("button", { class: "ale-small", "data-key": "svg", title: "As wide as a page: 6.9 in", onclick: () => this.saveSvg("page") }, "SVG, page"),
-          h("button", { class: "ale-small", "data-key": "svg column", title: "As wide as a column: 3.3 in", onclick: () => this.saveSvg("column") }, "SVG, column"),
-          h("button", { class: "ale-small", "data-key": "neuronpedia", title: "An attribution graph in the JSON that Neuronpedia's viewer reads", onclick: () => this.saveGraph() }, "Neuronpedia JSON")));
+        h("label", {}, `Edges from ${this.graphEffect(least).replace(/^[+−]/, "")} `, slider, ` ${shown.length} of ${rows.length}`));
+    }
+    fileButtons() {
+      const button = (key, text, title, save) => h("button", { "data-key": key, title, onclick: save }, text);
+      return [h("span", {}, "Picture: "), button("svg", "SVG, page", "As wide as a page: 6.9 in", () => this.saveSvg("page")),
+        button("svg column", "SVG, column", "As wide as a column: 3.3 in", () => this.saveSvg("column")),
+        button("neuronpedia", "Neuronpedia JSON", "An attribution graph in the JSON that Neuronpedia's viewer reads", () => this.saveGraph())];
     }
     // One picture, or two with the same places of parts, side by side where there is room.
     pictures(shown, others, width, line) {
       const { set, compare } = this.choice, views = [[set, shown], ...others ? [[compare, others]] : []];
       const beside = others && width >= SINGLE, each = beside ? width / 2 - 8 : width;
-      const nodes = new Map(), roles = new Set([END]);
-      for (const [name, rows] of views) {
+      // A part keeps its place, whatever the slider, a click or the prompt shows: places are of all edges.
+      const nodes = new Map(this.heldNodes(set).map(node => [key(node.name, END), node])), roles = new Set([END]);
+      for (const [name] of views) {
+        const rows = this.edges(name);
         for (const node of this.nodesOf(rows)) nodes.set(key(node.name, node.role), node);
         for (const role of this.rolesOf(name, rows)) roles.add(role);
       }
@@ -118,6 +120,17 @@ const ArithLensGraph = (() => {
       const largest = Math.max(...views.flatMap(([, rows]) => rows.map(size)), 1e-9);
       return views.map(([name, rows]) => h("figure", { style: others ? `width:${beside ? "calc(50% - 4px)" : "100%"}` : "" },
         others ? h("figcaption", {}, h("b", {}, name)) : "", this.picture(name, rows, at, { common, largest, line })));
+    }
+    // Whether a part is knocked out: it is chosen, or it is none of the only ones that are kept.
+    isOut(name) {
+      const { basket, kind } = this.choice;
+      if (kind === "knock_out") return basket.has(name);
+      return !basket.has(name) && (isHead(name) || [...basket].some(isMlp));
+    }
+    // The chosen parts stand in the picture, whether they have edges or not.
+    heldNodes(set) {
+      const known = this.graphEffects(set);
+      return [...this.choice.basket].filter(name => known.has(name)).map(name => ({ name, role: END }));
     }
     nodesOf(rows) {
       return rows.flatMap(row => [{ name: row.sender, role: row.role }, { name: row.receiver, role: END }]);
@@ -141,14 +154,14 @@ const ArithLensGraph = (() => {
     picture(set, rows, at, { common, largest, line = h("p"), bare = false }) {
       const effects = this.graphEffects(set), held = new Map(this.rowsOf(set, "held", MAIN).map(row => [row.component, row]));
       const limit = Math.max(...[...effects.values()].map(row => Math.abs(row.mean ?? 0)), 1e-9);
-      const nodes = [...new Map(this.nodesOf(rows).map(node => [key(node.name, node.role), node])).values()].filter(node => node.name !== EMBEDDINGS);
+      const nodes = [...new Map([...this.nodesOf(rows), ...this.heldNodes(set)].map(node => [key(node.name, node.role), node])).values()].filter(node => node.name !== EMBEDDINGS);
       const say = text => () => line.replaceChildren(text), { component } = this.choice;
       const near = row => row.sender === component || row.receiver === component;
       const drawn = [...rows].sort((a, b) => near(a) - near(b) || size(a) - size(b)).map(row => svg("path", {
         d: curve(at.places.get(key(row.sender, row.role)), at.places.get(key(row.receiver, END))), fill: "none",
         class: `ale-edge ${row.mean < 0 ? "ale-edge-helps" : "ale-edge-hinders"}`, "stroke-dasharray": DASHES[row.input],
         "stroke-width": 0.8 + THICK * size(row) / largest, "data-edge": edgeKey(row),
-        "stroke-opacity": common ? common.has(edgeKey(row)) ? 0.18 : 0.85 : near(row) && !bare ? 0.95 : 0.5,
+        "stroke-opacity": this.isOut(row.sender) || this.isOut(row.receiver) ? 0.1 : common ? common.has(edgeKey(row)) ? 0.18 : 0.85 : near(row) && !bare ? 0.95 : 0.5,
         onmouseenter: say(this.edgeText(row)) }, svg("title", {}, this.edgeText(row))));
       const looks = nodes.filter(node => node.role === END && isHead(node.name)).flatMap(node => this.lookLines(set, node, at, say));
       const boxes = nodes.map(node => this.nodeBox(node, at, { effect: effects.get(node.name), held: held.get(node.name), limit, rows, set, say }));
@@ -180,11 +193,11 @@ const ArithLensGraph = (() => {
       });
     }
     nodeBox(node, at, { effect, held, limit, rows, set, say }) {
-      const { x, y, w, h: tall, onStream } = at.places.get(key(node.name, node.role)), { component, pinned, basket } = this.choice;
+      const { x, y, w, h: tall, onStream } = at.places.get(key(node.name, node.role)), { component, pinned } = this.choice;
       const colour = onStream && held?.mean !== null && held ? held : effect, isEnd = node.role === END;
       const share = isEnd && colour?.mean ? Math.min(80, Math.round(80 * Math.sqrt(Math.abs(colour.mean) / limit))) : 0;
       const wide = onStream && held ? w + SIZE.wide * Math.min(1, Math.abs(held.mean ?? 0) / limit) : w;
-      const text = this.nodeText(node, rows, effect, held, set), out = basket.has(node.name);
+      const text = this.nodeText(node, rows, effect, held, set), out = this.isOut(node.name);
       const group = svg("g", { class: ["ale-node", node.name === component && "ale-chosen", out && "ale-held", pinned.has(node.name) && "ale-pinned",
           share > 60 && "ale-strong"].filter(Boolean).join(" "), transform: `translate(${x},${y})`, tabindex: -1, role: "button", "aria-label": text,
         "aria-pressed": node.name === component, "data-key": `node ${node.name}@${node.role}`, "data-name": node.name, "data-x": x, "data-y": y,
@@ -207,14 +220,14 @@ const ArithLensGraph = (() => {
       return `${capital(named(node.name))} at ${this.roleName(node.role)}${value}${split}${looks.length ? `; looks at ${looks.join(", ")}` : ""}; ${n} ${n === 1 ? "edge" : "edges"}`;
     }
     tokenName(role, set) {
-      if (this.choice.prompt === null || set !== this.choice.set || role === END) return this.roleName(role);
-      const tokens = this.rows("tokens", { prompt: this.choice.prompt }), end = tokens.length - 1;
+      const prompt = this.promptIn(set);
+      if (prompt === null || role === END) return this.roleName(role);
+      const tokens = this.rowsOf(set, "tokens", { prompt }), end = tokens.length - 1;
       const text = tokens.filter(token => this.tokenRole(token, end) === role).map(token => visible(token.token)).join("").replaceAll("␣", " ").trim();
       return text || this.roleName(role);
     }
     answerName(set) {
-      const { prompt } = this.choice;
-      const row = prompt === null || set !== this.choice.set ? null : this.rows("prompts", { prompt })[0];
+      const prompt = this.promptIn(set), row = prompt === null ? null : this.rowsOf(set, "prompts", { prompt })[0];
       return row ? `C = ${visible(row.answer.trim())}` : `logit of ${TOP}`;
     }
     // A click unfolds, Shift and a click pins, two clicks knock out; keys do the same.
@@ -242,7 +255,15 @@ const ArithLensGraph = (() => {
         event.stopPropagation();
       });
     }
-    unfold(name) { this.choose({ component: name, sheet: true }); }
+    unfold(name) {
+      this.choose({ component: name, sheet: true });
+      this.uncover();
+    }
+    // On a phone the sheet with the card must not cover the part that was chosen.
+    uncover() {
+      const sheet = this.regions.detail.getBoundingClientRect(), node = this.root.querySelector(".ale-node.ale-chosen")?.getBoundingClientRect();
+      if (node?.height && sheet.left <= node.left && node.bottom > sheet.top) scrollBy(0, node.bottom - sheet.top + 20);
+    }
     // The nearest part in the direction of an arrow key.
     moveNode(nodes, node, arrow) {
       const [dx, dy] = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] }[arrow];
@@ -264,12 +285,13 @@ const ArithLensGraph = (() => {
         mark("ale-less", "measured edge that helps C"), mark("ale-more", "hinders it"),
         h("span", {}, "solid: values or into an MLP; dashed: keys; dotted: queries"),
         mark("ale-operand", "END looks at A, B"), mark("ale-operator", "at the operator"), mark("ale-rest", `at another token (from ${percent(LOOK, 0)})`),
+        h("span", {}, "MLPs of END: effect with the final norm's scale held"), h("span", {}, "struck through: knocked out"),
         h("span", {}, "Click: its edges and card. Shift-click: pin. Double click: knock out."),
         others ? h("b", {}, "Pale: an edge of both; strong: of one only.") : "",
         h("details", {}, h("summary", {}, "How it was measured"), h("p", {}, "The sender's output is taken from the counterfactual, one input of one receiver reads it, and the answer changes by this much. "
           + `Edges whose 95% interval holds 0 are left out; ${this.rows("edges")[0].measured} were measured, on ${this.set.facts.edge_rows?.length ?? this.set.facts.rows?.length ?? this.set.facts.n_pairs} prompts. `
           + "By chance alone, one interval in twenty excludes 0: do not read much into weak edges. "
-          + "A box of a head or an MLP has the colour of its effect on C; an MLP is as wide and as red as its effect with the final norm's scale held. "
+          + "A box has the colour of its effect on C. An MLP of END is as wide and as red, or blue, as its effect with the final norm's scale held; the map has both its effects. "
           + "Attention is not an effect: a head may look at a token and ignore it. A token that is the same in both prompts has no edges.")));
     }
     inWords(rows) {

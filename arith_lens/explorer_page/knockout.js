@@ -3,7 +3,7 @@ const ArithLensKnockouts = (() => {
   "use strict";
   const { h, number, percent, visible, ordered, named, isMlp } = ArithLensElements;
   const { EffectMap } = ArithLensMap;
-  const KINDS = { knock_out: "Knock these out", keep_only: "Keep only these" };
+  const KINDS = { knock_out: "they alone are knocked out", keep_only: "they alone are kept" };
   const mean = (rows, column) => rows.reduce((sum, row) => sum + row[column], 0) / rows.length;
 
   class Knockouts extends EffectMap {
@@ -12,9 +12,8 @@ const ArithLensKnockouts = (() => {
       if (!basket.delete(component)) basket.add(component);
       this.replace([...basket]);
     }
-    // Knock out these parts; a role says why they were chosen, so that another operation has its own.
-    replace(names, role = null) {
-      Object.assign(this.choice, { basket: new Set(names), role });
+    replace(names) {
+      this.choice.basket = new Set(names);
       this.draw();
       this.measure();
     }
@@ -27,9 +26,19 @@ const ArithLensKnockouts = (() => {
       return this.rows("sets", { kind, members: members.join(",") })[0];
     }
     get strongest() { return this.set.facts.strongest ?? []; }
+    // The heads of a role among the strongest.
     ofRole(role) {
       const { kinds } = this;
-      return this.strongest.filter(name => kinds[name] === role);
+      return role === "all" ? this.strongest : ordered(this.strongest.filter(name => kinds[name] === role));
+    }
+    // One name for each group of heads, wherever it can be knocked out.
+    groupName(role) {
+      const n = this.ofRole(role).length, kind = role === "all" ? "strongest head" : `${role} head`;
+      return n === 1 ? kind : `${n} ${kind}s`;
+    }
+    knockButton(role, key) {
+      const names = this.ofRole(role);
+      return h("button", { class: "ale-small", "data-key": key, onclick: () => this.replace(names) }, `Knock out the ${this.groupName(role)}`);
     }
     // The results of random sets of as many heads and MLPs, one row per draw.
     controls(kind, members) {
@@ -39,6 +48,13 @@ const ArithLensKnockouts = (() => {
     }
     accuracy(row) {
       return row ? `${percent(row.accuracy, 0)}${row.ci_low === null ? "" : ` (${percent(row.ci_low, 0)} to ${percent(row.ci_high, 0)})`}` : "–";
+    }
+    // The share of right answers with its interval, beside random sets of as many parts and their range.
+    outcomeText(members, kind = "knock_out") {
+      const after = this.result(kind, members), drawn = this.controls(kind, members).map(row => row.accuracy);
+      const control = drawn.length ? `; as many at random: ${percent(drawn.reduce((sum, x) => sum + x, 0) / drawn.length, 0)} `
+        + `(${drawn.length} draws: ${percent(Math.min(...drawn), 0)} to ${percent(Math.max(...drawn), 0)})` : "";
+      return `${this.accuracy(after)} right${control}`;
     }
     drawBasket() {
       const { basket, kind } = this.choice, { facts, tables } = this.set, { prompt } = this;
@@ -56,13 +72,14 @@ const ArithLensKnockouts = (() => {
       region.replaceChildren(
         this.heading("Knocked out", kind, this.rows("sets", { kind, members: members.join(",") }), code),
         ...this.chips(members), this.unmeasured(members, after),
-        h("div", { "aria-live": "polite" }, this.outcome(members, before, after),
+        h("div", { "aria-live": "polite" }, this.each(set => [this.choice.compare ? h("h3", {}, set) : "",
+          this.outcome(members, this.result("knock_out", []), this.result(kind, members))]),
           before && answer.reference ? h("div", { class: "ale-next" },
             h("p", {}, `Next token after “${answer.reference.trim()}”, where C is ${visible(answer.answer.trim())}:`),
             next("whole model", "knock_out", []), members.length || !out ? next(out ? "without them" : "with them alone", kind, members) : "") : ""),
         h("details", { open: Boolean(this.choice.how), ontoggle: event => { this.choice.how = event.target.open; } },
           h("summary", { "data-key": "how" }, "How, and keeping only these"),
-          h("fieldset", {}, h("legend", {}, "What happens to these parts?"), Object.entries(KINDS).map(([name, text]) =>
+          h("fieldset", {}, h("legend", {}, "The chosen parts:"), Object.entries(KINDS).map(([name, text]) =>
             h("label", {}, h("input", { type: "radio", name: `kind${this.options.id ?? ""}`, "data-key": name, checked: name === kind,
               onchange: () => { this.choice.kind = name; this.draw(); this.measure(); } }), ` ${text}`))),
           h("p", { class: "ale-soft" }, out
@@ -75,13 +92,10 @@ const ArithLensKnockouts = (() => {
       const { basket } = this.choice, { kinds, strongest } = this;
       const chip = name => h("button", { "aria-pressed": basket.has(name), "data-key": `chip ${name}`, onclick: () => this.toggle(name) }, named(name),
         kinds[name] && kinds[name] !== "other" ? h("small", { class: `ale-ink-${kinds[name]}` }, ` ${kinds[name]}`) : "");
-      const group = (text, key, names, role) => h("button", { class: "ale-small", "data-key": key, onclick: () => this.replace(names, role) }, text);
       return [h("div", { class: "ale-chips", role: "group", "aria-label": "Parts to knock out, the strongest first" },
         [...new Set([...strongest, ...members])].map(chip)),
-      h("div", { class: "ale-chips", role: "group", "aria-label": "Choose several" }, h("span", { class: "ale-soft" }, "Take "),
-        ["operand", "operator"].map(role => [role, this.ofRole(role)]).filter(([, names]) => names.length)
-          .map(([role, names]) => group(`${role} heads`, `take ${role}`, names, role)),
-        group(strongest.length === 10 ? "all ten" : `all ${strongest.length}`, "all", strongest), group("none", "none", []))];
+      h("div", { class: "ale-chips", role: "group", "aria-label": "Choose several" },         ["operand", "operator", "all"].filter(role => this.ofRole(role).length).map(role => this.knockButton(role, role === "all" ? "all" : `take ${role}`)),
+        h("button", { class: "ale-small", "data-key": "none", onclick: () => this.replace([]) }, "Put all back"))];
     }
     unmeasured(members, after) {
       if (this.backend || after || !members.length) return "";
@@ -106,16 +120,21 @@ const ArithLensKnockouts = (() => {
             probability: mean(random, "probability"), text: `${percent(mean(random, "accuracy"), 0)} (${drawn.length} draws: ${percent(least, 0)} to ${percent(most, 0)})` }, "rest") : "",
           wanted && after ? line("accuracy", `${out ? "without" : "only"} ${these}`, { ...after, text: this.accuracy(after) }, "less") : ""));
     }
-    // One line on what is knocked out, beside the picture that was clicked.
-    outLine() {
-      const members = ordered(this.choice.basket), { kind } = this.choice;
-      if (!members.length) return "";
-      const after = this.result(kind), before = this.result("knock_out", []), random = this.controls(kind, members);
-      const names = members.length <= 4 ? members.map(named).join(", ") : `${members.length} parts`;
-      return h("p", { class: "ale-out", role: "status" }, h("b", {}, kind === "knock_out" ? `Without ${names}: ` : `Only ${names} kept: `),
-        after ? [`${this.accuracy(after)} right`, random.length ? `; with as many random ones ${percent(mean(random, "accuracy"), 0)}` : "",
-          before ? `; whole model ${percent(before.accuracy, 0)}` : "", ". "] : this.backend ? "being measured. " : "not measured on this page. ",
-        h("button", { class: "ale-small", "data-key": "put back", onclick: () => this.replace([]) }, "Put back"));
+    // One line on what is knocked out, below the summary and above the graph: it is always there, so that nothing moves.
+    drawOut() {
+      const { basket, kind } = this.choice, members = ordered(basket), none = !members.length && kind === "knock_out", region = this.regions.out;
+      if (!this.backend && !this.set.tables.sets) { region.replaceChildren(); return; }
+      const lines = this.each(set => {
+        const after = this.result(kind, members), before = this.result("knock_out", []);
+        const whole = before ? `whole model: ${percent(before.accuracy, 0)}${none ? " right" : ""}` : "";
+        const text = none ? whole : after ? `${this.outcomeText(members, kind)}; ${whole}`
+          : this.backend && set === this.sides[0] ? "being measured" : "not measured for these prompts";
+        return h("span", {}, this.choice.compare ? h("b", {}, `${set}: `) : "", text, ". ");
+      });
+      const names = !members.length ? "no head" : members.length <= 6 ? members.map(named).join(", ") : `${members.length} parts`;
+      region.replaceChildren(h("p", { role: "status" },
+        h("b", {}, none ? "Nothing is knocked out. " : kind === "knock_out" ? `Without ${names}: ` : `Only ${names} kept: `), lines,
+        !none ? h("button", { class: "ale-small", "data-key": "put back", onclick: () => { this.choice.kind = "knock_out"; this.replace([]); } }, "Put all back") : ""));
     }
     track({ accuracy, ci_low: low, ci_high: high }, hue) {
       return h("td", { class: "ale-track", "aria-hidden": true }, h("span", {}, h("i", { class: `ale-${hue}`, style: `left:0;width:${100 * accuracy}%` }),

@@ -4,7 +4,7 @@ const ArithLensLayout = (() => {
   "use strict";
   const { isMlp } = ArithLensElements;
   const EMBEDDINGS = "embeddings", END = "END";
-  const SIZE = { head: 48, headBox: 30, mlp: 52, mlpBox: 22, wide: 40, token: 24, top: 44, foot: 44, left: 24, stream: 106, gap: 6,
+  const SIZE = { head: 48, headBox: 30, mlp: 52, mlpBox: 22, wide: 40, right: 80, token: 24, top: 44, foot: 44, left: 24, stream: 132, gap: 6,
     row: [36, 48], column: [26, 104], tall: 520 };
   const key = (name, role) => `${name}@${role}`;
   const layerOf = name => name === EMBEDDINGS ? -1 : +(isMlp(name) ? name.slice(4) : name.split(".")[0]);
@@ -36,7 +36,7 @@ const ArithLensLayout = (() => {
     const order = [...layers.keys()].sort((a, b) => a - b);
     const rows = order.reduce((sum, layer) => sum + layers.get(layer), 0);
     const row = clamp(SIZE.tall / Math.max(rows, 1), SIZE.row);
-    const height = SIZE.top + row * rows + SIZE.foot, stream = width - SIZE.stream / 2;
+    const height = SIZE.top + row * rows + SIZE.foot, stream = width - SIZE.right;
     const bottoms = new Map();
     let below = 0;
     for (const layer of order) { bottoms.set(layer, height - SIZE.foot - row * below); below += layers.get(layer); }
@@ -59,7 +59,7 @@ const ArithLensLayout = (() => {
   // The line of an edge. Into END's stream it comes from the left; between MLPs of the stream it goes round at the right.
   function curve(a, b) {
     if (a.onStream && b.onStream) {
-      const side = Math.min(14 + Math.abs(a.y - b.y) / 9, 30), [x1, x2] = [a.x + a.w / 2, b.x + b.w / 2];
+      const side = Math.min(28 + Math.abs(a.y - b.y) / 9, 48), [x1, x2] = [a.x + a.w / 2, b.x + b.w / 2];
       return `M${x1},${a.y} C${x1 + side},${a.y - 8} ${x2 + side},${b.y + 8} ${x2},${b.y}`;
     }
     if (b.onStream) {

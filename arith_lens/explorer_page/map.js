@@ -1,7 +1,7 @@
 // The map: the effect of every head and MLP, to click on.
 const ArithLensMap = (() => {
   "use strict";
-  const { PATHS, METRICS, h, number, percent, signed, named, capital } = ArithLensElements;
+  const { PATHS, METRICS, h, number, percent, signed, named, capital, isMlp } = ArithLensElements;
   const { Exports } = ArithLensExport;
 
   class EffectMap extends Exports {
@@ -15,42 +15,46 @@ const ArithLensMap = (() => {
         return;
       }
       const heads = 1 + Math.max(...rows.map(row => row.head));
+      const held = this.rows("held", this.setting).filter(row => isMlp(row.component) && row.mean !== null);
       const layers = 1 + Math.max(...rows.map(row => row.layer));
-      const limit = Math.max(...rows.map(row => Math.abs(row.mean ?? 0))) || 1;
-      const describe = row => `${capital(named(row.component))}: ${this.effect(row.mean)}`
+      const limit = Math.max(...[...rows, ...held].map(row => Math.abs(row.mean ?? 0))) || 1;
+      const describe = row => `${capital(named(row.component))}${row.held ? ", norm's scale held" : ""}: ${this.effect(row.mean)}`
         + (row.ci_low === null ? "" : ` (${this.effect(row.ci_low)} to ${this.effect(row.ci_high)})`)
         + (row.key ? ", key head" : "");
       const line = h("p", { class: "ale-line" }, "Point at a cell to read it; arrow keys move, Enter chooses, B knocks out.");
       const cells = new Map();
       const cell = row => {
         const share = Math.abs(row.mean ?? 0) / limit, strength = Math.round(100 * Math.sqrt(share) * share ** 0.15);
-        const chosen = row.component === this.choice.component;
+        const chosen = row.component === this.choice.component && !row.held;
         const text = heads <= 12 && Math.abs(row.mean ?? 0) >= (this.relative ? 0.005 : limit / 20)
           ? (this.relative ? number(100 * row.mean, 0) : number(row.mean, 1)) : "";
         const button = h("button", {
-          role: "gridcell", "data-key": `cell ${row.component}`, tabindex: chosen ? 0 : -1,
+          role: "gridcell", "data-key": `cell ${row.held ? "held " : ""}${row.component}`, "data-name": row.component, tabindex: chosen ? 0 : -1,
           "aria-selected": chosen, "aria-label": describe(row),
           class: [row.key && "ale-key", chosen && "ale-chosen", strength > 60 && "ale-strong",
-            this.choice.basket.has(row.component) && "ale-held"].filter(Boolean).join(" "),
+            this.isOut(row.component) && "ale-held"].filter(Boolean).join(" "),
           style: `--share:${strength}%;--hue:var(--${row.mean < 0 ? "negative" : "positive"})`,
           onclick: () => this.unfold(row.component),
           onfocus: () => line.replaceChildren(describe(row)),
           onmouseenter: () => line.replaceChildren(describe(row)),
         }, text);
-        cells.set(`${row.layer} ${row.head < 0 ? heads : row.head}`, button);
+        cells.set(`${row.layer} ${row.column}`, button);
         return button;
       };
-      const byPlace = new Map(rows.map(row => [`${row.layer} ${row.head}`, row]));
+      const layerOf = new Map(rows.map(row => [row.component, row.layer]));
+      const byPlace = new Map([...rows.map(row => ({ ...row, column: row.head < 0 ? heads : row.head })),
+        ...held.map(row => ({ ...row, held: true, layer: layerOf.get(row.component), column: heads + 1 }))].map(row => [`${row.layer} ${row.column}`, row]));
+      const columns = heads + (held.length ? 2 : 1);
       const grid = h("div", { role: "grid", class: "ale-grid", "aria-label": "Effect of each head and MLP",
-        style: `--columns:${heads + 1}`,
+        style: `--columns:${columns}`,
         onkeydown: event => this.move(event, cells) },
       h("div", { role: "row" }, h("span", { role: "columnheader", title: "rows: layers; columns: heads" }, "layer"),
         [...Array(heads).keys()].map(head => h("span", { role: "columnheader" }, heads <= 16 || head % 4 === 0 ? head : "")),
-        h("span", { role: "columnheader" }, "MLP")),
+        h("span", { role: "columnheader" }, "MLP"), held.length ? h("span", { role: "columnheader", title: "MLP, with the final norm's scale held" }, "held") : ""),
       [...Array(layers).keys()].reverse().map(layer => h("div", { role: "row" },
         h("span", { role: "rowheader" }, layer),
-        [...Array(heads).keys(), -1].map(head => {
-          const row = byPlace.get(`${layer} ${head}`);
+        [...Array(columns).keys()].map(column => {
+          const row = byPlace.get(`${layer} ${column}`);
           return row ? cell(row) : h("span", { role: "gridcell" });
         }))));
       region.replaceChildren(
@@ -58,7 +62,7 @@ const ArithLensMap = (() => {
         h("p", {}, "One cell per attention head, one per MLP. A click adds its edges to the graph. ", h("b", { class: "ale-negative" }, "Red"),
           ": with this part's output taken from the counterfactual, the score of the right answer C falls",
           this.relative ? " (in percent). " : ". ", h("b", { class: "ale-positive" }, "Blue"),
-          ": it rises. Rows are layers, columns heads. Framed: key head. Underlined: knocked out. ", this.example()),
+          ": it rises. Rows are layers, columns heads. ", held.length ? "“Held”: the MLP with the final norm's scale held, as in the circuit. " : "", "Framed: key head. Struck through: knocked out. ", this.example()),
         grid, line, this.ranking(rows), this.exportBar("map"));
     }
     mapControls() {
@@ -77,7 +81,7 @@ const ArithLensMap = (() => {
       const step = { ArrowUp: [1, 0], ArrowDown: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
       const next = step && cells.get(`${at[0] + step[0]} ${at[1] + step[1]}`);
       if (step) { event.preventDefault(); event.stopPropagation(); next?.focus(); }
-      if (event.key === "b") this.toggle(event.target.dataset.key.slice(5));
+      if (event.key === "b") this.toggle(event.target.dataset.name);
     }
     ranking(rows) {
       const { kinds } = this;

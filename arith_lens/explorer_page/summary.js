@@ -1,64 +1,81 @@
 // In short: who reads A, B and the operator, who writes C, and what is right without them. Each number
-// is a table's.
+// is a table's, of the chosen prompt or of all prompts; of two sets that are compared, one column each.
 const ArithLensSummary = (() => {
   "use strict";
-  const { h, number, percent, named, isMlp } = ArithLensElements;
+  const { h, number, percent, named, capital, visible, isMlp } = ArithLensElements;
   const { Knockouts } = ArithLensKnockouts;
   const MOST = 3;
 
   class Summary extends Knockouts {
     drawShort() {
-      const items = [this.sentence(), ...this.readers(), this.writers(), ...this.without()].filter(Boolean);
-      this.regions.short.replaceChildren(...items.length ? [h("h2", { class: "ale-hidden" }, "In short"), h("dl", {}, items)] : []);
+      const sides = this.each(set => {
+        const items = [this.sentence(), ...this.readers(), this.writers(), ...this.without()].filter(Boolean);
+        const title = this.choice.compare ? `${capital(set)}, ${this.over}` : `In short, ${this.over}`;
+        return items.length ? h("div", {}, h("h2", {}, title), h("dl", {}, items)) : "";
+      });
+      this.regions.short.dataset.sides = sides.length;
+      this.regions.short.replaceChildren(...sides);
     }
     item(title, ...body) { return h("div", {}, h("dt", {}, title), h("dd", {}, body)); }
     button(name) {
-      return h("button", { class: "ale-link", "data-key": `short ${name}`, onclick: () => this.unfold(name) }, named(name));
+      return h("button", { class: "ale-link", "data-key": `short ${this.choice.set} ${name}`, onclick: () => this.unfold(name) }, named(name));
     }
-    list(names, say) { return names.map((name, place) => [place ? ", " : "", this.button(name), say(name)]); }
+    list(names, say) { return names.map((name, place) => [place ? "; " : "", this.button(name), ` ${say(name)}`]); }
 
     sentence() {
-      const effects = this.rows("effects", { paths: "via_mlps", metric: "relative_logit" }).filter(row => row.head >= 0 && row.mean !== null);
-      const best = [...effects].sort((a, b) => a.mean - b.mean)[0];
+      const best = [...this.graphEffects(this.choice.set).values()].filter(row => row.head >= 0 && row.mean !== null).sort((a, b) => a.mean - b.mean)[0];
       if (!best) return null;
-      const rows = this.choice.prompt === null ? this.edges().filter(row => row.sender === best.component || row.receiver === best.component) : [];
+      const edge = this.edges().find(row => row.sender === best.component || row.receiver === best.component);
       return this.item("Depends most on", this.button(best.component), ` ${this.effectInterval(best)} of C's logit`,
-        rows[0] ? `; strongest edge: ${this.edgeText(rows[0])}` : "");
+        edge ? `; strongest edge: ${this.edgeText(edge)}` : "");
     }
     // The heads among the strongest that look mainly at A and B, or at the operator.
     readers() {
       const share = (name, roles) => {
-        const looks = new Map(this.rows("attention", { component: name }).map(row => [row.role, row.mean]));
-        return ` ${roles.map(role => `${roles.length > 1 ? `${this.roleName(role)} ` : ""}${percent(looks.get(role) ?? 0, 0)}`).join(", ")}`;
+        const looks = this.looks(name);
+        return roles.map(role => `${roles.length > 1 ? `${this.roleName(role)} ` : ""}${percent(looks.get(role) ?? 0, 0)}`).join(", ");
       };
       const of = (title, role, tokens) => {
         const names = this.ofRole(role).slice(0, MOST);
-        return names.length ? this.item(title, names.map((name, place) => [place ? "; " : "", this.button(name), share(name, tokens)])) : null;
+        return names.length ? this.item(title, this.list(names, name => share(name, tokens))) : null;
       };
       return [of("Read A and B", "operand", ["operand a", "operand b"]), of("Read the operator", "operator", ["operator"])];
     }
-    // MLPs whose write has C above the other digits: their intervals do not overlap.
+    // MLPs whose write has C above the other digits: over all prompts, their intervals do not overlap.
     writers() {
+      const leads = (this.choice.prompt === null ? this.meanLeads() : this.promptLeads()).sort((a, b) => b.lead - a.lead).slice(0, 2);
+      const lead = new Map(leads.map(row => [row.name, row.lead]));
+      return leads.length ? this.item("Write C", this.list([...lead.keys()], name => number(lead.get(name), 1)), " logits above other digits") : null;
+    }
+    meanLeads() {
       const of = token => new Map(this.rows("numbers", { read: "write", token }).filter(row => isMlp(row.component)).map(row => [row.component, row]));
       const answers = of("C"), others = of("others without A, B, C");
-      const lead = name => answers.get(name).mean - others.get(name).mean;
-      const names = [...answers.keys()].filter(name => others.has(name) && answers.get(name).ci_low > others.get(name).ci_high)
-        .sort((a, b) => lead(b) - lead(a)).slice(0, 2);
-      return names.length ? this.item("Write C", this.list(names, name => ` ${number(lead(name), 1)}`), " logits above other digits") : null;
+      return [...answers.keys()].filter(name => others.has(name) && answers.get(name).ci_low > others.get(name).ci_high)
+        .map(name => ({ name, lead: answers.get(name).mean - others.get(name).mean }));
+    }
+    promptLeads() {
+      const of = this.rows("prompts", { prompt: this.choice.prompt })[0], writes = new Map();
+      for (const row of this.rows("digits", { read: "write", prompt: this.choice.prompt }).filter(row => isMlp(row.component))) {
+        const marks = this.marks(String(row.digit), of).split(", ");
+        const { answer, others } = writes.get(row.component) ?? { answer: null, others: [] };
+        writes.set(row.component, marks.includes("C") ? { answer: row.logit, others } : { answer, others: marks[0] ? others : [...others, row.logit] });
+      }
+      return [...writes].filter(([, { answer, others }]) => answer !== null && answer > Math.max(...others))
+        .map(([name, { answer, others }]) => ({ name, lead: answer - others.reduce((sum, x) => sum + x, 0) / others.length }));
     }
     // What is right without the heads of a role; in a notebook a click measures it.
     without() {
       return ["operand", "operator"].map(role => {
-        const names = this.ofRole(role);
-        if (!names.length) return null;
-        const members = [...names].sort((a, b) => a.localeCompare(b, "en", { numeric: true })), after = this.result("knock_out", members);
-        const random = this.controls("knock_out", members), count = names.length === 1 ? "that head" : `${names.length === 2 ? "both" : `all ${names.length}`}`;
-        const title = `Without ${role === "operand" ? "readers of A, B" : "readers of the operator"}`;
-        const control = random.length ? `; without as many random heads ${percent(random.reduce((sum, row) => sum + row.accuracy, 0) / random.length, 0)}` : "";
-        if (!after && !this.backend) return null;
-        return this.item(title, after ? `${this.accuracy(after)} right${control} ` : "",
-          h("button", { class: "ale-small", "data-key": `without ${role}`, onclick: () => this.replace(names, role) }, `knock out ${count}`));
+        const members = this.ofRole(role), known = this.result("knock_out", members);
+        if (!members.length || (!known && !this.backend)) return null;
+        return this.item(`Without the ${this.groupName(role)}`, known ? [this.choice.prompt === null ? "" : this.onPrompt(members), this.outcomeText(members), " "] : "",
+          this.knockButton(role, `without ${this.choice.set} ${role}`));
       });
+    }
+    // What the model says to the chosen prompt without some parts.
+    onPrompt(members) {
+      const row = this.rows("answers", { kind: "knock_out", members: members.join(","), prompt: this.choice.prompt })[0];
+      return row ? `here ${row.correct ? "right" : `wrong (“${visible(row.token_1)}”)`}, p(C) ${percent(row.probability, 0)}; over all problems ` : "Over all problems: ";
     }
   }
   return { Summary };

@@ -16,7 +16,7 @@ import torch
 import tyro
 
 from arith_lens.runs import Run
-from laboratory.speed import edges, tables
+from laboratory.speed import edges, tables, typed_prompts
 from laboratory.speed.measure import (
     SHAPES,
     Setting,
@@ -33,7 +33,7 @@ from laboratory.speed.measure import (
 from laboratory.speed.rivals import RIVALS
 from laboratory.speed.tables import ALL_PAIRS, FULL, QUICK, Growth
 
-Part = Literal["rivals", "growth", "memory", "few_shot", "edges"]
+Part = Literal["rivals", "growth", "memory", "few_shot", "edges", "explorer"]
 Size = Literal["tiny", "middle", "wide", "llama-7b"]
 
 
@@ -44,7 +44,8 @@ class SpeedConfig:
     parts: tuple[Part, ...] = ("rivals", "growth", "memory")
     """Rivals: time and numbers of every way; growth: exponents; memory: peaks; few_shot: what the
     sweep saves where prompts begin alike (docs/performance.md has it with --threads 1); edges: all
-    edges into one head against two forwards per edge."""
+    edges into one head against two forwards per edge; explorer: a typed prompt in the shipped
+    models."""
     sizes: tuple[Size, ...] = ("tiny", "middle", "wide")
     """Shapes for all ways; llama-7b needs a GPU."""
     memory_size: Size = "middle"
@@ -110,6 +111,13 @@ def measured_parts(config: SpeedConfig, run: Run, facts: dict[str, Any]) -> Iter
         yield from _memory(config, run, facts)
     if "edges" in config.parts:
         yield from _edges(config, run, facts)
+    if "explorer" in config.parts:
+        usage = Usage.now()
+        table = typed_prompts.typed_table(config.repeats)
+        others = usage.others()
+        run.save("explorer", table, **facts, others_cores=others)
+        yield f"\n## A typed prompt in the explorer\n\n{meanwhile(others)}\n"
+        yield table.markdown(typed_prompts.TYPED_COLUMNS)
     if "few_shot" in config.parts:
         table = tables.few_shot_table(config.repeats)
         run.save("few_shot", table, **facts)
