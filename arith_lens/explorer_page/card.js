@@ -20,7 +20,7 @@ const ArithLensCard = (() => {
       region.dataset.open = open;
       region.replaceChildren(
         h("div", { class: "ale-card-head" },
-          h("h2", { "aria-live": "polite" }, capital(named(component))),
+          h("h2", { tabindex: -1, "aria-live": "polite" }, capital(named(component))),
           kind ? h("span", { class: `ale-chip ale-ink-${this.kinds[component]}` }, kind) : "", of?.key ? h("span", { class: "ale-chip" }, "key") : "",
           h("span", { class: "ale-narrow ale-peek" }, of ? this.effect(of.mean) : ""), toggle),
         h("div", { class: "ale-card-body" },

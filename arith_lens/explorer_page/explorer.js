@@ -49,7 +49,7 @@ const ArithLensExplorer = (() => {
         const now = this.regions.graph.clientWidth;
         if (this.choice.set && now && Math.abs(now - width) > 8) { width = now; this.draw(); }
       }).observe(this.root);
-      if (!this.backend && !this.options.embedded) {
+      if (this.options.page) {
         document.addEventListener("keydown", event => { if (event.target === document.body) this.step(event); });
         addEventListener("hashchange", () => this.choose({ ...this.addressed() }));
       }
@@ -99,9 +99,9 @@ const ArithLensExplorer = (() => {
       const addressed = this.addressed();
       this.choose({ set: [...this.sets.keys()][0], ...addressed });
     }
-    // What the page's address says: a choice can be sent as a link. A notebook has no such address.
+    // What the page's address says: a choice can be sent as a link. A notebook and a report have no such address.
     addressed() {
-      if (this.backend || this.options.embedded) return {};
+      if (!this.options.page) return {};
       const words = new URLSearchParams(location.hash.slice(1)), set = words.get("set");
       if (!this.sets.has(set)) return {};
       const { tables } = this.sets.get(set), known = new Set(tables.effects.columns.component);
@@ -117,7 +117,7 @@ const ArithLensExplorer = (() => {
         ...tables.effects.rows(setting).length ? setting : {} };
     }
     address() {
-      if (this.backend || this.options.embedded) return;
+      if (!this.options.page) return;
       const { set, component, unfold, basket, pinned, least, kind, compare, prompt, paths, metric } = this.choice;
       const first = this.set.tables.effects.rows()[0];
       const words = { set, part: component, unfold, out: ordered(basket).join(","), pin: ordered(pinned).join(","), least, compare, prompt,
@@ -217,7 +217,8 @@ const ArithLensExplorer = (() => {
       ].filter(Boolean));
     }
     draw() {
-      const focus = this.root.getRootNode().activeElement?.dataset?.key;
+      const active = this.root.getRootNode().activeElement, key = active?.dataset?.key, inside = this.root.contains(active);
+      const alike = () => key ? [...this.root.querySelectorAll(`[data-key="${CSS.escape(key)}"]`)] : [], place = alike().indexOf(active);
       this.exported = {};
       this.root.dataset.tab = this.choice.tab;
       this.root.dataset.compare = Boolean(this.choice.compare);
@@ -232,13 +233,14 @@ const ArithLensExplorer = (() => {
       this.drawBasket();
       if (this.backend) this.drawOwn();
       this.address();
-      if (focus) this.root.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus();
+      // The focus stays on what it was on; if that is gone, it goes to the card.
+      if (inside) (alike()[place] ?? alike()[0] ?? this.regions.detail.querySelector("h2"))?.focus({ preventScroll: true });
     }
     // The model and the task, in the page's heading and in the title of its window.
     drawTitle() {
       const title = [this.options.title, this.sides.join(" beside ")].join(": ");
       this.title.replaceChildren(title);
-      if (!this.backend && !this.options.embedded) document.title = title;
+      if (this.options.page) document.title = title;
     }
 
     select(label, key, options, value) {

@@ -159,15 +159,16 @@ class Explorer:
     """Computes all tables of a page; None: there is no model to compute them from."""
     bundle: str = "explorer-code"
 
-    def script(self, element: str, *, theme: str = "") -> str:
+    def script(self, element: str, *, theme: str = "", page: bool = False) -> str:
         """JavaScript that draws it into an element.
 
         Args:
             element: its id.
             theme: "light" or "dark"; empty: the reader's choice.
+            page: whether it is a page of its own, whose address and title follow the choice.
         """
         style = (FOLDER / "explorer.css").read_text(encoding="utf-8")
-        options = {"title": self.title, "style": style, "theme": theme}
+        options = {"title": self.title, "style": style, "theme": theme, "page": page}
         return (
             f"ArithLensExplorer.mount(document.getElementById({script_json(element)}), "
             f"{script_json(packed(self.sets))}, {script_json(options)});"
@@ -175,7 +176,7 @@ class Explorer:
 
     def to_html(self) -> str:
         """An offline page."""
-        script = self.script("explorer")
+        script = self.script("explorer", page=True)
         code = bundle(self.bundle)
         return render(_PAGE, policy=POLICY, title=self.title, bundle=code, script=script)
 

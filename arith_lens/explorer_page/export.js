@@ -1,7 +1,7 @@
 // The circuit as files: SVG at the two widths of a paper, and an attribution graph for Neuronpedia.
 const ArithLensExport = (() => {
   "use strict";
-  const { h, download, named, capital } = ArithLensElements;
+  const { h, svg, download, named, capital } = ArithLensElements;
   const { EMBEDDINGS, END, key, layerOf } = ArithLensLayout;
   const { Graph } = ArithLensGraph;
   // Inches of a paper, and units of the picture across them: its smallest text is 6 points at least.
@@ -11,15 +11,19 @@ const ArithLensExport = (() => {
 
   class Exports extends Graph {
     drawnEdges() { const rows = this.edges(); return this.shown(rows, this.choice.least ?? this.defaultLeast(rows)); }
-    // The picture at a width of a paper, in the colours of the light theme, written into it.
+    // The picture at a width of a paper, in the colours of the light theme, written into it. Two that are
+    // compared stand side by side on a page, below one another in a column, each under its name.
     svgText(width) {
       const { inches, units } = WIDTHS[width], { theme } = this.root.dataset;
-      const others = this.choice.compare && width === "page" ? this.shown(this.edges(this.choice.compare), this.choice.least ?? this.defaultLeast(this.edges())) : null;
+      const others = this.choice.compare ? this.shown(this.edges(this.choice.compare), this.choice.least ?? this.defaultLeast(this.edges())) : null;
       const frame = h("div", {}, this.pictures(this.drawnEdges(), others, units, h("p")));
       this.root.append(frame);
       this.root.dataset.theme = "light";
-      const pictures = [...frame.querySelectorAll("svg")], gap = 16;
-      const sizes = pictures.map(picture => picture.viewBox.baseVal);
+      const pictures = [...frame.querySelectorAll("svg")], gap = 16, head = others ? 22 : 0, stacked = others && width === "column";
+      const sizes = pictures.map(picture => picture.viewBox.baseVal), sum = (to, side) => sizes.slice(0, to).reduce((all, one) => all + one[side] + gap, 0);
+      const corners = sizes.map((_, place) => stacked ? { x: 0, y: sum(place, "height") + (place + 1) * head } : { x: sum(place, "width"), y: head });
+      const titles = !others ? [] : corners.map(({ x, y }, place) => svg("text", { x: x + 2, y: y - 6, "font-family": "Arial, sans-serif",
+        style: "font-size: 14px; font-weight: 600; fill: #1f2430" }, this.sides[place]));
       const copies = pictures.map((picture, place) => {
         const copy = picture.cloneNode(true), to = [copy, ...copy.querySelectorAll("*")];
         [picture, ...picture.querySelectorAll("*")].forEach((element, index) => {
@@ -29,17 +33,18 @@ const ArithLensExport = (() => {
         });
         copy.setAttribute("width", sizes[place].width);
         copy.setAttribute("height", sizes[place].height);
-        copy.setAttribute("x", sizes.slice(0, place).reduce((sum, one) => sum + one.width + gap, 0));
+        copy.setAttribute("x", corners[place].x);
+        copy.setAttribute("y", corners[place].y);
         return copy;
       });
       this.root.dataset.theme = theme;
       frame.remove();
-      const [w, tall] = [sizes.reduce((sum, one) => sum + one.width + gap, -gap), Math.max(...sizes.map(one => one.height))];
+      const [w, tall] = ["x", "y"].map(side => Math.max(...corners.map((corner, place) => corner[side] + sizes[place][side === "x" ? "width" : "height"])));
       const whole = document.createElementNS("http://www.w3.org/2000/svg", "svg");
       whole.setAttribute("viewBox", `0 0 ${w} ${tall}`);
       whole.setAttribute("width", `${inches}in`);
       whole.setAttribute("height", `${(inches * tall / w).toFixed(3)}in`);
-      whole.append(...copies);
+      whole.append(...titles, ...copies);
       return new XMLSerializer().serializeToString(whole);
     }
     saveSvg(width) { download(`circuit-${width}.svg`, "image/svg+xml", this.svgText(width)); }

@@ -301,6 +301,25 @@ def test_a_saved_page_has_every_part_unless_the_map_alone_is_wanted(
     assert tables(page) == {*TABLES} > tables(small)
 
 
+def test_another_model_stands_beside_it_on_the_same_prompts(
+    llama: HookedModel, mistral: HookedModel, pairs: al.PromptPairs
+) -> None:
+    view = al.explore(llama, {"addition": pairs}, compare={"other": mistral}, progress=False)
+    (facts, own), (_, others) = view.sets["addition"], view.sets["addition, other"]
+    assert [*view.sets] == ["addition", "addition, other"]
+    assert facts["beside"] == "addition, other" and len(own["edges"]) and len(others["edges"])
+    for model, tables in ((llama, own), (mistral, others)):
+        by_hand = al.path_patch(model, pairs, progress=False).heads.mean().flatten()
+        means = tables["effects"].query("head >= 0")["mean"].to_numpy()
+        assert torch.allclose(torch.tensor(means), by_hand)
+    assert own["prompts"].equals(others["prompts"]) and not own["effects"].equals(others["effects"])
+    assert view.respond is not None
+    request = {"kind": "component", "component": "1.2", "set": "addition, other"}
+    _, tables = finished(view.respond(request))["addition, other"]
+    looks = al.attention_by_role(mistral, pairs, "1.2").mean()[0]
+    assert torch.allclose(torch.tensor(tables["attention"]["mean"].to_numpy()), looks)
+
+
 def test_experts_are_shown_without_neurons(tokenizer: Any) -> None:
     model = al.load_model((SWEPT["Mixtral"].make(len(tokenizer)), tokenizer))
     pairs = al.sample_pairs(model, "addition", n=3, keep="all", templates=["addition/1"])

@@ -189,7 +189,39 @@ def test_two_sets_are_compared_with_the_same_places_and_common_edges_are_pale(pa
     for ours, others in (shades, reversed(shades)):
         assert all((shade == "0.18") == (edge in others) for edge, shade in ours.items())
     assert {*shades[0]} - {*shades[1]}, "an edge of one only"
-    assert address(page)["compare"] == "other"
+    assert address(page)["compare"] == "other" and page.title() == "Explorer: addition beside other"
+    titles = page.locator(".ale-short h2").all_text_contents()
+    assert [title.split(",")[0] for title in titles] == ["Addition", "Other"]
+    page.click('[data-key="cell 1.2"]')
+    rows = page.locator(".ale-row h3").all_text_contents()
+    assert rows[:4] == ["Effect addition", "Effect other", "Reads addition", "Reads other"]
+    page.click('[data-key="hold"]')
+    assert page.locator(".ale-node.ale-held[data-name='1.2']").count() >= 2, "in both pictures"
+    assert re.search(r"addition: \d+%.*other: \d+%", page.text_content(".ale-out"))
+
+
+def test_parts_keep_their_places_and_a_knocked_out_part_is_struck_through(page: Any) -> None:
+    def places() -> dict[str, str]:
+        return dict(
+            page.locator(".ale-node").evaluate_all(
+                "all => all.map(one => [one.dataset.key, one.getAttribute('transform')])"
+            )
+        )
+
+    before = places()
+    page.locator('.ale-node[data-key$="@END"]').last.click()
+    page.click('[data-key="step 1"]')
+    after = places()
+    assert before.keys() & after.keys()
+    assert all(after[key] == before[key] for key in before.keys() & after.keys())
+    heading = page.text_content(".ale-short h2")
+    assert heading.startswith("In short, on “"), "the numbers are those of one prompt"
+    page.click('[data-key="cell 0.1"]')
+    page.click('[data-key="hold"]')
+    assert page.locator(".ale-node.ale-held[data-name='0.1'] .ale-strike").count()
+    assert "ale-held" in page.get_attribute('[data-key="cell 0.1"]', "class")
+    page.select_option('[data-key="set"]', "other")
+    assert page.text_content(".ale-out").startswith("Without head 0.1"), "the same knockout"
 
 
 @pytest.mark.parametrize(("key", "inches"), [("svg", 6.9), ("svg column", 3.3)])
