@@ -50,7 +50,7 @@ const ArithLensCard = (() => {
       return this.row("Effect",
         h("p", {}, h("b", {}, single === null ? this.effectInterval(of) : this.effect(single)),
           single === null ? where : `${where}, on this prompt; over all ${this.effectInterval(of)}`),
-        split ? h("p", {}, h("b", {}, this.effectInterval(held)), " with the final norm's scale held, as the circuit draws it") : "",
+        split ? h("p", {}, h("b", {}, this.effectInterval(held)), ` with the final norm's scale held, as the circuit draws it${single === null ? "" : " (over all prompts)"}`) : "",
         this.strip(component, of));
     }
     effectInterval(row) {
@@ -127,7 +127,7 @@ const ArithLensCard = (() => {
         h("p", {}, Object.keys(INPUTS).map(input => [input, best(input)]).filter(([, row]) => row).map(([input, row], place) =>
           [place ? "; " : "", `${INPUTS[input]}: `, h("button", { class: "ale-link", onclick: this.jump(row.sender) }, named(row.sender)), ` ${percent(row.mean, 0)}`])),
         left ? h("p", {}, h("b", {}, `not explained by single parts: ${percent(left.mean, 0)}`), interval(left)) : "",
-        h("p", { class: "ale-soft" }, "Shares of the whole change of this head when one earlier part at a time changes."));
+        h("p", { class: "ale-soft" }, `Shares of the whole change of this head when one earlier part at a time changes; means over ${this.set.facts.rows?.length ?? ""} prompts.`));
     }
     onwardRow() {
       const rows = this.rows("mediation", { component: this.choice.component });

@@ -31,11 +31,12 @@ const ArithLensExplorer = (() => {
         name => [name, h(name === "detail" ? "aside" : "section", { class: `ale-${name}`, id: `ale-${name}${options.id ?? ""}` })]));
       const { controls, short, out, tabs, graph, map, detail, basket, own } = this.regions;
       this.title = h("h1", {}, options.title);
+      this.task = h("p", { class: "ale-soft" });
       graph.setAttribute("class", "ale-circuit");
       detail.setAttribute("aria-label", "The chosen part");
       this.root = h("div", { class: "ale", onkeydown: event => this.step(event) },
         options.style ? Object.assign(h("style"), { textContent: options.style }) : null,
-        h("header", {}, this.title, this.words()), controls, this.status, tabs, short, out,
+        h("header", {}, this.title, this.task, this.words()), controls, this.status, tabs, short, out,
         h("div", { class: "ale-columns" },
           h("div", { class: "ale-side" }, graph, basket, map, backend ? own : null), detail));
       element.replaceChildren(this.root);
@@ -238,8 +239,9 @@ const ArithLensExplorer = (() => {
     }
     // The model and the task, in the page's heading and in the title of its window.
     drawTitle() {
-      const title = [this.options.title, this.sides.join(" beside ")].join(": ");
+      const title = [this.options.title, this.sides.join(" beside ")].join(", "), row = this.rows("prompts", { prompt: this.prompt })[0];
       this.title.replaceChildren(title);
+      this.task.replaceChildren(...row ? [`After “${row.reference.trim()}”, the right answer C is ${row.answer.trim()}. The counterfactual is “${row.counterfactual.trim()}”.`] : []);
       if (this.options.page) document.title = title;
     }
 

@@ -18,6 +18,7 @@ const ArithLensExport = (() => {
       const others = this.choice.compare ? this.shown(this.edges(this.choice.compare), this.choice.least ?? this.defaultLeast(this.edges())) : null;
       const frame = h("div", {}, this.pictures(this.drawnEdges(), others, units, h("p")));
       this.root.append(frame);
+      for (const node of frame.querySelectorAll(".ale-chosen")) node.classList.remove("ale-chosen");
       this.root.dataset.theme = "light";
       const pictures = [...frame.querySelectorAll("svg")], gap = 16, head = others ? 22 : 0, stacked = others && width === "column";
       const sizes = pictures.map(picture => picture.viewBox.baseVal), sum = (to, side) => sizes.slice(0, to).reduce((all, one) => all + one[side] + gap, 0);

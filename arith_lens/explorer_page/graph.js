@@ -6,8 +6,9 @@ const ArithLensGraph = (() => {
   const { HUES } = ArithLensCards;
   const { Card } = ArithLensCard;
   const { EMBEDDINGS, END, SIZE, key, layout, curve } = ArithLensLayout;
-  const TOP = "C", SHARE = 0.8, LOOK = 0.15, THICK = 9, SINGLE = 700, WIDTH = [390, 900], DOUBLE_CLICK = 400;
+  const TOP = "C", SHARE = 0.8, LOOK = 0.15, UNFOLDED = 8, THICK = 9, SINGLE = 700, WIDTH = [390, 900], DOUBLE_CLICK = 400;
   const INPUTS = { q: "queries", k: "keys", v: "values", mlp: "input" };
+  const SHORT = { operator: "op", other: "…" };
   const DASHES = { q: "2 4", k: "8 4" };
   const MAIN = { paths: "via_mlps", metric: "relative_logit" };
   const size = row => Math.abs(row.mean ?? 0);
@@ -16,9 +17,8 @@ const ArithLensGraph = (() => {
   class Graph extends Card {
     rowsOf(set, table, where = {}) { return this.sets.get(set)?.tables[table]?.rows(where) ?? []; }
     // The edges of a set of prompts whose interval excludes 0, the largest first: means, or those of one prompt.
-    edges(set = this.choice.set) {
+    edges(set = this.choice.set, prompt = this.promptIn(set)) {
       const rows = this.rowsOf(set, "edges").filter((row, _, all) => row.metric === all[0].metric && row.certain);
-      const prompt = this.promptIn(set);
       if (prompt !== null) {
         const values = new Map(this.rowsOf(set, "prompt_edges", { prompt }).map(row => [edgeKey(row), row.value]));
         if (values.size) for (const row of rows) Object.assign(row, { mean: values.get(edgeKey(row)) ?? 0, ci_low: null, ci_high: null });
@@ -66,10 +66,11 @@ const ArithLensGraph = (() => {
       const relative = (this.rows("edges")[0]?.metric ?? MAIN.metric) === MAIN.metric;
       return `${x > 0 ? "+" : ""}${relative ? percent(x, digits) : x.toFixed(2).replace("-", "−")}`;
     }
-    // The edges that are drawn: those of the least size, and all of pinned parts and of the unfolded one.
+    // The edges that are drawn: those of the least size, all of pinned parts, and the strongest of the unfolded one.
     shown(rows, least) {
-      const { pinned, unfold } = this.choice, all = name => pinned.has(name) || name === unfold;
-      return rows.filter(row => size(row) >= least || all(row.receiver) || all(row.sender));
+      const { pinned, unfold } = this.choice, near = rows.filter(row => row.receiver === unfold || row.sender === unfold);
+      const unfolded = new Set(near.slice(0, UNFOLDED).map(edgeKey));
+      return rows.filter(row => size(row) >= least || pinned.has(row.receiver) || pinned.has(row.sender) || unfolded.has(edgeKey(row)));
     }
     drawGraph() {
       const region = this.regions.graph, rows = this.edges(), missing = this.set.facts.missing?.edges;
@@ -108,13 +109,18 @@ const ArithLensGraph = (() => {
     pictures(shown, others, width, line) {
       const { set, compare } = this.choice, views = [[set, shown], ...others ? [[compare, others]] : []];
       const beside = others && width >= SINGLE, each = beside ? width / 2 - 8 : width;
-      // A part keeps its place, whatever the slider, a click or the prompt shows: places are of all edges.
-      const nodes = new Map(this.heldNodes(set).map(node => [key(node.name, END), node])), roles = new Set([END]);
-      for (const [name] of views) {
-        const rows = this.edges(name);
-        for (const node of this.nodesOf(rows)) nodes.set(key(node.name, node.role), node);
-        for (const role of this.rolesOf(name, rows)) roles.add(role);
+      // A part keeps its place, whatever the slider, a click or the prompt shows: rows are those of the first picture.
+      const nodes = new Map(), roles = new Set([END]);
+      const take = (of, extra) => { for (const node of of) if (!nodes.has(key(node.name, node.role))) nodes.set(key(node.name, node.role), { ...node, extra }); };
+      const all = views.map(([name]) => [name, this.edges(name, null)]);
+      for (const [name, rows] of all) {
+        const least = this.defaultLeast(rows), first = rows.filter(row => size(row) >= least);
+        take(this.nodesOf(first), false);
+        for (const role of this.rolesOf(name, first)) roles.add(role);
       }
+      for (const [name, rows] of views) for (const role of this.rolesOf(name, rows)) roles.add(role);
+      for (const [, rows] of all) take(this.nodesOf(rows), true);
+      take(this.heldNodes(set), true);
       const at = layout([...nodes.values()], this.inOrder(roles), each);
       const common = others ? new Set(shown.map(edgeKey).filter(name => others.some(row => edgeKey(row) === name))) : null;
       const largest = Math.max(...views.flatMap(([, rows]) => rows.map(size)), 1e-9);
@@ -169,7 +175,7 @@ const ArithLensGraph = (() => {
         const text = this.tokenName(role, set), fits = Math.max(2, Math.floor(w / 6.3));
         return svg("g", { class: `ale-token ale-token-${HUES[role] ?? "rest"}`, transform: `translate(${x},${y})` },
           svg("rect", { x: -w / 2, y: -SIZE.token / 2, width: w, height: SIZE.token, rx: 3 }),
-          svg("text", { "text-anchor": "middle", y: 4 }, text.length <= fits ? text : fits < 6 ? text.slice(0, fits) : `${text.slice(0, fits - 1)}…`), svg("title", {}, text));
+          svg("text", { "text-anchor": "middle", y: 4 }, text.length <= fits ? text : fits < 6 ? SHORT[text] ?? text.slice(0, fits) : `${text.slice(0, fits - 1)}…`), svg("title", {}, text));
       });
       const lines = at.layers.map(({ layer, y }) => [svg("line", { class: "ale-layer", x1: SIZE.left, x2: at.width - 8, y1: y, y2: y }),
         svg("text", { class: "ale-layer-name", x: 2, y: y + 4 }, layer)]);
@@ -285,7 +291,7 @@ const ArithLensGraph = (() => {
         mark("ale-less", "measured edge that helps C"), mark("ale-more", "hinders it"),
         h("span", {}, "solid: values or into an MLP; dashed: keys; dotted: queries"),
         mark("ale-operand", "END looks at A, B"), mark("ale-operator", "at the operator"), mark("ale-rest", `at another token (from ${percent(LOOK, 0)})`),
-        h("span", {}, "MLPs of END: effect with the final norm's scale held"), h("span", {}, "struck through: knocked out"),
+        h("span", {}, `MLPs of END: effect with the final norm's scale held${this.choice.prompt === null ? "" : ", mean over all prompts"}`), h("span", {}, "struck through: knocked out"),
         h("span", {}, "Click: its edges and card. Shift-click: pin. Double click: knock out."),
         others ? h("b", {}, "Pale: an edge of both; strong: of one only.") : "",
         h("details", {}, h("summary", {}, "How it was measured"), h("p", {}, "The sender's output is taken from the counterfactual, one input of one receiver reads it, and the answer changes by this much. "

@@ -126,14 +126,14 @@ const ArithLensKnockouts = (() => {
       if (!this.backend && !this.set.tables.sets) { region.replaceChildren(); return; }
       const lines = this.each(set => {
         const after = this.result(kind, members), before = this.result("knock_out", []);
-        const whole = before ? `whole model: ${percent(before.accuracy, 0)}${none ? " right" : ""}` : "";
-        const text = none ? whole : after ? `${this.outcomeText(members, kind)}; ${whole}`
+        const whole = before ? `whole model: ${percent(before.accuracy, 0)}` : "";
+        const text = none ? before ? `${percent(before.accuracy, 0)} right` : "not measured yet" : after ? `${this.outcomeText(members, kind)}; ${whole}`
           : this.backend && set === this.sides[0] ? "being measured" : "not measured for these prompts";
         return h("span", {}, this.choice.compare ? h("b", {}, `${set}: `) : "", text, ". ");
       });
       const names = !members.length ? "no head" : members.length <= 6 ? members.map(named).join(", ") : `${members.length} parts`;
       region.replaceChildren(h("p", { role: "status" },
-        h("b", {}, none ? "Nothing is knocked out. " : kind === "knock_out" ? `Without ${names}: ` : `Only ${names} kept: `), lines,
+        h("b", {}, none ? "Nothing is knocked out: " : kind === "knock_out" ? `Without ${names}: ` : `Only ${names} kept: `), lines,
         !none ? h("button", { class: "ale-small", "data-key": "put back", onclick: () => { this.choice.kind = "knock_out"; this.replace([]); } }, "Put all back") : ""));
     }
     track({ accuracy, ci_low: low, ci_high: high }, hue) {

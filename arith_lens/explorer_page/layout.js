@@ -10,7 +10,8 @@ const ArithLensLayout = (() => {
   const layerOf = name => name === EMBEDDINGS ? -1 : +(isMlp(name) ? name.slice(4) : name.split(".")[0]);
   const clamp = (x, [least, most]) => Math.max(least, Math.min(most, x));
 
-  // nodes: [{ name, role }]; roles: the columns from left to right, END last; width: of the picture.
+  // nodes: [{ name, role, extra }]; roles: the columns from left to right, END last; width: of the picture.
+  // Extra parts get no rows of their own: they take what is free in the rows of their layer.
   function layout(nodes, roles, width) {
     const total = width - SIZE.left - SIZE.stream, n = roles.length - 1;
     const column = n ? Math.max(20, Math.min(clamp(total * 0.5 / n, SIZE.column), (total - 2 * (SIZE.head + SIZE.gap)) / n)) : 0;
@@ -19,10 +20,15 @@ const ArithLensLayout = (() => {
     const parts = nodes.filter(node => node.name !== EMBEDDINGS && !(node.role === END && isMlp(node.name)));
     parts.sort((a, b) => layerOf(a.name) - layerOf(b.name) || isMlp(a.name) - isMlp(b.name) || a.name.localeCompare(b.name, "en", { numeric: true }));
     for (const node of nodes) if (node.name !== EMBEDDINGS) layers.set(layerOf(node.name), 1);
-    const taken = new Map();
-    for (const node of parts) {
+    // In columns other than END, the parts of one layer stand in the middle.
+    const capacityOf = (node, room) => {
+      const most = Math.max(1, Math.floor(room / (SIZE.head + SIZE.gap)));
+      return node.role === END ? most : Math.min(most, count(node));
+    };
+    const taken = new Map(), seats = new Set(), count = node => parts.filter(one => one.role === node.role && layerOf(one.name) === layerOf(node.name)).length;
+    for (const node of parts.filter(one => !one.extra)) {
       const layer = layerOf(node.name), { width: room } = columns.get(node.role);
-      const capacity = Math.max(1, Math.floor(room / (SIZE.head + SIZE.gap)));
+      const capacity = capacityOf(node, room);
       const cell = `${node.role} ${layer}`, place = cells.get(cell) ?? 0;
       // Heads of END take the next slot each, so that those of near layers do not stand above one another.
       const slot = node.role === END ? (taken.get(END) ?? 0) % capacity : place % capacity;
@@ -30,9 +36,18 @@ const ArithLensLayout = (() => {
       taken.set(node.role, (taken.get(node.role) ?? 0) + 1);
       Object.assign(node, { slot, capacity, under: Math.floor(place / capacity) });
       layers.set(layer, Math.max(layers.get(layer), node.under + 1));
+      seats.add(`${cell} ${node.slot} ${node.under}`);
     }
-    // In columns other than END, the parts of one layer stand in the middle.
-    for (const node of parts) if (node.role !== END) node.capacity = Math.min(node.capacity, cells.get(`${node.role} ${layerOf(node.name)}`));
+    for (const node of nodes.filter(one => one.extra && parts.includes(one))) {  // in their own order: the strongest first
+      const layer = layerOf(node.name), capacity = capacityOf(node, columns.get(node.role).width), cell = `${node.role} ${layer}`;
+      const free = [...Array(capacity * layers.get(layer)).keys()].map(place => [place % capacity, Math.floor(place / capacity)])
+        .find(([slot, under]) => !seats.has(`${cell} ${slot} ${under}`));
+      const overflow = (cells.get(cell) ?? 0) % Math.max(1, capacity - 1);
+      cells.set(cell, (cells.get(cell) ?? 0) + 1);
+      const [slot, under] = free ?? [overflow + 0.5, -0.25];
+      seats.add(`${cell} ${slot} ${under}`);
+      Object.assign(node, { slot, capacity, under });
+    }
     const order = [...layers.keys()].sort((a, b) => a - b);
     const rows = order.reduce((sum, layer) => sum + layers.get(layer), 0);
     const row = clamp(SIZE.tall / Math.max(rows, 1), SIZE.row);

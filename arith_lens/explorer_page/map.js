@@ -59,10 +59,10 @@ const ArithLensMap = (() => {
         }))));
       region.replaceChildren(
         this.heading("Map", "effects", rows, { ...this.quoted() }), this.mapControls(),
-        h("p", {}, "One cell per attention head, one per MLP. A click adds its edges to the graph. ", h("b", { class: "ale-negative" }, "Red"),
+        h("p", {}, `Means over all ${this.set.facts.n_pairs ?? ""} prompts; one cell per attention head, one per MLP. A click adds its edges to the graph. `, h("b", { class: "ale-negative" }, "Red"),
           ": with this part's output taken from the counterfactual, the score of the right answer C falls",
           this.relative ? " (in percent). " : ". ", h("b", { class: "ale-positive" }, "Blue"),
-          ": it rises. Rows are layers, columns heads. ", held.length ? "“Held”: the MLP with the final norm's scale held, as in the circuit. " : "", "Framed: key head. Struck through: knocked out. ", this.example()),
+          ": it rises. Rows are layers, columns heads. ", held.length ? "“Held”: the MLP with the final norm's scale held, as in the circuit. " : "", "Framed: key head. Struck through: knocked out."),
         grid, line, this.ranking(rows), this.exportBar("map"));
     }
     mapControls() {
@@ -70,10 +70,6 @@ const ArithLensMap = (() => {
       const all = (column, names) => [...new Set([...table[column], ...this.backend ? Object.keys(names) : []])].map(name => [name, names[name] ?? name]);
       return h("div", { class: "ale-controls" }, this.select("Paths", "paths", all("paths", PATHS), this.choice.paths),
         this.select("Effect on", "metric", all("metric", METRICS), this.choice.metric));
-    }
-    example() {
-      const row = this.rows("prompts", { prompt: this.prompt })[0];
-      return row ? h("span", { class: "ale-soft" }, `For example “${row.reference}” beside “${row.counterfactual}”.`) : "";
     }
     move(event, cells) {
       const at = [...cells].find(([, button]) => button === event.target)?.[0].split(" ").map(Number);

@@ -45,7 +45,7 @@ const ArithLensSummary = (() => {
     writers() {
       const leads = (this.choice.prompt === null ? this.meanLeads() : this.promptLeads()).sort((a, b) => b.lead - a.lead).slice(0, 2);
       const lead = new Map(leads.map(row => [row.name, row.lead]));
-      return leads.length ? this.item("Write C", this.list([...lead.keys()], name => number(lead.get(name), 1)), " logits above other digits") : null;
+      return leads.length ? this.item("Write C", this.list([...lead.keys()], name => `by ${number(lead.get(name), 1)}`), " logits above other digits") : null;
     }
     meanLeads() {
       const of = token => new Map(this.rows("numbers", { read: "write", token }).filter(row => isMlp(row.component)).map(row => [row.component, row]));
@@ -75,7 +75,7 @@ const ArithLensSummary = (() => {
     // What the model says to the chosen prompt without some parts.
     onPrompt(members) {
       const row = this.rows("answers", { kind: "knock_out", members: members.join(","), prompt: this.choice.prompt })[0];
-      return row ? `here ${row.correct ? "right" : `wrong (“${visible(row.token_1)}”)`}, p(C) ${percent(row.probability, 0)}; over all problems ` : "Over all problems: ";
+      return row ? `Here ${row.correct ? "right" : `wrong (“${visible(row.token_1)}”)`}, p(C) ${percent(row.probability, 0)}; over all problems ` : "Over all problems: ";
     }
   }
   return { Summary };

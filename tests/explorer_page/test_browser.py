@@ -104,7 +104,7 @@ def test_a_click_chooses_a_head_and_all_pictures_follow(page: Any) -> None:
     ]  # fmt: skip
     cards = page.eval_on_selector_all(".ale-card h3", "all => all.map(one => one.textContent)")
     assert cards[:3] == ["What it reads", "What it writes", "Its strongest neurons"], "still open"
-    assert page.title() == "Explorer: addition" and page.locator("img").count() == 0
+    assert page.title() == "Explorer, addition" and page.locator("img").count() == 0
     page.select_option('[data-key="paths"]', "direct")
     assert page.input_value('[data-key="paths"]') == "direct"
     assert "[object" not in page.text_content(".ale")
@@ -189,7 +189,7 @@ def test_two_sets_are_compared_with_the_same_places_and_common_edges_are_pale(pa
     for ours, others in (shades, reversed(shades)):
         assert all((shade == "0.18") == (edge in others) for edge, shade in ours.items())
     assert {*shades[0]} - {*shades[1]}, "an edge of one only"
-    assert address(page)["compare"] == "other" and page.title() == "Explorer: addition beside other"
+    assert address(page)["compare"] == "other" and page.title() == "Explorer, addition beside other"
     titles = page.locator(".ale-short h2").all_text_contents()
     assert [title.split(",")[0] for title in titles] == ["Addition", "Other"]
     page.click('[data-key="cell 1.2"]')
