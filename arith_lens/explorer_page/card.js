@@ -144,7 +144,7 @@ const ArithLensCard = (() => {
         h("p", { class: "ale-soft" }, "The three strongest, by their direct effect."));
     }
     missingText(table) {
-      return this.set.facts.missing?.[table] ?? (this.backend ? "Being computed." : "These prompts have none.");
+      return this.set.facts.missing?.[table] ?? (this.backend ? "Being computed." : this.set.facts.maps_only ? "Not computed with this counterfactual." : "These prompts have none.");
     }
     drawer(component) {
       const cards = isMlp(component) ? [this.numbersCard("mlp_in", "What it reads"), this.numbersCard("write", "What it writes"), this.neuronsCard()]

@@ -116,7 +116,7 @@ const ArithLensGraph = (() => {
       for (const [name, rows] of all) {
         const least = this.defaultLeast(rows), first = rows.filter(row => size(row) >= least);
         take(this.nodesOf(first), false);
-        for (const role of this.rolesOf(name, first)) roles.add(role);
+        for (const role of [...this.rolesOf(name, first), ...rows.map(row => row.role)]) roles.add(role);
       }
       for (const [name, rows] of views) for (const role of this.rolesOf(name, rows)) roles.add(role);
       for (const [, rows] of all) take(this.nodesOf(rows), true);
