@@ -51,10 +51,12 @@ const ArithLensKnockouts = (() => {
     }
     // The share of right answers with its interval, beside random sets of as many parts and their range.
     outcomeText(members, kind = "knock_out") {
-      const after = this.result(kind, members), drawn = this.controls(kind, members).map(row => row.accuracy);
-      const control = drawn.length ? `; as many at random: ${percent(drawn.reduce((sum, x) => sum + x, 0) / drawn.length, 0)} `
-        + `(${drawn.length} draws: ${percent(Math.min(...drawn), 0)} to ${percent(Math.max(...drawn), 0)})` : "";
-      return `${this.accuracy(after)} right${control}`;
+      const random = this.controls(kind, members);
+      return `${this.accuracy(this.result(kind, members))} right${random.length ? `; as many at random: ${this.controlText(random)}` : ""}`;
+    }
+    controlText(random) {
+      const drawn = random.map(row => row.accuracy);
+      return `${percent(mean(random, "accuracy"), 0)} (${drawn.length} draws: ${percent(Math.min(...drawn), 0)} to ${percent(Math.max(...drawn), 0)})`;
     }
     drawBasket() {
       const { basket, kind } = this.choice, { facts, tables } = this.set, { prompt } = this;
@@ -117,7 +119,7 @@ const ArithLensKnockouts = (() => {
         h("tbody", {},
           before ? line("whole", "whole model", { ...before, text: this.accuracy(before) }, "rest") : "",
           random.length ? line("control", `${out ? "without" : "only"} as many at random`, { accuracy: mean(random, "accuracy"), ci_low: least, ci_high: most,
-            probability: mean(random, "probability"), text: `${percent(mean(random, "accuracy"), 0)} (${drawn.length} draws: ${percent(least, 0)} to ${percent(most, 0)})` }, "rest") : "",
+            probability: mean(random, "probability"), text: this.controlText(random) }, "rest") : "",
           wanted && after ? line("accuracy", `${out ? "without" : "only"} ${these}`, { ...after, text: this.accuracy(after) }, "less") : ""));
     }
     // One line on what is knocked out, below the summary and above the graph: it is always there, so that nothing moves.
