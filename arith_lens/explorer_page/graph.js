@@ -141,8 +141,10 @@ const ArithLensGraph = (() => {
     nodesOf(rows) {
       return rows.flatMap(row => [{ name: row.sender, role: row.role }, { name: row.receiver, role: END }]);
     }
-    // The columns: where senders write, and where the heads of END look.
+    // The columns: where senders write, and every role of tokens; without roles, where the heads of END look.
     rolesOf(set, rows) {
+      const known = this.rowsOf(set, "attention").filter(row => row.mean !== null).map(row => row.role);
+      if (known.length) return new Set([...rows.map(row => row.role), ...known]);
       const heads = new Set(this.nodesOf(rows).filter(node => node.role === END && isHead(node.name)).map(node => node.name));
       const looked = [...heads].flatMap(name => [...this.looks(name, set)].filter(([, share]) => share >= LOOK).map(([role]) => role));
       return new Set([...rows.map(row => row.role), ...looked]);
