@@ -145,43 +145,46 @@ def explore(
     """
     sets = {"pairs": pairs} if isinstance(pairs, PromptPairs) else dict(pairs)
     others = {
-        f"{name}, {label}": (other, some)
-        for label, other in (compare or {}).items()
-        for name, some in sets.items()
+        f"{name}, {label}": other for label, other in (compare or {}).items() for name in sets
     }
+    added = {name: sets[name.rpartition(", ")[0]] for name in others}
+    live = ExplorerServer(model, sets | added, others)
     labels = [*compare][:1] if compare else []
     beside = {name: {"beside": f"{name}, {label}"} for name in sets for label in labels}
-    live = ExplorerServer(
-        model,
-        sets | {name: some for name, (_, some) in others.items()},
-        {name: other for name, (other, _) in others.items()},
-    )
-    setup = "# model and pairs: those of al.explore(model, pairs)"
     first = {}
-    for name, some in live.sets.items():
-        own = live.model_of(name)
-        effects = path_patch(own, some, engine=fitting_engine(own), progress=progress)
-        facts, tables = _start(own, some, effects, setup)
-        strongest = [parse_component(head) for head in facts["strongest"]]
-        parts = {"attention": partial(attention_tables, own, some, strongest)}
-        if name in others or name in beside:  # a comparison is of circuits
-            parts |= _circuit_parts(own, some, effects)
-        missing, more = finished(_each(parts))
-        facts |= {"missing": missing} | beside.get(name, {})
-        first[name] = facts, merged([tables, more])
+    for name in live.sets:
+        facts, tables = _first_tables(live, name, circuit=bool(compare), progress=progress)
+        first[name] = {**facts, **beside.get(name, {})}, tables
     of = getattr(model, "name", None) or getattr(model.cfg, "model_name", "a model")
 
     def everything() -> dict[str, tuple[SetFacts, Tables]]:
-        whole = {
-            name: explored(live.model_of(name), some, setup=setup, progress=progress)
-            for name, some in live.sets.items()
-        }
-        return {
-            name: ({**part.facts, **beside.get(name, {})}, part.tables)
-            for name, part in whole.items()
-        }
+        whole = {}
+        for name, some in live.sets.items():
+            part = explored(live.model_of(name), some, setup=SETUP, progress=progress)
+            whole[name] = {**part.facts, **beside.get(name, {})}, part.tables
+        return whole
 
     return Explorer(first, f"Explorer: {of}", live.respond, everything)
+
+
+SETUP = "# model and pairs: those of al.explore(model, pairs)"
+"""The code that makes model and pairs, as the reader of a notebook has them."""
+
+
+def _first_tables(
+    server: "ExplorerServer", name: str, *, circuit: bool, progress: bool
+) -> tuple[dict[str, Any], Tables]:
+    """What is there before a click: the map, and the circuit if it is compared with another."""
+    model, pairs = server.model_of(name), server.sets[name]
+    effects = path_patch(model, pairs, engine=fitting_engine(model), progress=progress)
+    facts, tables = _start(model, pairs, effects, SETUP)
+    strongest = [parse_component(head) for head in facts["strongest"]]
+    parts: dict[str, Callable[[], Tables]]
+    parts = {"attention": partial(attention_tables, model, pairs, strongest)}
+    if circuit:
+        parts |= _circuit_parts(model, pairs, effects)
+    missing, more = finished(_each(parts))
+    return {**facts, "missing": missing}, merged([tables, more])
 
 
 @dataclass(frozen=True, eq=False)
