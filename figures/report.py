@@ -410,8 +410,9 @@ def _about_model(runs: Sequence[Run]) -> str:
             f"weights {str(first.get('weights_sha256'))[:12]} (SHA-256), {first.get('dtype')} on "
             f"{first.get('device')}."
         )
-    dates = sorted(str(run.manifest.get("ended", ""))[:10] for run in runs)
-    sentences.append(f"From {len(runs)} runs, {dates[0]} to {dates[-1]}.")
+    dates = sorted({str(run.manifest.get("ended", ""))[:10] for run in runs} - {""})
+    period = f", {' to '.join(dates[:1] + dates[1:][-1:])}" if dates else ""
+    sentences.append(f"From {len(runs)} run{'s' * (len(runs) != 1)}{period}.")
     if model in ("reference", "reference-mistral"):
         sentences.append(
             "It is one of the small models that come with the project, trained on a closed world "
