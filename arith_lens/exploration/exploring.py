@@ -144,16 +144,17 @@ def explore(
         ValueError, FloatingPointError: as in `path_patch`.
     """
     sets = {"pairs": pairs} if isinstance(pairs, PromptPairs) else dict(pairs)
-    others = {
-        f"{name}, {label}": other for label, other in (compare or {}).items() for name in sets
-    }
-    added = {name: sets[name.rpartition(", ")[0]] for name in others}
-    live = ExplorerServer(model, sets | added, others)
-    labels = [*compare][:1] if compare else []
+    models = dict(compare or {})
+    live = ExplorerServer(
+        model,
+        sets | {f"{name}, {label}": sets[name] for label in models for name in sets},
+        {f"{name}, {label}": other for label, other in models.items() for name in sets},
+    )
+    labels = [*models][:1]
     beside = {name: {"beside": f"{name}, {label}"} for name in sets for label in labels}
     first = {}
     for name in live.sets:
-        facts, tables = _first_tables(live, name, circuit=bool(compare), progress=progress)
+        facts, tables = _first_tables(live, name, circuit=bool(models), progress=progress)
         first[name] = {**facts, **beside.get(name, {})}, tables
     of = getattr(model, "name", None) or getattr(model.cfg, "model_name", "a model")
 
