@@ -204,7 +204,7 @@ def _set_notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
         f"Strongest: the {config['heads']} heads with the most negative mean effect; "
         f"{both:.0f} of {ours:.0f} are the same.",
         "Knockout: mean over the counterfactuals of the same data (generated prompts: of the same "
-        "template and position; word problems: one vector a head), every position but BOS. "
+        "template and position; word problems: one vector per head), every position but BOS. "
         "Relative change with its 95% interval; at most "
         f"{config['most']} pairs of each kind, evenly spread.",
     ]

@@ -305,7 +305,7 @@ def _given_vector(means: Activations, name: str) -> Float[Tensor, "1 1 *rest"]:
     if value.ndim == ndim + 2 and value.shape[:2] == (1, 1):
         return value
     raise ValueError(
-        f"expected {name} as one vector a component, "
+        f"expected {name} as one vector per component, "
         f"{'[n_heads d_head]' if ndim == 2 else '[d_model]'}, found {list(value.shape)}; means of "
         "positions fit the prompts they were made from alone: counterfactual_means gives vectors"
     )

@@ -26,7 +26,7 @@ from laboratory.speed.tables import FORWARDS, PRODUCTS, exponents, products, pro
 
 EdgeRows = Float[Tensor, "input sender pair"]
 INPUTS = ("q", "k", "v")
-HOOKS, EDGES = "two forwards an edge, raw Transformers", "edge_effects"
+HOOKS, EDGES = "two forwards per edge, raw Transformers", "edge_effects"
 DIRECT = "edge_effects, via=direct (MLPs between held)"
 EDGE_COLUMNS = {
     "method": Column("method"),

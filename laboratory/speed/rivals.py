@@ -24,7 +24,7 @@ from laboratory.speed.measure import Setting, twin
 
 Effects: TypeAlias = Float[Tensor, "sender pair"]
 SWEEP, CERTIFIED = "sweep", "sweep, with its certificate"
-RAW = "a forward a sender, raw Transformers"
+RAW = "one forward per sender, raw Transformers"
 TWO_RUNS = 2  # the reference's and the counterfactual's, to record
 
 

@@ -482,7 +482,7 @@ def test_outcomes_and_curves_come_back_from_their_arrays(mistral):
         ({"ablation": "median"}, ValueError, "found 'median'"),
         ({"positions": "some"}, ValueError, "found 'some'"),
         ({"means": {}}, KeyError, "counterfactual_means"),
-        ({"means": {z_name(0): torch.zeros(1, 9, 4, 8)}}, ValueError, "one vector a component"),
+        ({"means": {z_name(0): torch.zeros(1, 9, 4, 8)}}, ValueError, "one vector per component"),
         ({"means": "vector", "ablation": "zero"}, ValueError, "ablation='mean' alone"),
     ],
 )
