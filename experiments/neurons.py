@@ -52,13 +52,13 @@ class NeuronConfig(ModelSettings):
 
     values: int = 30
     """How many of the values from 10 to 99 are operands of the maps."""
-    untrained: int = 2
+    untrained: int = 20
     """Untrained models, each with another seed."""
     permutations: int = 20
     """Permutations of the operands' digits."""
     classes: int = 8
     """The largest classes are knocked out; each has two neurons or more."""
-    draws: int = 200
+    draws: int = 1000
     """Random sets of each class."""
     drawn: int = 64
     """Pairs on which neurons are ranked or kept alone, half each; and pairs for the classes."""

@@ -315,10 +315,14 @@ TRAINING_LOSS = Stored("loss", Effects, NoFacts)
 """The loss of a training [step 1]."""
 BUILT_SWAPS = Stored("built-swaps-{}", Swaps, NoFacts)
 """Swaps of A in a built model [space swap]; by shape."""
-NUMBER_SWAPS = Stored("swaps-{}-{}-{}-{}", Swaps, NoFacts)
-"""Swaps of a number [space swap]; by value, place, layer and shape."""
+NUMBER_SWAPS = Stored("swaps-{}-{}-{}-{}-{}", Swaps, NoFacts)
+"""Swaps of a number [space swap]; by subject, value, place, layer and shape."""
 NUMBER_SPECTRUM = Stored("spectrum-{}-{}-{}", Effects, NoFacts)
 """The power of each frequency [layer measure period 1]; by value, source and place."""
+NUMBER_PRODUCTS = Stored("products-{}", Effects, NoFacts)
+"""Products of A's and B's terms at END [layer measure 1]; by shape."""
+NUMBER_OVERLAP = Stored("overlap-{}-{}-{}", Effects, NoFacts)
+"""The directions of a shape beside those that decide [measure 1]; by value, layer and shape."""
 WRONG_SUMS = Stored("wrong", Effects, NoFacts)
 """Whether the first digit of each sum below 100 is wrong [ones_sum pair]."""
 PROMPT_EXCHANGE = Stored("exchange-{}-{}-{}", Effects, PairFacts)

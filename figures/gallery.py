@@ -122,15 +122,19 @@ def draw_page(options: Options) -> None:
 
 
 def _linked(drawn: Collection[str], options: Options) -> Iterator[Chart]:
-    """Further pictures of the first model, which other pages link."""
+    """Further pictures that other pages link: of the first model, or of all models together."""
     folder = options.page.parent
     pages = [*folder.glob("*.md"), *folder.parent.glob("README.md")]
     texts = "".join(page.read_text(encoding="utf-8") for page in pages)
     for function in _functions():
         name = name_of(function)
         if name not in drawn and f"{options.out.name}/{name}.png" in texts:
-            exhibits = _made(function, GALLERY_MODELS[0], options.out)
-            yield from (one for one in exhibits if isinstance(one, Chart) and one.name == name)
+            together = exhibit_entries()[name][1].gallery == "linked"
+            models = GALLERY_MODELS if together else GALLERY_MODELS[:1]
+            exhibits = [one for model in models for one in _made(function, model, options.out)]
+            charts = [one for one in exhibits if isinstance(one, Chart) and one.name == name]
+            if charts:
+                yield one_chart(charts)
 
 
 def anchor(title: str) -> str:
@@ -161,7 +165,7 @@ def page_exhibits(section: Section, tables: Path) -> Iterator[PageExhibit]:
         _, entry = exhibit_entries()[name_of(function)]
         if (entry.picture or entry.name) not in own:
             continue
-        shows = entry.shows or (entry.name,) * (entry.gallery != "numbers")
+        shows = entry.shows or (entry.name,) * (entry.gallery not in ("numbers", "linked"))
         for model in GALLERY_MODELS:
             for exhibit in _made(function, model, tables):
                 if not isinstance(exhibit, MissingExhibit) and exhibit.name in shows:

@@ -3,39 +3,38 @@
 Reads a run of `experiments numbers`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.numbers import CONTROLS, OWN, UNSEEN, UNSEEN_LABELS, WHOLE
-from experiments.numbers import CUBIC, END, HELIX, LINE, OPERAND, WAVES_10
+from experiments.numbers import CUBIC, END, HELIX, LINE, MAIN, OPERAND, WAVES_10
 from figures.common import Options, chosen_run
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import numbers
 from figures.tables.numbers import FOLLOWS
-from figures.tables.table import QuestionTable, has, keys_of, records, select, value
+from figures.tables.table import QuestionTable, has, keys_of, records, select
 from figures.views.lines import line
 
 GREY = plotting.COLOURS["control"]
+SHAPES = {
+    LINE: ("line", plotting.DARK),
+    WAVES_10: ("waves 10", plotting.TEAL),
+    HELIX: ("waves 10 and line", plotting.RED),
+    CUBIC: ("polynomial 3", plotting.BLUE),
+}
+"""The name and the colour of each shape, in every panel."""
+PERMUTED = (f"{SHAPES[HELIX][0]}, labels permuted", plotting.RED, "dot")
 SPACES = {
-    WHOLE: ("whole vector", plotting.BLUE, "solid"),
-    CONTROLS["pca"]: ("PCA 3", plotting.TEAL, "solid"),
-    OWN: ("helix 10 (3)", plotting.RED, "solid"),
-    CONTROLS["polynomial"]: ("polynomial 3", plotting.DARK, "solid"),
-    CONTROLS["labels"]: ("helix, labels permuted", plotting.RED, "dot"),
+    WHOLE: ("whole vector", plotting.PALE, "solid"),
+    CONTROLS["pca"]: ("PCA 3", GREY, "solid"),
+    CONTROLS["labels"]: PERMUTED,
     CONTROLS["span"]: ("random 3 in the span", GREY, "dash"),
     CONTROLS["stream"]: ("random 3 of the stream", GREY, "dot"),
 }
-"""The lines of a panel of swaps."""
-SHAPES = {
-    LINE: ("line", plotting.DARK, "solid"),
-    WAVES_10: ("waves 10", plotting.TEAL, "solid"),
-    HELIX: ("helix 10", plotting.RED, "solid"),
-    CUBIC: ("polynomial 3", plotting.BLUE, "solid"),
-}
-"""The lines of a panel of unseen values."""
+"""What is swapped beside the shapes: controls are grey, those of a shape have its colour."""
 COLUMNS = {
     UNSEEN: "unseen values",
     UNSEEN_LABELS: "labels permuted",
@@ -63,7 +62,7 @@ def exhibits(options: Options) -> list[Exhibit]:
         rows,
         [run],
         name="numbers",
-        title=f"Is a number a line, a wave or a table? {run.config['model']}",
+        title="Is a number a line, a wave or a table?",
         caption=_caption,
         notes=_notes,
         draw=_draw,
@@ -82,59 +81,77 @@ def exhibits(options: Options) -> list[Exhibit]:
 
 
 def _caption(table: DataFrame) -> str:
-    rows = select(table, kind="swap", space=UNSEEN, variable="a")
+    rows = select(table, kind="swap", space=UNSEEN, subject=MAIN, variable="a")
     parts = []
-    for place, words in ((OPERAND, "At A's token"), (END, "At END")):
-        own = select(rows, place=place)
-        if len(own):
-            best = own.loc[own.value.idxmax()]
-            whole = value(
-                table, kind="swap", space=WHOLE, variable="a", place=place, layer=best.layer,
-                shape=best["shape"],
-            )  # fmt: skip
-            parts.append(
-                f"{words} the best shape answers {best.value:.0%} of unseen values "
-                f"({best['shape']}, layer {best.layer:.0f}; whole vector {whole:.0%})."
-            )
-    return " ".join(parts)
+    for model in keys_of(rows, "model"):
+        own = select(rows, model=model)
+        best = own.loc[own.value.idxmax()]
+        place = "A's token" if best.place == OPERAND else "END"
+        parts.append(f"{best.value:.0%} in `{model}` ({place}, layer {best.layer:.0f})")
+    return (
+        "No shape accounts for a digit of one-digit sums: the best one writes "
+        f"{' and '.join(parts)} of the values that it was not fitted to. A line is the share of "
+        "answers that follow another value of A, which a shape or a control puts in its place."
+    )
 
 
 def _notes(table: DataFrame, settings: Settings) -> list[str]:
     return [
-        f"Model: {settings['model']}; {settings['operation']} of one-digit numbers; A is "
-        "exchanged, B stays; residual stream at the exit of each layer. " + NOTE,
-        "Left: the source's A replaces the destination's inside a subspace of three directions. "
-        "Right: one value is left out of the fit, and written into a problem by the shape alone.",
-        "Random directions of the stream cannot fail. Permuted labels: the same fit, with the "
-        "values in another order.",
+        "One-digit sums in nine wordings; A is exchanged, B stays; residual stream at the exit of "
+        "each layer. Bands: 95% intervals over problems that were not fitted.",
+        "a, b: the source's A replaces the destination's inside the directions of a shape. Others: "
+        "one value is left out of the fit, and written into a problem by the shape alone.",
+        "Dotted red: the same fit, with the values in another order. Random directions of the "
+        "stream cannot fail.",
     ]
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    panels = []
-    for place, words in ((END, "END"), (OPERAND, "A's token")):
-        rows = select(table, kind="swap", variable="a", place=place, measure=FOLLOWS)
-        if not len(rows):
-            continue
-        helix = select(rows, shape=HELIX)
-        panels.append(_panel(f"{words}: A is swapped", helix, "space", SPACES))
-        unseen = _panel(f"{words}: unseen A", select(rows, space=UNSEEN), "shape", SHAPES)
-        permuted = select(helix, space=UNSEEN_LABELS)
-        null = line(permuted, "helix, labels permuted", plotting.RED, x="layer", dash="dot")
-        lines = (*unseen.lines, null)
-        panels.append(plotting.CurvePanel(unseen.title, lines, y_range=(0, 102)))
-    return plotting.curve_panels(panels, x_title="layer", notes=notes, across=2, panel=(300, 240))
-
-
-def _panel(
-    title: str, rows: DataFrame, key: str, styles: dict[str, tuple[str, str, str]]
-) -> plotting.CurvePanel:
-    lines = tuple(
-        line(select(rows, **{key: one}), name, colour, x="layer", dash=dash)
-        for one, (name, colour, dash) in styles.items()
-        if has(rows, **{key: one})
+    """Swaps at END, then unseen values at END and at A's token; a column for each model."""
+    rows = select(table, kind="swap", subject=MAIN, variable="a", measure=FOLLOWS)
+    models = keys_of(rows, "model")
+    panels: list[plotting.CurvePanel | None] = []
+    headings = ("A is swapped at END", "An unseen A is written at END", "… at A's token")
+    for draw, place in ((_swaps, END), (_unseen, END), (_unseen, OPERAND)):
+        for model in models:
+            own = select(rows, model=model, place=place)
+            title = plotting.plain(model) if len(models) > 1 else ""
+            panels.append(plotting.CurvePanel(title, draw(own), y_range=(0, 102)))
+    return plotting.curve_panels(
+        panels,
+        x_title="layer",
+        unit="%",
+        notes=notes,
+        headings=headings,
+        across=len(models),
+        panel=(300, 150),
     )
-    return plotting.CurvePanel(title, lines, y_title="answers that follow, %", y_range=(0, 102))
+
+
+def _swaps(rows: DataFrame) -> tuple[plotting.Line, ...]:
+    """The swaps of each shape, and of the controls of the helix."""
+    return (
+        *_lines(select(rows, space=OWN), "shape", {key: (*SHAPES[key], "solid") for key in SHAPES}),
+        *_lines(select(rows, shape=HELIX), "space", SPACES),
+    )
+
+
+def _unseen(rows: DataFrame) -> tuple[plotting.Line, ...]:
+    """The unseen values of each shape, and those of permuted labels."""
+    styles = {key: (*SHAPES[key], "solid") for key in SHAPES}
+    permuted = select(rows, shape=HELIX)
+    return (
+        *_lines(select(rows, space=UNSEEN), "shape", styles),
+        *_lines(permuted, "space", {UNSEEN_LABELS: PERMUTED}),
+    )
+
+
+def _lines(
+    rows: DataFrame, key: str, styles: Mapping[str, tuple[str, str, str]]
+) -> Iterator[plotting.Line]:
+    for one, (name, colour, dash) in styles.items():
+        if has(rows, **{key: one}):
+            yield line(select(rows, **{key: one}), name, colour, x="layer", dash=dash)
 
 
 def _percent(one: Any) -> str:
@@ -144,20 +161,16 @@ def _percent(one: Any) -> str:
 
 
 def _tests(table: DataFrame) -> DataFrame:
-    """One line for each value, place, layer and shape; unseen values first."""
-    rows = select(table, kind="swap")
+    """One line for each model, subject, value, place, layer and shape; unseen values first."""
+    keys = ["model", "subject", "variable", "place", "layer", "shape"]
     lines = []
-    for variable in keys_of(rows, "variable"):
-        for place in keys_of(select(rows, variable=variable), "place"):
-            own = select(rows, variable=variable, place=place)
-            for layer in keys_of(own, "layer"):
-                for shape in keys_of(select(own, layer=layer), "shape"):
-                    spaces = select(own, layer=layer, shape=shape)
-                    named = {one.space: _percent(one) for one in records(spaces)}
-                    at = f"{variable} at {'END' if place == END else 'its token'}"
-                    start = {"number": at, "layer": f"{layer:.0f}", "shape": shape}
-                    cells = {name: named.get(space, "") for space, name in COLUMNS.items()}
-                    lines.append(start | cells)
+    for parts, spaces in select(table, kind="swap").groupby(keys, sort=False):
+        model, subject, variable, place, layer, shape = parts
+        named = {one.space: _percent(one) for one in records(spaces)}
+        at = f"{variable} at {'END' if place == END else 'its token'}"
+        start = {"model": model, "problems": subject, "number": at, "layer": f"{layer:.0f}"}
+        cells = {name: named.get(space, "") for space, name in COLUMNS.items()}
+        lines.append(start | {"shape": shape} | cells)
     return DataFrame(lines)
 
 
@@ -166,6 +179,7 @@ def _outcomes(table: DataFrame) -> Iterator[dict[str, str]]:
         ends = "" if one.low != one.low else f" [{one.low:.2f}, {one.high:.2f}]"
         yield {
             "prediction": one.prediction,
+            "problems": one.subject,
             "of": one.of,
             "measured": f"{one.value:.2f}{ends}".replace("-0.00", "0.00"),
             "holds if": one.condition,

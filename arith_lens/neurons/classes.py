@@ -122,6 +122,11 @@ def class_knockouts(
     if not classes:
         raise ValueError("expected classes of neurons, found none; name one at least")
     for name, neurons in classes.items():
+        if name not in related:
+            raise ValueError(
+                f"expected the related problems of the class {name!r}, found those of "
+                f"{', '.join(related) or 'none'}; name them in related"
+            )
         if not neurons or not 0 < int(related[name].sum()) < len(pairs):
             raise ValueError(
                 f"expected neurons, related and other problems of the class {name!r}, found "

@@ -225,7 +225,8 @@ def _check_cells(operands: Sequence[int], a: Sequence[int], b: Sequence[int]) ->
     if absent:
         raise ValueError(
             f"expected operands that stand in a problem, found {', '.join(map(str, absent))} in "
-            "none; leave these values out"
+            "none whose answer has several tokens; leave these values out, or give pairs of "
+            "sample_pairs, such as those with one-digit answers"
         )
 
 

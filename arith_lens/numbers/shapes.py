@@ -1,5 +1,6 @@
 """Shapes that numbers may have in a model's state: waves, a line, a polynomial, and their fit."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -112,12 +113,18 @@ def checked_shape(
     if kind not in KINDS:
         listed = ", ".join(map(repr, KINDS))
         raise ValueError(f"expected kind among {listed}, found {kind!r}; choose one")
-    chosen = tuple(float(period) for period in periods)
-    if len({*chosen}) < len(chosen) or any(not period >= 2 for period in chosen):
+    if isinstance(periods, str) or not isinstance(periods, Sequence):
+        raise ValueError(f"expected a list of periods, found {periods!r}; give periods=(10, 5)")
+    if not all(isinstance(one, int | float) and 2 <= one < math.inf for one in periods) or (
+        len({*periods}) < len(periods)
+    ):
         raise ValueError(
             f"expected different periods of 2 or more, found {tuple(periods)}; whole "
             "numbers cannot tell a shorter period from a longer one"
         )
+    if k is not None and (not isinstance(k, int) or isinstance(k, bool)):
+        raise ValueError(f"expected k as a whole number, found {k!r}; give k=2")
+    chosen = tuple(float(period) for period in periods)
     waves = Shape("helix", chosen, linear)
     if kind in ("helix", "fourier"):
         shape = Shape(kind, chosen, linear, 0, min(values), max(values))

@@ -8,25 +8,25 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.components import mlp_out_name, resid_post_name, z_name
 from arith_lens.effects import Effects
 from arith_lens.interchanges import Site
-from arith_lens.model import HookedLike, record
+from arith_lens.model import HookedLike
 from arith_lens.model.state import weights_loaded
 from arith_lens.numbers.values import (
+    STATE_NAMES,
     check_value,
     class_means,
     columns_at,
     rests_of,
+    states_of,
     token_of,
     values_of,
 )
 from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs, Role
 
-SOURCES = ("stream", "heads", "mlps", "W_E", "W_U")
+SOURCES = (*STATE_NAMES, "W_E", "W_U")
 POWER, P_VALUE = "share of the power", "p"
-BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,10 @@ def number_spectrum(
     if of not in SOURCES:
         listed = ", ".join(map(repr, SOURCES))
         raise ValueError(f"expected of among {listed}, found {of!r}; choose one")
+    if not isinstance(settings.permutations, int) or settings.permutations < 1:
+        raise ValueError(
+            f"expected permutations of at least 1, found {settings.permutations!r}; give 999"
+        )
     check_value(model, pairs, value)
     numbers = values_of(pairs, value)
     classes = _consecutive(numbers, value)
@@ -159,14 +163,7 @@ def _activation_means(
     classes: Int[Tensor, " value"],
 ) -> Float[Tensor, "layer *head value width"]:
     """The class means of each layer, or of each head."""
-    name_of = {"stream": resid_post_name, "heads": z_name, "mlps": mlp_out_name}[of]
-    names = [name_of(layer) for layer in range(int(model.cfg.n_layers))]
-    parts = []
-    for batch in pairs.batches(BATCH):
-        known = record(model, batch.reference, names, attention_mask=batch.attention_mask)
-        row, column = torch.arange(len(batch)), columns_at(batch, site)
-        parts.append(torch.stack([known[name][row, column].double().cpu() for name in names], 1))
-    states, values = torch.cat(parts), values_of(pairs, value)
+    states, values = states_of(model, pairs, of, site), values_of(pairs, value)
     means = class_means(states, values, classes, rests_of(pairs, value))
     return means.movedim(0, -2)
 

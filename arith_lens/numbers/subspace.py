@@ -136,6 +136,30 @@ def number_subspace(
     return NumberSpace(site, value, shape, classes, means, shape.basis(classes, means), fitted)
 
 
+def check_space(model: HookedLike, pairs: PromptPairs, space: NumberSpace) -> None:
+    """Check that a subspace is of this model and of these pairs.
+
+    Raises:
+        TypeError: no NumberSpace, or no PromptPairs.
+        ValueError: a subspace of a stream of another width, or of other problems.
+    """
+    if not isinstance(space, NumberSpace):
+        raise TypeError(
+            f"expected a subspace of number_subspace, found {type(space).__name__}; fit one first"
+        )
+    check_value(model, pairs, space.value)
+    if len(space.basis) != int(model.cfg.d_model):
+        raise ValueError(
+            f"expected a subspace of the model's {model.cfg.d_model} dimensions, found one of "
+            f"{len(space.basis)}; fit it on this model"
+        )
+    if not bool(space.is_fitted(pairs).any()):
+        raise ValueError(
+            "expected the pairs that the subspace was fitted on, found none of its problems; give "
+            "swap_values the pairs of number_subspace"
+        )
+
+
 def _first_half(pairs: PromptPairs, numbers: Int[Tensor, " pair"], seed: int) -> frozenset[str]:
     """Half of the problems with each value, and the only one where there is one."""
     by_value: dict[int, set[str]] = {}

@@ -15,10 +15,9 @@ from arith_lens.interchanges import SiteRuns, site_runs, swapped
 from arith_lens.model import HookedLike
 from arith_lens.numbers.result import OWN, UNSEEN, WHOLE, Swaps
 from arith_lens.numbers.shapes import principal_directions
-from arith_lens.numbers.subspace import NumberSpace
+from arith_lens.numbers.subspace import NumberSpace, check_space
 from arith_lens.numbers.values import (
     answer_tokens,
-    check_value,
     rests_of,
     values_of,
     with_value,
@@ -58,7 +57,7 @@ class NullOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class _Test:
+class SwapTest:
     """Problems that run, and the answers that follow the value that they get."""
 
     rows: list[int]
@@ -109,22 +108,23 @@ def swap_values(
         PCA has neither labels nor unseen values.
 
     Raises:
-        ValueError: an unknown control; no problems that differ in the value alone.
+        ValueError: an unknown control; another model or other pairs than those of the subspace; no
+            problems that differ in the value alone.
         UnsupportedEndRuns: the place is END, and the model cannot be run at END alone.
     """
     refuse_unknown_options(swap_values, options, Nulls)
     nulls = value_object(Nulls, options)
-    check_value(model, pairs, space.value)
+    check_space(model, pairs, space)
     _check_request(controls, n, nulls.permutations)
     tested = pairs[~space.is_fitted(pairs)]
     rng = random.Random(seed)
-    swaps = _sampled_swaps(tested, space, n, rng)
+    swaps = swap_tests(tested, space, n, rng)
     plan = _Plan.of(space, controls, nulls.permutations, seed)
     with torch.no_grad():
         shares, null = _swapped_answers(model, tested, space, swaps, plan)
         test = swaps
         if "unseen" in controls and space.shape.kind != "pca":
-            written = _sampled_unseen(pairs, tested, space, n, rng)
+            written = unseen_tests(pairs, tested, space, n, rng)
             more, more_null = _written_answers(model, tested, space, written, plan)
             n_swaps, n_written = len(swaps.rows), len(written.rows)
             shares = {
@@ -132,7 +132,7 @@ def swap_values(
                 **{name: _padded(row, n_swaps, 0) for name, row in more.items()},
             }
             null |= more_null
-            test = _Test(swaps.rows + written.rows, [], [], [])
+            test = SwapTest(swaps.rows + written.rows, [], [], [])
     names = [name for name in (UNSEEN, OWN, WHOLE) if name in shares]
     names += [name for name in shares if name not in names]
     effects = Effects(
@@ -160,7 +160,7 @@ def _padded(row: Float[Tensor, " swap"], before: int, after: int) -> Float[Tenso
     return torch.cat([torch.full((before,), nan), row, torch.full((after,), nan)])
 
 
-def _computation(space: NumberSpace, swaps: _Test, nulls: Nulls, seed: int) -> dict[str, Any]:
+def _computation(space: NumberSpace, swaps: SwapTest, nulls: Nulls, seed: int) -> dict[str, Any]:
     return {
         "shape": str(space.shape),
         "kind": space.shape.kind,
@@ -174,7 +174,7 @@ def _computation(space: NumberSpace, swaps: _Test, nulls: Nulls, seed: int) -> d
     }
 
 
-def _sampled_swaps(tested: PromptPairs, space: NumberSpace, n: int, rng: random.Random) -> _Test:
+def swap_tests(tested: PromptPairs, space: NumberSpace, n: int, rng: random.Random) -> SwapTest:
     """Pairs of problems that differ in the value alone, and in the answer's token."""
     numbers, answers = values_of(tested, space.value).tolist(), tested.answer.tolist()
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
@@ -196,12 +196,12 @@ def _sampled_swaps(tested: PromptPairs, space: NumberSpace, n: int, rng: random.
     rng.shuffle(candidates)
     rows, sources = (list(part) for part in zip(*candidates[:n], strict=True))
     own = ([items[i] for i in sources] for items in (numbers, answers))
-    return _Test(rows, sources, *own)
+    return SwapTest(rows, sources, *own)
 
 
-def _sampled_unseen(
+def unseen_tests(
     pairs: PromptPairs, tested: PromptPairs, space: NumberSpace, n: int, rng: random.Random
-) -> _Test:
+) -> SwapTest:
     """Problems, and values that are written into them, whose answers the pairs know."""
     tokens, known = answer_tokens(pairs), {*space.values.tolist()}
     numbers, answers = values_of(tested, space.value).tolist(), tested.answer.tolist()
@@ -222,7 +222,7 @@ def _sampled_unseen(
         )
     rng.shuffle(candidates)
     rows, targets, expected = (list(part) for part in zip(*candidates[:n], strict=True))
-    return _Test(rows, rows, targets, expected)
+    return SwapTest(rows, rows, targets, expected)
 
 
 @dataclass(frozen=True)
@@ -273,8 +273,8 @@ def _normal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
     return torch.randn(rows, columns, generator=generator, dtype=torch.float64)
 
 
-def _runs(
-    model: HookedLike, tested: PromptPairs, space: NumberSpace, test: _Test
+def swap_runs(
+    model: HookedLike, tested: PromptPairs, space: NumberSpace, test: SwapTest
 ) -> Iterator[tuple[slice, SiteRuns]]:
     """Base and source of the swaps at the place, batch by batch, each with its rows."""
     base, source = tested[test.rows], tested[test.sources]
@@ -287,12 +287,12 @@ def _runs(
 
 
 def _swapped_answers(
-    model: HookedLike, tested: PromptPairs, space: NumberSpace, test: _Test, plan: _Plan
+    model: HookedLike, tested: PromptPairs, space: NumberSpace, test: SwapTest, plan: _Plan
 ) -> tuple[dict[str, Float[Tensor, " swap"]], dict[str, Float[Tensor, " permutation"]]]:
     """Whether each swap follows, by space; and the share of each permutation."""
     expected = torch.tensor(test.expected)
     rights: dict[str, list[Tensor]] = defaultdict(list)
-    for rows, runs in _runs(model, tested, space, test):
+    for rows, runs in swap_runs(model, tested, space, test):
         for name, bases in {WHOLE: [None], **plan.bases}.items():
             states = (swapped(runs.base, runs.source, basis) for basis in bases)
             rights[name].append(_right(runs, states, expected[rows]))
@@ -309,7 +309,7 @@ def _right(
 
 
 def _written_answers(
-    model: HookedLike, tested: PromptPairs, space: NumberSpace, test: _Test, plan: _Plan
+    model: HookedLike, tested: PromptPairs, space: NumberSpace, test: SwapTest, plan: _Plan
 ) -> tuple[dict[str, Float[Tensor, " swap"]], dict[str, Float[Tensor, " permutation"]]]:
     """Whether each value that was left out of the fit follows; the same with permuted labels."""
     numbers = values_of(tested, space.value)[test.rows]
@@ -318,7 +318,7 @@ def _written_answers(
     steps = [unseen_steps(space, order) for order in orders]
     index = {int(value): i for i, value in enumerate(space.values)}
     parts = []
-    for rows, runs in _runs(model, tested, space, test):
+    for rows, runs in swap_runs(model, tested, space, test):
         places = [
             (index[int(a)], index[int(v)])
             for a, v in zip(numbers[rows], targets[rows], strict=True)

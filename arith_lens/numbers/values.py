@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.components import resid_post_name
+from arith_lens.components import mlp_out_name, resid_post_name, z_name
 from arith_lens.interchanges import Site, check_sites
 from arith_lens.interchanges.runs import role_columns
 from arith_lens.model import HookedLike, record
@@ -22,6 +22,8 @@ DIGITS: Mapping[str, tuple[int, int]] = {
 }
 """Values that are one digit of an operand: which operand, and the digit's size."""
 VALUES = ("a", "b", "answer", *DIGITS)
+STATE_NAMES = {"stream": resid_post_name, "heads": z_name, "mlps": mlp_out_name}
+"""What can be read in each layer, with the name of its activation."""
 
 
 def check_value(model: HookedLike, pairs: Any, value: str) -> None:
@@ -157,6 +159,19 @@ def states_at(
         name = resid_post_name(site.layer)
         stream = record(model, batch.reference, [name], attention_mask=batch.attention_mask)[name]
         parts.append(stream[torch.arange(len(batch)), columns_at(batch, site)].double().cpu())
+    return torch.cat(parts)
+
+
+def states_of(
+    model: HookedLike, pairs: PromptPairs, of: str, site: Site | None = None, batch_size: int = 256
+) -> Float[Tensor, "pair layer ..."]:
+    """One activation of the reference prompts in each layer, in float64; at END, or at a site."""
+    names = [STATE_NAMES[of](layer) for layer in range(int(model.cfg.n_layers))]
+    parts = []
+    for batch in pairs.batches(batch_size):
+        known = record(model, batch.reference, names, attention_mask=batch.attention_mask)
+        row, column = torch.arange(len(batch)), columns_at(batch, site or Site(0, "end"))
+        parts.append(torch.stack([known[name][row, column].double().cpu() for name in names], 1))
     return torch.cat(parts)
 
 

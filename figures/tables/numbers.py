@@ -1,8 +1,8 @@
 """The table `numbers`: is a number a line, a wave or a table?
 
-Keys: kind (see `KINDS`); variable ("a", "b" or "answer"); place ("operand" or "end"); layer; shape;
-space (see `Swaps.spaces`); source and period, of spectra; prediction, of, condition and verdict, of
-predictions.
+Keys: kind (see `KINDS`); subject (see `experiments.numbers.SUBJECTS`); variable, such as "a" or
+"a_ones"; place ("operand" or "end"); layer; shape; space (see `Swaps.spaces`); source and period,
+of spectra; prediction, of, condition and verdict, of predictions.
 """
 
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from arith_lens.numbers import CONTROLS, OWN, UNSEEN, WHOLE, Swaps
 from arith_lens.runs import Run
 from arith_lens.statistics import resampled_means
 from experiments import numbers as tests
-from experiments.results import NUMBER_SPECTRUM, NUMBER_SWAPS
+from experiments.results import NUMBER_OVERLAP, NUMBER_PRODUCTS, NUMBER_SPECTRUM, NUMBER_SWAPS
 from figures.tables.number import PROBLEMS, Number
 from figures.tables.table import QuestionTable, Row, n_problems, row
 from figures.verdicts import Finding, Within, judge_by_interval
 
-KINDS = ("swap", "p", "spectrum", "prediction")
+KINDS = ("swap", "p", "spectrum", "products", "overlap", "prediction")
 FOLLOWS = "answers that follow the value"
 P_LABELS = "p of permuted labels"
 POWER, P_POWER = "share of the variance between values", "p of the power"
@@ -42,39 +42,39 @@ def table(run: Run) -> QuestionTable:
     rows: list[Row] = []
     for parts, swaps in results.items():
         rows += _swap_rows(parts, swaps)
+        rows += _overlap_rows(run, parts)
     for parts in tests.SPECTRA:
         if NUMBER_SPECTRUM.is_in(run, *parts):
             rows += _spectrum_rows(parts, NUMBER_SPECTRUM.load(run, *parts))
+    for shape in NUMBER_PRODUCTS.labels(run):
+        rows += _product_rows(shape, NUMBER_PRODUCTS.load(run, shape))
     rows += _predictions(results, model)
     return QuestionTable.of("numbers", model, rows)
 
 
-Parts = tuple[str, str, str, str]
-"""Value, place, layer and shape of a test."""
+def _stored(run: Run) -> Iterator[tests.Parts]:
+    """The tests that the run has, by subject, value, place, layer and shape."""
+    for subject, (_, digit, _) in tests.SUBJECTS.items():
+        for value in dict.fromkeys((digit, "b", "answer")):
+            for place in (tests.OPERAND, tests.END):
+                layers = {
+                    int(layer)
+                    for shape in tests.SHAPES
+                    for layer in NUMBER_SWAPS.labels(run, subject, value, place, None, shape)
+                }
+                for layer in sorted(layers):
+                    for shape in tests.SHAPES:
+                        if NUMBER_SWAPS.is_in(run, subject, value, place, str(layer), shape):
+                            yield subject, value, place, str(layer), shape
 
 
-def _stored(run: Run) -> Iterator[Parts]:
-    """The tests that the run has, in the order in which they were computed."""
-    layers = {
-        int(layer)
-        for value in ("a", "b", "answer")
-        for place in (tests.OPERAND, tests.END)
-        for layer in NUMBER_SWAPS.labels(run, value, place, None, tests.LINE)
-    }
-    for value in ("a", "b", "answer"):
-        for place in (tests.OPERAND, tests.END):
-            for layer in sorted(layers):
-                for shape in tests.SHAPES if place == tests.OPERAND else tests.AT_END:
-                    if NUMBER_SWAPS.is_in(run, value, place, str(layer), shape):
-                        yield value, place, str(layer), shape
+def _keys(parts: tests.Parts) -> dict[str, str | int]:
+    subject, value, place, layer, shape = parts
+    keys: dict[str, str | int] = {"subject": subject, "variable": value, "place": place}
+    return keys | {"layer": int(layer), "shape": shape}
 
 
-def _keys(parts: Parts) -> dict[str, str | int]:
-    value, place, layer, shape = parts
-    return {"variable": value, "place": place, "layer": int(layer), "shape": shape}
-
-
-def _swap_rows(parts: Parts, swaps: Swaps) -> Iterator[Row]:
+def _swap_rows(parts: tests.Parts, swaps: Swaps) -> Iterator[Row]:
     for space in swaps.spaces:
         number = _number(swaps.of(space))
         yield row(FOLLOWS, number, kind="swap", **_keys(parts), space=space)
@@ -98,11 +98,41 @@ def _spectrum_rows(parts: tuple[str, str, str], spectrum: Effects) -> Iterator[R
     for layer, of_layer in enumerate(values):
         for measure, unit, line in zip((POWER, P_POWER), ("share", "p"), of_layer, strict=True):
             for period, number in zip(labels["period"], line.tolist(), strict=True):
-                keys = {"variable": value, "source": source, "place": place}
+                keys = {"subject": tests.MAIN, "variable": value, "source": source, "place": place}
                 if "layer" in spectrum.axes:
                     keys["layer"] = layer  # pyright: ignore[reportArgumentType]
                 one = Number(number, unit=unit)  # pyright: ignore[reportArgumentType]
                 yield row(measure, one, kind="spectrum", **keys, period=period)
+
+
+def _product_rows(shape: str, products: Effects) -> Iterator[Row]:
+    """What A and B have only together at END, and the products in it."""
+    measures = (products.labels or {})["measure"]
+    for layer, values in enumerate(products.per_pair[..., 0].tolist()):
+        for measure, value in zip(measures, values, strict=True):
+            keys = {"subject": tests.MAIN, "place": tests.END, "layer": layer, "shape": shape}
+            yield row(measure, _plain(measure, value), kind="products", **keys)
+
+
+def _overlap_rows(run: Run, parts: tests.Parts) -> Iterator[Row]:
+    """The directions of the shape beside those that decide the answer."""
+    subject, value, place, layer, shape = parts
+    if (subject, place) != (tests.MAIN, tests.END):
+        return
+    if not NUMBER_OVERLAP.is_in(run, value, layer, shape):
+        return
+    overlap = NUMBER_OVERLAP.load(run, value, layer, shape)
+    measures = (overlap.labels or {})["measure"]
+    for measure, number in zip(measures, overlap.per_pair[:, 0].tolist(), strict=True):
+        yield row(measure, _plain(measure, number), kind="overlap", **_keys(parts))
+
+
+def _plain(measure: str, value: float) -> Number:
+    """A number without an interval, with the unit that its measure has."""
+    if measure.startswith("p"):
+        return Number(value, unit="p")
+    is_ratio = measure.startswith("F ") or measure.endswith("degrees")
+    return Number(value, unit="ratio" if is_ratio else "share")
 
 
 def _draws(swaps: Swaps, spaces: tuple[str, ...]) -> np.ndarray:
@@ -128,55 +158,57 @@ def _pca_less_shape(swaps: Swaps) -> Number:
     return Number(value, float(low), float(high), PROBLEMS, n_problems(swaps.of(pca)), "points")
 
 
-def _prediction(name: str, of: str, number: Number, words: str, rule: Within) -> Row:
+def _prediction(name: str, subject: str, of: str, number: Number, words: str, rule: Within) -> Row:
     verdict = judge_by_interval(Finding(of, number, rule))
-    keys = {"prediction": name, "of": of, "condition": words, "verdict": verdict}
+    keys = {"subject": subject, "prediction": name, "of": of, "condition": words}
+    keys["verdict"] = verdict
     return row("prediction", number, kind="prediction", **keys)
 
 
-def _predictions(results: dict[Parts, Swaps], model: str) -> Iterator[Row]:
+def _predictions(results: dict[tests.Parts, Swaps], model: str) -> Iterator[Row]:
     """The predictions of docs/how_it_calculates.md that one model can decide."""
     if model.startswith("reference"):
         yield from _unseen_at_operands(results)
         yield from _line_at_end(results)
     helix = [tests.LINE, tests.WAVES_10, tests.HELIX]
-    for (value, place, layer, shape), swaps in results.items():
-        if place == tests.OPERAND and shape in helix:
+    waves = (tests.WAVES_10, tests.WAVES_5, tests.WAVES_2)
+    for (subject, value, place, layer, shape), swaps in results.items():
+        if place == tests.OPERAND and shape in helix and CONTROLS["pca"] in swaps.spaces:
             of = f"{value}'s token, layer {layer}, k = {swaps.computation['k']}"
             number = _pca_less_shape(swaps)
             rule = Within(above=0.0, closed=True)
-            yield _prediction("N3", f"PCA less {shape}, {of}", number, "at least 0", rule)
-    if model.startswith("gemma"):
-        for shape in (tests.WAVES_10, tests.WAVES_5, tests.WAVES_2):
-            for (value, place, layer, name), swaps in results.items():
-                if (value, place, name) == ("a", tests.OPERAND, shape):
-                    p = swaps.p_value()
-                    number = Number(p, p, p, "exact", unit="p")
-                    of = f"{shape}, a's token, layer {layer}"
-                    rule = Within(below=0.05, closed=True)
-                    yield _prediction("N5", of, number, "p at most .05", rule)
+            keys = f"PCA less {shape}, {of}"
+            yield _prediction("N3", subject, keys, number, "at least 0", rule)
+        if model.startswith("gemma") and (value, place) == ("a", tests.OPERAND) and shape in waves:
+            p = swaps.p_value()
+            number = Number(p, p, p, "exact", unit="p")
+            of = f"{shape}, a's token, layer {layer}"
+            rule = Within(below=0.05, closed=True)
+            yield _prediction("N5", subject, of, number, "p at most .05", rule)
 
 
-def _unseen_at_operands(results: dict[Parts, Swaps]) -> Iterator[Row]:
+def _unseen_at_operands(results: dict[tests.Parts, Swaps]) -> Iterator[Row]:
     """Of each operand, the place and shape with the largest share of unseen values."""
     rule = Within(below=PASSES)
-    for operand in ("a", "b"):
+    of_operands = {
+        parts: swaps
+        for parts, swaps in results.items()
+        if parts[2] == tests.OPERAND and UNSEEN in swaps.spaces and swaps.iia(WHOLE) > 0
+    }
+    for subject, operand in dict.fromkeys(parts[:2] for parts in of_operands):
         own = {
-            parts: swaps
-            for parts, swaps in results.items()
-            if parts[:2] == (operand, tests.OPERAND) and swaps.iia(WHOLE) > 0
+            parts: swaps for parts, swaps in of_operands.items() if parts[:2] == (subject, operand)
         }
-        if own:
-            best = max(own, key=lambda parts: own[parts].iia(UNSEEN) / own[parts].iia(WHOLE))
-            of = (
-                f"unseen values of the whole vector, largest: {best[3]}, {operand}, layer {best[2]}"
-            )
-            yield _prediction("N1", of, _ratio(own[best], UNSEEN), "below .5", rule)
+        best = max(own, key=lambda parts: own[parts].iia(UNSEEN) / own[parts].iia(WHOLE))
+        of = f"unseen values of the whole vector, largest: {best[4]}, {operand}, layer {best[3]}"
+        yield _prediction("N1", subject, of, _ratio(own[best], UNSEEN), "below .5", rule)
 
 
-def _line_at_end(results: dict[Parts, Swaps]) -> Iterator[Row]:
+def _line_at_end(results: dict[tests.Parts, Swaps]) -> Iterator[Row]:
     rule = Within(above=PASSES, closed=True)
-    for (value, place, layer, shape), swaps in results.items():
-        if (value, place, shape) == ("a", tests.END, tests.LINE) and int(layer) >= LATE_LAYER:
+    for (subject, value, place, layer, shape), swaps in results.items():
+        if value[0] != "a" or value == "answer" or (place, shape) != (tests.END, tests.LINE):
+            continue
+        if int(layer) >= LATE_LAYER and swaps.iia(WHOLE) > 0:
             of = f"unseen values of the whole vector, line, layer {layer}"
-            yield _prediction("N2", of, _ratio(swaps, UNSEEN), "at least .5", rule)
+            yield _prediction("N2", subject, of, _ratio(swaps, UNSEEN), "at least .5", rule)

@@ -28,10 +28,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
         ("a", END, 9, HELIX),
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment, "tests_of", lambda _: iter(few))
+        patch.setattr(experiment, "tests_of", lambda *_: iter(few))
         patch.setattr(experiment, "SPECTRA", (("a", "stream", END), ("a", "W_E", OPERAND)))
         settings: dict[str, Any] = {"permutations": 3, "operand_permutations": 2}
-        main(NumbersConfig(swaps=20, operand_swaps=8, **settings), root=root)
+        main(
+            NumbersConfig(subjects=("addition",), swaps=20, operand_swaps=8, **settings), root=root
+        )
     (run,) = find_runs("numbers", root=root)
     return run
 
@@ -45,7 +47,7 @@ def table_file(folder: Path) -> Path:
 def test_the_table_has_the_numbers_of_the_stored_swaps(run: Any, tmp_path: Path) -> None:
     show(exhibits, Options(run=run.path, out=tmp_path, formats=()))
     table: Any = from_csv(table_file(tmp_path).read_text(encoding="utf-8"))
-    stored = NUMBER_SWAPS.load(run, "a", END, "9", HELIX)
+    stored = NUMBER_SWAPS.load(run, "addition", "a", END, "9", HELIX)
     keys: dict[str, Any] = {"kind": "swap", "variable": "a", "place": END, "layer": 9}
     for space in (UNSEEN, OWN, WHOLE):
         found = value(table, **keys, shape=HELIX, space=space)

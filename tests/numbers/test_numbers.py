@@ -16,7 +16,7 @@ from arith_lens.interchanges import Site
 from arith_lens.model import HookedModel
 from arith_lens.numbers import OWN, UNSEEN, WHOLE, NumberSpace, Shape, Swaps, power_by_frequency
 from arith_lens.numbers.spectrum import P_VALUE, POWER
-from arith_lens.numbers.swap import _sampled_swaps, _sampled_unseen, unseen_steps
+from arith_lens.numbers.swap import swap_tests, unseen_steps, unseen_tests
 from arith_lens.numbers.values import class_means, states_at, values_of
 from arith_lens.pairs import Role
 
@@ -92,8 +92,8 @@ def test_swaps_and_unseen_values_are_those_of_plain_transformers(
     space = al.number_subspace(model, pairs, layer, role, "a", "helix", (10,))
     tested = pairs[~space.is_fitted(pairs)]
     rng = random.Random(3)
-    swaps = _sampled_swaps(tested, space, 24, rng)
-    unseen = _sampled_unseen(pairs, tested, space, 24, rng)
+    swaps = swap_tests(tested, space, 24, rng)
+    unseen = unseen_tests(pairs, tested, space, 24, rng)
     columns = columns_by_hand(tested, role)
     states = plain_states(model, tested, layer, columns)
     torch.testing.assert_close(states_at(model, tested, space.site), states, rtol=1e-5, atol=1e-5)
@@ -126,11 +126,11 @@ def answers_of(
 ) -> tuple[Tensor, Tensor]:
     """The library's states at the site, answered."""
     from arith_lens.interchanges import swapped
-    from arith_lens.numbers.swap import _runs
+    from arith_lens.numbers.swap import swap_runs
 
     first = [
         runs.answers(swapped(runs.base, runs.source, space.basis)[None])[0]
-        for _, runs in _runs(model, tested, space, swaps)
+        for _, runs in swap_runs(model, tested, space, swaps)
     ]
     steps = unseen_steps(space, torch.arange(len(space.values)))
     index = {int(value): i for i, value in enumerate(space.values)}
@@ -139,7 +139,7 @@ def answers_of(
     other = torch.tensor([index[v] for v in unseen.numbers])
     second = [
         runs.answers((runs.base + steps[other[rows], own[rows]].to(runs.base))[None])[0]
-        for rows, runs in _runs(model, tested, space, unseen)
+        for rows, runs in swap_runs(model, tested, space, unseen)
     ]
     return torch.cat(first), torch.cat(second)
 
@@ -151,7 +151,7 @@ def test_the_accuracy_counts_the_answers_of_plain_transformers(
     space = al.number_subspace(llama, pairs, 0, "end", "a", "helix", (10,))
     result = al.swap_values(llama, pairs, space, controls=("pca", "stream"), n=40)
     tested = pairs[~space.is_fitted(pairs)]
-    swaps = _sampled_swaps(tested, space, 40, random.Random(0))
+    swaps = swap_tests(tested, space, 40, random.Random(0))
     columns = columns_by_hand(tested, Role.END)
     states = plain_states(llama, tested, 0, columns)
     for name, basis in ((OWN, space.basis), (WHOLE, torch.eye(len(space.basis)).double())):
@@ -308,6 +308,25 @@ def test_a_batch_of_one_gives_the_same(
     )
 
 
+def test_half_precision_gives_nearly_the_same_and_its_means_are_exact_sums(
+    llama: HookedModel, pairs: al.PromptPairs, make_hf: Any, tokenizer: Any
+) -> None:
+    """bfloat16 has 8 bits: a state is off by less than 2% of its size, and means are of float64."""
+    half = al.load_model((make_hf("llama").bfloat16(), tokenizer))
+    settings: dict[str, Any] = {"layer": 1, "at": "end", "periods": (10,)}
+    space, rough = (al.number_subspace(one, pairs, **settings) for one in (llama, half))
+    assert rough.means.dtype == rough.basis.dtype == torch.float64
+    error = (rough.means - space.means).norm() / space.means.norm()
+    assert 0 < float(error) < 0.02
+    cosines = torch.linalg.svdvals(rough.basis.T @ space.basis)
+    assert float(cosines.min()) > 0.95
+    swaps = al.swap_values(half, pairs, rough, n=20, permutations=3)
+    assert swaps.of(WHOLE).per_pair.shape == (20,) and 0 <= swaps.iia() <= 1
+    exact = al.number_spectrum(llama, pairs, permutations=9).per_pair[:, 0]
+    spectrum = al.number_spectrum(half, pairs, permutations=9).per_pair[:, 0]
+    torch.testing.assert_close(spectrum, exact, rtol=0.1, atol=0.02)
+
+
 def test_a_result_is_stored_and_read_back(
     llama: HookedModel, pairs: al.PromptPairs, tmp_path: Path
 ) -> None:
@@ -334,6 +353,8 @@ def test_a_result_is_stored_and_read_back(
         ({"kind": "pca", "k": 0}, r"found 0 of pca 0"),
         ({"kind": "spiral"}, "expected kind among"),
         ({"kind": "fourier", "periods": (10, 1.5)}, "expected different periods of 2 or more"),
+        ({"periods": (10, 10)}, "expected different periods of 2 or more"),
+        ({"periods": (10, float("nan"))}, "expected different periods of 2 or more"),
         ({"value": "c"}, "expected value among"),
         ({"layer": 3}, "expected a layer from 0 to 2"),
         ({"layer": 2, "at": Role.OPERAND_A}, "no layer reads this token"),
@@ -354,8 +375,15 @@ def test_pairs_without_swaps_and_numbers_of_several_tokens_are_refused(
     space = al.number_subspace(llama, pairs, 1, "end", "a", "helix", (10,))
     with pytest.raises(ValueError, match="expected controls among"):
         al.swap_values(llama, pairs, space, controls=("nothing",))
-    with pytest.raises(ValueError, match="found none among 1 pairs"):
+    with pytest.raises(ValueError, match="found none of its problems"):
         al.swap_values(llama, pairs[~space.is_fitted(pairs)][:1], space)
+    rows = [int(space.is_fitted(pairs).nonzero()[0]), int((~space.is_fitted(pairs)).nonzero()[0])]
+    with pytest.raises(ValueError, match="found none among 1 pairs"):
+        al.swap_values(llama, pairs[rows], space)
+    parts = {"basis": torch.eye(33).double()[:, :3], "means": torch.zeros(8, 33).double()}
+    wide = replace(space, **parts)
+    with pytest.raises(ValueError, match="fit it on this model"):
+        al.swap_values(llama, pairs, wide)
     long = al.sample_pairs(tokenizer, "addition", 60, operands=range(10, 30), templates=TEMPLATES,
                            answer_token="first", keep="all")  # fmt: skip
     with pytest.raises(ValueError, match=r"one token at operand a, found 2 tokens"):
