@@ -144,8 +144,8 @@ def _kept_notes(table: DataFrame, settings: Settings) -> list[str]:
     return [
         "At END all other neurons have the activations of a problem with other operands. 0%: all "
         "neurons do, 100%: none. Read: C's lead over the other digits. Bands: 95% over problems.",
-        f"Model: {settings['model']}; two-digit addition; ranked on one half of the problems, kept "
-        "on the other. A value above 100% says that harmful neurons are left out.",
+        "Two-digit addition; ranked on one half of the problems, kept on the other. Published, of "
+        "Llama-3-8B (Nikankin et al.): 1.5% of the neurons keep 96%.",
     ]
 
 

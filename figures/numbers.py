@@ -22,17 +22,16 @@ GREY = plotting.COLOURS["control"]
 SHAPES = {
     LINE: ("line", plotting.DARK),
     WAVES_10: ("waves 10", plotting.TEAL),
-    HELIX: ("waves 10 and line", plotting.RED),
+    HELIX: ("waves 10 + line", plotting.RED),
     CUBIC: ("polynomial 3", plotting.BLUE),
 }
 """The name and the colour of each shape, in every panel."""
-PERMUTED = (f"{SHAPES[HELIX][0]}, labels permuted", plotting.RED, "dot")
+PERMUTED = ("the same, permuted", plotting.RED, "dot")
 SPACES = {
     WHOLE: ("whole vector", plotting.PALE, "solid"),
     CONTROLS["pca"]: ("PCA 3", GREY, "solid"),
     CONTROLS["labels"]: PERMUTED,
     CONTROLS["span"]: ("random 3 in the span", GREY, "dash"),
-    CONTROLS["stream"]: ("random 3 of the stream", GREY, "dot"),
 }
 """What is swapped beside the shapes: controls are grey, those of a shape have its colour."""
 COLUMNS = {
@@ -101,8 +100,7 @@ def _notes(table: DataFrame, settings: Settings) -> list[str]:
         "each layer. Bands: 95% intervals over problems that were not fitted.",
         "a, b: the source's A replaces the destination's inside the directions of a shape. Others: "
         "one value is left out of the fit, and written into a problem by the shape alone.",
-        "Dotted red: the same fit, with the values in another order. Random directions of the "
-        "stream cannot fail.",
+        "Dotted red: waves 10 + line, fitted with the values in another order.",
     ]
 
 
@@ -111,7 +109,11 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     rows = select(table, kind="swap", subject=MAIN, variable="a", measure=FOLLOWS)
     models = keys_of(rows, "model")
     panels: list[plotting.CurvePanel | None] = []
-    headings = ("A is swapped at END", "An unseen A is written at END", "… at A's token")
+    headings = (
+        "A is swapped at END",
+        "An unseen A is written at END",
+        "An unseen A is written at A's token",
+    )
     for draw, place in ((_swaps, END), (_unseen, END), (_unseen, OPERAND)):
         for model in models:
             own = select(rows, model=model, place=place)
@@ -124,7 +126,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         notes=notes,
         headings=headings,
         across=len(models),
-        panel=(300, 150),
+        panel=(300, 205),
     )
 
 
