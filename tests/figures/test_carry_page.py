@@ -11,7 +11,12 @@ from figures.tables.table import from_csv, records, select
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how_it_calculates.md").read_text(encoding="utf-8")
-FOLDERS = {"reference": "", "reference-mistral": "reference-mistral", "reference-1": "reference-1"}
+FOLDERS = {
+    "reference": "",
+    "reference-mistral": "reference-mistral",
+    "reference-1": "reference-1",
+    "reference-2": "reference-2",
+}
 LAYERS = {
     "carry of the tens, whole stream": ("tens_carry", "whole"),
     "carry of the ones, whole stream": ("ones_carry", "whole"),
