@@ -37,7 +37,7 @@ from experiments.results import (
 )
 from experiments.settings import (
     Experiment,
-    SampleSettings,
+    OperandSettings,
     operation_maps,
     operation_pairs,
     strongest_heads,
@@ -45,7 +45,7 @@ from experiments.settings import (
 
 
 @dataclass(frozen=True)
-class KnockoutConfig(SampleSettings):
+class KnockoutConfig(OperandSettings):
     """Are the key heads needed? Accuracy without the first k heads of several orders."""
 
     most: int | None = None

@@ -99,6 +99,24 @@ class SampleSettings(PooledSampleSettings):
     division then have larger operands, and the answer's last token is read."""
 
 
+@dataclass(frozen=True)
+class OperandSettings(SampleSettings):
+    """Prompts of each operation, of numbers of any size."""
+
+    operands: tuple[int, int] = (1, 9)
+    """First and last number that A and B are taken from."""
+    answer_token: Literal["whole", "first", "last"] = "whole"
+    """What the token after END says: C, or the first or last token of a longer C."""
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """Which problems there are, and what of their answer is read, for `sampled_operation`."""
+        first, last = self.operands
+        operands = range(first, last + 1)
+        of_answer = {"answer_token": self.answer_token, "problems": self.problems}
+        return {"operands": operands, **of_answer}
+
+
 def loaded_model(config: Any, *, weights: bool = True) -> al.HookedModel:
     """The model that a configuration names, in its dtype, on its device.
 
@@ -270,11 +288,11 @@ def operation_pairs(
     model: al.HookedModel, config: SampleSettings, *, keep: str = "correct"
 ) -> Iterator[tuple[str, al.PromptPairs]]:
     """Each operation's name and pairs."""
+    numbers: dict[str, Any] = {"problems": config.problems}
+    if isinstance(config, OperandSettings):
+        numbers = config.numbers
     for operation in config.operations:
-        yield (
-            operation,
-            sampled_operation(model, operation, config, problems=config.problems, keep=keep),
-        )
+        yield operation, sampled_operation(model, operation, config, keep=keep, **numbers)
 
 
 def file_pairs(

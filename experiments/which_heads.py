@@ -28,6 +28,7 @@ from experiments.settings import (
     Experiment,
     Keep,
     Metric,
+    OperandSettings,
     PooledSampleSettings,
     Problems,
     SampleSettings,
@@ -40,20 +41,16 @@ from experiments.settings import (
     save_maps,
 )
 
-DRAW_OPTIONS = ("problems", "answer_token", "counterfactual", "draws", "keep")
+DRAW_OPTIONS = ("counterfactual", "draws", "keep")
 """Settings that say which pairs are drawn, in the words of `sampled_operation`."""
 N_ROWS = 12
 """How many key heads are printed."""
 
 
 @dataclass(frozen=True)
-class MapConfig(SampleSettings):
+class MapConfig(OperandSettings):
     """Which heads does the answer depend on? Path patching from every head and MLP."""
 
-    operands: tuple[int, int] = (1, 9)
-    """First and last number that A and B are taken from."""
-    answer_token: Literal["whole", "first", "last"] = "whole"
-    """What the token after END says: C, or the first or last token of a longer C."""
     counterfactual: Literal["word", "operands", "operator"] = "word"
     """What the counterfactual changes: the operator to a null word, A and B, or the operation."""
     draws: int = 1
@@ -93,10 +90,7 @@ def _settings(model: al.HookedModel, config: MapConfig) -> dict[str, Any]:
 def sampled_pairs(model: al.HookedModel, config: MapConfig) -> Iterator[tuple[str, al.PromptPairs]]:
     """Each operation's name and pairs; the name is "pairs" if a file of prompts has none."""
     if config.pairs is None:
-        options = {
-            "operands": range(config.operands[0], config.operands[1] + 1),
-            **{name: getattr(config, name) for name in DRAW_OPTIONS},
-        }
+        options = config.numbers | {name: getattr(config, name) for name in DRAW_OPTIONS}
         for operation in config.operations:
             yield operation, sampled_operation(model, operation, config, **options)
         return
