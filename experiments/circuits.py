@@ -19,6 +19,7 @@ from arith_lens.components import Component
 from arith_lens.knockout import (
     completed,
     grow_greedily,
+    half_of_problems,
     halves,
     mask_greedily,
     random_order,
@@ -28,7 +29,7 @@ from arith_lens.knockout import (
 from arith_lens.knockout.circuits import FRACTIONS, components_among
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
-from experiments.results import CIRCUIT_CURVE, EXACT, FAITHFUL_SCORES, SEARCH_MAP
+from experiments.results import CIRCUIT_CURVE, EXACT, FAITHFUL_SCORES, MAP, SEARCH_MAP
 from experiments.settings import (
     Experiment,
     Metric,
@@ -42,6 +43,8 @@ from experiments.settings import (
 CURVE_KINDS = ("keep_only", "knock_out")
 FINE = tuple(sorted({*FRACTIONS, 0.03, 0.075, 0.15, 0.3, 0.4, 0.75}))
 """The shares of components at which the curves are read."""
+SPLIT_SIZES = (5, 14)
+"""The numbers of heads that are kept in further splits of the problems."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class SufficiencyConfig(SampleSettings):
     """Heads that each search chooses; the others follow by effect."""
     search_every: int = 3
     """The searches use every third pair."""
+    splits: int = 20
+    """Further splits of the problems in halves, each with its own order by effect."""
     measure: Metric = "probability"
     """The metric that faithfulness is made of."""
     ablation: Literal["mean", "resample"] = "mean"
@@ -86,6 +91,31 @@ def _save_head_curves(run: Run, model: al.HookedModel, config: SufficiencyConfig
                         run=run,
                         name=name,
                     )
+            _save_splits(run, model, operation, pairs, config)
+
+
+def _save_splits(
+    run: Run, model: al.HookedModel, operation: str, pairs: al.PromptPairs, config: Any
+) -> None:
+    """The strongest heads kept at END, in each further split of the problems."""
+    if not config.splits:
+        return
+    effects = patch_and_store(run, model, pairs, MAP, operation)
+    n_heads = model.n_layers * model.n_heads
+    for split in range(config.seed + 1, config.seed + 1 + config.splits):
+        inside = half_of_problems(pairs.problem, split)
+        al.circuit_curve(
+            model,
+            pairs[~inside],
+            effects.heads.select(inside).top(n_heads),
+            metric=config.measure,
+            ablation=config.ablation,
+            positions="end",
+            seed=config.seed,
+            fractions=[k / n_heads for k in SPLIT_SIZES if k <= n_heads],
+            run=run,
+            name=CIRCUIT_CURVE.name(operation, "heads", "end", "keep_only", f"split-{split}"),
+        )
 
 
 def _head_orders(
@@ -118,7 +148,8 @@ def _plan_head_curves(model: al.HookedModel, config: SufficiencyConfig) -> str:
     return (
         f"{len(config.operations)} operations, each: a path patching of every head on half of the "
         f"problems; {tried} knockouts to choose heads; {curves} curves of up to {len(FINE) + 1} "
-        "sizes on the other half. A size costs at most one forward of the pairs."
+        f"sizes on the other half, and {config.splits} further splits with {len(SPLIT_SIZES)} "
+        "sizes. A size costs at most one forward of the pairs."
     )
 
 
@@ -130,6 +161,8 @@ def _report_head_curves(run: Run) -> None:
         for positions in ("all", "end"):
             parts = (operation, "heads", positions, "keep_only")
             for label in CIRCUIT_CURVE.labels(run, *parts, None):
+                if label.startswith("split-"):
+                    continue
                 curve = CIRCUIT_CURVE.load(run, *parts, label)
                 print(
                     f"  {label:<10} positions {positions}: {areas(curve)}, 90% right with "

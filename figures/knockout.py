@@ -121,7 +121,7 @@ def _draw_knockout(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
             panels.append(plotting.CurvePanel(title, tuple(lines), points, y_range=(0, 104)))
     return plotting.curve_panels(
         panels,
-        x_title="heads" if len(headings) > 1 else "knocked out",
+        x_title="knocked out" if any("MLPs" in one for one in headings) else "heads",
         unit="%",
         notes=notes,
         headings=headings,

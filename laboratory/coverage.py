@@ -1,11 +1,14 @@
 """How often 95% intervals hold the truth, on populations whose mean is known.
 
-A population is a distribution of effects, a distribution of right and wrong answers, or the stored
-effects of a model's heads, from which problems are drawn again. Each study draws problems from it,
-each in several wordings. tests/test_intervals.py repeats a part of the table of docs/knockout.md.
+A population is a distribution of effects, a distribution of right and wrong answers, or what was
+measured on all problems of a model: effects of heads, and answers without heads. Each study draws
+problems from it, each in several wordings. tests/test_intervals.py repeats a part of the tables of
+docs/knockout.md.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +18,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.effects import Effects
-from arith_lens.runs import find_runs
-from arith_lens.statistics import Sample
+from arith_lens.knockout import KnockoutCurve
+from arith_lens.runs import Run, find_runs
 from experiments.command import exit_on_user_error
-from experiments.results import MAP
+from experiments.results import KNOCKOUT_CURVES, MAP
 
 SHARES = (0.02, 0.05, 0.1, 0.5, 0.9, 0.95, 0.98)
 METHODS = ("percentile", "auto")
 """The rule that was the default before, and the default."""
 N_STUDIES = 1000
+N_STRONGEST = 10
+"""Heads whose measured effects are populations."""
 
 
 def studies(values: Float[np.ndarray, "study problem wording"], metric: str = "logit") -> Effects:
@@ -81,43 +86,49 @@ def misses(ends: Float[Tensor, "bound=2 study"], truth: float) -> tuple[float, f
     return float((high < truth).float().mean()), float((low > truth).float().mean())
 
 
-def misses_of_heads(
-    heads: Effects, n: int, method: str, *, n_studies: int = 100, seed: int = 0
-) -> Float[np.ndarray, "side=2 head"]:
-    """`misses` for each head, if the stored problems are the population that studies draw from.
+def redrawn(
+    values: Float[np.ndarray, "problem wording"],
+    n: int,
+    metric: str = "logit",
+    *,
+    n_studies: int = N_STUDIES,
+    seed: int = 0,
+) -> Effects:
+    """Studies that draw `n` problems of a measured population, with replacement.
 
     Args:
-        heads: stored effects of heads.
-        n: how many problems a study draws, with replacement.
-        method: of `Effects.ci`.
+        values: what was measured, of each problem in each wording.
+        n: how many problems a study draws, each in all its wordings.
+        metric: of the numbers; "correct" of right and wrong answers.
         n_studies: how many studies.
         seed: of the draws.
     """
-    sample: Sample = heads.sample()
-    values, draw = sample.values.flatten(0, -2), np.random.default_rng(seed)
-    truth, template = heads.mean().flatten(), heads.template
-    pairs = [(sample.clusters == c).nonzero()[:, 0] for c in sample.clusters.unique()]
-    missed = np.zeros((2, len(values)))
-    for _ in range(n_studies):
-        sampled = [pairs[i] for i in draw.integers(0, len(pairs), n)]
-        rows = torch.cat(sampled)
-        study = Effects(
-            values[:, rows],
-            ("head",),
-            heads.metric,
-            template=template and tuple(template[i] for i in rows.tolist()),
-            problem=tuple(f"draw {i}" for i, of in enumerate(sampled) for _ in of),
-        )
-        low, high = study.ci(method=method)
-        missed += np.stack([(high < truth).numpy(), (low > truth).numpy()])
-    return missed / n_studies
+    draw = np.random.default_rng(seed)
+    return studies(values[draw.integers(0, len(values), (n_studies, n))], metric)
+
+
+def by_problem(effects: Effects) -> Float[np.ndarray, "component problem wording"]:
+    """The problems that have all wordings."""
+    values = effects.per_pair.reshape(-1, effects.n_pairs).double().numpy()
+    wordings = sorted({*(effects.template or ())})
+    column = {
+        pair: i
+        for i, pair in enumerate(zip(effects.problem or (), effects.template or (), strict=True))
+    }
+    whole = [
+        [column[problem, wording] for wording in wordings]
+        for problem in dict.fromkeys(effects.problem or ())
+        if all((problem, wording) in column for wording in wordings)
+    ]
+    return values[:, np.array(whole, dtype=int)]
 
 
 def coverage(*, roots: tuple[Path, ...] = (Path("results"),), n_studies: int = N_STUDIES) -> None:
     """Print how often intervals hold the truth, by the old default and by the present one.
 
     Args:
-        roots: folders with runs of `which_heads`; the effects of their heads are populations, too.
+        roots: folders with runs of `which_heads` and `are_they_needed`; the effects of their
+            strongest heads, and the answers without heads, are populations, too.
         n_studies: how many studies of each simulated population.
     """
     print("population | missed below and above, " + " | ".join(METHODS))
@@ -141,11 +152,64 @@ def _table(
             yield f"{p:.0%} right, {n} problems in {k} wordings", missed
     for run in (run for root in roots for run in find_runs("which_heads", root=root)):
         for operation in MAP.labels(run):
-            heads = MAP.load(run, operation).heads
-            n = len(set(heads.problem or ()))
-            missed = [misses_of_heads(heads, n, m).mean(1) for m in METHODS]
-            ends = [(float(low), float(high)) for low, high in missed]
-            yield f"heads of {run.config['model']}, {operation}, {n} problems", ends
+            yield from _rows_of_heads(run, operation, n_studies)
+    for run in (run for root in roots for run in find_runs("are_they_needed", root=root)):
+        yield from _rows_of_answers(run, n_studies)
+
+
+def _rows_of_heads(
+    run: Run, operation: str, n_studies: int
+) -> Iterator[tuple[str, list[tuple[float, float]]]]:
+    """The mean over the strongest heads, then the head whose default interval misses most.
+
+    A problem counts with its mean over wordings: what is redrawn are problems alone.
+    """
+    heads = MAP.load(run, operation).heads
+    strongest = heads.top(N_STRONGEST)
+    means = [by_problem(heads[head]).mean(2)[0][:, None] for head in strongest]
+    name = f"{run.config['model']}, {operation}, {len(means[0])} problems"
+    for n in (12, 36):
+        drawn = [redrawn(one, n, n_studies=n_studies) for one in means]
+        missed = np.array(
+            [
+                [misses(of.ci(method=m), float(one.mean())) for m in METHODS]
+                for one, of in zip(means, drawn, strict=True)
+            ]
+        )
+        worst = int(missed[:, -1].max(1).argmax())
+        for title, numbers in (
+            (f"mean of {len(strongest)} heads", missed.mean(0)),
+            (f"head {strongest[worst]}", missed[worst]),
+        ):
+            ends = [(float(low), float(high)) for low, high in numbers]
+            yield f"{name}, {title}, {n} drawn", ends
+
+
+def _rows_of_answers(run: Run, n_studies: int) -> Iterator[tuple[str, list[tuple[float, float]]]]:
+    """Accuracies without heads, together by their size."""
+    right = [
+        values
+        for operation in KNOCKOUT_CURVES.labels(run)
+        for values in by_problem(_right(KNOCKOUT_CURVES.load(run, operation)["effect"]))
+        if 0 < values.mean() < 1
+    ]
+    for n, (low, high) in product((11, 36), ((0.0, 0.1), (0.1, 0.9), (0.9, 1.0))):
+        chosen = [one for one in right if low < one.mean() < high]
+        missed = [
+            [misses(of.ci(method=m), float(one.mean())) for m in METHODS]
+            for one in chosen
+            for of in [redrawn(one, n, "correct", n_studies=n_studies)]
+        ]
+        if chosen:
+            ends = [(float(a), float(b)) for a, b in np.mean(missed, axis=0)]
+            title = f"{len(chosen)} accuracies from {low:.0%} to {high:.0%}, {n} drawn"
+            yield f"{run.config['model']}, {title}", ends
+
+
+def _right(curve: KnockoutCurve) -> Effects:
+    """Whether each answer is right, [k pair]."""
+    effects = curve.effects()
+    return replace(effects, per_pair=effects.per_pair[0], axes=effects.axes[1:], labels=None)
 
 
 def interval_rules(*, n_studies: int = N_STUDIES, n_resamples: int = 2000) -> None:

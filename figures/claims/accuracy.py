@@ -7,11 +7,18 @@ drawn from all heads but these.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from arith_lens.answers import Answers
 from arith_lens.runs import Run
 from experiments import results
-from experiments.does_tuning_help import TuningMethod, generic, generic_to_report, is_mathematics
+from experiments.does_tuning_help import (
+    Criterion,
+    TuningMethod,
+    generic,
+    generic_to_report,
+    is_mathematics,
+)
 from figures.claims.claim import Measure, Measurement
 from figures.claims.estimates import per_operation
 from figures.claims.evidence import Evidence, NotMeasured
@@ -31,6 +38,8 @@ INSTEAD_EXPERIMENT = "what_comes_instead"
 LITTLE_LOST = Within(above=-0.05)
 """A loss on generated prompts that is negligible, where word problems lose more."""
 LITTLE_LOSS = "at the best rate that loses at most 2 points elsewhere"
+RATES: Mapping[Criterion, str] = {"mathematics": "", "little_loss": f", {LITTLE_LOSS}"}
+"""What a learning rate is chosen for; the first one decides."""
 OF_TABLE_4 = 10
 """How many heads the paper knocks out in Table 4; reported beside the key heads."""
 OF_GREEDY = 4
@@ -118,9 +127,9 @@ def _heads(k: int, kind: str = "") -> str:
 
 
 def random_heads_not_needed(evidence: Evidence, rule: Within) -> Measurement:
-    """The change without as many random heads; beside it, without other sets of this size.
+    """The change without as many random heads, and without ten; beside it, without other sets.
 
-    The number of heads drawn from all heads decides. If as many heads as there are key heads were
+    The numbers of heads drawn from all heads decide. If as many heads as there are key heads were
     not tried, the next larger number is taken.
     """
     others: list[Finding] = []
@@ -143,11 +152,11 @@ def random_heads_not_needed(evidence: Evidence, rule: Within) -> Measurement:
         if strongest:
             title = f"{name} ({_heads(k, 'strongest')})"
             beside.append(Finding(title, strongest.number))
-        others += [*beside, *_many_random(table, name)]
+        others += [*beside, *_many_random(table, name, rule if k != OF_TABLE_4 else None)]
     return per_operation(findings, others, missing=NO_KEY)
 
 
-def _many_random(table: QuestionTable, name: str) -> list[Finding]:
+def _many_random(table: QuestionTable, name: str, rule: Within | None) -> list[Finding]:
     """The change without as many random heads as in Table 4: mean over the draws, worst draw."""
     keys = {"operation": name, "components": "heads", "order": "random", "k": OF_TABLE_4}
     changes, right = ([*table.select(measure, **keys)] for measure in (CHANGE, "accuracy"))
@@ -157,7 +166,7 @@ def _many_random(table: QuestionTable, name: str) -> list[Finding]:
     title = f"{name} ({_heads(OF_TABLE_4)})"
     draws = changes[0].keys["draws"]
     worst = Number(right[0].number.low - whole[0].number.value, unit="points")
-    mean = control_numbers(title, {"random": (changes[0].number, draws)})
+    mean = control_numbers(title, {"random": (changes[0].number, draws)}, rule)
     return [*mean, Finding(f"{title}, the worst of {draws} draws", worst)]
 
 
@@ -273,9 +282,15 @@ def instead_findings(rows: Iterable[Row], rule: Within) -> tuple[Finding, ...]:
     )
 
 
-def _row(run: Run, table: int, method: TuningMethod, mlps: int | None = None) -> TableRow:
+def _row(
+    run: Run,
+    table: int,
+    method: TuningMethod,
+    mlps: int | None = None,
+    criterion: Criterion = "mathematics",
+) -> TableRow:
     """A row of a run's table, at its chosen rate; its answers are by seed."""
-    for row in rows_at_chosen_rates(run, table):
+    for row in rows_at_chosen_rates(run, table, criterion):
         if row.key[0] == method and mlps in (None, row.key[2]):
             return row
     wanted = {"method": method} | ({} if mlps is None else {"mlps": mlps})
@@ -326,15 +341,26 @@ full_tuning_loses = _gain_of("full", "generic tasks", generic_to_report)
 
 
 def as_much_as_full(evidence: Evidence, rule: Within) -> Measurement:
-    """The gain less that of full tuning; beside it, both gains."""
+    """The gain less that of full tuning; beside it, both gains, and all three at another rate."""
     run, before = _table_1(evidence)
-    precise, full = (_row(run, 1, method) for method in ("precise", "full"))
+    findings, name = [*_precise_and_full(run, before, "mathematics", rule)], "word problems"
+    with suppress(NotMeasured):
+        findings += _precise_and_full(run, before, "little_loss", None)
+    row = _gain(before, _row(run, 1, "precise"), is_mathematics, name)
+    return Measurement(tuple(findings), _seeds(row))
+
+
+def _precise_and_full(
+    run: Run, before: Answers, criterion: Criterion, rule: Within | None
+) -> Iterable[Finding]:
+    """The gain of precise tuning less that of full tuning, then both, with their rates."""
     name = "word problems"
-    less = _gain(full, precise, is_mathematics, name)
-    gains = (_gain(before, after, is_mathematics, name) for after in (precise, full))
-    beside = (Finding(row.keys["method"], row.number) for row in gains)
-    first = Finding(f"precise less full, {name}", less.number, rule)
-    return Measurement((first, *beside), _seeds(less))
+    rows = [_row(run, 1, method, None, criterion) for method in ("precise", "full")]
+    less = _gain(rows[1], rows[0], is_mathematics, name)
+    yield Finding(f"precise less full, {name}{RATES[criterion]}", less.number, rule)
+    for one in rows:
+        number = _gain(before, one, is_mathematics, name).number
+        yield Finding(f"{one.key[0]} (rate {one.rate:g}){RATES[criterion]}", number)
 
 
 def tuning_is_faster(evidence: Evidence, rule: Within) -> Measurement:
@@ -349,21 +375,40 @@ def tuning_is_faster(evidence: Evidence, rule: Within) -> Measurement:
 
 
 def more_mlps_trade(evidence: Evidence, rule: Within) -> Measurement:
-    """What MLPs add to the gain in word problems, and take from generic tasks."""
+    """What MLPs add to the gain in word problems, and take from generic tasks.
+
+    Beside it, the same at the other rate.
+    """
     run = evidence.run(TUNING_EXPERIMENT, table=5)
     few, *more = sorted({row.mlps for row in results.CHOSEN_RATES.load(run, "5").rates})
     if not more:
         raise NotMeasured(f"table 5 of {run.path} has one number of MLPs, {few}")
-    without = _row(run, 5, "precise", few)
-    findings = []
-    for n in more:
+    findings: list[Finding] = []
+    rates: list[str] = []
+    for criterion, words in RATES.items():
+        with suppress(NotMeasured):
+            rows = {n: _row(run, 5, "precise", n, criterion) for n in (few, *more)}
+            decides = criterion == "mathematics"
+            findings += _mlp_findings(rows, rule if decides else None, words)
+            of_rows = ", ".join(f"{n} MLPs {one.rate:g}" for n, one in rows.items())
+            rates.append(f"Rates{words}: {of_rows}.")
+    if not findings:
+        raise NotMeasured(f"table 5 of {run.path} lacks a row at its chosen rate")
+    return Measurement(tuple(findings), " ".join(rates))
+
+
+def _mlp_findings(
+    rows: Mapping[int, TableRow], rule: Within | None, words: str
+) -> Iterable[Finding]:
+    """What each larger number of MLPs gains beside the smallest; without a rule nothing decides."""
+    (few, without), *more = rows.items()
+    for n, with_more in more:
         for name, tasks, bounds in (
             ("word problems", is_mathematics, rule),
-            ("generic tasks", generic_to_report, Within(below=0)),
+            ("generic tasks", generic_to_report, rule and Within(below=0)),
         ):
-            row = _gain(without, _row(run, 5, "precise", n), tasks, name)
-            findings.append(Finding(f"{n} MLPs less {few}, {name}", row.number, bounds))
-    return Measurement(tuple(findings))
+            number = _gain(without, with_more, tasks, name).number
+            yield Finding(f"{n} MLPs less {few}, {name}{words}", number, bounds)
 
 
 def more_heads_level_off(evidence: Evidence, rule: Within) -> Measurement:

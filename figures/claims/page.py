@@ -8,6 +8,7 @@ from typing import Any
 from pandas import DataFrame
 
 from arith_lens.operations import FOUR, OPERATIONS
+from figures.claims.accuracy import CONTROL_NAMES
 from figures.claims.claim import Claim
 from figures.claims.multiplicity import BY_CHANCE, CONTROLLED, TESTED, TOGETHER
 from figures.tables.table import has, number_of, records, select, value
@@ -59,7 +60,18 @@ def counts(tables: Tables) -> str:
             number = value(rows, claim=TOGETHER, measure=name) if is_known else None
             cells.append("" if number is None else f"{number:.{digits}f}")
         lines.append(f"| `{model}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_by_chance(tables)])
+
+
+def _by_chance(tables: Tables) -> Iterator[str]:
+    """How many wrong verdicts chance alone is expected to give."""
+    for model, rows in tables.items():
+        if has(rows, claim=TOGETHER, measure=TESTED):
+            tested, wrong = (value(rows, claim=TOGETHER, measure=m) for m in (TESTED, BY_CHANCE))
+            yield (
+                f"Of the {tested:.0f} tested claims in `{model}`, chance alone gives at most "
+                f"{wrong:.1f} wrong verdicts on average."
+            )
 
 
 def at_a_glance(tables: Tables, claims: Sequence[Claim]) -> str:
@@ -96,7 +108,8 @@ def deciding_cell(rows: DataFrame, key: str) -> str:
     """The verdict's sign, and the one number that decides it, with what it is of.
 
     If the claim holds, this is the number that is nearest to failing. If it does not hold, it is
-    the number that fails most clearly; if it is not decided, the least certain one.
+    the number that fails most clearly; if it is not decided, the least certain one. Random heads
+    stand beside it, if there are any.
     """
     of_claim = records(select(rows, claim=key))
     judgement = of_claim[0].holds
@@ -108,6 +121,10 @@ def deciding_cell(rows: DataFrame, key: str) -> str:
     else:
         decides = max(ruled, key=lambda one: one.p_within)
     of = str(decides.measure).replace(" (", ", ").removesuffix(")")
+    random = f"{decides.measure}, {CONTROL_NAMES['random']},"
+    for control in of_claim:
+        if str(control.measure).startswith(random):
+            of += f"; as many random heads {number_of(control)}"
     return f"{SIGNS[judgement]} {_short(f'{number_of(decides)} ({of})')}"
 
 

@@ -15,7 +15,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.tables.number import Number, Unit
 from figures.tables.resampled import NAN, resampled_number, statistic_rows
-from figures.tables.table import Row, row
+from figures.tables.table import Row, interval_numbers, row
 
 
 def below_threshold(heads: np.ndarray) -> np.ndarray:
@@ -25,11 +25,6 @@ def below_threshold(heads: np.ndarray) -> np.ndarray:
     such test, because the resamples show how sure a number is.
     """
     return heads < KEY["relative_logit"]
-
-
-def strongest(heads: np.ndarray) -> float:
-    """The most negative effect."""
-    return float(np.nanmin(heads))
 
 
 def share_via_mlps(direct: np.ndarray, via: np.ndarray) -> float:
@@ -140,7 +135,6 @@ MLPS_BEFORE, MLPS_AFTER = (
     "mean effect of the MLPs from the key heads on",
 )
 STATISTICS: Mapping[str, tuple[Callable[..., float], Unit, Literal["heads", "heads and MLPs"]]] = {
-    STRONGEST: (strongest, "relative", "heads"),
     SHARE_OF_KEY: (share_of_key, "share", "heads"),
     SHARE_OF_FEW: (share_of_few, "share", "heads"),
     SHARE_IN_MIDDLE: (share_in_middle, "share", "heads"),
@@ -166,18 +160,26 @@ def map_rows(measure: str, runs: Mapping[str, Run]) -> Iterator[Row]:
     """One of `STATISTICS` of each operation.
 
     Args:
-        measure: its name.
+        measure: its name, or `STRONGEST`.
         runs: the run of `which_heads` of each operation.
     """
-    statistic, unit, reads = STATISTICS[measure]
-    maps, heads = loaded(runs), {}
+    maps = loaded(runs)
     if measure == STRONGEST:
-        heads = {name: f"head {effects.heads.top(1)[0]}" for name, effects in maps.items()}
+        return _strongest_rows(maps)
+    statistic, unit, reads = STATISTICS[measure]
     samples = {
         name: (effects.heads,) if reads == "heads" else (effects.heads, effects.mlps)
         for name, effects in maps.items()
     }
-    return statistic_rows(measure, statistic, samples, heads, unit=unit)
+    return statistic_rows(measure, statistic, samples, unit=unit)
+
+
+def _strongest_rows(maps: Mapping[str, ComponentEffects]) -> Iterator[Row]:
+    """The strongest head of each operation, with the mean and the interval that its map has."""
+    for name, effects in maps.items():
+        for head in effects.heads.top(1):
+            (number,) = interval_numbers(effects.heads[str(head)], "relative")
+            yield row(STRONGEST, number, operation=name, heads=f"head {head}")
 
 
 def path_rows(runs: Mapping[str, Run]) -> Iterator[Row]:

@@ -3,14 +3,19 @@
 Keys: operation; components ("heads" or "MLPs"); positions where the others are replaced ("all" or
 "END"); kind ("keep_only" or "knock_out"); order ("effect", "growing", "iterative", "weights", or
 "random", the mean of several); k. Orders are chosen on one half of the problems, and the numbers
-are of the other half. So is the base rate, the share of the majority answer.
+are of the other half. So is the base rate, the share of the majority answer. Two measures are about
+further splits of the problems: the mean accuracy with its range over splits, and the accuracy of
+each problem in the splits that do not choose by it, with an interval over problems.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from arith_lens.effects import Effects
 from arith_lens.knockout import CircuitCurve
 from arith_lens.runs import Run
 from experiments import results
@@ -21,7 +26,8 @@ from figures.tables.table import QuestionTable, Row, interval_numbers, n_problem
 
 ACCURACY, FAITHFULNESS, CPR, CMD = "accuracy", "faithfulness", "CPR", "CMD"
 ENOUGH = "k from which on 90% are right"
-RANDOM = "random-"
+RANDOM, SPLIT = "random-", "split-"
+OVER_SPLITS, IN_SPLITS = "accuracy, mean of the splits", "accuracy of problems in the splits"
 COMPONENTS = {"heads": "heads", "mlps": "MLPs"}
 POSITIONS = {"all": "all", "end": "END"}
 """The words of the table, by those in the names of results."""
@@ -61,10 +67,12 @@ def _curves(run: Run, *keys: str) -> dict[str, CircuitCurve]:
 def _curve_rows(curves: dict[str, CircuitCurve], **keys: str) -> Iterator[Row]:
     """The rows of each order, then those of the random ones together."""
     for order, curve in curves.items():
-        if not order.startswith(RANDOM):
+        if not order.startswith((RANDOM, SPLIT)):
             yield from order_rows(curve, **keys, order=order)
     if random := [curve for order, curve in curves.items() if order.startswith(RANDOM)]:
         yield from _random_rows(random, **keys, order="random")
+    if splits := [curve for order, curve in curves.items() if order.startswith(SPLIT)]:
+        yield from _split_rows(splits, **keys, order="effect")
 
 
 def order_rows(curve: CircuitCurve, **keys: str) -> Iterator[Row]:
@@ -100,3 +108,24 @@ def _random_rows(curves: Sequence[CircuitCurve], **keys: str) -> Iterator[Row]:
         (CMD, [curve.cmd for curve in curves]),
     ):
         yield row(measure, over_draws(areas, unit="ratio", what="orders"), **keys)
+
+
+def _split_rows(curves: Sequence[CircuitCurve], **keys: str) -> Iterator[Row]:
+    """The mean over splits at each size, and that over problems in the splits that try them."""
+    accuracies = np.stack([curve.accuracy().numpy() for curve in curves])
+    for k, of_splits in zip(curves[0].sizes, accuracies.T, strict=True):
+        yield row(OVER_SPLITS, over_draws(of_splits, unit="share", what="splits"), **keys, k=k)
+    by_prompt: dict[tuple[str, str], list[Tensor]] = {}
+    for curve in curves:
+        prompts = zip(curve.problem or (), curve.template or (), strict=True)
+        for prompt, right in zip(prompts, curve.correct.T.double(), strict=True):
+            by_prompt.setdefault(prompt, []).append(right)
+    effects = Effects(
+        torch.stack([torch.stack(right).mean(0) for right in by_prompt.values()], dim=-1),
+        ("k",),
+        "accuracy over splits",
+        problem=tuple(problem for problem, _ in by_prompt),
+        template=tuple(template for _, template in by_prompt),
+    )
+    for k, number in zip(curves[0].sizes, interval_numbers(effects, "share"), strict=True):
+        yield row(IN_SPLITS, number, **keys, k=k)

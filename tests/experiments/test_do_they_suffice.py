@@ -20,7 +20,7 @@ from figures.knockout import sufficiency
 from figures.tables.table import from_csv, select, value
 
 SMALL = do_they_suffice.config(
-    operations=("addition",), n=18, controls=2, candidates=3, searched=2, search_every=4
+    operations=("addition",), n=18, controls=2, candidates=3, searched=2, search_every=4, splits=2
 )
 
 
@@ -89,6 +89,29 @@ def test_the_figure_and_the_table_show_the_run(
     assert "strongest" in page
     do_they_suffice.report(run)
     assert f"effect     positions all: CPR {drawn.cpr:.2f}" in capsys.readouterr().out
+
+
+def test_further_splits_are_told_from_the_first(run: Run, tmp_path: Path) -> None:
+    """Each prompt counts in the splits whose order was chosen without its problem."""
+    splits = [curve(run, "heads", "end", "keep_only", f"split-{i}") for i in (1, 2)]
+    assert splits[0].problem != splits[1].problem and splits[0].sizes == (0, 5, 14, 96)
+    show(sufficiency, Options(run=run.path, out=tmp_path, formats=()))
+    table = from_csv(written(tmp_path, "sufficiency.csv").read_text())
+    mean = select(table, measure="accuracy, mean of the splits", k=5)
+    both = [float(one.accuracy()[1]) for one in splits]
+    assert mean.value.tolist() == [pytest.approx(sum(both) / 2, abs=1e-4)]
+    assert mean.low.tolist() == [pytest.approx(min(both), abs=1e-4)]
+    right: dict[tuple[str, str], list[float]] = {}
+    for one in splits:
+        for key in zip(one.problem or (), one.template or (), one.correct[1], strict=True):
+            right.setdefault(key[:2], []).append(float(key[2]))
+    by_wording: dict[str, list[float]] = {}
+    for (_, template), values in right.items():
+        by_wording.setdefault(template, []).append(sum(values) / len(values))
+    expected = np.mean([np.mean(values) for values in by_wording.values()])
+    assert value(table, measure="accuracy of problems in the splits", k=5) == pytest.approx(
+        expected, abs=1e-4
+    )
 
 
 def test_enough_is_the_first_size_from_which_on_it_stays_right(run: Run) -> None:

@@ -68,6 +68,8 @@ def test_few_heads_in_the_middle_hold_and_are_counted_right(tmp_path: Path) -> N
     assert found["strongest_head"].findings[0].label == "addition (head 4.6)"
     strongest = found["strongest_head"].findings[0].number
     assert strongest.value == pytest.approx(mean[4, 6])
+    ends = results.MAP.load(run, "addition").heads["4.6"].ci()
+    assert (strongest.low, strongest.high) == tuple(ends.tolist()), "one head has one interval"
     assert strongest.low < strongest.value < strongest.high  # pyright: ignore
     assert found["few_key_heads"].findings[0].number.value == 2 / (N_LAYERS * N_HEADS)
 

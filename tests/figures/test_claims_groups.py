@@ -10,8 +10,13 @@ from support.made_claims import Verdicts
 from arith_lens.components import Head
 from arith_lens.operations import FOUR
 from experiments import results
+from figures.claims import accuracy
 from figures.common import TableOptions
 from figures.shared_heads import table3
+from figures.tables.answers import CHANGE
+from figures.tables.number import Number
+from figures.tables.table import QuestionTable, row
+from figures.verdicts import Within, judge
 
 PLUS = {(4, 6): -0.15, (5, 1): -0.08}
 TIMES = {**PLUS, (5, 2): -0.1, (6, 0): -0.1}
@@ -179,6 +184,19 @@ def test_what_key_heads_cost_and_random_ones_do_not(tmp_path: Path) -> None:
         assert Verdicts(tmp_path / "c")[key].judgement == "not measured"
 
 
+def test_ten_random_heads_decide_too() -> None:
+    keys = {"operation": "addition", "components": "heads", "k": 10}
+    rows = [
+        row(CHANGE, Number(-0.08, -0.16, 0.0, unit="points"), **keys, order="random", draws=20),
+        row("accuracy", Number(0.92, 0.18, 1.0), **keys, order="random"),
+        row("accuracy", Number(1.0), **{**keys, "k": 0}, order="effect"),
+    ]
+    table, rule = QuestionTable.of("knockout", "made", rows), Within(above=-0.02, below=0.02)
+    mean, worst = accuracy._many_random(table, "addition", rule)
+    assert mean.rule == rule and mean.number.value == -0.08 and worst.rule is None
+    assert judge([mean]) == "not decided" and worst.number.value == pytest.approx(-0.82)
+
+
 def test_word_problems_and_generic_tasks_are_told_apart(tmp_path: Path) -> None:
     made.what_else_breaks(tmp_path / "a", made.answers(0.15, 0.95))
     found = Verdicts(tmp_path / "a")
@@ -278,7 +296,7 @@ def test_tuning_is_compared_question_by_question(tmp_path: Path) -> None:
     found = Verdicts(tmp_path / "a")
     for verdict in found.of_group("tuning").values():
         assert verdict.judgement == "holds here", verdict
-    less, precise, full = (f.number.value for f in found["as_much_as_full"].findings)
+    less, precise, full = (f.number.value for f in found["as_much_as_full"].findings[:3])
     assert less == pytest.approx(0.01) and precise - full == pytest.approx(0.01)
     assert precise == pytest.approx(0.21 + 0.005)
     assert found["tuning_is_faster"].findings[0].number.value == pytest.approx(50 / 15)
