@@ -4,8 +4,8 @@ Keys: operation; components ("heads" or "MLPs"); positions where the others are 
 "END"); kind ("keep_only" or "knock_out"); order ("effect", "growing", "iterative", "weights", or
 "random", the mean of several); k. Orders are chosen on one half of the problems, and the numbers
 are of the other half. So is the base rate, the share of the majority answer. Two measures are about
-further splits of the problems: the mean accuracy with its range over splits, and the accuracy of
-each problem in the splits that do not choose by it, with an interval over problems.
+further splits of the problems: the mean accuracy with its range over splits, and the share of
+prompts that are right in most of the splits that do not choose by them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from figures.tables.table import QuestionTable, Row, interval_numbers, n_problem
 ACCURACY, FAITHFULNESS, CPR, CMD = "accuracy", "faithfulness", "CPR", "CMD"
 ENOUGH = "k from which on 90% are right"
 RANDOM, SPLIT = "random-", "split-"
-OVER_SPLITS, IN_SPLITS = "accuracy, mean of the splits", "accuracy of problems in the splits"
+OVER_SPLITS, IN_SPLITS = "accuracy, mean of the splits", "prompts that are right in most splits"
 COMPONENTS = {"heads": "heads", "mlps": "MLPs"}
 POSITIONS = {"all": "all", "end": "END"}
 """The words of the table, by those in the names of results."""
@@ -111,7 +111,8 @@ def _random_rows(curves: Sequence[CircuitCurve], **keys: str) -> Iterator[Row]:
 
 
 def _split_rows(curves: Sequence[CircuitCurve], **keys: str) -> Iterator[Row]:
-    """The mean over splits at each size, and that over problems in the splits that try them."""
+    """The mean over splits at each size; and the prompts that are right in most of those that try
+    them, which have Wilson's interval over problems."""
     accuracies = np.stack([curve.accuracy().numpy() for curve in curves])
     for k, of_splits in zip(curves[0].sizes, accuracies.T, strict=True):
         yield row(OVER_SPLITS, over_draws(of_splits, unit="share", what="splits"), **keys, k=k)
@@ -121,9 +122,9 @@ def _split_rows(curves: Sequence[CircuitCurve], **keys: str) -> Iterator[Row]:
         for prompt, right in zip(prompts, curve.correct.T.double(), strict=True):
             by_prompt.setdefault(prompt, []).append(right)
     effects = Effects(
-        torch.stack([torch.stack(right).mean(0) for right in by_prompt.values()], dim=-1),
+        torch.stack([torch.stack(of).mean(0) > 0.5 for of in by_prompt.values()], dim=-1).double(),
         ("k",),
-        "accuracy over splits",
+        "correct",
         problem=tuple(problem for problem, _ in by_prompt),
         template=tuple(template for _, template in by_prompt),
     )

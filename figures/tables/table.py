@@ -205,7 +205,7 @@ def keys_of(frame: DataFrame, name: str) -> list[Any]:
 
 def interval_numbers(effects: Effects, unit: Unit) -> list[Number]:
     """The mean of each component with its 95% interval, in the order of the flattened axes."""
-    mean, (low, high) = effects.mean().flatten(), effects.ci().flatten(1)
+    mean, (low, high) = effects.mean().flatten(), effects.ci().reshape(2, -1)
     return [
         Number(float(m), float(lo), float(hi), PROBLEMS, n, unit)
         for m, lo, hi, n in zip(mean, low, high, problem_counts(effects), strict=True)

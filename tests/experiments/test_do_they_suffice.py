@@ -107,9 +107,9 @@ def test_further_splits_are_told_from_the_first(run: Run, tmp_path: Path) -> Non
             right.setdefault(key[:2], []).append(float(key[2]))
     by_wording: dict[str, list[float]] = {}
     for (_, template), values in right.items():
-        by_wording.setdefault(template, []).append(sum(values) / len(values))
+        by_wording.setdefault(template, []).append(float(sum(values) > len(values) / 2))
     expected = np.mean([np.mean(values) for values in by_wording.values()])
-    assert value(table, measure="accuracy of problems in the splits", k=5) == pytest.approx(
+    assert value(table, measure="prompts that are right in most splits", k=5) == pytest.approx(
         expected, abs=1e-4
     )
 
