@@ -6,6 +6,7 @@ interval over problems. Their keys: operation (or the wording of a power); heads
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -179,6 +180,7 @@ def _strongest_rows(maps: Mapping[str, ComponentEffects]) -> Iterator[Row]:
     for name, effects in maps.items():
         for head in effects.heads.top(1):
             (number,) = interval_numbers(effects.heads[str(head)], "relative")
+            number = replace(number, freedom=max(1, (number.n or 2) - 1))
             yield row(STRONGEST, number, operation=name, heads=f"head {head}")
 
 
