@@ -16,7 +16,7 @@ INTERVAL = re.compile(
     r"|draws and questions|problems and sets of examples)"
 )
 RANGE = re.compile(
-    r"range of \d+ (draws|seeds|trainings|prompts|orders|tasks|operations|random sets|random graphs"
+    r"range of \d+ (draws|seeds|trainings|prompts|orders|splits|tasks|operations|random sets|random graphs"
     r"|untrained models)"
 )
 PERCENTILES = re.compile(r"10th to 90th percentile of \d+ samples")
