@@ -16,8 +16,8 @@ INTERVAL = re.compile(
     r"|draws and questions|problems and sets of examples)"
 )
 RANGE = re.compile(
-    r"range of \d+ (draws|seeds|trainings|prompts|orders|splits|tasks|operations|random sets|random graphs"
-    r"|untrained models)"
+    r"range of \d+ (draws|seeds|trainings|prompts|orders|splits|tasks|operations|random sets"
+    r"|random graphs|untrained models)"
 )
 PERCENTILES = re.compile(r"10th to 90th percentile of \d+ samples")
 """What the ends of a number are. Percentiles of samples can leave the samples' mean out."""
