@@ -225,12 +225,17 @@ def edge_settings(
     if strange or not names:
         raise ValueError(
             f"expected inputs among {', '.join(SUBSETS)}, found {', '.join(strange) or 'none'}; "
-            "MLPs that receive have their input in any case"
+            "write letters in the order q, k, v; MLPs that receive have their input in any case"
         )
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     patching = patch_settings(model, chosen, paths=paths, metric=metric, foil=None, pairs=pairs)
     together = isinstance(senders, str) and senders == TOGETHER
     writing: list[Component] = every_component(n_layers, n_heads) if senders is None else []
+    if senders == EMBEDDINGS or (isinstance(senders, list | tuple) and EMBEDDINGS in senders):
+        raise ValueError(
+            f"expected heads and MLPs as senders, found {EMBEDDINGS!r}; leave senders out: then the "
+            "embeddings are the first of all senders"
+        )
     if senders is not None and not together:
         writing = list(dict.fromkeys(as_components(senders)))
     check_components(writing, n_layers, n_heads)

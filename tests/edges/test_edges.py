@@ -502,6 +502,8 @@ def test_pairs_without_another_answer_are_counted(llama: Any) -> None:
         ("0.1", {"senders": ["1.0"]}, "expected senders before every receiver"),
         ([], {}, "heads or MLPs that receive"),
         ("2.1", {"inputs": ["z"]}, "expected inputs among"),
+        ("2.1", {"inputs": "vq"}, "found vq; write letters in the order q, k, v"),
+        ("2.1", {"senders": ["embeddings", "0.1"]}, "found 'embeddings'; leave senders out"),
         ("2.1", {"positions": 99}, "expected a position from"),
         ("2.1", {"positions": "verb"}, "expected positions of"),
         ("2.1", {"positions": Role.OPERATOR}, "expected pairs with the roles"),
