@@ -233,8 +233,8 @@ def edge_settings(
     writing: list[Component] = every_component(n_layers, n_heads) if senders is None else []
     if senders == EMBEDDINGS or (isinstance(senders, list | tuple) and EMBEDDINGS in senders):
         raise ValueError(
-            f"expected heads and MLPs as senders, found {EMBEDDINGS!r}; leave senders out: then the "
-            "embeddings are the first of all senders"
+            f"expected heads and MLPs as senders, found {EMBEDDINGS!r}; leave senders out: then "
+            "the embeddings are the first of all senders"
         )
     if senders is not None and not together:
         writing = list(dict.fromkeys(as_components(senders)))
