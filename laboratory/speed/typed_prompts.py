@@ -3,12 +3,14 @@
 import time
 from statistics import median
 
-from arith_lens import load_model
-from arith_lens.exploration import ExplorerServer, finished
+from arith_lens import explore, load_model, sample_pairs
+from arith_lens.exploration import finished
+from arith_lens.explorer_page.explorer import Respond
 from laboratory.speed.measure import Cell, Column, SpeedTable
 
 MODELS = ("reference", "reference-mistral")
 PROMPT = "{} plus {} equals to "
+N_PAIRS = 9
 TYPED_COLUMNS = {
     "model": Column("model"),
     "first, seconds of the processor": Column("first", ".2f"),
@@ -20,7 +22,7 @@ TYPED_COLUMNS = {
 def typed_table(rounds: int) -> SpeedTable:
     """Seconds of processor time from a typed prompt to its map and its graph, by model.
 
-    The first model's first prompt also pays for what Python and torch do once per process.
+    As in a notebook, the map of some pairs is there before the first prompt is typed.
 
     Args:
         rounds: later prompts, of each of which the time counts.
@@ -29,13 +31,15 @@ def typed_table(rounds: int) -> SpeedTable:
 
 
 def _row(name: str, rounds: int) -> dict[str, Cell]:
-    server = ExplorerServer(load_model(name), {})
-    spent = [_spent(server, 1 + number % 4) for number in range(1 + rounds)]
-    first, *later = spent
+    model = load_model(name)
+    view = explore(model, sample_pairs(model, "addition", n=N_PAIRS, keep="all"), progress=False)
+    assert view.respond is not None
+    first, *later = [processor_seconds(view.respond, 1 + n % 4) for n in range(1 + rounds)]
     return {"model": name, "first": first, "later": median(later), "slowest": max(later)}
 
 
-def _spent(server: ExplorerServer, b: int) -> float:
+def processor_seconds(respond: Respond, b: int) -> float:
+    """The time of one typed prompt."""
     reference = PROMPT.format(4, b)
     request = {
         "kind": "prompt",
@@ -44,5 +48,5 @@ def _spent(server: ExplorerServer, b: int) -> float:
         "answer": str(4 + b),
     }
     start = time.process_time()
-    finished(server.respond(request))
+    finished(respond(request))
     return time.process_time() - start
