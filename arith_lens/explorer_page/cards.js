@@ -12,7 +12,7 @@ const ArithLensCards = (() => {
     exported = {};
     // Why there are no cards at all; null if there are some, or if a click computes them.
     unknown() {
-      const { facts, tables } = this.set, name = this.choice.set.split(", ")[0];
+      const { facts, tables } = this.set, name = this.choice.set.replace(", other operands", "");
       if (this.backend || tables.sets || tables.attention || tables.digits || tables.inputs) return null;
       return facts.maps_only && this.sets.has(name) && name !== this.choice.set
         ? h("p", {}, `With this counterfactual only the map was computed. What each part does is measured with the prompts of “${name}”. `,
