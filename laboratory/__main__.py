@@ -15,8 +15,8 @@ from experiments.command import (
 )
 
 NAMES = (
-    *("coverage", "interval_rules", "measure_reference", "ship_runs", "speed"),
-    *("speed_fine_tuning", "speed_scale", "train_reference"),
+    *("compare_attribution", "coverage", "interval_rules", "measure_reference", "ship_runs"),
+    *("speed", "speed_fine_tuning", "speed_scale", "train_reference"),
 )
 """Each is a function of this name."""
 DEFINITION = re.compile(rf"^def ({'|'.join(NAMES)})\(", re.MULTILINE)

@@ -1,0 +1,89 @@
+"""The tables of docs/attribution.md are views of shipped rows."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "attribution.md").read_text("utf-8")
+SCORES = ROOT / "laboratory" / "authors" / "scores.csv"
+FOLDERS = {"reference": "", "reference-mistral": "reference-mistral", "Gemma": "gemma-3-270m"}
+
+
+def rows_of(folder: str, name: str) -> Any:
+    """The rows of a table of the gallery, without the means over operations."""
+    file = ROOT / "figures" / "gallery" / folder / f"{name}.csv"
+    table: Any = pd.read_csv(file, keep_default_na=False)
+    return table[table.operation != "mean"]
+
+
+def grades(table: Any, method: str, part: str) -> str:
+    """The correlations of a method, one per operation."""
+    own = table[(table.method == method) & (table.components == part)]
+    values = own[own.measure == "pearson"].value.astype(float)
+    return " ".join(f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−") for value in values)
+
+
+def cost(table: Any, method: str) -> float:
+    """Processor milliseconds per pair, the mean over operations."""
+    own = table[(table.method == method) & (table.measure == "processor milliseconds per pair")]
+    return float(own.value.astype(float).mean())
+
+
+def ladder(folder: str) -> list[str]:
+    """The lines of the page's table for a model; that of the first has all paths, too."""
+    tables = [rows_of(folder, name) for name in ("ladder", "ladder_total")[: 1 if folder else 2]]
+    lines = []
+    for method in filter(None, tables[0].method.unique()):
+        costs = ", ".join(f"{cost(table, method):,.0f}" for table in tables)
+        parts = [grades(table, method, part) for table in tables for part in ("heads", "MLPs")]
+        name = "exact" if method == "exact" else f"`{method}`"
+        lines.append(f"| {name} | {costs} | {' | '.join(parts)} |")
+    return lines
+
+
+@pytest.mark.parametrize("model", FOLDERS)
+def test_the_grades_of_each_model_are_those_of_its_ladder(model: str) -> None:
+    lines = ladder(FOLDERS[model])
+    assert len(lines) == 9
+    assert [line for line in lines if line not in PAGE] == []
+    assert any(line.replace("0.9", "0.1") not in PAGE for line in lines), "the test can fail"
+
+
+def test_the_page_lists_all_methods() -> None:
+    from arith_lens.attribution import ATTRIBUTION_METHODS
+
+    methods = PAGE.partition("| method | gradient |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert [line.split("`")[1] for line in methods] == [*ATTRIBUTION_METHODS]
+    assert f"computes {len(ATTRIBUTION_METHODS)} approximations" in " ".join(PAGE.split())
+
+
+def power(value: float) -> str:
+    """Two digits, or one digit and a power of ten."""
+    text = f"{value:.2g}" if value >= 0.01 else f"{value:.0e}"
+    return text.replace("e-0", "e−").replace("e-", "e−")
+
+
+def authors_line(one: Any) -> str:
+    """A line of the table of other people's code."""
+    change = f", {one.change}" if one.change else ""
+    begin = f"| `{one.method}` | {one.code}{change} ({one.version}) |"
+    if one.missing:
+        return f"{begin} not run: {one.missing.partition(' (')[0]} | | |"
+    parts = []
+    for part in ("heads", "mlps"):
+        difference, largest = (
+            float(getattr(one, f"{part}_{name}")) for name in ("difference", "largest")
+        )
+        parts.append(f"{power(difference)} of {power(largest)}")
+    return f"{begin} {' | '.join(parts)} | {float(one.their_seconds) / float(one.seconds):.1f} |"
+
+
+def test_the_table_of_other_peoples_code_is_that_of_its_scores() -> None:
+    table: Any = pd.read_csv(SCORES, keep_default_na=False)
+    lines = [authors_line(one) for one in table.itertuples()]
+    assert len(lines) >= 10
+    assert [line for line in lines if line not in PAGE] == []
+    assert lines[0].replace(" of ", " in ") not in PAGE, "the test can fail"
