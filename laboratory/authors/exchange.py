@@ -125,7 +125,7 @@ class Result:
 def save_results(file: Path, results: list[Result]) -> None:
     """Facts as JSON, scores as tensors."""
     tensors = {
-        f"{i}/{part}": values.contiguous()
+        f"{i}/{part}": values.clone().contiguous()  # results may share scores
         for i, one in enumerate(results)
         for part, values in (one.scores or {}).items()
     }
