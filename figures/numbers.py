@@ -57,6 +57,17 @@ def exhibits(options: Options) -> list[Exhibit]:
     def rows() -> QuestionTable:
         return numbers.table(run)
 
+    words = text_table_of(
+        rows,
+        [run],
+        name="numbers-predictions",
+        title=f"Predictions about numbers, with their outcomes: {run.config['model']}",
+        caption=lambda _: "Which predictions of docs/how_it_calculates.md fail.",
+        notes=lambda *_: [NOTE, "A prediction holds if the whole interval meets its condition."],
+        cells=lambda table: DataFrame(list(_outcomes(table))),
+    )
+    if run.config.get("waves_alone"):  # one layer and no unseen values: nothing to draw
+        return [words]
     chart = chart_of(
         rows,
         [run],
@@ -67,30 +78,33 @@ def exhibits(options: Options) -> list[Exhibit]:
         draw=_draw,
         small_table=_tests,
     )
-    words = text_table_of(
-        rows,
-        [run],
-        name="numbers-predictions",
-        title=f"Predictions about numbers, with their outcomes: {run.config['model']}",
-        caption=lambda _: "Which predictions of docs/how_it_calculates.md fail.",
-        notes=lambda *_: [NOTE, "A prediction holds if the whole interval meets its condition."],
-        cells=lambda table: DataFrame(list(_outcomes(table))),
-    )
     return [chart, words]
 
 
+def _shown(table: DataFrame) -> DataFrame:
+    """The rows of swaps of A: of the main subject, or of the first one if it is not there."""
+    rows = select(table, kind="swap")
+    subjects = keys_of(rows, "subject")
+    subject = MAIN if MAIN in subjects else subjects[0]
+    own = select(rows, subject=subject)
+    return select(own, variable="a" if subject == MAIN else keys_of(own, "variable")[0])
+
+
 def _caption(table: DataFrame) -> str:
-    rows = select(table, kind="swap", space=UNSEEN, subject=MAIN, variable="a")
-    parts = []
+    swaps = _shown(table)
+    what = (
+        "A line is the share of answers that follow another value, put in by a shape or a control."
+    )
+    if not has(swaps, space=UNSEEN):
+        return what
+    rows, parts = select(swaps, space=UNSEEN), []
     for model in keys_of(rows, "model"):
         own = select(rows, model=model)
         best = own.loc[own.value.idxmax()]
-        place = "A's token" if best.place == OPERAND else "END"
+        place = "the operand's token" if best.place == OPERAND else "END"
         parts.append(f"{best.value:.0%} in `{model}` ({place}, layer {best.layer:.0f})")
     return (
-        "No shape accounts for a digit of one-digit sums: the best one writes "
-        f"{' and '.join(parts)} of the values that it was not fitted to. A line is the share of "
-        "answers that follow another value of A, which a shape or a control puts in its place."
+        f"Of values that it was not fitted to, the best shape writes {' and '.join(parts)}. {what}"
     )
 
 
@@ -106,19 +120,20 @@ def _notes(table: DataFrame, settings: Settings) -> list[str]:
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """Swaps at END, then unseen values at END and at A's token; a column for each model."""
-    rows = select(table, kind="swap", subject=MAIN, variable="a", measure=FOLLOWS)
+    rows = select(_shown(table), measure=FOLLOWS)
     models = keys_of(rows, "model")
     panels: list[plotting.CurvePanel | None] = []
-    headings = (
-        "A is swapped at END",
-        "An unseen A is written at END",
-        "An unseen A is written at A's token",
-    )
-    for draw, place in ((_swaps, END), (_unseen, END), (_unseen, OPERAND)):
-        for model in models:
-            own = select(rows, model=model, place=place)
-            title = plotting.plain(model) if len(models) > 1 else ""
-            panels.append(plotting.CurvePanel(title, draw(own), y_range=(0, 102)))
+    headings = []
+    for heading, draw, place in ROWS:
+        own = select(rows, place=place) if has(rows, place=place) else rows.iloc[:0]
+        lines = [draw(select(own, model=model)) for model in models] if len(own) else []
+        if any(lines):
+            headings.append(heading)
+            titles = map(plotting.plain, models)
+            panels += [
+                plotting.CurvePanel(title, part, y_range=(0, 102))
+                for title, part in zip(titles, lines, strict=True)
+            ]
     return plotting.curve_panels(
         panels,
         x_title="layer",
@@ -154,6 +169,14 @@ def _lines(
     for one, (name, colour, dash) in styles.items():
         if has(rows, **{key: one}):
             yield line(select(rows, **{key: one}), name, colour, x="layer", dash=dash)
+
+
+ROWS = (
+    ("A is swapped at END", _swaps, END),
+    ("An unseen A is written at END", _unseen, END),
+    ("An unseen A is written at A's token", _unseen, OPERAND),
+)
+"""The rows of panels: heading, lines and place."""
 
 
 def _percent(one: Any) -> str:
