@@ -159,7 +159,9 @@ def _pca_less_shape(swaps: Swaps) -> Number:
 
 
 def _prediction(name: str, subject: str, of: str, number: Number, words: str, rule: Within) -> Row:
-    verdict = judge_by_interval(Finding(of, number, rule))
+    """A number, and what its interval says of the rule; a number without one is exact."""
+    ends = (number.value, number.value) if number.low is None else number.ends
+    verdict = judge_by_interval(Finding(of, replace(number, low=ends[0], high=ends[1]), rule))
     keys = {"subject": subject, "prediction": name, "of": of, "condition": words}
     keys["verdict"] = verdict
     return row("prediction", number, kind="prediction", **keys)
@@ -181,7 +183,7 @@ def _predictions(results: dict[tests.Parts, Swaps], model: str) -> Iterator[Row]
             yield _prediction("N3", subject, keys, number, "at least 0", rule)
         if model.startswith("gemma") and (value, place) == ("a", tests.OPERAND) and shape in waves:
             p = swaps.p_value()
-            number = Number(p, p, p, "exact", unit="p")
+            number = Number(p, unit="p")
             of = f"{shape}, a's token, layer {layer}"
             rule = Within(below=0.05, closed=True)
             yield _prediction("N5", subject, of, number, "p at most .05", rule)
