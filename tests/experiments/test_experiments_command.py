@@ -120,7 +120,7 @@ def test_the_experiment_of_knockouts_is_shared_by_two_processes(tmp_path: Path) 
     )
     assert script.wait(600) == 0, script.printed[-3000:]
     said = script.printed
-    assert said.count("saved in") == said.count("iterative masking takes") == 1
+    assert said.count("saved in") == said.count("iterative masking chooses") == 1
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
