@@ -60,7 +60,7 @@ def test_the_engine_that_fits_is_the_sweep_unless_the_model_or_the_paths_refuse_
     monkeypatch.setattr(llama.blocks[1].mlp, "name", None)  # as an MLP that is part of its layer
     assert fitting_engine(llama, explain=reasons.append) == "hooks"
     assert "fit this model: an MLP that is not a module of its own in layer 1" in reasons[0]
-    with pytest.raises(UnsupportedTrunk, match="no module of its own"):
+    with pytest.raises(UnsupportedTrunk, match="not a module of its own"):
         path_patch(llama, make_pairs(llama))
 
 
