@@ -174,6 +174,8 @@ def neuron_maps(
 
 
 def _operands(operands: Iterable[int]) -> tuple[int, ...]:
+    if not isinstance(operands, Iterable):
+        raise TypeError(f"expected operands, found {operands!r}; give range(10, 100)")
     values = tuple(operands)
     if len(values) < 2 or len({*values}) < len(values):
         raise ValueError(f"expected two different operands or more, found {list(values)}")
@@ -225,8 +227,8 @@ def _check_cells(operands: Sequence[int], a: Sequence[int], b: Sequence[int]) ->
     if absent:
         raise ValueError(
             f"expected operands that stand in a problem, found {', '.join(map(str, absent))} in "
-            "none whose answer has several tokens; leave these values out, or give pairs of "
-            "sample_pairs, such as those with one-digit answers"
+            "none; leave these values out. Problems of an operation's name have an answer of "
+            "several tokens; for others give pairs"
         )
 
 

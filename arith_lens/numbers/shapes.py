@@ -132,6 +132,11 @@ def checked_shape(
         size = waves.n_terms if k is None else k
         shape = Shape(kind, (), False, size, min(values), max(values))
     most = (len(values) - 1) / 2
+    if most < 1:
+        raise ValueError(
+            f"expected three values or more, found {[*values]}; give pairs of more operands, such "
+            "as two-digit ones for the tens digit"
+        )
     if not 1 <= shape.n_terms <= most:
         raise ValueError(
             f"expected 1 to {most:g} directions for {len(values)} values, k of at most (n - 1) / "

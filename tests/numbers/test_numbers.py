@@ -355,6 +355,7 @@ def test_a_result_is_stored_and_read_back(
         ({"kind": "fourier", "periods": (10, 1.5)}, "expected different periods of 2 or more"),
         ({"periods": (10, 10)}, "expected different periods of 2 or more"),
         ({"periods": (10, float("nan"))}, "expected different periods of 2 or more"),
+        ({"value": "a_tens"}, r"expected three values or more, found \[0\]"),
         ({"value": "c"}, "expected value among"),
         ({"layer": 3}, "expected a layer from 0 to 2"),
         ({"layer": 2, "at": Role.OPERAND_A}, "no layer reads this token"),
