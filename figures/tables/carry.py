@@ -63,6 +63,7 @@ TESTS = (
     tests.DIGITS,
     tests.TENS,
     tests.LARGE,
+    tests.THREE,
     tests.SEARCH,
     tests.SEARCH_DIGITS,
     tests.MAGNITUDE,
