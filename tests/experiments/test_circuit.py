@@ -40,9 +40,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return run
 
 
+def written(folder: Path, name: str) -> Any:
+    """The table of a name. The files' names end with the run's settings."""
+    (path,) = (path for path in folder.glob(f"{name}-*.csv") if "-of-" not in path.name)
+    return from_csv(path.read_text(encoding="utf-8"))
+
+
 def test_the_table_has_the_numbers_of_the_stored_edges(run: Any, tmp_path: Path) -> None:
     show(exhibits, Options(run=run.path, out=tmp_path, formats=()))
-    table: Any = from_csv((tmp_path / "circuit.csv").read_text(encoding="utf-8"))
+    table = written(tmp_path, "circuit")
     assert keys_of(table, "metric") == ["digit_contrast"]
     edges = results.EDGES.load(run, "addition", "operands", "digit_contrast")
     labels, mean = edges.labels or {}, edges.mean()
@@ -113,10 +119,7 @@ def _largest(values: Any) -> float:
 
 def test_a_command_writes_the_rows_that_pages_cite(run: Any, tmp_path: Path) -> None:
     show(exhibits, Options(run=run.path, out=tmp_path, formats=()))
-    whole, cited = (
-        from_csv((tmp_path / name).read_text(encoding="utf-8"))
-        for name in ("circuit.csv", "circuit_paths.csv")
-    )
+    whole, cited = (written(tmp_path, name) for name in ("circuit", "circuit_paths"))
     assert cited.equals(cited_rows(whole))
     assert {*cited[cited["kind"] == "score"]["measure"]} == {"pearson", "recall 50"}
     assert "role" not in cited and "nothing" not in {*cited["kept"]}
