@@ -29,6 +29,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiment, "tests_of", lambda *_: iter(few))
+        patch.setattr(experiment, "PRODUCT_SHAPES", (LINE,))
+        patch.setattr(experiment, "OVERLAP_SHAPES", ())
         patch.setattr(experiment, "SPECTRA", (("a", "stream", END), ("a", "W_E", OPERAND)))
         settings: dict[str, Any] = {"permutations": 3, "operand_permutations": 2}
         main(
