@@ -297,7 +297,7 @@ class _Into:
                 edges = self._read(receiver, streams, at, heads, self.settings.inputs)
                 for head, name, written in edges:
                     rows.append(written)
-                    self.index += [self._place(head, name, before[i], place) for i in some.tolist()]
+                    self.index += self._rows(head, name, [before[i] for i in some.tolist()], place)
         n_edges = prod(self.settings.grid)
         at = _tokens(self.positions)
         whole = entries[1][at].float()[None]
@@ -334,15 +334,17 @@ class _Into:
         order = self.settings.rows_of_senders[: len(edges)]
         for place, mask in enumerate(self.masks):
             rows.append(edges * mask[:, -1].to(edges.device)[:, None])
-            self.index += [self._place(receiver, MLP_INPUT, row, place) for row in order]
+            self.index += self._rows(receiver, MLP_INPUT, order, place)
         self.index.append(prod(self.settings.grid) + self.settings.receivers.index(receiver))
         return torch.cat([*rows, together - written[0]])
 
-    def _place(self, receiver: Component, name: str, sender: int, place: int) -> int:
-        """The place of an edge in the grid."""
+    def _rows(
+        self, receiver: Component, name: str, senders: Sequence[int], place: int
+    ) -> list[int]:
+        """The places of edges in the grid."""
         _, n_inputs, n_senders, n_places = self.settings.grid
         row = self.settings.receivers.index(receiver) * n_inputs + self.settings.inputs.index(name)
-        return (row * n_senders + sender) * n_places + place
+        return [(row * n_senders + sender) * n_places + place for sender in senders]
 
     def _read(
         self,
