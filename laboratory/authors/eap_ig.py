@@ -88,12 +88,12 @@ def _answers(logits: Tensor, _: Any, __: Any, answer: Tensor) -> Tensor:
     return logits[torch.arange(len(answer)), -1, answer].sum()
 
 
-def _summed(compute: Callable[..., Tensor], task: Task, version: str) -> Scores:
+def _summed(compute: Callable[..., Tensor], task: Task) -> Scores:
     batch = (task.reference, task.counterfactual, task.answer)
     return {"all": compute(dataloader=[batch], metric=_answers)}
 
 
-def _per_pair(compute: Callable[..., Tensor], graph: Any, task: Task, version: str) -> Scores:
+def _per_pair(compute: Callable[..., Tensor], graph: Any, task: Task) -> Scores:
     """One call for each pair: their scores are of a batch."""
     pairs = zip(task.reference, task.counterfactual, task.answer, strict=True)
     batches = ([part[None] for part in pair] for pair in pairs)
