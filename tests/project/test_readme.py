@@ -331,13 +331,19 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     columns = ["among", "positions", "kind", "order", "size"]
     five = kept[(kept[columns] == ["heads", "end", "keep_only", "effect", 5]).all(axis=1)]
     assert len(five) == 4, "one row per operation"
-    assert f"Kept alone at the last token, five answer at most {five.accuracy.max():.0%}" in text
+    least, most = five.accuracy.min(), five.accuracy.max()
+    assert f"Kept alone at the last token, five answer {100 * least:.0f} to {most:.0%}" in text
     carry = pd.read_csv(GALLERY / "carry.csv")
     keys = ["kind", "variable", "test", "space"]
     direction = carry[(carry[keys] == ["interchange", "ones_carry", "layers", "mean"]).all(axis=1)]
     best = direction.loc[direction.value.idxmax()]
     assert best.layer == 9
-    assert f"exchanging one direction of layer 9 turns {best.value:.0%} of the answers" in text
+    assert f"exchanging it in layer 9 turns {best.value:.0%} of the answers" in text
+    of_layer = carry[
+        (carry.test == "layers") & (carry.variable == "ones_carry") & (carry.layer == 9)
+    ]
+    (shuffled,) = of_layer[of_layer.space == "variable shuffled"].value
+    assert f"a shuffled fit {shuffled:.0%}" in text
     maps = gallery_table("fig2")
     mlps = maps[(maps.component != "head") & (maps.operation == "addition")]
     last = mlps[mlps.layer == mlps.layer.max()]["mean"].iloc[0]
@@ -346,7 +352,13 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     tuned = gallery_table("table1").set_index(["chosen_for", "method"])
     precise = 100 * tuned.loc[("mathematics", "precise")]
     gained, lost = precise.word_problems_change, -precise.generic_tasks_change
-    assert f"Three heads gain {gained:.0f} points in word problems and lose {lost:.0f}" in text
+    words = f"three heads gain {gained:.0f} points in word problems and lose {lost:.0f} elsewhere"
+    assert words in text
+    beside = []
+    for method in ("random", "full"):
+        row = 100 * tuned.loc[("mathematics", method)]
+        beside.append(f"{row.word_problems_change:.0f}, {-row.generic_tasks_change:.0f}")
+    assert f"(random: {beside[0]}; all weights: {beside[1]})" in text
     claims = pd.read_csv(GALLERY / "claims.csv")
     claims = claims.loc[claims["group"] != "all claims together"]
     verdicts = claims.drop_duplicates("claim").holds
@@ -378,7 +390,10 @@ def test_the_first_picture_is_described_by_its_table() -> None:
         "share of the metric that is left",
     ]
     (left,) = table[(table[keys] == values).all(axis=1)].value
-    assert f"These parts alone keep {float(left):.0%} of it" in words_of(README)
+    values[3] = "random"
+    (random,) = table[(table[keys] == values).all(axis=1)].value
+    words = f"Alone at END, they keep {float(left):.0%} of it (random graphs {float(random):.0%}"
+    assert words in words_of(README)
 
 
 def test_each_number_of_the_findings_links_its_table() -> None:
