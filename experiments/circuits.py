@@ -74,7 +74,7 @@ def _save_head_curves(run: Run, model: al.HookedModel, config: SufficiencyConfig
             chosen_on, drawn_on = halves(pairs, config.seed)
             effects = patch_and_store(run, model, chosen_on, SEARCH_MAP, operation)
             for among, label, order in _head_orders(model, chosen_on, effects, config):
-                end = ("end",) if label == "effect" else ()
+                end = ("end",) if label.startswith(("effect", "random-")) else ()
                 for kind, positions in product(CURVE_KINDS, ("all", *end)):
                     name = CIRCUIT_CURVE.name(operation, among, positions, kind, label)
                     al.circuit_curve(
@@ -142,7 +142,7 @@ def _head_orders(
 
 
 def _plan_head_curves(model: al.HookedModel, config: SufficiencyConfig) -> str:
-    curves = 2 * (2 * 2 + 1 + config.controls + 2 * bool(config.candidates))
+    curves = 2 * (2 * 2 + 1 + 2 * config.controls + 2 * bool(config.candidates))
     left = max(config.candidates - config.searched, 0)
     tried = 2 * sum(range(config.candidates, left, -1))
     return (

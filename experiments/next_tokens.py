@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 import arith_lens as al
-from arith_lens.knockout import counterfactual_means, knockout_hooks
+from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
 from arith_lens.next_tokens import next_tokens
 from arith_lens.operations import FOUR
 from arith_lens.pairs import continued, encode, keep_correct
@@ -46,6 +46,8 @@ PAIR_KINDS: Mapping[str, Mapping[str, Any]] = {
 }
 N_SAMPLED = 200  # reference prompts of kinds that have thousands
 BATCH = 128
+AFTER, RANDOM = "after", "random-"
+"""The names of knockouts: of the strongest heads, and of a random draw with its number."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,8 @@ class InsteadConfig(PooledSampleSettings):
     """How many heads to knock out: the strongest by mean effect over the four operations."""
     prompts: int = 300
     """Prompts of each kind."""
+    controls: int = 10
+    """Random draws of as many heads, which are knocked out in the same way."""
 
 
 def _save_instead(run: Run, model: al.HookedModel, config: InsteadConfig) -> None:
@@ -140,14 +144,21 @@ def _save_instead(run: Run, model: al.HookedModel, config: InsteadConfig) -> Non
     pairs = pooled_samples(model, config)
     effects = pooled_map(run, pairs, operation_maps(run, model, pairs))
     heads = strongest_heads(effects, config.heads)
-    hooks = knockout_hooks(model, heads, counterfactual_means(model, pooled(pairs), heads))
     names = [str(head) for head in heads]
+    sets = {AFTER: heads} | {
+        f"{RANDOM}{seed}": random_order(model.n_layers, model.n_heads, seed)[: len(heads)]
+        for seed in range(config.controls)
+    }
+    means = {when: counterfactual_means(model, pooled(pairs), some) for when, some in sets.items()}
+    hooks = {"before": []} | {
+        when: knockout_hooks(model, some, means[when]) for when, some in sets.items()
+    }
     for kind, draw in EXERCISES.items():
         rng = random.Random(f"{kind} {config.seed}")
         questions = [draw(rng) for _ in range(config.prompts)]
         answers = first_tokens(model, questions)
         prompts = [prompt for prompt, _ in questions]
-        for when, with_hooks in (("before", []), ("after", hooks)):
+        for when, with_hooks in hooks.items():
             tokens = next_tokens(model, prompts, hooks=with_hooks)
             NEXT_TOKENS.save(run, tokens, kind, when, answers=answers, heads=names)
 
@@ -155,7 +166,7 @@ def _save_instead(run: Run, model: al.HookedModel, config: InsteadConfig) -> Non
 def _plan_instead(model: al.HookedModel, config: InsteadConfig) -> str:
     return (
         f"a path patching of every head on four operations, then {len(EXERCISES)} kinds of "
-        f"{config.prompts} prompts, each run twice"
+        f"{config.prompts} prompts, each run {2 + config.controls} times"
     )
 
 
@@ -251,6 +262,6 @@ what_comes_instead = Experiment(
 
 Word problems, multi-digit integers, time spans and decimals: none of these prompts was used to
 choose the heads. These are the strongest by mean effect over the four operations; each is replaced
-by one vector, its mean over the counterfactuals. Saves a run under results/what_comes_instead/,
-which `figures/next_tokens.py` draws.
+by one vector, its mean over the counterfactuals. So are as many random heads, several times. Saves
+a run under results/what_comes_instead/, which `figures/next_tokens.py` draws.
 """

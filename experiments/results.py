@@ -365,7 +365,7 @@ COUNTERFACTUAL_MAP = Stored("counterfactual-{}-{}", ComponentEffects, PairFacts)
 SET_MAP = Stored("set-{}-{}", ComponentEffects, PairFacts)
 """The effects of every head and MLP; by operation and set of problems."""
 NEXT_TOKENS = Stored("tokens-{}-{}", NextTokens, NextTokenFacts)
-"""Next tokens; by kind of prompt, and by "before" or "after" the knockout."""
+"""Next tokens; by kind of prompt, and by "before", "after" the knockout, or a random one."""
 LIKELIEST = Stored("likeliest-{}-{}", NextTokens, PromptFacts)
 """Next tokens; by kind of prompt, and by side: "reference" or "counterfactual"."""
 ANSWER_PROBABILITY = Stored("right-{}", Effects, PairFacts)

@@ -23,7 +23,7 @@ from figures.tables.table import keys_of, records, select, value
 from figures.tables.tuning import TRAININGS
 from figures.tuning import METHOD_COLOURS, METHOD_NAMES, METHOD_SYMBOLS, MOST_LOST_TEXT
 from figures.views import maps
-from figures.views.words import components_text
+from figures.views.words import components_text, span_text
 
 CRITERION_NAMES: dict[Criterion, str] = {"mathematics": "best rate", "little_loss": "small loss"}
 SHIFTS = (-0.27, -0.09, 0.09, 0.27)
@@ -62,25 +62,35 @@ def _generalisation_caption(rows: DataFrame) -> str:
     changes = select(rows, measure=CHANGE, task=ALL, chosen_for="mathematics")
     first, texts = keys_of(changes, "group")[0], []
     for method in keys_of(changes, "method"):
-        own = select(changes, method=method)
-        others = DataFrame(own[own.group != first])
-        worse = records(DataFrame(others[others.high < 0]))
-        name = METHOD_NAMES[method]
-        gain = 100 * value(own, group=first)
-        texts.append(f"{name} {gain:+.0f} points, {len(worse)} of {len(others)} sets damaged")
+        gain = 100 * value(select(changes, method=method), group=first)
+        texts.append(f"{METHOD_NAMES[method]} {gain:+.0f} points, {_damaged(changes, method)}")
+    n_seeds = span_text(select(rows, measure=TRAININGS).value, ".0f")
     return (
-        "At its best rate, a method changes the questions that it was tuned on and clearly damages "
-        f"other sets as follows: {'; '.join(texts)}. A dot is the change of accuracy on one set of "
+        "At its best rate, a method changes the questions that it was tuned on and clearly "
+        f"damages other sets: {'; '.join(texts)}. A mark is the change of accuracy on one set of "
         "questions, whose accuracy before tuning is in brackets. Lines are 95% intervals over "
-        "problems and seeds; a loss counts if its whole interval is below 0."
+        f"problems and {n_seeds} trainings; a loss counts if its whole interval is below 0."
     )
+
+
+def _damaged(changes: DataFrame, method: TuningMethod) -> str:
+    """How many sets that were not tuned on a method damages."""
+    first = keys_of(changes, "group")[0]
+    others = select(changes, method=method)
+    others = DataFrame(others[others.group != first])
+    return f"{int((others.high < 0).sum())} of {len(others)} sets damaged"
 
 
 def _draw_generalisation(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A panel for each purpose of a rate: sets of questions, with the change by each method."""
     changes = select(rows, measure=CHANGE, task=ALL)
     sets = records(select(rows, measure=BEFORE, task=ALL))
-    panels = []
+    panels, findings = [], []
+    best = select(changes, chosen_for="mathematics")
+    for method in keys_of(best, "method"):
+        gain = 100 * value(select(best, method=method), group=sets[0].group)
+        damaged = _damaged(best, method).removesuffix(" sets damaged")
+        findings.append(f"{METHOD_NAMES[method]} {gain:+.0f}, {damaged}")
     for criterion, name in CRITERION_NAMES.items():
         series = tuple(
             _dots(select(changes, chosen_for=criterion), method, [one.group for one in sets], shift)
@@ -94,6 +104,7 @@ def _draw_generalisation(rows: DataFrame, notes: Sequence[str]) -> plotting.Figu
         panels,
         plotting.DotAxis((STEP * low, STEP * high), "change of accuracy in points"),
         across=2,
+        headings=[f"Points on the tuned questions, other sets damaged: {'; '.join(findings)}"],
         row=34,
         notes=notes,
     )
@@ -191,7 +202,7 @@ def _draw_comparison(
             for name, of_model in models
         ],
         across=3,
-        span=200,
+        size=200,
         hover=(*maps.templates(f"<br>95%: {low} to {high}", reading), maps.hover(reading)[-1]),
     )
 

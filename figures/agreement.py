@@ -1,6 +1,6 @@
 """Agreement: do other counterfactuals, problems and methods give the same effects of heads?"""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import combinations, pairwise
 from typing import Any
@@ -18,15 +18,16 @@ from figures.common import Options, chosen_run, has_tables_alone
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import agreement as numbers
 from figures.tables import approximations
+from figures.tables.effects import EFFECT, KEY_EFFECT
 from figures.tables.table import keys_of, records, select, value
 from figures.views import maps
 from figures.views.words import LENS, display_name, problems_text, span_text
 
 MAP_CELL = (17, 11)  # pixels: four maps fit on a page
 COUNTERFACTUAL_HEADINGS = {
-    "word": "operator → a word without meaning",
-    "operator": "operator → another operator",
-    "operands": "operands → other operands",
+    "word": "A word in place of the operator",
+    "operator": "Another operator",
+    "operands": "Other operands",
 }
 PROBLEM_SET_HEADINGS = {
     "one-digit": "one digit",
@@ -71,12 +72,10 @@ def _counterfactuals_caption(table: DataFrame) -> str:
         ]
         findings.append(f"`{model}`: {', '.join(pairs)}")
     return (
-        "Rank correlations of the heads' effects under two counterfactuals are, over operations, "
-        "in "
-        f"{'; '.join(findings)}. A cell is the mean change of C's logit when "
-        "one "
-        "head or MLP gets its output from that counterfactual prompt. The picture has the first "
-        "model."
+        "The counterfactual decides which heads are strong: rank correlations of their effects "
+        f"are, over operations, {'; '.join(findings)}. A cell is the mean change of C's logit when "
+        "one part gets its output from that prompt. Outlines are solid where the whole 95% "
+        "interval over problems is beyond 5%; the picture has the first model."
     )
 
 
@@ -127,10 +126,8 @@ def _computed_caption(table: DataFrame) -> str:
     return (
         f"Of their {numbers.N_STRONGEST} strongest heads, one-digit problems and problems whose "
         f"answer cannot be copied share, in {'; '.join(findings)}. A cell is the mean change of "
-        "C's "
-        "logit with a word in place of the operator. In the other pictures, heads that copy can "
-        "look "
-        "like heads that calculate."
+        "C's logit when one part gets its output from the prompt with a word in place of the "
+        "operator. Outlines are solid where the whole 95% interval over problems is beyond 5%."
     )
 
 
@@ -154,14 +151,21 @@ def _draw_counterfactuals(
     own, key = select(table, model=keys_of(table, "model")[0]), numbers.COUNTERFACTUALS.key
     operations, kinds = keys_of(own, "operation"), keys_of(own, key)
     headings = [COUNTERFACTUAL_HEADINGS[kind] for kind in kinds]
+    effects = select(own, **{key: kinds[0]}, measure=EFFECT, other="", operation=operations)
+    below = DataFrame(effects[effects["index"].notna() & (effects.value < KEY_EFFECT)])
+    headings[0] += f": {below.component.nunique()} heads are below −{-KEY_EFFECT:.0%}"
     for above, (a, b) in enumerate(pairwise(kinds)):
-        headings[above + 1] += f" (rank correlation with the row above {_agreement(own, a, b)})"
+        shared = select(own, measure=numbers.IN_COMMON, counterfactual=a, other=b).value
+        headings[above + 1] += (
+            f": {span_text(numbers.N_STRONGEST * shared, '.0f')} of the {numbers.N_STRONGEST} "
+            f"strongest heads are those of the row above (rank correlation {_agreement(own, a, b)})"
+        )
     panels = [
         _map(own, reading, maps.title(operation, ""), operation=operation, **{key: kind})
         for kind in kinds
         for operation in operations
     ]
-    layout = {"headings": headings, "across": len(operations), "cell": MAP_CELL}
+    layout = {"headings": headings, "across": len(operations), "size": MAP_CELL}
     return maps.draw(panels, reading, notes, **layout)
 
 
@@ -182,8 +186,22 @@ def _draw_computed(
         for operation in operations
         for problems in PROBLEM_SET_HEADINGS
     ]
-    layout = {"headings": models, "across": 2 * len(operations), "cell": MAP_CELL}
+    headings = [f"{name}: {_kept_heads(select(table, model=name))}" for name in models]
+    layout = {"headings": headings, "across": 2 * len(operations), "size": MAP_CELL}
     return maps.draw(panels, reading, notes, **layout)
+
+
+def _kept_heads(table: DataFrame) -> str:
+    """How many of the strongest heads stay where the answer cannot be copied."""
+    shared = select(table, measure=numbers.IN_COMMON)
+    texts = [
+        f"{numbers.N_STRONGEST * one.value:.0f} of {OPERATIONS[one.operation].sign}"
+        for one in records(shared)
+    ]
+    return (
+        f"where no answer can be copied, {' and '.join(texts)} stay among the "
+        f"{numbers.N_STRONGEST} strongest heads"
+    )
 
 
 def _map(
@@ -202,9 +220,9 @@ def _map_notes(table: DataFrame, config: Settings, key: str) -> list[str]:
 
 PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}
 PLOTTED = "pearson"
-"""The measure on the vertical axis."""
-EDGE = 1e-6
-"""Half of the width of the line of an interval, in decades."""
+"""The measure along the horizontal axis."""
+SHIFTS = (-0.3, -0.1, 0.1, 0.3)
+"""Where the dots of the operations are in a row."""
 
 
 def ladder(options: Options) -> list[Chart]:
@@ -248,62 +266,59 @@ def _of_operations(table: DataFrame, **keys: Any) -> DataFrame:
 def _draw_ladder(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """Heads on the left, MLPs on the right, a row for each kind of paths; of the first model."""
     rows = _of_operations(select(table, model=keys_of(table, "model")[0]))
-    costs = select(rows, measure=approximations.COST).value
-    ends = (float(np.log10(costs.min())) - 0.1, float(np.log10(costs.max())) + 0.1)
     every_paths = keys_of(rows, "paths")
-    figure = plotting.curve_panels(
+    return plotting.dot_panels(
         [
-            _panel(select(rows, paths=paths), components, ends)
+            _panel(select(rows, paths=paths), components)
             for paths in every_paths
             for components in keys_of(rows, "components")
         ],
-        x_title="processor milliseconds per pair",
-        notes=notes,
-        headings=[f"{rows.model.iloc[0]}, {PATHS_TITLES[paths]}" for paths in every_paths],
+        plotting.DotAxis((-1.04, 1.04), "correlation with the exact effects"),
         across=2,
-        panel=(350, 150),
+        headings=[
+            f"{rows.model.iloc[0]}, {PATHS_TITLES[paths]}: {_cost_text(select(rows, paths=paths))}"
+            for paths in every_paths
+        ],
+        row=19,
+        notes=notes,
     )
-    decades = range(int(np.floor(ends[0])), int(np.ceil(ends[1])))
-    ticks = [digit * 10.0**decade for decade in decades for digit in (1, 2, 5)]
-    figure.update_xaxes(tickvals=np.log10(ticks).tolist(), ticktext=[f"{tick:g}" for tick in ticks])
-    return figure
 
 
-def _panel(rows: DataFrame, components: str, ends: tuple[float, float]) -> plotting.CurvePanel:
-    """The methods on one kind of components, with the exact effects at 1.
+def _costs(rows: DataFrame) -> dict[str, float]:
+    """The mean milliseconds of each method, the cheapest first."""
+    of_method = select(rows, measure=approximations.COST).groupby("method").value.mean()
+    return {str(name): float(cost) for name, cost in of_method.sort_values().items()}
 
-    A line without correlation goes from end to end, so that all panels have one scale.
-    """
-    zero = plotting.Line(np.array(ends), np.zeros(2), "none", COLOURS["pale control"], label="")
-    lines, points = [zero], []
-    by_method = select(rows, measure=approximations.COST).groupby("method").value.mean()
-    costs = {str(name): float(cost) for name, cost in by_method.items()}
+
+def _cost_text(rows: DataFrame) -> str:
+    """How many approximations cost more than the exact effects."""
+    costs = _costs(rows)
+    dearer = sum(cost > costs[EXACT] for cost in costs.values())
+    return (
+        f"{dearer} of {len(costs) - 1} approximations cost more than the exact effects "
+        f"({costs[EXACT]:.3g} ms)"
+    )
+
+
+def _panel(rows: DataFrame, components: str) -> plotting.DotPanel:
+    """The methods on one kind of components, the cheapest first; the exact effects are at 1."""
+    costs = _costs(rows)
     chosen = select(rows, measure=PLOTTED, components=components)
-    spots = [(display_name(EXACT), costs[EXACT], 1.0, 1.0, 1.0), *_spots(chosen, costs)]
-    for name, milliseconds, low, middle, high in spots:
-        x = float(np.log10(milliseconds))
-        across, up = np.array([x - EDGE, x, x + EDGE]), np.array([low, middle, high])
-        lines.append(plotting.Line(across, up, name, COLOURS["chosen"], label=""))
-        points.append(plotting.Point(x, name, len(lines) - 1))
-    return plotting.CurvePanel(
-        title=components,
-        lines=tuple(lines),
-        points=tuple(points),
-        y_title="correlation" if components == "heads" else "",
-        y_range=(-1.05, 1.1),
+    series = []
+    for operation, shift in zip(keys_of(chosen, "operation"), SHIFTS, strict=False):
+        of_method = select(chosen, operation=operation).set_index("method").reindex([*costs])
+        value, low, high = (of_method[name].to_numpy() for name in ("value", "low", "high"))
+        colour, small = COLOURS["control"], np.full(len(costs), 4.0)
+        series.append(
+            plotting.Dots(value, "one operation", colour, low, high, shift=shift, sizes=small)
+        )
+    means = chosen.groupby("method").value.mean().reindex([*costs])
+    means[EXACT] = 1.0
+    series.append(plotting.Dots(means.to_numpy(), "mean over operations", COLOURS["chosen"]))
+    names = tuple(f"{display_name(name)}, {cost:.3g} ms" for name, cost in costs.items())
+    return plotting.DotPanel(
+        components, names, tuple(series), strong=tuple(name == EXACT for name in costs)
     )
-
-
-def _spots(chosen: DataFrame, costs: Mapping[str, float]) -> Iterator[tuple[Any, ...]]:
-    """Range over operations and mean of each method. Equal ones share a point, the cheapest."""
-    groups: dict[tuple[float, ...], list[str]] = {}
-    for method, of_method in chosen.groupby("method", sort=False):
-        values = of_method.value
-        ends = tuple(round(float(x), 4) for x in (values.min(), values.mean(), values.max()))
-        groups.setdefault(ends, []).append(str(method))
-    for ends, methods in groups.items():
-        cost = min(costs[name] for name in methods)
-        yield (", ".join(map(display_name, methods)), cost, *ends)
 
 
 def _ladder_caption(table: DataFrame) -> str:
@@ -314,18 +329,11 @@ def _ladder_caption(table: DataFrame) -> str:
         own = select(first, paths=paths)
         texts = [f"{part} {_best(own, part)}" for part in keys_of(own, "components")]
         best.append(f"{PATHS_TITLES[paths]}: {', '.join(texts)}")
-        dearer, of = (
-            value(own, measure=measure)
-            for measure in (approximations.DEARER, approximations.METHODS)
-        )
-        costs.append(f"{dearer:.0f} of {of:.0f} with {PATHS_TITLES[paths]}")
+        costs.append(f"{_cost_text(_of_operations(own))} with {PATHS_TITLES[paths]}")
     return (
-        "The best approximation has, in its worst operation, the correlation with the exact "
-        "effects "
-        f"{'; '.join(best)} (`{first.model.iloc[0]}`). More than the exact effects cost "
-        f"{', '.join(costs)}. A point is a method's mean over operations, its line their range; "
-        "the "
-        f"lens is {LENS}."
+        f"{'; '.join(costs)} (`{first.model.iloc[0]}`). The best has, in its worst operation, the "
+        f"correlation {'; '.join(best)}. A small dot is one operation with its 95% interval over "
+        f"problems, a large one their mean; the lens is {LENS}."
     )
 
 
@@ -363,8 +371,7 @@ def _ladder_notes(table: DataFrame, config: Settings) -> list[str]:
     pairs = select(first, measure=approximations.PAIRS, paths=keys_of(first, "paths")[:1])
     counts = ", ".join(f"{one.operation} {one.value:.0f}" for one in records(pairs))
     return [
-        "Pearson's correlation of components' mean effects with the exact ones: mean and range "
-        "over "
-        "operations. AtP* has no sign, and is compared with sizes. Equal methods share a point.",
+        "Pearson's correlation of components' mean effects with the exact ones; beside each "
+        "method, its processor time per pair. AtP* has no sign, and is compared with sizes.",
         f"Exact: {costs}. Methods that integrate take {config['steps']} points. Pairs: {counts}.",
     ]

@@ -20,6 +20,7 @@ from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import attention as numbers
 from figures.tables.attention import MEAN, RANDOM
 from figures.tables.table import QuestionTable, keys_of, records, select
+from figures.views import maps
 from figures.views.words import LENS, span_text
 
 EXPERIMENT = "where_do_they_look"
@@ -33,6 +34,11 @@ ROLE_NAMES = {
     "END": "END",
 }
 """The columns, with their names."""
+ROLE_COLOURS = {
+    "operand a": plotting.RUST,
+    "operand b": plotting.RUST,
+    "operator": plotting.TEAL,
+}
 ALL_RANDOM, WORDS_QUESTION = "rand.", "attention on operation words"
 UNSEEN = ("<s>", "␣", "END")
 """Tokens that the sentences leave out."""
@@ -64,22 +70,38 @@ def fig5(options: Options) -> list[Chart]:
 
 
 def _caption(table: DataFrame) -> str:
-    """How many heads look at operands and at the operator, and what they look at elsewhere."""
-    findings = []
-    counts = select(table, measure=numbers.HEADS)
-    for model in keys_of(counts, "model"):
-        own = select(counts, model=model)
-        kinds = (span_text(select(own, kind=kind).value, ".0f") for kind in ("operand", "operator"))
-        of = own[own.kind != RANDOM].groupby("operation").value.sum().max()
-        random = select(table, model=model, measure=numbers.PROBLEM_WEIGHT, kind=RANDOM).value
-        operands, operators = kinds
-        findings.append(
-            f"of the {of:.0f} strongest heads of `{model}` {operands} look mostly at A and B and "
-            f"{operators} at the operator, while random heads give these {span_text(random)}"
-        )
+    """How many heads look at operands and at the operator, and what random ones give them."""
+    models = keys_of(select(table, measure=numbers.HEADS), "model")
+    findings = [f"In `{name}` {_finding(select(table, model=name))}." for name in models]
     return (
-        f"In each operation, {'; '.join(findings)}. A cell is the mean attention from END to one "
-        f"role, in percent; heads are ordered by {LENS}. Intervals over problems are in the table."
+        f"{' '.join(findings)} A cell is the mean attention from END to one role, in percent; "
+        f"heads are ordered by {LENS}. {_width_of_intervals(table)}"
+    )
+
+
+def _finding(table: DataFrame) -> str:
+    """How many heads of one model look at operands and at the operator."""
+    counts = select(table, measure=numbers.HEADS)
+    operands, operators = (
+        span_text(select(counts, kind=kind).value, ".0f") for kind in ("operand", "operator")
+    )
+    of = counts[counts.kind != RANDOM].groupby("operation").value.sum().max()
+    random = select(table, measure=numbers.PROBLEM_WEIGHT, kind=RANDOM).value
+    return (
+        f"{operands} of the {of:.0f} strongest heads look mostly at A and B, {operators} at the "
+        f"operator; random heads give all three {span_text(random)}"
+    )
+
+
+def _width_of_intervals(table: DataFrame) -> str:
+    """How wide the intervals of half of the cells, and of all, are."""
+    rows = select(table, measure=numbers.WEIGHT)
+    half = 50 * (rows.high - rows.low).dropna()
+    if half.empty:
+        return "Intervals are not known."
+    return (
+        f"95% intervals over problems are ±{half.median():.0f} points wide in the median cell, and "
+        f"±{half.max():.0f} at most."
     )
 
 
@@ -104,11 +126,15 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     parts, roles = [], select(table, question="attention")
     models = keys_of(roles, "model")[: 1 if is_narrow() else None]  # a column has room for one
     for model in models:
-        for operation in keys_of(roles, "operation"):
-            rows = select(roles, model=model, operation=operation)
-            parts.append(_roles(rows, f"{model}: {operation}"))
+        of_model = select(roles, model=model)
+        for number, operation in enumerate(keys_of(roles, "operation")):
+            heading = f"{model}: {_finding(of_model)}" * (number == 0)
+            parts.append(_roles(select(of_model, operation=operation), operation, heading))
     across = max(len(keys_of(roles, "operation")), 1)
-    parts += map(_sentence, _prompts(select(table, question=WORDS_QUESTION)))
+    heads, words = _operator_heads(select(roles, model=models[:1])), select(table, head=())
+    if heads:
+        words = select(table, question=WORDS_QUESTION, head=heads)
+    parts += map(_sentence, _prompts(words))
     return plotting.matrix_panels(
         parts,
         colour_title="attention from END",
@@ -121,7 +147,13 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     )
 
 
-def _roles(rows: DataFrame, title: str) -> plotting.Matrix:
+def _operator_heads(rows: DataFrame) -> list[str]:
+    """The heads that give the operator more than half of their attention in some operation."""
+    weights = select(rows, measure=numbers.WEIGHT, role="operator")
+    return keys_of(DataFrame(weights[(weights.value > 0.5) & (weights.kind != RANDOM)]), "head")
+
+
+def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
     """The strongest heads of one operation, the strongest first, and the mean of random ones."""
     effects = select(rows, measure=numbers.EFFECT)
     strong = DataFrame(effects[effects.kind != RANDOM]).sort_values("value")
@@ -133,11 +165,13 @@ def _roles(rows: DataFrame, title: str) -> plotting.Matrix:
         100 * one.drop_duplicates("role").set_index("role").value.reindex([*ROLE_NAMES]).to_numpy()
         for one in cells
     ]
+    inks = tuple(ROLE_COLOURS.get(role, plotting.DARK) for role in ROLE_NAMES)
     return plotting.Matrix(
-        plotting.plain(title),
+        maps.title(operation, ""),
         (*names, ALL_RANDOM),
-        (plotting.Columns("", tuple(ROLE_NAMES.values()), np.stack(values)),),
+        (plotting.Columns("", tuple(ROLE_NAMES.values()), np.stack(values), inks=inks),),
         strong=(*(strong.key_head == "yes"), False),
+        heading=heading,
     )
 
 
@@ -156,18 +190,28 @@ def _sentence(rows: DataFrame) -> plotting.Matrix:
     heads, places = keys_of(rows, "head"), sorted(keys_of(rows, "position"))
     weights = rows.pivot(index="head", columns="position", values="value").loc[heads, places]
     words = {one.position: one.token for one in records(rows)}
-    columns = plotting.Columns("", tuple(words[at] for at in places), 100 * weights.to_numpy())
+    names = tuple(words[at] for at in places)
+    inks = _inks_of_words(names)
+    columns = plotting.Columns("", names, 100 * weights.to_numpy(), inks=inks)
     title = plotting.plain(f"“{rows.prompt.iloc[0].strip()}”")
     return plotting.Matrix(title, tuple(heads), (columns,))
+
+
+def _inks_of_words(words: Sequence[str]) -> tuple[str, ...]:
+    """Rust for numbers, teal for the words between them, and grey for others."""
+    numerals = [at for at, word in enumerate(words) if word.isdecimal()]
+    between = range(numerals[0] + 1, numerals[-1]) if numerals else ()
+    inks = {at: plotting.TEAL for at in between} | {at: plotting.RUST for at in numerals}
+    return tuple(inks.get(at, plotting.DARK) for at in range(len(words)))
 
 
 def _role_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read the picture, and what it was made from."""
     return [
         f"Rows: the {config['top']} heads with the strongest effect, key heads in bold; "
-        "rand.: mean of as many others. Columns: BOS, the operands A and B, the operator (op), "
-        "the blank before B (␣), all other words (rest), and END. Below: the first model on "
-        "one prompt of each operation, with its operator heads."
+        "rand.: mean of as many others. Rust: operands A and B; teal: operator (op). Others: BOS, "
+        "the blank before B (␣), all other words (rest), END. Below: one prompt of each "
+        "operation, with the heads that give an operator over half of their attention."
     ]
 
 

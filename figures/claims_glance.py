@@ -49,47 +49,55 @@ def verdicts(rows: DataFrame, model: str, group: str = "") -> dict[str, str]:
     return known
 
 
-def _caption(rows: DataFrame) -> str:
-    """How many claims hold in each model, and in both."""
-    counts, by_model = [], [verdicts(rows, model) for model in keys_of(rows, "model")]
-    for model, known in zip(keys_of(rows, "model"), by_model, strict=True):
-        n = {verdict: [*known.values()].count(verdict) for verdict in MARKS}
-        counts.append(
-            f"{n['holds here']} of {len(known)} in `{model}` ({n['does not hold here']} do not, "
-            f"{n['not decided']} are undecided)"
-        )
-    both = sum(all(known.get(claim) == "holds here" for known in by_model) for claim in by_model[0])
-    return (
-        f"Of the paper's claims hold {'; '.join(counts)}. "
-        f"{both} hold in all {len(by_model)} models. A mark is the verdict on one claim by "
-        "one-sided tests over problems, seeds or draws; [each claim](claims.md) has its rule, its "
-        "lens and its numbers."
+def _counts(rows: DataFrame) -> tuple[dict[str, dict[str, str]], int]:
+    """The verdicts of each model, and how many claims hold in all of them."""
+    by_model = {model: verdicts(rows, model) for model in keys_of(rows, "model")}
+    first, *others = by_model.values()
+    both = sum(
+        all(known.get(claim) == "holds here" for known in (first, *others)) for claim in first
     )
+    return by_model, both
+
+
+def _finding(rows: DataFrame) -> str:
+    """How many claims hold in each model, and in all of them."""
+    by_model, both = _counts(rows)
+    texts = [
+        f"{[*known.values()].count('holds here')} of {len(known)} in {model}"
+        for model, known in by_model.items()
+    ]
+    together = f"; {both} in {'both' if len(by_model) == 2 else 'all'}" * (len(by_model) > 1)
+    return f"The paper's claims hold: {', '.join(texts)}{together}"
+
+
+def _caption(rows: DataFrame) -> str:
+    """How many claims have each verdict in each model, and how many hold in all."""
+    by_model, both = _counts(rows)
+    counts = []
+    where = "both models" if len(by_model) == 2 else "every model"
+    for model, known in by_model.items():
+        n = [[*known.values()].count(verdict) for verdict in ORDER]
+        counts.append(
+            f"`{model}`: {n[0]} hold, {n[3]} do not, {n[1]} undecided, {n[2]} not measured"
+        )
+    total = len(next(iter(by_model.values())))
+    return (
+        f"Of {total} claims of the paper, {both} hold in "
+        f"{where} ({'; '.join(counts)}). A mark is "
+        "the verdict on one claim. It comes from one-sided tests at 5% over problems, seeds or "
+        "draws; [each claim](claims.md) has its rule, lens, n and interval."
+    )
+
+
+ORDER = ("holds here", "not decided", "not measured", "does not hold here")
+"""Within a group, claims that hold in the most models come first."""
 
 
 def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A panel for each group, a row for each claim, a column for each model."""
     models = keys_of(rows, "model")
     groups = [group for group in keys_of(rows, "group") if group != TOGETHER]
-    panels = []
-    for group in groups:
-        by_model = [verdicts(rows, model, group) for model in models]
-        claims = [*by_model[0]]
-        series = [
-            plotting.Dots(
-                np.array(
-                    [at if known.get(claim) == verdict else np.nan for claim in claims], dtype=float
-                ),
-                name,
-                colour,
-                symbol=symbol,
-            )
-            for verdict, (name, symbol, colour) in MARKS.items()
-            for at, known in enumerate(by_model)
-        ]
-        title = plotting.plain(group.capitalize())
-        names = tuple(claim.replace("_", " ").replace("mlps", "MLPs") for claim in claims)
-        panels.append(plotting.DotPanel(title, names, tuple(series)))
+    panels = [_panel(rows, models, group) for group in groups]
     panels.sort(key=lambda panel: -len(panel.rows))
     return plotting.dot_panels(
         panels,
@@ -98,8 +106,33 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
             columns=tuple(str(number + 1) for number in range(len(models))),
         ),
         across=ACROSS,
+        headings=[_finding(rows), *[""] * (-(-len(panels) // ACROSS) - 1)],
         notes=[
-            f"Columns: {', '.join(f'{n + 1} {name}' for n, name in enumerate(models))}.",
+            f"Columns: {', '.join(f'{n + 1} {name}' for n, name in enumerate(models))}. "
+            "In brackets: how many hold in each.",
             *notes,
         ],
     )
+
+
+def _panel(rows: DataFrame, models: Sequence[str], group: str) -> plotting.DotPanel:
+    """The claims of one group, those that hold first."""
+    by_model = [verdicts(rows, model, group) for model in models]
+    claims = sorted(
+        by_model[0],
+        key=lambda claim: [ORDER.index(known.get(claim, ORDER[2])) for known in by_model],
+    )
+    series = [
+        plotting.Dots(
+            np.array([at if known.get(claim) == verdict else np.nan for claim in claims], float),
+            name,
+            colour,
+            symbol=symbol,
+        )
+        for verdict, (name, symbol, colour) in MARKS.items()
+        for at, known in enumerate(by_model)
+    ]
+    held = " and ".join(str([*known.values()].count("holds here")) for known in by_model)
+    title = f"{plotting.plain(group.capitalize())} ({held} of {len(claims)})"
+    names = tuple(claim.replace("_", " ").replace("mlps", "MLPs") for claim in claims)
+    return plotting.DotPanel(title, names, tuple(series))

@@ -29,7 +29,7 @@ from figures.tables.exam import ExamRun
 from figures.tables.numbers import FOLLOWS, P_LABELS
 from figures.tables.table import QuestionTable, has, keys_of, records, select, value
 from figures.views.lines import line
-from figures.views.words import display_name
+from figures.views.words import display_name, span_text
 
 EXPERIMENT = "do_they_find_known_circuits"
 Errors: TypeAlias = Mapping[tuple[str, str], float]
@@ -37,7 +37,7 @@ Errors: TypeAlias = Mapping[tuple[str, str], float]
 DIALS_ACROSS = 5
 CORRECT = 0.05
 """A method is called right in the caption if its error is below this share."""
-PATHS_TITLES = {"via_mlps": "heads frozen", "total": "all paths"}
+PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}
 """The second group of the exam has the models in which it differs from the first."""
 
 
@@ -240,28 +240,40 @@ def _methods(rows: DataFrame) -> list[str]:
 
 
 def _caption(table: DataFrame) -> str:
-    """The error of the exact method, and the approximations with the smallest median error."""
+    """Which methods are right on every model, and the approximations with the smallest median."""
+    texts = {title: _best(table, paths) for paths, title in PATHS_TITLES.items()}
+    best = [f"with {title} {text}" for title, text in texts.items() if text]
+    return (
+        f"{_finding(table)}. The best approximations are, {'; '.join(best)}. A cell is the largest "
+        "error of one method on one model, as a share of the model's largest true effect; the "
+        "true effects follow from the model's weights, so there is no interval."
+    )
+
+
+def _best(table: DataFrame, paths: str) -> str:
+    """The approximations that share the smallest median error, with their largest one."""
+    errors = select(table, measure=numbers.ERROR, paths=paths)
+    rows = DataFrame(errors[errors.method != EXACT])
+    if not len(rows):
+        return ""
+    medians, largest = (rows.groupby("method").value.agg(how) for how in ("median", "max"))
+    tied = [*medians[medians.round(2) == medians.round(2).min()].index]
+    return (
+        f"{', '.join(map(display_name, tied))} (median error {medians[tied].max():.0%}, largest "
+        f"{span_text(largest[tied])})"
+    )
+
+
+def _finding(table: DataFrame) -> str:
+    """Which methods are right on how many models."""
     errors = select(table, measure=numbers.ERROR)
     worst = errors.groupby("method").value.max()
     right = [display_name(str(name)) for name in worst[worst < CORRECT].index]
-    best = []
-    for paths, title in PATHS_TITLES.items():
-        rows = DataFrame(errors[(errors.paths == paths) & (errors.method != EXACT)])
-        if not len(rows):
-            continue
-        medians = rows.groupby("method").value.median()
-        largest = select(rows, method=str(medians.idxmin())).value.max()
-        best.append(
-            f"{title}: {display_name(str(medians.idxmin()))}, median {medians.min():.0%}, "
-            f"largest {largest:.0%}"
-        )
-    return (
-        f"Of {len(worst)} methods, {len(right)} are right on every model "
-        f"({', '.join(right) or 'none'}); the best approximation is, {'; '.join(best)}. A cell is "
-        "the largest error of one method on one "
-        "model, as a share of the model's largest true effect, white where it is right. The true "
-        "effects are calculated by hand, so there is no interval."
-    )
+    every = f"all {errors.model.nunique()} models"
+    if not right:
+        return f"No method is right on {every}"
+    only = " alone" * (len(right) < len(worst))
+    return f"{', '.join(right).capitalize()}{only} are right on {every}"
 
 
 def _dial_caption(table: DataFrame) -> str:
@@ -305,9 +317,11 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         names = tuple(map(_spaced, models))
         if models:
             groups.append(plotting.Columns(title, names, np.array(values)))
+    best = _best(table, keys_of(errors_of_all, "paths")[0])
+    heading = f"{_finding(table)}; next: {best}"
     return plotting.matrix_panels(
-        [plotting.Matrix("", tuple(map(display_name, methods)), tuple(groups))],
-        colour_title="largest error",
+        [plotting.Matrix("", tuple(map(display_name, methods)), tuple(groups), heading=heading)],
+        colour_title="largest error of a method on a model",
         unit="%",
         limit=200,
         upright=True,

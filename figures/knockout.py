@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
@@ -11,7 +12,7 @@ from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import knockout as numbers
 from figures.tables import sufficiency as sufficiency_numbers
-from figures.tables.base_rates import base_rate_note
+from figures.tables.base_rates import MAJORITY, base_rate_note
 from figures.tables.table import has, keys_of, select, value
 from figures.views import maps
 from figures.views.lines import line
@@ -62,27 +63,31 @@ def knockout_caption(table: DataFrame) -> str:
     findings = []
     if len(needed):
         k, texts = _without(needed)
-        findings.append(f"Without the {k:.0f} strongest heads {'; '.join(texts)}.")
-    findings += [_alone(select(sufficient, model=model)) for model in keys_of(sufficient, "model")]
+        findings.append(
+            f"Without the {k:.0f} strongest heads "
+            f"{'; '.join(f'`{model}` {text}' for model, text in texts.items())}."
+        )
+    alone = {name: select(sufficient, model=name) for name in keys_of(sufficient, "model")}
+    findings += [f"In `{model}` {_alone(rows)}." for model, rows in alone.items()]
     return (
-        f"{' '.join(findings)} Dark lines take the heads in the order of {LENS}; grey lines take "
-        "random ones. Bands are 95% intervals over problems; around grey lines, the range of all "
+        f"{' '.join(findings)} Dark lines take the heads in the order of {LENS}, grey lines at "
+        "random. Bands are 95% intervals over problems, and around grey lines the range of all "
         "draws."
     )
 
 
-def _without(table: DataFrame) -> tuple[float, list[str]]:
+def _without(table: DataFrame) -> tuple[float, dict[str, str]]:
     """How many heads are knocked out, and what each model answers then, beside the controls."""
     right = select(table, measure="accuracy", components="heads")
     k = select(right, order=CONTROLS, k=range(N_COMPARED + 1)).k.max()
-    texts = []
+    texts = {}
     for model in keys_of(right, "model"):
         rows = select(right, model=model, k=k)
         chosen, controls = select(rows, order="effect"), select(rows, order=CONTROLS)
         least = controls.groupby("operation").low.min()
         lower = int(chosen.set_index("operation").value.lt(least).sum())
-        texts.append(
-            f"`{model}` answers {span_text(chosen.value)} right, and without random ones "
+        texts[model] = (
+            f"answers {span_text(chosen.value)} right, and without random ones "
             f"{span_text(controls.value)} (in {lower} of {len(chosen)} operations below every draw)"
         )
     return k, texts
@@ -96,9 +101,8 @@ def _alone(rows: DataFrame) -> str:
     )
     near = right.k.loc[(right.k - FEW).abs().idxmin()]
     return (
-        f"With the {near:.0f} strongest alone `{rows.model.iloc[0]}` answers "
-        f"{span_text(select(right, k=near).value)}, and 90% of what it answers needs "
-        f"{span_text(enough.value, '.0f')} heads."
+        f"{near:.0f} heads alone answer {span_text(select(right, k=near).value)}, and 90% needs "
+        f"{span_text(enough.value, '.0f')} heads"
     )
 
 
@@ -109,9 +113,11 @@ def _draw_knockout(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     headings = []
     for heading, rows in _rows_of_panels(table):
         headings.append(heading)
+        same = {"model": rows.model.iloc[0], "question": rows.question.iloc[0]}
+        own_rates = select(table, measure=MAJORITY, **same)
         for operation in operations:
             own = select(rows, operation=operation)
-            lines = _lines(own)
+            lines = [*_base_rate(select(own_rates, operation=operation), own), *_lines(own)]
             of_model = select(table, model=own.model.iloc[0], operation=operation)
             marked = has(own, question="knockout", components="heads")
             points = (*_points(of_model, lines),) if marked else ()
@@ -130,6 +136,14 @@ def _draw_knockout(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     )
 
 
+def _base_rate(rate: DataFrame, rows: DataFrame) -> Iterator[plotting.Line]:
+    """The accuracy of always giving the most frequent answer, if it is known."""
+    if len(rate):
+        ends = np.array([rows.k.min(), rows.k.max()])
+        level = np.full(2, 100 * rate.value.iloc[0])
+        yield plotting.Line(ends, level, "base rate", COLOURS["control"], dash="dot")
+
+
 def _rows_of_panels(table: DataFrame) -> Iterator[tuple[str, DataFrame]]:
     """The heading and the numbers of each row: what is knocked out, or kept, in which model."""
     right = select(table, measure="accuracy")
@@ -140,13 +154,25 @@ def _rows_of_panels(table: DataFrame) -> Iterator[tuple[str, DataFrame]]:
             total = select(table, model=model, measure=numbers.OF, components=components).value
             alone = len(keys_of(table, "model")) == 1 and not has(table, question="sufficiency")
             if len(rows) and (components == "heads" or alone) and _is_whole(rows, own):
-                yield f"{model}: {components} knocked out, of {total.max():.0f}", rows
+                yield _heading(table, model, components, total.max()), rows
         sole = select(own, question="sufficiency", components="heads", kind="keep_only")
+        of_model = select(table, model=model, question="sufficiency")
         is_shown = (sole.order != "iterative") & (sole.k <= own.k[own.question == "knockout"].max())
         sole = DataFrame(sole[is_shown]) if has(own, question="knockout") else sole
         for place, text in PLACES.items():
             if (place == "END" or not has(table, question="knockout")) and len(sole):
-                yield f"{model}: {text}", select(sole, positions=place)
+                finding = f": {_alone(of_model)}" * (place == "END")
+                yield f"{model}, {text}{finding}", select(sole, positions=place)
+
+
+def _heading(table: DataFrame, model: str, components: str, total: float) -> str:
+    """What is knocked out, and what the model then answers."""
+    heading = f"{model}, {components} knocked out, of {total:.0f}"
+    rows = select(table, model=model, question="knockout")
+    if components != "heads" or not has(rows, order=CONTROLS):
+        return heading
+    k, texts = _without(rows)
+    return f"{model} without {k:.0f} of {total:.0f} heads {texts[model].partition(' (')[0]}"
 
 
 def _is_whole(rows: DataFrame, table: DataFrame) -> bool:
@@ -182,7 +208,8 @@ def _knockout_notes(table: DataFrame, config: Settings) -> list[str]:
         "Dark: strongest by effect (band: 95% interval)."
         + " Dark, dashed: each next head is the one that changes most." * dashed
         + f" Grey: as many at random, dashed: of the same layers; mean and range of "
-        f"{config['controls']} draws. Circles: nine tenths of the drop.",
+        f"{config['controls']} draws. Dotted: always the most frequent "
+        "answer. Circles: nine tenths of the drop.",
         f"A head that is out gives its {config['ablation']} over counterfactuals, at every "
         "position but BOS; MLPs stay." + f" Prompts, all answered right: {sizes_text(table)}; seed "
         f"{config['seed']}." * (len(keys_of(table, "model")) == 1),
@@ -191,8 +218,8 @@ def _knockout_notes(table: DataFrame, config: Settings) -> list[str]:
 
 
 PLACES = {
-    "END": "these heads alone, others replaced at END",
-    "all": "these heads alone, others replaced at every position",
+    "END": "others replaced at END",
+    "all": "others replaced at every position",
 }
 
 

@@ -103,7 +103,7 @@ def _row_of_maps(panels: Sequence[plotting.Panel], reading: maps.EffectScale) ->
     """How many maps stand in a row, and their cells: those of a small model have numbers."""
     many = max(panel.values.shape[1] for panel in panels) > MOST_OF_FOUR
     small = reading.relative and not many
-    return {"across": 2 if many else ACROSS, "cell": NUMBERED if small else None}
+    return {"across": 2 if many else ACROSS, "size": NUMBERED if small else plotting.PANEL_SPAN}
 
 
 def _with_numbers(panel: plotting.Panel, reading: maps.EffectScale) -> plotting.Panel:
@@ -188,17 +188,28 @@ def _compared_runs(options: ModelOptions) -> dict[str, Run]:
 
 
 def _models_caption(table: DataFrame) -> str:
-    """How many key heads each model has, and what the strongest of each operation are."""
-    findings = []
-    for name in keys_of(table, "model"):
-        rows = select(table, model=name)
-        findings.append(f"in `{name}` {maps.key_head_count(rows) or 'no head is counted'}")
+    """What each model depends on."""
+    findings = [
+        f"In `{name}` {'; '.join(_model_findings(select(table, model=name))) or 'none is counted'}."
+        for name in keys_of(table, "model")
+    ]
     return (
-        f"I{'; i'.join(text[1:] for text in findings)}. A cell is the mean change of C's logit "
-        "when one part gets its output from the same prompt with a word in place of the operator. "
-        "An outline is solid where the whole 95% interval over problems is beyond 5%, dashed where "
-        "only the mean is."
+        f"{' '.join(findings)} A cell is the mean change of C's logit, in percent, when one part "
+        "gets its output from the same prompt with a word in place of the operator. An outline is "
+        "solid where the whole 95% interval over problems is beyond 5%, dashed where only the mean "
+        "is."
     )
+
+
+def _model_findings(rows: DataFrame) -> list[str]:
+    """The key heads of a model, and the MLPs that matter in every operation."""
+    texts = [maps.key_head_count(rows)]
+    mlps = select(rows, measure=effects.HELD, operation=_operations(rows))
+    below = DataFrame(mlps[mlps.high < effects.KEY_EFFECT]).groupby("layer").operation.nunique()
+    layers = [f"{layer:.0f}" for layer in below[below == mlps.operation.nunique()].index]
+    if layers:
+        texts.append(f"MLPs {', '.join(layers)} in all, with the norm held")
+    return [*filter(None, texts)]
 
 
 def _draw_models(
@@ -223,7 +234,8 @@ def _draw_models(
     headings: list[str] = []
     for model, of_model in by_model.items():
         n_layers, n_heads = next(iter(of_model.values())).values.shape
-        heading = f"{model}, {n_layers} layers of {n_heads} heads"
+        rows, size = select(table, model=model), f"{n_layers} layers of {n_heads} heads"
+        heading = f"{model}: {'; '.join(_model_findings(rows)) or size}"
         headings += [heading, *[""] * (n_lines - 1)]
         panels += [of_model.get(name) for name in operations] + empty
     return maps.draw(panels, first, notes, headings=headings, **layout | {"across": across})
@@ -321,10 +333,10 @@ def _draw_large(
         [_numbered(panel, _digits(limit)) for panel in panels],
         reading,
         notes,
-        limit=limit,
+        colours=plotting.ColourScale(reading.colour_title, reading.unit, limit),
         hover=hover,
         across=2 if small else 1,
-        cell=SMALL if not small else LARGE if len(panels) == 1 else MIDDLE,
+        size=SMALL if not small else LARGE if len(panels) == 1 else MIDDLE,
     )
 
 

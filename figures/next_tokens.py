@@ -30,8 +30,9 @@ PAIR_TITLES = {
     "stories": "stories of objects",
 }
 """The kinds of pairs with and without the calculation, with their titles."""
-SYMBOLS = ("circle", "circle-open")
-"""The marks before and after a change."""
+WHOLE, CONTROL = ("whole model", "circle"), ("random heads out", "diamond")
+HEADS_OUT, NO_OPERATOR = ("strongest heads out", "circle-open"), ("no operator", "square-open")
+"""The name and the mark of the model as it is, of the control, and of both changes."""
 
 
 def fig4(options: Options) -> list[Chart]:
@@ -88,7 +89,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     for model in keys_of(table, "model"):
         own = select(table, model=model)
         panels += _panels(own)
-        headings.append(model)
+        headings.append(f"{model}: {'; '.join(_findings(own))}")
     return plotting.dot_panels(
         panels,
         plotting.DotAxis((-4, 104), unit="%"),
@@ -102,15 +103,15 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
 def _panels(table: DataFrame) -> list[plotting.DotPanel]:
     """The panels of one model, as far as its table has their numbers."""
     panels = []
-    if kinds := _measured(table, EXERCISE_TITLES, numbers.RIGHT):
-        n_heads = len(keys_of(table, "head"))
-        for title, measure in (("right", numbers.RIGHT), ("a number", numbers.A_NUMBER)):
-            rows, title = select(table, measure=measure), f"{title}, without {n_heads} heads"
-            panels.append(_panel(rows, title, EXERCISE_TITLES, kinds, "when", numbers.TIMES))
+    sides = dict(zip(numbers.TIMES, (WHOLE, HEADS_OUT), strict=True))
+    for title, measure in (("answered right", numbers.RIGHT), ("any number", numbers.A_NUMBER)):
+        if kinds := _measured(table, EXERCISE_TITLES, measure):
+            rows, every = select(table, measure=measure), sides | {numbers.RANDOM_HEADS: CONTROL}
+            panels.append(_panel(rows, title, EXERCISE_TITLES, kinds, "when", every))
     if kinds := _measured(table, PAIR_TITLES, numbers.P_ANSWER):
         rows = select(table, measure=numbers.P_ANSWER)
-        title = "p(C), without the calculation"
-        panels.append(_panel(rows, title, PAIR_TITLES, kinds, "side", numbers.SIDES))
+        sides = dict(zip(numbers.SIDES, (WHOLE, NO_OPERATOR), strict=True))
+        panels.append(_panel(rows, "p(C)", PAIR_TITLES, kinds, "side", sides))
     return panels
 
 
@@ -125,49 +126,60 @@ def _panel(
     titles: Mapping[str, str],
     kinds: Sequence[str],
     key: str,
-    sides: tuple[str, str],
+    sides: Mapping[str, tuple[str, str]],
 ) -> plotting.DotPanel:
-    """One measure on both sides of the change that `key` names."""
+    """One measure on both sides of the change that `key` names, and without random heads."""
     series = []
-    for side, name, symbol in zip(sides, numbers.TIMES, SYMBOLS, strict=True):
-        of_side = select(rows, **{key: side}).set_index("kind").reindex([*kinds])
-        value, low, high = (100 * of_side[end].to_numpy() for end in ("value", "low", "high"))
-        colour = COLOURS["chosen"] if side == sides[0] else COLOURS["answer"]
-        series.append(plotting.Dots(value, name, colour, low, high, symbol))
+    for side, (name, symbol) in sides.items():
+        if has(rows, **{key: side}):
+            of_side = select(rows, **{key: side}).set_index("kind").reindex([*kinds])
+            value, low, high = (100 * of_side[end].to_numpy() for end in ("value", "low", "high"))
+            colour = COLOURS["control" if (name, symbol) == CONTROL else "chosen"]
+            series.append(plotting.Dots(value, name, colour, low, high, symbol))
     return plotting.DotPanel(title, tuple(titles[kind] for kind in kinds), tuple(series))
 
 
 def instead_caption(table: DataFrame) -> str:
     """What the models say without the heads, and without the calculation."""
-    findings = []
-    for model in keys_of(table, "model"):
-        rows = select(table, model=model, when="after")
-        if len(rows):
-            right, number = (
-                span_text(select(rows, measure=measure).value)
-                for measure in (numbers.RIGHT, numbers.A_NUMBER)
-            )
-            findings.append(f"`{model}` says a number in {number}, the right one in {right}")
-    findings = [f"Without ten heads {'; '.join(findings)} of the prompts."] * bool(findings)
-    findings += [_gone(select(table, model=model)) for model in keys_of(table, "model")]
+    findings = [
+        f"`{model}`: {text}."
+        for model in keys_of(table, "model")
+        if (text := "; ".join(_findings(select(table, model=model))))
+    ]
     return (
-        f"{' '.join(filter(None, findings))} A dot is the mean of one kind of prompt before "
-        "(filled) and after (open); lines are 95% intervals over problems."
+        f"{' '.join(findings)} A mark is the mean of one kind of prompt; right and a number are of "
+        "the likeliest token. Lines are 95% intervals over prompts or problems, and around random "
+        "heads the range of all draws."
     )
 
 
-def _gone(table: DataFrame) -> str:
-    """How far the probability of the answer falls without the calculation."""
+def _findings(table: DataFrame) -> list[str]:
+    """What one model says without the heads, and without the calculation."""
+    texts = []
+    after = select(table, when=numbers.TIMES[1])
+    if len(after):
+        right, number = (
+            span_text(select(after, measure=measure).value)
+            for measure in (numbers.RIGHT, numbers.A_NUMBER)
+        )
+        random = select(table, when=numbers.RANDOM_HEADS, measure=numbers.RIGHT).value
+        beside = f" (without random ones {span_text(random)})" if len(random) else ""
+        n_heads = len(keys_of(table, "head"))
+        texts.append(
+            f"without {n_heads} heads {right} are right{beside}, {number} still get a number"
+        )
     p_answer = select(table, measure=numbers.P_ANSWER)
-    before, after = (select(p_answer, side=side).value for side in numbers.SIDES)
-    if not len(before):
-        return ""
-    without = select(p_answer, side="counterfactual")
-    most = without.loc[without.value.idxmax()]
-    return (
-        f"With a word in place of the operator, p(C) of `{table.model.iloc[0]}` is "
-        f"{span_text(after)} (most: {PAIR_TITLES[str(most.kind)]})."
-    )
+    before, without = (select(p_answer, side=side).set_index("kind") for side in numbers.SIDES)
+    if len(before):
+        falls = without.high < before.low.reindex(without.index)
+        most = without.value[falls].max()
+        parts = [f"falls to {most:.0%} or less"] * bool(falls.any())
+        parts += [
+            f"stays at {one.value:.0%} in {PAIR_TITLES[str(kind)]}"
+            for kind, one in without[~falls].iterrows()
+        ]
+        texts.append(f"without the operator p(C) {', but '.join(parts)}")
+    return texts
 
 
 def _notes(table: DataFrame, config: Settings) -> list[str]:

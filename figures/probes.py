@@ -18,7 +18,7 @@ from figures.tables import sums
 from figures.tables.table import has, keys_of, records, select, value
 from figures.views import maps
 from figures.views.lines import line
-from figures.views.words import size_text
+from figures.views.words import size_text, span_text
 
 EXPERIMENT = "what_do_mlps_add"
 DIGITS = [str(digit) for digit in range(10)]
@@ -253,11 +253,13 @@ def _models(options: ModelOptions, name: str) -> list[Chart]:
 
 def _models_caption(table: DataFrame) -> str:
     """What the runs show, and what a line is."""
-    read, written = (_peaks(table, site) for site in numbers.SITES)
+    findings = [
+        f"In `{model}` {_peaks(select(table, model=model))}." for model in keys_of(table, "model")
+    ]
     return (
-        f"{read} {written} A line is a mean cosine of what MLPs read (A and B) or write (C) at END "
-        "with columns of W_U, less that of the other digits, with its 95% interval over problems; "
-        "ticks are the layers where lines turn."
+        f"{' '.join(findings)} A line is the mean cosine of what MLPs read (A and B) or write (C) "
+        "at END with columns of W_U, less that of the other digits. Bands are 95% intervals over "
+        "problems; ticks are the layers where lines turn."
     )
 
 
@@ -271,25 +273,19 @@ def _model_notes(table: DataFrame, config: Settings) -> list[str]:
     ]
 
 
-def _peaks(table: DataFrame, site: str) -> str:
-    """The highest mean difference of each model and its layer, over the operations."""
-    token = numbers.main_token(site)
-    curves = select(table, measure=numbers.COSINE, token=token, less=numbers.OTHERS[site])
+def _peaks(table: DataFrame) -> str:
+    """The highest mean difference of both sites, and its layers, over the operations."""
     texts = []
-    for model, of_model in curves.groupby("model", sort=False):
-        peaks = of_model.loc[of_model.groupby("operation").value.idxmax()]
-        layers = peaks.layer.astype(int)
-        texts.append(
-            f"{model} {_span(sorted(peaks.value), '.2f')} in "
-            f"layer{'s' * (layers.nunique() > 1)} {_span(sorted(layers), 'd')}"
-        )
-    of_mean = f"the mean of {token}" if len(numbers.TOKENS[site]) > 1 else token
-    return f"Highest cosine of {of_mean} less others, over operations: {'; '.join(texts)}."
+    for site in numbers.SITES:
+        token = numbers.main_token(site)
+        curves = select(table, measure=numbers.COSINE, token=token, less=numbers.OTHERS[site])
+        peaks = curves.loc[curves.groupby("operation").value.idxmax()]
+        layers = f"layer{'s' * (peaks.layer.nunique() > 1)} {span_text(peaks.layer, '.0f')}"
+        texts.append(f"{VERBS[site]} up to {span_text(peaks.value, '.2f')} ({layers})")
+    return f"MLPs {', and '.join(texts)}"
 
 
-def _span(values: Sequence[float], form: str) -> str:
-    low, high = (format(value, form).replace("-", "−") for value in (values[0], values[-1]))
-    return low if low == high else f"{low} to {high}"
+VERBS = {"mlp_in": "read A and B", "write": "write C"}
 
 
 def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
@@ -316,7 +312,10 @@ def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     margin = 0.05 * (high - low or 1.0)
     ends = low - 5 * margin, high + margin
     ticks = [
-        _turns(select(table, model=model, operation=operation), (low - 2 * margin, margin))
+        _turns(
+            select(table, model=model, operation=operation),
+            (low - 2 * margin, margin),
+        )
         for model in models
         for operation in operations
     ]
@@ -325,7 +324,7 @@ def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
             replace(part, y_range=ends, lines=(*part.lines, *(() if relative else of_part)))
             for part, of_part in zip(panels, ticks, strict=True)
         ],
-        headings=models,
+        headings=[f"{model}: {_peaks(select(table, model=model))}" for model in models],
         x_title="Depth (% of the layers)" if relative else "Layer",
         notes=notes,
         across=len(operations),

@@ -148,45 +148,94 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     of = effects["index"].max() + 1
     panels = []
     for operation in keys_of(heads, "operation"):
-        rows = select(heads, operation=operation)
-        series = []
-        for name, sign in (("effect that helps", -1), ("effect that hinders", 1)):
-            own = DataFrame(rows[np.sign(rows.value) == sign])
+        rows, series = select(heads, operation=operation), []
+        certain = (rows.low > 0) | (rows.high < 0)
+        for name, sign, is_sure in KINDS:
+            own = DataFrame(rows[(np.sign(rows.value) == sign) & (certain == is_sure)])
             across = own.seed.map(seeds.index) + 0.7 * ((own["index"] + 0.5) / of - 0.5)
             series.append(
                 plotting.Dots(
-                    across.to_numpy(),
-                    name,
+                    across.to_numpy(dtype=float),
+                    name if is_sure else "",
                     COLOURS[name],
+                    symbol="circle" if is_sure else "circle-open",
                     at=(n_layers - 1 - own.layer).to_numpy(dtype=int),
-                    sizes=LARGEST * np.sqrt(own.value.abs().to_numpy() / WHOLE),
+                    sizes=_diameter(own.value.abs().to_numpy()),
                 )
             )
+        means = select(table, measure=numbers.MEAN_LAYER, operation=operation)
+        series += [
+            _mean_layer(value(means, seed=seed), n_layers, at) for at, seed in enumerate(seeds)
+        ]
+        series += [_size_key(size) for size in SIZES]
         layers = tuple(str(layer) for layer in reversed(range(n_layers)))
         panels.append(plotting.DotPanel(maps.title(operation, ""), layers, tuple(series)))
     return plotting.dot_panels(
         panels,
         plotting.DotAxis((-0.6, len(seeds) - 0.4), columns=tuple(f"seed {seed}" for seed in seeds)),
+        headings=[_finding(table)],
         notes=notes,
+    )
+
+
+KINDS = tuple(
+    (name, sign, is_sure)
+    for name, sign in (("effect that helps", -1), ("effect that hinders", 1))
+    for is_sure in (True, False)
+)
+SIZES = (0.02, 0.1, 0.3)
+"""The effects of the size key."""
+
+
+def _diameter(effects: np.ndarray) -> np.ndarray:
+    """The pixels of dots whose areas are the effects."""
+    return LARGEST * np.sqrt(effects / WHOLE)
+
+
+def _mean_layer(share: float, n_layers: int, column: int) -> plotting.Dots:
+    """A dash at the mean layer of one training."""
+    row = (n_layers - 1) * (1 - share)
+    at, nothing = np.array([int(row)]), np.array([34.0])
+    place = np.array([float(column)])
+    return plotting.Dots(
+        place,
+        "mean layer",
+        COLOURS["chosen"],
+        symbol="line-ew-open",
+        shift=row - int(row),
+        at=at,
+        sizes=nothing,
+    )
+
+
+def _size_key(effect: float) -> plotting.Dots:
+    """An entry of the key: the dot of an effect."""
+    nowhere = np.array([np.nan])
+    sizes = _diameter(np.array([effect]))
+    return plotting.Dots(
+        nowhere, f"{effect:.0%}", COLOURS["control"], at=np.array([0]), sizes=sizes
+    )
+
+
+def _finding(table: DataFrame) -> str:
+    """Where the heads are, and what operations share, over the trainings."""
+    layers, shared = (
+        _over_trainings(select(table, measure=measure))
+        for measure in (numbers.MEAN_LAYER, numbers.IN_COMMON)
+    )
+    return (
+        f"In {len(keys_of(table, 'seed'))} trainings of one recipe, heads lie on average at "
+        f"{layers.low.min():.0%} to {layers.high.max():.0%} of the depth; two operations share "
+        f"{shared.low.min():.0%} to {shared.high.max():.0%} of their ten strongest"
     )
 
 
 def _caption(table: DataFrame) -> str:
     """What the trainings' own numbers say."""
-    layers, early, shared = (
-        _over_trainings(select(table, measure=measure))
-        for measure in (numbers.MEAN_LAYER, numbers.EARLY_SHARE, numbers.IN_COMMON)
-    )
     return (
-        f"In {len(keys_of(table, 'seed'))} trainings of one recipe, the mean layer of the heads, "
-        f"weighted by effect, lies between {layers.low.min():.0%} and {layers.high.max():.0%} of "
-        "the "
-        f"depth, and the first quarter of the layers has {early.low.min():.0%} to "
-        f"{early.high.max():.0%} of what heads take away. A dot is a head in its layer, its area "
-        "the "
-        "size of its effect on C's logit with a word in place of the operator. Two operations "
-        "share "
-        f"{shared.low.min():.0%} to {shared.high.max():.0%} of their ten strongest heads."
+        f"{_finding(table)}. A dot is a head in its layer, its area the size of its effect on C's "
+        "logit with a word in place of the operator; a dash is the mean layer, weighted by effect. "
+        "Dots are open where the 95% interval over problems includes 0."
     )
 
 
@@ -194,8 +243,8 @@ def _notes(table: DataFrame, _: Settings) -> list[str]:
     operations = " and ".join(LARGEST_OPERAND)
     return [
         f"{len(keys_of(table, 'seed'))} trainings of one recipe with different seeds; layers "
-        "upwards. "
-        f"Dots from {SMALLEST:.0%} of C's logit on; across, the heads of a layer in their order.",
+        f"upwards. Dots from {SMALLEST:.0%} of C's logit on; open: "
+        "the 95% interval over problems includes 0. Across: the heads of a layer in their order.",
         f"Problems of {operations}: larger numbers, whose answer cannot be copied.",
     ]
 

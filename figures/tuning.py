@@ -1,4 +1,4 @@
-"""The frontier: every training of experiments/does_tuning_help, its gain against its loss.
+"""The frontier: what each method of experiments/does_tuning_help gains and loses at chosen rates.
 
 `figures/tuning_tables.py` has Tables 1, 2 and 5.
 """
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from pandas import DataFrame
 
 from arith_lens import plotting
@@ -29,14 +28,19 @@ METHOD_NAMES: dict[TuningMethod, str] = {
     "random": "random heads",
 }
 METHOD_COLOURS = {
-    "full": plotting.GREY,
+    "full": COLOURS["chosen"],
     "precise": COLOURS["chosen"],
     "lora": COLOURS["control"],
     "random": COLOURS["control"],
 }
-METHOD_DASHES = {"full": "solid", "precise": "solid", "lora": "dash", "random": "dot"}
-DASH_NAMES = {"solid": "", "dash": " (dashed)", "dot": " (dotted)"}
-METHOD_SYMBOLS = {"full": "square", "precise": "circle", "lora": "diamond", "random": "circle-open"}
+METHOD_SYMBOLS = {
+    "full": "square-open",
+    "precise": "circle",
+    "lora": "diamond",
+    "random": "circle-open",
+}
+GROUPS = ("word problems", "generic tasks")
+"""What tuning is for, and what it should not change."""
 MOST_LOST_TEXT = f"at most {100 * MOST_LOST:g} points"
 
 
@@ -88,7 +92,7 @@ def without_rate(rows: DataFrame, criterion: Criterion) -> list[Key]:
 
 
 def frontier(options: Options) -> list[Chart]:
-    """What each method gains in mathematics and loses elsewhere, at every rate of the grid.
+    """What each method gains in mathematics and loses elsewhere, at the chosen rates.
 
     Reads a run of `experiments/does_tuning_help` (Table 1) and draws it without loading a model:
     HTML that opens offline, PNG, SVG and PDF where Chrome or Chromium is found, and the numbers as
@@ -115,77 +119,85 @@ def _caption(rows: DataFrame) -> str:
     """What each method gains and loses at its best rate, in each model."""
     findings = []
     for model in keys_of(rows, "model"):
-        own, texts = select(rows, model=model), []
-        for key, rate in rates_for(own, "mathematics").items():
-            changes = select(of_setting(own, key), measure=CHANGE, task=ALL, rate=rate)
-            gain, loss = (
-                100 * value(changes, group=group) for group in ("word problems", "generic tasks")
-            )
-            texts.append(f"{METHOD_NAMES[key[0]]} {gain:+.0f} and {loss:+.0f}".replace("-", "−"))
+        changes = _changes(select(rows, model=model))
+        texts = (f"{METHOD_NAMES[key[0]]} {_both(one)}" for key, one in changes.items())
         findings.append(f"`{model}`: {', '.join(texts)}")
     return (
         "At its best rate for word problems, a method changes these and generic tasks by, in "
-        "points, "
-        f"{'; '.join(findings)}. A point is one rate of one method; up and right are "
-        "better, "
-        "and the paper's claim would be a point of precise tuning at the top right. Crosses are "
-        "95% "
-        "intervals over questions and seeds; the picture has the first model."
+        f"points, {'; '.join(findings)}. A mark is the mean change of accuracy at one rate; the "
+        "diamonds are the paper's claim for precise tuning, as much as full and no loss. Lines are "
+        "95% intervals over questions and seeds."
     )
 
 
+def _changes(rows: DataFrame, criterion: Criterion = "mathematics") -> dict[Key, DataFrame]:
+    """The changes of both groups of questions, at the rate of each method for a purpose."""
+    rates = rates_for(rows, criterion)
+    return {
+        key: select(of_setting(rows, key), measure=CHANGE, task=ALL, rate=rate)
+        for key, rate in rates.items()
+    }
+
+
+def _both(changes: DataFrame) -> str:
+    """What a method changes in both groups, in points."""
+    texts = (f"{round(100 * value(changes, group=group)):+d}" for group in GROUPS)
+    return " and ".join("0" if text == "+0" else text.replace("-", "−") for text in texts)
+
+
 def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """One trail per method, through its rates."""
-    rows = select(rows, model=keys_of(rows, "model")[0])
-    return plotting.trail_chart(
-        [_trail(rows, key) for key in settings_of(rows)],
-        x_title="Generic tasks, change in points (square-root scale)",
-        y_title="Word problems, change in points",
-        root=True,
+    """A row per model: what each method changes in word problems, and in generic tasks."""
+    panels, headings = [], []
+    for model in keys_of(rows, "model"):
+        own = select(rows, model=model)
+        best = _changes(own)
+        full, precise = (
+            next(_both(one) for key, one in best.items() if key[0] == method)
+            for method in ("full", "precise")
+        )
+        headings.append(
+            f"{model}: precise tuning changes word problems and generic tasks by {precise} points, "
+            f"full tuning by {full}"
+        )
+        panels += [_panel(own, group) for group in GROUPS]
+    return plotting.dot_panels(
+        panels,
+        plotting.DotAxis((-105, 55), "change of accuracy in points"),
+        across=len(GROUPS),
+        headings=headings,
+        row=24,
         notes=notes,
     )
 
 
-def _trail(rows: DataFrame, key: Key) -> plotting.Trail:
-    """A method's rates: the means, with intervals where a rate has several trainings."""
-    of_key, method = of_setting(rows, key), key[0]
-    trainings = select(of_key, measure=numbers.TRAININGS).sort_values("rate")
-    several = (trainings.value > 1).to_numpy()
-    (y, y_ends), (x, x_ends) = (
-        _points(of_key, group, several) for group in ("word problems", "generic tasks")
-    )
-    rates = {name: rates_for(rows, name).get(key) for name in criteria_of(rows)}
-    return plotting.Trail(
-        x,
-        y,
-        tuple(f"{rate:.0e}".replace("e-0", "e-") for rate in trainings.rate),
-        METHOD_NAMES[method] + DASH_NAMES[METHOD_DASHES[method]],
-        METHOD_COLOURS[method],
-        METHOD_DASHES[method],
-        tuple(
-            _mark(rates, rate, has_several)
-            for rate, has_several in zip(trainings.rate, several, strict=True)
-        ),
-        x_ends,
-        y_ends,
-    )
+CRITERION_MARKS: dict[Criterion, tuple[str, str, str]] = {
+    "mathematics": ("best rate", "circle", COLOURS["chosen"]),
+    "little_loss": (f"best rate that loses {MOST_LOST_TEXT}", "circle-open", plotting.GREY),
+}
 
 
-def _points(
-    of_key: DataFrame, group: str, several: np.ndarray
-) -> tuple[Float[np.ndarray, " rate"], Float[np.ndarray, "rate end=2"]]:
-    """The mean change at each rate in points, and its interval if there are several trainings."""
-    changes = select(of_key, measure=CHANGE, group=group, task=ALL).sort_values("rate")
-    ends = np.where(several[:, None], changes[["low", "high"]], np.nan)
-    return 100 * changes.value.to_numpy(), 100 * ends
-
-
-def _mark(rates: Mapping[str, float | None], rate: float, has_several: bool) -> plotting.TrailMark:
-    if rates["mathematics"] == rate:
-        return "ring"
-    if rate in rates.values():
-        return "square"
-    return "point" if has_several else "pale"
+def _panel(rows: DataFrame, group: str) -> plotting.DotPanel:
+    """The changes of one group by each method, with what the paper claims of precise tuning."""
+    keys, series = settings_of(rows), []
+    names = tuple(title_of(key) for key in keys)
+    for shift, criterion in zip((-0.15, 0.15), criteria_of(rows), strict=False):
+        changes = _changes(rows, criterion)
+        ends = np.full((len(keys), 3), np.nan)
+        for at, key in enumerate(keys):
+            if key in changes:
+                of_group = select(changes[key], group=group)
+                ends[at] = 100 * of_group[["value", "low", "high"]].to_numpy()[0]
+        name, symbol, colour = CRITERION_MARKS[criterion]
+        series.append(
+            plotting.Dots(ends[:, 0], name, colour, ends[:, 1], ends[:, 2], symbol, shift)
+        )
+    methods = [key[0] for key in keys]
+    claimed = np.full(len(keys), np.nan)
+    as_full = series[0].values[methods.index("full")]
+    claimed[methods.index("precise")] = as_full if group == GROUPS[0] else 0.0
+    claim = plotting.Dots(claimed, "the paper's claim", COLOURS["chosen"], symbol="diamond-open")
+    strong = tuple(method == "precise" for method in methods)
+    return plotting.DotPanel(group, names, (*series, claim), strong)
 
 
 def _notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
@@ -195,15 +207,10 @@ def _notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
     shares = ", ".join(f"{one.group} {one.value:.1%} of {one.n:.0f}" for one in records(before))
     seeds = [f"{count:.0f}" for count in sorted(_seeds(rows))]
     lines = [
-        f"Model: {config['model']}, before tuning {shares}. Beside each point its rate; "
-        f"{config['examples'] or 'all'} word problems, {config['epochs']} "
-        f"epoch{'s' * (config['epochs'] > 1)}. Precise: heads {components_text(rows)}; LoRA has "
-        "as many parameters.",
-        f"Large marks: means of {' or '.join(seeds)} seeds with 95% intervals over "
-        "questions and seeds (broad lines). Ring: the best rate for mathematics. "
-        + f"Square: the best that loses {MOST_LOST_TEXT} on other generic questions. "
-        * ("little_loss" in criteria_of(rows))
-        + "Small points: one training.",
+        f"{config['model']} before tuning: {shares}; {config['examples'] or 'all'} word problems, "
+        f"{config['epochs']} epoch{'s' * (config['epochs'] > 1)}. Precise: heads "
+        f"{components_text(rows)}. Means of {' or '.join(seeds)} seeds with 95% intervals over "
+        "questions and seeds.",
     ]
     unmet = [key for criterion in criteria_of(rows) for key in without_rate(rows, criterion)]
     if unmet:

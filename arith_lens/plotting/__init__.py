@@ -42,6 +42,8 @@ from arith_lens.plotting.markup import render as render
 from arith_lens.plotting.page import plain as plain
 from arith_lens.plotting.page import with_notes as with_notes
 from arith_lens.plotting.page import without_notes as without_notes
+from arith_lens.plotting.panels import PANEL_SPAN as PANEL_SPAN
+from arith_lens.plotting.panels import ColourScale as ColourScale
 from arith_lens.plotting.panels import Mark as Mark
 from arith_lens.plotting.panels import Panel as Panel
 from arith_lens.plotting.panels import panels as panels
@@ -58,8 +60,5 @@ from arith_lens.plotting.style import Figure as Figure
 from arith_lens.plotting.style import Number as Number
 from arith_lens.plotting.style import colour_at as colour_at
 from arith_lens.plotting.style import symmetric_limit as symmetric_limit
-from arith_lens.plotting.trails import Trail as Trail
-from arith_lens.plotting.trails import TrailMark as TrailMark
-from arith_lens.plotting.trails import trail_chart as trail_chart
 from arith_lens.plotting.widths import Width as Width
 from arith_lens.plotting.widths import drawn_for as drawn_for

@@ -19,13 +19,16 @@ from arith_lens.plotting.page import (
     TOP,
     Sheet,
     bear_colours,
+    heading_height,
     letter_of,
     name_axis,
     panel_axes,
     plain,
 )
 from arith_lens.plotting.style import (
+    DARK,
     FRAME,
+    GRID,
     NOTE,
     RUST,
     TEXT,
@@ -35,6 +38,7 @@ from arith_lens.plotting.style import (
     ink_on,
     step_texts,
     symmetric_limit,
+    tint,
 )
 from arith_lens.plotting.widths import page_height, page_width
 
@@ -55,6 +59,8 @@ class Columns:
     values: Float[np.ndarray, "row column"]
     foot: tuple[str, ...] = ()
     """Small text below each column; may be empty."""
+    inks: tuple[str, ...] = ()
+    """The colour of each column (`#rrggbb`) where colours begin at 0; empty: grey."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,8 @@ class Matrix:
     """Which names of rows are bold."""
     foot: str = ""
     """The meaning of the small text below."""
+    heading: str = ""
+    """A finding above the line of panels that begins with this one; plain text."""
 
 
 def matrix_panels(
@@ -118,16 +126,42 @@ def matrix_panels(
     feet = _FEET
     if upright:
         names = (name for part in parts for group in part.groups for name in group.names)
-        feet = max(_FEET, widest(names, 11) + 12)
+        feet = max(_FEET, widest(names, 10) + 4)
     cell, sheet = _sheet(parts, notes, feet, across)
     sheet.set_colours(end, unit, colour_title, rising=rising)
     bear_colours(sheet)
     for index, part in enumerate(parts):
-        _add_part(sheet, part, index, (cell, end), (unit, digits), upright)
+        _add_part(sheet, part, index, _Colours(cell, end, rising), (unit, digits), upright)
         if part.title:
-            named = any(group.title for group in part.groups)
-            sheet.add_title(part.title, index, lift=24 if named else 8)
+            sheet.add_title(part.title, index, lift=_lift(part))
+    lift = _lift(parts[0]) if any(part.title for part in parts) else 8
+    sheet.add_headings([part.heading for part in parts], 1, lift=lift)
     return sheet.finished(left=LEFT)
+
+
+@dataclass(frozen=True)
+class _Colours:
+    """The width of a cell, and the end of the colour scale."""
+
+    cell: int
+    end: Number
+    rising: bool
+
+    def of(self, group: Columns) -> list[str]:
+        """The colour of each cell of a group, row by row."""
+        values = group.values.ravel().tolist()
+        if not self.rising:
+            return [colour_at(value, self.end) for value in values]
+        inks = group.inks or (DARK,) * len(group.names)
+        return [
+            tint(inks[i % len(inks)], value / self.end) if np.isfinite(value) else GRID
+            for i, value in enumerate(values)
+        ]
+
+
+def _lift(part: Matrix) -> Number:
+    """The pixels between a panel and its title: more where its groups have names."""
+    return 24 if any(group.title for group in part.groups) else 8
 
 
 def _left(parts: Sequence[Matrix]) -> Number:
@@ -145,8 +179,10 @@ def _broken(part: Matrix, left: Number) -> list[Matrix]:
             parts.append([])
         parts[-1].append(group)
     return [
-        replace(part, title="" if number else part.title, groups=tuple(groups))
-        for number, groups in enumerate(parts)
+        replace(part, title=title, heading=heading, groups=tuple(groups))
+        for (title, heading), groups in zip(
+            [(part.title, part.heading), *[("", "")] * (len(parts) - 1)], parts, strict=True
+        )
     ]
 
 
@@ -179,11 +215,13 @@ def _sheet(
     boxes: list[Box] = []
     top: Number = TOP + 12
     n_rows = sum(max(len(part.rows) for part in line) for line in lines)
-    rest = top + len(lines) * (feet + _BETWEEN) + BAR + LINE * MOST_LINES
+    rest = top + sum(heading_height(part.heading) for part in parts)
+    rest += len(lines) * (feet + _BETWEEN) + BAR + LINE * MOST_LINES
     height = min(_HEIGHT, max((page_height() - rest) / n_rows, 13))
     if across > 1:
         height = min(height, _LOW)
     for line in lines:
+        top += heading_height(line[0].heading)
         x: Number = 0
         for part, left in zip(line, lefts, strict=False):
             width = sum(len(group.names) for group in part.groups) * cell
@@ -201,18 +239,17 @@ def _add_part(
     sheet: Sheet,
     part: Matrix,
     index: int,
-    scale: tuple[int, Number],
+    scale: _Colours,
     show: tuple[str, int],
     upright: bool,
 ) -> None:
     """Draw cells, numbers, frames and names of one panel. A cell is 1 x 1 on its axes."""
-    cell, end = scale
-    unit, digits = show
+    cell, (unit, digits) = scale.cell, show
     box = sheet.boxes[index]
     start, centres, names = 0.0, [], []
     for group in part.groups:
         middle = start + np.arange(len(group.names))
-        colours = [colour_at(value, end) for value in group.values.ravel().tolist()]
+        colours = scale.of(group)
         _add_cells(
             sheet,
             index,
@@ -227,7 +264,7 @@ def _add_part(
         corners = (middle[0] - 0.5, -0.5), (middle[-1] + 0.5, len(part.rows) - 0.5)
         sheet.add_shape("rect", *corners, index, line={"width": 1, "color": FRAME})
         if cell >= (26 if digits else _NUMBERED):
-            _add_numbers(sheet, group, middle, index, (end, digits))
+            _add_numbers(sheet, group, middle, index, colours, digits)
         above = (box.left + (start + len(group.names) / 2) * cell, box.top - 6)
         sheet.write(plain(group.title), above, size=11, ink=NOTE, anchor=("center", "bottom"))
         step = -(-_NAME // cell) if upright else 1 if cell >= 20 else 4
@@ -255,16 +292,17 @@ def _add_numbers(
     group: Columns,
     middle: Float[np.ndarray, " column"],
     index: int,
-    scale: tuple[Number, int],
+    colours: Sequence[str],
+    digits: int,
 ) -> None:
     """Write the numbers of cells that are not exactly 0, readable on their colour."""
-    end, digits = scale
     rows, columns = np.nonzero(np.isfinite(group.values) & (group.values != 0))
     texts, inks = [], []
-    for value in group.values[rows, columns].tolist():
+    of_cells = np.array(colours).reshape(group.values.shape)[rows, columns].tolist()
+    for value, colour in zip(group.values[rows, columns].tolist(), of_cells, strict=True):
         text = f"{value:.{digits}f}".replace("-", "−")
         zero = not text.strip("−0.")
-        ink = ink_on(colour_at(value, end))
+        ink = ink_on(colour)
         texts.append("0" if zero else text)
         inks.append(NOTE if zero and ink == TEXT else ink)
     sheet.write_in_cells(index, (middle[columns], rows), texts, size=10, inks=inks)

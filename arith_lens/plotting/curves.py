@@ -19,12 +19,12 @@ from arith_lens.plotting.labels import (
     widest,
 )
 from arith_lens.plotting.page import (
-    HEADING,
     LEFT,
     LINE,
     MOST_LINES,
     TOP,
     Sheet,
+    heading_height,
     panel_axes,
     plain,
     reach,
@@ -159,15 +159,15 @@ def _sheet(
     room = (page_width() - LEFT * across - sum(gutters)) / across
     width = min(panel[0], room)
     n_rows = -(-len(parts) // across)
-    above = n_rows * (TOP + 34 + 18 * guided) + HEADING * sum(map(bool, headings))
+    above = n_rows * (TOP + 34 + 18 * guided) + sum(map(heading_height, headings))
     space = page_height() - LINE * MOST_LINES - above - 22
     height = min(panel[1], max(panel[1] * width / panel[0], LOWEST), max(space / n_rows, LOWEST))
     lefts = [LEFT + column * (width + LEFT) + sum(gutters[:column]) for column in range(across)]
     boxes: list[Box] = []
     bottom: Number = -34
     for start in range(0, len(parts), across):
-        headed = bool(headings and headings[start // across])
-        top = bottom + 34 + TOP + 18 * guided + HEADING * headed
+        heading = heading_height(headings[start // across]) if headings else 0
+        top = bottom + 34 + TOP + 18 * guided + heading
         bottom = top + height
         boxes += [Box(x, top, x + width, bottom) for x in lefts[: len(parts) - start]]
     return Sheet((lefts[-1] + width + gutters[-1], boxes[-1].bottom + 46), boxes, notes)

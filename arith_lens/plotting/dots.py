@@ -9,11 +9,11 @@ from jaxtyping import Float, Int
 
 from arith_lens.plotting.labels import Box, text_box, widest
 from arith_lens.plotting.page import (
-    HEADING,
     LINE,
     MOST_LINES,
     TOP,
     Sheet,
+    heading_height,
     name_axis,
     panel_axes,
     plain,
@@ -44,7 +44,12 @@ class Dots:
     at: Int[np.ndarray, " dot"] | None = None
     """The row of each dot; None: one dot per row."""
     sizes: Float[np.ndarray, " dot"] | None = None
-    """The diameters in pixels."""
+    """The diameters in pixels. A series of one NaN with a size stands in the key alone."""
+
+    @property
+    def is_key(self) -> bool:
+        """Whether the series stands in the key alone."""
+        return len(self.values) == 1 and self.at is not None and bool(np.isnan(self.values[0]))
 
 
 @dataclass(frozen=True)
@@ -106,16 +111,18 @@ def dot_panels(
     wished = min(across, len(parts))
     many = next((n for n in range(wished, 0, -1) if wished % n == 0 and _width(parts, n) > 0), 1)
     headings = [text for one in headings for text in (one, *[""] * (wished // many - 1))]
-    sheet = _sheet(parts, many, headings, notes, row)
+    sheet = _sheet(parts, many, headings, notes, (row, 10 * bool(axis.columns)))
     for index, part in enumerate(parts):
         _set_axes(sheet, parts, index, many, axis)
         if joined:
             _join(sheet, part, index)
         for one in part.series:
             _add_dots(sheet, part, one, index, axis.unit)
-        sheet.add_title(part.title, index, lift=8 + 10 * bool(axis.columns and index < many))
+        lift = 8 + 10 * bool(axis.columns and index < many)
+        gutter = 0 if _share_names(parts, many) else _gutters(parts, many)[index % many] - 12
+        sheet.add_title(part.title, index, lift=lift, left=sheet.boxes[index].left - gutter)
     _add_key(sheet, parts)
-    sheet.add_headings(headings, many)
+    sheet.add_headings(headings, many, lift=8 + 10 * bool(axis.columns))
     return sheet.finished(left=12)
 
 
@@ -147,20 +154,21 @@ def _sheet(
     across: int,
     headings: Sequence[str],
     notes: Sequence[str],
-    row: Number,
+    heights: tuple[Number, Number],
 ) -> Sheet:
-    """The page: a line of panels is as high as its largest."""
+    """The page: a line of panels is as high as its largest. Heights: of a row, of column names."""
+    row, above = heights
     gutters = _gutters(parts, across)
     width = _width(parts, across) or page_width() - sum(gutters) - 22
     lines = [parts[start : start + across] for start in range(0, len(parts), across)]
     n_rows = sum(max(len(part.rows) for part in line) for line in lines)
-    rest = KEY + len(lines) * (TOP + BELOW) + HEADING * sum(map(bool, headings)) + FOOT
+    rest = KEY + above + len(lines) * (TOP + BELOW) + sum(map(heading_height, headings)) + FOOT
     space = page_height() - rest - LINE * MOST_LINES
     row = min(row, max(space / n_rows, LOWEST_ROW))
     boxes: list[Box] = []
-    top: Number = KEY
+    top: Number = KEY + above
     for number, line in enumerate(lines):
-        top += TOP + HEADING * bool(headings and headings[number])
+        top += TOP + (heading_height(headings[number]) if headings else 0)
         for column, part in enumerate(line):
             left = sum(gutters[: column + 1]) + column * (width + BETWEEN)
             boxes.append(Box(left, top, left + width, top + row * len(part.rows)))
@@ -215,14 +223,14 @@ def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) ->
         ends = np.stack([one.low, one.high], axis=-1)
         between = f" (%{{customdata[0]:.3~f}} to %{{customdata[1]:.3~f}}{plain(unit)})"
         errors = {"array": one.high - one.values, "arrayminus": one.values - one.low}
-        errors |= {"thickness": 1.4, "width": 0, "color": one.colour}
+        errors |= {"thickness": 1.2, "width": 2.5, "color": one.colour}
     sheet.add_scatter(
         x=one.values,
         y=rows + one.shift,
         mode="markers",
         marker={
             "symbol": one.symbol,
-            "size": 7.5 if one.sizes is None else one.sizes,
+            "size": 6.5 if one.sizes is None else one.sizes,
             "color": one.colour,
             "line": {"width": 1.4 if "open" in one.symbol else 0},
         },
@@ -237,7 +245,8 @@ def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) ->
 
 
 SIGNS = {"circle": "●", "circle-open": "○", "square": "■", "square-open": "□", "diamond": "◆",
-         "diamond-open": "◇", "x-thin-open": "×"}  # fmt: skip
+         "diamond-open": "◇", "x-thin-open": "×",
+         "line-ew-open": "—"}  # fmt: skip
 """The signs of marks in the key."""
 
 
@@ -245,8 +254,11 @@ def _add_key(sheet: Sheet, parts: Sequence[DotPanel]) -> None:
     """The sign and name of each series, in a line above the panels."""
     left, top = 12, 8
     every = [one for part in parts for one in part.series]
-    for name, colour, symbol in dict.fromkeys((one.name, one.colour, one.symbol) for one in every):
-        text = f'<span style="color:{colour}">{SIGNS[symbol]}</span> {plain(name)}'
+    keys = dict.fromkeys((one.name, one.colour, one.symbol) for one in every if one.name)
+    sizes = {one.name: one.sizes[0] for one in every if one.sizes is not None and one.is_key}
+    for name, colour, symbol in keys:
+        size = f";font-size:{1.3 * sizes[name]:.0f}px" if name in sizes else ""
+        text = f'<span style="color:{colour}{size}">{SIGNS[symbol]}</span> {plain(name)}'
         width = text_box(name, NAME)[0] + 30
         if left + width > sheet.size[0]:
             return

@@ -10,6 +10,7 @@ import numpy as np
 
 from arith_lens.plotting.labels import XY, Box
 from arith_lens.plotting.style import (
+    DARK,
     DIVERGING,
     FONT,
     FRAME,
@@ -23,10 +24,12 @@ from arith_lens.plotting.style import (
     step_texts,
     steps,
 )
-from arith_lens.plotting.widths import SMALLEST
+from arith_lens.plotting.widths import SMALLEST, page_width
 
 LEFT, TOP, LINE, HEADING = 44, 34, 15, 26
 """Pixels: left margin, top margin, height of a line of small print, of a heading above a row."""
+HEADING_LETTER, HEADING_LINE = 6.8, 17
+"""Pixels: a letter of a heading, and each of its lines after the first."""
 BAR = 44
 """Pixels: the room for a colour bar below the panels."""
 ROOM_OF_TICKS = 200
@@ -77,6 +80,7 @@ class Sheet:
         self.size = size[0], size[1] + LINE * len(self.notes)
         self.boxes = boxes
         self._parts: dict[str, list[dict[str, Any]]] = {}
+        self._titles: list[tuple[str, int, Number, Number]] = []
         self._figure = plotly().graph_objects.Figure()
         self._figure.update_layout(
             template="none",
@@ -196,28 +200,48 @@ class Sheet:
         axes = {x_axis: {**_AXIS, **across, **x}, y_axis: {**_AXIS, **up, **y}}
         self._figure.update_layout(axes)
 
-    def add_title(self, title: str, index: int, *, lift: Number = 8) -> None:
-        """The panel's letter and title (plotly's markup), above its left corner.
+    def add_title(
+        self, title: str, index: int, *, lift: Number = 8, left: Number | None = None
+    ) -> None:
+        """The panel's letter and title (plotly's markup), above its left corner or from `left` on.
 
-        Where a title has no room, its grey part is left out, then its letters are smaller.
+        All titles of a figure have one size. Where one has no room, the grey parts of all are left
+        out, then all letters are smaller.
         """
-        box = self.boxes[index]
-        beside = [other.left for other in self.boxes if other.top == box.top]
-        end = min((left for left in beside if left > box.left), default=self.size[0])
-        letter = f"{letter_of(index)}  " if len(self.boxes) > 1 else ""
-        room = (end - box.left - 6) / TITLE_LETTER
-        if _letters(letter + title) * TITLE > room:
-            title = _GREY_PART.sub("", title)
-        size = min(TITLE, max(room / max(_letters(letter + title), 1), SMALLEST))
-        self.write(letter + title, (box.left, box.top - lift), size=round(size, 1))
+        start = self.boxes[index].left if left is None else left
+        self._titles.append((title, index, lift, start))
+
+    def _write_titles(self) -> None:
+        """Write the titles when the room of each is known."""
+        starts = {index: left for _, index, _, left in self._titles}
+        rooms = []
+        for _, index, _, left in self._titles:
+            top = self.boxes[index].top
+            beside = [x for i, x in starts.items() if self.boxes[i].top == top and x > left]
+            rooms.append((min(beside, default=self.size[0]) - left - 6) / TITLE_LETTER)
+        letters = [
+            letter_of(i) + "  " if len(self.boxes) > 1 else "" for _, i, _, _ in self._titles
+        ]
+        titles = [letter + title for letter, (title, *_) in zip(letters, self._titles, strict=True)]
+
+        def size(texts: Sequence[str]) -> float:
+            lengths = zip(rooms, texts, strict=True)
+            return min((room / max(_letters(text), 1) for room, text in lengths), default=TITLE)
+
+        if size(titles) < TITLE:
+            titles = [_GREY_PART.sub("", title) for title in titles]
+        points = round(min(TITLE, max(size(titles), SMALLEST)), 1)
+        for text, (_, index, lift, left) in zip(titles, self._titles, strict=True):
+            self.write(text, (left, self.boxes[index].top - lift), size=points)
 
     def add_headings(self, headings: Sequence[str], across: int, *, lift: Number = 8) -> None:
-        """A line of plain text above each row of panels; `lift` is that of their titles."""
+        """A finding (plain text) above each row of panels; `lift` is that of their titles."""
         for row, heading in enumerate(headings):
             if heading:
                 box = self.boxes[row * across]
-                at = (box.left, box.top - lift - HEADING)
-                self.write(plain(heading), at, size=13, font={"weight": 600})
+                at = (min(box.left, LEFT), box.top - lift - HEADING + 4)
+                text = "<br>".join(map(plain, heading_lines(heading)))
+                self.write(text, at, size=13, font={"weight": 600})
 
     def set_colours(self, end: Number, unit: str, title: str, *, rising: bool = False) -> None:
         """One colour axis for all panels, with its bar below the panels.
@@ -260,7 +284,7 @@ class Sheet:
         if rising:
             at = [0.0, end / 2, float(end)]
             bar |= {"tickvals": at, "ticktext": step_texts(at, unit)}
-            axis |= {"cmin": 0, "colorscale": DIVERGING[len(DIVERGING) // 2 :]}
+            axis |= {"cmin": 0, "colorscale": ["#ffffff", DARK]}
         self._figure.update_layout(barmode="overlay", coloraxis=axis)
         self.write(title, (left, top - 2), size=11, anchor=("left", "top"))
 
@@ -270,12 +294,23 @@ class Sheet:
         Args:
             left: where the small print begins; None: at the first panel's left edge.
         """
+        self._write_titles()
         left = self.boxes[0].left if left is None else left
         for line, note in enumerate(self.notes):
             above = 8 + LINE * (len(self.notes) - 1 - line)
             at = (left, self.size[1] - above)
             self.write(plain(note), at, size=10, ink=NOTE, name=_SMALL_PRINT)
         return self._figure.update_layout(self._parts)
+
+
+def heading_lines(text: str) -> list[str]:
+    """The lines of a heading above a row of panels."""
+    return textwrap.wrap(text, int((page_width() - LEFT - 8) / HEADING_LETTER))
+
+
+def heading_height(text: str) -> Number:
+    """The pixels that a heading above a row of panels needs; an empty one needs none."""
+    return HEADING + HEADING_LINE * (len(heading_lines(text)) - 1) if text else 0
 
 
 def wrapped(notes: Sequence[str], width: Number) -> list[str]:

@@ -10,12 +10,12 @@ from jaxtyping import Float
 from arith_lens.plotting.labels import Box, cell_box, place_labels
 from arith_lens.plotting.page import (
     BAR,
-    HEADING,
     LEFT,
     LINE,
     MOST_LINES,
     TOP,
     Sheet,
+    heading_height,
     panel_axes,
     panel_refs,
     plain,
@@ -81,6 +81,20 @@ class Panel:
     """Whether there are fewer panels in a row rather than cells too narrow for their texts."""
     strip_texts: tuple[tuple[str, ...], ...] = ()
     """The texts in the cells of the strips, one tuple per row."""
+    strip_marks: tuple[Mark, ...] = ()
+    """Outlined cells of the strips, whose `column` is the strip; without names."""
+
+
+@dataclass(frozen=True)
+class ColourScale:
+    """What the colours of all panels of a figure mean."""
+
+    title: str
+    """The title of the colour bar."""
+    unit: str = ""
+    """Printed after each number, such as `"%"`; the numbers are not changed."""
+    limit: Number | None = None
+    """The end of the scale; None: `symmetric_limit` of all maps and strips."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +180,8 @@ def _sheet(
     bottom = TOP - _BETWEEN_ROWS
     for start in range(0, len(geometries), across):
         row = geometries[start : start + across]
-        headed = bool(headings and headings[start // across])
-        top = bottom + _BETWEEN_ROWS + HEADING * headed
+        heading = heading_height(headings[start // across]) if headings else 0
+        top = bottom + _BETWEEN_ROWS + heading
         bottom = top + max(geometry.map_size[1] for geometry in row)
         boxes += [
             Box(left, top, left + geometry.panel_width, top + geometry.map_size[1])
@@ -222,8 +236,11 @@ def _add_marks(
     sheet: Sheet, part: Panel, index: int, geometry: Geometry, end: Number
 ) -> set[tuple[int, int]]:
     """Draw outlines, dots and labels of one panel; the cells with a label inside."""
-    for mark in part.marks:
-        corners = (mark.column - 0.5, mark.row - 0.5), (mark.column + 0.5, mark.row + 0.5)
+    width = geometry.strip / geometry.cell[0]
+    spots = [(mark, float(mark.column), 1.0) for mark in part.marks]
+    spots += [(one, float(geometry.strip_middles[one.column]), width) for one in part.strip_marks]
+    for mark, x, wide in spots:
+        corners = (x - wide / 2, mark.row - 0.5), (x + wide / 2, mark.row + 0.5)
         line = {"width": 1.4, "color": TEXT} if mark.strong else {"width": 1.2, "color": NOTE}
         line["dash"] = "solid" if mark.certain else "dot"
         sheet.add_shape("rect", *corners, index, line=line)
@@ -345,15 +362,12 @@ def panels(
     *,
     axes: tuple[str, str],
     strip_names: Sequence[str],
-    colour_title: str,
+    colours: ColourScale,
     hover: Sequence[str],
     notes: Sequence[str] = (),
     headings: Sequence[str] = (),
-    unit: str = "",
     across: int = 2,
-    span: int = PANEL_SPAN,
-    cell: tuple[int, int] | None = None,
-    limit: Number | None = None,
+    size: int | tuple[int, int] = PANEL_SPAN,
 ) -> Figure:
     """Maps with strips on a grid, with letters a, b, c…, one colour scale, row 0 at the bottom.
 
@@ -363,15 +377,13 @@ def panels(
         parts: the panels, row after row, with maps of any shape; None is an empty position.
         axes: the names of the maps' rows and columns, such as `("layer", "head")`.
         strip_names: the names of the strips.
-        colour_title: the title of the colour bar.
+        colours: what the colours mean.
         hover: plotly hover templates of a map's cell and of each strip's, with x, y, z, customdata.
         notes: lines below the panels (plain text).
         headings: a line above each row of panels (plain text); an empty one leaves no room.
-        unit: printed after each number, such as `"%"`; the numbers are not changed.
         across: the number of panels in a row, as far as the page has the room.
-        span: the pixels of the longer side of each map, as far as the page has the room.
-        cell: the width and height of the cells in pixels, instead of `span`.
-        limit: the end of the colour scale; None: `symmetric_limit` of all maps and strips.
+        size: the pixels of the longer side of each map, or the width and height of its cells, as
+            far as the page has the room.
 
     Raises:
         ValueError: there is no panel, not one heading per row of `across`, or not one name per
@@ -391,12 +403,13 @@ def panels(
             f"expected {n_strips} strips, as there are names, found {counts}; give one name each"
         )
     everything = np.concatenate([np.append(p.values.ravel(), p.strips.ravel()) for p in present])
-    end = symmetric_limit(everything) if limit is None else limit
-    above = HEADING * sum(map(bool, headings))
-    geometries, many = _fitted(parts, n_strips, across, (span, cell), above)
+    end = symmetric_limit(everything) if colours.limit is None else colours.limit
+    above = sum(map(heading_height, headings))
+    wish = (size, None) if isinstance(size, int) else (PANEL_SPAN, size)
+    geometries, many = _fitted(parts, n_strips, across, wish, above)
     headings = [text for one in headings for text in (one, *[""] * (across // many - 1))]
     sheet = _sheet(geometries, many, notes, headings)
-    sheet.set_colours(end, unit, colour_title)
+    sheet.set_colours(end, colours.unit, colours.title)
     for index, (part, geometry) in enumerate(zip(parts, geometries, strict=True)):
         if part is not None:
             _add_cells(sheet, part, index, geometry, hover)

@@ -107,6 +107,13 @@ def colour_at(value: Number, limit: Number) -> str:
     return "#{:02x}{:02x}{:02x}".format(*mixed)
 
 
+def tint(colour: str, share: Number) -> str:
+    """A colour from white (0) to `colour` (`#rrggbb`, 1 and above)."""
+    share = min(max(share, 0.0), 1.0)
+    mixed = [round(255 + (part - 255) * share) for part in _rgb(colour)]
+    return "#{:02x}{:02x}{:02x}".format(*mixed)
+
+
 def is_dark(colour: str) -> bool:
     """Whether white text is easier to read than black on `colour` (`#rrggbb`)."""
     red, green, blue = _rgb(colour)

@@ -51,7 +51,7 @@ def same_token_rows(
     """
     token, share = _most_frequent(tokens, units)
     yield row(SAME_TOKEN, share, **keys)
-    yield row(SAME_TOKEN_RIGHT, _share(answers == token, units), **keys)
+    yield row(SAME_TOKEN_RIGHT, share(answers == token, units), **keys)
 
 
 def base_rate_note(table: DataFrame) -> list[str]:
@@ -78,10 +78,11 @@ def _most_frequent(values: Int[Tensor, " pair"], units: Units) -> tuple[int, Num
     kinds = values.unique()
     of_kinds = Effects((values == kinds[:, None]).float(), ("value",), "correct", **units).mean()
     most = int(np.argmax(of_kinds.numpy()))
-    return int(kinds[most]), _share(values == kinds[most], units)
+    return int(kinds[most]), share(values == kinds[most], units)
 
 
-def _share(is_so: Tensor, units: Units) -> Number:
+def share(is_so: Tensor, units: Units) -> Number:
+    """The share of pairs for which something is so; templates weigh equally."""
     return interval_numbers(Effects(is_so.float()[None], ("value",), "correct", **units), "share")[
         0
     ]

@@ -3,9 +3,10 @@
 Both have the keys kind of prompt; prompt, one of each kind that is shown; answer, its right next
 token ("" if it is not among the likeliest); rank from 1; token, its text with visible blanks.
 
-`what comes instead` has also when ("before" or "after" the knockout), and the heads that are
-knocked out: head, k. `with the calculation` has also side ("reference" or "counterfactual").
-Both have base rates of the prompts (`figures.tables.base_rates`).
+`what comes instead` has also when ("before" or "after" the knockout, or "random heads", which are
+knocked out several times), and the heads that are knocked out: head, k. `with the calculation` has
+also side ("reference" or "counterfactual"). Both have base rates of the prompts
+(`figures.tables.base_rates`).
 """
 
 import random
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 
 import torch
 from jaxtyping import Bool
+from torch import Tensor
 
 from arith_lens.components import Head
 from arith_lens.effects import Effects
@@ -20,11 +22,13 @@ from arith_lens.next_tokens import NextTokens
 from arith_lens.plotting import visible
 from arith_lens.runs import Run
 from experiments import results
-from figures.tables.base_rates import UNKNOWN, majority_rows, same_token_rows
-from figures.tables.number import Number
+from experiments.next_tokens import RANDOM
+from figures.tables.base_rates import UNKNOWN, majority_rows, same_token_rows, share
+from figures.tables.number import Number, over_draws
 from figures.tables.table import QuestionTable, Row, interval_numbers, row, sample_rows
 
 TIMES = ("before", "after")
+RANDOM_HEADS = "random heads"
 SIDES = ("reference", "counterfactual")
 EFFECT, PROBABILITY = "effect on the answer's logit", "probability"
 RIGHT, A_NUMBER = "likeliest token is right", "likeliest token is a number"
@@ -42,11 +46,12 @@ def instead_table(run: Run, /) -> QuestionTable:
         sides = {when: results.NEXT_TOKENS.load(run, kind, when) for when in TIMES}
         answers = torch.tensor(facts["answers"])
         for when, tokens in sides.items():
-            numbers = [pieces[0].strip(" ▁Ġ").isdecimal() for pieces in tokens.pieces]
-            yes = {RIGHT: tokens.ids[:, 0] == answers, A_NUMBER: torch.tensor(numbers)}
-            rows += (row(name, _share(of), kind=kind, when=when) for name, of in yes.items())
+            yes = _outcomes(tokens, answers)
+            rows += (
+                row(name, share(of, UNKNOWN), kind=kind, when=when) for name, of in yes.items()
+            )
             rows += same_token_rows(tokens.ids[:, 0], answers, UNKNOWN, kind=kind, when=when)
-        rows += majority_rows(answers, UNKNOWN, kind=kind)
+        rows += [*_control_rows(run, kind, answers), *majority_rows(answers, UNKNOWN, kind=kind)]
         right = sides[TIMES[0]].ids[:, 0] == answers
         if right.any():
             shown = int(right.nonzero()[0])
@@ -66,8 +71,19 @@ def _knocked_out(run: Run, heads: list[str]) -> Iterator[Row]:
         yield row(EFFECT, number, head=name, k=k)
 
 
-def _share(yes: Bool[torch.Tensor, " prompt"]) -> Number:
-    return Number(float(yes.double().mean()), n=len(yes))
+def _outcomes(tokens: NextTokens, answers: Tensor) -> dict[str, Bool[Tensor, " prompt"]]:
+    """Whether the likeliest token is right, and whether it is a number."""
+    numbers = [pieces[0].strip(" ▁Ġ").isdecimal() for pieces in tokens.pieces]
+    return {RIGHT: tokens.ids[:, 0] == answers, A_NUMBER: torch.tensor(numbers)}
+
+
+def _control_rows(run: Run, kind: str, answers: Tensor) -> Iterator[Row]:
+    """The same shares without random heads: means over the draws; none if none was knocked out."""
+    draws = [when for when in results.NEXT_TOKENS.labels(run, kind, None) if RANDOM in when]
+    tokens = [results.NEXT_TOKENS.load(run, kind, when) for when in draws]
+    for name in (RIGHT, A_NUMBER) if draws else ():
+        shares = [float(_outcomes(one, answers)[name].double().mean()) for one in tokens]
+        yield row(name, over_draws(shares, unit="share"), kind=kind, when=RANDOM_HEADS)
 
 
 def _likeliest(tokens: NextTokens, prompt: int, **keys: str) -> Iterator[Row]:

@@ -98,8 +98,8 @@ def draw(
     """
     known = [part for part in parts if part is not None]
     n_strips = max((part.strips.shape[1] for part in known), default=1)
-    shared = {"limit": reading.limit, "unit": reading.unit, "hover": hover(reading)}
-    shared |= {"axes": ("layer", "head"), "colour_title": reading.colour_title} | layout
+    colours = plotting.ColourScale(reading.colour_title, reading.unit, reading.limit)
+    shared = {"colours": colours, "axes": ("layer", "head"), "hover": hover(reading)} | layout
     shared |= {"strip_names": STRIPS[:n_strips], "hover": shared["hover"][: n_strips + 1]}
     return plotting.panels(
         [part and _widened(part, n_strips) for part in parts], notes=notes, **shared
@@ -134,7 +134,7 @@ def panel(
     dots: Collection[Head] = (),
     n_labels: int = N_LABELS,
 ) -> plotting.Panel:
-    """One map. Key and opposing heads are outlined; the strongest have names.
+    """One map. Key and opposing heads and MLPs are outlined; the strongest heads have names.
 
     The outline is solid where the whole interval is beyond the threshold, and dashed where only
     the mean is.
@@ -160,20 +160,33 @@ def panel(
         strips.append(_strip(held, np.full(n_layers, np.nan)))
     of_strips = reading.scale * np.stack(strips, axis=1)
     named = cells(of_heads.assign(named=of_heads.role != ""), "named") > 0
-    beyond = np.where(means < 0, high < KEY_EFFECT, low > -KEY_EFFECT)
+    strip_mean, strip_low, strip_high = np.moveaxis(of_strips[..., :3] / reading.scale, -1, 0)
+    large = reading.relative & (np.abs(strip_mean) > -KEY_EFFECT)
     return plotting.Panel(
         title=heading,
         values=reading.scale * means,
         strips=of_strips[..., 0],
         hover=reading.scale * np.stack([means, low, high, of_computed[:, :n_heads]], axis=-1),
         strip_hover=of_strips,
-        marks=tuple(outlines(means, named, n_labels, beyond)),
+        marks=tuple(outlines(means, named, n_labels, _is_certain(means, low, high))),
+        strip_marks=tuple(
+            outlines(strip_mean, large, 0, _is_certain(strip_mean, strip_low, strip_high))
+        ),
         dots=tuple(
             (head.layer, head.index)
             for head in dots
             if head.layer < n_layers and head.index < n_heads
         ),
     )
+
+
+def _is_certain(
+    means: Float[np.ndarray, "layer cell"],
+    low: Float[np.ndarray, "layer cell"],
+    high: Float[np.ndarray, "layer cell"],
+) -> Bool[np.ndarray, "layer cell"]:
+    """Whether the whole interval is beyond the threshold of a key head."""
+    return np.where(means < 0, high < KEY_EFFECT, low > -KEY_EFFECT)
 
 
 def _strip(
@@ -226,8 +239,8 @@ def key_head_count(rows: DataFrame) -> str:
     first, last = counts[FIRST_LAYER], counts[LAST_LAYER]
     where = f"layer {first:.0f}" if first == last else f"layers {first:.0f} to {last:.0f}"
     return (
-        f"{n_key:.0f} of {n_heads:.0f} heads ({counts[KEY_SHARE]:.1%}) are below {threshold} in "
-        f"some operation, in {where}"
+        f"{n_key:.0f} of {n_heads:.0f} heads ({counts[KEY_SHARE]:.1%}), in {where}, are below "
+        f"{threshold} in some operation"
     )
 
 

@@ -70,8 +70,11 @@ def test_the_figure_and_the_table_show_the_run(
     assert {*curves["order"]} == {"effect", "weights", "growing", "iterative", "random"}
     assert {*curves["components"]} == {"heads", "MLPs"}
     assert {*curves["positions"]} == {"all", "END"}
-    assert len(curves.groupby(["components", "positions", "kind", "order"])) == 5 + 5 + 2 + 2 + 2
-    random = select(curves, order="random", kind="keep_only", measure="accuracy")
+    assert (
+        len(curves.groupby(["components", "positions", "kind", "order"])) == 5 + 5 + 2 + 2 + 2 + 2
+    )
+    everywhere = select(curves, positions="all")
+    random = select(everywhere, order="random", kind="keep_only", measure="accuracy")
     accuracies = [
         curve(run, "heads", "all", "keep_only", f"random-{seed}").accuracy() for seed in (0, 1)
     ]

@@ -34,9 +34,9 @@ def panel(values: np.ndarray, **more) -> plotting.Panel:
     return plotting.Panel("A", values, strips, values[..., None], strips[..., None], **more)
 
 
-def panels(*parts: plotting.Panel | None, **more):
-    options = {"axes": ("layer", "head"), "strip_names": ("MLP",), "colour_title": "Δ", "unit": "%"}
-    return plotting.panels(parts, **options, hover=("%{z}", "%{z}"), **more)
+def panels(*parts: plotting.Panel | None, limit: float | None = None, **more):
+    options = {"axes": ("layer", "head"), "strip_names": ("MLP",), "hover": ("%{z}", "%{z}")}
+    return plotting.panels(parts, colours=plotting.ColourScale("Δ", "%", limit), **options, **more)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_small_print_is_broken_into_lines_that_stay_on_the_page(values: np.ndarr
 def test_texts_stand_in_their_cells_in_ink_that_reads(values: np.ndarray) -> None:
     texts = tuple(tuple(f"{r}/{c}" for c in range(8)) for r in range(12))
     part = panel(values, texts=texts, strip_texts=tuple((f"bar {r}",) for r in range(12)))
-    (trace,) = [t for t in panels(part, cell=(40, 26), limit=5).data if t.type == "scatter"]
+    (trace,) = [t for t in panels(part, size=(40, 26), limit=5).data if t.type == "scatter"]
     shown = dict(zip(zip(trace.y, trace.x, strict=True), trace.text, strict=True))
     assert shown[3, 2] == "3/2"
     assert shown[11, trace.x[-1]] == "bar 11"
