@@ -150,7 +150,7 @@ def _functions() -> list[MakesExhibits]:
 def _made(function: MakesExhibits, model: str, root: Path) -> list[Exhibit | MissingExhibit]:
     """The exhibits of a model; those that are shown once are of the first one."""
     _, entry = exhibit_entries()[name_of(function)]
-    once = entry.gallery in ("once", "first model") or entry.compares_models
+    once = entry.gallery == "once" or entry.compares_models
     if model != GALLERY_MODELS[0] and once:
         return []
     exhibits = collected(function, model, root, GALLERY_MODELS)
