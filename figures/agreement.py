@@ -329,10 +329,10 @@ def _ladder_caption(table: DataFrame) -> str:
         own = select(first, paths=paths)
         texts = [f"{part} {_best(own, part)}" for part in keys_of(own, "components")]
         best.append(f"{PATHS_TITLES[paths]}: {', '.join(texts)}")
-        costs.append(f"{_cost_text(_of_operations(own))} with {PATHS_TITLES[paths]}")
+        costs.append(f"with {PATHS_TITLES[paths]}, {_cost_text(_of_operations(own))}")
     return (
-        f"{'; '.join(costs)} (`{first.model.iloc[0]}`). The best has, in its worst operation, the "
-        f"correlation {'; '.join(best)}. A small dot is one operation with its 95% interval over "
+        f"W{'; '.join(costs)[1:]} (`{first.model.iloc[0]}`). The best "
+        f"correlation in its worst operation is {'; '.join(best)}. A small dot is one operation with its 95% interval over "
         f"problems, a large one their mean; the lens is {LENS}."
     )
 

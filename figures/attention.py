@@ -131,9 +131,8 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
             heading = f"{model}: {_finding(of_model)}" * (number == 0)
             parts.append(_roles(select(of_model, operation=operation), operation, heading))
     across = max(len(keys_of(roles, "operation")), 1)
-    heads, words = _operator_heads(select(roles, model=models[:1])), select(table, head=())
-    if heads:
-        words = select(table, question=WORDS_QUESTION, head=heads)
+    heads = _operator_heads(select(roles, model=models[:1]))
+    words = select(table, question=WORDS_QUESTION, head=heads)
     parts += map(_sentence, _prompts(words))
     return plotting.matrix_panels(
         parts,

@@ -161,7 +161,7 @@ def _rows_of_panels(table: DataFrame) -> Iterator[tuple[str, DataFrame]]:
         sole = DataFrame(sole[is_shown]) if has(own, question="knockout") else sole
         for place, text in PLACES.items():
             if (place == "END" or not has(table, question="knockout")) and len(sole):
-                finding = f": {_alone(of_model)}" * (place == "END")
+                finding = f": {_alone(of_model)}" * (place == "END" and has(sole, positions="END"))
                 yield f"{model}, {text}{finding}", select(sole, positions=place)
 
 

@@ -142,7 +142,7 @@ def _panel(
 def instead_caption(table: DataFrame) -> str:
     """What the models say without the heads, and without the calculation."""
     findings = [
-        f"`{model}`: {text}."
+        f"In `{model}`, {text}."
         for model in keys_of(table, "model")
         if (text := "; ".join(_findings(select(table, model=model))))
     ]
@@ -173,7 +173,7 @@ def _findings(table: DataFrame) -> list[str]:
     if len(before):
         falls = without.high < before.low.reindex(without.index)
         most = without.value[falls].max()
-        parts = [f"falls to {most:.0%} or less"] * bool(falls.any())
+        parts = [f"falls to at most {most:.0%}"] * bool(falls.any())
         parts += [
             f"stays at {one.value:.0%} in {PAIR_TITLES[str(kind)]}"
             for kind, one in without[~falls].iterrows()
