@@ -331,8 +331,8 @@ def _ladder_caption(table: DataFrame) -> str:
         best.append(f"{PATHS_TITLES[paths]}: {', '.join(texts)}")
         costs.append(f"with {PATHS_TITLES[paths]}, {_cost_text(_of_operations(own))}")
     return (
-        f"W{'; '.join(costs)[1:]} (`{first.model.iloc[0]}`). The best "
-        f"correlation in its worst operation is {'; '.join(best)}. A small dot is one operation with its 95% interval over "
+        f"W{'; '.join(costs)[1:]} (`{first.model.iloc[0]}`). The best correlation in its worst "
+        f"operation is {'; '.join(best)}. A small dot is one operation with its 95% interval over "
         f"problems, a large one their mean; the lens is {LENS}."
     )
 
