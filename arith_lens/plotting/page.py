@@ -224,7 +224,7 @@ class Sheet:
         ]
         titles = [letter + title for letter, (title, *_) in zip(letters, self._titles, strict=True)]
 
-        def size(texts: Sequence[str]) -> float:
+        def size(texts: Sequence[str]) -> Number:
             lengths = zip(rooms, texts, strict=True)
             return min((room / max(_letters(text), 1) for room, text in lengths), default=TITLE)
 

@@ -49,8 +49,8 @@ def same_token_rows(
         units: of the pairs. Templates weigh equally.
         keys: of the rows.
     """
-    token, share = _most_frequent(tokens, units)
-    yield row(SAME_TOKEN, share, **keys)
+    token, of_token = _most_frequent(tokens, units)
+    yield row(SAME_TOKEN, of_token, **keys)
     yield row(SAME_TOKEN_RIGHT, share(answers == token, units), **keys)
 
 
