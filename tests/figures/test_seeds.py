@@ -58,7 +58,7 @@ def test_statistics_of_each_training_are_those_that_were_planted(all_made: Optio
     assert (row.low, row.high, row.spread) == (1, 2, "range of 3 trainings")
     effects = select(chart.numbers, measure="effect")
     assert len(effects) == 3 * len(FOUR) * N_LAYERS * (N_HEADS + 1)
-    assert "0% and 73% of the depth" in chart.caption and "0% to 100%" in chart.caption
+    assert "0% to 73% of the depth; two operations share 10% to 40%" in chart.caption
 
 
 def test_the_dots_of_the_figure_are_the_heads_of_its_table(all_made: Options) -> None:
