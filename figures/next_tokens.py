@@ -175,10 +175,10 @@ def _findings(table: DataFrame) -> list[str]:
         most = without.value[falls].max()
         parts = [f"falls to at most {most:.0%}"] * bool(falls.any())
         parts += [
-            f"stays at {one.value:.0%} in {PAIR_TITLES[str(kind)]}"
+            f"is as before in {PAIR_TITLES[str(kind)]} ({one.value:.0%})"
             for kind, one in without[~falls].iterrows()
         ]
-        texts.append(f"without the operator p(C) {', but '.join(parts)}")
+        texts.append(f"without the operator p(C) {', and '.join(parts)}")
     return texts
 
 

@@ -252,7 +252,7 @@ SIGNS = {"circle": "●", "circle-open": "○", "square": "■", "square-open": 
 
 def _add_key(sheet: Sheet, parts: Sequence[DotPanel]) -> None:
     """The sign and name of each series, in a line above the panels."""
-    left, top = 12, 8
+    left, middle = 12, 17
     every = [one for part in parts for one in part.series]
     keys = dict.fromkeys((one.name, one.colour, one.symbol) for one in every if one.name)
     sizes = {one.name: one.sizes[0] for one in every if one.sizes is not None and one.is_key}
@@ -262,5 +262,5 @@ def _add_key(sheet: Sheet, parts: Sequence[DotPanel]) -> None:
         width = text_box(name, NAME)[0] + 30
         if left + width > sheet.size[0]:
             return
-        sheet.write(text, (left, top), size=NAME, ink=NOTE, anchor=("left", "top"))
+        sheet.write(text, (left, middle), size=NAME, ink=NOTE, anchor=("left", "middle"))
         left += width

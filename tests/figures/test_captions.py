@@ -66,7 +66,7 @@ def test_figure_9_says_whether_the_answer_goes_with_the_calculation() -> None:
     assert "without the operator p(C) falls to at most 0%." in instead_caption(
         calculation_rows(0.0)
     )
-    assert "without the operator p(C) stays at 100% in" in instead_caption(calculation_rows(1.0))
+    assert "without the operator p(C) is as before in" in instead_caption(calculation_rows(1.0))
 
 
 def agreement(last: float) -> DataFrame:
