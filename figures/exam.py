@@ -7,7 +7,7 @@ without loading a model.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import tyro
@@ -173,7 +173,8 @@ def _carry_table(exam_runs: Sequence[ExamRun]) -> list[Exhibit]:
 def _carry_cells(table: DataFrame) -> DataFrame:
     """One line per model, fit and layer, as text."""
     lines = []
-    for (model, fit, layer), rows in table.groupby(["model", "fit", "layer"], sort=False):
+    for keys, rows in table.groupby(["model", "fit", "layer"], sort=False):
+        model, fit, layer = cast("tuple[Any, Any, Any]", keys)
         line = {"model": _spaced(str(model)), "directions": FITS[str(fit)], "layer": str(layer)}
         for one in records(DataFrame(rows)):
             column = "exchanged" if one.space in (MEAN, SEARCH) else one.space

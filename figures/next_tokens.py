@@ -110,7 +110,7 @@ def _panels(table: DataFrame) -> list[plotting.DotPanel]:
             panels.append(_panel(rows, title, EXERCISE_TITLES, kinds, "when", every))
     if kinds := _measured(table, PAIR_TITLES, numbers.P_ANSWER):
         rows = select(table, measure=numbers.P_ANSWER)
-        sides = dict(zip(numbers.SIDES, (WHOLE, NO_OPERATOR), strict=True))
+        sides = dict(zip(map(str, numbers.SIDES), (WHOLE, NO_OPERATOR), strict=True))
         panels.append(_panel(rows, "p(C)", PAIR_TITLES, kinds, "side", sides))
     return panels
 

@@ -4,7 +4,7 @@ Reads a run of `experiments numbers`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pandas import DataFrame
 
@@ -190,7 +190,7 @@ def _tests(table: DataFrame) -> DataFrame:
     keys = ["model", "subject", "variable", "place", "layer", "shape"]
     lines = []
     for parts, spaces in select(table, kind="swap").groupby(keys, sort=False):
-        model, subject, variable, place, layer, shape = parts
+        model, subject, variable, place, layer, shape = cast("tuple[Any, ...]", parts)
         named = {one.space: _percent(one) for one in records(spaces)}
         at = f"{variable} at {'END' if place == END else 'its token'}"
         start = {"model": model, "problems": subject, "number": at, "layer": f"{layer:.0f}"}

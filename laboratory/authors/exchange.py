@@ -255,7 +255,7 @@ def _times_gradient(
 
 
 def result_of(
-    method: str, code: str, compute: Callable[[], Scores], task: Task, **facts: str
+    method: str, code: str, compute: Callable[[], Scores], task: Task, **facts: Any
 ) -> Result:
     """The timed scores of a code, or the error that it ends with."""
     try:

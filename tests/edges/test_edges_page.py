@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,7 +128,7 @@ def word_lines() -> Iterator[str]:
         ("`reference-mistral`", MISTRAL, "addition"),
         ("Gemma 3 270M", GEMMA, "multiplication"),
     ):
-        key = {"operation": operation, "counterfactual": "operands"}
+        key: Any = {"operation": operation, "counterfactual": "operands"}
         own = largest(rows_of(path), metric="digit_contrast", **key)
         said = ", ".join(f"{_in_words(row)} ({_carried(row)})" for row in own)
         yield f"- {name}, {operation}: {said}."

@@ -73,7 +73,8 @@ def test_p_is_right_where_a_sum_has_noise_alone_and_small_where_a_wave_of_the_su
 
 def test_a_built_model_joins_the_operands_where_it_calculates() -> None:
     """Layer 0 brings the digits of A and B to END side by side; layer 1 calculates."""
-    for name, options in (("table", {"n_layers": 2}), ("clock", {"frequencies": (1, 2)})):
+    every: dict[str, Any] = {"table": {"n_layers": 2}, "clock": {"frequencies": (1, 2)}}
+    for name, options in every.items():
         model, pairs, _ = al.built_model(name, **options)
         with pytest.raises(ValueError, match="pairs of one operation, found addition, subtraction"):
             number_products(model, pairs)

@@ -342,7 +342,7 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     of_layer = carry[
         (carry.test == "layers") & (carry.variable == "ones_carry") & (carry.layer == 9)
     ]
-    (shuffled,) = of_layer[of_layer.space == "variable shuffled"].value
+    (shuffled,) = of_layer.loc[of_layer.space == "variable shuffled", "value"]
     assert f"a shuffled fit {shuffled:.0%}" in text
     maps = gallery_table("fig2")
     mlps = maps[(maps.component != "head") & (maps.operation == "addition")]
