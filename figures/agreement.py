@@ -152,7 +152,8 @@ def _draw_counterfactuals(
     operations, kinds = keys_of(own, "operation"), keys_of(own, key)
     headings = [COUNTERFACTUAL_HEADINGS[kind] for kind in kinds]
     effects = select(own, **{key: kinds[0]}, measure=EFFECT, other="", operation=operations)
-    below = DataFrame(effects[effects["index"].notna() & (effects.value < KEY_EFFECT)])
+    is_head = effects.component.str.match(r"\d+\.\d+$").astype(bool)
+    below = DataFrame(effects[is_head & (effects.value < KEY_EFFECT)])
     headings[0] += f": {below.component.nunique()} heads are below −{-KEY_EFFECT:.0%}"
     for above, (a, b) in enumerate(pairwise(kinds)):
         shared = select(own, measure=numbers.IN_COMMON, counterfactual=a, other=b).value

@@ -145,7 +145,7 @@ def _of_first(rows: DataFrame) -> DataFrame:
 def _caption(table: Any) -> str:
     """For each counterfactual the strongest paths, and what their graph keeps."""
     stories = [_story(own, name) for name, own in _by_counterfactual(table)]
-    marks = "A line is the effect of one path between two parts, as broad as it is strong."
+    marks = "A line is the effect of one path from one token, as broad as it is strong."
     return " ".join([*stories, marks])
 
 

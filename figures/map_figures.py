@@ -208,7 +208,7 @@ def _model_findings(rows: DataFrame) -> list[str]:
     below = DataFrame(mlps[mlps.high < effects.KEY_EFFECT]).groupby("layer").operation.nunique()
     layers = [f"{layer:.0f}" for layer in below[below == mlps.operation.nunique()].index]
     if layers:
-        texts.append(f"MLPs {', '.join(layers)} in all, with the norm held")
+        texts.append(f"MLPs {', '.join(layers)} in all (whole interval, norm held)")
     return [*filter(None, texts)]
 
 

@@ -258,7 +258,7 @@ def _models_caption(table: DataFrame) -> str:
     ]
     return (
         f"{' '.join(findings)} A line is the mean cosine of what MLPs read (A and B) or write (C) "
-        "at END with columns of W_U, less that of the other digits. Bands are 95% intervals over "
+        "at END with columns of W_U, less the mean of other digits. Bands are 95% intervals over "
         "problems; ticks are the layers where lines turn."
     )
 
@@ -285,7 +285,7 @@ def _peaks(table: DataFrame) -> str:
     return f"MLPs {', and '.join(texts)}"
 
 
-VERBS = {"mlp_in": "read A and B", "write": "write C"}
+VERBS = {"mlp_in": "read A and B (their mean)", "write": "write C"}
 
 
 def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:

@@ -138,7 +138,7 @@ def test_too_few_cells_and_operand_tokens_are_refused(
     llama: HookedModel, pairs: al.PromptPairs
 ) -> None:
     assert pairs.operands is not None
-    few = pairs.filter([(a < 6 and b < 3) or b == 1 for a, b in pairs.operands.tolist()])
+    few = pairs.filter([(a < 4 and b < 4) or b == 1 for a, b in pairs.operands.tolist()])
     with pytest.raises(ValueError, match=r"(expected more cells A x B|directions for)"):
         number_products(llama, few)
     space = al.number_subspace(llama, pairs, 0, Role.OPERAND_A, "a", "polynomial", k=1)

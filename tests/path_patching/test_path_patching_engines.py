@@ -197,7 +197,7 @@ def test_small_and_negative_logits_are_told(llama: Any) -> None:
     least = logits.argmin(-1)
     near = logits.masked_fill(logits < 0, 99).argmin(-1)  # the smallest positive logit
     answer = torch.cat([least[:2], near[2:3], pairs.answer[3:]])
-    with pytest.warns(UserWarning, match="found 2 of 5 pairs left out .*, and 1 below"):
+    with pytest.warns(UserWarning, match="found 2 of 5 pairs left out .*, and 1 with a smaller"):
         result = path_patch(llama, replace(pairs, answer=answer))
     assert result.n_left_out == 2
     assert result.heads.per_pair[..., :2].isnan().all()
