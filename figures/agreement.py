@@ -149,6 +149,11 @@ def _draw_counterfactuals(
 ) -> plotting.Figure:
     """One row per counterfactual, with its agreement with the row above; of the first model."""
     own, key = select(table, model=keys_of(table, "model")[0]), numbers.COUNTERFACTUALS.key
+    if "component" not in own:
+        raise RunError(
+            "expected the effects of every head and MLP in the table of counterfactuals, found "
+            "none; compute them: python -m experiments which_counterfactual"
+        )
     operations, kinds = keys_of(own, "operation"), keys_of(own, key)
     headings = [COUNTERFACTUAL_HEADINGS[kind] for kind in kinds]
     effects = select(own, **{key: kinds[0]}, measure=EFFECT, other="", operation=operations)
