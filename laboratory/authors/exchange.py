@@ -193,20 +193,14 @@ def llama_scores(
     def keep_mlp(_: Any, args: Any, out: Tensor) -> None:
         outputs["mlps"].append(out)
 
-    def run(tokens: Tensor) -> tuple[Tensor, dict[str, list[Tensor]]]:
-        outputs.update(heads=[], mlps=[])
-        logits = hf(tokens, use_cache=False).logits
-        return logits, dict(outputs)
+    def forward(tokens: Tensor) -> Tensor:
+        return hf(tokens, use_cache=False).logits
 
     with ExitStack() as stack:
         for block in hf.model.layers:
             stack.callback(block.self_attn.o_proj.register_forward_pre_hook(keep_z).remove)
             stack.callback(block.mlp.register_forward_hook(keep_mlp).remove)
-        with torch.no_grad():
-            _, other = run(task.counterfactual)
-        with rules():
-            logits, own = run(task.reference)
-            return _times_gradient(task.answers(logits), own, other, hf.config.num_attention_heads)
+        return _scores(forward, outputs, task, rules, hf.config.num_attention_heads)
 
 
 def hooked_scores(
@@ -218,11 +212,6 @@ def hooked_scores(
     def keep(values: Tensor, hook: Any, *, part: str) -> None:
         outputs[part].append(values)
 
-    def run(tokens: Tensor) -> tuple[Tensor, dict[str, list[Tensor]]]:
-        outputs.update(heads=[], mlps=[])
-        logits = model(tokens)
-        return logits, dict(outputs)
-
     names = {"heads": "attn.hook_z", "mlps": "hook_mlp_out"}
     hooks = [
         (f"blocks.{layer}.{name}", partial(keep, part=part))
@@ -230,11 +219,28 @@ def hooked_scores(
         for part, name in names.items()
     ]
     with model.hooks(fwd_hooks=hooks, reset_hooks_end=False):
-        with torch.no_grad():
-            _, other = run(task.counterfactual)
-        with rules():
-            logits, own = run(task.reference)
-            return _times_gradient(task.answers(logits), own, other, model.cfg.n_heads)
+        return _scores(model, outputs, task, rules, model.cfg.n_heads)
+
+
+def _scores(
+    forward: Callable[[Tensor], Tensor],
+    outputs: dict[str, list[Tensor]],
+    task: Task,
+    rules: Callable[[], AbstractContextManager[Any]],
+    n_heads: int,
+) -> Scores:
+    """The scores from runs of both prompts, whose hooks append to `outputs`."""
+
+    def run(tokens: Tensor) -> tuple[Tensor, dict[str, list[Tensor]]]:
+        outputs.update(heads=[], mlps=[])
+        logits = forward(tokens)
+        return logits, dict(outputs)
+
+    with torch.no_grad():
+        _, other = run(task.counterfactual)
+    with rules():
+        logits, own = run(task.reference)
+        return _times_gradient(task.answers(logits), own, other, n_heads)
 
 
 def _times_gradient(
