@@ -18,6 +18,7 @@ from arith_lens.model import HookedLike
 from arith_lens.numbers.shapes import RANK, Shape, checked_shape
 from arith_lens.numbers.values import (
     STATE_NAMES,
+    check_means,
     check_value,
     class_means,
     states_of,
@@ -92,15 +93,9 @@ def number_products(
     """
     refuse_unknown_options(number_products, options, ProductNulls)
     settings = value_object(ProductNulls, options)
-    if of not in STATE_NAMES:
-        listed = ", ".join(map(repr, STATE_NAMES))
-        raise ValueError(f"expected of among {listed}, found {of!r}; choose one")
+    check_means(of, STATE_NAMES, settings.permutations)
     if kind == "pca":
         raise ValueError("expected a shape with terms, found 'pca'; take kind='fourier'")
-    if not isinstance(settings.permutations, int) or settings.permutations < 1:
-        raise ValueError(
-            f"expected permutations of at least 1, found {settings.permutations!r}; give 999"
-        )
     check_value(model, pairs, "a")
     operations = sorted({*(pairs.operation or ())})
     if len(operations) > 1:

@@ -14,6 +14,7 @@ from arith_lens.model import HookedLike
 from arith_lens.model.state import weights_loaded
 from arith_lens.numbers.values import (
     STATE_NAMES,
+    check_means,
     check_value,
     class_means,
     columns_at,
@@ -83,13 +84,7 @@ def number_spectrum(
     """
     refuse_unknown_options(number_spectrum, options, Permutations)
     settings = value_object(Permutations, options)
-    if of not in SOURCES:
-        listed = ", ".join(map(repr, SOURCES))
-        raise ValueError(f"expected of among {listed}, found {of!r}; choose one")
-    if not isinstance(settings.permutations, int) or settings.permutations < 1:
-        raise ValueError(
-            f"expected permutations of at least 1, found {settings.permutations!r}; give 999"
-        )
+    check_means(of, SOURCES, settings.permutations)
     check_value(model, pairs, value)
     numbers = values_of(pairs, value)
     classes = _consecutive(numbers, value)

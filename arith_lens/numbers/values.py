@@ -1,6 +1,6 @@
 """Which number each prompt holds, and at which token it is read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,19 @@ DIGITS: Mapping[str, tuple[int, int]] = {
 VALUES = ("a", "b", "answer", *DIGITS)
 STATE_NAMES = {"stream": resid_post_name, "heads": z_name, "mlps": mlp_out_name}
 """What can be read in each layer, with the name of its activation."""
+
+
+def check_means(of: str, sources: Collection[str], permutations: Any) -> None:
+    """Check what class means are read of, and how often they are compared with permuted ones.
+
+    Raises:
+        ValueError: an unknown source, or fewer than one permutation.
+    """
+    if of not in sources:
+        listed = ", ".join(map(repr, sources))
+        raise ValueError(f"expected of among {listed}, found {of!r}; choose one")
+    if not isinstance(permutations, int) or permutations < 1:
+        raise ValueError(f"expected permutations of at least 1, found {permutations!r}; give 999")
 
 
 def check_value(model: HookedLike, pairs: Any, value: str) -> None:

@@ -7,6 +7,7 @@ of spectra; prediction, of, condition and verdict, of predictions.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -55,17 +56,15 @@ def table(run: Run) -> QuestionTable:
 def _stored(run: Run) -> Iterator[tests.Parts]:
     """The tests that the run has, by subject, value, place, layer and shape."""
     for subject, (_, digit, _) in tests.SUBJECTS.items():
-        for value in dict.fromkeys((digit, "b", "answer")):
-            for place in (tests.OPERAND, tests.END):
-                layers = {
-                    int(layer)
-                    for shape in tests.SHAPES
-                    for layer in NUMBER_SWAPS.labels(run, subject, value, place, None, shape)
-                }
-                for layer in sorted(layers):
-                    for shape in tests.SHAPES:
-                        if NUMBER_SWAPS.is_in(run, subject, value, place, str(layer), shape):
-                            yield subject, value, place, str(layer), shape
+        values = dict.fromkeys((digit, "b", "answer"))
+        for value, place in product(values, (tests.OPERAND, tests.END)):
+            stored = [
+                (int(layer), number, shape)
+                for number, shape in enumerate(tests.SHAPES)
+                for layer in NUMBER_SWAPS.labels(run, subject, value, place, None, shape)
+            ]
+            for layer, _, shape in sorted(stored):
+                yield subject, value, place, str(layer), shape
 
 
 def _keys(parts: tests.Parts) -> dict[str, str | int]:
