@@ -149,9 +149,10 @@ def _save_instead(run: Run, model: al.HookedModel, config: InsteadConfig) -> Non
         f"{RANDOM}{seed}": random_order(model.n_layers, model.n_heads, seed)[: len(heads)]
         for seed in range(config.controls)
     }
-    means = {when: counterfactual_means(model, pooled(pairs), some) for when, some in sets.items()}
+    every = [*dict.fromkeys(head for some in sets.values() for head in some)]
+    means = counterfactual_means(model, pooled(pairs), every)
     hooks = {"before": []} | {
-        when: knockout_hooks(model, some, means[when]) for when, some in sets.items()
+        when: knockout_hooks(model, some, means) for when, some in sets.items()
     }
     for kind, draw in EXERCISES.items():
         rng = random.Random(f"{kind} {config.seed}")

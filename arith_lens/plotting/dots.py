@@ -112,6 +112,8 @@ def dot_panels(
     many = next((n for n in range(wished, 0, -1) if wished % n == 0 and _width(parts, n) > 0), 1)
     headings = [text for one in headings for text in (one, *[""] * (wished // many - 1))]
     sheet = _sheet(parts, many, headings, notes, (row, 10 * bool(axis.columns)))
+    own_names = not _share_names(parts, many)
+    gutters = [width - 12 if own_names else 0 for width in _gutters(parts, many)]
     for index, part in enumerate(parts):
         _set_axes(sheet, parts, index, many, axis)
         if joined:
@@ -119,8 +121,8 @@ def dot_panels(
         for one in part.series:
             _add_dots(sheet, part, one, index, axis.unit)
         lift = 8 + 10 * bool(axis.columns and index < many)
-        gutter = 0 if _share_names(parts, many) else _gutters(parts, many)[index % many] - 12
-        sheet.add_title(part.title, index, lift=lift, left=sheet.boxes[index].left - gutter)
+        left = sheet.boxes[index].left - gutters[index % many]
+        sheet.add_title(part.title, index, lift=lift, left=left)
     _add_key(sheet, parts)
     sheet.add_headings(headings, many, lift=8 + 10 * bool(axis.columns))
     return sheet.finished(left=12)
