@@ -89,7 +89,7 @@ def exhibits(options: Options) -> list[Exhibit]:
         [run],
         name="carry-predictions",
         title=f"Predictions about carries, with their outcomes: {run.config['model']}",
-        caption=lambda _: "Which predictions of docs/how_it_calculates.md fail.",
+        caption=lambda _: "Which predictions of docs/predictions.md fail.",
         notes=lambda *_: [
             f"In brackets: {INTERVALS}",
             "A prediction holds if the whole interval meets its condition.",

@@ -62,7 +62,7 @@ def exhibits(options: Options) -> list[Exhibit]:
         [run],
         name="numbers-predictions",
         title=f"Predictions about numbers, with their outcomes: {run.config['model']}",
-        caption=lambda _: "Which predictions of docs/how_it_calculates.md fail.",
+        caption=lambda _: "Which predictions of docs/predictions.md fail.",
         notes=lambda *_: [NOTE, "A prediction holds if the whole interval meets its condition."],
         cells=lambda table: DataFrame(list(_outcomes(table))),
     )

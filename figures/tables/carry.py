@@ -198,7 +198,7 @@ def prediction_row(name: str, of: str, number: Number, words: str, rule: Within)
 
 
 def _predictions(run: Run, model: str) -> Iterator[Row]:
-    """The predictions of docs/how_it_calculates.md, each with its outcome."""
+    """The predictions of docs/predictions.md, each with its outcome."""
     layers = CARRY.load(run, ONES, tests.LAYERS)
     effects, layer = layers.effects, chosen_layer(run)
     ends = (7, 8) if model == "reference" else (5, 10)

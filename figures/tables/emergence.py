@@ -300,7 +300,7 @@ def _rise_rows(training: Training) -> Iterator[Row]:
 
 
 def _predictions(training: Training) -> Iterator[Row]:
-    """The predictions of docs/how_it_calculates.md, each with its outcome."""
+    """The predictions of docs/predictions.md, each with its outcome."""
     rises = Rises(training)
     near = Within(above=0.5, below=2, closed=True), "from 0.5 to 2"
     for name, what, to, (rule, words) in (

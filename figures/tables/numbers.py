@@ -167,7 +167,7 @@ def _prediction(name: str, subject: str, of: str, number: Number, words: str, ru
 
 
 def _predictions(results: dict[tests.Parts, Swaps], model: str) -> Iterator[Row]:
-    """The predictions of docs/how_it_calculates.md that one model can decide."""
+    """The predictions of docs/predictions.md that one model can decide."""
     if model.startswith("reference"):
         yield from _unseen_at_operands(results)
         yield from _line_at_end(results)
