@@ -442,6 +442,17 @@ def t_test(
     return torch.as_tensor(np.asarray(p)).reshape(mean.shape)
 
 
+ROUNDING = 1e-9
+"""A draw that is below a number by no more than this is as large: the order of a sum decided it."""
+
+
+def permutation_p_value(
+    null: Float[Tensor, "draw ..."], own: Float[Tensor, "..."]
+) -> Float[Tensor, "..."]:
+    """The share of draws of a null that reach a number, where the number itself is one draw."""
+    return (1 + (null >= own - ROUNDING).sum(0)).double() / (1 + len(null))
+
+
 def false_discovery_control(p: Float[Tensor, "*test"]) -> Float[Tensor, "*test"]:
     """q-values of Benjamini and Hochberg over all tests given; NaN: no test."""
     from scipy import stats

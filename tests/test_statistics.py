@@ -17,6 +17,7 @@ from arith_lens.statistics import (
     Units,
     false_discovery_control,
     joined_units,
+    permutation_p_value,
     resampled_means,
 )
 
@@ -339,3 +340,10 @@ def test_reference_prompts_of_two_sets_are_different_ones_and_problems_are_the_s
     assert both["cluster"].tolist()[:3] == [0, 0, 2]
     assert both["problem"] == ("x", "x", "y", "x", "z")
     assert both["template"] == ("a/0", "a/0", "a/0", "a/1", "a/1")
+
+
+def test_a_draw_that_differs_by_rounding_alone_reaches_the_number() -> None:
+    null = torch.tensor([[0.3, 0.0], [0.1 + 0.2, 0.9], [0.3 - 1e-6, 0.9]], dtype=torch.float64)
+    own = torch.tensor([0.1 + 0.2, 1.0], dtype=torch.float64)
+    assert float(null[0, 0]) < float(own[0])
+    assert permutation_p_value(null, own).tolist() == [0.75, 0.25]

@@ -19,6 +19,7 @@ from arith_lens.components import Neuron
 from arith_lens.knockout import Knockout, engine_of, metric_candidates, read_metric
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
+from arith_lens.statistics import permutation_p_value
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -43,8 +44,7 @@ class ClassKnockouts:
 
     def p_values(self) -> Float[Tensor, " class"]:
         """The share of random sets, the class itself included, with as large a difference."""
-        above = (self.null >= self.difference[:, None]).sum(1)
-        return (1 + above).float() / (1 + self.null.shape[1])
+        return permutation_p_value(self.null.T, self.difference).float()
 
     def holm(self) -> Float[Tensor, " class"]:
         """`p_values` after Holm's correction over the classes."""

@@ -20,6 +20,7 @@ from arith_lens.numbers.shapes import principal_directions
 from arith_lens.numbers.subspace import NumberSpace, check_space
 from arith_lens.numbers.swap import swap_runs, swap_tests
 from arith_lens.pairs import PromptPairs
+from arith_lens.statistics import permutation_p_value
 
 OVERLAP, P_VALUE = "overlap", "p of permuted labels"
 LABELS, SPAN = "overlap, labels permuted", "overlap, random in the span"
@@ -87,7 +88,7 @@ def mediation_overlap(
     angles = cosines.acos().rad2deg()
     measured = [
         own,
-        (1 + (null >= own - 1e-9).sum()).double() / (1 + permutations),
+        permutation_p_value(null, own),
         null.mean(),
         torch.stack(inside).mean(),
         angles.min(),

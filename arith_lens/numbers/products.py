@@ -26,6 +26,7 @@ from arith_lens.numbers.values import (
 )
 from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs
+from arith_lens.statistics import permutation_p_value
 
 F_RATIO, P_VALUE = "F of the products", "p, B permuted within A"
 JOINED = "share of the variance that no sum has"
@@ -181,9 +182,8 @@ class _Designs:
         own, share = self._f_ratio(rest, products), _size(products.T @ rest) / total
         null = self._f_ratio(rest[nulls.orders], products)
         shares = torch.stack([_size(basis.T @ rest) for basis in nulls.bases]) / total
-        return torch.stack(
-            [joined, own, _p_value(null, own), share, shares.mean(), _p_value(shares, share)]
-        )
+        of_null, of_shares = permutation_p_value(null, own), permutation_p_value(shares, share)
+        return torch.stack([joined, own, of_null, share, shares.mean(), of_shares])
 
     def _f_ratio(
         self, rest: Float[Tensor, "*draw cell width"], products: Float[Tensor, "cell product"]
@@ -222,7 +222,3 @@ def _within(a: Int[Tensor, " cell"], generator: torch.Generator) -> Int[Tensor, 
         rows = (a == value).nonzero().flatten()
         order[rows] = rows[torch.randperm(len(rows), generator=generator)]
     return order
-
-
-def _p_value(null: Float[Tensor, " permutation"], own: Tensor) -> Tensor:
-    return (1 + (null >= own - 1e-12).sum()).double() / (1 + len(null))

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined_arrays
 from arith_lens.effects import Effects
+from arith_lens.statistics import permutation_p_value
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -70,9 +72,8 @@ class Swaps:
                 f"expected permuted labels of {space!r}, found those of "
                 f"{', '.join(self.null) or 'none'}; compute swap_values(controls=('labels', …))"
             )
-        null = self.null[space]
-        reached = int((null >= self.iia(space) - 1e-9).sum())
-        return (1 + reached) / (1 + len(null))
+        own = torch.tensor(self.iia(space), dtype=torch.float64)
+        return float(permutation_p_value(self.null[space], own))
 
     def to_dataframe(self) -> "DataFrame":
         """One row per space: mean and interval of the accuracy, and p of permuted labels."""

@@ -25,6 +25,7 @@ from arith_lens.numbers.values import (
 )
 from arith_lens.options import refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs, Role
+from arith_lens.statistics import permutation_p_value
 
 SOURCES = (*STATE_NAMES, "W_E", "W_U")
 POWER, P_VALUE = "share of the power", "p"
@@ -182,10 +183,8 @@ def _tested(
     """The powers, and p-values against the largest power of each permutation."""
     power = power_by_frequency(means)
     generator = torch.Generator().manual_seed(settings.seed)
-    reached = torch.zeros_like(power)
-    n = means.shape[-2]
+    n, largest = means.shape[-2], []
     for _ in range(settings.permutations):
         order: Sequence[int] = torch.randperm(n, generator=generator).tolist()
-        largest = power_by_frequency(means[..., order, :]).amax(-1, keepdim=True)
-        reached += largest >= power - 1e-12
-    return power, (1 + reached) / (1 + settings.permutations)
+        largest.append(power_by_frequency(means[..., order, :]).amax(-1, keepdim=True))
+    return power, permutation_p_value(torch.stack(largest), power)
