@@ -3,13 +3,15 @@
 Interchanges at END, layer by layer: the whole residual stream, the difference of means between
 problems with and without a carry, everything but this direction, and controls. The layer is chosen
 on problems of its own. There, the direction is tested in wordings and on digits that it was not
-fitted to, with sources of other tens, and in larger sums; a gradient search looks for a better one;
-components are held to see who writes it and who reads it. Saves a run under results/carry/, which
-`python -m figures carry` draws.
+fitted to, with sources of other tens, at each sum of the tens, and in larger sums; a gradient
+search looks for a better one; components are held to see who writes it and who reads it. Where the
+model answers too few sums right, only the share of right answers is measured. Saves a run under
+results/carry/, which `python -m figures carry` draws.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from arith_lens.components import Component, every_head, every_mlp
 from arith_lens.effects import Effects
 from arith_lens.interchanges import (
     InterchangePairs,
+    TooFewPairs,
     projections,
     readers,
     without_writers,
@@ -50,6 +53,8 @@ LAYERS, CHOICE, WORDINGS, DIGITS, TENS, LARGE, THREE, SEARCH, SEARCH_DIGITS = (
 )
 MAGNITUDE, UNTRAINED = "magnitude_digits", "untrained"
 """What is tested."""
+CONTEXTS = {total: f"tens_sum_{total}" for total in range(2, 9)}
+"""The tests of each sum of the tens digits, which the carry of a sum below 100 can have."""
 WRITERS, READERS, HELD = "writers", "readers", "held"
 NOTHING, STRONGEST, OTHERS = "nothing", "two strongest heads", "two other heads of these layers"
 """Which components are held in the source run."""
@@ -75,26 +80,47 @@ class CarryConfig(ModelSettings):
     """The layers whose two strongest heads are held."""
     problems: int = 4000
     """Sums below 100 that are answered to find the errors."""
+    context_pairs: int = 1400
+    """Pairs for the tests of each sum of the tens digits."""
+    shots: int = 0
+    """Solved examples before each problem."""
+    layers_alone: bool = False
+    """Only the layers of each variable, without the tests at one layer: for a large model."""
 
 
 def compute(run: Run, model: al.HookedModel, config: CarryConfig) -> None:
-    """The layers of each variable, then the tests of the ones carry at the chosen layer."""
-    for subject in config.subjects:
-        sites = [al.Site(layer) for layer in range(model.n_layers)]
-        pairs = _sampled(model, config, subject)
-        _save(run, model, pairs, sites, (subject, LAYERS), seed=config.seed)
-    if "ones_carry" not in config.subjects:
-        return
-    choice = _sampled(model, config, "ones_carry", seed=config.seed + 1)
+    """Which sums are right, the layers of each variable, then the tests of the ones carry."""
+    if "ones_carry" in config.subjects and not WRONG_SUMS.is_in(run):
+        WRONG_SUMS.save(run, _wrong_sums(model, config))
     sites = [al.Site(layer) for layer in range(model.n_layers)]
+    for subject in config.subjects:
+        with _unless_too_few(f"{subject} is"):
+            pairs = _sampled(model, config, subject)
+            _save(run, model, pairs, sites, (subject, LAYERS), seed=config.seed)
+    if CARRY.is_in(run, "ones_carry", LAYERS) and not config.layers_alone:
+        with _unless_too_few("tests of the carry of the ones are"):
+            _save_tests(run, model, config, sites)
+
+
+@contextmanager
+def _unless_too_few(what: str) -> Iterator[None]:
+    """Leave out what has too few pairs that the model answers right, and say so."""
+    try:
+        yield
+    except TooFewPairs as error:
+        print(f"{what} left out: {error}", flush=True)
+
+
+def _save_tests(run: Run, model: al.HookedModel, config: CarryConfig, sites: list[al.Site]) -> None:
+    """The tests of the ones carry, at the layer where the direction has most on other problems."""
+    choice = _sampled(model, config, "ones_carry", seed=config.seed + 1)
     chosen = _save(run, model, choice, sites, ("ones_carry", CHOICE), controls=False)
     site = al.Site(int(chosen.iia[:, 1].argmax()))
     _save_generalisation(run, model, config, site)
+    _save_contexts(run, model, config, site)
     _save_searches(run, model, config, site)
     _save_step(run, model, config, sites)
     _save_components(run, model, config, site)
-    if not WRONG_SUMS.is_in(run):
-        WRONG_SUMS.save(run, _wrong_sums(model, config))
 
 
 def _sampled(
@@ -103,7 +129,7 @@ def _sampled(
     """Matched pairs of a variable, unless `options` say otherwise."""
     operation, name, variable = SUBJECTS[subject]
     causal = options.pop("causal", al.causal_model(operation, name))
-    settings: dict[str, Any] = {"sources": "matched", "n": config.n}
+    settings: dict[str, Any] = {"sources": "matched", "n": config.n, "shots": config.shots}
     settings["templates"] = [f"{operation}/{config.template}"]
     if variable != "tens_carry":
         settings["answers"] = UNDER_100
@@ -144,16 +170,22 @@ def _save_generalisation(
     for test, options in tests.items():
         if CARRY.is_in(run, "ones_carry", test):
             continue
-        try:
+        with _unless_too_few(f"the test {test} is"):
             pairs = _sampled(model, config, "ones_carry", **options)
-        except ValueError as error:
-            if test != THREE:
-                raise
-            print(f"sums of three digits are left out: {error}", flush=True)
-            continue
-        if test in (TENS, LARGE, THREE):
-            pairs = pairs.fitted_on(fitted)
-        _save(run, model, pairs, site, ("ones_carry", test), seed=config.seed)
+            if test in (TENS, LARGE, THREE):
+                pairs = pairs.fitted_on(fitted)
+            _save(run, model, pairs, site, ("ones_carry", test), seed=config.seed)
+
+
+def _save_contexts(run: Run, model: al.HookedModel, config: CarryConfig, site: al.Site) -> None:
+    """The direction at each sum of the tens digits, fitted on the pairs of all other sums."""
+    pairs = _sampled(model, config, "ones_carry", n=config.context_pairs)
+    assert pairs.pairs.operands is not None
+    totals = (pairs.pairs.operands // 10).sum(1)
+    for total, test in CONTEXTS.items():
+        with _unless_too_few(f"the test {test} is"):
+            own = replace(pairs, fit=totals != total, hold_out="tens")
+            _save(run, model, own, site, ("ones_carry", test), seed=config.seed)
 
 
 def _save_searches(run: Run, model: al.HookedModel, config: CarryConfig, site: al.Site) -> None:
@@ -254,7 +286,7 @@ def _save_components(run: Run, model: al.HookedModel, config: CarryConfig, site:
 def _wrong_sums(model: al.HookedModel, config: CarryConfig) -> Effects:
     """Whether the first digit of each sum below 100 is wrong, [ones_sum pair]."""
     options: dict[str, Any] = {"operands": range(10, 90), "answer_token": "first", "keep": "all"}
-    options["templates"] = [f"addition/{config.template}"]
+    options |= {"templates": [f"addition/{config.template}"], "shots": config.shots}
     sampled = al.sample_pairs(model, "addition", seed=config.seed, **options)
     assert sampled.operands is not None
     sampled = sampled[sampled.operands.sum(1) < 100]

@@ -10,6 +10,8 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.interchanges.controls import COMPLEMENT, SHUFFLED, SPAN, WRITE, WRITE_SPAN
+from experiments.carry import LAYERS
+from experiments.results import CARRY
 from figures.common import (
     ModelOptions,
     Options,
@@ -74,16 +76,6 @@ def exhibits(options: Options) -> list[Exhibit]:
     def whole() -> QuestionTable:
         return numbers.table(run)
 
-    chart = chart_of(
-        whole,
-        [run],
-        name="carry",
-        title="Where is the carry, and is it one direction?",
-        caption=_caption,
-        notes=_notes,
-        draw=_draw,
-        small_table=_tests,
-    )
     words = text_table_of(
         whole,
         [run],
@@ -95,6 +87,19 @@ def exhibits(options: Options) -> list[Exhibit]:
             "A prediction holds if the whole interval meets its condition.",
         ],
         cells=_outcomes,
+    )
+    stored = (CARRY.is_in(run, variable, LAYERS) for variable in run.config["subjects"])
+    if not has_tables_alone(run) and not any(stored):
+        return [words]  # too few sums are right: there is nothing to draw
+    chart = chart_of(
+        whole,
+        [run],
+        name="carry",
+        title="Where is the carry, and is it one direction?",
+        caption=_caption,
+        notes=_notes,
+        draw=_draw,
+        small_table=_tests,
     )
     return [chart, words]
 

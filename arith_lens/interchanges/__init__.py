@@ -12,6 +12,7 @@ from arith_lens.interchanges.causal import CausalModel as CausalModel
 from arith_lens.interchanges.causal import causal_model as causal_model
 from arith_lens.interchanges.interchange import interchange as interchange
 from arith_lens.interchanges.pairs import InterchangePairs as InterchangePairs
+from arith_lens.interchanges.pairs import TooFewPairs as TooFewPairs
 from arith_lens.interchanges.pairs import interchange_pairs as interchange_pairs
 from arith_lens.interchanges.result import Interchange as Interchange
 from arith_lens.interchanges.runs import SiteRuns as SiteRuns

@@ -22,7 +22,7 @@ from arith_lens.interchanges.controls import (
     WRITES,
     FittedSite,
 )
-from arith_lens.interchanges.pairs import InterchangePairs
+from arith_lens.interchanges.pairs import InterchangePairs, TooFewPairs
 from arith_lens.interchanges.result import Interchange
 from arith_lens.interchanges.runs import SiteRuns, role_columns, site_runs
 from arith_lens.interchanges.sites import AnySite, Site, as_sites, check_sites
@@ -74,6 +74,7 @@ def interchange(
         `written` without a source: h ± its mean change; and so are random ones of the span.
 
     Raises:
+        TooFewPairs: a half has one value of the variable alone.
         TypeError: pairs of another kind.
         IndexError: the model does not have a site.
         ValueError: an unknown space; a subspace of a neuron, or an MLP that does not write its
@@ -146,7 +147,7 @@ def _checked(model: HookedLike, pairs: Any, sites: Any, space: str, k: int) -> t
     for half, name in ((pairs.fit, "fit"), (pairs.test, "test")):
         values = pairs.values[half].unique()
         if len(values) < 2:
-            raise ValueError(
+            raise TooFewPairs(
                 f"expected two values of {pairs.variable} or more in the half to {name}, found "
                 f"{values.tolist()}; draw pairs with interchange_pairs, which balances them"
             )

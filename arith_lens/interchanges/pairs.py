@@ -32,6 +32,10 @@ BATCH = 128
 """The number of prompts that run together in the filter."""
 
 
+class TooFewPairs(ValueError):
+    """A half lacks pairs with two values: they do not exist, or the model answers them wrong."""
+
+
 @dataclass(frozen=True)
 class Draw:
     """Which pairs are drawn."""
@@ -43,6 +47,9 @@ class Draw:
     differs in the digits of the variable's place alone, and its own answer is the expected one."""
     answers: Iterable[int] | None = None
     """The answers that both problems may have, such as `range(100)`; None: any."""
+    shots: int = 0
+    """The number of solved examples before each prompt. Both prompts of a pair have the same ones,
+    as in `sample_pairs`."""
 
 
 class DrawOptions(TypedDict, total=False):
@@ -51,6 +58,7 @@ class DrawOptions(TypedDict, total=False):
     templates: str | Sequence[str]
     sources: str
     answers: Iterable[int] | None
+    shots: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,8 +195,10 @@ def interchange_pairs(
         templates: names of templates, or a collection, as in `sample_pairs`.
         sources: `"other"` or `"matched"`.
         answers: the answers that both problems may have; None: any.
+        shots: the number of solved examples before each prompt, the same before both of a pair.
 
     Raises:
+        TooFewPairs: a half has no pairs, or none that the model answers right.
         KeyError: the causal model does not have the variable.
         ValueError: an unknown choice; no problems, or too few with such an answer; values of the
             variable that no problem has; one template to hold out from.
@@ -203,7 +213,7 @@ def interchange_pairs(
     if draw.answers is not None:
         allowed = {*draw.answers}
         problems = [problem for problem in problems if problem.answer in allowed]
-    worded = _worded_templates(model, causal, draw.templates, problems)
+    worded = _worded_templates(model, causal, draw, problems)
     halves = _halves(causal, variable, problems, [*worded], hold_out, rng)
     parts: list[InterchangePairs] = []
     for fit, (own, names) in zip((True, False), halves, strict=True):
@@ -213,7 +223,7 @@ def interchange_pairs(
             if chosen:
                 parts.append(_pairs_of(causal, variable, worded[name], chosen, fit))
     if {bool(part.fit[0]) for part in parts} != {True, False}:
-        raise ValueError(
+        raise TooFewPairs(
             f"expected pairs of {causal}, {variable}, in both halves, found none in one of them: "
             "no base problem has a source with another value whose answer fits; widen the "
             "operands or answers, or hold out problems"
@@ -234,7 +244,7 @@ def _check_choices(hold_out: str, sources: str, n: int) -> None:
 
 
 def _worded_templates(
-    model: Any, causal: CausalModel, names: str | Sequence[str], problems: Sequence[Problem]
+    model: Any, causal: CausalModel, draw: Draw, problems: Sequence[Problem]
 ) -> dict[str, WordedTemplate]:
     """The templates that fit the tokenizer, by name."""
     if not problems:
@@ -246,9 +256,11 @@ def _worded_templates(
     answers = range(largest + 10 ** (len(str(largest)) - 1) + 1)
     worded: dict[str, WordedTemplate] = {}
     refused: list[UnfitTemplate] = []
-    for template in choose_templates(causal.operation, names):
+    for template in choose_templates(causal.operation, draw.templates):
         try:
-            worded[template.name] = WordedTemplate.of(model, template.name, problems, answers)
+            worded[template.name] = WordedTemplate.of(
+                model, template.name, problems, answers, draw.shots
+            )
         except UnfitTemplate as error:
             refused.append(error)
     if not worded:
@@ -469,7 +481,7 @@ def _answered(model: Any, sampled: InterchangePairs) -> InterchangePairs:
     right &= answer(model, sources, "counterfactual", BATCH)[0]
     answered = sampled[right]
     if not (bool(answered.fit.any()) and bool(answered.test.any())):
-        raise ValueError(
+        raise TooFewPairs(
             f"expected pairs in both halves of which the model answers both problems right, found "
             f"{int(right.sum())} of {len(right)} in all; give other operands or templates, or the "
             "model's tokenizer in place of the model, which keeps all"

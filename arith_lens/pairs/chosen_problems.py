@@ -6,8 +6,15 @@ from typing import Any
 
 from arith_lens.pairs.counterfactuals import Pair
 from arith_lens.pairs.prompt_pairs import PromptPairs
-from arith_lens.pairs.references import Reference, Wording, tokenized_references, usable_wordings
-from arith_lens.pairs.sampling import as_prompt_pairs, choose_templates
+from arith_lens.pairs.references import (
+    Choices,
+    Reference,
+    Supply,
+    Wording,
+    tokenized_references,
+    usable_wordings,
+)
+from arith_lens.pairs.sampling import Examples, Exemplars, as_prompt_pairs, choose_templates
 from arith_lens.pairs.tokens import (
     UnfitTemplate,
     continued,
@@ -37,10 +44,17 @@ class WordedTemplate:
     template: Template
     answers: dict[int, AnswerTokens]
     """For each answer, its tokens."""
+    exemplars: Exemplars | None = None
+    """The solved examples before each prompt."""
 
     @classmethod
     def of(
-        cls, model: Any, name: str, problems: Sequence[Problem], answers: Iterable[int]
+        cls,
+        model: Any,
+        name: str,
+        problems: Sequence[Problem],
+        answers: Iterable[int],
+        shots: int = 0,
     ) -> "WordedTemplate":
         """How a tokenizer writes the prompts of a template and the numbers after them.
 
@@ -49,6 +63,7 @@ class WordedTemplate:
             name: the template's name, such as `addition/0`.
             problems: the problems; the prompt of the first one shows how answers are split.
             answers: the numbers that may follow.
+            shots: the number of solved examples before each prompt, of these problems.
 
         Raises:
             ValueError: an unknown template, or a story, whose words are drawn.
@@ -68,6 +83,7 @@ class WordedTemplate:
         rows = encode_ids(tokenizer, [continued(text, str(number)) for number in numbers])
         after = [tokens_after(prompt, row) for row in rows]
         texts = token_texts(tokenizer, [token for tokens in after for token in tokens])
+        supply = Supply(worded, [Wording(worded, one, "") for one in problems], Choices({}))
         return cls(
             tokenizer,
             worded,
@@ -76,6 +92,7 @@ class WordedTemplate:
                 for number, tokens in zip(numbers, after, strict=True)
                 if "".join(texts[token] for token in tokens) == str(number)
             },
+            Exemplars.of([supply], problems, Examples(shots)) if shots else None,
         )
 
     def pairs(
@@ -91,11 +108,9 @@ class WordedTemplate:
         Raises:
             ValueError: the prompts of a pair have other lengths, or their numbers other places.
         """
+        wordings = [self._wordings(pair, at) for pair, at in zip(problems, places, strict=True)]
         sides = [
-            tokenized_references(
-                self.tokenizer,
-                [self._wording(pair[side], at) for pair, at in zip(problems, places, strict=True)],
-            )
+            tokenized_references(self.tokenizer, [pair[side] for pair in wordings])
             for side in (0, 1)
         ]
         if any(len(side) < len(problems) for side in sides):
@@ -109,11 +124,16 @@ class WordedTemplate:
             sampled.append(
                 Pair(base, source.prompt, source.text, source.answer, source.wording.answer)
             )
-        return as_prompt_pairs(self.tokenizer, sampled, "")
+        return as_prompt_pairs(self.tokenizer, sampled, str(self.exemplars or ""))
 
-    def _wording(self, problem: Problem, place: int) -> Wording:
-        texts = self.answers[problem.answer].texts
-        return Wording(self.template, problem, texts[place], "".join(texts[:place]))
+    def _wordings(self, problems: tuple[Problem, Problem], place: int) -> list[Wording]:
+        """Both problems of a pair, with the same examples."""
+        texts = [self.answers[problem.answer].texts for problem in problems]
+        both = [
+            Wording(self.template, problem, own[place], "".join(own[:place]))
+            for problem, own in zip(problems, texts, strict=True)
+        ]
+        return both if self.exemplars is None else self.exemplars.before(*both)
 
     def _check(self, base: Reference, source: Reference, pair: tuple[Problem, Problem]) -> None:
         same = (base.wording.problem, source.wording.problem) == pair

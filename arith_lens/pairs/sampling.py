@@ -328,26 +328,29 @@ class Exemplars:
     def __str__(self) -> str:
         return f"{self.shots} {self.kind} examples, set {self.set}"
 
-    def before(self, wording: Wording) -> Wording:
-        """The wording with its examples, one per line; see `Wording.gives_away`.
+    def before(self, *wordings: Wording) -> list[Wording]:
+        """Wordings of one template with the same examples, one per line; none of them gives any of
+        the wordings away (see `Wording.gives_away`).
 
         Raises:
             ValueError: too few examples are left.
         """
-        lines = self.lines[wording.template.name]
-        fitting = ((other, text) for other, text in lines if not wording.gives_away(other))
+        lines = self.lines[wordings[0].template.name]
+        fitting = (
+            (other, text)
+            for other, text in lines
+            if not any(wording.gives_away(other) for wording in wordings)
+        )
         chosen = list(islice(fitting, self.shots))
         if len(chosen) < self.shots:
+            problems = " and ".join(str(wording.problem) for wording in wordings)
             raise ValueError(
                 f"expected {self.shots} examples without the operands and the answer of "
-                f"{wording.problem}, found {len(chosen)}; ask for fewer shots, or widen the "
-                "operands"
+                f"{problems}, found {len(chosen)}; ask for fewer shots, or widen the operands"
             )
-        return replace(
-            wording,
-            examples="".join(f"{text}\n" for _, text in chosen),
-            solved=tuple(problem for problem, _ in chosen),
-        )
+        examples = "".join(f"{text}\n" for _, text in chosen)
+        solved = tuple(problem for problem, _ in chosen)
+        return [replace(wording, examples=examples, solved=solved) for wording in wordings]
 
 
 def _solved(
@@ -406,7 +409,9 @@ def _take(
 
 
 def _with_examples(wordings: list[Wording], examples: Exemplars | None) -> list[Wording]:
-    return wordings if examples is None else list(map(examples.before, wordings))
+    if examples is None:
+        return wordings
+    return [own for wording in wordings for own in examples.before(wording)]
 
 
 def _too_many(n: int, n_distinct: int, n_templates: int) -> str:

@@ -1,9 +1,12 @@
 """The table `carry`: where the carry is, what of it one direction holds, who writes and reads it.
 
+Where a model answers too few sums right for interchanges, the table has the sums alone.
+
 Keys: kind (see `KINDS`); variable ("ones_carry", "tens_carry", "borrow"); test (`layers` or another
 test of `experiments carry`); space ("whole", "mean", "das" or a control of `al.interchange`);
 layer; ones_sum; component, of writers and readers; held, the set of components that are held;
-prediction, of (what it is about), condition and verdict, of predictions; what, of base rates.
+prediction, of (what it is about), condition and verdict, of predictions; what, of base rates and
+of right first digits.
 """
 
 from collections.abc import Iterator
@@ -24,15 +27,28 @@ from figures.tables.number import PROBLEMS, Number
 from figures.tables.table import QuestionTable, Row, interval_numbers, n_problems, row
 from figures.verdicts import Finding, Within, judge_by_interval
 
-KINDS = ("interchange", "base rate", "step", "writer", "held", "reader", "error", "prediction")
+KINDS = (
+    "interchange",
+    "base rate",
+    "step",
+    "writer",
+    "held",
+    "reader",
+    "accuracy",
+    "error",
+    "prediction",
+)
 FOLLOWS = "answers that follow the variable"
 STEP = "projection, 0 without a carry and 1 with one"
 WRITES = "share of the change"
+RIGHT, ALL, WITH, WITHOUT = "right first digits", "all", "with a carry", "without a carry"
 WRONG, OF_WRONG = "wrong first digits", "of the wrong first digits, at sums 9 and 10"
 ONES, TENS, BORROW = "ones_carry", "tens_carry", "borrow"
 WHOLE, MEAN, SEARCH = "whole", "mean", "das"
 N_RESAMPLES = 1000
 STEP_SUMS = ("9", "10")
+FIRST_LATE_LAYER = 12
+"""The first layer at which prediction G3 lets the whole stream hold the carry."""
 
 
 def table(run: Run) -> QuestionTable:
@@ -50,8 +66,12 @@ def table(run: Run) -> QuestionTable:
                 rows += _interchange_rows(result, variable, test)
     if CARRY_STEP.is_in(run):
         rows += _step_rows(run)
+    if CARRY_PARTS.is_in(run, tests.READERS):  # the last result of the tests at one layer
         rows += _part_rows(run)
+    if WRONG_SUMS.is_in(run):
         rows += _error_rows(run)
+        rows += _gemma_predictions(run) if model.startswith("gemma") else ()
+    if CARRY_PARTS.is_in(run, tests.READERS):
         rows += _predictions(run, model)
     return QuestionTable.of("carry", model, rows)
 
@@ -64,6 +84,7 @@ TESTS = (
     tests.TENS,
     tests.LARGE,
     tests.THREE,
+    *tests.CONTEXTS.values(),
     tests.SEARCH,
     tests.SEARCH_DIGITS,
     tests.MAGNITUDE,
@@ -128,8 +149,22 @@ def _part_rows(run: Run) -> Iterator[Row]:
         yield row(FOLLOWS, number, kind="held", held=name, component=components)
 
 
+def _right_sums(wrong: Effects) -> dict[str, tuple[Effects, Tensor]]:
+    """Whether the first digit of each sum is right: of all sums, with a carry, and without one.
+
+    Each has effects of its own sums, and one value per sum.
+    """
+    sums = torch.tensor([int(name) for name in (wrong.labels or {})["ones_sum"]])
+    has_carry = (~wrong.per_pair[sums > 9].isnan()).any(0)
+    right = 1 - wrong.per_pair.nanmean(0)
+    chosen = {ALL: torch.ones_like(has_carry), WITH: has_carry, WITHOUT: ~has_carry}
+    return {what: (wrong.select(rows), right[rows]) for what, rows in chosen.items()}
+
+
 def _error_rows(run: Run) -> Iterator[Row]:
     wrong = WRONG_SUMS.load(run)
+    for what, (effects, right) in _right_sums(wrong).items():
+        yield row(RIGHT, _of_pairs(effects, right), kind="accuracy", what=what)
     names = (wrong.labels or {})["ones_sum"]
     for name, number in zip(names, interval_numbers(wrong, "share"), strict=True):
         if number.value == number.value:
@@ -143,8 +178,12 @@ def _n_wrong(wrong: Effects) -> int:
 
 def chosen_layer(run: Run) -> int:
     """The layer at which the direction has the most on the problems of the choice."""
-    choice = CARRY.load(run, ONES, tests.CHOICE)
-    return layer_of_site(choice.sites[int(choice.iia[:, 1].argmax())])
+    return best_layer(CARRY.load(run, ONES, tests.CHOICE))
+
+
+def best_layer(result: Interchange) -> int:
+    """The layer at which the direction has the most."""
+    return layer_of_site(result.sites[int(result.iia[:, result.spaces.index(MEAN)].argmax())])
 
 
 def _pairs(result: Interchange, layer: int, space: str) -> Tensor:
@@ -208,7 +247,7 @@ def _predictions(run: Run, model: str) -> Iterator[Row]:
     ):
         number = _of_pairs(effects, _pairs(layers, at, WHOLE))
         yield prediction_row("C1", f"whole stream, layer {at}", number, words, rule)
-    yield from _one_direction("C2", layers, layer)
+    yield from _one_direction(("C2", "C2"), layers, layer, f"layer {layer}")
     search = CARRY.load(run, ONES, tests.SEARCH)
     best, mean = _pairs(search, layer, SEARCH), _pairs(layers, layer, MEAN)
     better = replace(_of_pairs(effects, best - mean), unit="points")
@@ -248,11 +287,36 @@ def _predictions(run: Run, model: str) -> Iterator[Row]:
         number = _of_pairs(one.effects, _pairs(one, layer, MEAN))
         rule, words = Within(above=least, closed=True), f"at least {least:.1f}"
         yield prediction_row(name, OF_TESTS[test], number, words, rule)
-    if not CARRY.is_in(run, BORROW, tests.LAYERS):
+    if CARRY.is_in(run, BORROW, tests.LAYERS):
+        borrow = CARRY.load(run, BORROW, tests.LAYERS)
+        at = best_layer(borrow)
+        yield from _one_direction(("C10", "C10"), borrow, at, f"layer {at}")
+    for total, test in tests.CONTEXTS.items():
+        if CARRY.is_in(run, ONES, test):
+            context = CARRY.load(run, ONES, test)
+            yield from _one_direction(("C12", "C13"), context, layer, f"tens sum {total}")
+
+
+def _gemma_predictions(run: Run) -> Iterator[Row]:
+    """The predictions on a pretrained model; those on the stream only where it was exchanged."""
+    right = _right_sums(WRONG_SUMS.load(run))
+    number = _of_pairs(*right[ALL])
+    yield prediction_row("G1", "right first digits", number, "below .6", Within(below=0.6))
+    less = _difference(*right[WITHOUT], *right[WITH])
+    of = "right without a carry, less with one"
+    yield prediction_row("G2", of, less, "above 0", Within(above=0.0))
+    if not CARRY.is_in(run, ONES, tests.LAYERS):
         return
-    borrow = CARRY.load(run, BORROW, tests.LAYERS)
-    column = borrow.iia[:, borrow.spaces.index(MEAN)]
-    yield from _one_direction("C10", borrow, layer_of_site(borrow.sites[int(column.argmax())]))
+    layers = CARRY.load(run, ONES, tests.LAYERS)
+    early = range(FIRST_LATE_LAYER)
+    most = max(early, key=lambda layer: float(_pairs(layers, layer, WHOLE).mean()))
+    number = _of_pairs(layers.effects, _pairs(layers, most, WHOLE))
+    of = f"whole stream, most before layer {FIRST_LATE_LAYER}: layer {most}"
+    yield prediction_row("G3", of, number, "at most .5", Within(below=0.5, closed=True))
+    at = best_layer(layers)
+    share = _ratio(layers.effects, _pairs(layers, at, MEAN), _pairs(layers, at, WHOLE))
+    of = f"direction, of the whole stream, layer {at}"
+    yield prediction_row("G4", of, share, "below .9", Within(below=0.9))
 
 
 OF_TESTS = {
@@ -263,16 +327,18 @@ OF_TESTS = {
 }
 
 
-def _one_direction(name: str, result: Interchange, layer: int) -> Iterator[Row]:
+def _one_direction(
+    names: tuple[str, str], result: Interchange, layer: int, where: str
+) -> Iterator[Row]:
     """Whether the direction has what the stream has, and the rest nothing."""
     direction, whole = (_pairs(result, layer, space) for space in (MEAN, WHOLE))
     number = _ratio(result.effects, direction, whole)
     rule = Within(above=0.9, closed=True)
-    of = f"direction, of the whole stream, layer {layer}"
-    yield prediction_row(name, of, number, "at least .9", rule)
+    of = f"direction, of the whole stream, {where}"
+    yield prediction_row(names[0], of, number, "at least .9", rule)
     rest = _of_pairs(result.effects, _pairs(result, layer, COMPLEMENT))
     rule = Within(below=0.05, closed=True)
-    yield prediction_row(name, f"everything but it, layer {layer}", rest, "at most .05", rule)
+    yield prediction_row(names[1], f"everything but it, {where}", rest, "at most .05", rule)
 
 
 def _at_step(wrong: Effects) -> Number:

@@ -49,6 +49,22 @@ def test_the_expected_answer_is_the_base_with_the_other_carry(tokenizer: Any, so
             assert (a // 10, b // 10) == (c // 10, d // 10)
 
 
+def test_both_prompts_of_a_pair_have_the_same_right_examples_of_other_answers(
+    tokenizer: Any,
+) -> None:
+    pairs = draw(tokenizer, sources="matched", answers=range(100), shots=2).pairs
+    texts = zip(pairs.reference_text or (), pairs.counterfactual_text or (), strict=True)
+    for base, source in texts:
+        *examples, own = base.split("\n")
+        assert [*examples] == source.split("\n")[:-1] and len(examples) == 2
+        answers = [str(sum(int(word) for word in one.split() if word.isdigit())) for one in (
+            own, source.split("\n")[-1])]  # fmt: skip
+        for example in examples:
+            *numbers, total = [int(word) for word in example.split() if word.isdigit()]
+            assert sum(numbers) == total
+            assert str(total)[0] not in {answer[0] for answer in answers}
+
+
 def test_values_and_expected_tokens_take_turns(tokenizer: Any) -> None:
     rates = draw(tokenizer, answers=range(100)).base_rates()
     assert rates["likeliest"] < 0.2 and 0.4 < rates["value"] < 0.6
