@@ -13,7 +13,7 @@ from experiments.results import CARRY
 from figures.carry import exhibits
 from figures.common import Options
 from figures.exhibit import show
-from figures.tables.carry import _at_step
+from figures.tables.carry import ALL, WITH, WITHOUT, _at_step, _right_sums
 from figures.tables.table import from_csv, select
 
 
@@ -42,16 +42,52 @@ def test_the_table_has_the_numbers_of_the_stored_interchange(run: Any, tmp_path:
     assert float(select(table, kind="base rate", what="base")["value"].iloc[0]) == 0
 
 
-def test_the_share_of_errors_at_the_step_counts_wrong_sums_alone() -> None:
+def test_a_model_without_right_sums_has_its_shares_and_no_interchange(
+    make_hf: Any, tokenizer: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_hf("llama").save_pretrained(tmp_path / "untrained")
+    tokenizer.save_pretrained(tmp_path / "untrained")
+    config = CarryConfig(
+        model=str(tmp_path / "untrained"), subjects=("ones_carry",), n=8, problems=60
+    )
+    main(config, root=tmp_path / "results")
+    assert "ones_carry is left out: expected pairs in both halves" in capsys.readouterr().out
+    (run,) = find_runs("carry", root=tmp_path / "results")
+    show(exhibits, Options(run=run.path, out=tmp_path / "out", formats=()))
+    (file,) = (tmp_path / "out").glob("*.csv")
+    table: Any = from_csv(file.read_text(encoding="utf-8"))
+    assert {*table.kind} == {"accuracy", "error"}
+    shares: Any = select(table, kind="accuracy")
+    assert shares.what.tolist() == [ALL, WITH, WITHOUT] and shares.value.max() < 0.5
+    assert shares.n.tolist()[0] == 60 == sum(shares.n.tolist()[1:])
+
+
+def wrong_sums() -> Effects:
+    """Four sums: 3 wrong, 9 wrong, 10 wrong, 3 right."""
     nan = float("nan")
     values = torch.tensor([[1.0, nan, nan, 0.0], [nan, 1.0, nan, nan], [nan, nan, 1.0, nan]])
-    wrong = Effects(
+    return Effects(
         values,
         ("ones_sum",),
         metric="wrong",
         labels={"ones_sum": ("3", "9", "10")},
         problem=("a", "b", "c", "d"),
     )
-    number = _at_step(wrong)
+
+
+def test_right_sums_with_and_without_a_carry_are_those_of_their_ones() -> None:
+    shares = {
+        what: (right.tolist(), list(effects.problem or ()))
+        for what, (effects, right) in _right_sums(wrong_sums()).items()
+    }
+    assert shares == {
+        ALL: ([0, 0, 0, 1], ["a", "b", "c", "d"]),
+        WITH: ([0], ["c"]),
+        WITHOUT: ([0, 0, 1], ["a", "b", "d"]),
+    }
+
+
+def test_the_share_of_errors_at_the_step_counts_wrong_sums_alone() -> None:
+    number = _at_step(wrong_sums())
     assert number.value == pytest.approx(2 / 3) and number.n == 3
     assert number.low is not None and number.low < 0.3
