@@ -15,19 +15,20 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.runs import RunError
+from arith_lens.runs import Run, RunError
 from experiments.finding import NotComputed, RunSettings
 from experiments.questions import exhibit_entries
 from figures.claims import CLAIMS, check_claims
 from figures.claims.checking import table as claims_table
+from figures.claims.checking import with_earlier
 from figures.claims.page import write_page
 from figures.claims_glance import glance
 from figures.collection import SECTIONS, MissingExhibit, Section, collected, name_of
 from figures.common import FIRST_MODEL, FREE, SHIPPED, run_with, stored_rows, tables_of
 from figures.exhibit import Chart, Exhibit, MakesExhibits, Table, one_chart
+from figures.tables.table import from_csv
 
 GALLERY_MODELS = ("reference", "reference-mistral")
 MOST_NUMBERS = 400_000
@@ -65,8 +66,10 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 
 def write_tables(options: Options) -> None:
-    """Write the tables of all exhibits, and the verdicts on claims; print what is missing."""
-    claims: dict[str, DataFrame] = {}
+    """Write the tables of all exhibits, and the verdicts on claims; print what is missing.
+
+    A table or a claim whose run is not there stays as it is.
+    """
     for model in GALLERY_MODELS:
         folder = options.out if model == GALLERY_MODELS[0] else options.out / model
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,12 +77,10 @@ def write_tables(options: Options) -> None:
         for part in parts:
             if isinstance(part, MissingExhibit):
                 print(f"missing: {part.title}. {part.reason}")
-        whole = claims_table(model, check_claims(model, roots=(options.root, SHIPPED)))
-        claims[model], of_claims = whole.numbers, _without_folders(whole)
+        verdicts = check_claims(model, roots=(options.root, SHIPPED))
+        of_claims = _lasting(claims_table(model, verdicts), folder)
         exhibits = [part for part in parts if not isinstance(part, MissingExhibit)]
         _write_numbers([*exhibits, of_claims], folder)
-    if options.claims_page.exists():
-        write_page(options.claims_page, claims, CLAIMS)
 
 
 PAGE_HEAD = """# Gallery
@@ -114,6 +115,7 @@ def draw_page(options: Options) -> None:
     options.page.write_text(
         "\n".join([PAGE_HEAD, " ·\n".join(contents) + "\n", *text]), encoding="utf-8"
     )
+    _draw_claims_page(options)
     if options.pictures:
         every = [one.exhibit for part in by_title.values() for one in part]
         charts = [one for one in every if isinstance(one, Chart)]
@@ -187,8 +189,7 @@ def _files(exhibits: Sequence[Exhibit], tables: Path) -> Iterator[Path]:
 
 def _claims(tables: Path) -> Iterator[PageExhibit]:
     """The verdicts on the paper's claims as one picture, if there are some."""
-    models = [one for one in GALLERY_MODELS if one == FIRST_MODEL or (tables / one).is_dir()]
-    runs = [tables_of("which_heads", model, FREE, tables) for model in models]
+    runs = _claims_tables(tables)
     try:
         chart = glance(stored_rows(runs, "claims"))
     except NotComputed:
@@ -196,10 +197,28 @@ def _claims(tables: Path) -> Iterator[PageExhibit]:
     yield PageExhibit(chart, tuple(run.path / "claims.csv" for run in runs))
 
 
-def _without_folders(table: Table) -> Table:
-    """The table of claims, without the columns that name folders."""
+def _claims_tables(tables: Path) -> list[Run]:
+    """The folders of the models' verdicts, as runs."""
+    models = [one for one in GALLERY_MODELS if one == FIRST_MODEL or (tables / one).is_dir()]
+    return [tables_of("which_heads", model, FREE, tables) for model in models]
+
+
+def _draw_claims_page(options: Options) -> None:
+    """Write the verdicts of the tables into the page of claims, if both exist."""
+    files = [run.path / "claims.csv" for run in _claims_tables(options.out)]
+    tables = [from_csv(file.read_text("utf-8")) for file in files if file.exists()]
+    if tables and options.claims_page.exists():
+        by_model = {str(table.model.iloc[0]): table for table in tables}
+        write_page(options.claims_page, by_model, CLAIMS)
+
+
+def _lasting(table: Table, folder: Path) -> Table:
+    """The table of claims for the gallery: with earlier verdicts, and without folders."""
+    numbers, file = table.numbers, folder / "claims.csv"
+    if file.exists():
+        numbers = with_earlier(numbers, from_csv(file.read_text(encoding="utf-8")))
     folders = ["runs", "why", "command"]
-    return replace(table, numbers=table.numbers.drop(columns=folders, errors="ignore"))
+    return replace(table, numbers=numbers.drop(columns=folders, errors="ignore"))
 
 
 def _entry(one: PageExhibit, options: Options) -> str:

@@ -30,7 +30,15 @@ from figures.claims.multiplicity import TOGETHER, multiplicity_rows, multiplicit
 from figures.common import SHIPPED, counts_prompts, slug
 from figures.exhibit import Table, show, text_table_of
 from figures.tables.number import Number
-from figures.tables.table import QuestionTable, number_of, records
+from figures.tables.table import (
+    QuestionTable,
+    has,
+    joined,
+    number_of,
+    read_back,
+    records,
+    select,
+)
 from figures.verdicts import Finding, Within, judge
 
 CLAIMS_FILE = Path(__file__).with_name("claims.toml")
@@ -173,7 +181,7 @@ def table(model: str, verdicts: list[Verdict]) -> Table:
         name="claims",
         title=f"The paper's claims, {model}",
         caption=lambda _: "Which hold, and by how much.",
-        notes=lambda *_: notes(verdicts),
+        notes=lambda rows, _: notes(rows, verdicts),
         cells=cells,
         printed=paragraphs,
     )
@@ -182,7 +190,27 @@ def table(model: str, verdicts: list[Verdict]) -> Table:
 def with_multiplicity(model: str, verdicts: Sequence[Verdict]) -> QuestionTable:
     """The rows of all verdicts, and at the end how many of them chance alone would give."""
     of_claims = verdict_table(model, verdicts)
-    return replace(of_claims, rows=(*of_claims.rows, *multiplicity_rows(verdicts)))
+    together = multiplicity_rows(read_back(of_claims))
+    return replace(of_claims, rows=(*of_claims.rows, *together))
+
+
+def with_earlier(rows: DataFrame, earlier: DataFrame) -> DataFrame:
+    """A model's verdicts, in which a claim that is not measured keeps its rows of an earlier table.
+
+    How many verdicts chance alone would give is counted again.
+
+    Args:
+        rows: the table of claims from the runs that are there.
+        earlier: the same table of an earlier time.
+    """
+    parts = []
+    for claim in CLAIMS:
+        now, before = (select(table, claim=claim.key) for table in (rows, earlier))
+        parts.append(before if len(before) and has(now, holds="not measured") else now)
+    together = joined(parts)
+    model = str(rows.model.iloc[0])
+    counted = QuestionTable.of("claims", model, multiplicity_rows(together))
+    return joined([together, counted.frame()])
 
 
 def cells(rows: DataFrame) -> DataFrame:
@@ -224,8 +252,8 @@ def _paragraph(key: Any, one: Any) -> str:
     )
 
 
-def notes(verdicts: list[Verdict]) -> list[str]:
-    """How to read the list."""
+def notes(rows: DataFrame, verdicts: list[Verdict]) -> list[str]:
+    """How to read the list, from its rows and the verdicts."""
     counts = Counter(verdict.judgement for verdict in verdicts)
     return [
         "In this model: " + "; ".join(f"{name}: {n}" for name, n in counts.items()) + ".",
@@ -234,7 +262,7 @@ def notes(verdicts: list[Verdict]) -> list[str]:
         "does not hold here if one lies outside (one-sided tests, 5% after Holm's correction over "
         "the claim's numbers). Else it is not decided. docs/claims.md says how the rules were "
         "chosen.",
-        multiplicity_sentence(verdicts, "this model"),
+        multiplicity_sentence(rows),
         *prompts_note(verdicts),
         *missing_note(verdicts),
     ]

@@ -6,15 +6,16 @@ false discoveries (Benjamini and Hochberg) says which verdicts stay if all claim
 together.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import get_args
 
 import torch
+from pandas import DataFrame
 
 from arith_lens.statistics import false_discovery_control
-from figures.claims.claim import Verdict
 from figures.tables.number import Number
-from figures.tables.table import Row, row
-from figures.verdicts import TEST_LEVEL, holm
+from figures.tables.table import Row, records, row, select
+from figures.verdicts import TEST_LEVEL, Judgement, holm
 
 TOGETHER = "all claims together"
 """The group, and the claim, of the rows."""
@@ -22,16 +23,21 @@ TESTED, BY_CHANCE = "claims with a test", "wrong verdicts by chance, at most"
 DECIDED, CONTROLLED = "decided claims", "decided claims with a false discovery rate of 5%"
 
 
-def multiplicity_rows(verdicts: Sequence[Verdict]) -> Iterator[Row]:
+def multiplicity_rows(verdicts: DataFrame) -> Iterator[Row]:
     """How many claims were tested and decided, and what chance would give.
 
     A claim whose numbers have no interval, or that is about other claims, has no test.
 
     Args:
-        verdicts: of one model, or of several.
+        verdicts: the rows of `verdict_table` of one model, as its CSV file has them.
     """
-    tested = [(verdict, p) for verdict in verdicts if (p := _p_value(verdict)) is not None]
-    decided = torch.tensor([v.judgement != "not decided" for v, _ in tested], dtype=torch.bool)
+    ruled = select(verdicts, number_holds=get_args(Judgement))
+    tested = [
+        (records(of_claim)[0].holds, p)
+        for _, of_claim in ruled.groupby("claim", sort=False)
+        if (p := _p_value(of_claim)) is not None
+    ]
+    decided = torch.tensor([holds != "not decided" for holds, _ in tested], dtype=torch.bool)
     q = false_discovery_control(torch.tensor([p for _, p in tested], dtype=torch.float64))
     counts = {
         TESTED: len(tested),
@@ -44,29 +50,24 @@ def multiplicity_rows(verdicts: Sequence[Verdict]) -> Iterator[Row]:
         yield row(name, number, group=TOGETHER, claim=TOGETHER)
 
 
-def multiplicity_sentence(verdicts: Sequence[Verdict], where: str) -> str:
+def multiplicity_sentence(rows: DataFrame) -> str:
     """The rows in words.
 
     Args:
-        verdicts: of one model, or of several.
-        where: the models, such as "both models".
+        rows: a table with the rows of `multiplicity_rows`.
     """
-    numbers = {one.measure: one.number.value for one in multiplicity_rows(verdicts)}
+    numbers = {one.measure: one.value for one in records(select(rows, claim=TOGETHER))}
     return (
-        f"In {where}, {numbers[TESTED]:.0f} claims have a test, and {numbers[DECIDED]:.0f} of them "
-        f"are decided. By chance alone, at most {numbers[BY_CHANCE]:.1f} verdicts are expected to "
-        f"be wrong (5% of the tests). {numbers[CONTROLLED]:.0f} decided claims stay if the false "
-        "discovery rate over all of them is held at 5%."
+        f"In this model, {numbers[TESTED]:.0f} claims have a test, and {numbers[DECIDED]:.0f} of "
+        f"them are decided. By chance alone, at most {numbers[BY_CHANCE]:.1f} verdicts are "
+        f"expected to be wrong (5% of the tests). {numbers[CONTROLLED]:.0f} decided claims stay if "
+        "the false discovery rate over all of them is held at 5%."
     )
 
 
-def _p_value(verdict: Verdict) -> float | None:
+def _p_value(ruled: DataFrame) -> float | None:
     """Two-sided: of the direction with the stronger evidence. None without a test."""
-    findings = [finding for finding in verdict.findings if finding.rule]
-    if not findings or verdict.claim.group == "models":
+    if (ruled.group == "models").any() or ruled.low.isna().all():
         return None
-    if not any(finding.number.low is not None for finding in findings):
-        return None
-    within = max(finding.p_within for finding in findings)
-    outside = min(holm([finding.p_outside for finding in findings]))
-    return min(1.0, 2 * min(within, outside))
+    outside = min(holm(ruled.p_outside.tolist()))
+    return min(1.0, 2 * min(ruled.p_within.max(), outside))

@@ -108,8 +108,9 @@ def deciding_cell(rows: DataFrame, key: str) -> str:
     """The verdict's sign, and the one number that decides it, with what it is of.
 
     If the claim holds, this is the number that is nearest to failing. If it does not hold, it is
-    the number that fails most clearly; if it is not decided, the least certain one. Random heads
-    stand beside it, if there are any.
+    the number that fails most clearly; if it is not decided, the least certain one. Among equal
+    p-values, the number that is least within its bounds is taken. Random heads stand beside it, if
+    there are any.
     """
     of_claim = records(select(rows, claim=key))
     judgement = of_claim[0].holds
@@ -117,15 +118,20 @@ def deciding_cell(rows: DataFrame, key: str) -> str:
     if not ruled:
         return SIGNS[judgement]
     if judgement == "does not hold here":
-        decides = min(ruled, key=lambda one: one.p_outside)
+        decides = min(ruled, key=lambda one: (one.p_outside, _margin(one)))
     else:
-        decides = max(ruled, key=lambda one: one.p_within)
+        decides = min(ruled, key=lambda one: (-one.p_within, _margin(one)))
     of = str(decides.measure).replace(" (", ", ").removesuffix(")")
     random = f"{decides.measure}, {CONTROL_NAMES['random']},"
     for control in of_claim:
         if str(control.measure).startswith(random):
             of += f"; as many random heads {number_of(control)}"
     return f"{SIGNS[judgement]} {_short(f'{number_of(decides)} ({of})')}"
+
+
+def _margin(one: Any) -> float:
+    """How far a number is within the nearer of its bounds; negative outside."""
+    return min(one.value - one.above, one.below - one.value)
 
 
 def _verdicts(rows: DataFrame) -> dict[str, str]:

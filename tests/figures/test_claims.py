@@ -17,11 +17,12 @@ from arith_lens.operations import FOUR
 from arith_lens.runs.manifest import write_manifest
 from experiments import results
 from experiments.selection import training_folder
-from figures.claims import CLAIMS, check_claims, page, verdict_table
+from figures.claims import CLAIMS, Verdict, check_claims, page, verdict_table
 from figures.claims import checking as figure
 from figures.claims.checking import REPEATED, verdict_on
 from figures.claims.claim import Measurement
 from figures.claims.evidence import Evidence
+from figures.claims.multiplicity import TOGETHER
 from figures.common import sample_size
 from figures.tables.number import Number
 from figures.tables.resampled import resampled_number
@@ -343,7 +344,8 @@ def test_what_is_not_measured_is_counted_with_the_commands_and_the_time(tmp_path
     counts = [int(line.rpartition(": ")[2].rstrip(")")) for line in commands]
     assert sum(counts) == len(missing) and counts == sorted(counts, reverse=True)
     assert figure.missing_note([v for v in verdicts if not v.command]) == []
-    assert figure.notes(verdicts)[-len(commands) - 1 :] == [first, *commands]
+    rows = read_back(figure.with_multiplicity("nope", verdicts))
+    assert figure.notes(rows, verdicts)[-len(commands) - 1 :] == [first, *commands]
 
 
 def test_the_shipped_models_committed_map_gives_the_numbers_that_the_docs_tell(
@@ -412,6 +414,38 @@ def test_the_page_of_claims_has_the_number_that_decides(tmp_path: Path) -> None:
     ruled = worse.number_holds != ""
     worse.loc[ruled, "p_outside"] = [0.5, 0.01, 0.5, 0.5][: int(ruled.sum())]
     assert "(−)" in page.deciding_cell(worse, "few_key_heads"), "the one that fails most clearly"
+
+
+def test_among_equal_p_values_the_number_that_is_least_within_decides() -> None:
+    findings = [
+        Finding(name, Number(value, 0.8, 1.0), Within(above=0.5))
+        for name, value in (("far", 0.99), ("near", 0.81), ("middle", 0.9))
+    ]
+    holds = Verdict(CLAIMS[0], "holds here", tuple(findings))
+    rows = read_back(verdict_table("made", [holds])).assign(p_within=0.01, p_outside=0.01)
+    assert "(near)" in page.deciding_cell(rows, CLAIMS[0].key)
+    rows["holds"] = "does not hold here"
+    rows["above"], rows["below"] = -np.inf, 0.7
+    assert "(far)" in page.deciding_cell(rows, CLAIMS[0].key)
+
+
+def test_a_claim_without_a_run_keeps_its_earlier_verdict(tmp_path: Path) -> None:
+    which_heads(tmp_path, MIDDLE)
+    every = [verdict_on(claim, Evidence("made", [tmp_path])) for claim in CLAIMS]
+    measured = read_back(figure.with_multiplicity("made", every))
+    nothing = read_back(
+        figure.with_multiplicity("made", check_claims("made", roots=(tmp_path / "n",)))
+    )
+    kept = figure.with_earlier(nothing, measured)
+    key = "few_key_heads"
+    assert select(kept, claim=key).value.tolist() == select(measured, claim=key).value.tolist()
+    assert (
+        select(kept, claim=TOGETHER).value.tolist()
+        == select(measured, claim=TOGETHER).value.tolist()
+    )
+    measured.loc[measured.claim == key, "value"] = 9.0
+    again = figure.with_earlier(read_back(figure.with_multiplicity("made", every)), measured)
+    assert 9.0 not in select(again, claim=key).value.tolist(), "a measured claim is new"
 
 
 def test_the_documented_verdicts_are_those_of_the_gallery(tmp_path: Path) -> None:

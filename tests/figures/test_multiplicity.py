@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from figures.claims import CLAIMS, Verdict
+from figures.claims import CLAIMS, Verdict, verdict_table
+from figures.claims.checking import with_multiplicity
 from figures.claims.multiplicity import (
     BY_CHANCE,
     CONTROLLED,
@@ -14,22 +15,25 @@ from figures.claims.multiplicity import (
     multiplicity_sentence,
 )
 from figures.tables.number import Number
+from figures.tables.table import read_back
 from figures.verdicts import Finding, Within, judge
 
 
 def verdicts_on(truths: list[float], seed: int) -> list[Verdict]:
     """Claims that a number is above 0, measured with an error of 1."""
     draw, found = np.random.default_rng(seed), []
-    for truth in truths:
+    for number_of_claim, truth in enumerate(truths):
         value = truth + draw.standard_normal()
         number = Number(value, value - 1.96, value + 1.96, unit="logit")
         findings = (Finding("made", number, Within(above=0)),)
-        found.append(Verdict(replace(CLAIMS[0], group="made"), judge(findings), findings))
+        claim = replace(CLAIMS[0], group="made", key=f"made_{number_of_claim}")
+        found.append(Verdict(claim, judge(findings), findings))
     return found
 
 
 def counts(verdicts: list[Verdict]) -> dict[str, float]:
-    return {one.measure: one.number.value for one in multiplicity_rows(verdicts)}
+    rows = multiplicity_rows(read_back(verdict_table("made", verdicts)))
+    return {one.measure: one.number.value for one in rows}
 
 
 def test_chance_decides_no_more_claims_than_it_says() -> None:
@@ -43,7 +47,8 @@ def test_chance_decides_no_more_claims_than_it_says() -> None:
 def test_clear_verdicts_stay_and_counts_without_interval_have_no_test() -> None:
     clear = verdicts_on([8.0] * 20 + [-8.0] * 20, 0)
     exact = Finding("made", Number(3, unit="count"), Within(above=0))
-    counted = Verdict(clear[0].claim, "holds here", (exact,))
+    counted = Verdict(replace(clear[0].claim, key="counted"), "holds here", (exact,))
     found = counts([*clear, counted])
     assert found[TESTED] == found[DECIDED] == found[CONTROLLED] == 40
-    assert "40 decided claims stay" in multiplicity_sentence(clear, "this model")
+    rows = read_back(with_multiplicity("made", clear))
+    assert "40 decided claims stay" in multiplicity_sentence(rows)
