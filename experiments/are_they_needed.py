@@ -60,6 +60,9 @@ class KnockoutConfig(OperandSettings):
     """Iterative masking chooses on every third pair; its curve is over all pairs."""
     ablation: Literal["mean", "zero", "resample"] = "mean"
     """What replaces a head's output; in the paper it is the mean over counterfactuals."""
+    means: Literal["template", "vector"] | None = None
+    """Over what the means are: one per template and position, or one per head and MLP; None: as
+    `al.knock_out` does."""
     second_ablation: Literal["mean", "zero", "resample"] | None = "resample"
     """What replaces it in one further curve; None leaves it out."""
     mlps: bool = True
@@ -85,7 +88,8 @@ def compute_curves(
     shape = (model.n_layers, model.n_heads)
     order = strongest_heads(effects, shape[0] * shape[1])
     most = most_heads(config, *shape)
-    settings: dict[str, Any] = {"run": run, "ablation": config.ablation, "seed": config.seed}
+    settings: dict[str, Any] = {"run": run, "seed": config.seed}
+    settings |= {"ablation": config.ablation, "means": config.means}
     ks = range(most + 1)
 
     def curve(kind: str, order: Sequence[Component], **options: Any) -> al.KnockoutCurve:

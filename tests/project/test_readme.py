@@ -319,31 +319,41 @@ def test_the_numbers_of_the_pretrained_model_are_those_of_its_gallery() -> None:
     assert f"seven random heads gains {gains.random:.1f}." in text
 
 
+def percent(rows: Any) -> str:
+    """The one number with its interval, in percent."""
+    (one,) = rows.itertuples()
+    return f"{one.value:.0%} [{100 * one.low:.0f}, {100 * one.high:.0f}]"
+
+
 def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     text = words_of(README)
     curves = gallery_table("fig3")
     ten = curves[(curves.k == 10) & (curves.operation == "addition")]
-    strongest = ten[ten.curve == "effect"].accuracy.mean()
+    strongest = percent(ten[ten.curve == "effect"].rename(columns={"accuracy": "value"}))
     random = ten[ten.curve.str.match("random ")].accuracy.mean()
-    assert f"Without the ten strongest of 96 heads, {strongest:.0%} of additions are right" in text
+    assert f"Without the ten strongest of 96 heads, {strongest} of additions are right" in text
     assert f"where ten random heads leave {random:.0%}" in text
     kept = gallery_table("sufficiency")
     columns = ["among", "positions", "kind", "order", "size"]
     five = kept[(kept[columns] == ["heads", "end", "keep_only", "effect", 5]).all(axis=1)]
     assert len(five) == 4, "one row per operation"
-    least, most = five.accuracy.min(), five.accuracy.max()
-    assert f"Kept alone at the last token, five answer {100 * least:.0f} to {most:.0%}" in text
+    five = five.rename(columns={"accuracy": "value"}).sort_values("value")
+    assert five.operation.iloc[[0, -1]].tolist() == ["addition", "division"]
+    least, most = percent(five.iloc[:1]), percent(five.iloc[-1:])
+    words = f"Alone at the last token, they answer from {least} (+) to {most} (÷)"
+    assert words in text and (five.high < 0.9).all(), "they do not suffice"
     carry = pd.read_csv(GALLERY / "carry.csv")
     keys = ["kind", "variable", "test", "space"]
     direction = carry[(carry[keys] == ["interchange", "ones_carry", "layers", "mean"]).all(axis=1)]
     best = direction.loc[direction.value.idxmax()]
     assert best.layer == 9
-    assert f"exchanging it in layer 9 turns {best.value:.0%} of the answers" in text
+    of_best = percent(direction[direction.layer == 9])
+    assert f"exchanging it in layer 9 turns {of_best} of the answers" in text
     of_layer = carry[
         (carry.test == "layers") & (carry.variable == "ones_carry") & (carry.layer == 9)
     ]
-    (shuffled,) = of_layer.loc[of_layer.space == "variable shuffled", "value"]
-    assert f"a shuffled fit {shuffled:.0%}" in text
+    shuffled = percent(of_layer[of_layer.space == "variable shuffled"])
+    assert f"a shuffled fit {shuffled}" in text
     maps = gallery_table("fig2")
     mlps = maps[(maps.component != "head") & (maps.operation == "addition")]
     last = mlps[mlps.layer == mlps.layer.max()]["mean"].iloc[0]
@@ -351,14 +361,27 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     assert f"lowers the logit by {-last:.0%}" in text
     tuned = gallery_table("table1").set_index(["chosen_for", "method"])
     precise = 100 * tuned.loc[("mathematics", "precise")]
-    gained, lost = precise.word_problems_change, -precise.generic_tasks_change
-    words = f"three heads gain {gained:.0f} points in word problems and lose {lost:.0f} elsewhere"
-    assert words in text
+    gained = [precise[f"word_problems_{end}"] for end in ("change", "low", "high")]
+    lost = [-precise[f"generic_tasks_{end}"] for end in ("change", "high", "low")]
+    words = (
+        "three heads gain {:.0f} points [{:.0f}, {:.0f}] in word problems and lose "
+        "{:.0f} [{:.0f}, {:.0f}] elsewhere"
+    )
+    assert words.format(*gained, *lost) in text
     beside = []
     for method in ("random", "full"):
         row = 100 * tuned.loc[("mathematics", method)]
         beside.append(f"{row.word_problems_change:.0f}, {-row.generic_tasks_change:.0f}")
     assert f"(random: {beside[0]}; all weights: {beside[1]})" in text
+    heads = pd.read_csv(GALLERY / "gemma-3-270m" / "few_heads.csv")
+    keys = ["case", "counterfactual", "metric", "order", "k", "measure"]
+    values = ["multiplication", "operands", "digit_contrast", "effect", 5, "accuracy"]
+    alone = percent(heads[(heads[keys] == values).all(axis=1)])
+    assert f"five of 72 heads alone answer {alone} of one-digit multiplications" in text
+    values[0] = "division"
+    (of_division,) = heads[(heads[keys] == values).all(axis=1)].itertuples()
+    (base_rate,) = heads[(heads.case == "division") & (heads.measure == "base rate")].value
+    assert of_division.low < base_rate < of_division.high, "for division this is not shown"
     claims = pd.read_csv(GALLERY / "claims.csv")
     claims = claims.loc[claims["group"] != "all claims together"]
     verdicts = claims.drop_duplicates("claim").holds
@@ -399,7 +422,7 @@ def test_the_first_picture_is_described_by_its_table() -> None:
 def test_each_number_of_the_findings_links_its_table() -> None:
     findings = README.partition("## What we found")[2].partition("## What it can do")[0]
     lines = findings.split("\n- ")[1:]
-    assert len(lines) == 5
+    assert len(lines) == 6
     for line in lines:
         links = re.findall(r"\]\((figures/gallery/[^)]+\.csv)\)", line)
         assert links and all((ROOT / link).is_file() for link in links), line
