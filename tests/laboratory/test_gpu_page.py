@@ -1,0 +1,90 @@
+"""The numbers of the page on GPUs are those of the tables that the benchmarks wrote."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+GIB = 1 << 30
+WAYS = {
+    "TransformerLens, run_with_hooks": "TransformerLens, run_with_hooks",
+    "nnsight, a trace a sender": "nnsight, one trace per sender",
+    "hook engine": "hook engine",
+    "END alone, a sender at a time": "END alone, one sender at a time",
+    "sweep, with its certificate": "sweep, with its certificate",
+    "sweep": "**sweep**",
+}
+"""The benchmark's names, and the page's."""
+SIZES = ("tiny", "middle", "wide")
+
+
+def table(name: str) -> Any:
+    return pd.read_csv(ROOT / "laboratory" / "speed" / "h200" / f"{name}.csv")
+
+
+def scale_lines() -> list[str]:
+    (work,) = table("llama-7b").itertuples()
+    parts = table("llama-7b-parts").set_index("part")["share"]
+    each = work.seconds / work.n_pairs
+    share = work.flops / work.rate / work.seconds
+    return [
+        f"| time | {work.seconds:.1f} s, {1000 * each:.1f} ms per pair |",
+        f"| {work.rate / 1e12:.0f} TFLOP/s |",
+        f"| share of it, certificate included | {share:.0%} |",
+        f"| share of it in the rows through the layers | {parts['rows through the layers']:.0%} |",
+        f"| share of it in the recording | {parts['recording']:.0%} |",
+        f"| {work.peak_bytes / GIB:.2f} GiB (planned: {work.planned_bytes / GIB:.2f} GiB) |",
+        f"{work.seconds:.0f} s for the paper's 4 x 1,000 pairs, {1000 * each:.1f} ms per pair",
+        f"it reaches {share:.0%} of the GPU's own rate",
+        f"need 7.7 s per pair, so the GPU is {round(7.7 / each / 5) * 5} times",
+    ]
+
+
+def ways_lines() -> list[str]:
+    ratios = {size: table(f"rivals_{size}").set_index("method")["ratio"] for size in SIZES}
+    floors = [table(f"floor_{size}").set_index("part")["reached"]["all"] for size in SIZES]
+    wide = table("rivals_wide").set_index("method")["difference"]
+    cells = (
+        (name, " | ".join(f"{ratios[size][way]:.1f}x" for size in SIZES))
+        for way, name in WAYS.items()
+    )
+    return [
+        *(f"| {name} | {numbers} |" for name, numbers in cells),
+        f"only {100 * min(floors):.0f} to {max(floors):.0%}",
+        f"by at most {wide.max():.3f} in effects",
+        f"as much ({wide['TransformerLens, run_with_hooks']:.3f})",
+    ]
+
+
+def tuning_lines() -> list[str]:
+    speed, memory = table("tuning").set_index("method"), table("tuning-memory")
+    peaks = memory.set_index(["method", "recompute"])["peak_bytes"]
+    names = {"full": "full", "lora": "LoRA, rank 64", "precise": "**precise**, 32 heads"}
+    lines = []
+    for method, name in names.items():
+        row = speed.loc[method]
+        sizes = [peaks[method, recompute] for recompute in ("no", "yes")]
+        texts = ["does not fit" if pd.isna(b) else f"{b / GIB:.1f} GiB" for b in sizes]
+        ratio = f"{row['samples_per_second']:.1f} | {row['ratio']:.2f}"
+        lines.append(f"| {name} | {ratio} | {' | '.join(texts)} |")
+    full, precise = speed.loc["full"], speed.loc["precise"]
+    update = full["update_seconds"] / (full["update_seconds"] + full["gradient_seconds"])
+    alone = full["gradient_seconds"] / precise["gradient_seconds"]
+    return [
+        *lines,
+        f"is {update:.0%} of a step of full tuning",
+        f"precise tuning is {alone:.2f} times as fast as full",
+        f"trains {precise['ratio']:.1f} times as many samples",
+    ]
+
+
+@pytest.mark.parametrize("lines", [scale_lines, ways_lines, tuning_lines])
+def test_the_page_has_the_numbers_of_the_tables(lines: Any) -> None:
+    expected = lines()
+    page = " ".join(PAGE.split())
+    assert [line for line in expected if " ".join(line.split()) not in page] == []
+    other = expected[0].translate(str.maketrans("0123456789", "1234567890"))
+    assert " ".join(other.split()) not in page, "the test can fail"
