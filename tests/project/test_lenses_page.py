@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pandas import DataFrame
 
 from figures.tables.conclusions import ANSWER, CONCLUSIONS, Conclusion
@@ -36,10 +35,10 @@ def range_text(values: list[float], conclusion: Conclusion) -> str:
     return f"{low}{sign}" if low == high else f"{low} to {high}{sign}"
 
 
-def card_line(rows: DataFrame, conclusion: Conclusion, name: str) -> str:
-    """A conclusion: for each counterfactual, the range of its number over operations and metrics,
-    and a mark for each metric; and under how many lenses it holds."""
-    cells = [name]
+def cells_of(rows: DataFrame, conclusion: Conclusion) -> list[str]:
+    """For each counterfactual the range of a conclusion's number over operations and metrics, and a
+    mark for each metric; and under how many lenses it holds."""
+    cells: list[str] = []
     verdicts: list[str] = []
     for counterfactual in keys_of(rows, "counterfactual"):
         own = select(rows, conclusion=conclusion.key, counterfactual=counterfactual)
@@ -57,17 +56,24 @@ def card_line(rows: DataFrame, conclusion: Conclusion, name: str) -> str:
         )
         if count
     ]
-    return f"| {' | '.join(cells)} | {'; '.join(said) or 'none'} |"
+    return [*cells, "; ".join(said) or "none"]
 
 
-@pytest.mark.parametrize("model", FOLDERS)
-def test_the_card_of_each_model_is_that_of_its_numbers(model: str) -> None:
-    text = PAGE.partition(f"## The card of `{model}`")[2].partition("\n## ")[0]
+def rows_of(model: str) -> DataFrame:
+    """The numbers of a model's card."""
     file = ROOT / "figures" / "gallery" / FOLDERS[model] / "lenses_in_words.csv"
-    rows = from_csv(file.read_text("utf-8"))
+    return from_csv(file.read_text("utf-8"))
+
+
+def test_the_card_is_that_of_the_numbers_with_the_counts_of_the_twin() -> None:
+    text = PAGE.partition("## The card of `reference`")[2].partition("\n## ")[0]
+    rows, twin = (rows_of(model) for model in FOLDERS)
     names = names_on_the_page()
     assert len(names) == len(CONCLUSIONS)
-    lines = [card_line(rows, one, name) for one, name in zip(CONCLUSIONS, names, strict=True)]
+    lines = [
+        f"| {' | '.join([name, *cells_of(rows, one), cells_of(twin, one)[-1]])} |"
+        for one, name in zip(CONCLUSIONS, names, strict=True)
+    ]
     assert [line for line in lines if line not in text] == []
     others = [one.replace("●", "○") for one in lines if "●" in one]
     assert others and not any(line in text for line in others), "the test must be able to fail"
@@ -79,11 +85,34 @@ def numbers_in(rows: DataFrame, key: str, **keys: str) -> list[Any]:
     return [one for one in own if one.operation != ALL and one.verdict]
 
 
+def spans(rows: DataFrame, key: str, **keys: str) -> str:
+    """The smallest and the largest number of single operations, in percent."""
+    values = [100 * one.value for one in numbers_in(rows, key, **keys)]
+    return f"{min(values):.0f} to {max(values):.0f}%"
+
+
+def test_the_sentences_about_the_twin_are_its_numbers() -> None:
+    twin = rows_of("reference-mistral")
+    text = " ".join(PAGE.partition("## The card of `reference-mistral`")[2].split())
+    under = {"counterfactual": "operands"}
+    assert f"{spans(twin, 'last_mlp_other', **under)} answer C'" in text
+    assert f"{spans(twin, 'last_mlp_answer', **under)} are still answered C" in text
+    assert f"it has {spans(twin, 'last_mlp_effect', **under)} of the whole prompt's" in text
+    kept = numbers_in(twin, "five_suffice", metric="digit_contrast", **under)
+    shares = [f"{100 * one.value:.0f}" for one in kept]
+    assert "they answer {}, {}, {} and {}% (+ − × ÷)".format(*shares) in text
+    grades = [one.value for one in numbers_in(twin, "relp_heads")]
+    assert f"at {min(grades):.2f} to {max(grades):.2f}." in text
+    beginning = " ".join(PAGE.partition("## ")[0].split())
+    for model, words in zip(FOLDERS, ("{} (`reference`)", "{} (`reference-mistral`)"), strict=True):
+        of_word = spans(rows_of(model), "five_suffice", counterfactual="word")
+        assert words.format(of_word) in beginning
+
+
 def test_the_sentence_that_holds_everywhere_is_the_one_that_the_page_names() -> None:
     always = {one.key for one in CONCLUSIONS}
-    for folder in FOLDERS.values():
-        file = ROOT / "figures" / "gallery" / folder / "lenses_in_words.csv"
-        rows = from_csv(file.read_text("utf-8"))
+    for model in FOLDERS:
+        rows = rows_of(model)
         for one in CONCLUSIONS:
             own = records(select(rows, conclusion=one.key, operation=ALL))
             if {row.verdict for row in own if row.verdict} != {"holds"}:
