@@ -52,6 +52,45 @@ def test_the_grades_of_each_model_are_those_of_its_ladder(model: str) -> None:
     assert any(line.replace("0.9", "0.1") not in PAGE for line in lines), "the test can fail"
 
 
+LENS_ROWS = {
+    "MLPs: `atp`": "atp_sign",
+    "MLPs: `relp`": "relp_mlps",
+    "heads: `atp`": "atp_heads",
+    "heads: `relp`": "relp_heads",
+    "heads: `relp` less `eap_ig`": "relp_over_eap_ig",
+    "heads: `ig_activations` less `relp`": "ig_best",
+}
+"""The conclusion whose number a row of the table of lenses has."""
+LENS_COLUMNS = [
+    (cf, m) for cf in ("word", "operands") for m in ("relative_logit", "digit_contrast")
+]
+
+
+def lens_line(title: str, rows: Any) -> str:
+    """A row of the table of lenses: the four operations under each lens."""
+    cells = [title]
+    for counterfactual, metric in LENS_COLUMNS:
+        under = (rows.counterfactual == counterfactual) & (rows.metric == metric)
+        texts = [f"{value:.2f}" for value in rows[under].value.astype(float)]
+        assert len(texts) == 4, "one per operation"
+        short = (text if "1." in text else text.replace("0.", ".") for text in texts)
+        cells.append(" ".join(short).replace("-.00", ".00").replace("-", "−"))
+    return f"| {' | '.join(cells)} |"
+
+
+def test_the_grades_under_other_lenses_are_those_of_their_tables() -> None:
+    folder = ROOT / "figures" / "gallery"
+    lenses: Any = pd.read_csv(folder / "lenses.csv", keep_default_na=False)
+    lenses = lenses[lenses.operation != "all"]
+    paths: Any = pd.read_csv(folder / "circuit_paths.csv", keep_default_na=False, low_memory=False)
+    paths = paths[(paths.measure == "pearson") & (paths.via == "direct")]
+    lines = [
+        *(lens_line(title, lenses[lenses.conclusion == key]) for title, key in LENS_ROWS.items()),
+        *(lens_line(f"edges: `{name}`", paths[paths.method == name]) for name in ("eap", "eap_ig")),
+    ]
+    assert [line for line in lines if line not in PAGE] == []
+
+
 def test_the_page_lists_all_methods() -> None:
     from arith_lens.attribution import ATTRIBUTION_METHODS
 
