@@ -48,6 +48,8 @@ from experiments.settings import (
 class KnockoutConfig(OperandSettings):
     """Are the key heads needed? Accuracy without the first k heads of several orders."""
 
+    heads: tuple[str, ...] = ()
+    """Heads to knock out first, such as 5.5, in this order; by default in the order of effect."""
     most: int | None = None
     """Knock out up to so many heads; by default a quarter of all."""
     controls: int = 20
@@ -86,7 +88,9 @@ def compute_curves(
     """
     (effects,) = operation_maps(run, model, {operation: pairs}).values()
     shape = (model.n_layers, model.n_heads)
-    order = strongest_heads(effects, shape[0] * shape[1])
+    first = [al.Head.parse(name) for name in config.heads]
+    by_effect = strongest_heads(effects, shape[0] * shape[1])
+    order = [*first, *(head for head in by_effect if head not in first)]
     most = most_heads(config, *shape)
     settings: dict[str, Any] = {"run": run, "seed": config.seed}
     settings |= {"ablation": config.ablation, "means": config.means}
@@ -197,13 +201,15 @@ def report(run: Run) -> None:
         size = f"{facts['distinct']} references of {facts.get('problems')} problems"
         print(f"\n{operation}: {size}; the filter keeps those that are right at k=0")
         for k in sorted({len(key), 4, 8, 12, effect.ks[-1]} & {*effect.ks} - {0}):
-            named = " (the key heads)" if k == len(key) else ""
+            is_key = k == len(key) and not run.config.get("heads")
+            named = " (the key heads)" * is_key
             print(f"  without {k} head{'s' * (k > 1)}{named}: {effect.drop(k).accuracy}")
             for control, others in controls_at(curves, k).items():
                 print(f"    {control:>8}: {_spread([float(one.accuracy()) for one in others])}")
         k = effect.ks[-1]
         print(f"  without {k} heads, at END alone: {curves['END'].drop(k).accuracy}")
-        if (kind := run.config["second_ablation"]) in curves:
+        kind = run.config["second_ablation"]
+        if kind and kind in curves:
             print(f"  without {k} heads, {kind}: {curves[kind].drop(k).accuracy}")
         if "MLPs" in curves:
             _print_mlps(curves)
