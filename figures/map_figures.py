@@ -439,13 +439,18 @@ def explorer(options: ExplorerOptions) -> list[Interactive]:
     sizes = [f"{name}: {sample_size(results.EXPLORATION.facts(run, name))}" for name in names]
     file = Path(run.config.get("pairs") or "").name
     pages = _pages(run, rows)
-    for label, other in others.items():
-        added = {f"{name}, {label}": page for name, page in _pages(other, rows).items()}
-        for name, (facts, tables) in pages.items():
-            if (beside := f"{name}, {label}") in added and "beside" not in facts:
-                pages[name] = {**facts, "beside": beside}, tables
-        pages |= added
-    of = f"{run.config['model']}, {file}" if file else run.config["model"]
+    model = Path(run.config["model"]).name
+    of = f"{model}, {file}" if file else model
+    if others:  # each set has its model's name
+        names = [*pages]
+        pages = {f"{name}, {model}": page for name, page in pages.items()}
+        for label, other in others.items():
+            pages |= {f"{name}, {label}": page for name, page in _pages(other, rows).items()}
+        label = next(iter(others))
+        for name in names:
+            if (beside := f"{name}, {label}") in pages:
+                facts, tables = pages[f"{name}, {model}"]
+                pages[f"{name}, {model}"] = {**facts, "beside": beside}, tables
     return [
         Interactive(
             name="explorer",
@@ -460,7 +465,7 @@ def explorer(options: ExplorerOptions) -> list[Interactive]:
             ],
             runs=(run, *others.values()),
             numbers=rows,
-            view=Explorer(pages, f"Explorer: {of}"),
+            view=Explorer(pages, "Explorer" if others else f"Explorer: {of}"),
         )
     ]
 

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from arith_lens.components import Components, Head
+from jaxtyping import Bool
+from torch import Tensor
+
+from arith_lens.components import Component, Components, Head
 from arith_lens.edges.effects import EdgeReading, edge_settings, places_of
 from arith_lens.edges.engine import MLP_INPUT, EdgeSettings
 from arith_lens.metrics import MetricFunction
@@ -66,35 +69,53 @@ def plan_edges(
     """
     reading = EdgeReading(inputs=inputs, positions=positions, via=via)
     settings = edge_settings(model, pairs, receivers, senders, reading, paths=paths, metric=metric)
-    _, labels = places_of(pairs, positions)
+    masks_of, labels = places_of(pairs, positions)
     settings = replace(settings, n_places=len(labels))
-    width, n_pairs = pairs.reference.shape[1], len(pairs)
-    n_tokens = sum(_n_changed(pairs))
+    n_pairs, changed = len(pairs), _changed(pairs)
+    n_tokens = int(changed.sum())
+    places = [_Place.of(changed & mask) for mask in masks_of(pairs)]
     return EdgePlan(
         n_pairs=n_pairs,
         n_edges=sum(map(settings.n_edges, settings.receivers)),
-        recording_flops=2 * n_pairs * forward_flops(model, width),
+        recording_flops=2 * n_pairs * forward_flops(model, changed.shape[1]),
         sender_flops=_sender_flops(model, settings, n_tokens, n_pairs),
         receiver_flops=sum(
-            _receiver_flops(
-                model,
-                settings,
-                layer,
-                (n_tokens, n_pairs if layer >= settings.end_from else n_tokens),
-                n_pairs,
-                width,
-            )
+            _receiver_flops(model, settings, layer, places, changed)
             for layer in sorted({receiver.layer for receiver in settings.receivers})
         ),
-        tail_flops=n_pairs * _tail_flops(model, settings),
+        tail_flops=n_pairs * _tail_flops(model, settings, places),
     )
 
 
-def _n_changed(pairs: PromptPairs) -> list[int]:
-    """The number of tokens from the first one on that differs in X_c; 1 where none does."""
-    differs = pairs.reference != pairs.counterfactual
-    width = differs.shape[1]
-    return (width - differs.int().argmax(1)).masked_fill(~differs.any(1), 1).tolist()
+@dataclass(frozen=True)
+class _Place:
+    """Changed tokens at which senders act."""
+
+    n_tokens: int
+    n_ends: int
+    """How many of them are END."""
+
+    @classmethod
+    def of(cls, mask: Bool[Tensor, "pair pos"]) -> "_Place":
+        return cls(int(mask.sum()), int(mask[:, -1].sum()))
+
+    def n_inputs(self, settings: EdgeSettings, receiver: Component) -> int:
+        """The number of inputs of a receiver that read some of these tokens."""
+        names = [name for name in settings.inputs if settings.takes(receiver, name)]
+        ends = sum(name in ("q", MLP_INPUT) for name in names)
+        return ends * (self.n_ends > 0) + (len(names) - ends) * (self.n_tokens > 0)
+
+
+def _n_computed(settings: EdgeSettings, receiver: Component, places: Sequence[_Place]) -> int:
+    """The edges into a receiver that are not 0 because their input reads no changed token."""
+    return settings.n_before(receiver) * sum(one.n_inputs(settings, receiver) for one in places)
+
+
+def _changed(pairs: PromptPairs) -> Bool[Tensor, "pair pos"]:
+    """The tokens from the first one on that differs in X_c; END alone where none does."""
+    changed = (pairs.reference != pairs.counterfactual).cumsum(1) > 0
+    changed[:, -1] = True
+    return changed
 
 
 def _sender_flops(model: HookedLike, settings: EdgeSettings, n_tokens: int, n_pairs: int) -> int:
@@ -118,38 +139,39 @@ def _receiver_flops(
     model: HookedLike,
     settings: EdgeSettings,
     layer: int,
-    n_tokens: tuple[int, int],
-    n_pairs: int,
-    width: int,
+    places: Sequence[_Place],
+    changed: Bool[Tensor, "pair pos"],
 ) -> int:
-    """Of all pairs: the projections of a layer, attention at END, and its MLP.
-
-    `n_tokens` counts the changed tokens, and those of them that edges read.
-    """
-    cfg, block = model.cfg, model.blocks[layer]
+    """Of all pairs: the projections of a layer, attention at END, and its MLP."""
+    cfg, block, (n_pairs, width) = model.cfg, model.blocks[layer], changed.shape
     heads = [r for r in settings.receivers if isinstance(r, Head) and r.layer == layer]
     own, flops = cfg.n_heads * cfg.d_head * cfg.d_model, 0
     if heads:
-        n_sent = settings.n_before(heads[0]) * settings.n_places
+        if layer >= settings.end_from:
+            places = [_Place(one.n_ends, one.n_ends) for one in places]
+        n_sent = settings.n_before(heads[0]) * sum(one.n_tokens for one in places)
         projections = matrix_elements(block.attn) - own
-        flops += 2 * projections * (n_tokens[0] + n_tokens[1] * n_sent + n_pairs * width)
+        flops += 2 * projections * (int(changed.sum()) + n_sent + changed.numel())
         size = int(cfg.n_heads) // int(cfg.n_key_value_heads or cfg.n_heads)
-        names = [name for name in settings.inputs if name != MLP_INPUT]
-        outputs = len(heads) * (n_sent + 1) * sum(1 if name == "q" else size for name in names)
-        flops += n_pairs * outputs * (4 * width * cfg.d_head + 2 * cfg.d_head * cfg.d_model)
+        queries = int("q" in settings.inputs) * sum(one.n_ends > 0 for one in places)
+        n_inputs = sum(one.n_inputs(settings, heads[0]) for one in places)
+        outputs = settings.n_before(heads[0]) * (queries + size * (n_inputs - queries)) + 1
+        of_output = 4 * width * cfg.d_head + 2 * cfg.d_head * cfg.d_model
+        flops += n_pairs * len(heads) * outputs * of_output
     mlps = [r for r in settings.receivers if not isinstance(r, Head) and r.layer == layer]
     return flops + sum(
         2 * n_pairs * (2 + settings.n_before(mlp)) * matrix_elements(block.mlp) for mlp in mlps
     )
 
 
-def _tail_flops(model: HookedLike, settings: EdgeSettings) -> int:
+def _tail_flops(model: HookedLike, settings: EdgeSettings, places: Sequence[_Place]) -> int:
     """Of one pair: the rows of edges through the MLPs after their receivers, and their logits."""
     passing, live = [], 1
     for layer in range(settings.patching.n_layers):
         of_layer = [r for r in settings.receivers if r.layer == layer]
-        rows = [(isinstance(r, Head), 1 + settings.n_edges(r)) for r in of_layer]
+        rows = [(isinstance(r, Head), 1 + _n_computed(settings, r, places)) for r in of_layer]
         live += sum(n for is_head, n in rows if is_head)
         passing.append(live if settings.patching.paths == "via_mlps" else 1)
         live += sum(n for is_head, n in rows if not is_head)
-    return flops_of_rows(model, settings.patching, passing, 2 * settings.n_rows)
+    n_rows = 2 + sum(1 + _n_computed(settings, one, places) for one in settings.receivers)
+    return flops_of_rows(model, settings.patching, passing, 2 * n_rows)

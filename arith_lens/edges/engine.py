@@ -8,6 +8,7 @@ the model as in path patching: attention outputs are constants, MLPs are compute
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from math import prod
 from typing import Any, Literal, TypeAlias
 
@@ -129,10 +130,13 @@ class EdgeRows:
     """END's residual stream before the final norm, and what each row is."""
 
     rows: Float[Tensor, "row pair d_model"]
-    """Row 0 is unpatched."""
+    """The first and the last row are unpatched."""
     index: Sequence[int]
-    """For each other row, its place among the values: the grid of edges, then the receivers with
-    all senders together."""
+    """For each row between them, its place among the values: the grid of edges, then the receivers
+    with all senders together."""
+    unchanged: Sequence[int]
+    """The places of edges that change nothing, because their input reads no changed token. Their
+    values are those of the last row."""
     ends: Recording
     """Both runs at END."""
     errors: Mapping[str, float]
@@ -185,13 +189,12 @@ class EdgeEngine:
         self, edges: EdgeRows, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None
     ) -> Float[Tensor, "value pair"]:
         read = self.sweep.effects(edges.rows, edges.ends, self.sweep.patching.targets(pairs, foil))
-        n = len(edges.index)
         width = prod(self.settings.grid) + len(self.settings.receivers)
-        values = read.new_full((1 + 2 * width, len(pairs)), float("nan"))
-        values[0] = read[0]
-        index = torch.tensor(edges.index, device=read.device)
-        values[1 + index], values[1 + width + index] = read[1 : 1 + n], read[1 + n :]
-        return values.cpu()
+        values = read.new_full((2, width, len(pairs)), float("nan"))
+        own_and_held = read[1:].unflatten(0, (2, -1))
+        values[:, edges.index] = own_and_held[:, :-1]
+        values[:, edges.unchanged] = own_and_held[:, -1:]
+        return torch.cat([read[:1], values.flatten(0, 1)]).cpu()
 
     def _certify(
         self,
@@ -235,7 +238,7 @@ class EdgeEngine:
         )
         recomputed = settings.patching.paths == "via_mlps"
         first = positions.ends.stream[0].float()
-        rows = first.new_empty(settings.n_rows, *first.shape)
+        rows = first.new_empty(settings.n_rows + 1, *first.shape)
         rows[0], live = first, 1
         for layer in trunk.each_layer():
             if layer == settings.end_from:
@@ -257,8 +260,9 @@ class EdgeEngine:
             if layer < max(layers):
                 changes.advance(layer)
         if not recomputed:
-            rows[1:] += rows[0]
-        return EdgeRows(rows, into.index, positions.ends, into.errors)
+            rows[1:live] += rows[0]
+        rows[live] = rows[0]
+        return EdgeRows(rows[: live + 1], into.index, into.unchanged, positions.ends, into.errors)
 
 
 @dataclass
@@ -272,6 +276,7 @@ class _Into:
     pairs: PromptPairs
     masks: Sequence[Bool[Tensor, "pair pos"]]
     index: list[int] = field(default_factory=list)
+    unchanged: list[int] = field(default_factory=list)
     errors: dict[str, float] = field(default_factory=dict)
     code: AttentionCode | None = None
 
@@ -289,13 +294,16 @@ class _Into:
         self._note_sum(deltas, other - reference)
         if self.settings.together:
             deltas = (other - reference)[None]
-        rows = []
+        before, rows = before[: len(deltas)], []
         for place, mask in enumerate(self.masks):
-            visible = mask.to(deltas.device)[at][:, None]
-            for some in torch.arange(len(deltas)).split(SENDERS_AT_ONCE):
-                streams = reference + deltas[some] * visible
-                edges = self._read(receiver, streams, at, heads, self.settings.inputs)
-                for head, name, written in edges:
+            visible = mask.to(deltas.device)[at]
+            tokens = (at[0][visible], at[1][visible])
+            names, silent = self._inputs(tokens)
+            for head, name in product(heads, silent):
+                self.unchanged += self._rows(head, name, before, place)
+            for some in torch.arange(len(deltas)).split(SENDERS_AT_ONCE) if names else ():
+                streams = reference[visible] + deltas[some][:, visible]
+                for head, name, written in self._read(receiver, streams, tokens, heads, names):
                     rows.append(written)
                     self.index += self._rows(head, name, [before[i] for i in some.tolist()], place)
         n_edges = prod(self.settings.grid)
@@ -333,10 +341,23 @@ class _Into:
             edges = together - written[0]
         order = self.settings.rows_of_senders[: len(edges)]
         for place, mask in enumerate(self.masks):
-            rows.append(edges * mask[:, -1].to(edges.device)[:, None])
-            self.index += self._rows(receiver, MLP_INPUT, order, place)
+            at_place = mask[:, -1].to(edges.device)[:, None]
+            if bool(at_place.any()):
+                rows.append(edges * at_place)
+            places = self.index if bool(at_place.any()) else self.unchanged
+            places += self._rows(receiver, MLP_INPUT, order, place)
         self.index.append(prod(self.settings.grid) + self.settings.receivers.index(receiver))
         return torch.cat([*rows, together - written[0]])
+
+    def _inputs(self, tokens: Tokens) -> tuple[list[str], list[str]]:
+        """The inputs of heads that read some of these tokens, and the others. Queries read END."""
+        at_end = bool((tokens[1] == self.pairs.reference.shape[1] - 1).any())
+        read, silent = [], []
+        for name in self.settings.inputs:
+            if name != MLP_INPUT:
+                reads = at_end if name == "q" else len(tokens[1]) > 0
+                (read if reads else silent).append(name)
+        return read, silent
 
     def _rows(
         self, receiver: Component, name: str, senders: Sequence[int], place: int
@@ -370,7 +391,7 @@ class _Into:
         parts = project(receiver.code, receiver.layer, streams, *tokens)[:3]
         for head in heads:
             own = receiver.inputs_of(head.index, parts, *tokens)
-            for name in (name for name in inputs if name != MLP_INPUT):
+            for name in inputs:
                 shared = self.settings.group == "shared" and not alone and name != "q"
                 written: Tensor | float = 0.0
                 for index in receiver.sharing(head.index) if shared else (head.index,):

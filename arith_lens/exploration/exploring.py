@@ -4,7 +4,7 @@
 and leaves the rest to the reader's clicks in a notebook.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import chain, combinations
@@ -53,7 +53,7 @@ from arith_lens.exploration.tables import (
 )
 from arith_lens.explorer_page import Explorer, SetFacts, Tables
 from arith_lens.model import HookedLike
-from arith_lens.pairs import PromptPairs
+from arith_lens.pairs import PromptPairs, pieces, tokenizer_of
 from arith_lens.path_patching import fitting_engine, path_patch
 from arith_lens.runs import ResultSlot, Run
 
@@ -131,8 +131,8 @@ def explore(
     Args:
         model: HookedModel or TransformerBridge.
         pairs: the prompts, or several sets of prompts by name, such as one per operation.
-        compare: other models by name, such as `{"after tuning": tuned}`, on the same prompts. The
-            view begins with the first one beside `model`. All have the same tokenizer.
+        compare: other models by name, such as `{"after tuning": tuned}`, on the same prompts, with
+            the same tokenizer. The view begins with the first one beside `model`.
         progress: whether to show progress bars.
 
     Returns:
@@ -141,22 +141,30 @@ def explore(
         `.widget()`.
 
     Raises:
-        ValueError, FloatingPointError: as in `path_patch`.
+        TypeError: `compare` has no dictionary of models.
+        ValueError: another model has another tokenizer; or as in `path_patch`.
+        FloatingPointError: as in `path_patch`.
     """
     sets = {"pairs": pairs} if isinstance(pairs, PromptPairs) else dict(pairs)
-    models = dict(compare or {})
+    own = getattr(model, "name", None) or getattr(model.cfg, "model_name", "a model")
+    _check_others(own, compare, sets.values(), model)
+    models = {own: model, **(compare or {})}
+    names = {
+        label: {name: f"{name}, {label}" if compare else name for name in sets} for label in models
+    }
     live = ExplorerServer(
         model,
-        sets | {f"{name}, {label}": sets[name] for label in models for name in sets},
-        {f"{name}, {label}": other for label, other in models.items() for name in sets},
+        {names[label][name]: some for label in models for name, some in sets.items()},
+        {names[label][name]: other for label, other in models.items() for name in sets},
     )
-    labels = [*models][:1]
-    beside = {name: {"beside": f"{name}, {label}"} for name in sets for label in labels}
+    beside = {}
+    if compare:
+        label = next(iter(compare))
+        beside = {names[own][name]: {"beside": names[label][name]} for name in sets}
     first = {}
     for name in live.sets:
-        facts, tables = _first_tables(live, name, circuit=bool(models), progress=progress)
+        facts, tables = _first_tables(live, name, circuit=bool(compare), progress=progress)
         first[name] = {**facts, **beside.get(name, {})}, tables
-    of = getattr(model, "name", None) or getattr(model.cfg, "model_name", "a model")
 
     def everything() -> dict[str, tuple[SetFacts, Tables]]:
         whole = {}
@@ -165,7 +173,32 @@ def explore(
             whole[name] = {**part.facts, **beside.get(name, {})}, part.tables
         return whole
 
-    return Explorer(first, f"Explorer: {of}", live.respond, everything)
+    title = "Explorer" if compare else f"Explorer: {own}"
+    return Explorer(first, title, live.respond, everything)
+
+
+def _check_others(own: str, compare: Any, sets: Iterable[PromptPairs], model: HookedLike) -> None:
+    """Raise the errors of `explore` about other models."""
+    if compare is None:
+        return
+    if not isinstance(compare, Mapping) or not all(hasattr(one, "cfg") for one in compare.values()):
+        raise TypeError(
+            "expected compare as a dictionary of models by name, found "
+            f"{compare!r:.80}; write compare={{'after tuning': al.load_model(...)}}"
+        )
+    if own in compare:
+        raise ValueError(f"expected other names than {own}, the model's own; name it otherwise")
+    for label, other in compare.items():
+        tokenizers = [tokenizer_of(one) for one in (model, other)]
+        for some in sets:
+            tokens = some.reference.tolist()
+            mine, its = (pieces(tokenizer, tokens) for tokenizer in tokenizers)
+            if mine != its:
+                raise ValueError(
+                    f"expected models with one tokenizer, found that {label} has other tokens for "
+                    "these numbers; python -m figures explorer --compare shows such models, each "
+                    "on prompts of its own"
+                )
 
 
 SETUP = "# model and pairs: those of al.explore(model, pairs)"

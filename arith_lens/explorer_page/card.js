@@ -98,7 +98,7 @@ const ArithLensCard = (() => {
     // What is read or written as logits: of A, B, C and other digits, and of ten digits on one prompt.
     valuesRow(read, title) {
       const { component } = this.choice, { prompt } = this;
-      const roles = this.rows("numbers", { component, read }), digits = this.rows("digits", { component, read, prompt });
+      const roles = this.rows("numbers", { component, read }).filter(row => row.token !== "others without C"), digits = this.rows("digits", { component, read, prompt });
       if (!roles.length && !digits.length) return this.row(title, h("p", { class: "ale-soft" }, this.missingText("numbers")));
       const of = this.rows("prompts", { prompt })[0] ?? { answer: "", problem: "", reference: "" };
       const cells = (values, text) => {
@@ -107,7 +107,7 @@ const ArithLensCard = (() => {
           values.map(one => h("span", { class: one.value === high ? "ale-best" : "", style: `--share:${Math.round(60 * (one.value - low) / (high - low || 1))}%`,
             title: `${one.name}: ${number(one.value, 1)}` }, h("b", { class: `ale-ink-${HUES[one.mark] ?? "rest"}` }, one.name), h("small", {}, number(one.value, 1)))));
       };
-      const short = token => token.replace("others without A, B, C", "others").replace("others without C", "not C");
+      const short = token => token.replace(/^others without A, B, C$/, "other digits");
       return this.row(title,
         roles.length ? [cells(roles.map(row => ({ name: short(row.token), mark: row.token, value: row.mean })), "Over all prompts"),
           h("p", { class: "ale-soft" }, "Logits of the digits in this write alone (logit lens), over all prompts.".replace("write", read === "mlp_in" ? "input" : "write"))] : "",

@@ -145,7 +145,7 @@ const ArithLensExplorer = (() => {
     // What is drawn of a set, when that set and its prompt are chosen.
     as(set, draw) {
       const { choice } = this;
-      this.choice = { ...choice, set, prompt: this.promptIn(set) };
+      this.choice = { ...choice, set, compare: set === choice.compare ? choice.set : choice.compare, prompt: this.promptIn(set) };
       try { return draw(); } finally { this.choice = choice; }
     }
     // What is drawn of each side.
@@ -155,8 +155,13 @@ const ArithLensExplorer = (() => {
       const { prompt } = this.choice, row = prompt === null ? null : this.rows("prompts", { prompt })[0];
       return row ? `on “${row.reference.trim()}”` : `mean over all ${this.set.facts.n_pairs ?? ""} prompts`;
     }
-    // The prompt of the pictures that show one: the chosen one, or the first.
-    get prompt() { return this.choice.prompt ?? 0; }
+    // The prompt of the pictures that show one: the chosen one, or one of all sides whose A, B and C differ.
+    get prompt() {
+      const others = this.sides.slice(1).map(set => new Set(this.rowsOf(set, "prompts").map(row => row.reference)));
+      const plain = ({ problem, answer }) => new Set([...problem.match(/\d+/g) ?? [], answer.trim()]).size > 2;
+      const known = this.choice.prompt === null ? this.rows("prompts").filter(row => others.every(of => of.has(row.reference))) : [];
+      return this.choice.prompt ?? (known.find(plain) ?? known[0] ?? this.rows("prompts").find(plain))?.prompt ?? 0;
+    }
     get kinds() { return Object.fromEntries(this.rows("kinds").map(row => [row.component, row.kind])); }
     // What is chosen, and what must be drawn or computed after it.
     choose(change) {
@@ -169,9 +174,6 @@ const ArithLensExplorer = (() => {
       }
       if (change.component !== undefined && change.unfold === undefined) this.choice.unfold = change.component;
       Object.assign(this.choice, change);
-      if (this.backend && !this.rows("effects", this.setting).length) {
-        this.request({ kind: "map", ...this.setting });
-      }
       if (!this.choice.component) {
         const all = set.tables.effects.rows(this.setting);
         const best = all.filter(row => row.head >= 0 && row.mean !== null).sort((a, b) => a.mean - b.mean)[0];
@@ -180,32 +182,39 @@ const ArithLensExplorer = (() => {
       this.draw();
       this.compute();
     }
+    // In a notebook: what the pictures of each side lack is computed, one after the other.
     compute() {
-      const { component, set } = this.choice;
-      const known = this.set.tables.digits?.columns.component.includes(component)
-        || this.set.tables.inputs?.columns.component.includes(component);
-      if (!this.backend || known || !component || this.requested.has(`${set}|${component}`)) return;
-      this.requested.add(`${set}|${component}`);
-      const receivers = new Set(this.set.tables.edges?.columns.receiver ?? []);
-      this.request({ kind: "component", component, edges: receivers.size > 0 && !receivers.has(component) });
+      if (!this.backend) return;
+      const keys = this.each(() => this.lacking()).flat().map(one => JSON.stringify(one));
+      const next = keys.includes(this.running) ? null : keys.find(key => !this.requested.has(key));
+      if (!next) return;
+      this.requested.add(next);
+      this.request(JSON.parse(next));
+    }
+    lacking() {
+      const { component, set, basket, kind } = this.choice, members = ordered(basket), { tables } = this.set;
+      const receivers = new Set(tables.edges?.columns.receiver ?? []);
+      const known = ["digits", "inputs"].some(table => tables[table]?.columns.component.includes(component));
+      return [this.rows("effects", this.setting).length ? null : { kind: "map", set, ...this.setting },
+        !members.length || this.result(kind) ? null : { kind: "selection", set, selection: kind, members },
+        known ? null : { kind: "component", set, component, edges: receivers.size > 0 && !receivers.has(component) }].filter(Boolean);
     }
     async request(message) {
-      const task = this.backend.send({ set: this.choice.set, ...message }, done => {
-        this.report(`Computing ${message.component ?? message.kind}`, done);
-      });
-      this.report(`Computing ${message.component ?? message.kind}`, 0);
+      const key = this.running = JSON.stringify(message), text = `Computing ${message.component ?? message.kind}`;
+      const task = this.backend.send({ set: this.choice.set, ...message }, done => { if (this.running === key) this.report(text, done); });
+      this.report(text, 0);
+      const ended = (...report) => { if (this.running === key) { this.running = null; this.report(...report); } };
       try {
         const data = await task;
-        this.report("");
+        ended("");
         this.add(data);
-        const names = data.sets.map(one => one.name);
-        if (message.kind === "prompt") this.choose({ set: names[0] }); else this.draw();
-        if (message.kind === "map") this.compute();
+        if (message.kind === "prompt") { this.choose({ set: data.sets[0].name }); return; }
+        this.draw();
+        this.compute();
       } catch (error) {
-        const key = `${this.choice.set}|${message.component}`;
-        this.requested.delete(key);
-        this.report(error.message === "cancelled" ? "Cancelled." : "", undefined,
-          error.message === "cancelled" ? "" : error.message);
+        const cancelled = error.message === "cancelled";
+        if (cancelled) this.requested.delete(key);
+        ended(cancelled ? "Cancelled." : "", undefined, cancelled ? "" : error.message);
       }
     }
     report(text, done, error) {

@@ -12,6 +12,8 @@ const ArithLensGraph = (() => {
   const DASHES = { q: "2 4", k: "8 4" };
   const MAIN = { paths: "via_mlps", metric: "relative_logit" };
   const size = row => Math.abs(row.mean ?? 0);
+  // Whether an interval excludes 0; a single prompt has none.
+  const certain = row => (row.ci_low ?? 1) > 0 || (row.ci_high ?? -1) < 0;
   const edgeKey = row => [row.sender, row.role, row.input, row.receiver].join("|");
 
   class Graph extends Card {
@@ -203,7 +205,7 @@ const ArithLensGraph = (() => {
     nodeBox(node, at, { effect, held, limit, rows, set, say }) {
       const { x, y, w, h: tall, onStream } = at.places.get(key(node.name, node.role)), { component, pinned } = this.choice;
       const colour = onStream && held?.mean !== null && held ? held : effect, isEnd = node.role === END;
-      const share = isEnd && colour?.mean ? Math.min(80, Math.round(80 * Math.sqrt(Math.abs(colour.mean) / limit))) : 0;
+      const share = isEnd && colour?.mean && certain(colour) ? Math.min(80, Math.round(80 * Math.sqrt(Math.abs(colour.mean) / limit))) : 0;
       const wide = onStream && held ? w + SIZE.wide * Math.min(1, Math.abs(held.mean ?? 0) / limit) : w;
       const text = this.nodeText(node, rows, effect, held, set), out = this.isOut(node.name);
       const group = svg("g", { class: ["ale-node", node.name === component && "ale-chosen", out && "ale-held", pinned.has(node.name) && "ale-pinned",
@@ -299,7 +301,7 @@ const ArithLensGraph = (() => {
         h("details", {}, h("summary", {}, "How it was measured"), h("p", {}, "The sender's output is taken from the counterfactual, one input of one receiver reads it, and the answer changes by this much. "
           + `Edges whose 95% interval holds 0 are left out; ${this.rows("edges")[0].measured} were measured, on ${this.set.facts.edge_rows?.length ?? this.set.facts.rows?.length ?? this.set.facts.n_pairs} prompts. `
           + "By chance alone, one interval in twenty excludes 0: do not read much into weak edges. "
-          + "A box has the colour of its effect on C. An MLP of END is as wide and as red, or blue, as its effect with the final norm's scale held; the map has both its effects. "
+          + "A box has the colour of its effect on C, or none if the 95% interval holds 0. An MLP of END is as wide and as red, or blue, as its effect with the final norm's scale held; the map has both its effects. "
           + "Attention is not an effect: a head may look at a token and ignore it. A token that is the same in both prompts has no edges.")));
     }
     inWords(rows) {

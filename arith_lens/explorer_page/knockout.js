@@ -1,7 +1,7 @@
 // Knocked out: what the model answers without some parts, beside as many random ones.
 const ArithLensKnockouts = (() => {
   "use strict";
-  const { h, number, percent, visible, ordered, named, isMlp } = ArithLensElements;
+  const { h, number, percent, visible, ordered, named, capital, isMlp } = ArithLensElements;
   const { EffectMap } = ArithLensMap;
   const KINDS = { knock_out: "they alone are knocked out", keep_only: "they alone are kept" };
   const mean = (rows, column) => rows.reduce((sum, row) => sum + row[column], 0) / rows.length;
@@ -12,16 +12,7 @@ const ArithLensKnockouts = (() => {
       if (!basket.delete(component)) basket.add(component);
       this.replace([...basket]);
     }
-    replace(names) {
-      this.choice.basket = new Set(names);
-      this.draw();
-      this.measure();
-    }
-    measure() {
-      const { basket, kind } = this.choice, members = ordered(basket);
-      if (!this.backend || this.result(kind)) return;
-      this.request({ kind: "selection", selection: kind, members, baseline: !this.result("knock_out", []) });
-    }
+    replace(names) { this.choose({ basket: new Set(names) }); }
     result(kind, members = ordered(this.choice.basket)) {
       return this.rows("sets", { kind, members: members.join(",") })[0];
     }
@@ -59,31 +50,31 @@ const ArithLensKnockouts = (() => {
       return `${percent(mean(random, "accuracy"), 0)} (${drawn.length} draws: ${percent(Math.min(...drawn), 0)} to ${percent(Math.max(...drawn), 0)})`;
     }
     drawBasket() {
-      const { basket, kind } = this.choice, { facts, tables } = this.set, { prompt } = this;
+      const { basket, kind } = this.choice, { facts, tables } = this.set;
       const members = ordered(basket), region = this.regions.basket;
       if (!this.backend && !tables.sets) {
         region.replaceChildren(...this.unknown() ? [] : [h("h2", {}, "Knocked out"), h("p", { class: "ale-soft" },
           facts.missing.knock_out ?? "This page has no knockouts: it was saved with the map alone.")]);
         return;
       }
-      const after = this.result(kind), before = this.result("knock_out", []);
       const among = members.some(isMlp) ? "all" : "heads", out = kind === "knock_out";
-      const answer = this.rows("prompts", { prompt })[0] ?? {};
       const next = (title, kindOf, of) => h("div", {}, h("h4", {}, title), this.next(kindOf, of));
       const code = { members: JSON.stringify(members), among };
       region.replaceChildren(
         this.heading("Knocked out", kind, this.rows("sets", { kind, members: members.join(",") }), code),
-        ...this.chips(members), this.unmeasured(members, after),
-        h("div", { "aria-live": "polite" }, this.each(set => [this.choice.compare ? h("h3", {}, set) : "",
-          this.outcome(members, this.result("knock_out", []), this.result(kind, members))]),
-          before && answer.reference ? h("div", { class: "ale-next" },
-            h("p", {}, `Next token after “${answer.reference.trim()}”, where C is ${visible(answer.answer.trim())}:`),
-            next("whole model", "knock_out", []), members.length || !out ? next(out ? "without them" : "with them alone", kind, members) : "") : ""),
+        ...this.chips(members), this.unmeasured(members, this.result(kind)),
+        h("div", { "aria-live": "polite" }, this.each(set => {
+          const before = this.result("knock_out", []), of = this.rows("prompts", { prompt: this.prompt })[0];
+          return [this.choice.compare ? h("h3", {}, capital(set)) : "", this.outcome(members, before, this.result(kind, members)),
+            before && of?.reference ? h("div", { class: "ale-next" },
+              h("p", {}, `Next token after “${of.reference.trim()}”, where C is ${visible(of.answer.trim())}:`),
+              next("whole model", "knock_out", []), members.length || !out ? next(out ? "without them" : "with them alone", kind, members) : "") : ""];
+        })),
         h("details", { open: Boolean(this.choice.how), ontoggle: event => { this.choice.how = event.target.open; } },
           h("summary", { "data-key": "how" }, "How, and keeping only these"),
           h("fieldset", {}, h("legend", {}, "The chosen parts:"), Object.entries(KINDS).map(([name, text]) =>
             h("label", {}, h("input", { type: "radio", name: `kind${this.options.id ?? ""}`, "data-key": name, checked: name === kind,
-              onchange: () => { this.choice.kind = name; this.draw(); this.measure(); } }), ` ${text}`))),
+              onchange: () => this.choose({ kind: name }) }), ` ${text}`))),
           h("p", { class: "ale-soft" }, out
             ? "Their output is replaced by its mean over counterfactual prompts, at every token but BOS. The map changes END alone, one part at a time: a strong effect there need not cost an answer here."
             : `All other ${among === "all" ? "heads and MLPs" : "heads"} are replaced by their means, at END alone${among === "all" ? "" : "; MLPs stay"}. This is not the opposite of knocking out, which acts at every token.`),
@@ -130,13 +121,13 @@ const ArithLensKnockouts = (() => {
         const after = this.result(kind, members), before = this.result("knock_out", []);
         const whole = before ? `whole model: ${percent(before.accuracy, 0)}` : "";
         const text = none ? before ? `${percent(before.accuracy, 0)} right` : "not measured yet" : after ? `${this.outcomeText(members, kind)}; ${whole}`
-          : this.backend && set === this.sides[0] ? "being measured" : "not measured for these prompts";
+          : this.backend ? "being measured" : "not measured for these prompts";
         return h("span", {}, this.choice.compare ? h("b", {}, `${set}: `) : "", text, ". ");
       });
       const names = !members.length ? "no head" : members.length <= 6 ? members.map(named).join(", ") : `${members.length} parts`;
       region.replaceChildren(h("p", { role: "status" },
         h("b", {}, none ? "Nothing is knocked out: " : kind === "knock_out" ? `Without ${names}: ` : `Only ${names} kept: `), lines,
-        !none ? h("button", { class: "ale-small", "data-key": "put back", onclick: () => { this.choice.kind = "knock_out"; this.replace([]); } }, "Put all back") : ""));
+        !none ? h("button", { class: "ale-small", "data-key": "put back", onclick: () => this.choose({ kind: "knock_out", basket: new Set() }) }, "Put all back") : ""));
     }
     track({ accuracy, ci_low: low, ci_high: high }, hue) {
       return h("td", { class: "ale-track", "aria-hidden": true }, h("span", {}, h("i", { class: `ale-${hue}`, style: `left:0;width:${100 * accuracy}%` }),

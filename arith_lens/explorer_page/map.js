@@ -7,37 +7,46 @@ const ArithLensMap = (() => {
   class EffectMap extends Exports {
     get relative() { return this.choice.metric === "relative_logit"; }
     effect(x) { return signed(this.relative ? percent(x) : number(x, 3), x); }
+    // One map, or those of the two sides on one scale.
     drawMap() {
-      const rows = this.rows("effects", this.setting), region = this.regions.map;
+      const { setting } = this, region = this.regions.map;
+      const sides = this.each(set => ({ set, rows: this.rows("effects", setting), n: this.set.facts.n_pairs,
+        held: this.rows("held", setting).filter(row => isMlp(row.component) && row.mean !== null) }));
+      const limit = Math.max(...sides.flatMap(({ rows, held }) => [...rows, ...held]).map(row => Math.abs(row.mean ?? 0)), 0) || 1;
+      const line = h("p", { class: "ale-line" }, "Point at a cell to read it; arrow keys move, Enter chooses, B knocks out.");
+      const all = sides.flatMap(({ set, rows }) => rows.map(row => sides.length > 1 ? { set, ...row } : row));
+      region.replaceChildren(
+        this.heading("Map", "effects", all, { ...this.quoted() }), this.mapControls(),
+        h("p", {}, "Each cell is a mean: one per attention head, one per MLP. A click adds its edges to the graph. ", h("b", { class: "ale-negative" }, "Red"),
+          ": with this part's output taken from the counterfactual, the score of the right answer C falls",
+          this.relative ? " (in percent). " : ". ", h("b", { class: "ale-positive" }, "Blue"),
+          ": it rises. Rows are layers, columns heads. ", sides[0].held.length ? "“Held”: the MLP with the final norm's scale held, as in the circuit. " : "", "Framed: key head. Struck through: knocked out."),
+        line, h("div", { class: "ale-maps" }, sides.map(side => this.as(side.set, () => h("div", {},
+          h("h3", {}, `${capital(side.set)}, over all ${side.n ?? ""} prompts`), ...this.mapOf(side, limit, line))))),
+        this.exportBar("map"));
+    }
+    mapOf({ rows, held }, limit, line) {
       if (!rows.length) {
-        region.replaceChildren(h("h2", {}, "Map"), this.mapControls(), h("p", {}, this.backend
-          ? "These effects are being computed." : "This page does not have these effects. Choose other paths or another score above."));
-        return;
+        return [h("p", {}, this.backend ? "These effects are being computed." : "This page does not have these effects. Choose other paths or another score above.")];
       }
-      const heads = 1 + Math.max(...rows.map(row => row.head));
-      const held = this.rows("held", this.setting).filter(row => isMlp(row.component) && row.mean !== null);
-      const layers = 1 + Math.max(...rows.map(row => row.layer));
-      const limit = Math.max(...[...rows, ...held].map(row => Math.abs(row.mean ?? 0))) || 1;
+      const heads = 1 + Math.max(...rows.map(row => row.head)), layers = 1 + Math.max(...rows.map(row => row.layer));
       const describe = row => `${capital(named(row.component))}${row.held ? ", norm's scale held" : ""}: ${this.effect(row.mean)}`
         + (row.ci_low === null ? "" : ` (${this.effect(row.ci_low)} to ${this.effect(row.ci_high)})`)
         + (row.key ? ", key head" : "");
-      const line = h("p", { class: "ale-line" }, "Point at a cell to read it; arrow keys move, Enter chooses, B knocks out.");
       const cells = new Map();
       const cell = row => {
         const share = Math.abs(row.mean ?? 0) / limit, strength = Math.round(100 * Math.sqrt(share) * share ** 0.15);
-        const chosen = row.component === this.choice.component && !row.held;
-        const text = heads <= 12 && Math.abs(row.mean ?? 0) >= (this.relative ? 0.005 : limit / 20)
+        const chosen = row.component === this.choice.component && !row.held, text = describe(row);
+        const shown = heads <= 12 && Math.abs(row.mean ?? 0) >= (this.relative ? 0.005 : limit / 20)
           ? (this.relative ? number(100 * row.mean, 0) : number(row.mean, 1)) : "";
         const button = h("button", {
           role: "gridcell", "data-key": `cell ${row.held ? "held " : ""}${row.component}`, "data-name": row.component, tabindex: chosen ? 0 : -1,
-          "aria-selected": chosen, "aria-label": describe(row),
+          "aria-selected": chosen, "aria-label": text,
           class: [row.key && "ale-key", chosen && "ale-chosen", strength > 60 && "ale-strong",
             this.isOut(row.component) && "ale-held"].filter(Boolean).join(" "),
           style: `--share:${strength}%;--hue:var(--${row.mean < 0 ? "negative" : "positive"})`,
-          onclick: () => this.unfold(row.component),
-          onfocus: () => line.replaceChildren(describe(row)),
-          onmouseenter: () => line.replaceChildren(describe(row)),
-        }, text);
+          onclick: () => this.unfold(row.component), onfocus: () => line.replaceChildren(text), onmouseenter: () => line.replaceChildren(text),
+        }, shown);
         cells.set(`${row.layer} ${row.column}`, button);
         return button;
       };
@@ -45,7 +54,7 @@ const ArithLensMap = (() => {
       const byPlace = new Map([...rows.map(row => ({ ...row, column: row.head < 0 ? heads : row.head })),
         ...held.map(row => ({ ...row, held: true, layer: layerOf.get(row.component), column: heads + 1 }))].map(row => [`${row.layer} ${row.column}`, row]));
       const columns = heads + (held.length ? 2 : 1);
-      const grid = h("div", { role: "grid", class: "ale-grid", "aria-label": "Effect of each head and MLP",
+      return [h("div", { role: "grid", class: "ale-grid", "aria-label": `Effect of each head and MLP, ${this.choice.set}`,
         style: `--columns:${columns}`,
         onkeydown: event => this.move(event, cells) },
       h("div", { role: "row" }, h("span", { role: "columnheader", title: "rows: layers; columns: heads" }, "layer"),
@@ -56,14 +65,7 @@ const ArithLensMap = (() => {
         [...Array(columns).keys()].map(column => {
           const row = byPlace.get(`${layer} ${column}`);
           return row ? cell(row) : h("span", { role: "gridcell" });
-        }))));
-      region.replaceChildren(
-        this.heading("Map", "effects", rows, { ...this.quoted() }), this.mapControls(),
-        h("p", {}, `Means over all ${this.set.facts.n_pairs ?? ""} prompts; one cell per attention head, one per MLP. A click adds its edges to the graph. `, h("b", { class: "ale-negative" }, "Red"),
-          ": with this part's output taken from the counterfactual, the score of the right answer C falls",
-          this.relative ? " (in percent). " : ". ", h("b", { class: "ale-positive" }, "Blue"),
-          ": it rises. Rows are layers, columns heads. ", held.length ? "“Held”: the MLP with the final norm's scale held, as in the circuit. " : "", "Framed: key head. Struck through: knocked out."),
-        grid, line, this.ranking(rows), this.exportBar("map"));
+        })))), this.ranking(rows)];
     }
     mapControls() {
       const table = this.set.tables.effects.columns;

@@ -351,6 +351,29 @@ def test_roles_are_an_axis_and_add_up_through_the_values() -> None:
     assert float(operator[0].abs().mean()) > 1e-4
 
 
+def test_edges_that_read_no_changed_token_are_0_and_are_not_computed(llama: Any) -> None:
+    """Each place of `each` is that of the place alone; queries and MLPs read END."""
+    pairs = PromptPairs.from_tokens(
+        torch.tensor([[1, 5, 6, 7, 9]] * 2),
+        torch.tensor([[1, 5, 8, 7, 9]] * 2),
+        torch.tensor([3, 4]),
+        torch.ones(2, 5, dtype=torch.bool),
+    )
+    receivers, options = ["2.1", "MLP 2"], {"metric": "logit", "progress": False}
+    each = edge_effects(llama, pairs, receivers, positions="each", **options)
+    inputs, known = (each.labels or {})["input"], each.per_pair
+    for place in range(5):
+        alone = edge_effects(llama, pairs, receivers, positions=place, **options)
+        assert_close(known[:, :, :, place], alone.per_pair, equal_nan=True, atol=1e-6, rtol=1e-4)
+    assert not bool(known[..., :2, :].nan_to_num().any()), "before the first changed token"
+    for name in ("q", "mlp"):
+        assert not bool(known[:, inputs.index(name), :, :-1].nan_to_num().any()), "END alone"
+        assert bool(known[:, inputs.index(name), :, -1].nan_to_num().any())
+    assert bool(known[:, inputs.index("v"), :, 2:].nan_to_num().any(0).any(0).any(-1).all())
+    cost = [al.plan_edges(llama, pairs, receivers, positions=name) for name in ("all", "each")]
+    assert cost[1].n_edges == 5 * cost[0].n_edges and cost[1].flops < 3 * cost[0].flops
+
+
 @cache
 def built(name: str) -> Any:
     return al.built_model(name, n=8)
@@ -476,12 +499,16 @@ def test_a_stopped_run_goes_on_with_the_shards_that_are_left(
         {"inputs": "v"},
         {"inputs": "q"},
         {"senders": ["0.1", "MLP 0"]},
+        {"positions": "each"},
+        {"positions": -1},
     ],
 )
 def test_a_plan_has_the_operations_that_torch_counts(
     mistral: Any, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs, receivers = make_pairs(mistral), ["2.1", "1.0", "MLP 2"]
+    if options.get("positions") == "each":
+        pairs = pairs.filter(pairs.lengths == pairs.lengths.max())
     plan = al.plan_edges(mistral, pairs, receivers, **options)
     monkeypatch.setattr(EdgeEngine, "_certify", lambda *_: None)
     with FlopCounterMode(display=False) as counter:

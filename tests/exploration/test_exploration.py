@@ -25,7 +25,7 @@ from arith_lens.exploration import (
     sample_rows,
     selections,
 )
-from arith_lens.exploration.exploring import patched
+from arith_lens.exploration.exploring import _check_others, patched
 from arith_lens.exploration.graph_tables import (
     N_EDGES,
     N_PAGE_HEADS,
@@ -305,19 +305,34 @@ def test_another_model_stands_beside_it_on_the_same_prompts(
     llama: HookedModel, mistral: HookedModel, pairs: al.PromptPairs
 ) -> None:
     view = al.explore(llama, {"addition": pairs}, compare={"other": mistral}, progress=False)
-    (facts, own), (_, others) = view.sets["addition"], view.sets["addition, other"]
-    assert [*view.sets] == ["addition", "addition, other"]
-    assert facts["beside"] == "addition, other" and len(own["edges"]) and len(others["edges"])
+    first, second = view.sets
+    assert first == f"addition, {llama.name}" and second == "addition, other"
+    (facts, own), (_, others) = view.sets[first], view.sets[second]
+    assert facts["beside"] == second and len(own["edges"]) and len(others["edges"])
     for model, tables in ((llama, own), (mistral, others)):
         by_hand = al.path_patch(model, pairs, progress=False).heads.mean().flatten()
         means = tables["effects"].query("head >= 0")["mean"].to_numpy()
         assert torch.allclose(torch.tensor(means), by_hand)
     assert own["prompts"].equals(others["prompts"]) and not own["effects"].equals(others["effects"])
     assert view.respond is not None
-    request = {"kind": "component", "component": "1.2", "set": "addition, other"}
-    _, tables = finished(view.respond(request))["addition, other"]
+    request = {"kind": "component", "component": "1.2", "set": second}
+    _, tables = finished(view.respond(request))[second]
     looks = al.attention_by_role(mistral, pairs, "1.2").mean()[0]
     assert torch.allclose(torch.tensor(tables["attention"]["mean"].to_numpy()), looks)
+
+
+def test_what_cannot_be_compared_is_refused(
+    llama: HookedModel, pairs: al.PromptPairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for compare in ("reference-mistral", {"other": "reference-mistral"}, [llama]):
+        with pytest.raises(TypeError, match="expected compare as a dictionary of models by name"):
+            _check_others("one", compare, [pairs], llama)
+    with pytest.raises(ValueError, match=f"expected other names than {llama.name}"):
+        al.explore(llama, pairs, compare={llama.name: llama}, progress=False)
+    names = iter(({1: "3"}, {1: "plus"}))
+    monkeypatch.setattr("arith_lens.exploration.exploring.pieces", lambda *_: next(names))
+    with pytest.raises(ValueError, match="found that other has other tokens"):
+        al.explore(llama, pairs, compare={"other": llama}, progress=False)
 
 
 def test_experts_are_shown_without_neurons(tokenizer: Any) -> None:

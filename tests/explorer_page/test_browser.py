@@ -17,7 +17,7 @@ from support.children import Script
 
 import arith_lens as al
 from arith_lens.exploration import explored
-from arith_lens.explorer_page import Explorer
+from arith_lens.explorer_page import Explorer, packed
 from arith_lens.model import HookedModel
 from arith_lens.plotting import browser_path
 
@@ -43,8 +43,8 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def file(llama: HookedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page of a small model, with a hostile token."""
+def sets(llama: HookedModel) -> dict[str, Any]:
+    """Two sets of a small model, with a hostile token."""
     pairs = al.sample_pairs(llama, "addition", n=18, keep="all", templates=["addition/1"])
     pairs = pairs.filter(al.path_patch(llama, pairs, progress=False).logit > 0)
     with pytest.MonkeyPatch.context() as patched:
@@ -56,7 +56,12 @@ def file(llama: HookedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     edges = tables["edges"].assign(certain=True)  # a random model's are not
     tables["edges"] = edges
     others = {**tables, "edges": edges.iloc[::2].reset_index(drop=True)}
-    sets = {"addition": (one.facts, tables), "other": (one.facts, others)}
+    return {"addition": (one.facts, tables), "other": (one.facts, others)}
+
+
+@pytest.fixture(scope="module")
+def file(sets: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Their page."""
     view = Explorer(sets, title="Explorer")
     return view.save(tmp_path_factory.mktemp("page") / "explorer.html")
 
@@ -198,6 +203,53 @@ def test_two_sets_are_compared_with_the_same_places_and_common_edges_are_pale(pa
     page.click('[data-key="hold"]')
     assert page.locator(".ale-node.ale-held[data-name='1.2']").count() >= 2, "in both pictures"
     assert re.search(r"addition: \d+%.*other: \d+%", page.text_content(".ale-out"))
+    maps = page.locator(".ale-maps h3").all_text_contents()
+    assert [title.split(",")[0] for title in maps] == ["Addition", "Other"]
+    assert page.locator(".ale-grid").count() == page.locator(".ale-next").count() == 2
+    struck = page.locator(".ale-grid .ale-held").evaluate_all("all => all.map(x => x.dataset.name)")
+    assert struck == ["1.2", "1.2"], "in both maps"
+
+
+LIVE = """async ([text, table]) => {
+  const messages = [], element = document.createElement("div");
+  document.body.append(element);
+  const backend = { cancel() {}, send: async message => {
+    messages.push([message.kind, message.set, message.component ?? message.members.join()]);
+    const tables = message.component ? {} : { sets: table };
+    return { code: {}, sets: [{ name: message.set, facts: {}, tables }] };
+  } };
+  const explorer = await ArithLensExplorer.mount(element, text, {}, backend);
+  await new Promise(done => setTimeout(done, 100));
+  explorer.replace(["1.2"]);
+  await new Promise(done => setTimeout(done, 300));
+  const line = element.querySelector(".ale-out").textContent;
+  element.remove();
+  return { messages, line };
+}"""
+
+
+def test_in_a_notebook_both_sides_are_computed_one_after_the_other(
+    page: Any, sets: dict[str, Any]
+) -> None:
+    """Each request is sent once, also if the answer has nothing of it."""
+    few = {
+        name: (
+            {**facts, "beside": "other"} if name == "addition" else facts,
+            {table: tables[table] for table in ("effects", "edges", "prompts", "tokens")},
+        )
+        for name, (facts, tables) in sets.items()
+    }
+    answer = {"kind": ["knock_out"], "members": ["1.2"], "accuracy": [0.5], "ci_low": [None],
+              "ci_high": [None], "probability": [0.5], "n_pairs": [18]}  # fmt: skip
+    seen = page.evaluate(LIVE, [packed(few), answer])
+    component = seen["messages"][0][2]
+    assert seen["messages"] == [
+        ["component", "addition", component],
+        ["component", "other", component],
+        ["selection", "addition", "1.2"],
+        ["selection", "other", "1.2"],
+    ]
+    assert "addition: 50% right" in seen["line"] and "other: 50% right" in seen["line"]
 
 
 def test_parts_keep_their_places_and_a_knocked_out_part_is_struck_through(page: Any) -> None:
