@@ -24,7 +24,14 @@ from arith_lens.statistics import resampled_means
 from experiments import carry as tests
 from experiments.results import CARRY, CARRY_PARTS, CARRY_STEP, WRONG_SUMS
 from figures.tables.number import PROBLEMS, Number
-from figures.tables.table import QuestionTable, Row, interval_numbers, n_problems, row
+from figures.tables.table import (
+    QuestionTable,
+    Row,
+    interval_numbers,
+    model_key,
+    n_problems,
+    row,
+)
 from figures.verdicts import Finding, Within, judge_by_interval
 
 KINDS = (
@@ -57,7 +64,7 @@ def table(run: Run) -> QuestionTable:
     Raises:
         RunError: the run is damaged.
     """
-    model = str(run.config["model"])
+    model = model_key(str(run.config["model"]))
     rows: list[Row] = []
     for variable in run.config["subjects"]:
         for test in TESTS:
@@ -324,6 +331,7 @@ OF_TESTS = {
     tests.DIGITS: "other ones digits",
     tests.TENS: "sources of other tens",
     tests.LARGE: "sums from 110",
+    tests.THREE: "sums of three digits",
 }
 
 

@@ -11,6 +11,7 @@ from functools import cache, reduce
 from io import StringIO
 from math import inf
 from operator import or_
+from pathlib import PurePath
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -201,6 +202,15 @@ def keys_of(frame: DataFrame, name: str) -> list[Any]:
     """The values of a key, in the table's order; rows without this key are left out."""
     values = frame[name].drop_duplicates().tolist() if name in frame else []
     return [one for one in values if one != "" and one == one]
+
+
+def model_key(name: str) -> str:
+    """A model as a table names it: a folder by its own name, and a training's `final` by that of
+    the training, so that no table has the path of a machine."""
+    path = PurePath(name)
+    if path.name == "final" and path.parent.name:
+        return path.parent.name
+    return path.name if path.is_absolute() else name
 
 
 def interval_numbers(effects: Effects, unit: Unit) -> list[Number]:

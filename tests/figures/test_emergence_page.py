@@ -7,7 +7,7 @@ from typing import Any
 from figures.tables.table import from_csv, records, select
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "how_it_calculates.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "emergence.md").read_text(encoding="utf-8")
 WORDS = {"holds here": "holds", "does not hold here": "**fails**", "not decided": "open"}
 
 

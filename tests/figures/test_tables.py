@@ -20,6 +20,7 @@ from figures.tables.table import (
     has,
     interval_numbers,
     keys_of,
+    model_key,
     n_problems,
     number_of,
     read_back,
@@ -205,3 +206,10 @@ def test_claims_read_rows_and_tables_read_no_claim() -> None:
     by_tables = set().union(*map(imported_modules, tables))
     assert not {name for name in by_tables if name.startswith("figures.claims")}
     assert computing <= by_tables, "the check sees those that may"
+
+
+def test_a_table_names_a_model_and_no_path_of_a_machine() -> None:
+    assert model_key("reference") == "reference"
+    assert model_key("google/gemma-3-270m") == "google/gemma-3-270m"
+    assert model_key("results/train_reference/reference-3/final") == "reference-3"
+    assert model_key("/home/one/models/llama") == "llama"
