@@ -33,6 +33,11 @@ from arith_lens.path_patching import (
 )
 from arith_lens.runs import Run
 
+CURE = (
+    "Take active hooks off the model, and load it with dtype=torch.float32; where it fails even "
+    "then, edges cannot be computed for this model, but path_patch may work on whole heads"
+)
+"""What to do if the certificate fails."""
 TOGETHER = "together"
 """Everything before a receiver as one sender."""
 SUBSETS = ("q", "k", "v", "qk", "qv", "kv", "qkv")
@@ -132,7 +137,7 @@ def edge_effects(
 
     def make_engine() -> EdgeEngine:
         sweep = SweepEngine.of(model, settings.patching, certify=True, advice=advice)
-        return EdgeEngine(model, settings, places, sweep)
+        return EdgeEngine(model, settings, places, replace(sweep, cure=CURE))
 
     identity = patching_details(settings.patching, None, run) | {
         "method": "edge_effects",
@@ -213,7 +218,8 @@ def edge_settings(
     for value, allowed, what in ((group, Group, "group"), (via, Via, "via"), (paths, Via, "paths")):
         if value not in get_args(allowed):
             raise ValueError(
-                f"expected {what} of {' or '.join(map(repr, get_args(allowed)))}, found {value!r}"
+                f"expected {what} of {' or '.join(map(repr, get_args(allowed)))}, found {value!r}; "
+                "choose one of these"
             )
     chosen = tuple(dict.fromkeys(as_components(receivers)))
     if not chosen:
@@ -253,8 +259,9 @@ def edge_settings(
     lonely = [receiver for receiver in chosen if not settings.n_before(receiver)]
     if lonely:
         raise ValueError(
-            f"expected senders before every receiver, found none before {lonely[0]}; heads read "
-            "what layers below them write"
+            f"expected senders before every receiver, found none before {lonely[0]}; a head reads "
+            "what lower layers write, an MLP also the heads of its own layer: give senders of "
+            "these, or leave senders out"
         )
     return settings
 
@@ -294,10 +301,14 @@ def places_of(pairs: PromptPairs, positions: str | int | Role) -> tuple[Places, 
     except ValueError:
         raise ValueError(
             f"expected positions of 'all', 'each', a number or a role ({', '.join(Role)}), found "
-            f"{positions!r}"
+            f"{positions!r}; choose one of these"
         ) from None
     if not bool(pairs.role_mask(role).any()):
-        raise ValueError(f"expected prompts with a token of the role {role}, found none")
+        known = ", ".join(one for one in Role if bool(pairs.role_mask(one).any()))
+        raise ValueError(
+            f"expected prompts with a token of the role {role}, found {known or 'no roles'}; "
+            "choose one of these, 'all' or 'each'"
+        )
     return lambda some: [some.role_mask(role)], (str(role),)
 
 

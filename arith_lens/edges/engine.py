@@ -222,9 +222,7 @@ class EdgeEngine:
             largest |= self.sweep.certificate.found
         allowed = logit_tolerance(self.model.W_U.dtype)
         self.certificate = Certificate(largest, allowed, len(pairs))
-        self.certificate.require(
-            SWEEP_CLAIM, "Take active hooks off the model; edges cannot be computed for this model"
-        )
+        self.certificate.require(SWEEP_CLAIM, self.sweep.cure)
         self.pending_notes["certificate"] = asdict(self.certificate)
 
     def _rows(self, pairs: PromptPairs) -> EdgeRows:

@@ -31,6 +31,10 @@ SENDERS_AT_ONCE = 64
 """Senders whose queries, keys and values are in memory together."""
 
 
+INSTEAD = "give MLPs alone as receivers, or use path_patch, which works on whole heads"
+"""What the errors tell to do."""
+
+
 class UnsupportedReceiver(ValueError):
     """The model's attention cannot be computed with one of its inputs exchanged."""
 
@@ -56,19 +60,24 @@ class AttentionCode:
                 f"expected a model whose layers can be run one by one, found {name} with active "
                 "hooks, in training mode, or on several devices; take hooks off, and use one device"
             )
+        bridge: Any = getattr(model, "bridge", model)
+        reason = family_of(bridge.original_model.config).refusals.get("edges")
         try:
             inputs = layer_arguments(model, pairs.reference, pairs.attention_mask)
         except (IndexError, TypeError, RuntimeError, AttributeError) as error:
-            bridge: Any = getattr(model, "bridge", model)
-            reason = family_of(bridge.original_model.config).refusals.get("edges")
             raise UnsupportedReceiver(
                 f"expected a model whose layers and attention can be run one by one, found {name} "
-                f"({reason or f'{type(error).__name__}: {error}'}); path_patch works on whole heads"
+                f"({reason or f'{type(error).__name__}: {error}'}); {INSTEAD}"
             ) from error
+        if any(hasattr(layer.attention, "sinks") for layer in layers):
+            raise UnsupportedReceiver(
+                f"expected attention whose softmax is over tokens alone, found {name} ({reason}); "
+                f"{INSTEAD}"
+            )
         if inputs is None:
             raise UnsupportedReceiver(
                 f"expected layers whose arguments split by position, found others in {name}; "
-                "path_patch works on whole heads"
+                f"{INSTEAD}"
             )
         return cls(layers, inputs)
 
@@ -208,7 +217,7 @@ def project(
         raise UnsupportedReceiver(
             "expected a layer that passes queries, keys and values to Transformers' attention "
             f"interface, found that {type(code.layers[layer].attention).__name__} does not "
-            f"({type(error).__name__}: {error}); edges into heads of this family cannot be computed"
+            f"({type(error).__name__}: {error}); {INSTEAD}"
         ) from error
     assert all(len(part) == n_states for part in parts)
     return (*(part.float() for part in parts), options)

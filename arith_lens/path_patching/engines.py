@@ -377,6 +377,8 @@ class SweepEngine:
     """The certificate of the first shard, once it is computed."""
     pending_notes: dict[str, Any] = field(default_factory=dict)
     """What `notes` will return next."""
+    cure: str = HOOKS_INSTEAD
+    """What to do if the certificate fails."""
 
     @classmethod
     def of(
@@ -439,7 +441,7 @@ class SweepEngine:
             self.certificate = certificate_of(
                 self.trunk, recording, repeated_forwards, ends, values, pairs, self.patching.senders
             )
-            self.certificate.require(SWEEP_CLAIM, HOOKS_INSTEAD)
+            self.certificate.require(SWEEP_CLAIM, self.cure)
             self.pending_notes["certificate"] = asdict(self.certificate)
         # the number of pairs that were swept at once; it depends on the free memory
         self.pending_notes.setdefault("chunk_sizes", []).append(min(chunk, len(pairs)))

@@ -422,19 +422,58 @@ def test_edges_of_known_circuits_are_those_that_were_built(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(SWEPT))
 def test_every_family_is_certified_or_refused_by_name(name: str, tokenizer: Any) -> None:
+    """One pair alone, whose prompts are padded, has the numbers that it has among others."""
     family = SWEPT[name]
     model = load_model((family.make(len(tokenizer)), tokenizer))
-    pairs = make_pairs(model)
+    pairs, receivers = make_pairs(model), [Mlp(1), Head(1, 2)]
     if reason := family.row.refusals.get("edges"):
-        found = rf"found {type(model.bridge.original_model).__name__} \({reason}\)"
+        found = rf"found {type(model.bridge.original_model).__name__} \({reason}\); give MLPs alone"
         with pytest.raises(UnsupportedReceiver, match=found):
             edge_effects(model, pairs, Head(1, 2), progress=False)
-    elif name == "gpt-oss":  # its softmax has one more score, which no token has
-        with pytest.raises(CertificateError, match=r"FAILED .* a head's own output"):
-            edge_effects(model, pairs, Head(1, 2), progress=False)
-    else:
-        edges = edge_effects(model, pairs, [Head(1, 2), Mlp(1)], metric="logit", progress=False)
-        assert float(edges.per_pair.nan_to_num().abs().max()) > 1e-4
+        receivers = receivers[:1]
+    edges, alone = (
+        edge_effects(model, some, receivers, metric="logit", progress=False).per_pair
+        for some in (pairs, pairs[1:2])
+    )
+    largest = float(edges.nan_to_num().abs().max())
+    assert largest > 1e-4
+    assert_close(edges[..., 1:2], alone, equal_nan=True, atol=1e-4 * largest, rtol=0)
+    for receiver, options, kind, message in BAD_INPUT:
+        with pytest.raises(kind, match=message):
+            edge_effects(model, pairs, receiver, progress=False, **options)
+
+
+BAD_INPUT: list[tuple[str, dict[str, Any], type[Exception], str]] = [
+    ("0.1", {"senders": ["1.0"]}, ValueError, "found none before 0.1; .* leave senders out"),
+    ("15.1", {}, IndexError, "found 15.1 in layer 15; choose among the model's"),
+    ("1.99", {}, IndexError, "expected a head from 0 to 3 in each layer, found 1.99"),
+    ("1.1", {"senders": ["0.99"]}, IndexError, "expected a head from 0 to 3 .* found 0.99"),
+    ("1.1", {"inputs": "z"}, ValueError, "found z; write letters in the order q, k, v"),
+    ("1.1", {"positions": 99}, ValueError, "expected a position from -6 to 5, .* found 99"),
+    ("1.1", {"positions": Role.OPERATOR}, ValueError, "found none, since they are of bare tokens"),
+    ("1.1", {"positions": "each"}, ValueError, "found lengths from 6 to 9; give one position"),
+    ("1.1", {"metric": "logit_difference"}, ValueError, "found 'logit_difference' without one"),
+    ("1.1", {"position": "all"}, TypeError, "Did you mean 'positions'"),
+]
+"""Receiver and options that no family takes, and what the error says."""
+
+
+def test_a_role_that_the_prompts_lack_is_refused_with_those_that_they_have() -> None:
+    model = al.load_model("reference")
+    pairs = al.sample_pairs(model, "addition", n=4)
+    with pytest.raises(ValueError, match=r"found operand a, operator, .*; choose one of these"):
+        edge_effects(model, pairs, "5.5", positions=Role("example tokens"), progress=False)
+
+
+@pytest.mark.parametrize("module", ["edges.engine", "path_patching.certificate"])
+def test_a_certificate_that_rounding_breaks_says_to_load_float32(
+    llama: Any, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both certificates, of edges and of the sweep, name what edges have: no other engine."""
+    monkeypatch.setattr(f"arith_lens.{module}.logit_tolerance", lambda _: 1e-12)
+    with pytest.raises(CertificateError, match=r"load it with dtype=torch\.float32") as caught:
+        edge_effects(llama, make_pairs(llama), "2.1", progress=False)
+    assert "engine=" not in str(caught.value)
 
 
 def test_a_function_may_be_the_metric_and_its_code_names_the_result(
