@@ -74,6 +74,7 @@ def speed(
     config: Annotated[SpeedConfig, tyro.conf.arg(name="")],
     *,
     root: Path = Path("results"),
+    edges_csv: Path | None = None,
     dry_run: bool = False,
 ) -> None:
     """How fast is path patching, how does its cost grow, and what memory does it take?
@@ -81,6 +82,8 @@ def speed(
     Args:
         config: what to measure; the same configuration again replaces what it measured before.
         root: where runs are saved.
+        edges_csv: where the tables of edges are written too; docs/edges.md has those of
+            laboratory/speed/edges.csv.
         dry_run: print what would be run, with its operations, and stop.
     """
     if config.quick:
@@ -96,10 +99,12 @@ def speed(
         require_memory(needed, free, f"--sizes {size}", "leave it out, or take --device cuda")
     if config.threads:
         torch.set_num_threads(config.threads)
-    print_and_save("speed", config, root, partial(measured_parts, config))
+    print_and_save("speed", config, root, partial(measured_parts, config, edges_csv))
 
 
-def measured_parts(config: SpeedConfig, run: Run, facts: dict[str, Any]) -> Iterator[str]:
+def measured_parts(
+    config: SpeedConfig, edges_csv: Path | None, run: Run, facts: dict[str, Any]
+) -> Iterator[str]:
     """Measure part by part, save each, and report it."""
     yield f"# Path patching, measured\n\n{machine_text(facts)}; {config.dtype} on {config.device}"
     if "rivals" in config.parts:
@@ -110,7 +115,7 @@ def measured_parts(config: SpeedConfig, run: Run, facts: dict[str, Any]) -> Iter
     if "memory" in config.parts:
         yield from _memory(config, run, facts)
     if "edges" in config.parts:
-        yield from _edges(config, run, facts)
+        yield from _edges(config, edges_csv, run, facts)
     if "explorer" in config.parts:
         usage = Usage.now()
         table = typed_prompts.typed_table(config.repeats)
@@ -124,7 +129,9 @@ def measured_parts(config: SpeedConfig, run: Run, facts: dict[str, Any]) -> Iter
         yield f"\n## Prompts that begin alike\n\n{table.markdown(tables.FEW_SHOT_COLUMNS)}"
 
 
-def _edges(config: SpeedConfig, run: Run, facts: dict[str, Any]) -> Iterator[str]:
+def _edges(
+    config: SpeedConfig, edges_csv: Path | None, run: Run, facts: dict[str, Any]
+) -> Iterator[str]:
     usage = Usage.now()
     repeats = min(config.repeats, edges.MOST_ROUNDS)
     table = edges.edge_table(repeats=repeats, budget=20 * config.seconds)
@@ -132,7 +139,10 @@ def _edges(config: SpeedConfig, run: Run, facts: dict[str, Any]) -> Iterator[str
     others = usage.others()
     run.save("edges", table, **facts, others_cores=others)
     run.save("edges_growth", growth, **facts, others_cores=others)
-    yield f"\n## All edges into one head: {SHAPES['tiny']}\n\n{meanwhile(others)}\n"
+    if edges_csv is not None:
+        about = {name: facts[name] for name in ("date", "processor", "threads")}
+        edges.save_csv(edges_csv, table, growth, about | {"others_cores": others})
+    yield f"\n## All edges into some receivers: {SHAPES['tiny']}\n\n{meanwhile(others)}\n"
     yield table.markdown(edges.EDGE_COLUMNS)
     yield ""
     yield growth.markdown(tables.EXPONENT_COLUMNS)

@@ -59,19 +59,19 @@ def input_lines(rows: Rows) -> Iterator[str]:
                 for letter in "qkv"
                 for row in chosen(own, receiver=head, input=letter)
             ]
-            yield f"| `{counterfactual}` | {sign} | {head} | {' | '.join(cells)} |"
+            yield f"| `{counterfactual}` {sign} | {head} | {' | '.join(cells)} |"
 
 
 def path_lines(rows: Rows, names: tuple[str, ...] = ("word", "operands")) -> Iterator[str]:
-    """The three largest edges, as what the answer's lead loses without them."""
+    """The two largest edges, as what the answer's lead loses without them."""
     for counterfactual in names:
         for operation, sign in SIGNS.items():
             key = {"operation": operation, "counterfactual": counterfactual}
             own = chosen(rows, kind="edge", metric="digit_contrast", **key)
-            own = sorted(own, key=lambda row: -abs(float(row["value"])))[:3]
+            own = sorted(own, key=lambda row: -abs(float(row["value"])))[:2]
             cells = [_path(row) for row in own]
             if cells:
-                yield f"| `{counterfactual}` | {sign} | {' | '.join(cells)} |"
+                yield f"| `{counterfactual}` {sign} | {' | '.join(cells)} |"
 
 
 def _path(row: dict[str, str]) -> str:
@@ -79,9 +79,9 @@ def _path(row: dict[str, str]) -> str:
     return f"{row['sender']} → {row['receiver']}{by}: {numbers(row, 2)}"
 
 
-def kept_lines(rows: Rows, names: tuple[str, ...] = ("word", "operands")) -> Iterator[str]:
+def kept_lines(rows: Rows, *, accuracy: bool = False) -> Iterator[str]:
     """What is left where the graph alone is kept, and random graphs."""
-    for counterfactual in names:
+    for counterfactual in ("word", "operands"):
         for operation, sign in SIGNS.items():
             key = {"operation": operation, "counterfactual": counterfactual}
             own = chosen(rows, kind="kept", metric="digit_contrast", positions="end", **key)
@@ -93,43 +93,66 @@ def kept_lines(rows: Rows, names: tuple[str, ...] = ("word", "operands")) -> Ite
                 for kept in ("graph", "random")
                 for row in chosen(left, kept=kept)
             ]
-            right = chosen(own, measure="accuracy", kept="graph")[0]
-            cells.append(numbers(right, 0, factor=100, unit="%"))
-            yield f"| `{counterfactual}` | {sign} | {' | '.join(cells)} |"
+            if accuracy:
+                (right,) = chosen(own, measure="accuracy", kept="graph")
+                cells.append(numbers(right, 0, factor=100, unit="%"))
+            yield f"| `{counterfactual}` {sign} | {' | '.join(cells)} |"
 
 
 def score_lines(rows: Rows) -> Iterator[str]:
-    """Pearson's r of gradients' scores, and EAP-IG's recall of direct edges."""
+    """Pearson's r of gradients' scores with exact direct edges."""
     for operation, sign in SIGNS.items():
         for counterfactual, metric in LENSES:
             key = {"operation": operation, "counterfactual": counterfactual, "metric": metric}
-            own = chosen(rows, kind="score", **key)
-            pearson = [
+            own = chosen(rows, kind="score", measure="pearson", via="direct", **key)
+            cells = [
                 numbers(row, 2)
-                for via in ("direct", "via_mlps")
                 for method in ("eap", "eap_ig")
-                for row in chosen(own, measure="pearson", method=method, via=via)
+                for row in chosen(own, method=method)
             ]
-            recall = chosen(own, measure="recall 50", method="eap_ig", via="direct")[0]
-            cells = " | ".join([*pearson, numbers(recall, 2)])
-            yield f"| {sign} | `{counterfactual}`, `{metric}` | {cells} |"
+            yield f"| `{counterfactual}` {sign} | {' | '.join(cells)} |"
 
 
-def largest(rows: Rows, n: int = 3, **keys: str) -> Rows:
+def score_sentences() -> Iterator[str]:
+    """The recall of EAP-IG, and the range of r with edges via MLPs."""
+    rows = [
+        row
+        for counterfactual, metric in LENSES
+        for row in chosen(
+            rows_of(REFERENCE), kind="score", counterfactual=counterfactual, metric=metric
+        )
+    ]
+
+    def ends(**keys: str) -> str:
+        values = [float(row["value"]) for row in chosen(rows, **keys)]
+        return f"{min(values):.2f} to {max(values):.2f}".replace("-", "−")
+
+    yield (
+        "EAP-IG has a recall of the 50 largest direct edges of "
+        f"{ends(measure='recall 50', method='eap_ig', via='direct')}."
+    )
+    via = {"measure": "pearson", "via": "via_mlps"}
+    yield (
+        f"So r with edges via MLPs is lower: {ends(method='eap', **via)} for EAP, "
+        f"{ends(method='eap_ig', **via)} for EAP-IG."
+    )
+
+
+def largest(rows: Rows, n: int, **keys: str) -> Rows:
     """The largest edges of an operation, a counterfactual and a metric."""
     own = chosen(rows, kind="edge", **keys)
     return sorted(own, key=lambda row: -abs(float(row["value"])))[:n]
 
 
 def word_lines() -> Iterator[str]:
-    """The three strongest paths of each model, in words."""
+    """The two strongest paths of each model, in words."""
     for name, path, operation in (
         ("`reference`", REFERENCE, "addition"),
         ("`reference-mistral`", MISTRAL, "addition"),
         ("Gemma 3 270M", GEMMA, "multiplication"),
     ):
         key: Any = {"operation": operation, "counterfactual": "operands"}
-        own = largest(rows_of(path), metric="digit_contrast", **key)
+        own = largest(rows_of(path), n=2, metric="digit_contrast", **key)
         said = ", ".join(f"{_in_words(row)} ({_carried(row)})" for row in own)
         yield f"- {name}, {operation}: {said}."
 
@@ -175,8 +198,7 @@ def outcome_lines() -> Iterator[str]:
     """What became of each prediction."""
     word, operands = _input_shares("word"), _input_shares("operands")
     yield (
-        "| 1. at least 70% of 5.5's effect in addition enters by v | "
-        f"**{'holds' if word['v'] >= 0.7 else 'fails'}** under `word`: {word['v']:.0%} by v, "
+        f"| 1 | **{'holds' if word['v'] >= 0.7 else 'fails'}** under `word`: {word['v']:.0%} by v, "
         f"{word['q']:.0%} by q, {word['k']:.0%} by k. Under `operands` {operands['v']:.0%} enters "
         "by v (this was not predicted) |"
     )
@@ -187,9 +209,9 @@ def outcome_lines() -> Iterator[str]:
     }
     certain = counts["edges whose interval excludes 0"]
     yield (
-        f"| 2. fewer than 60 edges in addition | **{'holds' if certain < 60 else 'fails'}** under "
-        f"`word`: {certain:.0f} of {counts['edges measured']:,.0f} intervals exclude 0, of which "
-        f"chance alone would give {counts['edges expected by chance']:.0f}. "
+        f"| 2 | **{'holds' if certain < 60 else 'fails'}** under `word`: "
+        f"{certain:.0f} of {counts['edges measured']:,.0f} intervals exclude 0, of which chance "
+        f"alone would give {counts['edges expected by chance']:.0f}. "
         f"{counts['edges with 80% of the sizes']:.0f} edges have 80% of the sizes |"
     )
     yield _gemma_outcome()
@@ -202,8 +224,8 @@ def outcome_lines() -> Iterator[str]:
         )
     )
     yield (
-        "| 5. the graph keeps more than each random one, for each operation and counterfactual | "
-        f"{told}. In `reference` under `word`, the graphs of + and − still keep next to nothing |"
+        f"| 5 | {told}. In `reference` under `word`, the graphs of + and − still keep next "
+        "to nothing |"
     )
 
 
@@ -222,8 +244,7 @@ def _gemma_outcome() -> str:
     )
     from_mlps = sum("MLP" in sender for sender in first.values())
     return (
-        "| 3. Gemma 3 270M: the strongest edge into each key head comes from an MLP | "
-        f"**{'holds' if from_mlps == len(first) else 'fails'}** with other operands, "
+        f"| 3 | **{'holds' if from_mlps == len(first) else 'fails'}** with other operands, "
         f"`digit_contrast`: {from_mlps} of the {len(first)} measured heads. It comes {said} |"
     )
 
@@ -237,21 +258,10 @@ def _score_outcome() -> str:
     high, low = pearson("operands", "digit_contrast"), pearson("word", "relative_logit")
     holds = [sum(r > 0.8 for r in high), sum(r < 0.5 for r in low)]
     return (
-        "| 4. r above .8 (contrast, `operands`), below .5 (raw logit, `word`) | "
-        f"**{'holds' if holds == [len(high), len(low)] else 'fails'}**: {holds[0]} of {len(high)} "
-        f"are above .8 (at most {max(high):.2f}), {holds[1]} of {len(low)} below .5 "
-        f"(at least {min(low):.2f}) |"
+        f"| 4 | **{'holds' if holds == [len(high), len(low)] else 'fails'}**: "
+        f"{holds[0]} of {len(high)} are above .8 (at most {max(high):.2f}), "
+        f"{holds[1]} of {len(low)} below .5 (at least {min(low):.2f}) |"
     )
-
-
-def mistral_lines() -> Iterator[str]:
-    """Under the word without meaning."""
-    said = []
-    for operation, sign in SIGNS.items():
-        key = {"operation": operation, "counterfactual": "word", "metric": "digit_contrast"}
-        (row,) = largest(rows_of(MISTRAL), n=1, **key)
-        said.append(f"{_path(row)} in {sign}")
-    yield f"Under `word` its strongest paths are {', '.join(said)}."
 
 
 def lead_lines() -> Iterator[str]:
@@ -276,15 +286,92 @@ def suffice_lines() -> Iterator[str]:
         if not is_above
     ]
     yield (
-        "So the strongest edges are real, but they are no whole circuit; many small edges do the "
-        f"rest. Within the range of random graphs are {', '.join(weak)}."
+        f"So many small edges do the rest. Within the range of random graphs are {', '.join(weak)}."
     )
+
+
+SPEED = ROOT / "laboratory" / "speed" / "edges.csv"
+RECEIVERS = {
+    "one head": "one head of the last layer",
+    "one head, MLPs between held": 'the same, `via="direct"`',
+    "all heads of its layer": "all eight heads of that layer",
+    "the last three MLPs": "the last three MLPs, which read END alone",
+}
+
+
+def speed_rows() -> Rows:
+    """What `python -m laboratory speed --parts edges` measured."""
+    with SPEED.open(encoding="utf-8", newline="") as file:
+        return [*csv.DictReader(file)]
+
+
+def cost_lines(rows: Rows) -> Iterator[str]:
+    """One row for each choice of receivers."""
+    for row in rows:
+        if row["method"] in RECEIVERS and not row["factor"]:
+            numbers = (
+                f"{int(row['edges']):,}",
+                f"{float(row['cpu_seconds']):.2f} s",
+                *(f"{float(row[name]):.0f}" for name in ("ratio", "flops_ratio")),
+                f"{float(row['reached']):.0%}",
+            )
+            yield f"| {RECEIVERS[row['method']]} | {' | '.join(numbers)} |"
+
+
+def cost_sentences(rows: Rows) -> Iterator[str]:
+    """What the hooks took, and how time grows."""
+    hooks, head = rows[:2]
+    of_edge = 1e3 * float(hooks["cpu_seconds"]) / int(hooks["edges"])
+    yield (
+        f"The hooks took {of_edge:.0f} ms per edge, for {hooks['edges']} of the edges into the "
+        f"head, and their numbers differ by {float(head['difference']):.0e}".replace("e-0", "e-")
+    )
+    powers = {row["factor"]: float(row["exponent"]) for row in rows if row["factor"]}
+    yield (
+        f"Time grows with layers to the power {powers['n_layers']:.1f}, with heads "
+        f"{powers['n_heads']:.1f}, with tokens {powers['n_tokens']:.1f}".replace(" 0.", " .")
+    )
+
+
+def performance_sentences(rows: Rows) -> Iterator[str]:
+    """Whether the goal was reached, and what would be needed."""
+    hooks, head, _, heads, _ = rows[:5]
+    ratio, flops = float(head["ratio"]), float(head["flops"])
+    rate = float(head["matrix_products_per_second"])
+    of_edge = float(hooks["cpu_seconds"]) / int(hooks["edges"])
+    needed = flops / (of_edge * int(head["edges"]) / 50)
+    yield (
+        f"The goal of a ratio of 50 is missed for one head via MLPs: it is {ratio:.0f}. The "
+        f"operations are only {float(head['flops_ratio']):.0f} times fewer. If all of them ran at "
+        f"the rate of large matrix products, the ratio would be "
+        f"{ratio / float(head['reached']):.0f}"
+    )
+    yield (
+        f"A ratio of 50 would need {needed / 1e9:.0f} GFLOP/s on this thread, where large products "
+        f"reach {rate / 1e9:.0f}"
+    )
+    yield f"for all eight heads of the layer the ratio is {float(heads['ratio']):.0f}"
+
+
+def test_the_cost_of_edges_is_that_of_the_table_that_ships() -> None:
+    rows = speed_rows()
+    page = PAGE.read_text(encoding="utf-8")
+    expected = "\n".join(cost_lines(rows))
+    assert expected in page and len(expected.splitlines()) == len(RECEIVERS)
+    changed = [row | {"cpu_seconds": str(2 * float(row["cpu_seconds"] or 0))} for row in rows]
+    assert "\n".join(cost_lines(changed)) not in page, "other numbers would be seen"
+    performance = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    for text, lines in ((page, cost_sentences), (performance, performance_sentences)):
+        words = " ".join(text.split())
+        assert [line for line in lines(rows) if line not in words] == []
+        assert [line for line in lines(changed) if line not in words] != []
+    assert all(int(row["rounds"]) >= 5 for row in rows if row["edges"])
 
 
 TABLES: dict[str, tuple[str, Callable[[Rows], Iterator[str]]]] = {
     "inputs": (REFERENCE, input_lines),
     "paths": (REFERENCE, path_lines),
-    "kept": (REFERENCE, kept_lines),
+    "kept": (REFERENCE, partial(kept_lines, accuracy=True)),
     "scores": (REFERENCE, score_lines),
     "paths of reference-mistral": (MISTRAL, partial(path_lines, names=("operands",))),
     "kept of reference-mistral": (MISTRAL, kept_lines),
@@ -326,7 +413,7 @@ def test_the_page_on_edges_has_the_numbers_of_the_tables(name: str) -> None:
 
 @pytest.mark.parametrize(
     "lines",
-    [word_lines, lead_lines, outcome_lines, mistral_lines, suffice_lines],
+    [word_lines, lead_lines, outcome_lines, suffice_lines, score_sentences],
     ids=lambda one: one.__name__,
 )
 def test_the_sentences_of_the_page_are_those_of_the_tables(
@@ -346,5 +433,5 @@ def test_another_number_would_be_seen() -> None:
     rows = rows_of("circuit_paths.csv")
     page = PAGE.read_text(encoding="utf-8").splitlines()
     changed = [row | {"value": str(float(row["value"]) * 1.5 or 1.0)} for row in rows]
-    for lines in (path_lines, kept_lines, score_lines):
+    for lines in (path_lines, partial(kept_lines, accuracy=True), score_lines):
         assert not {*lines(changed)} & {*page}

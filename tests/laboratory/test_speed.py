@@ -5,8 +5,10 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -82,11 +84,35 @@ def test_predicted_operations_are_those_that_torch_counts(
 
 def test_both_ways_to_edges_agree_and_a_table_has_their_ratio() -> None:
     setting = setting_of(SMALL)
-    by_hooks, by_package = edges.by_hooks(setting), edges.by_package(setting)
-    before = by_package[:, : by_hooks.shape[1]]
-    torch.testing.assert_close(by_hooks, before, atol=1e-6, rtol=1e-4)
+    by_hooks = edges.by_hooks(setting, edges.senders_of(setting))
+    by_package = edges.by_package(setting)[0]
+    torch.testing.assert_close(by_hooks, by_package, atol=1e-6, rtol=1e-4)
     assert float(by_hooks.abs().max()) > 1e-4
-    assert not torch.allclose(by_hooks, edges.by_package(setting, "direct")), "MLPs react"
+    assert not torch.allclose(by_hooks, edges.by_package(setting, edges.DIRECT)[0]), "MLPs react"
+    of_layer = edges.by_package(setting, edges.HEADS)
+    torch.testing.assert_close(by_hooks, of_layer[0], atol=1e-6, rtol=1e-4)
+
+
+def test_ratios_of_edges_refer_to_two_forwards_for_each_of_the_same_edges(
+    small_shapes: None, tmp_path: Path
+) -> None:
+    config = path_patching.SpeedConfig(parts=("edges",), quick=True)
+    file = tmp_path / "edges.csv"
+    with patch.object(edges, "GROWTH", {"n_layers": (2, 3, 4)}):
+        path_patching.speed(config, root=tmp_path, edges_csv=file)
+    rows = pandas.read_csv(file)
+    hooks, *ways = rows[rows.factor.isna()].to_dict("records")
+    assert hooks["edges"] == 3 * 2, "q, k and v of every ninth sender of the two layers below"
+    assert [way["edges"] for way in ways] == [30, 30, 4 * 30, 4 + 9 + 14]
+    for way in ways:
+        same = hooks["cpu_seconds"] / hooks["edges"] * way["edges"]
+        assert way["ratio"] == pytest.approx(same / way["cpu_seconds"])
+        same = hooks["flops"] / hooks["edges"] * way["edges"]
+        assert way["flops_ratio"] == pytest.approx(same / way["flops"])
+    assert ways[0]["difference"] < 1e-6
+    (growth,) = rows[rows.factor.notna()].to_dict("records")
+    assert growth["factor"] == "n_layers" and growth["points"] == 3
+    assert set(rows.processor) == {measure.processor()} and (rows.threads > 0).all()
 
 
 def test_a_dry_runs_operations_need_no_weights(setting: Setting) -> None:
