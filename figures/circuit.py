@@ -13,7 +13,13 @@ from arith_lens.edges import EMBEDDINGS
 from arith_lens.operations import OPERATIONS
 from arith_lens.pairs import Role
 from arith_lens.plotting import Figure
-from arith_lens.plotting.circuit import LEGEND, CircuitPanel, draw_circuits, with_slider
+from arith_lens.plotting.circuit import (
+    LEGEND,
+    ROLE_NAMES,
+    CircuitPanel,
+    draw_circuits,
+    with_slider,
+)
 from arith_lens.runs import Run
 from arith_lens.views import FigureView
 from experiments.circuit import GRAPH, POSITIONS, RANDOM
@@ -145,22 +151,24 @@ def _of_first(rows: DataFrame) -> DataFrame:
 def _caption(table: Any) -> str:
     """For each counterfactual the strongest paths, and what their graph keeps."""
     stories = [_story(own, name) for name, own in _by_counterfactual(table)]
-    marks = "A line is the effect of one path from one token, as broad as it is strong."
+    marks = (
+        "A line is one path from one token, as broad as its effect; only paths whose 95% interval "
+        "excludes 0 are drawn. Circles are heads, bars are MLPs, with their effects."
+    )
     return " ".join([*stories, marks])
 
 
 def _story(table: Any, counterfactual: str) -> str:
     """The strongest paths of one operation, counterfactual and metric, and what is left alone."""
-    n = int(table["n"][table["kind"] == "node"].max())
     paths = [
         f"{_reads(row)}, {_sizes(row)}{'' if row['value'] < 0 else ' (takes away)'}"
-        for _, row in _by_size(table[table["kind"] == "edge"]).head(N_PATHS).iterrows()
+        for _, row in _by_size(_strongest(table)).head(N_PATHS).iterrows()
     ]
     metric = table["metric"].iloc[0]
     largest = f"these paths carry the largest parts {METRIC_WORDS.get(metric, f'of {metric}')}"
     return " ".join(
         [
-            f"With {_change(counterfactual)} in the counterfactual (n = {n} problems), "
+            f"With {_change(counterfactual)} in the counterfactual (n = {_n(table)} problems), "
             f"{largest}: {'; '.join(paths)}.",
             *_alone(table),
         ]
@@ -216,7 +224,7 @@ def _n_layers(table: Any) -> int:
 def _heading(table: Any, counterfactual: str) -> str:
     operation = str(table["operation"].iloc[0])
     sign = OPERATIONS[operation].sign if operation in OPERATIONS else operation
-    return f"{sign}, patched from prompts with {_change(counterfactual)}"
+    return f"{sign}, counterfactual with {_change(counterfactual)}, n = {_n(table)}"
 
 
 def _change(counterfactual: str) -> str:
@@ -228,11 +236,8 @@ def _change(counterfactual: str) -> str:
 def _panel(table: Any, most: int, title: str) -> CircuitPanel:
     """The largest of the strongest edges, by the role of the sender's tokens where this was
     measured, and the nodes that they join."""
-    parts = select(table, kind="part", strongest="yes") if has(table, kind="part") else None
-    edges = select(table, kind="edge", strongest="yes").drop(columns="role", errors="ignore")
-    edges = _by_size(edges if parts is None else parts).head(most)
-    edges = edges.rename(columns={"value": "mean"})
-    at_end = edges if parts is None else edges[edges["role"] == Role.END]
+    edges = _by_size(_strongest(table)).head(most).rename(columns={"value": "mean"})
+    at_end = edges[edges["role"] == Role.END] if "role" in edges else edges
     joined = {*at_end["sender"], *edges["receiver"]}
     every = table[(table["kind"] == "node") & table["sender"].isin(joined)]
     nodes = every[every["measure"] == EFFECT].rename(columns={"sender": "node", "value": "mean"})
@@ -241,7 +246,26 @@ def _panel(table: Any, most: int, title: str) -> CircuitPanel:
         held=[held[name] for name in nodes["node"]],
         layer=[int(str(name).removeprefix("MLP ").partition(".")[0]) for name in nodes["node"]],
     )
-    return CircuitPanel(nodes, edges, title, () if parts is None else _roles(edges))
+    roles = _roles(edges) if "role" in edges else ()
+    kept = ((name, _kept(table, kept, "end", LEFT)) for name, kept in KEPT_ALONE.items())
+    shares = [(name, *(one[end] for end in NUMBERS)) for name, one in kept if one is not None]
+    return CircuitPanel(nodes, edges, title, roles, shares)
+
+
+KEPT_ALONE = {"the graph alone keeps": GRAPH, "random graphs keep": RANDOM}
+"""What is kept alone in a picture, with its words."""
+
+
+def _strongest(table: Any) -> Any:
+    """The strongest edges, from the tokens of one role each where these were told apart."""
+    if has(table, kind="part"):
+        return select(table, kind="part", strongest="yes")
+    return select(table, kind="edge", strongest="yes").drop(columns="role", errors="ignore")
+
+
+def _n(table: Any) -> str:
+    """The number of problems."""
+    return f"{table['n'][table['kind'] == 'node'].max():.0f}"
 
 
 def _roles(edges: Any) -> list[str]:
@@ -283,7 +307,9 @@ def _reads(row: Any) -> str:
         for name in (row["receiver"], row["sender"])
     )
     sender = "the embeddings" if sender == EMBEDDINGS else sender
-    return f"{receiver} reads {sender}{INPUT_WORDS[row['input']]}"
+    role = row.get("role", "")
+    at = f" at {ROLE_NAMES.get(role, role)}" if role and row["kind"] == "part" else ""
+    return f"{receiver} reads {sender}{at}{INPUT_WORDS[row['input']]}"
 
 
 def _sizes(row: Any) -> str:

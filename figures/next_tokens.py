@@ -6,6 +6,7 @@ model.
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
@@ -84,101 +85,106 @@ def fig9(options: Options) -> list[Chart]:
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """A row for each model: what changes without the key heads, and without the calculation."""
+    """A row for each model: what changes without the key heads, and without the operator."""
     panels, headings = [], []
     for model in keys_of(table, "model"):
         own = select(table, model=model)
         panels += _panels(own)
-        headings.append(f"{model}: {'; '.join(_findings(own))}")
+        headings.append(f"{model}: {_findings(own)[0][0]}")
     return plotting.dot_panels(
         panels,
         plotting.DotAxis((-4, 104), unit="%"),
         across=len(panels) // len(headings),
         headings=headings,
-        joined=True,
+        row=32,
         notes=notes,
     )
 
 
 def _panels(table: DataFrame) -> list[plotting.DotPanel]:
     """The panels of one model, as far as its table has their numbers."""
-    panels = []
-    sides = dict(zip(numbers.TIMES, (WHOLE, HEADS_OUT), strict=True))
-    for title, measure in (("answered right", numbers.RIGHT), ("any number", numbers.A_NUMBER)):
-        if kinds := _measured(table, EXERCISE_TITLES, measure):
-            rows, every = select(table, measure=measure), sides | {numbers.RANDOM_HEADS: CONTROL}
-            panels.append(_panel(rows, title, EXERCISE_TITLES, kinds, "when", every))
-    if kinds := _measured(table, PAIR_TITLES, numbers.P_ANSWER):
-        rows = select(table, measure=numbers.P_ANSWER)
-        sides = dict(zip(map(str, numbers.SIDES), (WHOLE, NO_OPERATOR), strict=True))
-        panels.append(_panel(rows, "p(C)", PAIR_TITLES, kinds, "side", sides))
-    return panels
-
-
-def _measured(table: DataFrame, titles: Mapping[str, str], measure: str) -> list[str]:
-    """The kinds of prompts that a table has this measure of."""
-    return [kind for kind in titles if has(table, kind=kind, measure=measure)]
+    before, after = numbers.TIMES
+    exercises = {before: WHOLE, after: HEADS_OUT, numbers.RANDOM_HEADS: CONTROL}
+    pairs = dict(zip(map(str, numbers.SIDES), (WHOLE, NO_OPERATOR), strict=True))
+    return [
+        _panel(rows, title, titles, key, sides)
+        for title, measure, titles, key, sides in (
+            ("right answers", numbers.RIGHT, EXERCISE_TITLES, "when", exercises),
+            ("probability of the answer C", numbers.P_ANSWER, PAIR_TITLES, "side", pairs),
+        )
+        if len(rows := select(table, measure=measure))
+    ]
 
 
 def _panel(
     rows: DataFrame,
     title: str,
     titles: Mapping[str, str],
-    kinds: Sequence[str],
     key: str,
     sides: Mapping[str, tuple[str, str]],
 ) -> plotting.DotPanel:
-    """One measure on both sides of the change that `key` names, and without random heads."""
+    """One measure with a mark for each side of the change that `key` names, one below the other."""
+    kinds = [kind for kind in titles if has(rows, kind=kind)]
+    sizes = select(rows, **{key: next(iter(sides))}).n
+    present = {side: look for side, look in sides.items() if has(rows, **{key: side})}
+    shifts = 0.27 * (np.arange(len(present)) - (len(present) - 1) / 2)
     series = []
-    for side, (name, symbol) in sides.items():
-        if has(rows, **{key: side}):
-            of_side = select(rows, **{key: side}).set_index("kind").reindex([*kinds])
-            value, low, high = (100 * of_side[end].to_numpy() for end in ("value", "low", "high"))
-            colour = COLOURS["control" if (name, symbol) == CONTROL else "chosen"]
-            series.append(plotting.Dots(value, name, colour, low, high, symbol))
-    return plotting.DotPanel(title, tuple(titles[kind] for kind in kinds), tuple(series))
+    for shift, (side, (name, symbol)) in zip(shifts.tolist(), present.items(), strict=True):
+        of_side = select(rows, **{key: side}).set_index("kind").reindex(kinds)
+        value, low, high = (100 * of_side[end].to_numpy() for end in ("value", "low", "high"))
+        colour = COLOURS["control" if (name, symbol) == CONTROL else "chosen"]
+        series.append(plotting.Dots(value, name, colour, low, high, symbol, shift))
+    names = tuple(titles[kind] for kind in kinds)
+    return plotting.DotPanel(f"{title}, n = {span_text(sizes, '.0f')}", names, tuple(series))
 
 
 def instead_caption(table: DataFrame) -> str:
-    """What the models say without the heads, and without the calculation."""
+    """What the models say without the heads, and without the operator."""
     findings = [
-        f"In `{model}`, {text}."
+        f"In `{model}`, {'; '.join(map(''.join, _findings(select(table, model=model))))}."
         for model in keys_of(table, "model")
-        if (text := "; ".join(_findings(select(table, model=model))))
     ]
     return (
-        f"{' '.join(findings)} A mark is the mean of one kind of prompt; right and a number are of "
-        "the likeliest token. Lines are 95% intervals over prompts or problems, and around random "
-        "heads the range of all draws."
+        f"{' '.join(findings)} A mark is the share of right likeliest tokens, or the mean p(C), of "
+        "one kind of prompt. Lines are 95% intervals over prompts or problems (n), and around "
+        "random heads the range of all draws."
     )
 
 
-def _findings(table: DataFrame) -> list[str]:
-    """What one model says without the heads, and without the calculation."""
+def _findings(table: DataFrame) -> list[tuple[str, str]]:
+    """What one model says without the heads, and without the operator: in short, and the rest."""
     texts = []
     after = select(table, when=numbers.TIMES[1])
     if len(after):
         right, number = (
-            span_text(select(after, measure=measure).value)
+            select(after, measure=measure).set_index("kind")
             for measure in (numbers.RIGHT, numbers.A_NUMBER)
         )
-        random = select(table, when=numbers.RANDOM_HEADS, measure=numbers.RIGHT).value
-        beside = f" (without random ones {span_text(random)})" if len(random) else ""
-        n_heads = len(keys_of(table, "head"))
+        random = select(table, when=numbers.RANDOM_HEADS, measure=numbers.RIGHT).set_index("kind")
+        n_heads, beside, rest = len(keys_of(table, "head")), "", ""
+        if len(random):
+            below = right.value < random.low.reindex(right.index)
+            beside = f", {span_text(random.value)} without random ones"
+            rest = f" (below every draw in {below.sum()} of {len(below)} kinds of prompts)"
         texts.append(
-            f"without {n_heads} heads {right} are right{beside}, {number} still get a number"
+            (
+                f"{span_text(right.value)} are right without the {n_heads} strongest heads{beside}",
+                f"{rest}, and {span_text(number.value)} still get a number",
+            )
         )
     p_answer = select(table, measure=numbers.P_ANSWER)
     before, without = (select(p_answer, side=side).set_index("kind") for side in numbers.SIDES)
     if len(before):
+        likeliest = select(table, measure=numbers.ANSWER_LIKELIEST, side=numbers.SIDES[0])
+        is_known = likeliest.set_index("kind").value > 0.5
         falls = without.high < before.low.reindex(without.index)
-        most = without.value[falls].max()
-        parts = [f"falls to at most {most:.0%}"] * bool(falls.any())
+        parts = [f"falls to at most {without.value[falls].max():.0%}"] * bool(falls.any())
         parts += [
-            f"is as before in {PAIR_TITLES[str(kind)]} ({one.value:.0%})"
+            f"{'is as before' if is_known[kind] else 'is low with and without it'} in "
+            f"{PAIR_TITLES[str(kind)]} ({one.value:.0%})"
             for kind, one in without[~falls].iterrows()
         ]
-        texts.append(f"without the operator p(C) {', and '.join(parts)}")
+        texts.append((f"without the operator p(C) {', and '.join(parts)}", ""))
     return texts
 
 
@@ -187,13 +193,13 @@ def _notes(table: DataFrame, config: Settings) -> list[str]:
     lines = []
     if has(table, measure=numbers.RIGHT):
         first = select(table, model=keys_of(table, "model")[0])
-        heads = "; ".join(
-            f"{model}: {', '.join(keys_of(select(table, model=model), 'head'))}"
+        heads = ", in ".join(
+            f"{model} {', '.join(keys_of(select(table, model=model), 'head'))}"
             for model in keys_of(table, "model")
         )
         lines += [
             f"{_example(first, 'integers', 'when', numbers.TIMES)} "
-            f"Knocked out, by mean effect over the four operations: {heads}."
+            f"Knocked out, by mean effect over the four operations, in {heads}."
         ]
     pairs = select(table, measure=numbers.P_ANSWER, side="reference")
     if len(pairs):

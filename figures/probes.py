@@ -10,13 +10,13 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.plotting import COLOURS
+from arith_lens.plotting.page import reach
 from arith_lens.runs import RunError
 from figures.common import ModelOptions, Options, chosen_run, chosen_runs, runs_by_name
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import probes as numbers
 from figures.tables import sums
 from figures.tables.table import has, keys_of, records, select, value
-from figures.views import maps
 from figures.views.lines import line
 from figures.views.words import size_text, span_text
 
@@ -91,8 +91,8 @@ def _draw_operation(table: DataFrame, notes: Sequence[str], operation: str) -> p
     titles = ("MLP input", "MLP output − input", f"“{text}”: output − input")
     figure = plotting.curve_panels(
         [
-            panel(rows, "mlp_in", title=titles[0]),
-            panel(rows, "write", title=titles[1], first=False),
+            _panel(rows, "mlp_in", titles[0], "Cosine similarity"),
+            _panel(rows, "write", titles[1], ""),
             plotting.CurvePanel(titles[2], (empty,), y_range=(0, 1)),
         ],
         x_title="Layer",
@@ -160,40 +160,19 @@ def fig14(options: ModelOptions) -> list[Chart]:
     return _models(options, "fig14")
 
 
-def panel(
-    rows: DataFrame,
-    site: str,
-    *,
-    title: str,
-    less_others: bool = False,
-    relative: bool = False,
-    first: bool = True,
-) -> plotting.CurvePanel:
-    """The mean cosines of one site with 95% bands, and where they turn.
-
-    Args:
-        rows: those of one model and operation.
-        site: "mlp_in" or "write".
-        title: of the panel.
-        less_others: the cosines less those of the other digits, per pair.
-        relative: show layers as percent of the depth, to compare models of different depths.
-        first: whether the axis has a title.
-    """
-    of_site = select(rows, site=site, less=numbers.OTHERS[site] if less_others else "")
+def _panel(rows: DataFrame, site: str, title: str, y_title: str) -> plotting.CurvePanel:
+    """The mean cosines of one site in one operation with 95% bands, and where they turn."""
+    of_site = select(rows, site=site, less="")
     curves = select(of_site, measure=numbers.COSINE)
-    scale = 100 / curves.layer.max() if relative else 1
-    lines = []
-    for token, name, colour, dash in READS[site][:-1] if less_others else READS[site]:
-        of_token = select(curves, token=token)
-        one = line(of_token, name, colour, x="layer", scale=1, dash=dash)
-        lines.append(replace(one, x=scale * one.x))
     points = sorted({*select(of_site, measure=numbers.POINTS).value})
-    y_title = "Cosine, less others" if less_others else "Cosine similarity"
     return plotting.CurvePanel(
         title=title,
-        lines=tuple(lines),
-        guides=tuple((scale * point, f"{point:.0f}") for point in points),
-        y_title=y_title * first,
+        lines=tuple(
+            line(select(curves, token=token), name, colour, x="layer", scale=1, dash=dash)
+            for token, name, colour, dash in READS[site]
+        ),
+        guides=tuple((point, f"{point:.0f}") for point in points),
+        y_title=y_title,
     )
 
 
@@ -254,77 +233,72 @@ def _models(options: ModelOptions, name: str) -> list[Chart]:
 def _models_caption(table: DataFrame) -> str:
     """What the runs show, and what a line is."""
     findings = [
-        f"In `{model}` {_peaks(select(table, model=model))}." for model in keys_of(table, "model")
+        f"In `{model}`, {_peaks(select(table, model=model))}." for model in keys_of(table, "model")
     ]
     return (
-        f"{' '.join(findings)} A line is the mean cosine of what MLPs read (A and B) or write (C) "
-        "at END with columns of W_U, less the mean of other digits. Bands are 95% intervals over "
-        "problems; ticks are the layers where lines turn."
+        f"{' '.join(findings)} A line is the mean cosine at END with columns of W_U, less that of "
+        "the other digits; that of A and B is their mean. Circles are at its highest layer, bands "
+        "are 95% intervals over n problems."
     )
 
 
 def _model_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read Figures 13 and 14, and what they were made from."""
     return [
-        "Cosines at END with columns of W_U, less the mean of the other digits, per pair: A and B "
-        "in what MLPs read, C in what they add. Bands: 95% intervals.",
-        "Ticks below: the layers where the curves turn, with 95% intervals.",
+        "Cosines at END with columns of W_U, less the mean of the other digits, per pair. Circles: "
+        "the highest layer.",
         _prompts_note(table, config),
     ]
 
 
-def _peaks(table: DataFrame) -> str:
-    """The highest mean difference of both sites, and its layers, over the operations."""
-    texts = []
+def _curve(table: DataFrame, site: str) -> DataFrame:
+    """The main curve of a site, less the other digits."""
+    keys = {"token": numbers.main_token(site), "less": numbers.OTHERS[site]}
+    return select(table, measure=numbers.COSINE, site=site, **keys)
+
+
+def _highest(curves: DataFrame) -> DataFrame:
+    """The highest layer of the curve of each operation."""
+    return curves.loc[curves.groupby("operation").value.idxmax()]
+
+
+def _peaks(table: DataFrame, layers: bool = True) -> str:
+    """The highest mean cosine of both sites over the operations, and in which layers it is."""
+    texts = {}
     for site in numbers.SITES:
-        token = numbers.main_token(site)
-        curves = select(table, measure=numbers.COSINE, token=token, less=numbers.OTHERS[site])
-        peaks = curves.loc[curves.groupby("operation").value.idxmax()]
-        layers = f"layer{'s' * (peaks.layer.nunique() > 1)} {span_text(peaks.layer, '.0f')}"
-        texts.append(f"{VERBS[site]} up to {span_text(peaks.value, '.2f')} ({layers})")
-    return f"MLPs {', and '.join(texts)}"
+        peaks = _highest(_curve(table, site))
+        where = f" (layer{'s' * (peaks.layer.nunique() > 1)} {span_text(peaks.layer, '.0f')})"
+        texts[site] = span_text(peaks.value, ".2f") + where * layers
+    return (
+        f"C in what MLPs write reaches {texts['write']}, A and B in what they read "
+        f"{texts['mlp_in']}"
+    )
 
 
-VERBS = {"mlp_in": "read A and B (their mean)", "write": "write C"}
+MAIN = {"mlp_in": ("A, B read", COLOURS["operand"]), "write": ("C written", COLOURS["answer"])}
+"""The name of the main curve of each site in the figure, and its colour."""
 
 
 def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """One row per model, one column per operation, on one scale."""
     models, operations = keys_of(table, "model"), keys_of(table, "operation")
     relative = table.groupby("model").layer.max().nunique() > 1
+    curves = [_curve(table, site)[end] for site in numbers.SITES for end in ("low", "high")]
+    low, high = reach(curve.to_numpy() for curve in curves)
     panels = []
     for model in models:
         for operation in operations:
-            rows = select(table, model=model, operation=operation)
-            sites = [
-                panel(rows, site, title="", less_others=True, relative=relative)
-                for site in numbers.SITES
-            ]
-            lines = [one for site in sites for one in site.lines]
-            if operation != operations[-1]:  # the last chart has the lines' names
-                lines = [replace(one, label="") for one in lines]
-            title = maps.title(operation, "")
-            y_title = sites[0].y_title * (operation == operations[0])
-            panels.append(plotting.CurvePanel(title, tuple(lines), y_title=y_title))
-    drawn = [a for part in panels for line in part.lines for a in (line.low, line.high)]
-    values = np.concatenate([a for a in drawn if a is not None])
-    low, high = min(float(np.nanmin(values)), 0.0), max(float(np.nanmax(values)), 0.0)
-    margin = 0.05 * (high - low or 1.0)
-    ends = low - 5 * margin, high + margin
-    ticks = [
-        _turns(
-            select(table, model=model, operation=operation),
-            (low - 2 * margin, margin),
-        )
-        for model in models
-        for operation in operations
-    ]
+            panel = model_panel(select(table, model=model, operation=operation), relative)
+            named = operation == operations[-1]  # the last chart has the lines' names
+            lines = (one if named else replace(one, label="") for one in panel.lines)
+            y_title = "Cosine, less others" * (operation == operations[0])
+            ends = (low, high + 0.05 * (high - low))  # room for the texts of circles
+            panels.append(replace(panel, lines=tuple(lines), y_title=y_title, y_range=ends))
     return plotting.curve_panels(
-        [
-            replace(part, y_range=ends, lines=(*part.lines, *(() if relative else of_part)))
-            for part, of_part in zip(panels, ticks, strict=True)
+        panels,
+        headings=[
+            f"{model}: {_peaks(select(table, model=model), layers=False)}" for model in models
         ],
-        headings=[f"{model}: {_peaks(select(table, model=model))}" for model in models],
         x_title="Depth (% of the layers)" if relative else "Layer",
         notes=notes,
         across=len(operations),
@@ -332,25 +306,24 @@ def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     )
 
 
-def _turns(rows: DataFrame, place: tuple[float, float]) -> list[plotting.Line]:
-    """The turning layers of both sites as ticks with their intervals, below the curves.
+def model_panel(rows: DataFrame, relative: bool) -> plotting.CurvePanel:
+    """What MLPs read and write in one model and operation, with the highest layer of both curves.
 
     Args:
-        rows: those of one model and operation.
-        place: where the first site's ticks are, and half of a tick's height.
+        rows: those of the model and operation.
+        relative: show layers as percent of the depth, to compare models of different depths.
     """
-    y, half = place
-    lines = []
-    for number, site in enumerate(numbers.SITES):
-        _, name, colour, _ = READS[site][0]
-        for one in records(select(rows, site=site, less="", measure=numbers.POINTS)):
-            level = y - 2 * half * number
-            ends = [one.low, one.high] if one.low == one.low else [one.value, one.value]
-            x = np.array([ends[0], one.value, one.value, one.value, one.value, ends[1]])
-            up = level + half * np.array([0, 0, 0.7, -0.7, 0, 0])
-            text = f"{name} turns at layer {one.value:.0f}"
-            lines.append(plotting.Line(x, up, text, colour, label=""))
-    return lines
+    lines, points = [], []
+    for at, (site, (name, colour)) in enumerate(MAIN.items()):
+        curve = _curve(rows, site)
+        scale = 100 / curve.layer.max() if relative else 1.0
+        one = line(curve, name, colour, x="layer", scale=1)
+        (peak,) = records(_highest(curve))
+        lines.append(replace(one, x=scale * one.x))
+        points.append(plotting.Point(scale * peak.layer, f"{peak.value:.2f}", at))
+    (operation,), n = keys_of(rows, "operation"), max(select(rows, measure=numbers.COSINE).n)
+    title = f"{plotting.plain(operation.capitalize())}, n = {n:.0f}"
+    return plotting.CurvePanel(title, tuple(lines), tuple(points))
 
 
 CLASS_COLOURS = {

@@ -1,9 +1,9 @@
-"""Does another training of the same recipe give the same picture? Effects by layer, per seed.
+"""Does another training of the same recipe use the same heads?
 
 Reads the maps (`experiments/which_heads.py`) of a shipped model and of other trainings of its
-recipe, which differ in the seed alone, and draws them without loading a model. Which head does
-what has no meaning across trainings. In which layers heads matter, how many they are, and how much
-operations have in common can be compared.
+recipe, which differ in the seed alone, and draws them without loading a model. The picture shows
+how many of the strongest heads two trainings have in common, how many are in the same layers, and
+how many two operations of one training have in common, beside as many random heads.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.operations import OPERATIONS
 from arith_lens.plotting import COLOURS
 from arith_lens.runs import Run
 from experiments import results
@@ -21,17 +22,12 @@ from figures.claims.evidence import HEADS_EXPERIMENT, Evidence, NotMeasured
 from figures.common import SHIPPED, Options
 from figures.exhibit import Exhibit, Numbers, Settings, chart_of, command_for, text_table_of
 from figures.tables import seeds as numbers
-from figures.tables.effects import EFFECT
 from figures.tables.seeds import RecipeTraining
-from figures.tables.table import from_csv, keys_of, select, value
-from figures.views import maps
+from figures.tables.table import from_csv, keys_of, read_back, records, select, value
+from figures.views.words import LENS, span_text
 
 SEEDS = (1, 2)
 """The seeds of the other trainings; the shipped model's seed is 0."""
-SMALLEST, WHOLE, LARGEST = 0.01, 0.3, 24
-"""The least effect that is drawn; the effect whose dot has the largest diameter, in pixels."""
-
-
 SHIPPED_TABLES = SHIPPED.parent
 """Where the tables of this figure ship with the project: the trainings take hours."""
 
@@ -53,8 +49,9 @@ def exhibits(options: Options) -> list[Exhibit]:
         return _exhibits(charted, _shipped_table("seeds_summary", options.model))
     runs = dict.fromkeys(run for training in trainings for run in training.runs.values())
     table = numbers.table(trainings)
-    with_maps = [table, *map(numbers.maps_table, trainings)]
-    return _exhibits(lambda: with_maps, lambda: table, tuple(runs))
+    maps = [*map(numbers.maps_table, trainings)]
+    overlaps = numbers.overlap_table(read_back(*maps), options.model)
+    return _exhibits(lambda: [table, overlaps, *maps], lambda: table, tuple(runs))
 
 
 def _shipped_table(name: str, model: str) -> DataFrame:
@@ -141,111 +138,88 @@ def _cells(table: DataFrame) -> DataFrame:
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """Per operation a dot for each head of each training, in its layer, as large as its effect."""
-    effects = select(table, measure=EFFECT)
-    heads = DataFrame(effects[effects["index"].notna() & (effects.value.abs() >= SMALLEST)])
-    seeds, n_layers = sorted(map(int, keys_of(heads, "seed"))), int(effects.layer.max()) + 1
-    of = effects["index"].max() + 1
-    panels = []
-    for operation in keys_of(heads, "operation"):
-        rows, series = select(heads, operation=operation), []
-        certain = (rows.low > 0) | (rows.high < 0)
-        for name, sign, is_sure in KINDS:
-            own = DataFrame(rows[(np.sign(rows.value) == sign) & (certain == is_sure)])
-            across = own.seed.map(seeds.index) + 0.7 * ((own["index"] + 0.5) / of - 0.5)
-            series.append(
-                plotting.Dots(
-                    across.to_numpy(dtype=float),
-                    name if is_sure else "",
-                    COLOURS[name],
-                    symbol="circle" if is_sure else "circle-open",
-                    at=(n_layers - 1 - own.layer).to_numpy(dtype=int),
-                    sizes=_diameter(own.value.abs().to_numpy()),
-                )
-            )
-        means = select(table, measure=numbers.MEAN_LAYER, operation=operation)
-        series += [
-            _mean_layer(value(means, seed=seed), n_layers, at) for at, seed in enumerate(seeds)
-        ]
-        series += [_size_key(size) for size in SIZES]
-        layers = tuple(str(layer) for layer in reversed(range(n_layers)))
-        panels.append(plotting.DotPanel(maps.title(operation, ""), layers, tuple(series)))
+    """A panel for each kind of overlap, with a dot per training or pair, and random heads."""
+    of_trainings, _, of_operations = (span_text(_overlaps(table, kind[1]).value) for kind in KINDS)
     return plotting.dot_panels(
-        panels,
-        plotting.DotAxis((-0.6, len(seeds) - 0.4), columns=tuple(f"seed {seed}" for seed in seeds)),
-        headings=[_finding(table)],
+        [_panel(table, *kind) for kind in KINDS],
+        plotting.DotAxis((-5, 105), f"of the {numbers.SHARED_TOP} strongest heads", "%"),
+        headings=[
+            f"Two trainings share {of_trainings} of their {numbers.SHARED_TOP} strongest heads, "
+            f"two operations of one training {of_operations}"
+        ],
+        row=24,
         notes=notes,
     )
 
 
-KINDS = tuple(
-    (name, sign, is_sure)
-    for name, sign in (("effect that helps", -1), ("effect that hinders", 1))
-    for is_sure in (True, False)
+KINDS = (
+    ("two trainings: same heads", numbers.SAME_HEADS, numbers.SAME_HEADS),
+    ("two trainings: same layers", numbers.SAME_LAYERS, numbers.SAME_LAYERS),
+    ("one training, two operations", numbers.IN_COMMON, numbers.SAME_HEADS),
 )
-SIZES = (0.02, 0.1, 0.3)
-"""The effects of the size key."""
+"""The title of each panel, its measure, and the measure that random heads have beside it."""
 
 
-def _diameter(effects: np.ndarray) -> np.ndarray:
-    """The pixels of dots whose areas are the effects."""
-    return LARGEST * np.sqrt(effects / WHOLE)
+def _overlaps(table: DataFrame, measure: str) -> DataFrame:
+    """The overlaps in each training, or in each pair."""
+    rows = select(table, measure=measure)
+    return DataFrame(rows[rows.seed.notna() | (rows.trainings != "")])
 
 
-def _mean_layer(share: float, n_layers: int, column: int) -> plotting.Dots:
-    """A dash at the mean layer of one training."""
-    row = (n_layers - 1) * (1 - share)
-    at, nothing = np.array([int(row)]), np.array([34.0])
-    place = np.array([float(column)])
-    return plotting.Dots(
-        place,
-        "mean layer",
-        COLOURS["chosen"],
-        symbol="line-ew-open",
-        shift=row - int(row),
-        at=at,
-        sizes=nothing,
+def _random(table: DataFrame, measure: str) -> tuple[float, float, float]:
+    """What random heads have in common: the low end of 95% of them, the mean, the high end."""
+    (one,) = records(select(table, measure=f"{measure}, {numbers.RANDOM}"))
+    return one.low, one.value, one.high
+
+
+def _panel(table: DataFrame, title: str, measure: str, of_random: str) -> plotting.DotPanel:
+    """One kind of overlap, a row for each operation or each two."""
+    rows = _overlaps(table, measure)
+    operations = keys_of(rows, "operation")
+    shares = np.array([100 * select(rows, operation=name).value for name in operations], float)
+    middle = (shares.shape[1] - 1) / 2
+    series = tuple(
+        plotting.Dots(of_one, DOT, COLOURS["chosen"], shift=0.28 * (at - middle))
+        for at, of_one in enumerate(shares.T)
     )
+    low, mean, high = (100 * end for end in _random(table, of_random))
+    half = 50 / numbers.SHARED_TOP  # half a head, so that what is within is inside the band
+    band = plotting.Band(low - half, mean, high + half, "95% of random heads, and their mean")
+    return plotting.DotPanel(title, tuple(map(_signs, operations)), series, band=band)
 
 
-def _size_key(effect: float) -> plotting.Dots:
-    """An entry of the key: the dot of an effect."""
-    nowhere = np.array([np.nan])
-    sizes = _diameter(np.array([effect]))
-    return plotting.Dots(
-        nowhere, f"{effect:.0%}", COLOURS["control"], at=np.array([0]), sizes=sizes
-    )
+DOT = "one training, or one pair of trainings"
 
 
-def _finding(table: DataFrame) -> str:
-    """Where the heads are, and what operations share, over the trainings."""
-    layers, shared = (
-        _over_trainings(select(table, measure=measure))
-        for measure in (numbers.MEAN_LAYER, numbers.IN_COMMON)
-    )
-    return (
-        f"In {len(keys_of(table, 'seed'))} trainings of one recipe, heads lie on average at "
-        f"{layers.low.min():.0%} to {layers.high.max():.0%} of the depth; two operations share "
-        f"{shared.low.min():.0%} to {shared.high.max():.0%} of their ten strongest"
-    )
+def _signs(operations: str) -> str:
+    """`+ and −` for two operations; the name of one."""
+    names = operations.split(" and ")
+    return " and ".join(OPERATIONS[name].sign for name in names) if names[1:] else operations
 
 
 def _caption(table: DataFrame) -> str:
-    """What the trainings' own numbers say."""
+    """What two trainings share, and what two operations of one training share."""
+
+    def text(measure: str, of_random: str) -> str:
+        shares = _overlaps(table, measure).value
+        beyond = (shares > _random(table, of_random)[2]).sum()
+        return f"{span_text(shares)} ({beyond} of {len(shares)} above random heads)"
+
+    heads, layers, of_operations = (text(*kind[1:]) for kind in KINDS)
+    (model,) = keys_of(select(table, measure=numbers.SAME_HEADS), "model")
     return (
-        f"{_finding(table)}. A dot is a head in its layer, its area the size of its effect on C's "
-        "logit with a word in place of the operator; a dash is the mean layer, weighted by effect. "
-        "Dots are open where the 95% interval over problems includes 0."
+        f"Of their {numbers.SHARED_TOP} strongest heads, two trainings share {heads}, and have "
+        f"{layers} in the same layers; two operations of one training share {of_operations}. A dot "
+        f"is one training of the recipe of `{model}`, or one pair of trainings; heads are ordered "
+        f"by {LENS}. The grey band has 95% of as many random heads; its line is their mean."
     )
 
 
 def _notes(table: DataFrame, _: Settings) -> list[str]:
     operations = " and ".join(LARGEST_OPERAND)
     return [
-        f"{len(keys_of(table, 'seed'))} trainings of one recipe with different seeds; layers "
-        f"upwards. Dots from {SMALLEST:.0%} of C's logit on; open: "
-        "the 95% interval over problems includes 0. Across: the heads of a layer in their order.",
-        f"Problems of {operations}: larger numbers, whose answer cannot be copied.",
+        f"{len(keys_of(table, 'seed'))} trainings of one recipe with different seeds. Problems of "
+        f"{operations}: larger numbers, whose answer cannot be copied.",
     ]
 
 

@@ -22,6 +22,7 @@ from arith_lens.plotting.diagram import Node as Node
 from arith_lens.plotting.diagram import Steps as Steps
 from arith_lens.plotting.diagram import diagram as diagram
 from arith_lens.plotting.diagram import step_panels as step_panels
+from arith_lens.plotting.dots import Band as Band
 from arith_lens.plotting.dots import DotAxis as DotAxis
 from arith_lens.plotting.dots import DotPanel as DotPanel
 from arith_lens.plotting.dots import Dots as Dots

@@ -65,6 +65,8 @@ ROLE_INKS = {
 """How columns are named and coloured."""
 Spot: TypeAlias = tuple[str, str]
 """A node and the role of the tokens at which it writes."""
+KEPT = 18
+"""The pixels of a line that says what a graph keeps alone."""
 N_STEPS, ROOM_OF_SLIDER = 12, 90
 """Steps of the slider, and its height in pixels."""
 
@@ -82,6 +84,8 @@ class CircuitPanel:
     title: str = ""
     roles: Sequence[str] = ()
     """The roles of tokens before END, from left to right."""
+    kept: Sequence[tuple[str, float, float, float]] = ()
+    """What graphs keep alone, such as this one and random ones: name, share, and its ends."""
 
     def by_token(self) -> "CircuitPanel":
         """Where tokens were not told apart: queries and MLPs read END alone, keys and values any
@@ -133,14 +137,15 @@ class Look:
 
 PAGE = Look(828, 46, 76, 82, 122, 652, 48, 118, 104, 11.0, 12, has_numbers=True)
 """A picture as wide as a page (6.9 in)."""
-COLUMN = Look(396, 40, 46, 40, 46, 302, 24, 46, 40, 7.0, 11, has_numbers=False)
+COLUMN = Look(396, 40, 46, 40, 46, 318, 24, 46, 36, 7.0, 11, has_numbers=False)
 """A panel as wide as a column (3.3 in)."""
 
 
-def _look_of(n_panels: int, n_layers: int) -> tuple[Look, int]:
+def _look_of(n_panels: int, n_layers: int, n_kept: int) -> tuple[Look, int]:
     """The pixels of a panel and how many stand side by side, so that paper is high enough."""
     narrow = is_narrow()
     look = PAGE if n_panels == 1 and not narrow else COLUMN
+    look = replace(look, head=look.head + KEPT * n_kept)
     across = 1 if narrow else min(n_panels, 2)
     n_rows = -(-n_panels // across)
     space = page_height() / n_rows - look.head - look.foot
@@ -162,7 +167,7 @@ def draw_circuits(
         relative: whether effects are shares, shown in percent.
     """
     panels = [panel.by_token() for panel in panels]
-    look, across = _look_of(len(panels), n_layers)
+    look, across = _look_of(len(panels), n_layers, max(len(panel.kept) for panel in panels))
     height = look.head + look.row * (n_layers + 1) + look.foot
     size = look.width * across, height * -(-len(panels) // across)
     sheet = Sheet(size, [Box(0, 0, *size)])
@@ -314,8 +319,10 @@ class _Drawing:
         for number, (layer, names) in enumerate(sorted(heads.items())):
             step = min(look.step, room / max(len(names) - 0.5, 1))
             start = first + (step / 2 if number % 2 else 0)  # neighbours stand side by side
+            widest = max(map(self._half, names)) * 2 + 2
             for index, name in enumerate(sorted(names)):
-                places[name, END] = (self.left + start + index * step, self._y(layer) + 8)
+                lift = 18 * (index % 2) * (step < widest)  # or each second one above the others
+                places[name, END] = (self.left + start + index * step, self._y(layer) + 8 - lift)
         return places
 
     def _scaffold(self, panel: CircuitPanel) -> None:
@@ -341,6 +348,22 @@ class _Drawing:
             at = (left + 12, self.corner[1] + 16)
             self._text(plain(panel.title), at, TEXT, anchor="left", size=look.size + 3)
         self._key()
+        for line, one in enumerate(panel.kept):
+            self._keeps(line, *one)
+
+    def _keeps(self, line: int, name: str, *numbers: float) -> None:
+        """What a graph keeps alone: a dot with its interval, between nothing and all of it."""
+        y = self.corner[1] + (64 if self.look.has_numbers else 82) + KEPT * line
+        ink = COLOURS["control"] if line else TEXT
+        start, length = self.left + 18 + 11 * self.look.size, 0.28 * self.look.stream
+        at, *ends = (start + length * min(max(one, 0.0), 1.0) for one in numbers)
+        self._text(plain(name), (self.left + 12, y), NOTE, anchor="left")
+        self._shape("line", (start, y), (start + length, y), PALE, 1.5)
+        self._shape("line", (ends[0], y), (ends[1], y), ink, 2)
+        self._box((at - 4, y - 4), (at + 4, y + 4), ink, {"width": 0}, kind="circle")
+        share, *interval = (f"{round(100 * one)}".replace("-", "−") for one in numbers)
+        text = f"{share}% [{', '.join(interval)}] of C's lead"
+        self._text(text, (start + length + 8, y), TEXT, anchor="left")
 
     def _key(self) -> None:
         """What the lines mean."""
@@ -419,9 +442,13 @@ class _Drawing:
             both = f'<b>{name}</b><br><span style="color:{NOTE}">{size}</span>'
             self._text(both, (x - 13, y), TEXT, anchor="right", bgcolor=VEIL)
         else:
-            half = 4 + 3.5 * len(name)
+            half = self._half(name)
             self._box((x - half, y - 8), (x + half, y + 8), fill, outline)
             self._text(name, at, ink_on(fill))
+
+    def _half(self, name: str) -> Number:
+        """Half of the pixels of a head at END; a circle has its name beside it."""
+        return 30 if self.look.has_numbers else 4 + 3.5 * len(name)
 
     def _writer(self, at: XY, name: str) -> None:
         """What writes at tokens before END, where its own effect was not measured."""

@@ -222,6 +222,7 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
             **panel_axes(index),
             mode="markers",
             hoverinfo="skip",
+            cliponaxis=False,
             marker={
                 "size": 8,
                 "color": "white",

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from arith_lens.plotting.labels import Box, text_box, widest
+from arith_lens.plotting.labels import XY, Box, text_box, widest
 from arith_lens.plotting.page import (
+    LEFT,
     LINE,
     MOST_LINES,
     TOP,
@@ -19,12 +20,12 @@ from arith_lens.plotting.page import (
     plain,
     value_axis,
 )
-from arith_lens.plotting.style import FRAME, GRID, NOTE, TEXT, Figure, Number
+from arith_lens.plotting.style import GRID, NOTE, PALE, TEXT, Figure, Number
 from arith_lens.plotting.widths import page_height, page_width
 
 ROW, LOWEST_ROW, NARROWEST = 17, 13, 90
 """Pixels of a row, at most and at least, and of a panel, at least."""
-BETWEEN, BELOW, FOOT, KEY, NAME = 26, 18, 40, 28, 11
+BETWEEN, BELOW, FOOT, KEY_LINE, NAME = 26, 18, 40, 17, 11
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,17 @@ class Dots:
 
 
 @dataclass(frozen=True)
+class Band:
+    """A grey band across all rows, with a line at its middle: what is expected by chance."""
+
+    low: Number
+    middle: Number
+    high: Number
+    name: str
+    """In the key above the panels; plain text."""
+
+
+@dataclass(frozen=True)
 class DotPanel:
     """Named rows with the dots of one or more series."""
 
@@ -63,6 +75,7 @@ class DotPanel:
     series: tuple[Dots, ...]
     strong: tuple[bool, ...] = ()
     """Which names are bold; empty: none."""
+    band: Band | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +96,6 @@ def dot_panels(
     *,
     across: int = 4,
     headings: Sequence[str] = (),
-    joined: bool = False,
     row: Number = ROW,
     notes: Sequence[str] = (),
 ) -> Figure:
@@ -95,7 +107,6 @@ def dot_panels(
         across: the most panels in a row.
         headings: a line above each row of panels (plain text); if any, one per row.
         row: the pixels of a row, as far as the page has the room.
-        joined: whether a line joins the first two series of a row, from one to the other.
         notes: lines below the panels (plain text).
 
     Raises:
@@ -109,22 +120,26 @@ def dot_panels(
                 f"{[len(one.values) for one in plain_series]}"
             )
     wished = min(across, len(parts))
-    many = next((n for n in range(wished, 0, -1) if wished % n == 0 and _width(parts, n) > 0), 1)
+    least = 24 if axis.columns else NARROWEST
+    fits = [n for n in range(wished, 0, -1) if wished % n == 0 and _width(parts, n) >= least]
+    many = fits[0] if fits else 1
     headings = [text for one in headings for text in (one, *[""] * (wished // many - 1))]
     sheet = _sheet(parts, many, headings, notes, (row, 10 * bool(axis.columns)))
     own_names = not _share_names(parts, many)
     gutters = [width - 12 if own_names else 0 for width in _gutters(parts, many)]
     for index, part in enumerate(parts):
         _set_axes(sheet, parts, index, many, axis)
-        if joined:
-            _join(sheet, part, index)
+        if part.band:
+            _add_band(sheet, part.band, index, len(part.rows))
         for one in part.series:
             _add_dots(sheet, part, one, index, axis.unit)
         lift = 8 + 10 * bool(axis.columns and index < many)
         left = sheet.boxes[index].left - gutters[index % many]
         sheet.add_title(part.title, index, lift=lift, left=left)
-    _add_key(sheet, parts)
-    sheet.add_headings(headings, many, lift=8 + 10 * bool(axis.columns))
+    for text, at in _key(parts):
+        sheet.write(text, at, size=NAME, ink=NOTE, anchor=("left", "middle"))
+    left = 12 if own_names else LEFT
+    sheet.add_headings(headings, many, lift=8 + 10 * bool(axis.columns), left=left)
     return sheet.finished(left=12)
 
 
@@ -144,11 +159,9 @@ def _gutters(parts: Sequence[DotPanel], across: int) -> list[Number]:
 
 
 def _width(parts: Sequence[DotPanel], across: int) -> Number:
-    """The pixels of each of so many panels in a row; 0 if that is too narrow."""
+    """The pixels of each of so many panels in a row."""
     between = BETWEEN * (across - 1)
-    width = (page_width() - sum(_gutters(parts, across)) - between - 22) / across
-    least = NARROWEST if _share_names(parts, across) else 24
-    return width if width >= least else 0
+    return (page_width() - sum(_gutters(parts, across)) - between - 22) / across
 
 
 def _sheet(
@@ -161,14 +174,15 @@ def _sheet(
     """The page: a line of panels is as high as its largest. Heights: of a row, of column names."""
     row, above = heights
     gutters = _gutters(parts, across)
-    width = _width(parts, across) or page_width() - sum(gutters) - 22
+    width = _width(parts, across)
     lines = [parts[start : start + across] for start in range(0, len(parts), across)]
     n_rows = sum(max(len(part.rows) for part in line) for line in lines)
-    rest = KEY + above + len(lines) * (TOP + BELOW) + sum(map(heading_height, headings)) + FOOT
+    above += 11 + max((at[1] for _, at in _key(parts)), default=17)
+    rest = above + len(lines) * (TOP + BELOW) + sum(map(heading_height, headings)) + FOOT
     space = page_height() - rest - LINE * MOST_LINES
     row = min(row, max(space / n_rows, LOWEST_ROW))
     boxes: list[Box] = []
-    top: Number = KEY + above
+    top: Number = above
     for number, line in enumerate(lines):
         top += TOP + (heading_height(headings[number]) if headings else 0)
         for column, part in enumerate(line):
@@ -207,18 +221,20 @@ def _set_axes(
         sheet.write(plain(name), (at, box.top - 2), size=10, ink=NOTE, anchor=("center", "bottom"))
 
 
-def _join(sheet: Sheet, part: DotPanel, index: int) -> None:
-    """Thin lines from the first to the second series, row by row."""
-    first, second = part.series[:2]
-    for row, (start, stop) in enumerate(zip(first.values, second.values, strict=True)):
-        if np.isfinite(start) and np.isfinite(stop):
-            ends = (float(start), row + first.shift), (float(stop), row + second.shift)
-            sheet.add_shape("line", *ends, index, line={"width": 1.2, "color": FRAME})
+def _add_band(sheet: Sheet, band: Band, index: int, n_rows: int) -> None:
+    """The band behind the dots."""
+    top, bottom = -0.5, n_rows - 0.5
+    fill = {"fillcolor": PALE, "opacity": 0.5, "line": {"width": 0}, "layer": "below"}
+    sheet.add_shape("rect", (band.low, top), (band.high, bottom), index, **fill)
+    line = {"color": NOTE, "width": 1.2, "dash": "dot"}
+    ends = (band.middle, top), (band.middle, bottom)
+    sheet.add_shape("line", *ends, index, line=line, layer="below")
 
 
 def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) -> None:
     """The dots of a series, with thin lines from the low to the high end."""
     errors, between = None, ""
+    is_hollow = one.symbol in HOLLOW  # filled with white, which hides lines below
     rows = np.arange(len(part.rows)) if one.at is None else one.at
     ends = np.full((len(rows), 2), np.nan)
     if one.low is not None and one.high is not None:
@@ -231,10 +247,10 @@ def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) ->
         y=rows + one.shift,
         mode="markers",
         marker={
-            "symbol": one.symbol,
+            "symbol": one.symbol.removesuffix("-open") if is_hollow else one.symbol,
             "size": 6.5 if one.sizes is None else one.sizes,
-            "color": one.colour,
-            "line": {"width": 1.4 if "open" in one.symbol else 0},
+            "color": "white" if is_hollow else one.colour,
+            "line": {"width": 1.4 if "open" in one.symbol else 0, "color": one.colour},
         },
         error_x=errors,
         customdata=ends,
@@ -250,19 +266,24 @@ SIGNS = {"circle": "●", "circle-open": "○", "square": "■", "square-open": 
          "diamond-open": "◇", "x-thin-open": "×",
          "line-ew-open": "—"}  # fmt: skip
 """The signs of marks in the key."""
+HOLLOW = ("circle-open", "square-open", "diamond-open")
 
 
-def _add_key(sheet: Sheet, parts: Sequence[DotPanel]) -> None:
-    """The sign and name of each series, in a line above the panels."""
-    left, middle = 12, 17
+def _key(parts: Sequence[DotPanel]) -> list[tuple[str, XY]]:
+    """The sign and name of each series as markup, with its pixel, in lines above the panels."""
     every = [one for part in parts for one in part.series]
     keys = dict.fromkeys((one.name, one.colour, one.symbol) for one in every if one.name)
     sizes = {one.name: one.sizes[0] for one in every if one.sizes is not None and one.is_key}
+    bands = (part.band.name for part in parts if part.band)
+    keys |= dict.fromkeys((name, PALE, "square") for name in bands)
+    texts: list[tuple[str, XY]] = []
+    left, middle = 12, 17
     for name, colour, symbol in keys:
-        size = f";font-size:{1.3 * sizes[name]:.0f}px" if name in sizes else ""
-        text = f'<span style="color:{colour}{size}">{SIGNS[symbol]}</span> {plain(name)}'
         width = text_box(name, NAME)[0] + 30
-        if left + width > sheet.size[0]:
-            return
-        sheet.write(text, (left, middle), size=NAME, ink=NOTE, anchor=("left", "middle"))
+        if texts and left + width > page_width():
+            left, middle = 12, middle + KEY_LINE
+        size = f";font-size:{1.3 * sizes[name]:.0f}px" if name in sizes else ""
+        sign = f'<span style="color:{colour}{size}">{SIGNS[symbol]}</span>'
+        texts.append((f"{sign} {plain(name)}", (left, middle)))
         left += width
+    return texts

@@ -234,12 +234,15 @@ class Sheet:
         for text, (_, index, lift, left) in zip(titles, self._titles, strict=True):
             self.write(text, (left, self.boxes[index].top - lift), size=points)
 
-    def add_headings(self, headings: Sequence[str], across: int, *, lift: Number = 8) -> None:
-        """A finding (plain text) above each row of panels; `lift` is that of their titles."""
+    def add_headings(
+        self, headings: Sequence[str], across: int, *, lift: Number = 8, left: Number = LEFT
+    ) -> None:
+        """A finding (plain text) above each row of panels, from `left` on; `lift` is that of their
+        titles."""
         for row, heading in enumerate(headings):
             if heading:
                 box = self.boxes[row * across]
-                at = (min(box.left, LEFT), box.top - lift - HEADING + 4)
+                at = (min(box.left, left), box.top - lift - HEADING + 4)
                 text = "<br>".join(map(plain, heading_lines(heading)))
                 self.write(text, at, size=13, font={"weight": 600})
 

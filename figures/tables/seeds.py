@@ -1,23 +1,25 @@
 """The table `seeds`: where heads matter in several trainings of one recipe.
 
-Keys: operation, or two of them; layer; seed, of one training. Without a seed, a row is over all
-trainings.
+Keys: operation, or two of them; layer; seed, of one training; trainings, two seeds. Without a seed
+or trainings, a row is over all trainings, or of random heads.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from jaxtyping import Float
+from pandas import DataFrame
 
 from arith_lens.effects import ComponentEffects, key_heads
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from figures.tables import map_statistics as heads
-from figures.tables.effects import MapStatistics, map_rows
+from figures.tables.effects import EFFECT, MapStatistics, map_rows
 from figures.tables.number import Number, Unit, over_draws
-from figures.tables.table import QuestionTable, Row, row
+from figures.tables.table import QuestionTable, Row, keys_of, row, select
 
 SHARED_TOP = 10
 """How many strongest heads of two operations are compared."""
@@ -27,6 +29,9 @@ FEW_SHARE = "share of the strongest 5% of the heads"
 MEAN_LAYER = "mean layer, as a share of the depth"
 EARLY_SHARE = "share in the first quarter of the layers"
 IN_COMMON = f"{SHARED_TOP} strongest heads in common"
+SAME_HEADS = f"{SHARED_TOP} strongest heads in common to two trainings"
+SAME_LAYERS = f"{SHARED_TOP} strongest heads of two trainings in the same layers"
+RANDOM, N_RANDOM = "random heads", 10_000
 BY_LAYER = "effect of a layer's heads"
 DEVIATION = "standard deviation"
 
@@ -82,6 +87,56 @@ def table(trainings: Sequence[RecipeTraining]) -> QuestionTable:
             sums = {seed: float(of_layers[layer]) for seed, of_layers in by_layer.items()}
             rows += _rows(BY_LAYER, sums, "relative", operation=operation, layer=layer)
     return QuestionTable.of("seeds", trainings[0].name, rows)
+
+
+def overlap_table(rows: DataFrame, model: str) -> QuestionTable:
+    """What the strongest heads of two trainings have in common, beside as many random heads.
+
+    Args:
+        rows: those of `maps_table` of all trainings, as their file has them.
+        model: the name of the recipe's model.
+    """
+    heads_alone = DataFrame(rows[(rows.measure == EFFECT) & rows["index"].notna()])
+    every = _heads(heads_alone.drop_duplicates(["layer", "index"]))
+    overlaps = []
+    for operation in keys_of(heads_alone, "operation"):
+        strongest = {
+            seed: _heads(
+                select(heads_alone, operation=operation, seed=seed).nsmallest(SHARED_TOP, "value")
+            )
+            for seed in keys_of(heads_alone, "seed")
+        }
+        for a, b in combinations(strongest, 2):
+            keys = {"operation": operation, "trainings": f"{a:.0f} and {b:.0f}"}
+            for measure, overlap in OVERLAPS.items():
+                overlaps.append(row(measure, Number(overlap(strongest[a], strongest[b])), **keys))
+    generator = np.random.default_rng(0)
+    drawn = [
+        [every[i] for i in generator.permutation(len(every))[:SHARED_TOP]]
+        for _ in range(2 * N_RANDOM)
+    ]
+    for measure, overlap in OVERLAPS.items():
+        shares = [overlap(*both) for both in zip(drawn[::2], drawn[1::2], strict=True)]
+        low, high = np.quantile(shares, [0.025, 0.975])
+        spread = f"95% of {N_RANDOM} draws"
+        number = Number(float(np.mean(shares)), float(low), float(high), spread, N_RANDOM)
+        overlaps.append(row(f"{measure}, {RANDOM}", number))
+    return QuestionTable.of("seeds", model, overlaps)
+
+
+def _heads(rows: DataFrame) -> list[tuple[int, int]]:
+    """The layers and indices of the rows' heads."""
+    return [*zip(rows.layer.astype(int), rows["index"].astype(int), strict=True)]
+
+
+Heads = Collection[tuple[int, int]]
+OVERLAPS: Mapping[str, Callable[[Heads, Heads], float]] = {
+    SAME_HEADS: lambda a, b: len({*a} & {*b}) / SHARED_TOP,
+    SAME_LAYERS: lambda a, b: (
+        (Counter(layer for layer, _ in a) & Counter(layer for layer, _ in b)).total() / SHARED_TOP
+    ),
+}
+"""The share of the heads of two lists that are the same, or in the same layers."""
 
 
 def _rows(

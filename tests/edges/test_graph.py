@@ -2,18 +2,22 @@
 
 import json
 import math
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from oracles import make_pairs
+from pandas import DataFrame
 
 import arith_lens as al
 from arith_lens.edges import EMBEDDINGS, CircuitGraph, circuit_graph
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.knockout import CircuitFile
+from arith_lens.plotting import Box, drawn_for
 from arith_lens.plotting.circuit import CircuitPanel, draw_circuits
+from arith_lens.plotting.labels import square
 
 N = 40
 
@@ -138,6 +142,38 @@ def test_a_line_begins_above_the_tokens_at_which_its_sender_writes(graph: Circui
     assert starts["edge 0.3"] > texts["<b>B</b>"] + 20
     shown = [text for trace in figure.data if trace.name == "edge" for text in trace.text]
     assert any(text.startswith("<b>embeddings at B → 1.0 by v</b>") for text in shown)
+
+
+def test_heads_of_one_layer_do_not_lie_over_one_another() -> None:
+    """In a column, four heads of one layer have no room side by side."""
+    names = ["12.0", "12.1", "12.2", "12.3"]
+    nodes = DataFrame({"node": names, "layer": 12, "mean": -1.0, "held": float("nan")})
+    nodes = nodes.assign(low=-2.0, high=-0.5, n=N)
+    edges = DataFrame({"sender": EMBEDDINGS, "receiver": names, "input": "v", "role": "operand a"})
+    edges = edges.assign(mean=-1.0, low=-2.0, high=-0.5, n=N)
+    roles = ("operand a", "operator", "operand b", "other")
+    with drawn_for("column"):
+        figure = draw_circuits([CircuitPanel(nodes, edges, roles=roles)], 14, relative=False)
+    at = {note.text: note for note in figure.layout.annotations if note.text in names}
+    boxes = [
+        box
+        for box in (Box(s.x0, s.y0, s.x1, s.y1) for s in figure.layout.shapes if s.type == "rect")
+        for note in at.values()
+        if square(note.x * 396, (1 - note.y) * figure.layout.height, 1).within(box)
+    ]
+    assert len(boxes) == 4
+    assert not any(a.overlap(b) for a, b in combinations(boxes, 2))
+
+
+def test_what_the_graph_keeps_is_drawn_beside_random_graphs(graph: CircuitGraph) -> None:
+    kept = [("the graph alone keeps", 0.5, 0.25, 0.75), ("random graphs keep", 0.1, -0.004, 0.3)]
+    panel = CircuitPanel(graph.nodes, graph.edges, kept=kept)
+    layout = draw_circuits([panel], graph.n_layers, relative=False).layout
+    texts = {str(note.text): note for note in layout.annotations}
+    assert {"50% [25, 75] of C's lead", "10% [0, 30] of C's lead"} <= {*texts}
+    dots = [s for s in layout.shapes if s.type == "circle" and s.x1 - s.x0 == 8]
+    heights = [(1 - texts[name].y) * layout.height for name, *_ in kept]
+    assert [(s.y0 + s.y1) / 2 for s in dots] == pytest.approx(heights)
 
 
 def test_a_slider_leaves_out_the_smaller_edges(graph: CircuitGraph) -> None:

@@ -53,9 +53,9 @@ def test_figure_3_says_whether_the_strongest_heads_cost_more_than_others() -> No
     assert "random ones 0% (in 0 of 2 operations below every draw)." in opposite
 
 
-def calculation_rows(p_without: float) -> DataFrame:
-    """The table of Figure 9: p(C) is 1 with the calculation, and this without it."""
-    values = torch.ones(2, 2, 18)
+def calculation_rows(p_without: float, p_with: float = 1.0) -> DataFrame:
+    """The table of Figure 9: p(C), and how often C is likeliest, with the operator and without."""
+    values = torch.full((2, 2, 18), p_with)
     values[1] = p_without
     outcomes = Effects(values, ("side", "measure"), "share")
     rows = [row for kind in PAIR_TITLES for row in answer_rows(kind, outcomes)]
@@ -67,6 +67,8 @@ def test_figure_9_says_whether_the_answer_goes_with_the_calculation() -> None:
         calculation_rows(0.0)
     )
     assert "without the operator p(C) is as before in" in instead_caption(calculation_rows(1.0))
+    low = instead_caption(calculation_rows(0.1, p_with=0.1))
+    assert "p(C) is low with and without it in" in low, "what the model cannot answer"
 
 
 def agreement(last: float) -> DataFrame:

@@ -85,16 +85,16 @@ def test_figures_13_and_14_set_models_side_by_side(
     layout = chart.figure.layout
     ranges = {tuple(layout[name].range) for name in ("yaxis", "yaxis2")}
     assert len(ranges) == 1, "all charts have one y range"
-    drawn = next(trace for trace in chart.figure.data if trace.name in ("A", "C"))
-    part = select(table, model="reference", operation="addition", measure="cosine")
-    part = select(part, site="mlp_in" if drawn.name == "A" else "write")
-    others = "others without A, B, C" if drawn.name == "A" else "others without C"
+    drawn = next(trace for trace in chart.figure.data if trace.name == "C written")
+    part = select(table, model="reference", operation="addition", measure="cosine", site="write")
     plain, of_others = (
-        select(part, token=token, less="").value.to_numpy() for token in (drawn.name, others)
+        select(part, token=token, less="").value.to_numpy() for token in ("C", "others without C")
     )
     assert drawn.y == pytest.approx(plain - of_others, abs=1e-5)
-    less = select(part, token=drawn.name, less=others)
-    assert drawn.y.tolist() == less.value.tolist(), "the drawn difference is a row"
+    less = select(part, token="C", less="others without C").value.tolist()
+    assert drawn.y.tolist() == less, "the drawn difference is a row"
+    texts = [note.text for note in layout.annotations]
+    assert f"{max(less):.2f}" in texts, "the highest layer has its number"
 
 
 def test_a_missing_run_is_named_with_its_command(root: Path, tmp_path: Path) -> None:
@@ -108,10 +108,10 @@ def test_a_missing_run_is_named_with_its_command(root: Path, tmp_path: Path) -> 
 
 def test_models_of_several_depths_share_a_relative_one(root: Path) -> None:
     (run,) = find_runs("what_do_mlps_add", model="reference", root=root)
-    rows = read_back(probe_numbers.site_table(run, "write"))
-    drawn = probes.panel(rows, "write", title="", less_others=True, relative=True)
-    assert drawn.lines[0].x[0] == 0 and drawn.lines[0].x[-1] == pytest.approx(100)
-    assert drawn.guides[-1] == (pytest.approx(100), "11")
+    sites = (probe_numbers.site_table(run, site) for site in probe_numbers.SITES)
+    drawn = probes.model_panel(read_back(*sites), relative=True)
+    assert drawn.lines[1].x[0] == 0 and drawn.lines[1].x[-1] == pytest.approx(100)
+    assert drawn.points[1].x == 100 * np.argmax(drawn.lines[1].y) / 11
 
 
 def test_a_plan_computes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pandas import DataFrame
+from scipy.stats import hypergeom
 from support.made_claims import N_HEADS, N_LAYERS, which_heads
 
 from arith_lens.operations import FOUR
@@ -14,7 +15,7 @@ from experiments.finding import RunSettings
 from experiments.selection import training_folder
 from figures import seeds
 from figures.common import NotComputed, Options
-from figures.tables.seeds import IN_COMMON
+from figures.tables.seeds import IN_COMMON, SAME_HEADS, SAME_LAYERS
 from figures.tables.table import from_csv, keys_of, records, select, value
 
 PLANTED = {0: {(4, 6): -0.2}, 1: {(8, 1): -0.1, (8, 2): -0.1}, 2: {(0, 0): -0.3}}
@@ -58,22 +59,34 @@ def test_statistics_of_each_training_are_those_that_were_planted(all_made: Optio
     assert (row.low, row.high, row.spread) == (1, 2, "range of 3 trainings")
     effects = select(chart.numbers, measure="effect")
     assert len(effects) == 3 * len(FOUR) * N_LAYERS * (N_HEADS + 1)
-    assert "0% to 73% of the depth; two operations share 10% to 40%" in chart.caption
 
 
-def test_the_dots_of_the_figure_are_the_heads_of_its_table(all_made: Options) -> None:
-    chart: Any = seeds.exhibits(all_made)[0]
-    rows = select(chart.numbers, measure="effect of a layer's heads", operation="addition")
-    of_layer = select(rows, layer=8)
-    (over_trainings,) = records(DataFrame(of_layer[of_layer.seed.isna()]))
-    assert value(of_layer, seed=1) == pytest.approx(-0.2, abs=1e-4)
-    ends = (over_trainings.value, over_trainings.low, over_trainings.high)
-    assert ends == pytest.approx((-0.2 / 3, -0.2, 0), abs=1e-4)
-    first = chart.figure.data[0]
-    assert [*first.y] == [N_LAYERS - 1 - layer for layer in (4, 8, 8, 0)], "layers upwards"
-    assert [*np.round(first.x)] == [0, 1, 1, 2], "trainings across"
-    areas = np.square(first.marker.size)
-    assert areas / areas[0] == pytest.approx([1, 0.5, 0.5, 1.5], rel=1e-2)
+def test_two_trainings_share_the_heads_that_their_maps_share(tmp_path: Path) -> None:
+    """Training 1 has the ten heads of training 0, training 2 the same layers with other heads."""
+    layers = range(10)
+    for seed, index in ((0, 0), (1, 0), (2, 1)):
+        heads = {(layer, index): -0.2 for layer in layers}
+        model = "made" if not seed else str(training_folder("made", seed) / "final")
+        which_heads(tmp_path, heads, model=model, noise=1e-6)
+    chart: Any = seeds.exhibits(Options(model="made", root=tmp_path))[0]
+    rows = select(chart.numbers, operation="addition")
+    for trainings, same in (("0 and 1", 1), ("0 and 2", 0), ("1 and 2", 0)):
+        assert value(rows, measure=SAME_HEADS, trainings=trainings) == same
+        assert value(rows, measure=SAME_LAYERS, trainings=trainings) == 1
+    assert "two trainings share 0% to 100% (4 of 12 above random heads)" in chart.caption
+    assert "have 100% (12 of 12 above random heads) in the same layers" in chart.caption
+    dots = [trace for trace in chart.figure.data if trace.xaxis == "x"]
+    assert [[*trace.x] for trace in dots] == [4 * [100], 4 * [0], 4 * [0]]
+
+
+def test_random_heads_share_what_is_expected(all_made: Options) -> None:
+    chart = seeds.exhibits(all_made)[0]
+    (one,) = records(select(chart.numbers, measure=f"{SAME_HEADS}, random heads"))
+    n, k = N_LAYERS * N_HEADS, 10
+    assert one.value == pytest.approx(k / n, rel=0.03)
+    assert (one.low, one.high) == tuple(hypergeom.ppf((0.025, 0.975), n, k, k) / k)
+    (band,) = [s for s in chart.figure.layout.shapes if s.type == "rect" and s.xref == "x"]  # pyright: ignore
+    assert (band.x0, band.x1) == (100 * one.low - 5, 100 * one.high + 5), "half a head beside"
 
 
 def test_each_two_operations_are_compared_once(all_made: Options) -> None:
