@@ -111,7 +111,7 @@ def test_models_of_several_depths_share_a_relative_one(root: Path) -> None:
     sites = (probe_numbers.site_table(run, site) for site in probe_numbers.SITES)
     drawn = probes.model_panel(read_back(*sites), relative=True)
     assert drawn.lines[1].x[0] == 0 and drawn.lines[1].x[-1] == pytest.approx(100)
-    assert drawn.points[1].x == 100 * np.argmax(drawn.lines[1].y) / 11
+    assert drawn.points[1].x == drawn.lines[1].x[np.argmax(drawn.lines[1].y)]
 
 
 def test_a_plan_computes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
