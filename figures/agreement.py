@@ -227,8 +227,6 @@ def _map_notes(table: DataFrame, config: Settings, key: str) -> list[str]:
 PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}
 PLOTTED = "pearson"
 """The measure along the horizontal axis."""
-SHIFTS = (-0.3, -0.1, 0.1, 0.3)
-"""Where the dots of the operations are in a row."""
 
 
 def ladder(options: Options) -> list[Chart]:
@@ -270,16 +268,16 @@ def _of_operations(table: DataFrame, **keys: Any) -> DataFrame:
 
 
 def _draw_ladder(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """Heads on the left, MLPs on the right, a row for each kind of paths; of the first model."""
+    """Costs on the left, agreement on the right, a row for each kind of paths; of one model."""
     rows = _of_operations(select(table, model=keys_of(table, "model")[0]))
     every_paths = keys_of(rows, "paths")
+    costs = select(rows, measure=approximations.COST).value
     return plotting.dot_panels(
-        [
-            _panel(select(rows, paths=paths), components)
-            for paths in every_paths
-            for components in keys_of(rows, "components")
-        ],
-        plotting.DotAxis((-1.04, 1.04), "correlation with the exact effects"),
+        [panel for paths in every_paths for panel in _panels(select(rows, paths=paths))],
+        (
+            plotting.DotAxis((costs.min() / 1.5, costs.max() * 1.5), log=True),
+            plotting.DotAxis((-1.04, 1.04)),
+        ),
         across=2,
         headings=[
             f"{rows.model.iloc[0]}, {PATHS_TITLES[paths]}: {_cost_text(select(rows, paths=paths))}"
@@ -306,25 +304,32 @@ def _cost_text(rows: DataFrame) -> str:
     )
 
 
-def _panel(rows: DataFrame, components: str) -> plotting.DotPanel:
-    """The methods on one kind of components, the cheapest first; the exact effects are at 1."""
+def _panels(rows: DataFrame) -> list[plotting.DotPanel]:
+    """What the methods cost, the cheapest first, and how well they agree."""
     costs = _costs(rows)
-    chosen = select(rows, measure=PLOTTED, components=components)
+    names = tuple(map(display_name, costs))
+    strong = tuple(name == EXACT for name in costs)
+    times = plotting.Dots(np.array([*costs.values()]), "", COLOURS["chosen"], symbol="diamond")
+    at_exact = plotting.Band(*3 * (costs[EXACT],), "")
+    chosen = select(rows, measure=PLOTTED)
     series = []
-    for operation, shift in zip(keys_of(chosen, "operation"), SHIFTS, strict=False):
-        of_method = select(chosen, operation=operation).set_index("method").reindex([*costs])
-        value, low, high = (of_method[name].to_numpy() for name in ("value", "low", "high"))
-        colour, small = COLOURS["control"], np.full(len(costs), 4.0)
-        series.append(
-            plotting.Dots(value, "one operation", colour, low, high, shift=shift, sizes=small)
+    for components, (symbol, shift) in MARKS.items():
+        by_method = select(chosen, components=components).groupby("method")
+        mean, low, high = (
+            ends.reindex([*costs], fill_value=1.0).to_numpy()
+            for ends in (by_method.value.mean(), by_method.low.min(), by_method.high.max())
         )
-    means = chosen.groupby("method").value.mean().reindex([*costs])
-    means[EXACT] = 1.0
-    series.append(plotting.Dots(means.to_numpy(), "mean over operations", COLOURS["chosen"]))
-    names = tuple(f"{display_name(name)}, {cost:.3g} ms" for name, cost in costs.items())
-    return plotting.DotPanel(
-        components, names, tuple(series), strong=tuple(name == EXACT for name in costs)
-    )
+        colour = COLOURS["chosen"]
+        series.append(plotting.Dots(mean, components, colour, low, high, symbol, shift))
+    n = span_text(chosen.n, ".0f")
+    return [
+        plotting.DotPanel("milliseconds per pair", names, (times,), strong, at_exact),
+        plotting.DotPanel(f"correlation with exact, n = {n}", names, tuple(series), strong),
+    ]
+
+
+MARKS = {"heads": ("circle", -0.18), "MLPs": ("square-open", 0.18)}
+"""The mark of each kind of components, and its place in a row."""
 
 
 def _ladder_caption(table: DataFrame) -> str:
@@ -338,8 +343,8 @@ def _ladder_caption(table: DataFrame) -> str:
         costs.append(f"with {PATHS_TITLES[paths]}, {_cost_text(_of_operations(own))}")
     return (
         f"W{'; '.join(costs)[1:]} (`{first.model.iloc[0]}`). The best correlation in its worst "
-        f"operation is {'; '.join(best)}. A small dot is one operation with its 95% interval over "
-        f"problems, a large one their mean; the lens is {LENS}."
+        f"operation is {'; '.join(best)}. A mark is the mean over operations; its line "
+        f"reaches over all their 95% intervals over problems (n). The lens is {LENS}."
     )
 
 
@@ -377,7 +382,7 @@ def _ladder_notes(table: DataFrame, config: Settings) -> list[str]:
     pairs = select(first, measure=approximations.PAIRS, paths=keys_of(first, "paths")[:1])
     counts = ", ".join(f"{one.operation} {one.value:.0f}" for one in records(pairs))
     return [
-        "Pearson's correlation of components' mean effects with the exact ones; beside each "
-        "method, its processor time per pair. AtP* has no sign, and is compared with sizes.",
+        "Processor time; Pearson's correlation of components' mean effects with the exact ones. "
+        "AtP* has no sign, and is compared with sizes.",
         f"Exact: {costs}. Methods that integrate take {config['steps']} points. Pairs: {counts}.",
     ]

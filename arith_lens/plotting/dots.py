@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from arith_lens.plotting.labels import XY, Box, text_box, widest
 from arith_lens.plotting.page import (
@@ -42,15 +42,6 @@ class Dots:
     """Plotly's name of the mark."""
     shift: float = 0.0
     """How far below the middle of its row, as a share of the row's height."""
-    at: Int[np.ndarray, " dot"] | None = None
-    """The row of each dot; None: one dot per row."""
-    sizes: Float[np.ndarray, " dot"] | None = None
-    """The diameters in pixels. A series of one NaN with a size stands in the key alone."""
-
-    @property
-    def is_key(self) -> bool:
-        """Whether the series stands in the key alone."""
-        return len(self.values) == 1 and self.at is not None and bool(np.isnan(self.values[0]))
 
 
 @dataclass(frozen=True)
@@ -61,7 +52,7 @@ class Band:
     middle: Number
     high: Number
     name: str
-    """In the key above the panels; plain text."""
+    """In the key above the panels, if it is not empty; plain text."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +71,7 @@ class DotPanel:
 
 @dataclass(frozen=True)
 class DotAxis:
-    """The x axis of all panels."""
+    """The x axis of panels."""
 
     ends: tuple[Number, Number]
     title: str = ""
@@ -88,22 +79,24 @@ class DotAxis:
     """Printed after numbers of the axis; the numbers are not changed."""
     columns: tuple[str, ...] = ()
     """The names of the places 0, 1, 2… in place of numbers; plain text."""
+    log: bool = False
+    """Whether equal steps are equal ratios."""
 
 
 def dot_panels(
     parts: Sequence[DotPanel],
-    axis: DotAxis,
+    axes: DotAxis | tuple[DotAxis, ...],
     *,
     across: int = 4,
     headings: Sequence[str] = (),
     row: Number = ROW,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """Panels of dots with one x scale; the names of rows are printed once if a line shares them.
+    """Panels of dots; the names of rows are printed once if a line of panels shares them.
 
     Args:
         parts: the panels, row after row.
-        axis: the x axis.
+        axes: the x axis of all panels, or one of each panel of a row.
         across: the most panels in a row.
         headings: a line above each row of panels (plain text); if any, one per row.
         row: the pixels of a row, as far as the page has the room.
@@ -113,33 +106,36 @@ def dot_panels(
         ValueError: a series does not have one number per row.
     """
     for part in parts:
-        plain_series = [one for one in part.series if one.at is None]
-        if any(len(one.values) != len(part.rows) for one in plain_series):
+        lengths = [len(one.values) for one in part.series]
+        if any(length != len(part.rows) for length in lengths):
             raise ValueError(
                 f"expected a number for each of {len(part.rows)} rows in {part.title!r}, found "
-                f"{[len(one.values) for one in plain_series]}"
+                f"{lengths}"
             )
+    every = axes if isinstance(axes, tuple) else (axes,)
+    named = any(axis.columns for axis in every)
     wished = min(across, len(parts))
-    least = 24 if axis.columns else NARROWEST
+    least = 24 if named else NARROWEST
     fits = [n for n in range(wished, 0, -1) if wished % n == 0 and _width(parts, n) >= least]
     many = fits[0] if fits else 1
     headings = [text for one in headings for text in (one, *[""] * (wished // many - 1))]
-    sheet = _sheet(parts, many, headings, notes, (row, 10 * bool(axis.columns)))
+    sheet = _sheet(parts, many, headings, notes, (row, 10 * named))
     own_names = not _share_names(parts, many)
     gutters = [width - 12 if own_names else 0 for width in _gutters(parts, many)]
     for index, part in enumerate(parts):
+        axis = every[index % len(every)]
         _set_axes(sheet, parts, index, many, axis)
         if part.band:
             _add_band(sheet, part.band, index, len(part.rows))
         for one in part.series:
             _add_dots(sheet, part, one, index, axis.unit)
-        lift = 8 + 10 * bool(axis.columns and index < many)
+        lift = 8 + 10 * bool(named and index < many)
         left = sheet.boxes[index].left - gutters[index % many]
         sheet.add_title(part.title, index, lift=lift, left=left)
     for text, at in _key(parts):
         sheet.write(text, at, size=NAME, ink=NOTE, anchor=("left", "middle"))
     left = 12 if own_names else LEFT
-    sheet.add_headings(headings, many, lift=8 + 10 * bool(axis.columns), left=left)
+    sheet.add_headings(headings, many, lift=8 + 10 * named, left=left)
     return sheet.finished(left=12)
 
 
@@ -200,15 +196,19 @@ def _set_axes(
     lowest = index + across >= len(parts)
     x: dict[str, Any] = {
         **value_axis(axis.ends, axis.unit),
-        "range": axis.ends,
+        "range": np.log10(axis.ends) if axis.log else axis.ends,
         "zeroline": bool(start < 0 < stop),
     }
+    if axis.log:
+        at = [first * 10.0**power for power in range(-9, 10) for first in (1, 3)]
+        at = [one for one in at if start <= one <= stop]
+        x |= {"type": "log", "tickvals": at, "ticktext": [f"{one:g}" for one in at]}
     if axis.columns:
         x |= {"tickvals": [*range(len(axis.columns))], "ticktext": [*map(plain, axis.columns)]}
         x |= {"showgrid": False, "showticklabels": False, "zeroline": False}
     else:
         x |= {"title_text": axis.title if lowest else None, "tickangle": 0, "title_standoff": 2}
-        if box.right - box.left < 130:
+        if box.right - box.left < 130 and not axis.log:
             ends = [x["tickvals"][0], 0.0, x["tickvals"][-1]]
             keep = [i for i, value in enumerate(x["tickvals"]) if value in ends]
             x |= {name: [x[name][i] for i in keep] for name in ("tickvals", "ticktext")}
@@ -235,7 +235,7 @@ def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) ->
     """The dots of a series, with thin lines from the low to the high end."""
     errors, between = None, ""
     is_hollow = one.symbol in HOLLOW  # filled with white, which hides lines below
-    rows = np.arange(len(part.rows)) if one.at is None else one.at
+    rows = np.arange(len(part.rows))
     ends = np.full((len(rows), 2), np.nan)
     if one.low is not None and one.high is not None:
         ends = np.stack([one.low, one.high], axis=-1)
@@ -248,7 +248,7 @@ def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) ->
         mode="markers",
         marker={
             "symbol": one.symbol.removesuffix("-open") if is_hollow else one.symbol,
-            "size": 6.5 if one.sizes is None else one.sizes,
+            "size": 6.5,
             "color": "white" if is_hollow else one.colour,
             "line": {"width": 1.4 if "open" in one.symbol else 0, "color": one.colour},
         },
@@ -263,8 +263,7 @@ def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) ->
 
 
 SIGNS = {"circle": "●", "circle-open": "○", "square": "■", "square-open": "□", "diamond": "◆",
-         "diamond-open": "◇", "x-thin-open": "×",
-         "line-ew-open": "—"}  # fmt: skip
+         "diamond-open": "◇", "x-thin-open": "×"}  # fmt: skip
 """The signs of marks in the key."""
 HOLLOW = ("circle-open", "square-open", "diamond-open")
 
@@ -273,8 +272,7 @@ def _key(parts: Sequence[DotPanel]) -> list[tuple[str, XY]]:
     """The sign and name of each series as markup, with its pixel, in lines above the panels."""
     every = [one for part in parts for one in part.series]
     keys = dict.fromkeys((one.name, one.colour, one.symbol) for one in every if one.name)
-    sizes = {one.name: one.sizes[0] for one in every if one.sizes is not None and one.is_key}
-    bands = (part.band.name for part in parts if part.band)
+    bands = (part.band.name for part in parts if part.band and part.band.name)
     keys |= dict.fromkeys((name, PALE, "square") for name in bands)
     texts: list[tuple[str, XY]] = []
     left, middle = 12, 17
@@ -282,8 +280,7 @@ def _key(parts: Sequence[DotPanel]) -> list[tuple[str, XY]]:
         width = text_box(name, NAME)[0] + 30
         if texts and left + width > page_width():
             left, middle = 12, middle + KEY_LINE
-        size = f";font-size:{1.3 * sizes[name]:.0f}px" if name in sizes else ""
-        sign = f'<span style="color:{colour}{size}">{SIGNS[symbol]}</span>'
+        sign = f'<span style="color:{colour}">{SIGNS[symbol]}</span>'
         texts.append((f"{sign} {plain(name)}", (left, middle)))
         left += width
     return texts

@@ -187,3 +187,22 @@ def test_hover_shows_all_lines_of_a_place_with_their_intervals() -> None:
 def test_what_cannot_be_drawn_is_refused(part: plotting.CurvePanel, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         curves(part)
+
+
+def test_dots_keep_their_key_on_the_page_and_each_panel_its_axis() -> None:
+    values = np.array([3.0, 30.0])
+    long = tuple(plotting.Dots(values, f"a name of many letters {i}") for i in range(4))
+    logarithmic, plain = (
+        plotting.DotPanel("", ("a", "b"), series, band=plotting.Band(1, 2, 3, "by chance"))
+        for series in (long, long[:1])
+    )
+    axes = plotting.DotAxis((1, 100), log=True), plotting.DotAxis((0, 50))
+    with plotting.drawn_for("column"):
+        figure = plotting.dot_panels([logarithmic, plain], axes)
+    keys = [note for note in figure.layout.annotations if "<span" in note.text]
+    assert len(keys) == 5 and len({note.y for note in keys}) > 1, "several lines"
+    assert all(0 <= note.x * figure.layout.width < 396 - 150 for note in keys)
+    assert (figure.layout.xaxis.type, figure.layout.xaxis2.type) == ("log", None)
+    assert [*figure.layout.xaxis.tickvals] == [1, 3, 10, 30, 100]
+    bands = [(s.x0, s.x1) for s in figure.layout.shapes if s.type == "rect"]
+    assert bands == [(1, 3), (1, 3)]
