@@ -247,8 +247,8 @@ def _panel(table: Any, most: int, title: str) -> CircuitPanel:
         layer=[int(str(name).removeprefix("MLP ").partition(".")[0]) for name in nodes["node"]],
     )
     roles = _roles(edges) if "role" in edges else ()
-    kept = ((name, _kept(table, kept, "end", LEFT)) for name, kept in KEPT_ALONE.items())
-    shares = [(name, *(one[end] for end in NUMBERS)) for name, one in kept if one is not None]
+    rows = ((name, _kept(table, graph, "end", LEFT)) for name, graph in KEPT_ALONE.items())
+    shares = [(name, *(one[end] for end in NUMBERS)) for name, one in rows if one is not None]
     return CircuitPanel(nodes, edges, title, roles, shares)
 
 

@@ -31,7 +31,7 @@ from figures.tables import effects
 from figures.tables import explorer as explorer_numbers
 from figures.tables.table import joined, keys_of, read_back, records, select
 from figures.views import maps
-from figures.views.words import problems_text, sizes_text
+from figures.views.words import sizes_text
 
 
 def fig2(options: Options) -> list[Chart]:
@@ -190,26 +190,41 @@ def _compared_runs(options: ModelOptions) -> dict[str, Run]:
 def _models_caption(table: DataFrame) -> str:
     """What each model depends on."""
     findings = [
-        f"In `{name}` {'; '.join(_model_findings(select(table, model=name))) or 'none is counted'}."
+        f"In `{name}`, {_model_finding(select(table, model=name))}."
         for name in keys_of(table, "model")
     ]
     return (
         f"{' '.join(findings)} A cell is the mean change of C's logit, in percent, when one part "
-        "gets its output from the same prompt with a word in place of the operator. An outline is "
-        "solid where the whole 95% interval over problems is beyond 5%, dashed where only the mean "
-        "is."
+        "gets its output from the same prompt with a word in place of the operator; held: with "
+        "the final norm's scale held. An outline is solid where the whole 95% interval over n "
+        "problems is beyond 5%, as in this count, and dashed where only the mean is."
     )
 
 
-def _model_findings(rows: DataFrame) -> list[str]:
-    """The key heads of a model, and the MLPs that matter in every operation."""
-    texts = [maps.key_head_count(rows)]
-    mlps = select(rows, measure=effects.HELD, operation=_operations(rows))
-    below = DataFrame(mlps[mlps.high < effects.KEY_EFFECT]).groupby("layer").operation.nunique()
-    layers = [f"{layer:.0f}" for layer in below[below == mlps.operation.nunique()].index]
-    if layers:
-        texts.append(f"MLPs {', '.join(layers)} in all (whole interval, norm held)")
-    return [*filter(None, texts)]
+def _model_finding(rows: DataFrame) -> str:
+    """The heads and MLPs that a model depends on, by one rule."""
+    whole, mlps = select(rows, measure=effects.EFFECT), select(rows, measure=effects.HELD)
+    is_head = whole["index"].notna()
+    texts = [
+        _below(DataFrame(whole[is_head]), "head"),
+        f"{_below(DataFrame(whole[~is_head]), 'MLP')} are below "
+        f"−{-effects.KEY_EFFECT:.0%} in some operation",
+    ]
+    held = f"; with the norm held, {_below(mlps, 'MLP')}" if len(mlps) else ""
+    return " and ".join(texts) + held
+
+
+def _below(rows: DataFrame, kind: str) -> str:
+    """How many components have their whole interval below the threshold in some operation."""
+    names = rows.component.str.removeprefix("MLP ")
+    below = names[(rows.high < effects.KEY_EFFECT) & rows.operation.isin(_operations(rows))]
+    names_below = sorted(set(below), key=lambda name: [*map(int, name.split("."))])
+    some = f" ({', '.join(names_below)})" if 0 < len(names_below) <= MOST_NAMES else ""
+    return f"{len(names_below)} of {names.nunique():,} {kind}s{some}"
+
+
+MOST_NAMES = 8
+"""The most components that are named."""
 
 
 def _draw_models(
@@ -222,7 +237,10 @@ def _draw_models(
     for model, config in configs.items():
         rows, reading = select(table, model=model), maps.EffectScale.of(config)
         by_model[model] = {
-            name: _with_numbers(_operation_panel(rows, reading, name), reading)
+            name: replace(
+                _with_numbers(_operation_panel(rows, reading, name), reading),
+                title=f"{plotting.plain(name.capitalize())}, n = {_n(rows, name)}",
+            )
             for name in _operations(rows)
         }
     every = [panel for of_model in by_model.values() for panel in of_model.values()]
@@ -233,9 +251,7 @@ def _draw_models(
     panels: list[plotting.Panel | None] = []
     headings: list[str] = []
     for model, of_model in by_model.items():
-        n_layers, n_heads = next(iter(of_model.values())).values.shape
-        rows, size = select(table, model=model), f"{n_layers} layers of {n_heads} heads"
-        heading = f"{model}: {'; '.join(_model_findings(rows)) or size}"
+        heading = f"{model}: {_model_finding(select(table, model=model))}"
         headings += [heading, *[""] * (n_lines - 1)]
         panels += [of_model.get(name) for name in operations] + empty
     return maps.draw(panels, first, notes, headings=headings, **layout | {"across": across})
@@ -249,8 +265,12 @@ def _model_notes(table: DataFrame, configs: Mapping[str, Settings]) -> list[str]
         if absent := [name for name in _operations(table) if name not in _operations(rows)]:
             lines.append(f"Not in the run of {model}: {', '.join(absent)}.")
         lines += maps.paper_notes(reading.paper, _operations(rows))
-    sizes = dict.fromkeys(problems_text(select(table, model=model)) for model in configs)
-    return [*lines, f"Problems, in all wordings, answered right: {'; '.join(sizes)}."]
+    return [*lines, "n: problems, in all wordings, answered right."]
+
+
+def _n(rows: DataFrame, operation: str) -> str:
+    """The problems of an operation."""
+    return f"{select(rows, measure=effects.EFFECT, operation=operation).n.max():.0f}"
 
 
 ALL_OPERATIONS = "all"

@@ -126,7 +126,7 @@ def _panel(
     """One measure with a mark for each side of the change that `key` names, one below the other."""
     kinds = [kind for kind in titles if has(rows, kind=kind)]
     sizes = select(rows, **{key: next(iter(sides))}).n
-    present = {side: look for side, look in sides.items() if has(rows, **{key: side})}
+    present = {side: mark for side, mark in sides.items() if has(rows, **{key: side})}
     shifts = 0.27 * (np.arange(len(present)) - (len(present) - 1) / 2)
     series = []
     for shift, (side, (name, symbol)) in zip(shifts.tolist(), present.items(), strict=True):

@@ -84,7 +84,7 @@ class CircuitPanel:
     title: str = ""
     roles: Sequence[str] = ()
     """The roles of tokens before END, from left to right."""
-    kept: Sequence[tuple[str, float, float, float]] = ()
+    shares: Sequence[tuple[str, float, float, float]] = ()
     """What graphs keep alone, such as this one and random ones: name, share, and its ends."""
 
     def by_token(self) -> "CircuitPanel":
@@ -141,11 +141,11 @@ COLUMN = Look(396, 40, 46, 40, 46, 318, 24, 46, 36, 7.0, 11, has_numbers=False)
 """A panel as wide as a column (3.3 in)."""
 
 
-def _look_of(n_panels: int, n_layers: int, n_kept: int) -> tuple[Look, int]:
+def _look_of(n_panels: int, n_layers: int, n_lines: int) -> tuple[Look, int]:
     """The pixels of a panel and how many stand side by side, so that paper is high enough."""
     narrow = is_narrow()
     look = PAGE if n_panels == 1 and not narrow else COLUMN
-    look = replace(look, head=look.head + KEPT * n_kept)
+    look = replace(look, head=look.head + KEPT * n_lines)
     across = 1 if narrow else min(n_panels, 2)
     n_rows = -(-n_panels // across)
     space = page_height() / n_rows - look.head - look.foot
@@ -167,7 +167,7 @@ def draw_circuits(
         relative: whether effects are shares, shown in percent.
     """
     panels = [panel.by_token() for panel in panels]
-    look, across = _look_of(len(panels), n_layers, max(len(panel.kept) for panel in panels))
+    look, across = _look_of(len(panels), n_layers, max(len(panel.shares) for panel in panels))
     height = look.head + look.row * (n_layers + 1) + look.foot
     size = look.width * across, height * -(-len(panels) // across)
     sheet = Sheet(size, [Box(0, 0, *size)])
@@ -348,7 +348,7 @@ class _Drawing:
             at = (left + 12, self.corner[1] + 16)
             self._text(plain(panel.title), at, TEXT, anchor="left", size=look.size + 3)
         self._key()
-        for line, one in enumerate(panel.kept):
+        for line, one in enumerate(panel.shares):
             self._keeps(line, *one)
 
     def _keeps(self, line: int, name: str, *numbers: float) -> None:

@@ -410,6 +410,8 @@ def panels(
     headings = [text for one in headings for text in (one, *[""] * (across // many - 1))]
     sheet = _sheet(geometries, many, notes, headings)
     sheet.set_colours(end, colours.unit, colours.title)
+    widths = [(geometry.cell[0], part) for geometry, part in zip(geometries, parts, strict=True)]
+    has_room = all(width >= _width_of_texts(part) for width, part in widths if part is not None)
     for index, (part, geometry) in enumerate(zip(parts, geometries, strict=True)):
         if part is not None:
             _add_cells(sheet, part, index, geometry, hover)
@@ -417,7 +419,7 @@ def panels(
             _add_frames(sheet, index, geometry)
             sheet.add_title(part.title, index)
             named = _add_marks(sheet, part, index, geometry, end)
-            if part.texts and geometry.cell[0] >= _width_of_texts(part):
+            if part.texts and has_room:
                 _add_texts(sheet, part, index, geometry, end)
             else:
                 _add_clipped(sheet, part, index, geometry, end, named)

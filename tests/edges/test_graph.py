@@ -167,7 +167,7 @@ def test_heads_of_one_layer_do_not_lie_over_one_another() -> None:
 
 def test_what_the_graph_keeps_is_drawn_beside_random_graphs(graph: CircuitGraph) -> None:
     kept = [("the graph alone keeps", 0.5, 0.25, 0.75), ("random graphs keep", 0.1, -0.004, 0.3)]
-    panel = CircuitPanel(graph.nodes, graph.edges, kept=kept)
+    panel = CircuitPanel(graph.nodes, graph.edges, shares=kept)
     layout = draw_circuits([panel], graph.n_layers, relative=False).layout
     texts = {str(note.text): note for note in layout.annotations}
     assert {"50% [25, 75] of C's lead", "10% [0, 30] of C's lead"} <= {*texts}
