@@ -310,7 +310,8 @@ def _panels(rows: DataFrame) -> list[plotting.DotPanel]:
     names = tuple(map(display_name, costs))
     strong = tuple(name == EXACT for name in costs)
     times = plotting.Dots(np.array([*costs.values()]), "", COLOURS["chosen"], symbol="diamond")
-    at_exact = plotting.Band(*3 * (costs[EXACT],), "")
+    exact = costs[EXACT]
+    at_exact = plotting.Band(exact, exact, exact, "")
     chosen = select(rows, measure=PLOTTED)
     series = []
     for components, (symbol, shift) in MARKS.items():
