@@ -269,7 +269,7 @@ def _of_operations(table: DataFrame, **keys: Any) -> DataFrame:
 
 def _draw_ladder(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """Costs on the left, agreement on the right, a row for each kind of paths; of one model."""
-    rows = _of_operations(select(table, model=keys_of(table, "model")[0]))
+    rows = select(table, model=keys_of(table, "model")[0])
     every_paths = keys_of(rows, "paths")
     costs = select(rows, measure=approximations.COST).value
     return plotting.dot_panels(
@@ -290,8 +290,8 @@ def _draw_ladder(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
 
 def _costs(rows: DataFrame) -> dict[str, float]:
     """The mean milliseconds of each method, the cheapest first."""
-    of_method = select(rows, measure=approximations.COST).groupby("method").value.mean()
-    return {str(name): float(cost) for name, cost in of_method.sort_values().items()}
+    means = select(rows, measure=approximations.COST, operation=approximations.MEAN)
+    return {one.method: one.value for one in records(means.sort_values("value"))}
 
 
 def _cost_text(rows: DataFrame) -> str:
@@ -312,13 +312,14 @@ def _panels(rows: DataFrame) -> list[plotting.DotPanel]:
     times = plotting.Dots(np.array([*costs.values()]), "", COLOURS["chosen"], symbol="diamond")
     exact = costs[EXACT]
     at_exact = plotting.Band(exact, exact, exact, "")
-    chosen = select(rows, measure=PLOTTED)
-    series = []
+    chosen, series = _of_operations(rows, measure=PLOTTED), []
+    means = select(rows, measure=PLOTTED, operation=approximations.MEAN)
     for components, (symbol, shift) in MARKS.items():
+        mean = select(means, components=components).set_index("method").value
         by_method = select(chosen, components=components).groupby("method")
         mean, low, high = (
             ends.reindex([*costs], fill_value=1.0).to_numpy()
-            for ends in (by_method.value.mean(), by_method.low.min(), by_method.high.max())
+            for ends in (mean, by_method.low.min(), by_method.high.max())
         )
         colour = COLOURS["chosen"]
         series.append(plotting.Dots(mean, components, colour, low, high, symbol, shift))
@@ -341,7 +342,7 @@ def _ladder_caption(table: DataFrame) -> str:
         own = select(first, paths=paths)
         texts = [f"{part} {_best(own, part)}" for part in keys_of(own, "components")]
         best.append(f"{PATHS_TITLES[paths]}: {', '.join(texts)}")
-        costs.append(f"with {PATHS_TITLES[paths]}, {_cost_text(_of_operations(own))}")
+        costs.append(f"with {PATHS_TITLES[paths]}, {_cost_text(own)}")
     return (
         f"W{'; '.join(costs)[1:]} (`{first.model.iloc[0]}`). The best correlation in its worst "
         f"operation is {'; '.join(best)}. A mark is the mean over operations; its line "

@@ -4,7 +4,8 @@ They read runs of one model (by their settings, or `--run PATH`) and are drawn w
 model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from pandas import DataFrame
@@ -12,10 +13,11 @@ from pandas import DataFrame
 from arith_lens import plotting
 from arith_lens.operations import FOUR
 from arith_lens.plotting import COLOURS
+from arith_lens.runs import Run
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import next_tokens as numbers
-from figures.tables.table import has, keys_of, records, select
+from figures.tables.table import QuestionTable, has, keys_of, records, select
 from figures.views.words import span_text
 
 EXERCISE_TITLES = {
@@ -47,17 +49,8 @@ def fig4(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "what_comes_instead")
-    return [
-        chart_of(
-            lambda: numbers.instead_table(run),
-            [run],
-            name="fig4",
-            title="What comes instead of the answer?",
-            caption=instead_caption,
-            notes=_notes,
-            draw=_draw,
-        )
-    ]
+    title = "What comes instead of the answer?"
+    return [_chart(partial(numbers.instead_table, run), run, "fig4", title)]
 
 
 def fig9(options: Options) -> list[Chart]:
@@ -71,17 +64,14 @@ def fig9(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "what_the_calculation_does")
-    return [
-        chart_of(
-            lambda: numbers.calculation_table(run),
-            [run],
-            name="fig9",
-            title="What does the model say without the calculation?",
-            caption=instead_caption,
-            notes=_notes,
-            draw=_draw,
-        )
-    ]
+    title = "What does the model say without the calculation?"
+    return [_chart(partial(numbers.calculation_table, run), run, "fig9", title)]
+
+
+def _chart(table: Callable[[], QuestionTable], run: Run, name: str, title: str) -> Chart:
+    """One of both figures, or both as one picture."""
+    words = {"caption": instead_caption, "notes": _notes}
+    return chart_of(table, [run], name=name, title=title, draw=_draw, **words)
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:

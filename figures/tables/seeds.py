@@ -1,6 +1,6 @@
 """The table `seeds`: where heads matter in several trainings of one recipe.
 
-Keys: operation, or two of them; layer; seed, of one training; trainings, two seeds. Without a seed
+Keys: operation, or two of them; seed, of one training; trainings, two seeds. Without a seed
 or trainings, a row is over all trainings, or of random heads.
 """
 
@@ -32,7 +32,6 @@ IN_COMMON = f"{SHARED_TOP} strongest heads in common"
 SAME_HEADS = f"{SHARED_TOP} strongest heads in common to two trainings"
 SAME_LAYERS = f"{SHARED_TOP} strongest heads of two trainings in the same layers"
 RANDOM, N_RANDOM = "random heads", 10_000
-BY_LAYER = "effect of a layer's heads"
 DEVIATION = "standard deviation"
 
 
@@ -81,11 +80,6 @@ def table(trainings: Sequence[RecipeTraining]) -> QuestionTable:
             for training in trainings
         }
         rows += _rows(IN_COMMON, overlaps, "share", operation=f"{a} and {b}")
-    for operation in FOUR:
-        by_layer = {training.seed: training.means(operation).sum(1) for training in trainings}
-        for layer in range(len(by_layer[trainings[0].seed])):
-            sums = {seed: float(of_layers[layer]) for seed, of_layers in by_layer.items()}
-            rows += _rows(BY_LAYER, sums, "relative", operation=operation, layer=layer)
     return QuestionTable.of("seeds", trainings[0].name, rows)
 
 
