@@ -460,7 +460,7 @@ def explorer(options: ExplorerOptions) -> list[Interactive]:
     file = Path(run.config.get("pairs") or "").name
     pages = _pages(run, rows)
     model = Path(run.config["model"]).name
-    of = f"{model}, {file}" if file else model
+    of = f"{model}, {file}" if file and [*pages] != [file] else model
     if others:  # each set has its model's name
         names = [*pages]
         pages = {f"{name}, {model}": page for name, page in pages.items()}

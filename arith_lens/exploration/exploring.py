@@ -53,6 +53,7 @@ from arith_lens.exploration.tables import (
 )
 from arith_lens.explorer_page import Explorer, SetFacts, Tables
 from arith_lens.model import HookedLike
+from arith_lens.next_tokens import next_tokens
 from arith_lens.pairs import PromptPairs, pieces, tokenizer_of
 from arith_lens.path_patching import fitting_engine, path_patch
 from arith_lens.runs import ResultSlot, Run
@@ -286,8 +287,12 @@ class ExplorerServer:
         missing, more = yield from _each(_circuit_parts(model, pairs, effects))
         facts, tables = {**facts, "missing": missing}, merged([tables, more])
         note = "One pair: effects have no interval, and a knockout puts in the outputs of its own "
+        note += "counterfactual."
+        said = next_tokens(model, pairs.reference_text or (), k=1)
+        if int(said.ids[0, 0]) != int(pairs.answer[0]):
+            note = f"The model says “{said.pieces[0][0].strip()}” here, not {row['answer']}. {note}"
         self.sets[name], self.others[name] = pairs, model
-        return {name: ({**facts, "note": note + "counterfactual."}, tables)}
+        return {name: ({**facts, "note": note}, tables)}
 
 
 def explored(

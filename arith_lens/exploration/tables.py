@@ -147,13 +147,8 @@ def head_parts(
     return {
         "attention": lambda: attention_tables(model, pairs, chosen),
         "patterns": lambda: {"patterns": _patterns(model, few, chosen, in_full)},
-        "numbers": lambda: _numbers(
-            few,
-            list(map(str, chosen)),
-            "write",
-            head_probe(model, pairs, chosen),
-            head_probe(model, few, chosen, tokens="digits"),
-        ),
+        "numbers": lambda: _roles(chosen, "write", head_probe(model, pairs, chosen)),
+        "digits": lambda: _digits(chosen, "write", head_probe(model, few, chosen, tokens="digits")),
         "inputs": lambda: {"inputs": _inputs(composition(model, few, chosen))},
         "mediation": lambda: {"mediation": _mediation(model, few, chosen)},
     }
@@ -168,19 +163,17 @@ def mlp_parts(
 ) -> dict[str, Callable[[], Tables]]:
     """The functions that compute what is shown of MLPs, by part."""
     few, layers = pairs[sample], [mlp.layer for mlp in mlps]
-    names = [str(mlp) for mlp in mlps]
 
-    def numbers() -> Tables:
-        parts = []
-        for read in ("mlp_in", "write"):
-            roles = mlp_probe(model, pairs, read=read, unit="logit")
-            digits = mlp_probe(model, few, read=read, tokens="digits", unit="logit")
-            parts_of_layers = [_of_layers(part, layers) for part in (roles, digits)]
-            parts.append(_numbers(few, names, read, *parts_of_layers))
-        return merged(parts)
+    def numbers(table: Callable[..., Tables], some: PromptPairs, **tokens: Any) -> Tables:
+        probes = {
+            read: mlp_probe(model, some, read=read, unit="logit", **tokens)
+            for read in ("mlp_in", "write")
+        }
+        return merged(table(mlps, read, _of_layers(one, layers)) for read, one in probes.items())
 
     return {
-        "numbers": numbers,
+        "numbers": lambda: numbers(_roles, pairs),
+        "digits": lambda: numbers(_digits, few, tokens="digits"),
         "neurons": lambda: {"neurons": _neurons(model, few, [Mlp(layer) for layer in layers])},
     }
 
@@ -225,26 +218,27 @@ def end_patterns(model: HookedLike, pairs: PromptPairs, components: Sequence[Com
     return {"patterns": _patterns(model, pairs, heads, [])}
 
 
-def _numbers(
-    sample: PromptPairs, names: Sequence[str], read: str, roles: Effects, digits: Effects
-) -> Tables:
-    """The tables of probes: by role over all pairs, and by digit on the sample."""
+def _roles(components: Sequence[Component], read: str, probe: Effects) -> Tables:
+    """The table of a probe by role, over all pairs."""
+    table: Any = probe.to_dataframe()
+    table.insert(0, "component", np.repeat([*map(str, components)], probe.per_pair.shape[1]))
+    table.insert(1, "read", read)
+    return {"numbers": table[["component", "read", "token", "mean", "ci_low", "ci_high"]]}
+
+
+def _digits(components: Sequence[Component], read: str, probe: Effects) -> Tables:
+    """The table of a probe by digit, on the sample."""
     from pandas import DataFrame
 
-    table: Any = roles.to_dataframe()
-    n_roles = roles.per_pair.shape[1]
-    table.insert(0, "component", np.repeat(names, n_roles))
-    table.insert(1, "read", read)
-    grid = np.indices(digits.per_pair.shape).reshape(3, -1)
+    grid = np.indices(probe.per_pair.shape).reshape(3, -1)
     by_digit = {
-        "component": np.array(names, dtype=object)[grid[0]],
+        "component": np.array([*map(str, components)], dtype=object)[grid[0]],
         "read": read,
         "prompt": grid[2],
         "digit": grid[1],
-        "logit": np.round(digits.per_pair.flatten().numpy(), 2),
+        "logit": np.round(probe.per_pair.flatten().numpy(), 2),
     }
-    columns = ["component", "read", "token", "mean", "ci_low", "ci_high"]
-    return {"numbers": table[columns], "digits": DataFrame(by_digit)}
+    return {"digits": DataFrame(by_digit)}
 
 
 def _of_layers(probe: Effects, layers: Sequence[int]) -> Effects:

@@ -85,6 +85,7 @@ const ArithLensCard = (() => {
     // Where END looks: the shares of all prompts or of the chosen one, the largest first.
     looksRow() {
       const { component, prompt } = this.choice, shares = [...this.looks(component)].filter(([, share]) => share !== null);
+      const means = prompt === null && this.rows("attention", { component }).length;
       if (!shares.length) return this.row("Reads", h("p", { class: "ale-soft" }, this.missingText("attention")));
       const large = shares.filter(([, share]) => share >= 0.05).sort((a, b) => b[1] - a[1]);
       const rest = 1 - large.reduce((sum, [, share]) => sum + share, 0);
@@ -93,7 +94,7 @@ const ArithLensCard = (() => {
         h("div", { class: "ale-stack", "aria-hidden": true }, pieces.map(([role, share]) =>
           h("i", { class: `ale-${HUES[role] ?? "rest"}`, style: `width:${100 * share}%` }))),
         h("p", {}, pieces.map(([role, share], place) => [place ? ", " : "", h("span", { class: `ale-ink-${HUES[role] ?? "rest"}` }, this.roleName(role)), ` ${percent(share, 0)}`])),
-        h("p", { class: "ale-soft" }, `Attention of END${prompt === null ? ", mean over all prompts" : " on this prompt"}.`));
+        h("p", { class: "ale-soft" }, `Attention of END${means ? ", mean over all prompts" : ` on “${this.rows("prompts", { prompt: this.prompt })[0]?.reference.trim()}”`}.`));
     }
     // What is read or written as logits: of A, B, C and other digits, and of ten digits on one prompt.
     valuesRow(read, title) {

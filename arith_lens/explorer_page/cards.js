@@ -20,8 +20,7 @@ const ArithLensCards = (() => {
         : h("p", { class: "ale-soft" }, ONLY_MAP);
     }
     card(title, table, rows, code, help, ...body) {
-      const missing = this.set.facts.missing[table] ?? this.set.facts.missing[`mlp_${table}`]
-        ?? (table === "digits" ? this.set.facts.missing.numbers : undefined);
+      const missing = this.set.facts.missing[table] ?? this.set.facts.missing[`mlp_${table}`];
       return h("section", { class: "ale-card" }, this.heading(title, code.key ?? table, rows, code, 3),
         help ? h("p", { class: "ale-soft" }, help) : "",
         rows.length ? body : h("p", { class: "ale-soft" }, missing

@@ -38,7 +38,7 @@ const ArithLensGraph = (() => {
     // Where END looks with a head: the share of each role, or of each token without a role.
     looks(component, set = this.choice.set) {
       const prompt = this.promptIn(set), means = this.rowsOf(set, "attention", { component });
-      const rows = prompt !== null || !means.length ? this.rowsOf(set, "patterns", { component, prompt: prompt ?? 0 }) : [];
+      const rows = prompt !== null || !means.length ? this.rowsOf(set, "patterns", { component, prompt: prompt ?? this.as(set, () => this.prompt) }) : [];
       if (!rows.length) return new Map(means.map(row => [row.role, row.mean]));
       const tokens = this.rowsOf(set, "tokens", { prompt: rows[0].prompt }), end = tokens.length - 1, shares = new Map();
       for (const row of rows) {

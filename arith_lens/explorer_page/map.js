@@ -22,7 +22,7 @@ const ArithLensMap = (() => {
           this.relative ? " (in percent). " : ". ", h("b", { class: "ale-positive" }, "Blue"),
           ": it rises. Rows are layers, columns heads. ", sides[0].held.length ? "“Held”: the MLP with the final norm's scale held, as in the circuit. " : "", "Framed: key head. Struck through: knocked out."),
         line, h("div", { class: "ale-maps" }, sides.map(side => this.as(side.set, () => h("div", {},
-          h("h3", {}, `${capital(side.set)}, over all ${side.n ?? ""} prompts`), ...this.mapOf(side, limit, line))))),
+          h("h3", {}, `Over all ${side.n ?? ""} prompts of “${side.set}”`), ...this.mapOf(side, limit, line))))),
         this.exportBar("map"));
     }
     mapOf({ rows, held }, limit, line) {

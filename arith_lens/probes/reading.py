@@ -108,8 +108,8 @@ def _operand_tokens(pairs: PromptPairs) -> Int[Tensor, "pair a_b=2"]:
     """
     if pairs.spans is None:
         raise ValueError(
-            "expected pairs that know where A and B are, found pairs from bare tokens; sample them "
-            "from the templates, or give spans"
+            "expected pairs that know where A and B are, found pairs without roles; sample them "
+            "from the templates, or give rows the keys template ('addition/0'), a and b"
         )
     spans = torch.stack([pairs.spans[Role.OPERAND_A], pairs.spans[Role.OPERAND_B]], dim=1)
     lengths = spans[..., 1] - spans[..., 0]

@@ -35,6 +35,7 @@ from arith_lens.exploration.graph_tables import (
 from arith_lens.exploration.tables import problem_rows, random_sets
 from arith_lens.explorer_page import CODE, TABLES, Explorer, packed, unpacked
 from arith_lens.model import HookedModel
+from arith_lens.next_tokens import next_tokens
 from arith_lens.views import EXPLORER_FILES, bundle
 
 pytestmark = [
@@ -175,6 +176,11 @@ def test_the_graph_of_a_typed_prompt_has_positions_and_no_intervals(llama: Hooke
     positions = {int(role) for role in edges["role"] if role != "END"}
     assert positions <= set(range(last)) and "END" in set(edges["role"]), "the last token is END"
     assert {*tables["patterns"]["query"]} == {last}, "where END looks is known, too"
+    said = next_tokens(llama, own["reference"], k=1)
+    assert facts["note"].startswith(f"The model says “{said.pieces[0][0].strip()}” here, not 8. ")
+    right = {"kind": "prompt", **own, "answer": said.pieces[0][0].strip()}
+    (((facts, _)),) = finished(live.respond(right)).values()
+    assert facts["note"].startswith("One pair")
     again = finished(live.respond({"kind": "edges", "set": name}))
     assert again[name][1]["edges"]["mean"].tolist() == pytest.approx(edges["mean"].tolist())
 
@@ -376,10 +382,24 @@ def test_prompts_of_ones_own_are_explored_and_what_they_lack_is_said(llama: Hook
         one = explored(llama, own, settings=MAP_SETTINGS[1:], progress=False)
     assert {*one.tables["effects"]["metric"]} == {"relative_logit"}
     assert "No effects on digit_contrast: expected answers of one digit" in one.facts["note"]
-    assert {*one.facts["missing"]} == {"attention", "numbers", "mlp_numbers", "edges"}
+    of_numbers = {"numbers", "digits", "mlp_numbers", "mlp_digits"}
+    assert {*one.facts["missing"]} == {"attention", "edges"} | of_numbers
     assert "the keys template ('addition/0'), a and b" in one.facts["missing"]["attention"]
     assert not any(name.startswith("cosine") for name in one.tables["neurons"])
     assert {"patterns", "inputs", "mediation", "neurons", "sets"} <= {*one.tables}
+
+
+def test_prompts_without_roles_show_what_is_written_as_digits(llama: HookedModel) -> None:
+    keys = ("reference", "counterfactual", "answer")
+    rows = [("3 plus 5 is ", "3 void 5 is ", "8"), ("2 plus 4 is ", "2 void 4 is ", "6")]
+    own = al.PromptPairs.from_rows([dict(zip(keys, row, strict=True)) for row in rows], llama)
+    for component, parts in (("1.2", {"attention", "numbers"}), ("MLP 1", {"numbers"})):
+        live = ExplorerServer(llama, {"own": own})
+        request = {"kind": "component", "set": "own", "component": component}
+        facts, tables = finished(live.respond(request))["own"]
+        assert {*facts["missing"]} == parts and "a and b" in facts["missing"]["numbers"]
+        digits: Any = tables["digits"].query("read == 'write'")
+        assert {*digits["prompt"]} == {0, 1} and {*digits["digit"]} == {*range(10)}
 
 
 def test_what_a_model_or_prompts_do_not_allow_is_said(
@@ -391,7 +411,7 @@ def test_what_a_model_or_prompts_do_not_allow_is_said(
     live = ExplorerServer(llama, {"bare": bare})
     request = {"kind": "component", "set": "bare", "component": "1.2"}
     facts, tables = finished(live.respond(request))["bare"]
-    assert {"attention", "patterns", "numbers"} == {*facts["missing"]}
+    assert {"attention", "patterns", "numbers", "digits"} == {*facts["missing"]}
     assert "bare tokens" in facts["missing"]["patterns"] and {*tables} == {"inputs", "mediation"}
 
 

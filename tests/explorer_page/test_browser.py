@@ -204,7 +204,7 @@ def test_two_sets_are_compared_with_the_same_places_and_common_edges_are_pale(pa
     assert page.locator(".ale-node.ale-held[data-name='1.2']").count() >= 2, "in both pictures"
     assert re.search(r"addition: \d+%.*other: \d+%", page.text_content(".ale-out"))
     maps = page.locator(".ale-maps h3").all_text_contents()
-    assert [title.split(",")[0] for title in maps] == ["Addition", "Other"]
+    assert [title.split("of ")[-1] for title in maps] == ["“addition”", "“other”"]
     assert page.locator(".ale-grid").count() == page.locator(".ale-next").count() == 2
     struck = page.locator(".ale-grid .ale-held").evaluate_all("all => all.map(x => x.dataset.name)")
     assert struck == ["1.2", "1.2"], "in both maps"
