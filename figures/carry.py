@@ -10,8 +10,7 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.interchanges.controls import COMPLEMENT, SHUFFLED, SPAN, WRITE, WRITE_SPAN
-from experiments.carry import LAYERS
-from experiments.results import CARRY
+from arith_lens.runs import Run
 from figures.common import (
     ModelOptions,
     Options,
@@ -24,7 +23,6 @@ from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import carry as numbers
 from figures.tables.carry import BORROW, FOLLOWS, MEAN, ONES, STEP, TENS, WHOLE
 from figures.tables.table import (
-    QuestionTable,
     has,
     joined,
     keys_of,
@@ -72,12 +70,10 @@ def exhibits(options: Options) -> list[Exhibit]:
         RunError: there is no run.
     """
     run = chosen_run(options, "carry")
-
-    def whole() -> QuestionTable:
-        return numbers.table(run)
-
+    rows = _rows(run)
+    is_drawn = has(rows, kind="interchange")  # else too few sums are right
     words = text_table_of(
-        whole,
+        select(rows, kind="prediction") if is_drawn else rows,
         [run],
         name="carry-predictions",
         title=f"Predictions about carries, with their outcomes: {run.config['model']}",
@@ -88,11 +84,10 @@ def exhibits(options: Options) -> list[Exhibit]:
         ],
         cells=_outcomes,
     )
-    stored = (CARRY.is_in(run, variable, LAYERS) for variable in run.config["subjects"])
-    if not has_tables_alone(run) and not any(stored):
-        return [words]  # too few sums are right: there is nothing to draw
+    if not is_drawn:
+        return [words]
     chart = chart_of(
-        whole,
+        rows,
         [run],
         name="carry",
         title="Where is the carry, and is it one direction?",
@@ -114,12 +109,8 @@ def carry_directions(options: ModelOptions) -> list[Exhibit]:
         RunError: runs are missing; it has the command for each.
     """
     runs = chosen_runs(options, "carry")
-    tables = [
-        stored_rows([run], "carry") if has_tables_alone(run) else read_back(numbers.table(run))
-        for run in runs
-    ]
     table = text_table_of(
-        joined(tables),
+        joined(map(_rows, runs)),
         runs,
         name="carry_directions",
         title="Is the carry one direction, in each model?",
@@ -132,6 +123,11 @@ def carry_directions(options: ModelOptions) -> list[Exhibit]:
         ).fillna(""),
     )
     return [table]
+
+
+def _rows(run: Run) -> DataFrame:
+    """The rows of a run as their CSV file has them; of a shipped table, those of the file."""
+    return stored_rows([run], "carry") if has_tables_alone(run) else read_back(numbers.table(run))
 
 
 def _directions_caption(table: DataFrame) -> str:

@@ -11,11 +11,11 @@ from pandas import DataFrame
 from arith_lens import plotting
 from arith_lens.numbers import CONTROLS, OWN, UNSEEN, UNSEEN_LABELS, WHOLE
 from experiments.numbers import CUBIC, END, HELIX, LINE, MAIN, OPERAND, WAVES_10
-from figures.common import Options, chosen_run
+from figures.common import Options, chosen_run, has_tables_alone, stored_rows
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import numbers
 from figures.tables.numbers import FOLLOWS
-from figures.tables.table import QuestionTable, has, keys_of, records, select
+from figures.tables.table import has, keys_of, read_back, records, select
 from figures.views.lines import line
 
 GREY = plotting.COLOURS["control"]
@@ -54,11 +54,11 @@ def exhibits(options: Options) -> list[Exhibit]:
     """
     run = chosen_run(options, "numbers")
 
-    def rows() -> QuestionTable:
-        return numbers.table(run)
-
+    is_stored = has_tables_alone(run)
+    rows = stored_rows([run], "numbers") if is_stored else read_back(numbers.table(run))
+    is_drawn = not run.config.get("waves_alone")  # else one layer, and no unseen values
     words = text_table_of(
-        rows,
+        select(rows, kind="prediction") if is_drawn else rows,
         [run],
         name="numbers-predictions",
         title=f"Predictions about numbers, with their outcomes: {run.config['model']}",
@@ -66,7 +66,7 @@ def exhibits(options: Options) -> list[Exhibit]:
         notes=lambda *_: [NOTE, "A prediction holds if the whole interval meets its condition."],
         cells=lambda table: DataFrame(list(_outcomes(table))),
     )
-    if run.config.get("waves_alone"):  # one layer and no unseen values: nothing to draw
+    if not is_drawn:
         return [words]
     chart = chart_of(
         rows,

@@ -18,7 +18,7 @@ from arith_lens.statistics import resampled_means
 from experiments import numbers as tests
 from experiments.results import NUMBER_OVERLAP, NUMBER_PRODUCTS, NUMBER_SPECTRUM, NUMBER_SWAPS
 from figures.tables.number import PROBLEMS, Number
-from figures.tables.table import QuestionTable, Row, n_problems, row
+from figures.tables.table import QuestionTable, Row, model_key, n_problems, row
 from figures.verdicts import Finding, Within, judge_by_interval
 
 KINDS = ("swap", "p", "spectrum", "products", "overlap", "prediction")
@@ -38,7 +38,7 @@ def table(run: Run) -> QuestionTable:
     Raises:
         RunError: the run is damaged.
     """
-    model = str(run.config["model"])
+    model = model_key(str(run.config["model"]))
     results = {parts: NUMBER_SWAPS.load(run, *parts) for parts in _stored(run)}
     rows: list[Row] = []
     for parts, swaps in results.items():

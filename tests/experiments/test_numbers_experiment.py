@@ -40,15 +40,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return run
 
 
-def table_file(folder: Path) -> Path:
-    """The file of the predictions, which has all rows; its name has the settings."""
-    (file,) = folder.glob("numbers-predictions*.csv")
-    return file
+def table_of(folder: Path, name: str) -> Any:
+    """The rows of a file, whose name also has the settings."""
+    (file,) = folder.glob(f"{name}-subjects*.csv")
+    return from_csv(file.read_text(encoding="utf-8"))
 
 
 def test_the_table_has_the_numbers_of_the_stored_swaps(run: Any, tmp_path: Path) -> None:
     show(exhibits, Options(run=run.path, out=tmp_path, formats=()))
-    table: Any = from_csv(table_file(tmp_path).read_text(encoding="utf-8"))
+    table = table_of(tmp_path, "numbers")
     stored = NUMBER_SWAPS.load(run, "addition", "a", END, "9", HELIX)
     keys: dict[str, Any] = {"kind": "swap", "variable": "a", "place": END, "layer": 9}
     for space in (UNSEEN, OWN, WHOLE):
@@ -63,7 +63,6 @@ def test_the_table_has_the_numbers_of_the_stored_swaps(run: Any, tmp_path: Path)
 
 def test_predictions_are_judged_by_the_rows(run: Any, tmp_path: Path) -> None:
     show(exhibits, Options(run=run.path, out=tmp_path, formats=()))
-    words: Any = from_csv(table_file(tmp_path).read_text(encoding="utf-8"))
-    rows = select(words, kind="prediction")
+    rows = table_of(tmp_path, "numbers-predictions")
     assert {*rows["prediction"]} == {"N1", "N2", "N3"}
     assert {*rows["verdict"]} <= {"holds here", "does not hold here", "not decided"}
