@@ -481,6 +481,12 @@ def test_the_documented_verdicts_are_those_of_the_gallery(tmp_path: Path) -> Non
         ten = needed[needed.measure.str.endswith("(10 strongest heads)")]
         words = select(table, claim="transfer_to_word_problems", measure="strongest heads (10)")
         lost.append(" | ".join(f"{-x:.0%}" for x in [*ten.value, *words.value]))
+    spans = []
+    for folder in folders.values():
+        instead = from_csv((folder / "fig4.csv").read_text("utf-8"))
+        shares = select(instead, when="random heads", measure="likeliest token is a number").value
+        spans.append(f"{100 * shares.min():.0f} to {shares.max():.0%}")
+    assert "ten random heads leave one in {} and {}, too".format(*spans) in text
     assert f"| `reference` | {lost[0]} |" in text
     assert f"| `reference-mistral` | {lost[1]} |" in text
 
