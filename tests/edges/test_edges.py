@@ -24,8 +24,11 @@ from arith_lens.pairs import PromptPairs, Role
 from arith_lens.path_patching import CertificateError
 from arith_lens.runs import open_run
 
-FAMILIES = ("Qwen3", "Gemma 2", "Gemma 3", "OLMo 2", "Cohere", "Mixtral", "Phi-3")
-"""Norms on queries and keys, norms after attention, parallel blocks, experts, one projection for
+FAMILIES = (
+    *("Qwen3", "Gemma 2", "Gemma 3", "OLMo 2", "Cohere"),
+    *("Mixtral", "Qwen2-MoE", "Qwen3-MoE", "Phi-3"),
+)
+"""Norms on queries and keys, norms after attention, parallel blocks; experts; one projection for
 queries, keys and values."""
 
 
@@ -425,7 +428,8 @@ def test_every_family_is_certified_or_refused_by_name(name: str, tokenizer: Any)
     """One pair alone, whose prompts are padded, has the numbers that it has among others."""
     family = SWEPT[name]
     model = load_model((family.make(len(tokenizer)), tokenizer))
-    pairs, receivers = make_pairs(model), [Mlp(1), Head(1, 2)]
+    pairs, last = make_pairs(model), int(model.cfg.n_layers) - 1
+    receivers = [Mlp(last), Head(last, 2)]
     if reason := family.row.refusals.get("edges"):
         found = rf"found {type(model.bridge.original_model).__name__} \({reason}\); give MLPs alone"
         with pytest.raises(UnsupportedReceiver, match=found):
