@@ -1,8 +1,7 @@
 """Agreement: do other counterfactuals, problems and methods give the same effects of heads?"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from pandas import DataFrame
 from arith_lens import plotting
 from arith_lens.operations import OPERATIONS
 from arith_lens.plotting import COLOURS
+from arith_lens.plotting.page import reach
 from arith_lens.runs import RunError
 from experiments import results
 from experiments.results import EXACT
@@ -18,36 +18,29 @@ from figures.common import Options, chosen_run, has_tables_alone
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import agreement as numbers
 from figures.tables import approximations
-from figures.tables.effects import EFFECT, KEY_EFFECT
-from figures.tables.table import keys_of, records, select, value
+from figures.tables.effects import EFFECT
+from figures.tables.table import keys_of, records, select
 from figures.views import maps
 from figures.views.words import LENS, display_name, problems_text, span_text
 
-MAP_CELL = (17, 11)  # pixels: four maps fit on a page
-COUNTERFACTUAL_HEADINGS = {
-    "word": "A word in place of the operator",
-    "operator": "Another operator",
-    "operands": "Other operands",
-}
-PROBLEM_SET_HEADINGS = {
-    "one-digit": "one digit",
-    "computed": "computed",
-}
+PAIR_MARKS = {"circle": -0.26, "circle-open": 0.0, "diamond-open": 0.26}
+"""The mark of each pair of counterfactuals, and how far it is from the middle of its row."""
+PROBLEM_SET_NAMES = {"one-digit": "one digit", "computed": "computed"}
+N_SHOWN = 5
+"""The strongest heads of each set of problems that are drawn."""
 
 
 def counterfactuals(options: Options) -> list[Chart]:
-    """The maps of three kinds of counterfactual side by side, with how far they agree.
+    """How far the heads of three kinds of counterfactual agree, two and two.
 
-    Reads a run of `experiments which_counterfactual` and draws it without loading a model: one
-    row per kind, one column per operation, on one colour scale. The table has the rank correlation
-    of the heads' effects and the share of the ten strongest heads that two kinds have in common,
-    with 95% intervals over problems.
+    Reads a run of `experiments which_counterfactual` and draws it without loading a model: the rank
+    correlation of the heads' effects and the share of the ten strongest heads that two kinds have
+    in common, with 95% intervals over problems. The table has the maps, too.
 
     Raises:
         RunError: there is no run.
     """
     run = chosen_run(options, "which_counterfactual")
-    reading, key = maps.EffectScale.of(run.config), numbers.COUNTERFACTUALS.key
     return [
         chart_of(
             lambda: numbers.counterfactuals(run),
@@ -55,49 +48,128 @@ def counterfactuals(options: Options) -> list[Chart]:
             name="counterfactuals",
             title="Do the heads depend on the counterfactual?",
             caption=_counterfactuals_caption,
-            notes=lambda table, config: _map_notes(table, config, key),
-            draw=partial(_draw_counterfactuals, reading=reading),
+            notes=_counterfactuals_notes,
+            draw=_draw_counterfactuals,
         )
     ]
 
 
 def _counterfactuals_caption(table: DataFrame) -> str:
-    """How far each two counterfactuals agree in each model."""
-    findings = []
-    for model in keys_of(table, "model"):
-        own = select(table, model=model)
-        pairs = [
-            f"{a} and {b} {_agreement(own, a, b)}"
-            for a, b in combinations(keys_of(own, numbers.COUNTERFACTUALS.key), 2)
-        ]
-        findings.append(f"`{model}`: {', '.join(pairs)}")
+    """Which two counterfactuals agree best in each model, and what all share."""
+    findings: dict[str, list[str]] = {}
+    for name in keys_of(table, "model"):
+        pair, agreement = _best_pair(select(table, model=name))
+        findings.setdefault(pair, []).append(f"`{name}` {agreement}")
+    best = (f"{pair} agree best ({'; '.join(texts)})" for pair, texts in findings.items())
     return (
-        "The counterfactual decides which heads are strong: rank correlations of their effects "
-        f"are, over operations, {'; '.join(findings)}. A cell is the mean change of C's logit when "
-        "one part gets its output from that prompt. Outlines are solid where the whole 95% "
-        "interval over problems is beyond 5%; the picture has the first model."
+        f"The heads depend on the counterfactual: by rank correlation {'; '.join(best)}. Two share "
+        f"{_shared(table)} of their {numbers.N_STRONGEST} strongest heads{_by_chance(table)}. A "
+        "mark is one pair in one operation, with its 95% interval over problems; an effect is the "
+        "change of C's logit when one head gets its output from the other prompt."
     )
 
 
-def _agreement(table: DataFrame, a: str, b: str) -> str:
-    """The rank correlations of two counterfactuals, over the operations."""
-    return span_text(
-        select(table, measure=numbers.CORRELATION, counterfactual=a, other=b).value, ".2f"
+def _best_pair(table: DataFrame) -> tuple[str, str]:
+    """The two counterfactuals with the highest mean correlation, and all correlations in words."""
+    correlations = {
+        f"{a} and {b}": select(rows, measure=numbers.CORRELATION).value
+        for a, b, rows in _pairs(table)
+    }
+    best = max(correlations, key=lambda pair: float(correlations[pair].mean()))
+    others = [value for pair, values in correlations.items() if pair != best for value in values]
+    return best, f"{span_text(correlations[best], '.2f')}, other pairs {span_text(others, '.2f')}"
+
+
+def _counterfactuals_notes(table: DataFrame, config: Settings) -> list[str]:
+    """What the counterfactuals are, and how many problems there are."""
+    first = keys_of(table, numbers.COUNTERFACTUALS.key)[0]
+    sizes = problems_text(select(table, counterfactual=first))
+    return [
+        f"Effects: {maps.COLOUR_TITLES[config['metric']].lower()} with a word in place of the "
+        "operator, another operator, or other operands.",
+        *([f"Problems, answered right: {sizes}."] if sizes else []),
+    ]
+
+
+def _pairs(table: DataFrame) -> Iterator[tuple[str, str, DataFrame]]:
+    """Each two counterfactuals, and the rows of how far they agree."""
+    rows = select(table, measure=numbers.CORRELATION)
+    for a in keys_of(rows, "counterfactual"):
+        for b in keys_of(select(rows, counterfactual=a), "other"):
+            yield a, b, select(table, counterfactual=a, other=b)
+
+
+def _shared(table: DataFrame) -> str:
+    """How many of the strongest heads two maps share, over operations: `2 to 8`."""
+    shares = select(table, measure=numbers.IN_COMMON).value
+    return span_text(numbers.N_STRONGEST * shares, ".0f")
+
+
+def _chance(table: DataFrame) -> float | None:
+    """The share of as many random heads that two sets have in common; None without a map."""
+    heads = DataFrame(table[table["index"].notna()]) if "index" in table else table[:0]
+    return numbers.N_STRONGEST / heads.component.nunique() if len(heads) else None
+
+
+def _by_chance(table: DataFrame) -> str:
+    """How many of the strongest heads as many random ones share, if that is known."""
+    chance = _chance(select(table, model=keys_of(table, "model")[0]))
+    return "" if chance is None else f" (by chance {numbers.N_STRONGEST * chance:.0f})"
+
+
+def _draw_counterfactuals(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
+    """A row per model: how all heads correlate, and how many of the strongest are shared."""
+    titles = {
+        numbers.CORRELATION: "Rank correlation",
+        numbers.IN_COMMON: f"Share of {numbers.N_STRONGEST} strongest",
+    }
+    models = keys_of(table, "model")
+    return plotting.dot_panels(
+        [
+            _agreement(select(table, model=model), measure, title)
+            for model in models
+            for measure, title in titles.items()
+        ],
+        plotting.DotAxis((-0.28, 1.04)),
+        across=len(titles),
+        headings=[
+            f"{model}: {pair} agree best (rank correlation {agreement})"
+            for model in models
+            for pair, agreement in [_best_pair(select(table, model=model))]
+        ],
+        row=36,
+        notes=notes,
     )
+
+
+def _agreement(table: DataFrame, measure: str, title: str) -> plotting.DotPanel:
+    """One measure of how far counterfactuals agree: a row per operation, a mark per pair."""
+    operations = keys_of(select(table, measure=measure), "operation")
+    series = []
+    for (a, b, rows), (symbol, shift) in zip(_pairs(table), PAIR_MARKS.items(), strict=False):
+        ends = select(rows, measure=measure).set_index("operation").loc[operations]
+        value, low, high = (ends[name].to_numpy() for name in ("value", "low", "high"))
+        series.append(
+            plotting.Dots(value, f"{a}, {b}", COLOURS["chosen"], low, high, symbol, shift)
+        )
+    chance = _chance(table)
+    if chance is not None:
+        level = np.full(len(operations), chance if measure == numbers.IN_COMMON else 0.0)
+        series.append(plotting.Dots(level, "by chance", COLOURS["control"], symbol="line-ns-open"))
+    return plotting.DotPanel(title, tuple(map(str.capitalize, operations)), tuple(series))
 
 
 def computed(options: Options) -> list[Chart]:
-    """The maps of problems whose answer cannot be copied, below those of all one-digit problems.
+    """The strongest heads where no answer can be copied, and in all one-digit problems.
 
     Reads a run of `experiments do_copies_decide` and draws it without loading a model. The table
-    has the rank correlation of the heads' effects and the share of the ten strongest heads that
-    both sets of problems have in common, with 95% intervals over problems.
+    has the maps, the rank correlation of the heads' effects and the share of the ten strongest
+    heads that both sets of problems have in common, with 95% intervals over problems.
 
     Raises:
         RunError: there is no run.
     """
     run = chosen_run(options, "do_copies_decide")
-    reading = maps.EffectScale.of(run.config)
     return [
         chart_of(
             lambda: numbers.problem_sets(run),
@@ -106,122 +178,87 @@ def computed(options: Options) -> list[Chart]:
             title="Do the same heads matter where no answer can be copied?",
             caption=_computed_caption,
             notes=_computed_notes,
-            draw=partial(_draw_computed, reading=reading),
+            draw=_draw_computed,
         )
     ]
 
 
 def _computed_caption(table: DataFrame) -> str:
-    """How far the two sets of problems agree in each model."""
-    findings = []
-    for model in keys_of(table, "model"):
-        parts = []
-        for operation in keys_of(table, "operation"):
-            rows = select(table, model=model, operation=operation)
-            correlation, overlap = (
-                value(rows, measure=measure) for measure in (numbers.CORRELATION, numbers.IN_COMMON)
-            )
-            parts.append(f"{operation} {overlap:.0%} (rank correlation {correlation:.2f})")
-        findings.append(f"`{model}`: {', '.join(parts)}")
+    """How many of the strongest heads the two sets of problems share in each model."""
+    texts = (
+        f"`{name}` keeps {_kept_heads(select(table, model=name))}"
+        for name in keys_of(table, "model")
+    )
     return (
-        f"Of their {numbers.N_STRONGEST} strongest heads, one-digit problems and problems whose "
-        f"answer cannot be copied share, in {'; '.join(findings)}. A cell is the mean change of "
-        "C's logit when one part gets its output from the prompt with a word in place of the "
-        "operator. Outlines are solid where the whole 95% interval over problems is beyond 5%."
+        f"Of the {numbers.N_STRONGEST} strongest heads of one-digit problems, {'; '.join(texts)} "
+        f"where no answer can be copied{_by_chance(table)}. A mark is {LENS} when one head gets "
+        "its output from that prompt, with its 95% interval over problems."
     )
 
 
 def _computed_notes(table: DataFrame, config: Settings) -> list[str]:
-    """How to read the figure, and how many problems there are."""
+    """What the sets of problems are, and how many problems they have."""
     sizes = {
-        heading: problems_text(select(table, problems=problems))
-        for problems, heading in PROBLEM_SET_HEADINGS.items()
+        name: problems_text(select(table, problems=key)) for key, name in PROBLEM_SET_NAMES.items()
     }
-    listed = ", ".join(f"{heading} ({text})" for heading, text in sizes.items())
+    listed = ", ".join(f"{name} ({text})" for name, text in sizes.items())
     return [
-        maps.map_note(maps.EffectScale.of(config)),
-        f"Problems, answered right by the first model: {listed}.",
+        f"Heads: the {N_SHOWN} strongest of each set. Computed: larger products and quotients, "
+        "whose answer is not in the prompt. Problems, "
+        f"answered right by the first model: {listed}."
     ]
 
 
-def _draw_counterfactuals(
-    table: DataFrame, notes: Sequence[str], reading: maps.EffectScale
-) -> plotting.Figure:
-    """One row per counterfactual, with its agreement with the row above; of the first model."""
-    own, key = select(table, model=keys_of(table, "model")[0]), numbers.COUNTERFACTUALS.key
-    if "component" not in own:
-        raise RunError(
-            "expected the effects of every head and MLP in the table of counterfactuals, found "
-            "none; compute them: python -m experiments which_counterfactual"
-        )
-    operations, kinds = keys_of(own, "operation"), keys_of(own, key)
-    headings = [COUNTERFACTUAL_HEADINGS[kind] for kind in kinds]
-    effects = select(own, **{key: kinds[0]}, measure=EFFECT, other="", operation=operations)
-    is_head = effects.component.str.match(r"\d+\.\d+$").astype(bool)
-    below = DataFrame(effects[is_head & (effects.value < KEY_EFFECT)])
-    headings[0] += f": {below.component.nunique()} heads are below −{-KEY_EFFECT:.0%}"
-    for above, (a, b) in enumerate(pairwise(kinds)):
-        shared = select(own, measure=numbers.IN_COMMON, counterfactual=a, other=b).value
-        headings[above + 1] += (
-            f": {span_text(numbers.N_STRONGEST * shared, '.0f')} of the {numbers.N_STRONGEST} "
-            f"strongest heads are those of the row above (rank correlation {_agreement(own, a, b)})"
-        )
-    panels = [
-        _map(own, reading, maps.title(operation, ""), operation=operation, **{key: kind})
-        for kind in kinds
-        for operation in operations
-    ]
-    layout = {"headings": headings, "across": len(operations), "size": MAP_CELL}
-    return maps.draw(panels, reading, notes, **layout)
-
-
-def _draw_computed(
-    table: DataFrame, notes: Sequence[str], reading: maps.EffectScale
-) -> plotting.Figure:
-    """One row per model: each operation with both sets of problems."""
+def _draw_computed(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
+    """A row of operations per model: the heads that are strongest in either set of problems."""
     models, operations = keys_of(table, "model"), keys_of(table, "operation")
     panels = [
-        _map(
-            select(table, model=model),
-            reading,
-            f"{OPERATIONS[operation].sign}, {PROBLEM_SET_HEADINGS[problems]}",
-            operation=operation,
-            problems=problems,
-        )
+        _strongest(select(table, model=model, operation=operation), operation)
         for model in models
         for operation in operations
-        for problems in PROBLEM_SET_HEADINGS
     ]
-    headings = [f"{name}: {_kept_heads(select(table, model=name))}" for name in models]
-    layout = {"headings": headings, "across": 2 * len(operations), "size": MAP_CELL}
-    return maps.draw(panels, reading, notes, **layout)
-
-
-def _kept_heads(table: DataFrame) -> str:
-    """How many of the strongest heads stay where the answer cannot be copied."""
-    shared = select(table, measure=numbers.IN_COMMON)
-    texts = [
-        f"{numbers.N_STRONGEST * one.value:.0f} of {OPERATIONS[one.operation].sign}"
-        for one in records(shared)
-    ]
-    return (
-        f"where no answer can be copied, {' and '.join(texts)} stay among the "
-        f"{numbers.N_STRONGEST} strongest heads"
+    ends = [end for panel in panels for one in panel.series for end in (one.low, one.high)]
+    return plotting.dot_panels(
+        panels,
+        plotting.DotAxis(reach(ends), "change of C's logit", "%"),
+        across=len(operations),
+        headings=[
+            f"{model} keeps {_kept_heads(own)} of its {numbers.N_STRONGEST} strongest heads"
+            f"{_by_chance(own)}"
+            for model in models
+            for own in [select(table, model=model)]
+        ],
+        row=19,
+        notes=notes,
     )
 
 
-def _map(
-    table: DataFrame, reading: maps.EffectScale, title: str, *, operation: str, **key: str
-) -> plotting.Panel:
-    """The map of one operation under one counterfactual or on one set of problems."""
-    rows, dots = select(table, operation=operation, other="", **key), reading.paper_heads(operation)
-    return maps.panel(rows, reading, title, dots=dots)
+def _strongest(table: DataFrame, operation: str) -> plotting.DotPanel:
+    """The strongest heads of either set of problems, those of one-digit problems first."""
+    effects = select(table, measure=EFFECT, other="")
+    of_heads = DataFrame(effects[effects["index"].notna()])
+    sets = {key: select(of_heads, problems=key).set_index("component") for key in PROBLEM_SET_NAMES}
+    ranked = (of_set.value.sort_values().index[:N_SHOWN] for of_set in sets.values())
+    heads = [*dict.fromkeys(head for some in ranked for head in some)]
+    series = []
+    for (key, of_set), symbol, shift in zip(
+        sets.items(), ("circle", "circle-open"), (-0.15, 0.15), strict=True
+    ):
+        value, low, high = (
+            100 * of_set.loc[heads, name].to_numpy() for name in ("value", "low", "high")
+        )
+        name = PROBLEM_SET_NAMES[key]
+        series.append(plotting.Dots(value, name, COLOURS["chosen"], low, high, symbol, shift))
+    return plotting.DotPanel(maps.title(operation, ""), tuple(heads), tuple(series))
 
 
-def _map_notes(table: DataFrame, config: Settings, key: str) -> list[str]:
-    """How to read the figure, and what it was made from."""
-    sizes = problems_text(select(table, **{key: keys_of(table, key)[0]}))
-    return [maps.map_note(maps.EffectScale.of(config)), f"Problems, answered right: {sizes}."]
+def _kept_heads(table: DataFrame) -> str:
+    """How many of the strongest heads stay where the answer cannot be copied: `4 [4, 6] in ×`."""
+    return " and ".join(
+        f"{numbers.N_STRONGEST * one.value:.0f} [{numbers.N_STRONGEST * one.low:.0f}, "
+        f"{numbers.N_STRONGEST * one.high:.0f}] in {OPERATIONS[one.operation].sign}"
+        for one in records(select(table, measure=numbers.IN_COMMON))
+    )
 
 
 PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}

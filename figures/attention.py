@@ -11,7 +11,6 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.plotting.widths import is_narrow
 from arith_lens.runs import Run
 from arith_lens.views import HeadMap, head_map
 from experiments import results
@@ -21,7 +20,7 @@ from figures.tables import attention as numbers
 from figures.tables.attention import MEAN, RANDOM
 from figures.tables.table import QuestionTable, keys_of, records, select
 from figures.views import maps
-from figures.views.words import LENS, span_text
+from figures.views.words import LENS, problems_text, span_text
 
 EXPERIMENT = "where_do_they_look"
 ROLE_NAMES = {
@@ -39,9 +38,9 @@ ROLE_COLOURS = {
     "operand b": plotting.RUST,
     "operator": plotting.TEAL,
 }
-ALL_RANDOM, WORDS_QUESTION = "rand.", "attention on operation words"
-UNSEEN = ("<s>", "␣", "END")
-"""Tokens that the sentences leave out."""
+ALL_RANDOM = "rand."
+SMALLEST = 5
+"""Smaller percentages are not printed."""
 
 
 def fig5(options: Options) -> list[Chart]:
@@ -72,24 +71,41 @@ def fig5(options: Options) -> list[Chart]:
 def _caption(table: DataFrame) -> str:
     """How many heads look at operands and at the operator, and what random ones give them."""
     models = keys_of(select(table, measure=numbers.HEADS), "model")
-    findings = [f"In `{name}` {_finding(select(table, model=name))}." for name in models]
+    first, *others = (_counts(select(table, model=name)) for name in models)
+    findings = [f"in `{models[0]}` {_finding(*first)}"]
+    findings += (
+        f"in `{name}` {operands} and {operators} ({random})"
+        for name, (operands, operators, random) in zip(models[1:], others, strict=True)
+    )
     return (
-        f"{' '.join(findings)} A cell is the mean attention from END to one role, in percent; "
-        f"heads are ordered by {LENS}. {_width_of_intervals(table)}"
+        f"Of the {_n_heads(table):.0f} strongest heads, {'; '.join(findings)}. A cell is the mean "
+        f"attention from END to one role; heads are ordered by {LENS}. "
+        f"{_width_of_intervals(table)}"
     )
 
 
-def _finding(table: DataFrame) -> str:
-    """How many heads of one model look at operands and at the operator."""
+def _n_heads(table: DataFrame) -> float:
+    """How many of the strongest heads of an operation are counted."""
+    counts = select(table, measure=numbers.HEADS)
+    strongest = DataFrame(counts[counts.kind != RANDOM])
+    return strongest.groupby(["model", "operation"]).value.sum().max()
+
+
+def _counts(table: DataFrame) -> tuple[str, str, str]:
+    """How many heads of a model look at operands, how many at the operator, and the control."""
     counts = select(table, measure=numbers.HEADS)
     operands, operators = (
         span_text(select(counts, kind=kind).value, ".0f") for kind in ("operand", "operator")
     )
-    of = counts[counts.kind != RANDOM].groupby("operation").value.sum().max()
     random = select(table, measure=numbers.PROBLEM_WEIGHT, kind=RANDOM).value
+    return operands, operators, span_text(random)
+
+
+def _finding(operands: str, operators: str, random: str) -> str:
+    """These counts in words."""
     return (
-        f"{operands} of the {of:.0f} strongest heads look mostly at A and B, {operators} at the "
-        f"operator; random heads give all three {span_text(random)}"
+        f"{operands} look mostly at A and B and {operators} at the operator (random heads give all "
+        f"three {random})"
     )
 
 
@@ -100,7 +116,7 @@ def _width_of_intervals(table: DataFrame) -> str:
     if half.empty:
         return "Intervals are not known."
     return (
-        f"95% intervals over problems are ±{half.median():.0f} points wide in the median cell, and "
+        f"95% intervals over problems are ±{half.median():.0f} points in the median cell, "
         f"±{half.max():.0f} at most."
     )
 
@@ -122,18 +138,16 @@ def _head_patterns(run: Run) -> HeadMap:
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """Heads by roles for each operation and model, and one sentence with each operation's word."""
+    """Heads by roles, for each operation and model."""
     parts, roles = [], select(table, question="attention")
-    models = keys_of(roles, "model")[: 1 if is_narrow() else None]  # a column has room for one
-    for model in models:
+    for model in keys_of(roles, "model"):
         of_model = select(roles, model=model)
         for number, operation in enumerate(keys_of(roles, "operation")):
-            heading = f"{model}: {_finding(of_model)}" * (number == 0)
-            parts.append(_roles(select(of_model, operation=operation), operation, heading))
-    across = max(len(keys_of(roles, "operation")), 1)
-    heads = _operator_heads(select(roles, model=models[:1]))
-    words = select(table, question=WORDS_QUESTION, head=heads)
-    parts += map(_sentence, _prompts(words))
+            heading = (
+                f"{model}, {_n_heads(of_model):.0f} strongest heads: {_finding(*_counts(of_model))}"
+            )
+            own = select(of_model, operation=operation)
+            parts.append(_roles(own, operation, heading * (number == 0)))
     return plotting.matrix_panels(
         parts,
         colour_title="attention from END",
@@ -141,15 +155,9 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         limit=100,
         upright=True,
         rising=True,
-        across=across,
+        across=max(len(keys_of(roles, "operation")), 1),
         notes=notes,
     )
-
-
-def _operator_heads(rows: DataFrame) -> list[str]:
-    """The heads that give the operator more than half of their attention in some operation."""
-    weights = select(rows, measure=numbers.WEIGHT, role="operator")
-    return keys_of(DataFrame(weights[(weights.value > 0.5) & (weights.kind != RANDOM)]), "head")
 
 
 def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
@@ -171,46 +179,18 @@ def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
         (plotting.Columns("", tuple(ROLE_NAMES.values()), np.stack(values), inks=inks),),
         strong=(*(strong.key_head == "yes"), False),
         heading=heading,
+        smallest=SMALLEST,
     )
-
-
-def _prompts(words: DataFrame) -> list[DataFrame]:
-    """The weights of words in each prompt of the first model."""
-    first = keys_of(words, "model")[:1]
-    weights = select(words, model=first, measure=numbers.WORD_WEIGHT)
-    if not len(weights):
-        return []
-    weights = DataFrame(weights[~weights.token.isin(UNSEEN)])
-    return [select(weights, prompt=prompt) for prompt in keys_of(weights, "prompt")]
-
-
-def _sentence(rows: DataFrame) -> plotting.Matrix:
-    """One prompt with the attention of heads to its words."""
-    heads, places = keys_of(rows, "head"), sorted(keys_of(rows, "position"))
-    weights = rows.pivot(index="head", columns="position", values="value").loc[heads, places]
-    words = {one.position: one.token for one in records(rows)}
-    names = tuple(words[at] for at in places)
-    inks = _inks_of_words(names)
-    columns = plotting.Columns("", names, 100 * weights.to_numpy(), inks=inks)
-    title = plotting.plain(f"“{rows.prompt.iloc[0].strip()}”")
-    return plotting.Matrix(title, tuple(heads), (columns,))
-
-
-def _inks_of_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Rust for numbers, teal for the words between them, and grey for others."""
-    numerals = [at for at, word in enumerate(words) if word.isdecimal()]
-    between = range(numerals[0] + 1, numerals[-1]) if numerals else ()
-    inks = {at: plotting.TEAL for at in between} | {at: plotting.RUST for at in numerals}
-    return tuple(inks.get(at, plotting.DARK) for at in range(len(words)))
 
 
 def _role_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read the picture, and what it was made from."""
     return [
         f"Rows: the {config['top']} heads with the strongest effect, key heads in bold; "
-        "rand.: mean of as many others. Rust: operands A and B; teal: operator (op). Others: BOS, "
-        "the blank before B (␣), all other words (rest), END. Below: one prompt of each "
-        "operation, with the heads that give an operator over half of their attention."
+        "rand. is the mean of as many others. Rust is attention to A and B, teal to the operator "
+        "(op), grey to BOS, the blank before B (␣), END and the rest. Numbers are printed from "
+        f"{SMALLEST}% on.",
+        f"Problems: {problems_text(table)}.",
     ]
 
 

@@ -3,21 +3,19 @@
 Reads a run of `experiments carry`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.interchanges.controls import COMPLEMENT, SHUFFLED, SPAN, WRITE, WRITE_SPAN
-from arith_lens.runs import Run
 from figures.common import (
     ModelOptions,
     Options,
     chosen_run,
     chosen_runs,
-    has_tables_alone,
-    stored_rows,
+    rows_of,
 )
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import carry as numbers
@@ -26,11 +24,12 @@ from figures.tables.table import (
     has,
     joined,
     keys_of,
-    read_back,
     records,
     select,
     value,
 )
+from figures.views.lines import line
+from figures.views.words import outcomes, percent_text
 
 VARIABLES = {
     TENS: ("carry of the tens", plotting.TEAL),
@@ -57,6 +56,7 @@ DEFINITION = (
     "it. Written: the base's own state is moved along it, and no source is used."
 )
 ANSWERS = "answers that follow, %"
+ACROSS = 2
 N_STEPS = 3
 """The layers whose step is drawn, up to the chosen one."""
 LEAST_SHARE = 0.1
@@ -70,7 +70,7 @@ def exhibits(options: Options) -> list[Exhibit]:
         RunError: there is no run.
     """
     run = chosen_run(options, "carry")
-    rows = _rows(run)
+    rows = rows_of(run, "carry", numbers.table)
     is_drawn = has(rows, kind="interchange")  # else too few sums are right
     words = text_table_of(
         select(rows, kind="prediction") if is_drawn else rows,
@@ -82,7 +82,7 @@ def exhibits(options: Options) -> list[Exhibit]:
             f"In brackets: {INTERVALS}",
             "A prediction holds if the whole interval meets its condition.",
         ],
-        cells=_outcomes,
+        cells=outcomes,
     )
     if not is_drawn:
         return [words]
@@ -109,8 +109,9 @@ def carry_directions(options: ModelOptions) -> list[Exhibit]:
         RunError: runs are missing; it has the command for each.
     """
     runs = chosen_runs(options, "carry")
+    rows = (rows_of(run, "carry", numbers.table) for run in runs)
     table = text_table_of(
-        joined(map(_rows, runs)),
+        joined(rows),
         runs,
         name="carry_directions",
         title="Is the carry one direction, in each model?",
@@ -123,11 +124,6 @@ def carry_directions(options: ModelOptions) -> list[Exhibit]:
         ).fillna(""),
     )
     return [table]
-
-
-def _rows(run: Run) -> DataFrame:
-    """The rows of a run as their CSV file has them; of a shipped table, those of the file."""
-    return stored_rows([run], "carry") if has_tables_alone(run) else read_back(numbers.table(run))
 
 
 def _directions_caption(table: DataFrame) -> str:
@@ -150,10 +146,10 @@ def _direction_cells(table: DataFrame) -> dict[str, str]:
     line = {"model": str(table.model.iloc[0]), "layer": str(layer)}
     for one in records(select(table, test="layers", **keys)):
         if one.space in SHOWN_CONTROLS:
-            line[SHOWN_CONTROLS[one.space]] = _percent(one)
+            line[SHOWN_CONTROLS[one.space]] = percent_text(one)
     for test, name in numbers.OF_TESTS.items():
         for one in records(select(table, test=test, space=MEAN, **keys)):
-            line[name] = _percent(one)
+            line[name] = percent_text(one)
     return line
 
 
@@ -163,36 +159,25 @@ def chosen_layer(table: DataFrame) -> int:
     return int(rows.loc[rows.value.idxmax(), "layer"])
 
 
-def _percent(one: Any) -> str:
-    value_text, low, high = (
-        f"{100 * part:.0f}".replace("-0", "0") for part in (one.value, one.low, one.high)
-    )
-    return f"{value_text}% [{low}, {high}]"
-
-
 def _caption(table: DataFrame) -> str:
+    """What the direction of the first model does, with its controls, and that of the others."""
     if not has(table, test="choice"):
         return "In which layers each carry reaches END."
-    layer, last = chosen_layer(table), int(table.layer.max())
-    keys = {"kind": "interchange", "variable": ONES}
-    own = {one.space: one for one in records(select(table, test="layers", layer=layer, **keys))}
-    sentences = [
-        f"At layer {layer} of `{table.model.iloc[0]}`, one direction makes "
-        f"{own[MEAN].value:.0%} of the answers follow the carry of another problem (the whole "
-        f"stream {own[WHOLE].value:.0%}, everything but the direction "
-        f"{own[COMPLEMENT].value:.0%}, the same fit with the carry shuffled "
-        f"{_percent(own[SHUFFLED])})."
-    ]
-    if has(table, test="large_sums"):
-        large = value(table, test="large_sums", space=MEAN, layer=layer, **keys)
-        sentences.append(f"On sums from 110 it has {large:.0%}.")
-    end = value(table, test="layers", space=MEAN, layer=last, **keys)
-    sentences.append(
-        f"At layer {last} it has {end:.0%}. A line is the share of answers that change by the "
-        "carry alone when END takes that part of its state from another problem. Bands are 95% "
-        "intervals over problems that were not fitted."
+    first, *others = (select(table, model=name) for name in keys_of(table, "model"))
+    layer, own = chosen_layer(first), _at_chosen_layer(first, ONES)
+    large = ""
+    if has(first, test="large_sums"):
+        keys = {"kind": "interchange", "variable": ONES, "test": "large_sums", "space": MEAN}
+        large = f"; on sums from 110 it is {value(first, layer=layer, **keys):.0%}"
+    further = (f"; in `{one.model.iloc[0]}` {_finding(one, ONES)}" for one in others)
+    return (
+        f"At layer {layer} of `{first.model.iloc[0]}`, one direction makes "
+        f"{percent_text(own[MEAN])} of the answers follow the carry of another problem "
+        f"(everything but it {own[COMPLEMENT].value:.0%}, the same fit with the carry shuffled "
+        f"{percent_text(own[SHUFFLED])}){large}{''.join(further)}. A line is the share of answers "
+        "that change by the carry alone when END takes that part of its state from another "
+        f"problem. Bands are 95% intervals over {own[MEAN].n:.0f} problems that were not fitted."
     )
-    return " ".join(sentences)
 
 
 def _notes(table: DataFrame, settings: Settings) -> list[str]:
@@ -203,37 +188,49 @@ def _notes(table: DataFrame, settings: Settings) -> list[str]:
         DEFINITION,
     ]
     if has(table, test="choice"):
+        first = select(table, model=keys_of(table, "model")[0])
         notes.append(
-            f"Layer {chosen_layer(table)} was chosen on other problems. Step: the projection of "
+            f"Layer {chosen_layer(first)} was chosen on other problems. Step: the projection of "
             "each problem on the direction, by the sum of its ones: 0 is no carry, 1 a carry."
         )
     return notes
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    panels = [_staircase(table)]
+    """The staircase, the direction with its controls, and the step, of the first model."""
+    table = select(table, model=keys_of(table, "model")[0])
+    panels, headings = [_staircase(table)], [""]
     if has(table, kind="interchange", variable=ONES):
-        panels.append(_direction(table, ONES, "Carry of the ones: one direction", [*SPACES]))
+        panels.append(_direction(table, ONES, "Carry of the ones", [*SPACES]))
+        headings = [f"Carry in {table.model.iloc[0]}: {_finding(table, ONES)}"]
     if has(table, kind="step"):
         if has(table, kind="interchange", variable=BORROW):
             spaces = [WHOLE, MEAN, COMPLEMENT]
-            panels.append(_direction(table, BORROW, "Borrow of the ones: one direction", spaces))
+            panels.append(_direction(table, BORROW, "Borrow of the ones", spaces))
+            headings.append(f"Borrow: {_finding(table, BORROW)}")
         panels.append(_step(table))
-    return plotting.curve_panels(panels, x_title="layer", notes=notes, across=2, panel=(300, 150))
+    headings += [""] * (-(-len(panels) // ACROSS) - len(headings))
+    return plotting.curve_panels(
+        panels, x_title="layer", notes=notes, headings=headings, across=ACROSS, panel=(300, 150)
+    )
 
 
-def _line(
-    rows: DataFrame, x: str, style: tuple[str, str, str], factor: float = 100
-) -> plotting.Line:
-    name, colour, dash = style
-    return plotting.Line(
-        x=rows[x].to_numpy(),
-        y=factor * rows.value.to_numpy(),
-        low=factor * rows.low.to_numpy(),
-        high=factor * rows.high.to_numpy(),
-        name=name,
-        colour=colour,
-        dash=dash,
+def _at_chosen_layer(table: DataFrame, variable: str) -> dict[str, Any]:
+    """The rows of one variable at the chosen layer, by what is exchanged; none without a choice."""
+    if not has(table, test="choice"):
+        return {}
+    rows = select(table, kind="interchange", test="layers", variable=variable)
+    return {one.space: one for one in records(select(rows, layer=chosen_layer(table)))}
+
+
+def _finding(table: DataFrame, variable: str) -> str:
+    """What the direction makes follow at the chosen layer, and what everything but it does."""
+    own = _at_chosen_layer(table, variable)
+    if MEAN not in own:
+        return "the whole stream"
+    return (
+        f"one direction at layer {own[MEAN].layer:.0f} moves {own[MEAN].value:.0%} of the "
+        f"answers, everything but it {own[COMPLEMENT].value:.0%}"
     )
 
 
@@ -241,7 +238,7 @@ def _staircase(table: DataFrame) -> plotting.CurvePanel:
     """The whole stream, for each variable."""
     rows = select(table, kind="interchange", test="layers", space=WHOLE)
     lines = [
-        _line(select(rows, variable=variable), "layer", (*VARIABLES[variable], "solid"))
+        line(select(rows, variable=variable), *VARIABLES[variable], x="layer")
         for variable in keys_of(rows, "variable")
     ]
     return plotting.CurvePanel(
@@ -259,12 +256,18 @@ def _direction(
     """One variable: the direction and its controls."""
     rows = select(table, kind="interchange", test="layers", variable=variable)
     lines = [
-        _line(select(rows, space=space), "layer", SPACES[space])
+        line(select(rows, space=space), name, colour, x="layer", dash=dash)
         for space in spaces
+        for name, colour, dash in [SPACES[space]]
         if has(rows, space=space)
     ]
+    points = [
+        plotting.Point(one.layer, f"{one.value:.0%} at layer {one.layer:.0f}", spaces.index(MEAN))
+        for space, one in _at_chosen_layer(table, variable).items()
+        if space == MEAN
+    ]
     return plotting.CurvePanel(
-        title=title, lines=tuple(lines), y_range=(0, 102), y_title=ANSWERS, x_title="layer"
+        title, tuple(lines), tuple(points), y_range=(0, 102), y_title=ANSWERS, x_title="layer"
     )
 
 
@@ -280,7 +283,7 @@ def _step(table: DataFrame) -> plotting.CurvePanel:
     ]
     shades = ("#b9c9df", "#7fa3d1", plotting.BLUE)[-len(layers) :]
     lines = [
-        _line(select(rows, layer=one), "ones_sum", (f"layer {one}", shade, "solid"), 1)
+        line(select(rows, layer=one), f"layer {one}", shade, x="ones_sum", scale=1)
         for one, shade in zip(layers, shades, strict=True)
     ]
     return plotting.CurvePanel(
@@ -305,21 +308,6 @@ def _tests(table: DataFrame) -> DataFrame:
         for one in records(rows):
             name = "search" if one.space == "das" else SHOWN_CONTROLS.get(one.space)
             if name is not None:
-                line[name] = _percent(one)
+                line[name] = percent_text(one)
         lines.append(line)
     return DataFrame(lines).fillna("")
-
-
-def _outcomes(table: DataFrame) -> DataFrame:
-    return DataFrame(list(_outcome_cells(table)))
-
-
-def _outcome_cells(table: DataFrame) -> Iterator[dict[str, str]]:
-    for one in records(select(table, kind="prediction")):
-        yield {
-            "prediction": one.prediction,
-            "of": one.of,
-            "measured": f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]".replace("-0.00", "0.00"),
-            "holds if": one.condition,
-            "verdict": one.verdict,
-        }

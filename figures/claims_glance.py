@@ -82,10 +82,9 @@ def _caption(rows: DataFrame) -> str:
         )
     total = len(next(iter(by_model.values())))
     return (
-        f"Of {total} claims of the paper, {both} hold in "
-        f"{where} ({'; '.join(counts)}). A mark is "
-        "the verdict on one claim. It comes from one-sided tests at 5% over problems, seeds or "
-        "draws; [each claim](claims.md) has its rule, lens, n and interval."
+        f"Of {total} claims of the paper, {both} hold in {where} ({'; '.join(counts)}). A mark is "
+        "the verdict of one-sided tests at 5% over problems, seeds or draws; [each "
+        "claim](claims.md) has its rule, lens, n and interval."
     )
 
 
@@ -96,6 +95,7 @@ ORDER = ("holds here", "not decided", "not measured", "does not hold here")
 def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A panel for each group, a row for each claim, a column for each model."""
     models = keys_of(rows, "model")
+    first = str(models[0])
     groups = [group for group in keys_of(rows, "group") if group != TOGETHER]
     panels = [_panel(rows, models, group) for group in groups]
     panels.sort(key=lambda panel: -len(panel.rows))
@@ -103,15 +103,11 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         panels,
         plotting.DotAxis(
             (-0.6, len(models) - 0.4),
-            columns=tuple(str(number + 1) for number in range(len(models))),
+            columns=tuple(name.removeprefix(first).lstrip("-") or name for name in models),
         ),
         across=ACROSS,
         headings=[_finding(rows), *[""] * (-(-len(panels) // ACROSS) - 1)],
-        notes=[
-            f"Columns: {', '.join(f'{n + 1} {name}' for n, name in enumerate(models))}. "
-            "In brackets: how many hold in each.",
-            *notes,
-        ],
+        notes=["In brackets: how many claims hold in each model.", *notes],
     )
 
 

@@ -1,7 +1,7 @@
 """What every figure and table shares: which run it shows, and where its files go."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -21,7 +21,7 @@ from experiments.finding import (
     settings_text,
     unusual_settings,
 )
-from figures.tables.table import from_csv, joined
+from figures.tables.table import QuestionTable, from_csv, joined, read_back
 
 Formats: TypeAlias = tuple[Literal["png", "svg", "pdf"], ...]
 
@@ -53,8 +53,8 @@ class TableOptions:
 
 
 @dataclass(frozen=True)
-class Options(TableOptions):
-    """Which run to draw, and where its files go."""
+class PictureOptions:
+    """How pictures are drawn."""
 
     formats: Formats = ("png", "svg", "pdf")
     """Static pictures to draw as well."""
@@ -63,19 +63,20 @@ class Options(TableOptions):
 
 
 @dataclass(frozen=True)
-class DrawingOptions:
+class Options(PictureOptions, TableOptions):
+    """Which run to draw, and where its files go."""
+
+
+@dataclass(frozen=True)
+class DrawingOptions(PictureOptions):
     """Where the files of a drawing go, which shows no run."""
 
     out: Path | None = None
     """Where the files go; figures/drawings if not given."""
-    formats: Formats = ("png", "svg", "pdf")
-    """Static pictures to draw as well."""
-    width: Width = "screen"
-    """A column (3.3 in) or a page (6.9 in) of a paper, in files of their own; or a screen."""
 
 
 @dataclass(frozen=True)
-class ModelOptions:
+class ModelOptions(PictureOptions):
     """Which runs to draw, and where their files go."""
 
     models: tuple[str, ...] = ("reference", "reference-mistral")
@@ -86,10 +87,6 @@ class ModelOptions:
     """Where the files go."""
     root: Path = RESULTS
     """The folder of all runs."""
-    formats: Formats = ("png", "svg", "pdf")
-    """Static pictures to draw as well."""
-    width: Width = "screen"
-    """A column (3.3 in) or a page (6.9 in) of a paper, in files of their own; or a screen."""
     settings: tyro.conf.Suppress[RunSettings] = FREE
     """The settings of the runs; the command line has those of their experiment."""
 
@@ -210,6 +207,15 @@ def stored_rows(runs: Sequence[Run], name: str) -> DataFrame:
             f"expected {name}.csv in {runs[0].path}, found none", command_for_run(runs[0])
         )
     return joined(from_csv(path.read_text(encoding="utf-8")) for path in dict.fromkeys(files))
+
+
+def rows_of(run: Run, name: str, make: Callable[[Run], QuestionTable]) -> DataFrame:
+    """The rows of a run's table, as its CSV file has them; that file's if it has tables alone.
+
+    Raises:
+        NotComputed: it has tables alone, and no such file.
+    """
+    return stored_rows([run], name) if has_tables_alone(run) else read_back(make(run))
 
 
 def sample_size(facts: Mapping[str, Any]) -> str:

@@ -4,10 +4,11 @@ Reads the runs of `experiments do_they_find_known_circuits`, one per built model
 without loading a model.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from textwrap import fill
+from typing import Any, cast
 
 import numpy as np
 import tyro
@@ -15,13 +16,14 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.numbers import CONTROLS, OWN, UNSEEN, UNSEEN_LABELS, WHOLE
-from arith_lens.plotting import COLOURS, Width
+from arith_lens.plotting import COLOURS
+from arith_lens.plotting.widths import is_narrow
 from arith_lens.runs import Run, find_runs
 from experiments.approximations import DIAL
 from experiments.built_carries import CARRY_MODELS
 from experiments.finding import RESULTS, NotComputed, RunSettings, experiment_command, find_run
 from experiments.results import EXACT
-from figures.common import FREE, Formats, holds_tables, run_with
+from figures.common import FREE, PictureOptions, holds_tables, run_with
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import exam as numbers
 from figures.tables.carry import MEAN, SEARCH
@@ -32,27 +34,22 @@ from figures.views.lines import line
 from figures.views.words import display_name, span_text
 
 EXPERIMENT = "do_they_find_known_circuits"
-Errors: TypeAlias = Mapping[tuple[str, str], float]
-"""The largest error of each method and model."""
 DIALS_ACROSS = 5
+LETTERS = 20
+"""A line of a method's name."""
 CORRECT = 0.05
 """A method is called right in the caption if its error is below this share."""
 PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}
-"""The second group of the exam has the models in which it differs from the first."""
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(PictureOptions):
     """Which runs to show, and where the files go."""
 
     out: Path = Path("figures") / "built_models"
     """Where the files go."""
     root: Path = RESULTS
     """The folder of all runs."""
-    formats: Formats = ("png", "svg", "pdf")
-    """Static pictures to draw as well."""
-    width: Width = "screen"
-    """A column (3.3 in) or a page (6.9 in) of a paper, in files of their own; or a screen."""
     settings: tyro.conf.Suppress[RunSettings] = FREE
     """The settings of the runs; the command line has those of their experiment."""
 
@@ -242,12 +239,14 @@ def _methods(rows: DataFrame) -> list[str]:
 
 def _caption(table: DataFrame) -> str:
     """Which methods are right on every model, and the approximations with the smallest median."""
-    texts = {title: _best(table, paths) for paths, title in PATHS_TITLES.items()}
-    best = [f"with {title} {text}" for title, text in texts.items() if text]
+    titles: dict[str, list[str]] = {}
+    for paths, title in PATHS_TITLES.items():
+        titles.setdefault(_best(table, paths), []).append(f"with {title}")
+    best = [f"{' and '.join(some)} {text}" for text, some in titles.items() if text]
     return (
         f"{_finding(table)}. The best approximations are, {'; '.join(best)}. A cell is the largest "
-        "error of one method on one model, as a share of the model's largest true effect; the "
-        "true effects follow from the model's weights, so there is no interval."
+        "error of one method on one model, as a share of the model's largest true effect; these "
+        "follow from the weights, so there is no interval."
     )
 
 
@@ -300,28 +299,28 @@ def _dial_caption(table: DataFrame) -> str:
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """The errors: methods by their median error, models by their largest, a group per paths."""
-    groups: list[plotting.Columns] = []
-    known: dict[tuple[str, str], float] = {}
-    errors_of_all = select(table, measure=numbers.ERROR)
-    median = errors_of_all.groupby("method").value.median()
+    """The errors: models by their largest, methods by their median error, a group per paths."""
+    errors = select(table, measure=numbers.ERROR)
+    median = errors.groupby("method").value.median()
     methods = sorted(keys_of(table, "method"), key=lambda name: (name != EXACT, median[name]))
+    models = [*errors.groupby("model").value.max().sort_values(kind="stable").index]
+    names = tuple(fill(display_name(name), LETTERS) for name in methods)
+    groups = []
     for paths, title in PATHS_TITLES.items():
-        rows = select(errors_of_all, paths=paths)
-        errors = {(one.method, one.model): one.value for one in records(rows)}
-        worst = {name: part.value.max() for name, part in rows.groupby("model")}
-        models = sorted(keys_of(rows, "model"), key=lambda name: worst[name])
-        if groups:  # only what differs from the first group
-            models = [name for name in models if any(_differs(errors, known, name))]
-        known |= errors
-        values = [[100 * errors.get((name, model), np.nan) for model in models] for name in methods]
-        names = tuple(map(_spaced, models))
-        if models:
-            groups.append(plotting.Columns(title, names, np.array(values)))
-    best = _best(table, keys_of(errors_of_all, "paths")[0])
-    heading = f"{_finding(table)}; next: {best}"
+        rows = select(errors, paths=paths)
+        if len(rows):
+            cells = 100 * rows.pivot(index="model", columns="method", values="value")
+            values = cells.reindex(models)[methods].to_numpy()
+            values = np.vstack([np.nanmedian(values, axis=0), values])
+            groups.append(plotting.Columns(title, names, values))
+    heading = f"{_finding(table)}; next: {_best(table, keys_of(errors, 'paths')[0])}"
+    rows, strong = ("median", *map(_spaced, models)), (True, *[False] * len(models))
+    parts = [(group,) for group in groups] if is_narrow() else [tuple(groups)]
     return plotting.matrix_panels(
-        [plotting.Matrix("", tuple(map(display_name, methods)), tuple(groups), heading=heading)],
+        [
+            plotting.Matrix("", rows, part, strong, heading=heading * (number == 0))
+            for number, part in enumerate(parts)
+        ],
         colour_title="largest error of a method on a model",
         unit="%",
         limit=200,
@@ -329,13 +328,6 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         rising=True,
         notes=notes,
     )
-
-
-def _differs(errors: Errors, others: Errors, model: str) -> Iterator[bool]:
-    """Whether the error of each method on a model is another one, by half a percent or more."""
-    for (method, name), wrong in errors.items():
-        if name == model:
-            yield abs(wrong - others.get((method, name), np.inf)) >= 0.005
 
 
 def _spaced(model: str) -> str:
@@ -424,6 +416,5 @@ def _notes(table: DataFrame, _: Settings) -> list[str]:
     return [
         f"{len(models)} models, {'/'.join(f'{size:.0f}' for size in sizes)} pairs each; the metric "
         "is C's logit. The error is the largest one of any component and pair, as a share of the "
-        "model's largest true effect. AtP* has no sign: it is compared with sizes. All paths: "
-        "only models whose errors differ.",
+        "model's largest true effect. AtP* has no sign: it is compared with sizes.",
     ]

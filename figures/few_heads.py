@@ -12,7 +12,7 @@ from figures.exhibit import Chart, Settings, chart_of
 from figures.predictions import cells
 from figures.tables import few_heads as numbers
 from figures.tables.table import keys_of, records, select, value
-from figures.views.lines import line
+from figures.views.lines import base_rate, line
 
 LINES = {
     ("random", "operands"): ("random heads", plotting.COLOURS["control"], "solid"),
@@ -77,11 +77,10 @@ def _base_rate(table: DataFrame, case: str) -> float:
     return value(table, measure=numbers.BASE_RATE, case=case)
 
 
-def _lines(rows: DataFrame, base_rate: float) -> Iterator[plotting.Line]:
+def _lines(rows: DataFrame, share: float) -> Iterator[plotting.Line]:
     """The base rate, then the orders up to the last size before all heads."""
     most = float(np.sort(rows.k.unique())[-2])
-    ends = np.array([0.0, most])
-    yield plotting.Line(ends, np.full(2, 100 * base_rate), "base rate", plotting.NOTE, dash="dot")
+    yield base_rate(share, (0.0, most))
     for (order, lens), (name, colour, dash) in LINES.items():
         chosen = select(rows, order=order, counterfactual=lens)
         chosen = DataFrame(chosen[chosen.k <= most])

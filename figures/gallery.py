@@ -85,10 +85,8 @@ def write_tables(options: Options) -> None:
 
 PAGE_HEAD = """# Gallery
 
-Pictures of the two models that are shipped with the project, small ones that were trained on a
-[closed world](world.md). A picture has both models where both were measured. `python -m figures
-gallery --from-tables` draws this page from the tables in `figures/gallery`; `make report MODEL=…`
-shows every figure of any model.
+The two small models that are shipped with the project were trained on a [closed world](world.md).
+`make report MODEL=…` shows every figure of any model.
 """
 FINDING = re.compile(r"^(.+?[.?!])(?= [A-Z`]|$)")
 """The first sentence of a caption."""
@@ -222,21 +220,25 @@ def _lasting(table: Table, folder: Path) -> Table:
 
 
 def _entry(one: PageExhibit, options: Options) -> str:
-    """The Markdown of a picture or table: its title, itself, and its caption with its numbers."""
+    """The Markdown of a picture or table: its title, itself, and its caption with its numbers.
+
+    The first table has the link "Numbers", others their name, and further models theirs.
+    """
     exhibit = one.exhibit
-    links = ", ".join(f"[{_named(file, options)}]({_link(file, options)})" for file in one.files)
+    by_name: dict[str, list[str]] = {}
+    for file in one.files:
+        folder = file.parent.relative_to(options.out)
+        text = str(folder) if file.stem in by_name else file.stem if by_name else "Numbers"
+        by_name.setdefault(file.stem, []).append(f"[{text}]({_link(file, options)})")
+    links = ", ".join(
+        first + f" ({', '.join(others)})" * bool(others) for first, *others in by_name.values()
+    )
     caption = FINDING.sub(r"**\1**", html.escape(exhibit.caption, quote=False), count=1)
-    caption += f" Numbers: {links}." * bool(links)
+    caption += f" {links}." * bool(links)
     body = f"![{exhibit.title}]({_link(options.out / exhibit.name, options)}.png)"
     if isinstance(exhibit, Table):
         body = _markdown(exhibit)
     return f"{body}\n\n{caption}\n"
-
-
-def _named(file: Path, options: Options) -> str:
-    """The name of a table, with its model if it is not the first one."""
-    folder = file.parent.relative_to(options.out)
-    return file.stem + f" of {folder}" * (folder != Path())
 
 
 def _link(file: Path, options: Options) -> str:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.plotting import COLOURS
+from arith_lens.plotting.widths import is_narrow
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import knockout as numbers
@@ -15,7 +15,7 @@ from figures.tables import sufficiency as sufficiency_numbers
 from figures.tables.base_rates import MAJORITY, base_rate_note
 from figures.tables.table import has, keys_of, select, value
 from figures.views import maps
-from figures.views.lines import line
+from figures.views.lines import base_rate, line
 from figures.views.words import LENS, sizes_text, span_text
 
 ORDER_LINES = {  # the first is drawn first: (name, colour, dash)
@@ -63,21 +63,25 @@ def knockout_caption(table: DataFrame) -> str:
     findings = []
     if len(needed):
         k, texts = _without(needed)
-        findings.append(
-            f"Without the {k:.0f} strongest heads "
-            f"{'; '.join(f'`{model}` {text}' for model, text in texts.items())}."
-        )
-    alone = {name: select(sufficient, model=name) for name in keys_of(sufficient, "model")}
-    findings += [f"In `{model}` {_alone(rows)}." for model, rows in alone.items()]
+        (first, (right, random, lower)), *others = texts.items()
+        models = [
+            f"`{first}` answers {right} right (without random ones {random}; below every draw in "
+            f"{lower} operations)",
+            *(f"`{name}` {right} ({random}; {lower})" for name, (right, random, lower) in others),
+        ]
+        findings.append(f"Without the {k:.0f} strongest heads {', '.join(models)}.")
+    models = keys_of(sufficient, "model")
+    if alone := [f"in `{name}` {_alone(select(sufficient, model=name))}" for name in models]:
+        findings.append(f"Kept alone, {'; '.join(alone)}.")
     return (
-        f"{' '.join(findings)} Dark lines take the heads in the order of {LENS}, grey lines at "
-        "random. Bands are 95% intervals over problems, and around grey lines the range of all "
-        "draws."
+        f"{' '.join(findings)} Dark lines are the strongest heads by {LENS}, grey lines random "
+        "ones. Bands are 95% intervals over problems, of grey lines the range of all draws."
     )
 
 
-def _without(table: DataFrame) -> tuple[float, dict[str, str]]:
-    """How many heads are knocked out, and what each model answers then, beside the controls."""
+def _without(table: DataFrame) -> tuple[float, dict[str, tuple[str, str, str]]]:
+    """How many heads are knocked out; by model the share of right answers, that without random
+    heads, and in how many operations it is below every draw."""
     right = select(table, measure="accuracy", components="heads")
     k = select(right, order=CONTROLS, k=range(N_COMPARED + 1)).k.max()
     texts = {}
@@ -86,28 +90,31 @@ def _without(table: DataFrame) -> tuple[float, dict[str, str]]:
         chosen, controls = select(rows, order="effect"), select(rows, order=CONTROLS)
         least = controls.groupby("operation").low.min()
         lower = int(chosen.set_index("operation").value.lt(least).sum())
-        texts[model] = (
-            f"answers {span_text(chosen.value)} right, and without random ones "
-            f"{span_text(controls.value)} (in {lower} of {len(chosen)} operations below every draw)"
-        )
+        lower_text = f"{lower} of {len(chosen)}"
+        texts[model] = span_text(chosen.value), span_text(controls.value), lower_text
     return k, texts
 
 
 def _alone(rows: DataFrame) -> str:
     """What a few heads of a model do alone, and how many answer like the whole model."""
-    heads = select(rows, kind="keep_only", components="heads", order="effect", positions="END")
+    heads = select(rows, kind="keep_only", components="heads", positions="END")
+    strongest, random = (select(heads, order=order) for order in ("effect", "random"))
     right, enough = (
-        select(heads, measure=name) for name in ("accuracy", sufficiency_numbers.ENOUGH)
+        select(strongest, measure=name) for name in ("accuracy", sufficiency_numbers.ENOUGH)
     )
     near = right.k.loc[(right.k - FEW).abs().idxmin()]
+    by_chance = select(random, measure="accuracy", k=near).value
+    control = f" (random ones {span_text(by_chance)})" if len(by_chance) else ""
     return (
-        f"{near:.0f} heads alone answer {span_text(select(right, k=near).value)}, and 90% needs "
-        f"{span_text(enough.value, '.0f')} heads"
+        f"{near:.0f} heads answer {span_text(select(right, k=near).value)} right{control}, and 90% "
+        f"needs {span_text(enough.value, '.0f')}"
     )
 
 
 def _draw_knockout(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A row of operations for each model, without heads and with heads alone."""
+    if is_narrow():  # a column has room for one model
+        table = select(table, model=keys_of(table, "model")[0])
     operations = keys_of(table, "operation")
     panels: list[plotting.CurvePanel] = []
     headings = []
@@ -117,7 +124,9 @@ def _draw_knockout(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         own_rates = select(table, measure=MAJORITY, **same)
         for operation in operations:
             own = select(rows, operation=operation)
-            lines = [*_base_rate(select(own_rates, operation=operation), own), *_lines(own)]
+            rates = select(own_rates, operation=operation).value
+            lines = [base_rate(rate, (own.k.min(), own.k.max())) for rate in rates[:1]]
+            lines += _lines(own)
             of_model = select(table, model=own.model.iloc[0], operation=operation)
             marked = has(own, question="knockout", components="heads")
             points = (*_points(of_model, lines),) if marked else ()
@@ -134,14 +143,6 @@ def _draw_knockout(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         across=len(operations),
         panel=(190, 104),
     )
-
-
-def _base_rate(rate: DataFrame, rows: DataFrame) -> Iterator[plotting.Line]:
-    """The accuracy of always giving the most frequent answer, if it is known."""
-    if len(rate):
-        ends = np.array([rows.k.min(), rows.k.max()])
-        level = np.full(2, 100 * rate.value.iloc[0])
-        yield plotting.Line(ends, level, "base rate", COLOURS["control"], dash="dot")
 
 
 def _rows_of_panels(table: DataFrame) -> Iterator[tuple[str, DataFrame]]:
@@ -162,7 +163,7 @@ def _rows_of_panels(table: DataFrame) -> Iterator[tuple[str, DataFrame]]:
         for place, text in PLACES.items():
             if (place == "END" or not has(table, question="knockout")) and len(sole):
                 finding = f": {_alone(of_model)}" * (place == "END" and has(sole, positions="END"))
-                yield f"{model}, {text}{finding}", select(sole, positions=place)
+                yield f"{model}, kept alone ({text}){finding}", select(sole, positions=place)
 
 
 def _heading(table: DataFrame, model: str, components: str, total: float) -> str:
@@ -172,7 +173,8 @@ def _heading(table: DataFrame, model: str, components: str, total: float) -> str
     if components != "heads" or not has(rows, order=CONTROLS):
         return heading
     k, texts = _without(rows)
-    return f"{model} without {k:.0f} of {total:.0f} heads {texts[model].partition(' (')[0]}"
+    right, random, _ = texts[model]
+    return f"{model} without {k:.0f} of {total:.0f} heads: {right} right (random ones {random})"
 
 
 def _is_whole(rows: DataFrame, table: DataFrame) -> bool:

@@ -11,12 +11,13 @@ from pandas import DataFrame
 from arith_lens import plotting
 from arith_lens.numbers import CONTROLS, OWN, UNSEEN, UNSEEN_LABELS, WHOLE
 from experiments.numbers import CUBIC, END, HELIX, LINE, MAIN, OPERAND, WAVES_10
-from figures.common import Options, chosen_run, has_tables_alone, stored_rows
+from figures.common import Options, chosen_run, rows_of
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
 from figures.tables import numbers
 from figures.tables.numbers import FOLLOWS
-from figures.tables.table import has, keys_of, read_back, records, select
+from figures.tables.table import has, keys_of, records, select
 from figures.views.lines import line
+from figures.views.words import outcomes, percent_text
 
 GREY = plotting.COLOURS["control"]
 SHAPES = {
@@ -53,9 +54,7 @@ def exhibits(options: Options) -> list[Exhibit]:
         RunError: there is no run.
     """
     run = chosen_run(options, "numbers")
-
-    is_stored = has_tables_alone(run)
-    rows = stored_rows([run], "numbers") if is_stored else read_back(numbers.table(run))
+    rows = rows_of(run, "numbers", numbers.table)
     is_drawn = not run.config.get("waves_alone")  # else one layer, and no unseen values
     words = text_table_of(
         select(rows, kind="prediction") if is_drawn else rows,
@@ -64,7 +63,7 @@ def exhibits(options: Options) -> list[Exhibit]:
         title=f"Predictions about numbers, with their outcomes: {run.config['model']}",
         caption=lambda _: "Which predictions of docs/predictions.md fail.",
         notes=lambda *_: [NOTE, "A prediction holds if the whole interval meets its condition."],
-        cells=lambda table: DataFrame(list(_outcomes(table))),
+        cells=outcomes,
     )
     if not is_drawn:
         return [words]
@@ -179,34 +178,15 @@ ROWS = (
 """The rows of panels: heading, lines and place."""
 
 
-def _percent(one: Any) -> str:
-    parts = (f"{100 * part:.0f}".replace("-0", "0") for part in (one.value, one.low, one.high))
-    share, low, high = parts
-    return f"{share}% [{low}, {high}]"
-
-
 def _tests(table: DataFrame) -> DataFrame:
     """One line for each model, subject, value, place, layer and shape; unseen values first."""
     keys = ["model", "subject", "variable", "place", "layer", "shape"]
     lines = []
     for parts, spaces in select(table, kind="swap").groupby(keys, sort=False):
         model, subject, variable, place, layer, shape = cast("tuple[Any, ...]", parts)
-        named = {one.space: _percent(one) for one in records(spaces)}
+        named = {one.space: percent_text(one) for one in records(spaces)}
         at = f"{variable} at {'END' if place == END else 'its token'}"
         start = {"model": model, "problems": subject, "number": at, "layer": f"{layer:.0f}"}
         cells = {name: named.get(space, "") for space, name in COLUMNS.items()}
         lines.append(start | {"shape": shape} | cells)
     return DataFrame(lines)
-
-
-def _outcomes(table: DataFrame) -> Iterator[dict[str, str]]:
-    for one in records(select(table, kind="prediction")):
-        ends = "" if one.low != one.low else f" [{one.low:.2f}, {one.high:.2f}]"
-        yield {
-            "prediction": one.prediction,
-            "problems": one.subject,
-            "of": one.of,
-            "measured": f"{one.value:.2f}{ends}".replace("-0.00", "0.00"),
-            "holds if": one.condition,
-            "verdict": one.verdict,
-        }

@@ -120,12 +120,14 @@ def _caption(rows: DataFrame) -> str:
     findings = []
     for model in keys_of(rows, "model"):
         changes = _changes(select(rows, model=model))
-        texts = (f"{METHOD_NAMES[key[0]]} {_both(one)}" for key, one in changes.items())
+        texts = (
+            f"{METHOD_NAMES[key[0]]} {' and '.join(_points(one))}" for key, one in changes.items()
+        )
         findings.append(f"`{model}`: {', '.join(texts)}")
     return (
-        "At its best rate for word problems, a method changes these and generic tasks by, in "
-        f"points, {'; '.join(findings)}. A mark is the mean change of accuracy at one rate; the "
-        "diamonds are the paper's claim for precise tuning, as much as full and no loss. Lines are "
+        "At its best rate for word problems, tuning changes these and generic tasks by, in points, "
+        f"{'; '.join(findings)}. A mark is the mean change at one rate; diamonds are "
+        "the paper's claim, that precise tuning gains as much as full and loses nothing. Lines are "
         "95% intervals over questions and seeds."
     )
 
@@ -139,10 +141,10 @@ def _changes(rows: DataFrame, criterion: Criterion = "mathematics") -> dict[Key,
     }
 
 
-def _both(changes: DataFrame) -> str:
-    """What a method changes in both groups, in points."""
+def _points(changes: DataFrame) -> list[str]:
+    """What a method changes in each group of questions, in points."""
     texts = (f"{round(100 * value(changes, group=group)):+d}" for group in GROUPS)
-    return " and ".join("0" if text == "+0" else text.replace("-", "−") for text in texts)
+    return ["0" if text == "+0" else text.replace("-", "−") for text in texts]
 
 
 def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
@@ -152,12 +154,12 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         own = select(rows, model=model)
         best = _changes(own)
         full, precise = (
-            next(_both(one) for key, one in best.items() if key[0] == method)
+            next(_points(one) for key, one in best.items() if key[0] == method)
             for method in ("full", "precise")
         )
         headings.append(
-            f"{model}: precise tuning changes word problems and generic tasks by {precise} points, "
-            f"full tuning by {full}"
+            f"{model}: precise tuning {precise[0]} points in {GROUPS[0]}, {precise[1]} in "
+            f"{GROUPS[1]}; full {' and '.join(full)}"
         )
         panels += [_panel(own, group) for group in GROUPS]
     return plotting.dot_panels(
@@ -197,31 +199,39 @@ def _panel(rows: DataFrame, group: str) -> plotting.DotPanel:
     claimed[methods.index("precise")] = as_full if group == GROUPS[0] else 0.0
     claim = plotting.Dots(claimed, "the paper's claim", COLOURS["chosen"], symbol="diamond-open")
     strong = tuple(method == "precise" for method in methods)
-    return plotting.DotPanel(group, names, (*series, claim), strong)
+    before = select(rows, measure=BEFORE, task=ALL, group=group).value
+    title = f"{group.capitalize()}, {before.iloc[0]:.1%} before" if len(before) else group
+    return plotting.DotPanel(title, names, (*series, claim), strong)
 
 
 def _notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
-    """How to read the figure, and what it was made from."""
-    rows = select(rows, model=keys_of(rows, "model")[0])
-    before = select(rows, measure=BEFORE, task=ALL)
-    shares = ", ".join(f"{one.group} {one.value:.1%} of {one.n:.0f}" for one in records(before))
+    """How many questions, trainings and heads there are."""
+    questions = records(select(rows, measure=BEFORE, task=ALL).drop_duplicates("group"))
+    sizes = ", ".join(f"{one.n:.0f} {one.group}" for one in questions)
     seeds = [f"{count:.0f}" for count in sorted(_seeds(rows))]
+    precise = (
+        f"{components_text(select(rows, model=name))} of {name}" for name in keys_of(rows, "model")
+    )
     lines = [
-        f"{config['model']} before tuning: {shares}; {config['examples'] or 'all'} word problems, "
-        f"{config['epochs']} epoch{'s' * (config['epochs'] > 1)}. Precise: heads "
-        f"{components_text(rows)}. Means of {' or '.join(seeds)} seeds with 95% intervals over "
+        f"Before: the share that was right. {sizes}; {config['examples'] or 'all'} word problems "
+        f"are tuned on, {config['epochs']} epoch{'s' * (config['epochs'] > 1)}. Precise: heads "
+        f"{', '.join(precise)}. Means of {' or '.join(seeds)} seeds with 95% intervals over "
         "questions and seeds.",
     ]
-    unmet = [key for criterion in criteria_of(rows) for key in without_rate(rows, criterion)]
-    if unmet:
-        lines.append(f"No rate loses {MOST_LOST_TEXT}: {'; '.join(map(title_of, unmet))}.")
+    for name in keys_of(rows, "model"):
+        own = select(rows, model=name)
+        unmet = [key for criterion in criteria_of(own) for key in without_rate(own, criterion)]
+        if unmet:
+            texts = "; ".join(map(title_of, unmet))
+            lines.append(f"In {name} no rate loses {MOST_LOST_TEXT}: {texts}.")
     return lines
 
 
 def _seeds(rows: DataFrame) -> set[float]:
     """How many trainings there are at chosen rates."""
     return {
-        value(of_setting(rows, key), measure=numbers.TRAININGS, rate=rate)
-        for criterion in criteria_of(rows)
-        for key, rate in rates_for(rows, criterion).items()
+        value(of_setting(own, key), measure=numbers.TRAININGS, rate=rate)
+        for own in (select(rows, model=name) for name in keys_of(rows, "model"))
+        for criterion in criteria_of(own)
+        for key, rate in rates_for(own, criterion).items()
     }

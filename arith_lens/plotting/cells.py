@@ -56,6 +56,7 @@ class Columns:
     title: str
     """The name; plain text."""
     names: tuple[str, ...]
+    """May have several lines."""
     values: Float[np.ndarray, "row column"]
     foot: tuple[str, ...] = ()
     """Small text below each column; may be empty."""
@@ -78,6 +79,8 @@ class Matrix:
     """The meaning of the small text below."""
     heading: str = ""
     """A finding above the line of panels that begins with this one; plain text."""
+    smallest: Number = 0
+    """Numbers nearer to 0 are not printed in their cells."""
 
 
 def matrix_panels(
@@ -125,8 +128,8 @@ def matrix_panels(
     end = symmetric_limit(cells) if limit is None else limit
     feet = _FEET
     if upright:
-        names = (name for part in parts for group in part.groups for name in group.names)
-        feet = max(_FEET, widest(names, 10) + 4)
+        names = [name for part in parts for group in part.groups for name in group.names]
+        feet = max(_FEET, widest("\n".join(names).split("\n"), 10) + 4)
     cell, sheet = _sheet(parts, notes, feet, across)
     sheet.set_colours(end, unit, colour_title, rising=rising)
     bear_colours(sheet)
@@ -264,12 +267,12 @@ def _add_part(
         corners = (middle[0] - 0.5, -0.5), (middle[-1] + 0.5, len(part.rows) - 0.5)
         sheet.add_shape("rect", *corners, index, line={"width": 1, "color": FRAME})
         if cell >= (26 if digits else _NUMBERED):
-            _add_numbers(sheet, group, middle, index, colours, digits)
+            _add_numbers(sheet, group, middle, index, colours, digits, part.smallest)
         above = (box.left + (start + len(group.names) / 2) * cell, box.top - 6)
         sheet.write(plain(group.title), above, size=11, ink=NOTE, anchor=("center", "bottom"))
         step = -(-_NAME // cell) if upright else 1 if cell >= 20 else 4
         centres += [*middle[::step]]
-        names += [plain(name) for name in group.names[::step]]
+        names += [plain(name).replace("\n", "<br>") for name in group.names[::step]]
         for at, text in zip(middle if group.foot else (), group.foot, strict=True):
             below = (box.left + (at + 0.5) * cell, box.bottom + 20)
             sheet.write(plain(text), below, size=10, ink=NOTE, anchor=("center", "top"))
@@ -294,9 +297,11 @@ def _add_numbers(
     index: int,
     colours: Sequence[str],
     digits: int,
+    smallest: Number,
 ) -> None:
     """Write the numbers of cells that are not exactly 0, readable on their colour."""
-    rows, columns = np.nonzero(np.isfinite(group.values) & (group.values != 0))
+    sizes = np.abs(group.values)
+    rows, columns = np.nonzero(np.isfinite(sizes) & (sizes != 0) & (sizes >= smallest))
     texts, inks = [], []
     of_cells = np.array(colours).reshape(group.values.shape)[rows, columns].tolist()
     for value, colour in zip(group.values[rows, columns].tolist(), of_cells, strict=True):

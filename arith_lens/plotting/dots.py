@@ -119,8 +119,9 @@ def dot_panels(
     fits = [n for n in range(wished, 0, -1) if wished % n == 0 and _width(parts, n) >= least]
     many = fits[0] if fits else 1
     headings = [text for one in headings for text in (one, *[""] * (wished // many - 1))]
-    sheet = _sheet(parts, many, headings, notes, (row, 10 * named))
-    own_names = not _share_names(parts, many)
+    above, turned = max(_room_of_columns(parts, many, axis) for axis in every)
+    sheet = _sheet(parts, many, headings, notes, (row, above, 4 if named else BELOW))
+    own_names = named or not _share_names(parts, many)
     gutters = [width - 12 if own_names else 0 for width in _gutters(parts, many)]
     for index, part in enumerate(parts):
         axis = every[index % len(every)]
@@ -129,13 +130,14 @@ def dot_panels(
             _add_band(sheet, part.band, index, len(part.rows))
         for one in part.series:
             _add_dots(sheet, part, one, index, axis.unit)
-        lift = 8 + 10 * bool(named and index < many)
+        if index < many:
+            _add_column_names(sheet, index, axis, turned)
         left = sheet.boxes[index].left - gutters[index % many]
-        sheet.add_title(part.title, index, lift=lift, left=left)
+        sheet.add_title(part.title, index, left=left)
     for text, at in _key(parts):
         sheet.write(text, at, size=NAME, ink=NOTE, anchor=("left", "middle"))
     left = 12 if own_names else LEFT
-    sheet.add_headings(headings, many, lift=8 + 10 * named, left=left)
+    sheet.add_headings(headings, many, lift=8 + above, left=left)
     return sheet.finished(left=12)
 
 
@@ -165,16 +167,19 @@ def _sheet(
     across: int,
     headings: Sequence[str],
     notes: Sequence[str],
-    heights: tuple[Number, Number],
+    heights: tuple[Number, Number, Number],
 ) -> Sheet:
-    """The page: a line of panels is as high as its largest. Heights: of a row, of column names."""
-    row, above = heights
+    """The page: a line of panels is as high as its largest.
+
+    Heights: of a row, of the columns' names above the first line, and below each line.
+    """
+    row, above, below = heights
     gutters = _gutters(parts, across)
     width = _width(parts, across)
     lines = [parts[start : start + across] for start in range(0, len(parts), across)]
     n_rows = sum(max(len(part.rows) for part in line) for line in lines)
     above += 11 + max((at[1] for _, at in _key(parts)), default=17)
-    rest = above + len(lines) * (TOP + BELOW) + sum(map(heading_height, headings)) + FOOT
+    rest = above + len(lines) * (TOP + below) + sum(map(heading_height, headings)) + FOOT
     space = page_height() - rest - LINE * MOST_LINES
     row = min(row, max(space / n_rows, LOWEST_ROW))
     boxes: list[Box] = []
@@ -184,8 +189,8 @@ def _sheet(
         for column, part in enumerate(line):
             left = sum(gutters[: column + 1]) + column * (width + BETWEEN)
             boxes.append(Box(left, top, left + width, top + row * len(part.rows)))
-        top += row * max(len(part.rows) for part in line) + BELOW
-    return Sheet((page_width(), top + FOOT - BELOW), boxes, notes)
+        top += row * max(len(part.rows) for part in line) + below
+    return Sheet((page_width(), top + FOOT - below), boxes, notes)
 
 
 def _set_axes(
@@ -216,9 +221,22 @@ def _set_axes(
     y = {**name_axis(part.rows, part.strong), "showticklabels": shows_names}
     y |= {"showgrid": True, "gridcolor": GRID, "zeroline": False}
     sheet.set_axes(index, x, y)
-    for place, name in enumerate(axis.columns if index < across else ()):
+
+
+def _room_of_columns(parts: Sequence[DotPanel], across: int, axis: DotAxis) -> tuple[Number, bool]:
+    """The pixels that the columns' names need above a panel's title, and if they are turned."""
+    pitch = _width(parts, across) / (axis.ends[1] - axis.ends[0])
+    wide = widest(axis.columns, 10)
+    return (wide - TOP / 2, True) if wide > pitch else (0, False)
+
+
+def _add_column_names(sheet: Sheet, index: int, axis: DotAxis, turned: bool) -> None:
+    """The names of columns above a panel."""
+    box, (start, stop) = sheet.boxes[index], axis.ends
+    for place, name in enumerate(axis.columns):
         at = box.left + (place - start) / (stop - start) * (box.right - box.left)
-        sheet.write(plain(name), (at, box.top - 2), size=10, ink=NOTE, anchor=("center", "bottom"))
+        style = {"size": 10, "ink": NOTE, "anchor": ("center", "bottom")}
+        sheet.write(plain(name), (at, box.top - 2), textangle=-90 * turned, **style)
 
 
 def _add_band(sheet: Sheet, band: Band, index: int, n_rows: int) -> None:
@@ -263,7 +281,7 @@ def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) ->
 
 
 SIGNS = {"circle": "●", "circle-open": "○", "square": "■", "square-open": "□", "diamond": "◆",
-         "diamond-open": "◇", "x-thin-open": "×"}  # fmt: skip
+         "diamond-open": "◇", "x-thin-open": "×", "line-ns-open": "|"}  # fmt: skip
 """The signs of marks in the key."""
 HOLLOW = ("circle-open", "square-open", "diamond-open")
 

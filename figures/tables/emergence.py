@@ -151,11 +151,6 @@ class Training:
             parts[0].effects, per_pair=values, axes=("step", "layer", "space"), labels=None
         )
 
-    def carry_at(self, snapshot: int, layer: int) -> Effects:
-        """Whether the answer follows the carry in one snapshot, [space pair]."""
-        values = self.carry.per_pair[snapshot, layer]
-        return replace(self.carry, per_pair=values, axes=("space",))
-
     @cached_property
     def carry_layer(self) -> int:
         """The layer at which the direction has the most in the last snapshot."""
@@ -319,12 +314,6 @@ def _predictions(training: Training) -> Iterator[Row]:
     first = rises.step(WITH_CARRY)
     if first is not None:
         yield from _first_direction(training, int(first.value))
-
-
-def _direction_of_whole(means: Curve) -> float:
-    """The direction's share divided by that of the whole stream; means are by space."""
-    whole = means[SPACES.index(WHOLE)]
-    return float(means[SPACES.index(MEAN)] / whole) if whole else float("nan")
 
 
 def _first_direction(training: Training, step: int) -> Iterator[Row]:

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.plotting import COLOURS
 
 
 def line(
@@ -25,3 +27,9 @@ def line(
     band: dict[str, Any] = {} if rows.low.isna().any() else {"low": low, "high": high}
     y = scale * rows.value.to_numpy()
     return plotting.Line(rows[x].to_numpy(), y, name, colour, **band | style)
+
+
+def base_rate(share: float, ends: tuple[float, float]) -> plotting.Line:
+    """A level line: the accuracy of always giving the most frequent answer."""
+    level = np.full(2, 100 * share)
+    return plotting.Line(np.array(ends), level, "base rate", COLOURS["control"], dash="dot")

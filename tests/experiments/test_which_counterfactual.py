@@ -45,4 +45,5 @@ def test_maps_and_their_agreement(
     at = {"counterfactual": "operands", "component": "3.1", "measure": "effect"}
     of_head = maps["operands"].mean()[3, 1].item()
     assert value(table, **at) == pytest.approx(of_head, rel=1e-5), "the maps are in the table"
-    assert "Other operands" in written(tmp_path, "counterfactuals.html").read_text("utf-8")
+    page = written(tmp_path, "counterfactuals.html").read_text("utf-8")
+    assert "word, operands" in page and "by chance" in page

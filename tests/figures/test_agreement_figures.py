@@ -1,0 +1,95 @@
+"""Captions of agreement, of carries, of tuning and of the exam say what their tables have."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pandas import DataFrame
+
+from arith_lens.plotting import Figure
+from figures import agreement, carry, exam, tuning
+from figures.common import Options
+from figures.exam import Options as ExamOptions
+from figures.exhibit import Chart, one_chart
+from figures.tables import agreement as numbers
+from figures.tables import exam as exam_numbers
+from figures.tables.table import select, value
+
+GALLERY = Path(__file__).parents[2] / "figures" / "gallery"
+MODELS = ("reference", "reference-mistral")
+
+
+def charts(make, models: Sequence[str] = MODELS) -> Chart:
+    """The picture of the models, drawn from the shipped tables."""
+    return one_chart([make(Options(model=model, root=GALLERY))[0] for model in models])
+
+
+def texts(figure: Figure) -> str:
+    return " ".join(note.text for note in figure.layout.annotations)
+
+
+def test_counterfactuals_say_which_two_agree_best() -> None:
+    chart = charts(agreement.counterfactuals)
+    table = chart.numbers
+    assert "word and operator agree best (`reference` 0.42 to 0.85, other" in chart.caption
+    swapped = table.replace({"other": {"operator": "operands", "operands": "operator"}})
+    (of_swapped,) = [chart.of_rows(DataFrame(swapped), chart.runs)] if chart.of_rows else []
+    assert "word and operands agree best" in of_swapped.caption
+    drawn = [one for trace in chart.figure.data for one in trace.x]
+    rows = select(table, measure=(numbers.CORRELATION, numbers.IN_COMMON))
+    assert {*rows.value} <= {*drawn}, "both measures of every pair and model are drawn"
+
+
+def test_computed_draws_the_strongest_heads_of_both_sets_with_their_intervals() -> None:
+    chart = charts(agreement.computed)
+    shared = value(
+        chart.numbers, model="reference", operation="division", measure=numbers.IN_COMMON
+    )
+    assert f"{10 * shared:.0f} [3, 6] in ÷" in chart.caption
+    rows = select(chart.numbers, model="reference", operation="division", measure="effect")
+    for problems in ("one-digit", "computed"):
+        heads = select(rows, problems=problems)
+        heads = DataFrame(heads[heads["index"].notna()])
+        strongest = heads.loc[heads.value.idxmin()]
+        assert strongest.component in chart.figure.layout.yaxis2.ticktext
+        drawn = [x for trace in chart.figure.data if trace.xaxis == "x2" for x in trace.x]
+        assert pytest.approx(100 * strongest.value) in drawn
+
+
+def test_the_carry_has_a_finding_and_a_label_at_the_chosen_layer() -> None:
+    chart = charts(carry.exhibits)
+    for model in MODELS:
+        table = select(chart.numbers, model=model)
+        layer = carry.chosen_layer(table)
+        keys = {"kind": "interchange", "variable": "ones_carry", "test": "layers", "space": "mean"}
+        share = f"{value(table, layer=layer, **keys):.0%}"
+        says = f"one direction at layer {layer} moves {share} of the answers"
+        is_drawn = model == MODELS[0]
+        assert says in (texts(chart.figure) if is_drawn else chart.caption)
+        assert not is_drawn or f"{share} at layer {layer}" in texts(chart.figure)
+
+
+def test_the_frontier_has_the_accuracy_before_tuning_of_each_model() -> None:
+    chart = charts(tuning.frontier)
+    for model in MODELS:
+        for group in tuning.GROUPS:
+            before = value(
+                chart.numbers, model=model, group=group, task="all", measure="accuracy before"
+            )
+            assert f"{group.capitalize()}, {before:.1%} before" in texts(chart.figure)
+
+
+def test_the_exam_has_all_models_under_both_kinds_of_paths_and_their_medians() -> None:
+    chart = exam.exhibits(ExamOptions(root=GALLERY))[0]
+    assert isinstance(chart, Chart)
+    errors = select(chart.numbers, measure=exam_numbers.ERROR)
+    n_models = errors.model.nunique()
+    names = [*chart.figure.layout.yaxis.ticktext]
+    assert names[0] == "<b>median</b>" and len(names) == n_models + 1
+    cells = [trace for trace in chart.figure.data if trace.type == "bar"]
+    assert [len(trace.y) for trace in cells] == 2 * [(n_models + 1) * errors.method.nunique()]
+    first = dict(cells[0].customdata)
+    name = "median, RelP"
+    assert first[name] == pytest.approx(
+        100 * select(errors, paths="via_mlps", method="relp").value.median()
+    )

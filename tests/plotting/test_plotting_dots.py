@@ -1,0 +1,45 @@
+"""Dots on named rows, and cells: their keys, the names of their columns, and their numbers."""
+
+import numpy as np
+import pytest
+
+from arith_lens import plotting
+from arith_lens.plotting.widths import INCHES, PER_INCH
+
+
+def dots(*names: str, columns: tuple[str, ...] = ()) -> plotting.Figure:
+    series = tuple(plotting.Dots(np.array([0.0, 1.0]), name) for name in names)
+    panel = plotting.DotPanel("a panel", ("first", "second"), series)
+    return plotting.dot_panels([panel] * 3, plotting.DotAxis((-0.6, 1.6), columns=columns))
+
+
+def notes(figure: plotting.Figure, text: str) -> list:
+    return [note for note in figure.layout.annotations if note.text.endswith(text)]
+
+
+def test_the_key_has_every_series_in_as_many_lines_as_it_needs() -> None:
+    names = [f"a series with a long name, {number}" for number in range(4)]
+    with plotting.drawn_for("column"):
+        figure = dots(*names)
+    keys = [key for name in names for key in notes(figure, name)]
+    assert len(keys) == len(names) and len({key.y for key in keys}) > 1
+    tops = [note.y for note in notes(figure, "a panel")]
+    assert min(key.y for key in keys) > max(tops), "the key stands above the panels"
+    assert figure.layout.width <= INCHES["column"] * PER_INCH
+
+
+@pytest.mark.parametrize(("name", "angle"), [("a", 0), ("the long name of a model", -90)])
+def test_names_of_columns_are_turned_where_they_have_no_room(name: str, angle: int) -> None:
+    figure = dots("series", columns=(name, f"not {name}"))
+    found = [note for note in figure.layout.annotations if note.text in (name, f"not {name}")]
+    assert len(found) == 6 and {note.textangle for note in found} == {angle}
+
+
+def test_small_numbers_are_not_printed_and_names_have_several_lines() -> None:
+    values = np.array([[4.0, 5.0], [-4.9, 60.0]])
+    columns = plotting.Columns("", ("one", "two\nlines"), values)
+    part = plotting.Matrix("", ("x", "y"), (columns,), smallest=5)
+    figure = plotting.matrix_panels([part], colour_title="share", upright=True)
+    _, _, numbers = figure.data
+    assert sorted(numbers.text) == ["5", "60"]
+    assert [*figure.layout.xaxis.ticktext] == ["one", "two<br>lines"]
