@@ -456,7 +456,9 @@ def explorer(options: ExplorerOptions) -> list[Interactive]:
     }
     rows = joined(read_back(explorer_numbers.table(one)) for one in (run, *others.values()))
     names = explorer_numbers.set_names(run)
-    sizes = [f"{name}: {sample_size(results.EXPLORATION.facts(run, name))}" for name in names]
+    sizes = [
+        f"{_shown(name)}: {sample_size(results.EXPLORATION.facts(run, name))}" for name in names
+    ]
     file = Path(run.config.get("pairs") or "").name
     pages = _pages(run, rows)
     model = Path(run.config["model"]).name
@@ -495,11 +497,16 @@ def _pages(run: Run, rows: DataFrame) -> dict[str, tuple[SetFacts, Tables]]:
     own = select(rows, model=str(run.config["model"]))
     file = Path(run.config.get("pairs") or "").name
     return {
-        file if name == OWN_PAIRS else name.replace("-", ", ").replace("_", " "): _page(
+        file if name == OWN_PAIRS else _shown(name): _page(
             results.EXPLORATION.load(run, name), own, name
         )
         for name in explorer_numbers.set_names(run)
     }
+
+
+def _shown(name: str) -> str:
+    """The name of a set of prompts that the reader sees."""
+    return name.replace("-", ", ").replace("_", " ")
 
 
 def _page(stored: Exploration, rows: DataFrame, prompts: str) -> tuple[SetFacts, Tables]:

@@ -84,7 +84,7 @@ TERMS = (
         "Head, 12.22",
         "An attention head: it looks at earlier tokens and writes what it finds into the stream "
         "from which the answer is read. 12.22 is head 22 of layer 12, both counted from 0.",
-        r"\bheads?\b|\b\d+\.\d+\b",
+        r"\b[Hh]eads?\b",
     ),
     Term(
         "MLP",
@@ -93,7 +93,9 @@ TERMS = (
     ),
     Term("END", "The last token of a prompt. The model's next token is read there.", r"\bEND\b"),
     Term(
-        "A, B, C", "The two operands of a calculation and its right answer.", r"\b[AC]\b|\bA, B\b"
+        "A, B, C",
+        "The two operands of a calculation and its right answer.",
+        r"\bC\b|\bA(?:,| and| or) B\b",
     ),
     Term(
         "Reference and counterfactual",
@@ -347,9 +349,11 @@ def verdict_counts(verdicts: Sequence[Verdict]) -> str:
 
 
 def _short_name(exhibit: Exhibit | MissingExhibit) -> str:
-    """`Figure 2`, `Table 4`, or the file's name."""
-    start = exhibit.title.partition(":")[0]
-    return start if start.startswith(("Figure ", "Table ")) else exhibit.name.replace("_", " ")
+    """`Figure 2`, `Table 4`, `Table 1, every task`, or the file's name."""
+    parts = exhibit.title.split(": ")
+    if not parts[0].startswith(("Figure ", "Table ")):
+        return exhibit.name.replace("_", " ")
+    return f"{parts[0]}, {parts[-1]}" if len(parts) > 2 else parts[0]
 
 
 def _chart_layout(chart: Chart) -> dict[str, Any]:

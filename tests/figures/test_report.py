@@ -183,6 +183,16 @@ def test_a_margin_explains_the_words_of_its_figure(page: str) -> None:
     assert all(re.search(term.pattern, term.meaning + term.name) for term in report.TERMS[:3])
 
 
+def test_an_article_is_no_operand_and_two_tables_of_a_number_have_two_names() -> None:
+    (pattern,) = (term.pattern for term in report.TERMS if term.name == "A, B, C")
+    assert not re.search(pattern, "A dot is one training.")
+    assert all(re.search(pattern, text) for text in ("A and B", "A, B", "the logit of C"))
+    titles = {"Table 1: gains": "Table 1", "Table 1: gains: every task": "Table 1, every task",
+              "What is held?": "its name"}  # fmt: skip
+    for title, name in titles.items():
+        assert report._short_name(MissingExhibit("its_name", title, "")) == name
+
+
 def test_the_line_knows_what_the_study_computes() -> None:
     assert study.STUDY[0].name == "which_heads", "the first figure is there first"
 
