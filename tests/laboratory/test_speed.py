@@ -100,7 +100,7 @@ def test_ratios_of_edges_refer_to_two_forwards_for_each_of_the_same_edges(
     file = tmp_path / "edges.csv"
     with patch.object(edges, "GROWTH", {"n_layers": (2, 3, 4)}):
         path_patching.speed(config, root=tmp_path, edges_csv=file)
-    rows = pandas.read_csv(file)
+    rows: Any = pandas.read_csv(file)
     hooks, *ways = rows[rows.factor.isna()].to_dict("records")
     assert hooks["edges"] == 3 * 2, "q, k and v of every ninth sender of the two layers below"
     assert [way["edges"] for way in ways] == [30, 30, 4 * 30, 4 + 9 + 14]
