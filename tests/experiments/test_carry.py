@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 import torch
 
+import arith_lens as al
 from arith_lens.effects import Effects
+from arith_lens.interchanges import InterchangePairs
 from arith_lens.runs import find_runs
-from experiments.carry import CarryConfig, main
+from experiments import carry as experiment
+from experiments.carry import CONTEXTS, CarryConfig, main
 from experiments.results import CARRY
 from figures.carry import exhibits
 from figures.common import Options
@@ -60,6 +63,26 @@ def test_a_model_without_right_sums_has_its_shares_and_no_interchange(
     shares: Any = select(table, kind="accuracy")
     assert shares.what.tolist() == [ALL, WITH, WITHOUT] and shares.value.max() < 0.5
     assert shares.n.tolist()[0] == 60 == sum(shares.n.tolist()[1:])
+
+
+def test_each_sum_of_the_tens_is_tested_on_pairs_that_were_not_fitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, kept = al.load_model("reference"), dict[str, InterchangePairs]()
+    monkeypatch.setattr(
+        experiment,
+        "_save",
+        lambda _run, _model, pairs, _site, parts, **_: kept.update({parts[1]: pairs}),
+    )
+    settings: Any = {"run": None, "model": model, "site": al.Site(9)}
+    experiment._save_contexts(config=CarryConfig(context_pairs=200), **settings)
+    assert [*kept] == [*CONTEXTS.values()]
+    for total, test in CONTEXTS.items():
+        pairs = kept[test]
+        assert pairs.pairs.operands is not None
+        tens = (pairs.pairs.operands // 10).sum(1)
+        assert {*tens[pairs.test].tolist()} == {total}
+        assert {*tens[pairs.fit].tolist()} == {*CONTEXTS} - {total}
 
 
 def wrong_sums() -> Effects:
