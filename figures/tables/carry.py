@@ -156,22 +156,20 @@ def _part_rows(run: Run) -> Iterator[Row]:
         yield row(FOLLOWS, number, kind="held", held=name, component=components)
 
 
-def _right_sums(wrong: Effects) -> dict[str, tuple[Effects, Tensor]]:
-    """Whether the first digit of each sum is right: of all sums, with a carry, and without one.
-
-    Each has effects of its own sums, and one value per sum.
-    """
+def _right_sums(wrong: Effects) -> dict[str, Effects]:
+    """Whether the first digit of each sum is right: of all sums, with a carry, and without one."""
     sums = torch.tensor([int(name) for name in (wrong.labels or {})["ones_sum"]])
     has_carry = (~wrong.per_pair[sums > 9].isnan()).any(0)
     right = 1 - wrong.per_pair.nanmean(0)
     chosen = {ALL: torch.ones_like(has_carry), WITH: has_carry, WITHOUT: ~has_carry}
-    return {what: (wrong.select(rows), right[rows]) for what, rows in chosen.items()}
+    every = replace(wrong, per_pair=right[None], axes=("one",), labels=None)
+    return {what: every.select(rows) for what, rows in chosen.items()}
 
 
 def _error_rows(run: Run) -> Iterator[Row]:
     wrong = WRONG_SUMS.load(run)
-    for what, (effects, right) in _right_sums(wrong).items():
-        yield row(RIGHT, _of_pairs(effects, right), kind="accuracy", what=what)
+    for what, right in _right_sums(wrong).items():
+        yield row(RIGHT, bootstrap_numbers(right)[0], kind="accuracy", what=what)
     names = (wrong.labels or {})["ones_sum"]
     for name, number in zip(names, interval_numbers(wrong, "share"), strict=True):
         if number.value == number.value:
@@ -307,9 +305,10 @@ def _predictions(run: Run, model: str) -> Iterator[Row]:
 def _gemma_predictions(run: Run) -> Iterator[Row]:
     """The predictions on a pretrained model; those on the stream only where it was exchanged."""
     right = _right_sums(WRONG_SUMS.load(run))
-    number = _of_pairs(*right[ALL])
+    number = bootstrap_numbers(right[ALL])[0]
     yield prediction_row("G1", "right first digits", number, "below .6", Within(below=0.6))
-    less = _difference(*right[WITHOUT], *right[WITH])
+    plain, carried = right[WITHOUT], right[WITH]
+    less = _difference(plain, plain.per_pair[0], carried, carried.per_pair[0])
     of = "right without a carry, less with one"
     yield prediction_row("G2", of, less, "above 0", Within(above=0.0))
     if not CARRY.is_in(run, ONES, tests.LAYERS):

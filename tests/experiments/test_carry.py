@@ -100,8 +100,8 @@ def wrong_sums() -> Effects:
 
 def test_right_sums_with_and_without_a_carry_are_those_of_their_ones() -> None:
     shares = {
-        what: (right.tolist(), list(effects.problem or ()))
-        for what, (effects, right) in _right_sums(wrong_sums()).items()
+        what: (right.per_pair[0].tolist(), list(right.problem or ()))
+        for what, right in _right_sums(wrong_sums()).items()
     }
     assert shares == {
         ALL: ([0, 0, 0, 1], ["a", "b", "c", "d"]),

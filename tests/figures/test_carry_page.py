@@ -185,6 +185,21 @@ def test_the_outcomes_by_the_tens_are_those_of_the_table() -> None:
         assert [cell.strip(" *") for cell in cells] == known
 
 
+def test_the_sums_of_gemma_are_those_of_its_table() -> None:
+    path = ROOT / "figures" / "gallery" / "gemma-3-270m" / "carry-predictions.csv"
+    table = from_csv(path.read_text(encoding="utf-8"))
+    words = "\n".join(" ".join(line) for line in cells_of(PAGE, "| prediction | outcome |"))
+    cells = re.findall(r"(\d+(?:%| points) \[\d+, \d+\])", words)
+    shares = {one.what: one for one in records(select(table, kind="accuracy"))}
+    (difference,) = records(select(table, kind="prediction", prediction="G2"))
+    known = [shares["all"], shares["with a carry"], shares["without a carry"], difference]
+    for cell, one in zip(cells, known, strict=True):
+        assert wrong_cells(cell, one) == []
+    verdicts = {one.prediction: one.verdict for one in records(select(table, kind="prediction"))}
+    assert verdicts == {"G1": "holds here", "G2": "holds here"}
+    assert "G1 holds" in words and "G2 holds" in words
+
+
 def test_writers_and_readers_are_those_of_the_table() -> None:
     header, writers, strongest, others, readers = cells_of(PAGE, "| | `reference`, layer 9 |")
     held = {"two strongest heads": strongest, "two other heads of these layers": others}
