@@ -49,6 +49,8 @@ const ArithLensGraph = (() => {
       return shares;
     }
     tokenRole(token, end) { return token.role || (token.position === end ? END : String(token.position)); }
+    // The number of prompts on which edges were measured.
+    get nEdges() { const { edge_rows: of, rows, n_pairs } = this.set.facts; return of?.length ?? rows?.length ?? n_pairs; }
     // The least size with which the edges have 80% of the sizes of all.
     defaultLeast(rows) {
       const all = rows.reduce((sum, row) => sum + size(row), 0);
@@ -299,7 +301,7 @@ const ArithLensGraph = (() => {
         h("span", {}, "Click: its edges and card. Shift-click: pin. Double click: knock out."),
         others ? h("b", {}, "Pale: an edge of both; strong: of one only.") : "",
         h("details", {}, h("summary", {}, "How it was measured"), h("p", {}, "The sender's output is taken from the counterfactual, one input of one receiver reads it, and the answer changes by this much. "
-          + `Edges whose 95% interval holds 0 are left out; ${this.rows("edges")[0].measured} were measured, on ${this.set.facts.edge_rows?.length ?? this.set.facts.rows?.length ?? this.set.facts.n_pairs} prompts. `
+          + `Edges whose 95% interval holds 0 are left out; ${this.rows("edges")[0].measured} were measured, on ${this.nEdges} prompts. `
           + "By chance alone, one interval in twenty excludes 0: do not read much into weak edges. "
           + "A box has the colour of its effect on C, or none if the 95% interval holds 0. An MLP of END is as wide and as red, or blue, as its effect with the final norm's scale held; the map has both its effects. "
           + "Attention is not an effect: a head may look at a token and ignore it. A token that is the same in both prompts has no edges.")));

@@ -9,8 +9,7 @@ const ArithLensKnockouts = (() => {
   class Knockouts extends EffectMap {
     toggle(component) {
       const { basket } = this.choice;
-      if (!basket.delete(component)) basket.add(component);
-      this.replace([...basket]);
+      this.replace(basket.has(component) ? [...basket].filter(name => name !== component) : [...basket, component]);
     }
     replace(names) { this.choose({ basket: new Set(names) }); }
     result(kind, members = ordered(this.choice.basket)) {
@@ -42,8 +41,8 @@ const ArithLensKnockouts = (() => {
     }
     // The share of right answers with its interval, beside random sets of as many parts and their range.
     outcomeText(members, kind = "knock_out") {
-      const random = this.controls(kind, members);
-      return `${this.accuracy(this.result(kind, members))} right${random.length ? `; as many at random: ${this.controlText(random)}` : ""}`;
+      const random = this.controls(kind, members), of = this.result(kind, members);
+      return `${this.accuracy(of)} of ${of.n_pairs} prompts right${random.length ? `; as many at random: ${this.controlText(random)}` : ""}`;
     }
     controlText(random) {
       const drawn = random.map(row => row.accuracy);
@@ -106,7 +105,7 @@ const ArithLensKnockouts = (() => {
         h("td", { "data-result": key }, row.text), h("td", {}, number(row.probability)));
       const wanted = members.length || !out, these = members.length ? members.length <= 4 ? members.map(named).join(", ") : `these ${members.length}` : "no head";
       return h("table", { class: "ale-outcome" },
-        h("thead", {}, h("tr", {}, ["", `right, of ${(after ?? before).n_pairs} problems`, "(95% interval)", "mean p(C)"].map(text => h("th", { scope: "col" }, text)))),
+        h("thead", {}, h("tr", {}, ["", `right, of ${(after ?? before).n_pairs} prompts`, "(95% interval)", "mean p(C)"].map(text => h("th", { scope: "col" }, text)))),
         h("tbody", {},
           before ? line("whole", "whole model", { ...before, text: this.accuracy(before) }, "rest") : "",
           random.length ? line("control", `${out ? "without" : "only"} as many at random`, { accuracy: mean(random, "accuracy"), ci_low: least, ci_high: most,

@@ -27,7 +27,7 @@ const ArithLensSummary = (() => {
       if (!best) return null;
       const edge = this.edges().find(row => row.sender === best.component || row.receiver === best.component);
       return this.item("Depends most on", this.button(best.component), ` ${this.effectInterval(best)} of C's logit`,
-        edge ? `; strongest edge: ${this.edgeText(edge)}` : "");
+        edge ? `; strongest edge${this.choice.prompt === null ? `, on ${this.nEdges} prompts` : ""}: ${this.edgeText(edge)}` : "");
     }
     // The heads among the strongest that look mainly at A and B, or at the operator.
     readers() {

@@ -249,7 +249,7 @@ def test_in_a_notebook_both_sides_are_computed_one_after_the_other(
         ["selection", "addition", "1.2"],
         ["selection", "other", "1.2"],
     ]
-    assert "addition: 50% right" in seen["line"] and "other: 50% right" in seen["line"]
+    assert all(f"{name}: 50% of 18 prompts right" in seen["line"] for name in sets)
 
 
 def test_parts_keep_their_places_and_a_knocked_out_part_is_struck_through(page: Any) -> None:
