@@ -360,10 +360,11 @@ def _panels(rows: DataFrame) -> list[plotting.DotPanel]:
         )
         colour = COLOURS["chosen"]
         series.append(plotting.Dots(mean, components, colour, low, high, symbol, shift))
-    n = span_text(chosen.n, ".0f")
+    sizes = chosen.n.dropna()
+    n = f", n = {span_text(sizes, '.0f')}" if len(sizes) else ""
     return [
         plotting.DotPanel("milliseconds per pair", names, (times,), strong, at_exact),
-        plotting.DotPanel(f"correlation with exact, n = {n}", names, tuple(series), strong),
+        plotting.DotPanel(f"correlation with exact{n}", names, tuple(series), strong),
     ]
 
 

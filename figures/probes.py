@@ -140,7 +140,7 @@ def fig13(options: ModelOptions) -> list[Chart]:
     """Figures 13 and 14: what MLPs read of the operands and write of the answer, in several models.
 
     Reads the run of `experiments what_do_mlps_add` of each model (or `--runs PATH PATH`)
-    and draws them without loading a model, on relative depth if the models' depths differ.
+    and draws them without loading a model.
 
     Raises:
         RunError: a run is missing, or the runs share no operation.
@@ -152,7 +152,7 @@ def fig14(options: ModelOptions) -> list[Chart]:
     """Figures 13 and 14, the same picture: A and B in what MLPs read, C in what they write.
 
     Reads the run of `experiments what_do_mlps_add` of each model (or `--runs PATH PATH`)
-    and draws them without loading a model, on relative depth if the models' depths differ.
+    and draws them without loading a model.
 
     Raises:
         RunError: a run is missing, or the runs share no operation.
@@ -282,13 +282,12 @@ MAIN = {"mlp_in": ("A, B read", COLOURS["operand"]), "write": ("C written", COLO
 def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """One row per model, one column per operation, on one scale."""
     models, operations = keys_of(table, "model"), keys_of(table, "operation")
-    relative = table.groupby("model").layer.max().nunique() > 1
     curves = [_curve(table, site)[end] for site in numbers.SITES for end in ("low", "high")]
     low, high = reach(curve.to_numpy() for curve in curves)
     panels = []
     for model in models:
         for operation in operations:
-            panel = model_panel(select(table, model=model, operation=operation), relative)
+            panel = _model_panel(select(table, model=model, operation=operation))
             named = operation == operations[-1]  # the last chart has the lines' names
             lines = (one if named else replace(one, label="") for one in panel.lines)
             y_title = "Cosine, less others" * (operation == operations[0])
@@ -299,29 +298,22 @@ def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         headings=[
             f"{model}: {_peaks(select(table, model=model), layers=False)}" for model in models
         ],
-        x_title="Depth (% of the layers)" if relative else "Layer",
+        x_title="Layer",
         notes=notes,
         across=len(operations),
         panel=(170, 160),
     )
 
 
-def model_panel(rows: DataFrame, relative: bool) -> plotting.CurvePanel:
-    """What MLPs read and write in one model and operation, with the highest layer of both curves.
-
-    Args:
-        rows: those of the model and operation.
-        relative: show layers as percent of the depth, to compare models of different depths.
-    """
+def _model_panel(rows: DataFrame) -> plotting.CurvePanel:
+    """What MLPs read and write in one model and operation, with the highest layer of both."""
     lines, points = [], []
     for at, (site, (name, colour)) in enumerate(MAIN.items()):
         curve = _curve(rows, site)
-        scale = 100 / curve.layer.max() if relative else 1.0
-        one = line(curve, name, colour, x="layer", scale=1)
+        lines.append(line(curve, name, colour, x="layer", scale=1))
         (peak,) = records(_highest(curve))
-        lines.append(replace(one, x=scale * one.x))
-        points.append(plotting.Point(scale * peak.layer, f"{peak.value:.2f}", at))
-    (operation,), n = keys_of(rows, "operation"), max(select(rows, measure=numbers.COSINE).n)
+        points.append(plotting.Point(peak.layer, f"{peak.value:.2f}", at))
+    (operation,), n = keys_of(rows, "operation"), curve.n.max()
     title = f"{plotting.plain(operation.capitalize())}, n = {n:.0f}"
     return plotting.CurvePanel(title, tuple(lines), tuple(points))
 

@@ -106,14 +106,6 @@ def test_a_missing_run_is_named_with_its_command(root: Path, tmp_path: Path) -> 
         show(probes.fig6, wrong)
 
 
-def test_models_of_several_depths_share_a_relative_one(root: Path) -> None:
-    (run,) = find_runs("what_do_mlps_add", model="reference", root=root)
-    sites = (probe_numbers.site_table(run, site) for site in probe_numbers.SITES)
-    drawn = probes.model_panel(read_back(*sites), relative=True)
-    assert drawn.lines[1].x[0] == 0 and drawn.lines[1].x[-1] == pytest.approx(100)
-    assert drawn.points[1].x == drawn.lines[1].x[np.argmax(drawn.lines[1].y)]
-
-
 def test_a_plan_computes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = what_do_mlps_add.config(operations=("division",), n=23)
     what_do_mlps_add(config, root=tmp_path, dry_run=True)
