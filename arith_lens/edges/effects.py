@@ -233,6 +233,11 @@ def edge_settings(
             f"expected inputs among {', '.join(SUBSETS)}, found {', '.join(strange) or 'none'}; "
             "write letters in the order q, k, v; MLPs that receive have their input in any case"
         )
+    if metric == "logit_difference":
+        raise ValueError(
+            "expected a metric that needs no foil, found 'logit_difference'; choose "
+            "digit_contrast, or give a function of the logits and the pairs"
+        )
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     patching = patch_settings(model, chosen, paths=paths, metric=metric, foil=None, pairs=pairs)
     together = isinstance(senders, str) and senders == TOGETHER
@@ -279,7 +284,7 @@ def places_of(pairs: PromptPairs, positions: str | int | Role) -> tuple[Places, 
         if not -shortest <= positions < shortest:
             raise ValueError(
                 f"expected a position from {-shortest} to {shortest - 1}, which every prompt has, "
-                f"found {positions}"
+                f"found {positions}; 0 is a prompt's first token, -1 is END"
             )
         return lambda some: [some.position_mask(positions)], (str(positions),)
     if positions == "all":

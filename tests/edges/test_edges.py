@@ -453,10 +453,15 @@ BAD_INPUT: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("1.99", {}, IndexError, "expected a head from 0 to 3 in each layer, found 1.99"),
     ("1.1", {"senders": ["0.99"]}, IndexError, "expected a head from 0 to 3 .* found 0.99"),
     ("1.1", {"inputs": "z"}, ValueError, "found z; write letters in the order q, k, v"),
-    ("1.1", {"positions": 99}, ValueError, "expected a position from -6 to 5, .* found 99"),
+    ("1.1", {"positions": 99}, ValueError, "expected a position from -6 .* -1 is END"),
     ("1.1", {"positions": Role.OPERATOR}, ValueError, "found none, since they are of bare tokens"),
     ("1.1", {"positions": "each"}, ValueError, "found lengths from 6 to 9; give one position"),
-    ("1.1", {"metric": "logit_difference"}, ValueError, "found 'logit_difference' without one"),
+    (
+        "1.1",
+        {"metric": "logit_difference"},
+        ValueError,
+        "needs no foil, found .* choose digit_c",
+    ),
     ("1.1", {"position": "all"}, TypeError, "Did you mean 'positions'"),
 ]
 """Receiver and options that no family takes, and what the error says."""
