@@ -169,7 +169,7 @@ def _caption(table: DataFrame) -> str:
     if has(first, test="large_sums"):
         keys = {"kind": "interchange", "variable": ONES, "test": "large_sums", "space": MEAN}
         large = f"; on sums from 110 it is {value(first, layer=layer, **keys):.0%}"
-    further = (f"; in `{one.model.iloc[0]}` {_finding(one, ONES)}" for one in others)
+    further = (_in_short(one) for one in others)
     return (
         f"At layer {layer} of `{first.model.iloc[0]}`, one direction makes "
         f"{percent_text(own[MEAN])} of the answers follow the carry of another problem "
@@ -177,6 +177,15 @@ def _caption(table: DataFrame) -> str:
         f"{percent_text(own[SHUFFLED])}){large}{''.join(further)}. A line is the share of answers "
         "that change by the carry alone when END takes that part of its state from another "
         f"problem. Bands are 95% intervals over {own[MEAN].n:.0f} problems that were not fitted."
+    )
+
+
+def _in_short(table: DataFrame) -> str:
+    """The layer of a further model, the direction's share there, and that of everything but it."""
+    own = _at_chosen_layer(table, ONES)
+    return (
+        f"; in `{table.model.iloc[0]}` at layer {chosen_layer(table)} {percent_text(own[MEAN])} "
+        f"(everything but it {own[COMPLEMENT].value:.0%})"
     )
 
 

@@ -85,8 +85,8 @@ def write_tables(options: Options) -> None:
 
 PAGE_HEAD = """# Gallery
 
-The two small models that are shipped with the project were trained on a [closed world](world.md).
-`make report MODEL=…` shows every figure of any model.
+Two small models, trained on a [closed world](world.md), come with the project; `make report
+MODEL=…` shows every figure of any model.
 """
 FINDING = re.compile(r"^(.+?[.?!])(?= [A-Z`]|$)")
 """The first sentence of a caption."""
@@ -220,7 +220,7 @@ def _lasting(table: Table, folder: Path) -> Table:
 
 
 def _entry(one: PageExhibit, options: Options) -> str:
-    """The Markdown of a picture or table: its title, itself, and its caption with its numbers.
+    """The Markdown of a picture or table, and its caption with its numbers.
 
     The first table has the link "Numbers", others their name, and further models theirs.
     """
@@ -235,7 +235,7 @@ def _entry(one: PageExhibit, options: Options) -> str:
     )
     caption = FINDING.sub(r"**\1**", html.escape(exhibit.caption, quote=False), count=1)
     caption += f" {links}." * bool(links)
-    body = f"![{exhibit.title}]({_link(options.out / exhibit.name, options)}.png)"
+    body = f"![{exhibit.name}]({_link(options.out / exhibit.name, options)}.png)"
     if isinstance(exhibit, Table):
         body = _markdown(exhibit)
     return f"{body}\n\n{caption}\n"

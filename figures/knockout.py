@@ -206,12 +206,13 @@ def _points(rows: DataFrame, lines: Sequence[plotting.Line]) -> Iterator[plottin
 def _knockout_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read the figure, and what it was made from."""
     dashed = has(table, order=("iterative", "growing"))
+    draws = select(table, measure="accuracy", order="random").groupby("question").n.max()
+    counts = ", ".join(f"{n:.0f} ({question})" for question, n in draws.items())
     return [
         "Dark: strongest by effect (band: 95% interval)."
         + " Dark, dashed: each next head is the one that changes most." * dashed
-        + f" Grey: as many at random, dashed: of the same layers; mean and range of "
-        f"{config['controls']} draws. Dotted: always the most frequent "
-        "answer. Circles: nine tenths of the drop.",
+        + f" Grey: as many at random, dashed: of the same layers; mean and range of {counts} "
+        "draws. Dotted: always the most frequent answer. Circles: nine tenths of the drop.",
         f"A head that is out gives its {config['ablation']} over counterfactuals, at every "
         "position but BOS; MLPs stay." + f" Prompts, all answered right: {sizes_text(table)}; seed "
         f"{config['seed']}." * (len(keys_of(table, "model")) == 1),

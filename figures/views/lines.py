@@ -24,7 +24,7 @@ def line(
     """
     rows = rows.sort_values(x)
     low, high = (scale * rows[end].to_numpy() for end in ("low", "high"))
-    band: dict[str, Any] = {} if rows.low.isna().any() else {"low": low, "high": high}
+    band: dict[str, Any] = {} if rows.low.isna().all() else {"low": low, "high": high}
     y = scale * rows.value.to_numpy()
     return plotting.Line(rows[x].to_numpy(), y, name, colour, **band | style)
 

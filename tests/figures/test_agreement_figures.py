@@ -63,10 +63,12 @@ def test_the_carry_has_a_finding_and_a_label_at_the_chosen_layer() -> None:
         layer = carry.chosen_layer(table)
         keys = {"kind": "interchange", "variable": "ones_carry", "test": "layers", "space": "mean"}
         share = f"{value(table, layer=layer, **keys):.0%}"
-        says = f"one direction at layer {layer} moves {share} of the answers"
-        is_drawn = model == MODELS[0]
-        assert says in (texts(chart.figure) if is_drawn else chart.caption)
-        assert not is_drawn or f"{share} at layer {layer}" in texts(chart.figure)
+        if model == MODELS[0]:
+            drawn = texts(chart.figure)
+            assert f"one direction at layer {layer} moves {share} of the answers" in drawn
+            assert f"{share} at layer {layer}" in drawn
+        else:
+            assert f"in `{model}` at layer {layer} {share} [" in chart.caption
 
 
 def test_the_frontier_has_the_accuracy_before_tuning_of_each_model() -> None:
