@@ -73,7 +73,7 @@ def plan_edges(
     settings = replace(settings, n_places=len(labels))
     n_pairs, changed = len(pairs), _changed(pairs)
     n_tokens = int(changed.sum())
-    places = [_Place.of(changed & mask) for mask in masks_of(pairs)]
+    places = [_ChangedTokens.of(changed & mask) for mask in masks_of(pairs)]
     return EdgePlan(
         n_pairs=n_pairs,
         n_edges=sum(map(settings.n_edges, settings.receivers)),
@@ -88,7 +88,7 @@ def plan_edges(
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ChangedTokens:
     """Changed tokens at which senders act."""
 
     n_tokens: int
@@ -96,7 +96,7 @@ class _Place:
     """How many of them are END."""
 
     @classmethod
-    def of(cls, mask: Bool[Tensor, "pair pos"]) -> "_Place":
+    def of(cls, mask: Bool[Tensor, "pair pos"]) -> "_ChangedTokens":
         return cls(int(mask.sum()), int(mask[:, -1].sum()))
 
     def n_inputs(self, settings: EdgeSettings, receiver: Component) -> int:
@@ -106,7 +106,9 @@ class _Place:
         return ends * (self.n_ends > 0) + (len(names) - ends) * (self.n_tokens > 0)
 
 
-def _n_computed(settings: EdgeSettings, receiver: Component, places: Sequence[_Place]) -> int:
+def _n_computed(
+    settings: EdgeSettings, receiver: Component, places: Sequence[_ChangedTokens]
+) -> int:
     """The edges into a receiver that are not 0 because their input reads no changed token."""
     return settings.n_before(receiver) * sum(one.n_inputs(settings, receiver) for one in places)
 
@@ -139,7 +141,7 @@ def _receiver_flops(
     model: HookedLike,
     settings: EdgeSettings,
     layer: int,
-    places: Sequence[_Place],
+    places: Sequence[_ChangedTokens],
     changed: Bool[Tensor, "pair pos"],
 ) -> int:
     """Of all pairs: the projections of a layer, attention at END, and its MLP."""
@@ -148,7 +150,7 @@ def _receiver_flops(
     own, flops = cfg.n_heads * cfg.d_head * cfg.d_model, 0
     if heads:
         if layer >= settings.end_from:
-            places = [_Place(one.n_ends, one.n_ends) for one in places]
+            places = [_ChangedTokens(one.n_ends, one.n_ends) for one in places]
         n_sent = settings.n_before(heads[0]) * sum(one.n_tokens for one in places)
         projections = matrix_elements(block.attn) - own
         flops += 2 * projections * (int(changed.sum()) + n_sent + changed.numel())
@@ -164,7 +166,7 @@ def _receiver_flops(
     )
 
 
-def _tail_flops(model: HookedLike, settings: EdgeSettings, places: Sequence[_Place]) -> int:
+def _tail_flops(model: HookedLike, settings: EdgeSettings, places: Sequence[_ChangedTokens]) -> int:
     """Of one pair: the rows of edges through the MLPs after their receivers, and their logits."""
     passing, live = [], 1
     for layer in range(settings.patching.n_layers):
