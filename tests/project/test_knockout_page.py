@@ -39,3 +39,19 @@ def right(name: str, order: str) -> str:
 def test_a_row_of_two_digit_knockouts_is_that_of_its_table(title: str) -> None:
     cells = [right(SETTINGS[title], order) for order in ("effect", "random", "same layers")]
     assert f"| {title} | {' | '.join(cells)} |" in PAGE
+
+
+def lost_by_controls(name: str) -> int:
+    """What ten heads of the same layers cost in +, in points."""
+    return 100 - int(right(name, "same layers").partition(" ")[0])
+
+
+def test_the_sentences_about_single_changes_are_those_of_the_tables() -> None:
+    alone = [lost_by_controls(f"fig3-two-digits-{name}") for name in ("vector", "first", "heads")]
+    both = [lost_by_controls(f"fig3-two-digits-{name}-vector") for name in ("first", "heads")]
+    words = "1 point, the first digit {1}, and heads of one-digit problems {2}".format(*alone)
+    text = " ".join(PAGE.split())
+    assert alone[0] == 1 and words in text
+    assert "costs them {} with the first digit, and {} with heads".format(*both) in text
+    page = " ".join((ROOT / "docs" / "benchmarks.md").read_text("utf-8").split())
+    assert f"cost the same layers {both[1]} points, and each alone 1 and {alone[2]}" in page
