@@ -4,7 +4,6 @@ Reads a run of `experiments emergence`.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from figures.tables import emergence as numbers
 from figures.tables.carry import MEAN, WHOLE
 from figures.tables.emergence import ONE_DIGIT, OTHER_HEADS, WITH_CARRY, WITHOUT_CARRY
 from figures.tables.table import keys_of, number_of, records, select
+from figures.views.lines import line
 
 SUMS = {
     ONE_DIGIT: ("one digit", plotting.BLUE),
@@ -87,10 +87,9 @@ def _notes(table: DataFrame, settings: Settings) -> list[str]:
 def _line(
     rows: DataFrame, name: str, colour: str, factor: float = 100, **changes: Any
 ) -> plotting.Line:
-    rows = rows.sort_values("step")
-    y, low, high = (factor * rows[part].to_numpy() for part in ("value", "low", "high"))
-    line = plotting.Line(np.log2(rows.step.to_numpy()), y, name, colour, low, high)
-    return replace(line, **changes)
+    """A line over the logarithm of the steps."""
+    rows = rows.assign(step=np.log2(rows.step))
+    return line(rows, name, colour, x="step", scale=factor, **changes)
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:

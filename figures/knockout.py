@@ -1,6 +1,6 @@
 """Figure 3 and sufficiency: accuracy without the strongest heads and MLPs, and with them alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from pandas import DataFrame
@@ -8,12 +8,13 @@ from pandas import DataFrame
 from arith_lens import plotting
 from arith_lens.plotting import COLOURS
 from arith_lens.plotting.widths import is_narrow
+from arith_lens.runs import Run
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import knockout as numbers
 from figures.tables import sufficiency as sufficiency_numbers
 from figures.tables.base_rates import MAJORITY, base_rate_note
-from figures.tables.table import has, keys_of, select, value
+from figures.tables.table import QuestionTable, has, keys_of, select, value
 from figures.views import maps
 from figures.views.lines import base_rate, line
 from figures.views.words import LENS, sizes_text, span_text
@@ -44,17 +45,21 @@ def fig3(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "are_they_needed")
-    return [
-        chart_of(
-            lambda: numbers.table(run),
-            [run],
-            name="fig3",
-            title="Are the strongest heads needed, and do they suffice?",
-            caption=knockout_caption,
-            notes=_knockout_notes,
-            draw=_draw_knockout,
-        )
-    ]
+    title = "Are the strongest heads needed, and do they suffice?"
+    return [_chart(run, numbers.table, name="fig3", title=title)]
+
+
+def _chart(run: Run, table: Callable[[Run], QuestionTable], name: str, title: str) -> Chart:
+    """The picture of the table of a run."""
+    return chart_of(
+        lambda: table(run),
+        [run],
+        name=name,
+        title=title,
+        caption=knockout_caption,
+        notes=_knockout_notes,
+        draw=_draw_knockout,
+    )
 
 
 def knockout_caption(table: DataFrame) -> str:
@@ -236,14 +241,5 @@ def sufficiency(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "do_they_suffice")
-    return [
-        chart_of(
-            lambda: sufficiency_numbers.table(run),
-            [run],
-            name="sufficiency",
-            title="Do the strongest heads suffice?",
-            caption=knockout_caption,
-            notes=_knockout_notes,
-            draw=_draw_knockout,
-        )
-    ]
+    title = "Do the strongest heads suffice?"
+    return [_chart(run, sufficiency_numbers.table, name="sufficiency", title=title)]
