@@ -61,6 +61,11 @@ def _few_heads(rows: DataFrame) -> str:
     every = _first(rows, measure=effects.ALL_HEADS)
     if count is None or every is None:
         return ""
+    if not count.value:
+        return (
+            f"None of the {every.value:.0f} heads is a key head. A key head, patched alone, lowers "
+            "the answer's logit by more than 5% in the mean, and this differs from zero."
+        )
     return (
         f"Of {every.value:.0f} heads {count.value:.0f} are key heads in some operation: each of "
         "them, patched alone, lowers the answer's logit by more than 5%."

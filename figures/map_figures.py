@@ -456,10 +456,11 @@ def explorer(options: ExplorerOptions) -> list[Interactive]:
     }
     rows = joined(read_back(explorer_numbers.table(one)) for one in (run, *others.values()))
     names = explorer_numbers.set_names(run)
-    sizes = [
-        f"{_shown(name)}: {sample_size(results.EXPLORATION.facts(run, name))}" for name in names
-    ]
     file = Path(run.config.get("pairs") or "").name
+    sizes = [
+        f"{_shown(name, file)}: {sample_size(results.EXPLORATION.facts(run, name))}"
+        for name in names
+    ]
     pages = _pages(run, rows)
     model = Path(run.config["model"]).name
     of = f"{model}, {file}" if file and [*pages] != [file] else model
@@ -497,16 +498,14 @@ def _pages(run: Run, rows: DataFrame) -> dict[str, tuple[SetFacts, Tables]]:
     own = select(rows, model=str(run.config["model"]))
     file = Path(run.config.get("pairs") or "").name
     return {
-        file if name == OWN_PAIRS else _shown(name): _page(
-            results.EXPLORATION.load(run, name), own, name
-        )
+        _shown(name, file): _page(results.EXPLORATION.load(run, name), own, name)
         for name in explorer_numbers.set_names(run)
     }
 
 
-def _shown(name: str) -> str:
-    """The name of a set of prompts that the reader sees."""
-    return name.replace("-", ", ").replace("_", " ")
+def _shown(name: str, file: str) -> str:
+    """The name of a set of prompts that the reader sees: that of one's own file, or the task."""
+    return file if name == OWN_PAIRS else name.replace("-", ", ").replace("_", " ")
 
 
 def _page(stored: Exploration, rows: DataFrame, prompts: str) -> tuple[SetFacts, Tables]:

@@ -235,7 +235,10 @@ def key_head_count(rows: DataFrame) -> str:
         return ""
     n_key, n_heads, threshold = counts[KEY_HEADS], counts[ALL_HEADS], f"−{-KEY_EFFECT:.0%}"
     if not n_key:
-        return f"none of {n_heads:.0f} heads is below {threshold} in any operation"
+        return (
+            f"none of {n_heads:.0f} heads is a key head, with a mean below {threshold} that "
+            "differs from zero"
+        )
     first, last = counts[FIRST_LAYER], counts[LAST_LAYER]
     where = f"layer {first:.0f}" if first == last else f"layers {first:.0f} to {last:.0f}"
     return (

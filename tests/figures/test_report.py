@@ -31,10 +31,12 @@ from figures.claims.page import GROUPS
 from figures.collection import SECTIONS, MissingExhibit, collected, name_of
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Table, named_by_settings, prose, show, write_exhibit
-from figures.findings import findings
+from figures.findings import _few_heads, findings
 from figures.map_figures import fig2
 from figures.robustness import templates
+from figures.tables import effects
 from figures.tables.table import IDENTITY, MEASURED, from_csv
+from figures.views import maps
 
 pytestmark = pytest.mark.usefixtures("rough_intervals")
 
@@ -174,6 +176,15 @@ def test_a_phone_has_figures_of_its_own_and_a_dark_screen_its_colours(page: str)
         heights.append(narrow_layout["height"] > layout["height"])
     assert any(heights), "panels that do not fit stand below each other"
     assert "@media (prefers-color-scheme: dark)" in page
+
+
+def test_no_key_head_is_said_in_words() -> None:
+    rows = DataFrame(
+        [{"measure": measure, "operation": "", "value": value, "low": None, "high": None}
+         for measure, value in ((effects.KEY_HEADS, 0), (effects.ALL_HEADS, 96))]
+    )  # fmt: skip
+    assert maps.key_head_count(rows).startswith("none of 96 heads is a key head, with a mean below")
+    assert _few_heads(rows).startswith("None of the 96 heads is a key head. ")
 
 
 def test_a_margin_explains_the_words_of_its_figure(page: str) -> None:
