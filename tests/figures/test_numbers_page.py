@@ -1,0 +1,60 @@
+"""What the page on numbers says of spectra and of unseen values is in the shipped tables."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from figures.tables.numbers import POWER
+from figures.tables.table import from_csv, records, select
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "numbers.md").read_text(encoding="utf-8")
+GALLERY = ROOT / "figures" / "gallery"
+
+
+def numbers(path: str) -> Any:
+    return from_csv((GALLERY / path).read_text(encoding="utf-8"))
+
+
+def strongest(path: str) -> str:
+    """The range of the strongest frequency's share in layers 7 to 11, if it is the lowest one."""
+    at_end = {"kind": "spectrum", "variable": "a", "place": "end", "source": "stream"}
+    rows = select(numbers(path), measure=POWER, **at_end)
+    late = rows[rows.layer >= 7]
+    largest = late.loc[late.groupby("layer").value.idxmax()]
+    assert {*largest.period} == {8}
+    return f"{100 * largest.value.min():.0f} to {100 * largest.value.max():.0f}%"
+
+
+def test_the_strongest_frequency_is_that_of_the_tables() -> None:
+    (line,) = re.findall(r"^\| N4 \|.*$", PAGE, re.M)
+    own, other = strongest("numbers.csv"), strongest("reference-mistral/numbers.csv")
+    assert f"with {own} of the variance" in line and f"| {other}; there" in line
+    linked = re.findall(r"gallery/(reference-\d/numbers-predictions.csv)", line)
+    ends = [int(end) for path in linked for end in re.findall(r"\d+", strongest(path))]
+    assert len(linked) == 4 and f"with {min(ends)} to {max(ends)}% (" in line
+
+
+def test_unseen_values_of_other_problems_are_those_of_the_tables() -> None:
+    start = PAGE.index("| number | A's token, `reference` |")
+    lines = PAGE[start:].split("\n\n")[0].splitlines()[2:]
+    subjects = ("ones", "tens", "multiplication", "division")
+    for line, subject in zip(lines, subjects, strict=True):
+        cells = [cell.strip() for cell in line.strip("|").split("|")][1:5]
+        known = []
+        for name in ("N1", "N2"):
+            for path in ("numbers.csv", "reference-mistral/numbers.csv"):
+                rows = select(numbers(path), kind="prediction", prediction=name, subject=subject)
+                one = records(rows)[0]  # of N2, layer 7
+                known.append(f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]")
+        assert cells == known
+
+
+def test_the_verdicts_by_problems_are_those_of_the_tables() -> None:
+    rows = select(numbers("numbers.csv"), kind="prediction", prediction="N1")
+    verdicts = {subject: {*rows[rows.subject == subject].verdict} for subject in {*rows.subject}}
+    assert verdicts.pop("division") == {"not decided"}
+    assert {*map(frozenset, verdicts.values())} == {frozenset({"holds here"})}
+    assert "| N1 (of `reference`) | holds in sums and in ×, open in ÷" in PAGE
+    of_line = select(numbers("numbers.csv"), kind="prediction", prediction="N2")
+    assert {*of_line.verdict} == {"does not hold here"} and "| N2 | **fails**" in PAGE
