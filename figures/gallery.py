@@ -28,7 +28,7 @@ from figures.claims_glance import glance
 from figures.collection import SECTIONS, MissingExhibit, Section, collected, name_of
 from figures.common import FIRST_MODEL, FREE, SHIPPED, run_with, stored_rows, tables_of
 from figures.exhibit import Chart, Exhibit, MakesExhibits, Table, one_chart
-from figures.tables.table import from_csv
+from figures.tables.table import from_csv, joined
 
 GALLERY_MODELS = ("reference", "reference-mistral")
 MOST_NUMBERS = 400_000
@@ -212,7 +212,7 @@ def _draw_claims_page(options: Options) -> None:
 
 def _lasting(table: Table, folder: Path) -> Table:
     """The table of claims for the gallery: with earlier verdicts, and without folders."""
-    numbers, file = table.numbers, folder / "claims.csv"
+    numbers, file = joined([table.numbers]), folder / "claims.csv"
     if file.exists():
         numbers = with_earlier(numbers, from_csv(file.read_text(encoding="utf-8")))
     folders = ["runs", "why", "command"]
