@@ -153,7 +153,8 @@ def _caption(table: Any) -> str:
     stories = [_story(own, name) for name, own in _by_counterfactual(table)]
     marks = (
         "A line is one path from one token, as broad as its effect; only paths whose 95% interval "
-        "excludes 0 are drawn. Circles are heads, bars are MLPs, with their effects."
+        "excludes 0 are drawn. Circles, or boxes with a number, are heads; bars are MLPs, with "
+        "their effects."
     )
     return " ".join([*stories, marks])
 

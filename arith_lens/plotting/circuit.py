@@ -39,10 +39,10 @@ VEIL = "rgba(255,255,255,0.75)"
 """Behind texts that lines may cross."""
 LEGEND = (
     "A line is the effect of sender → input of receiver → answer. It begins above the tokens at "
-    'which its sender writes; "any token" means that tokens were not told apart. Circles are '
-    "heads. Bars are MLPs, as wide as their effect at END with the final norm's scale held. White "
-    "boxes write before END, where no effect of their own was measured. A dotted outline: its 95% "
-    "interval holds 0."
+    'which its sender writes; "any token" means that tokens were not told apart. Circles, or boxes '
+    "with a number, are heads. Bars are MLPs, as wide as their effect at END with the final norm's "
+    "scale held. White boxes write before END, where no effect of their own was measured. A dotted "
+    "outline: its 95% interval holds 0."
 )
 """How to read a picture."""
 END, EMBEDDINGS = "END", "embeddings"
