@@ -34,11 +34,12 @@ def rows() -> frozenset[tuple[float, float, float]]:
 
 @cache
 def printed(digits: tuple[int, int, int]) -> frozenset[tuple[float, float, float]]:
-    """The rows as a page prints them: as they are or in percent, also with the sign turned."""
+    """The rows as a page prints them: as they are, in percent, or of ten heads; also with the sign
+    turned."""
     known = set()
     for value, low, high in rows():
         for one in ((value, low, high), (-value, -high, -low)):
-            for factor in (1, 100):
+            for factor in (1, 10, 100):
                 texts = (f"{factor * x:.{d}f}" for x, d in zip(one, digits, strict=True))
                 known.add(tuple(0.0 + float(text) for text in texts))
     return frozenset(known)
