@@ -75,12 +75,16 @@ def knockout_caption(table: DataFrame) -> str:
             *(f"`{name}` {right} ({random}; {lower})" for name, (right, random, lower) in others),
         ]
         findings.append(f"Without the {k:.0f} strongest heads {', '.join(models)}.")
-    models = keys_of(sufficient, "model")
-    if alone := [f"in `{name}` {_alone(select(sufficient, model=name))}" for name in models]:
-        findings.append(f"Kept alone, {'; '.join(alone)}.")
+    alone = {name: select(sufficient, model=name) for name in keys_of(sufficient, "model")}
+    texts = [
+        f"in `{name}` {_alone(rows, short=number > 0)}"
+        for number, (name, rows) in enumerate(alone.items())
+    ]
+    if texts:
+        findings.append(f"Kept alone, {'; '.join(texts)}.")
     return (
         f"{' '.join(findings)} Dark lines are the strongest heads by {LENS}, grey lines random "
-        "ones. Bands are 95% intervals over problems, of grey lines the range of all draws."
+        "ones. Bands are 95% intervals over problems, or all draws."
     )
 
 
@@ -100,8 +104,13 @@ def _without(table: DataFrame) -> tuple[float, dict[str, tuple[str, str, str]]]:
     return k, texts
 
 
-def _alone(rows: DataFrame) -> str:
-    """What a few heads of a model do alone, and how many answer like the whole model."""
+def _alone(rows: DataFrame, *, short: bool = False) -> str:
+    """What a few heads of a model do alone, and how many answer like the whole model.
+
+    Args:
+        rows: of the model.
+        short: numbers alone, for the second model of a sentence.
+    """
     heads = select(rows, kind="keep_only", components="heads", positions="END")
     strongest, random = (select(heads, order=order) for order in ("effect", "random"))
     right, enough = (
@@ -109,11 +118,12 @@ def _alone(rows: DataFrame) -> str:
     )
     near = right.k.loc[(right.k - FEW).abs().idxmin()]
     by_chance = select(random, measure="accuracy", k=near).value
-    control = f" (random ones {span_text(by_chance)})" if len(by_chance) else ""
-    return (
-        f"{near:.0f} heads answer {span_text(select(right, k=near).value)} right{control}, and 90% "
-        f"needs {span_text(enough.value, '.0f')}"
-    )
+    few, many = span_text(select(right, k=near).value), span_text(enough.value, ".0f")
+    random_ones = span_text(by_chance) if len(by_chance) else ""
+    if short:
+        return f"{few}{f' ({random_ones})' * bool(random_ones)}, and {many}"
+    control = f" (random ones {random_ones})" * bool(random_ones)
+    return f"{near:.0f} heads answer {few} right{control}, and 90% needs {many}"
 
 
 def _draw_knockout(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:

@@ -126,9 +126,8 @@ def _caption(rows: DataFrame) -> str:
         findings.append(f"`{model}`: {', '.join(texts)}")
     return (
         "At its best rate for word problems, tuning changes these and generic tasks by, in points, "
-        f"{'; '.join(findings)}. A mark is the mean change at one rate; diamonds are "
-        "the paper's claim, that precise tuning gains as much as full and loses nothing. Lines are "
-        "95% intervals over questions and seeds."
+        f"{'; '.join(findings)}. Diamonds are the paper's claim: precise tuning gains as "
+        "much as full and loses nothing. Lines are 95% intervals over questions and seeds."
     )
 
 
