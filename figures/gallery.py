@@ -85,8 +85,8 @@ def write_tables(options: Options) -> None:
 
 PAGE_HEAD = """# Gallery
 
-Two small models, trained on a [closed world](world.md), come with the project; `make report
-MODEL=…` shows every figure of any model.
+Two small models of a [closed world](world.md) come with the project; `make report MODEL=…` shows
+every figure.
 """
 FINDING = re.compile(r"^(.+?[.?!])(?= [A-Z`]|$)")
 """The first sentence of a caption."""
