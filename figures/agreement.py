@@ -1,6 +1,7 @@
 """Agreement: do other counterfactuals, problems and methods give the same effects of heads?"""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,11 +24,14 @@ from figures.tables.table import keys_of, records, select
 from figures.views import maps
 from figures.views.words import LENS, display_name, problems_text, span_text
 
-PAIR_MARKS = {"circle": -0.26, "circle-open": 0.0, "diamond-open": 0.26}
-"""The mark of each pair of counterfactuals, and how far it is from the middle of its row."""
+PAIR_MARKS = {
+    "circle": (-0.26, plotting.BLUE),
+    "circle-open": (0.0, COLOURS["chosen"]),
+    "diamond-open": (0.26, COLOURS["chosen"]),
+}
+"""The mark of each pair of counterfactuals: how far it is from the middle of its row, its hue."""
 PROBLEM_SET_NAMES = {"one-digit": "one digit", "computed": "computed"}
-N_SHOWN = 5
-"""The strongest heads of each set of problems that are drawn."""
+SET_COLOURS = (COLOURS["chosen"], plotting.BLUE)
 
 
 def counterfactuals(options: Options) -> list[Chart]:
@@ -58,26 +62,56 @@ def _counterfactuals_caption(table: DataFrame) -> str:
     """Which two counterfactuals agree best in each model, and what all share."""
     findings: dict[str, list[str]] = {}
     for name in keys_of(table, "model"):
-        pair, agreement = _best_pair(select(table, model=name))
-        findings.setdefault(pair, []).append(f"`{name}` {agreement}")
-    best = (f"{pair} agree best ({'; '.join(texts)})" for pair, texts in findings.items())
+        pair, spans, where = _best_pair(select(table, model=name))
+        findings.setdefault(pair, []).append(f"`{name}` {spans}; {where}")
+    best = (f"that of {pair} ({'; '.join(texts)})" for pair, texts in findings.items())
     return (
-        f"The heads depend on the counterfactual: by rank correlation {'; '.join(best)}. Two share "
-        f"{_shared(table)} of their {numbers.N_STRONGEST} strongest heads{_by_chance(table)}. A "
-        "mark is one pair in one operation, with its 95% interval over problems; an effect is the "
-        "change of C's logit when one head gets its output from the other prompt."
+        f"The heads depend on the counterfactual: the highest mean rank correlation is "
+        f"{'; '.join(best)}. Of their {numbers.N_STRONGEST} strongest heads{_by_chance(table)}, "
+        f"{_shared(table)}. A mark is one pair in one operation, with its 95% interval over "
+        "problems; an effect is the change of C's logit when one head gets its output from the "
+        "other prompt."
     )
 
 
-def _best_pair(table: DataFrame) -> tuple[str, str]:
-    """The two counterfactuals with the highest mean correlation, and all correlations in words."""
+def _best_pair(table: DataFrame) -> tuple[str, str, str]:
+    """The two counterfactuals with the highest mean correlation, all correlations, and where.
+
+    Returns:
+        The pair, the correlations in words, and in which operations the pair has the highest one
+        and in which its interval overlaps with another.
+    """
     correlations = {
-        f"{a} and {b}": select(rows, measure=numbers.CORRELATION).value
+        f"{a} and {b}": select(rows, measure=numbers.CORRELATION).set_index("operation")
         for a, b, rows in _pairs(table)
     }
-    best = max(correlations, key=lambda pair: float(correlations[pair].mean()))
-    others = [value for pair, values in correlations.items() if pair != best for value in values]
-    return best, f"{span_text(correlations[best], '.2f')}, other pairs {span_text(others, '.2f')}"
+    best = max(correlations, key=lambda pair: float(correlations[pair].value.mean()))
+    own, others = correlations[best], [one for pair, one in correlations.items() if pair != best]
+    spans = span_text(own.value, ".2f")
+    if others:
+        rest = span_text([value for one in others for value in one.value], ".2f")
+        spans += f", other pairs {rest}"
+    signs = {str(name): OPERATIONS[str(name)].sign for name in own.index}
+    first, apart = (
+        [sign for name, sign in signs.items() if _exceeds(own, others, name, *ends)]
+        for ends in (("value", "value"), ("low", "high"))
+    )
+    highest, separate = (
+        "each operation" if len(some) == len(signs) else _listed(some) for some in (first, apart)
+    )
+    return best, spans, f"highest in {highest}, intervals apart in {separate}"
+
+
+def _exceeds(own: DataFrame, others: list[DataFrame], name: str, end: str, their_end: str) -> bool:
+    """Whether an end of the own interval is above that of all others in one operation."""
+    return all(own[end][name] > one[their_end][name] for one in others)
+
+
+def _listed(words: Sequence[str]) -> str:
+    """`−, × and ÷`; `none` without any."""
+    if not words:
+        return "none"
+    return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
 def _counterfactuals_notes(table: DataFrame, config: Settings) -> list[str]:
@@ -88,6 +122,7 @@ def _counterfactuals_notes(table: DataFrame, config: Settings) -> list[str]:
         f"Effects: {maps.COLOUR_TITLES[config['metric']].lower()} with a word in place of the "
         "operator, another operator, or other operands.",
         *([f"Problems, answered right: {sizes}."] if sizes else []),
+        "A share changes in steps of a tenth, so it can lie at an end of its interval.",
     ]
 
 
@@ -100,9 +135,13 @@ def _pairs(table: DataFrame) -> Iterator[tuple[str, str, DataFrame]]:
 
 
 def _shared(table: DataFrame) -> str:
-    """How many of the strongest heads two maps share, over operations: `2 to 8`."""
-    shares = select(table, measure=numbers.IN_COMMON).value
-    return span_text(numbers.N_STRONGEST * shares, ".0f")
+    """How many of the strongest heads each two maps share: `word and operator share 5 to 8`."""
+    shares: dict[str, list[float]] = {}
+    for a, b, rows in _pairs(table):
+        own = select(rows, measure=numbers.IN_COMMON).value
+        shares.setdefault(f"{a} and {b}", []).extend(numbers.N_STRONGEST * own)
+    texts = [f"{pair} share {span_text(values, '.0f')}" for pair, values in shares.items()]
+    return _listed(texts)
 
 
 def _chance(table: DataFrame) -> float | None:
@@ -133,9 +172,9 @@ def _draw_counterfactuals(table: DataFrame, notes: Sequence[str]) -> plotting.Fi
         plotting.DotAxis((-0.28, 1.04)),
         across=len(titles),
         headings=[
-            f"{model}: {pair} agree best (rank correlation {agreement})"
+            f"{model}: {pair} correlate most ({spans})"
             for model in models
-            for pair, agreement in [_best_pair(select(table, model=model))]
+            for pair, spans, _ in [_best_pair(select(table, model=model))]
         ],
         row=36,
         notes=notes,
@@ -146,12 +185,11 @@ def _agreement(table: DataFrame, measure: str, title: str) -> plotting.DotPanel:
     """One measure of how far counterfactuals agree: a row per operation, a mark per pair."""
     operations = keys_of(select(table, measure=measure), "operation")
     series = []
-    for (a, b, rows), (symbol, shift) in zip(_pairs(table), PAIR_MARKS.items(), strict=False):
+    for (a, b, rows), (symbol, style) in zip(_pairs(table), PAIR_MARKS.items(), strict=False):
+        shift, colour = style
         ends = select(rows, measure=measure).set_index("operation").loc[operations]
         value, low, high = (ends[name].to_numpy() for name in ("value", "low", "high"))
-        series.append(
-            plotting.Dots(value, f"{a}, {b}", COLOURS["chosen"], low, high, symbol, shift)
-        )
+        series.append(plotting.Dots(value, f"{a}, {b}", colour, low, high, symbol, shift))
     chance = _chance(table)
     if chance is not None:
         level = np.full(len(operations), chance if measure == numbers.IN_COMMON else 0.0)
@@ -198,14 +236,11 @@ def _computed_caption(table: DataFrame) -> str:
 
 def _computed_notes(table: DataFrame, config: Settings) -> list[str]:
     """What the sets of problems are, and how many problems they have."""
-    sizes = {
-        name: problems_text(select(table, problems=key)) for key, name in PROBLEM_SET_NAMES.items()
-    }
-    listed = ", ".join(f"{name} ({text})" for name, text in sizes.items())
     return [
-        f"Heads: the {N_SHOWN} strongest of each set. Computed: larger products and quotients, "
-        "whose answer is not in the prompt. Problems, "
-        f"answered right by the first model: {listed}."
+        f"Rows: the {numbers.N_STRONGEST} strongest heads of each set of problems, as layer.head: "
+        "those of both sets, of one-digit problems alone, and of computed ones alone. Computed: "
+        "larger products and quotients, whose answer is not in the prompt. n: problems of both "
+        "sets, answered right.",
     ]
 
 
@@ -217,6 +252,8 @@ def _draw_computed(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         for model in models
         for operation in operations
     ]
+    most = max(len(panel.rows) for panel in panels)
+    panels = [_filled(panel, most) for panel in panels]
     ends = [end for panel in panels for one in panel.series for end in (one.low, one.high)]
     return plotting.dot_panels(
         panels,
@@ -228,28 +265,56 @@ def _draw_computed(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
             for model in models
             for own in [select(table, model=model)]
         ],
-        row=19,
+        row=14,
         notes=notes,
     )
 
 
+def _filled(panel: plotting.DotPanel, n: int) -> plotting.DotPanel:
+    """The panel with empty rows at its end, so many in all."""
+    rows = n - len(panel.rows)
+
+    def longer(values: np.ndarray | None) -> np.ndarray:
+        assert values is not None, "every series has intervals"
+        return np.append(values, np.full(rows, np.nan))
+
+    series = tuple(
+        replace(one, values=longer(one.values), low=longer(one.low), high=longer(one.high))
+        for one in panel.series
+    )
+    names, strong = (*panel.rows, *[""] * rows), (*panel.strong, *[False] * rows)
+    return replace(panel, rows=names, series=series, strong=strong)
+
+
 def _strongest(table: DataFrame, operation: str) -> plotting.DotPanel:
-    """The strongest heads of either set of problems, those of one-digit problems first."""
+    """The strongest heads of both sets of problems, and of each alone, a name above each group."""
     effects = select(table, measure=EFFECT, other="")
     of_heads = DataFrame(effects[effects["index"].notna()])
     sets = {key: select(of_heads, problems=key).set_index("component") for key in PROBLEM_SET_NAMES}
-    ranked = (of_set.value.sort_values().index[:N_SHOWN] for of_set in sets.values())
-    heads = [*dict.fromkeys(head for some in ranked for head in some)]
+    one_digit, computed = (
+        [*of_set.value.sort_values().index[: numbers.N_STRONGEST]] for of_set in sets.values()
+    )
+    one_name, computed_name = PROBLEM_SET_NAMES.values()
+    groups = {
+        "both": [head for head in one_digit if head in computed],
+        one_name: [head for head in one_digit if head not in computed],
+        computed_name: [head for head in computed if head not in one_digit],
+    }
+    rows = [row for name, heads in groups.items() for row in (name, *heads) if heads]
     series = []
-    for (key, of_set), symbol, shift in zip(
-        sets.items(), ("circle", "circle-open"), (-0.15, 0.15), strict=True
+    for (key, of_set), symbol, shift, colour in zip(
+        sets.items(), ("circle", "circle-open"), (-0.15, 0.15), SET_COLOURS, strict=True
     ):
         value, low, high = (
-            100 * of_set.loc[heads, name].to_numpy() for name in ("value", "low", "high")
+            100 * of_set[name].reindex(rows).to_numpy() for name in ("value", "low", "high")
         )
         name = PROBLEM_SET_NAMES[key]
-        series.append(plotting.Dots(value, name, COLOURS["chosen"], low, high, symbol, shift))
-    return plotting.DotPanel(maps.title(operation, ""), tuple(heads), tuple(series))
+        series.append(plotting.Dots(value, name, colour, low, high, symbol, shift))
+    sizes = select(table, measure="problems").set_index("problems").value
+    n = " and ".join(f"{sizes[key]:.0f}" for key in sets if key in sizes)
+    strong = tuple(row in groups for row in rows)
+    title = maps.title(operation, f"n = {n}" if n else "")
+    return plotting.DotPanel(title, tuple(rows), tuple(series), strong)
 
 
 def _kept_heads(table: DataFrame) -> str:
@@ -317,8 +382,10 @@ def _draw_ladder(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         ),
         across=2,
         headings=[
-            f"{rows.model.iloc[0]}, {PATHS_TITLES[paths]}: {_cost_text(select(rows, paths=paths))}"
+            f"{own.model.iloc[0]}, {PATHS_TITLES[paths]}: {display_name(_best(own))} agree best "
+            f"and {_cost_text(own)}"
             for paths in every_paths
+            for own in [select(rows, paths=paths)]
         ],
         row=19,
         notes=notes,
@@ -332,13 +399,26 @@ def _costs(rows: DataFrame) -> dict[str, float]:
 
 
 def _cost_text(rows: DataFrame) -> str:
-    """How many approximations cost more than the exact effects."""
-    costs = _costs(rows)
-    dearer = sum(cost > costs[EXACT] for cost in costs.values())
+    """What the approximation that agrees best costs, beside the exact effects."""
+    costs, best = _costs(rows), _best(rows)
     return (
-        f"{dearer} of {len(costs) - 1} approximations cost more than the exact effects "
-        f"({costs[EXACT]:.3g} ms)"
+        f"cost {_beside_exact(rows, best)} exact effects ({costs[best]:.3g}, {costs[EXACT]:.3g} ms)"
     )
+
+
+def _beside_exact(rows: DataFrame, method: str) -> str:
+    """Whether a method costs more than the exact effects in every operation, or less in every."""
+    costs = _of_operations(rows, measure=approximations.COST)
+    of_each = costs.pivot(index="operation", columns="method", values="value")
+    if (of_each[method] > of_each[EXACT]).all():
+        return "more than"
+    return "less than" if (of_each[method] < of_each[EXACT]).all() else "about as much as"
+
+
+def _best(rows: DataFrame) -> str:
+    """The approximation whose lower mean correlation, of heads or of MLPs, is the highest."""
+    means = select(rows, measure=PLOTTED, operation=approximations.MEAN)
+    return str(means.groupby("method").value.min().idxmax())
 
 
 def _panels(rows: DataFrame) -> list[plotting.DotPanel]:
@@ -346,7 +426,10 @@ def _panels(rows: DataFrame) -> list[plotting.DotPanel]:
     costs = _costs(rows)
     names = tuple(map(display_name, costs))
     strong = tuple(name == EXACT for name in costs)
-    times = plotting.Dots(np.array([*costs.values()]), "", COLOURS["chosen"], symbol="diamond")
+    of_each = _of_operations(rows, measure=approximations.COST).groupby("method").value
+    least, most = (ends.loc[[*costs]].to_numpy() for ends in (of_each.min(), of_each.max()))
+    mean = np.array([*costs.values()])
+    times = plotting.Dots(mean, "", COLOURS["chosen"], least, most, symbol="diamond")
     exact = costs[EXACT]
     at_exact = plotting.Band(exact, exact, exact, "")
     chosen, series = _of_operations(rows, measure=PLOTTED), []
@@ -373,26 +456,32 @@ MARKS = {"heads": ("circle", -0.18), "MLPs": ("square-open", 0.18)}
 
 
 def _ladder_caption(table: DataFrame) -> str:
-    """The best method of each part in its worst operation, and how many save nothing."""
-    best, costs = [], []
-    first = select(table, model=keys_of(table, "model")[0])
-    for paths in keys_of(first, "paths"):
+    """What the approximation that agrees best costs and how well it agrees, in the first model."""
+    first, texts, counts = select(table, model=keys_of(table, "model")[0]), [], []
+    for paths, title in PATHS_TITLES.items():
         own = select(first, paths=paths)
-        texts = [f"{part} {_best(own, part)}" for part in keys_of(own, "components")]
-        best.append(f"{PATHS_TITLES[paths]}: {', '.join(texts)}")
-        costs.append(f"with {PATHS_TITLES[paths]}, {_cost_text(own)}")
+        if not len(own):
+            continue
+        best = _best(own)
+        means = select(own, method=best, measure=PLOTTED, operation=approximations.MEAN)
+        agrees = ", ".join(f"{one.components} {one.value:.2f}" for one in records(means))
+        texts.append(
+            f"with {title}, {display_name(best)} agree best ({agrees}) and {_cost_text(own)}"
+        )
+        methods = [name for name in _costs(own) if name != EXACT]
+        beside = [_beside_exact(own, name) for name in methods]
+        counts += [
+            f"{beside.count(words)} of {len(methods)} cost {words} exact effects with {title}"
+            for words in ("more than", "less than")
+            if words in beside
+        ]
+    text = "; ".join(texts)
     return (
-        f"W{'; '.join(costs)[1:]} (`{first.model.iloc[0]}`). The best correlation in its worst "
-        f"operation is {'; '.join(best)}. A mark is the mean over operations; its line "
-        f"reaches over all their 95% intervals over problems (n). The lens is {LENS}."
+        f"{text[:1].upper()}{text[1:]} (`{first.model.iloc[0]}`). In every operation, "
+        f"{'; '.join(counts) or 'none costs more or less'}. A mark is the mean over operations; "
+        "its line reaches over the times of all operations, or over all their 95% intervals over "
+        f"problems (n). The lens is {LENS}."
     )
-
-
-def _best(table: DataFrame, components: str) -> str:
-    """The method whose lowest correlation over operations is the highest."""
-    chosen = _of_operations(table, measure=PLOTTED, components=components)
-    lowest = chosen.groupby("method").value.min()
-    return f"{lowest.max():.2f} ({display_name(str(lowest.idxmax()))})"
 
 
 def _mean_over_operations(table: DataFrame) -> DataFrame:

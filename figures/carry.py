@@ -41,11 +41,12 @@ SPACES = {
     MEAN: ("one direction", plotting.RED, "solid"),
     WRITE: ("written without a source", plotting.RED, "dot"),
     COMPLEMENT: ("everything but it", plotting.TEAL, "solid"),
-    SPAN: ("random in the span", plotting.COLOURS["control"], "solid"),
     WRITE_SPAN: ("random, written", plotting.COLOURS["control"], "dot"),
-    SHUFFLED: ("carry shuffled", plotting.DARK, "dash"),
+    SHUFFLED: ("labels shuffled", plotting.DARK, "dash"),
 }
-"""The lines of the panel of the carry; that of the borrow has the first two and `COMPLEMENT`."""
+"""The lines of the panel of the carry; that of the borrow has those that have a source."""
+LABELS = {MEAN: "", SHUFFLED: "shuffled "}
+"""The lines with a number at the chosen layer, and what is before it."""
 SHOWN_CONTROLS = {WHOLE: "whole stream", MEAN: "direction", COMPLEMENT: "everything but it",
                   SPAN: "random in the span", SHUFFLED: "carry shuffled",
                   WRITE: "written", WRITE_SPAN: "random, written"}  # fmt: skip
@@ -173,10 +174,24 @@ def _caption(table: DataFrame) -> str:
     return (
         f"At layer {layer} of `{first.model.iloc[0]}`, one direction makes "
         f"{percent_text(own[MEAN])} of the answers follow the carry of another problem "
-        f"(everything but it {own[COMPLEMENT].value:.0%}, the same fit with the carry shuffled "
+        f"(everything but it {own[COMPLEMENT].value:.0%}, the same fit with labels shuffled "
         f"{percent_text(own[SHUFFLED])}){large}{''.join(further)}. A line is the share of answers "
-        "that change by the carry alone when END takes that part of its state from another "
-        f"problem. Bands are 95% intervals over {own[MEAN].n:.0f} problems that were not fitted."
+        "that change by the variable alone when END takes a part of its state from another "
+        "problem: a, all of it; b, the carry's direction; c, the borrow's"
+        f"{_borrow_in_short(first)}. In d, the projection on the carry's direction is about 0 "
+        "without a carry and 1 with one. Bands are 95% intervals over problems that were not "
+        f"fitted (carry {own[MEAN].n:.0f})."
+    )
+
+
+def _borrow_in_short(table: DataFrame) -> str:
+    """What the direction of the borrow does at the chosen layer, with its control; or nothing."""
+    own = _at_chosen_layer(table, BORROW)
+    if not own:
+        return ""
+    return (
+        f" ({percent_text(own[MEAN])}, labels shuffled {percent_text(own[SHUFFLED])}, "
+        f"{own[MEAN].n:.0f} problems)"
     )
 
 
@@ -214,7 +229,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         headings = [f"Carry in {table.model.iloc[0]}: {_finding(table, ONES)}"]
     if has(table, kind="step"):
         if has(table, kind="interchange", variable=BORROW):
-            spaces = [WHOLE, MEAN, COMPLEMENT]
+            spaces = [WHOLE, MEAN, COMPLEMENT, SHUFFLED]
             panels.append(_direction(table, BORROW, "Borrow of the ones", spaces))
             headings.append(f"Borrow: {_finding(table, BORROW)}")
         panels.append(_step(table))
@@ -264,16 +279,20 @@ def _direction(
 ) -> plotting.CurvePanel:
     """One variable: the direction and its controls."""
     rows = select(table, kind="interchange", test="layers", variable=variable)
+    shown = [space for space in spaces if has(rows, space=space)]
     lines = [
         line(select(rows, space=space), name, colour, x="layer", dash=dash)
-        for space in spaces
+        for space in shown
         for name, colour, dash in [SPACES[space]]
-        if has(rows, space=space)
     ]
     points = [
-        plotting.Point(one.layer, f"{one.value:.0%} at layer {one.layer:.0f}", spaces.index(MEAN))
+        plotting.Point(
+            one.layer,
+            f"{LABELS[space]}{one.value:.0%}" + f" at layer {one.layer:.0f}" * (space == MEAN),
+            shown.index(space),
+        )
         for space, one in _at_chosen_layer(table, variable).items()
-        if space == MEAN
+        if space in LABELS
     ]
     return plotting.CurvePanel(
         title, tuple(lines), tuple(points), y_range=(0, 102), y_title=ANSWERS, x_title="layer"
@@ -298,7 +317,7 @@ def _step(table: DataFrame) -> plotting.CurvePanel:
     return plotting.CurvePanel(
         title="The step between 9 and 10",
         lines=tuple(lines),
-        y_title="projection",
+        y_title="projection, 1: carry",
         x_title="sum of the ones digits",
         guides=((9.5, "carry from 10"),),
     )

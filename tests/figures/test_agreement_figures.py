@@ -31,16 +31,18 @@ def texts(figure: Figure) -> str:
 def test_counterfactuals_say_which_two_agree_best() -> None:
     chart = charts(agreement.counterfactuals)
     table = chart.numbers
-    assert "word and operator agree best (`reference` 0.42 to 0.85, other" in chart.caption
+    assert "that of word and operator (`reference` 0.42 to 0.85, other" in chart.caption
+    assert "highest in each operation, intervals apart in + and ×; `" in chart.caption
     swapped = table.replace({"other": {"operator": "operands", "operands": "operator"}})
     (of_swapped,) = [chart.of_rows(DataFrame(swapped), chart.runs)] if chart.of_rows else []
-    assert "word and operands agree best" in of_swapped.caption
+    assert "that of word and operands (" in of_swapped.caption
     drawn = [one for trace in chart.figure.data for one in trace.x]
     rows = select(table, measure=(numbers.CORRELATION, numbers.IN_COMMON))
     assert {*rows.value} <= {*drawn}, "both measures of every pair and model are drawn"
 
 
 def test_computed_draws_the_strongest_heads_of_both_sets_with_their_intervals() -> None:
+    """The heads below "both" are as many as the caption says."""
     chart = charts(agreement.computed)
     shared = value(
         chart.numbers, model="reference", operation="division", measure=numbers.IN_COMMON
@@ -54,6 +56,25 @@ def test_computed_draws_the_strongest_heads_of_both_sets_with_their_intervals() 
         assert strongest.component in chart.figure.layout.yaxis2.ticktext
         drawn = [x for trace in chart.figure.data if trace.xaxis == "x2" for x in trace.x]
         assert pytest.approx(100 * strongest.value) in drawn
+    names = [*chart.figure.layout.yaxis2.ticktext]
+    groups = [names.index(f"<b>{name}</b>") for name in ("both", "one digit", "computed")]
+    sizes = [groups[1] - groups[0] - 1, groups[2] - groups[1] - 1]
+    assert sizes == [10 * shared, 10 - 10 * shared]
+    assert "n = 23 and 53" in texts(chart.figure), "the second model's own number"
+
+
+def test_the_ladder_says_what_its_best_approximation_costs_in_every_operation() -> None:
+    chart = one_chart(agreement.ladder(Options(model="reference", root=GALLERY)))
+    assert (
+        "integrated activations agree best (heads 0.96, MLPs 1.00) and cost more" in chart.caption
+    )
+    assert "and cost about as much as exact effects (469, 503 ms)" in chart.caption
+    assert "8 of 8 cost more than" in chart.caption and "7 of 8 cost less than" in chart.caption
+    dear = chart.numbers.copy()
+    rows = (dear.method == "exact") & (dear.measure == "processor milliseconds per pair")
+    dear.loc[rows & (dear.paths == "total"), "value"] *= 10
+    (of_dear,) = [chart.of_rows(DataFrame(dear), chart.runs)] if chart.of_rows else []
+    assert "and cost less than exact effects (469, 5.03e+03 ms)" in of_dear.caption
 
 
 def test_the_carry_has_a_finding_and_a_label_at_the_chosen_layer() -> None:
@@ -67,6 +88,11 @@ def test_the_carry_has_a_finding_and_a_label_at_the_chosen_layer() -> None:
             drawn = texts(chart.figure)
             assert f"one direction at layer {layer} moves {share} of the answers" in drawn
             assert f"{share} at layer {layer}" in drawn
+            keys |= {"space": "variable shuffled"}
+            for variable in ("ones_carry", "borrow"):
+                control = value(table, layer=layer, **(keys | {"variable": variable}))
+                assert f"shuffled {control:.0%}" in drawn, "both panels have their control"
+            assert "191 problems)" in chart.caption and "(carry 200)" in chart.caption
         else:
             assert f"in `{model}` at layer {layer} {share} [" in chart.caption
 
