@@ -458,7 +458,7 @@ def explorer(options: ExplorerOptions) -> list[Interactive]:
     names = explorer_numbers.set_names(run)
     file = Path(run.config.get("pairs") or "").name
     sizes = [
-        f"{_shown(name, file)}: {sample_size(results.EXPLORATION.facts(run, name))}"
+        f"{_set_title(name, file)}: {sample_size(results.EXPLORATION.facts(run, name))}"
         for name in names
     ]
     pages = _pages(run, rows)
@@ -498,12 +498,12 @@ def _pages(run: Run, rows: DataFrame) -> dict[str, tuple[SetFacts, Tables]]:
     own = select(rows, model=str(run.config["model"]))
     file = Path(run.config.get("pairs") or "").name
     return {
-        _shown(name, file): _page(results.EXPLORATION.load(run, name), own, name)
+        _set_title(name, file): _page(results.EXPLORATION.load(run, name), own, name)
         for name in explorer_numbers.set_names(run)
     }
 
 
-def _shown(name: str, file: str) -> str:
+def _set_title(name: str, file: str) -> str:
     """The name of a set of prompts that the reader sees: that of one's own file, or the task."""
     return file if name == OWN_PAIRS else name.replace("-", ", ").replace("_", " ")
 

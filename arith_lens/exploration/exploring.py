@@ -188,7 +188,10 @@ def _check_others(own: str, compare: Any, sets: Iterable[PromptPairs], model: Ho
             f"{compare!r:.80}; write compare={{'after tuning': al.load_model(...)}}"
         )
     if own in compare:
-        raise ValueError(f"expected other names than {own}, the model's own; name it otherwise")
+        raise ValueError(
+            f"expected other names than {own} in compare, found it among {', '.join(compare)}; it "
+            "is the model's own name"
+        )
     for label, other in compare.items():
         tokenizers = [tokenizer_of(one) for one in (model, other)]
         for some in sets:
@@ -197,8 +200,7 @@ def _check_others(own: str, compare: Any, sets: Iterable[PromptPairs], model: Ho
             if mine != its:
                 raise ValueError(
                     f"expected models with one tokenizer, found that {label} has other tokens for "
-                    "these numbers; python -m figures explorer --compare shows such models, each "
-                    "on prompts of its own"
+                    "these numbers; explore each on prompts of its own"
                 )
 
 
@@ -288,9 +290,10 @@ class ExplorerServer:
         facts, tables = {**facts, "missing": missing}, merged([tables, more])
         note = "One pair: effects have no interval, and a knockout puts in the outputs of its own "
         note += "counterfactual."
-        said = next_tokens(model, pairs.reference_text or (), k=1)
-        if int(said.ids[0, 0]) != int(pairs.answer[0]):
-            note = f"The model says “{said.pieces[0][0].strip()}” here, not {row['answer']}. {note}"
+        likeliest = next_tokens(model, pairs.reference_text or (), k=1)
+        if int(likeliest.ids[0, 0]) != int(pairs.answer[0]):
+            token = likeliest.pieces[0][0].strip()
+            note = f"The model says “{token}” here, not {row['answer']}. {note}"
         self.sets[name], self.others[name] = pairs, model
         return {name: ({**facts, "note": note}, tables)}
 

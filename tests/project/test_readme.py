@@ -379,7 +379,7 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     alone = percent(heads[(heads[keys] == values).all(axis=1)])
     assert f"five of 72 heads alone answer {alone} of one-digit multiplications" in text
     values[0] = "division"
-    (of_division,) = heads[(heads[keys] == values).all(axis=1)].itertuples()
+    of_division = heads[(heads[keys] == values).all(axis=1)].iloc[0]
     (base_rate,) = heads[(heads.case == "division") & (heads.measure == "base rate")].value
     assert of_division.low < base_rate < of_division.high, "for division this is not shown"
     claims = pd.read_csv(GALLERY / "claims.csv")
