@@ -131,7 +131,8 @@ def explore(
 
     Args:
         model: HookedModel or TransformerBridge.
-        pairs: the prompts, or several sets of prompts by name, such as one per operation.
+        pairs: the prompts, or several sets of prompts by name, such as one per operation. A single
+            set has the name of its operation.
         compare: other models by name, such as `{"after tuning": tuned}`, on the same prompts, with
             the same tokenizer. The view begins with the first one beside `model`.
         progress: whether to show progress bars.
@@ -146,7 +147,7 @@ def explore(
         ValueError: another model has another tokenizer; or as in `path_patch`.
         FloatingPointError: as in `path_patch`.
     """
-    sets = {"pairs": pairs} if isinstance(pairs, PromptPairs) else dict(pairs)
+    sets = {_name(pairs): pairs} if isinstance(pairs, PromptPairs) else dict(pairs)
     own = getattr(model, "name", None) or getattr(model.cfg, "model_name", "a model")
     _check_others(own, compare, sets.values(), model)
     models = {own: model, **(compare or {})}
@@ -176,6 +177,11 @@ def explore(
 
     title = "Explorer" if compare else f"Explorer: {own}"
     return Explorer(first, title, live.respond, everything)
+
+
+def _name(pairs: PromptPairs) -> str:
+    """What a set of prompts is called that has no other name: its operations."""
+    return " and ".join(dict.fromkeys(pairs.operation or ())) or "pairs"
 
 
 def _check_others(own: str, compare: Any, sets: Iterable[PromptPairs], model: HookedLike) -> None:

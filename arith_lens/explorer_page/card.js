@@ -2,7 +2,7 @@
 // All tables of the part are in a drawer below.
 const ArithLensCard = (() => {
   "use strict";
-  const { METRICS, h, svg, number, percent, signed, visible, named, capital, isMlp } = ArithLensElements;
+  const { METRICS, h, svg, number, percent, signed, visible, named, capital, certain, isMlp } = ArithLensElements;
   const { HUES, Cards } = ArithLensCards;
   const KIND = { operand: "operand head", operator: "operator head", other: "head" };
   const INPUTS = { q: "queries", k: "keys", v: "values" };
@@ -32,7 +32,7 @@ const ArithLensCard = (() => {
     actions(component) {
       const out = this.choice.basket.has(component), pinned = this.choice.pinned.has(component);
       return h("div", { class: "ale-chips" },
-        h("button", { "data-key": "hold", "aria-pressed": out, onclick: () => this.toggle(component) }, out ? "Knocked out" : "Knock out"),
+        h("button", { "data-key": "hold", "aria-pressed": out, onclick: () => this.toggle(component) }, (this.choice.kind === "keep_only" ? ["Keep", "Kept"] : ["Knock out", "Knocked out"])[+out]),
         h("button", { "data-key": "pin", "aria-pressed": pinned, title: "Draw all its edges, whatever else is chosen",
           onclick: () => this.pin(component) }, pinned ? "Pinned" : "Pin its edges"));
     }
@@ -127,8 +127,9 @@ const ArithLensCard = (() => {
       return this.row("Fed by",
         h("p", {}, Object.keys(INPUTS).map(input => [input, best(input)]).filter(([, row]) => row).map(([input, row], place) =>
           [place ? "; " : "", `${INPUTS[input]}: `, h("button", { class: "ale-link", onclick: this.jump(row.sender) }, named(row.sender)), ` ${percent(row.mean, 0)}`])),
-        left ? h("p", {}, h("b", {}, `not explained by single parts: ${percent(left.mean, 0)}`), interval(left)) : "",
-        h("p", { class: "ale-soft" }, `Shares of the whole change of this head when one earlier part at a time changes; means over ${this.set.facts.rows?.length ?? ""} prompts.`));
+        left && certain(left) ? h("p", {}, h("b", {}, `not explained by single parts: ${percent(left.mean, 0)}`), interval(left)) : "",
+        h("p", { class: "ale-soft" }, `Shares of the whole change of this head when one earlier part at a time changes; means over ${this.fewText(this.set.facts.rows)}.`
+          + (left && !certain(left) ? " What no single part explains is not known: the interval of this rest holds 0." : "")));
     }
     onwardRow() {
       const rows = this.rows("mediation", { component: this.choice.component });

@@ -5,7 +5,7 @@ const ArithLensElements = (() => {
   const PATHS = { via_mlps: "via MLPs (the paper's)", direct: "direct", total: "total" };
   const METRICS = {
     relative_logit: "logit of C, relative", logit: "logit of C", probability: "probability of C",
-    logprob: "log-probability of C", digit_contrast: "C against other digits",
+    logprob: "log-probability of C", digit_contrast: "contrast of C with other digits",
   };
 
   // Elements: h("button", { onclick, class: "x" }, "text", child)
@@ -40,6 +40,8 @@ const ArithLensElements = (() => {
     return x[0] - y[0] || x[1] - y[1];
   });
   const named = name => name.startsWith("MLP") || !name.includes(".") ? name : `head ${name}`;
+  // Whether an interval excludes 0; a single prompt has none.
+  const certain = row => (row.ci_low ?? 1) > 0 || (row.ci_high ?? -1) < 0;
   const capital = text => text[0].toUpperCase() + text.slice(1);
 
   // Tables: columns of plain values; rows(where) gives objects.
@@ -81,5 +83,5 @@ const ArithLensElements = (() => {
   function download(name, type, text) {
     h("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name }).click();
   }
-  return { PATHS, METRICS, h, svg, number, percent, signed, visible, parts, ordered, named, capital, isHead, isMlp, download, Table, unpack };
+  return { PATHS, METRICS, h, svg, number, percent, signed, visible, parts, ordered, named, capital, certain, isHead, isMlp, download, Table, unpack };
 })();

@@ -4,7 +4,7 @@ const ArithLensExplorer = (() => {
   "use strict";
   const { h, ordered, Table, unpack } = ArithLensElements;
   const { Summary } = ArithLensSummary;
-  const TABS = { graph: "Circuit", short: "In short", basket: "Knocked out", map: "Map", own: "Own prompts" };
+  const TABS = { short: "In short", graph: "Circuit", basket: "Knocked out", map: "Map", own: "Own prompts" };
   const WORDS = [
     ["A, B, C", "The two operands, and the right answer. END is the last token of a prompt, after which C follows."],
     ["reference, counterfactual", "A prompt with its calculation, and the same prompt with something else in its place."],
@@ -25,7 +25,7 @@ const ArithLensExplorer = (() => {
       this.sets = new Map();
       this.requested = new Set();
       this.choice = { basket: new Set(), kind: "knock_out", prompt: null, query: null, pinned: new Set(), least: null, compare: null,
-        unfold: null, tab: "graph", sheet: false };
+        unfold: null, tab: "short", sheet: false };
       this.status = h("div", { class: `ale-status${backend ? " ale-live" : ""}`, role: "status", "aria-live": "polite" });
       this.regions = Object.fromEntries(["controls", "short", "out", "tabs", "graph", "map", "detail", "basket", "own"].map(
         name => [name, h(name === "detail" ? "aside" : "section", { class: `ale-${name}`, id: `ale-${name}${options.id ?? ""}` })]));
@@ -230,7 +230,7 @@ const ArithLensExplorer = (() => {
       const active = this.root.getRootNode().activeElement, key = active?.dataset?.key, inside = this.root.contains(active);
       const alike = () => key ? [...this.root.querySelectorAll(`[data-key="${CSS.escape(key)}"]`)] : [], place = alike().indexOf(active);
       this.exported = {};
-      this.root.dataset.tab = this.choice.tab;
+      Object.assign(this.root.dataset, { tab: this.choice.tab, kind: this.choice.kind });
       this.root.dataset.compare = Boolean(this.choice.compare);
       this.drawTitle();
       this.drawControls();
@@ -250,7 +250,7 @@ const ArithLensExplorer = (() => {
     drawTitle() {
       const title = [this.options.title, this.sides.join(" beside ")].join(", "), row = this.rows("prompts", { prompt: this.prompt })[0];
       this.title.replaceChildren(title);
-      this.task.replaceChildren(...row ? [`After “${row.reference.trim()}”, the right answer C is ${row.answer.trim()}. The counterfactual is “${row.counterfactual.trim()}”.`] : []);
+      this.task.replaceChildren(...row ? [`${this.choice.prompt === null ? "Example: after" : "After"} “${row.reference.trim()}”, the right answer C is ${row.answer.trim()}. The counterfactual is “${row.counterfactual.trim()}”.`] : []);
       if (this.options.page) document.title = title;
     }
 
@@ -276,14 +276,14 @@ const ArithLensExplorer = (() => {
       const tabs = Object.entries(TABS).filter(([name]) => name !== "own" || this.backend);
       const { tab } = this.choice, go = by => {
         const names = tabs.map(([name]) => name), next = names[(names.indexOf(this.choice.tab) + by + names.length) % names.length];
-        this.choose({ tab: next });
+        this.choose({ tab: next, sheet: false });
         this.root.querySelector(`[data-key="tab ${next}"]`).focus();
       };
       this.regions.tabs.replaceChildren(h("div", { role: "tablist", "aria-label": "Pictures", onkeydown: event => {
         const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
         if (by) { event.preventDefault(); event.stopPropagation(); go(by); }
       } }, tabs.map(([name, text]) => h("button", { role: "tab", "data-key": `tab ${name}`, "aria-selected": name === tab, tabindex: name === tab ? 0 : -1,
-        "aria-controls": this.regions[name].id, onclick: () => this.choose({ tab: name }) }, text))));
+        "aria-controls": this.regions[name].id, onclick: () => this.choose({ tab: name, sheet: false }) }, name === "basket" ? this.outTitle : text))));
     }
 
     drawOwn() {

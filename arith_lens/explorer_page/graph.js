@@ -2,7 +2,7 @@
 // enters as a text node.
 const ArithLensGraph = (() => {
   "use strict";
-  const { h, svg, percent, named, capital, visible, isHead, isMlp } = ArithLensElements;
+  const { h, svg, percent, named, capital, certain, visible, isHead, isMlp } = ArithLensElements;
   const { HUES } = ArithLensCards;
   const { Card } = ArithLensCard;
   const { EMBEDDINGS, END, SIZE, key, layout, curve } = ArithLensLayout;
@@ -12,8 +12,6 @@ const ArithLensGraph = (() => {
   const DASHES = { q: "2 4", k: "8 4" };
   const MAIN = { paths: "via_mlps", metric: "relative_logit" };
   const size = row => Math.abs(row.mean ?? 0);
-  // Whether an interval excludes 0; a single prompt has none.
-  const certain = row => (row.ci_low ?? 1) > 0 || (row.ci_high ?? -1) < 0;
   const edgeKey = row => [row.sender, row.role, row.input, row.receiver].join("|");
 
   class Graph extends Card {
@@ -49,8 +47,11 @@ const ArithLensGraph = (() => {
       return shares;
     }
     tokenRole(token, end) { return token.role || (token.position === end ? END : String(token.position)); }
-    // The number of prompts on which edges were measured.
-    get nEdges() { const { edge_rows: of, rows, n_pairs } = this.set.facts; return of?.length ?? rows?.length ?? n_pairs; }
+    // How many of all prompts some rows are, such as those on which edges were measured.
+    fewText(rows = this.set.facts.edge_rows ?? this.set.facts.rows) {
+      const all = this.set.facts.n_pairs ?? "all", n = rows?.length ?? all;
+      return n < all ? `${n} of ${all} prompts, each of another problem` : `${n} prompts`;
+    }
     // The least size with which the edges have 80% of the sizes of all.
     defaultLeast(rows) {
       const all = rows.reduce((sum, row) => sum + size(row), 0);
@@ -62,17 +63,18 @@ const ArithLensGraph = (() => {
       const at = row.role === END && row.sender !== EMBEDDINGS ? "" : ` at ${this.roleName(row.role)}`;
       return `${row.sender === EMBEDDINGS ? "Token" : capital(named(row.sender))}${at} → ${INPUTS[row.input] ?? row.input} of ${named(row.receiver)}`;
     }
-    edgeText(row) {
-      const interval = row.ci_low === null ? "" : ` (${this.graphEffect(row.ci_low)} to ${this.graphEffect(row.ci_high)})`;
-      return `${this.edgeName(row)}: ${this.graphEffect(row.mean)}${interval}`;
+    edgeText(row) { return `${this.edgeName(row)}: ${this.graphInterval(row)}`; }
+    graphInterval(row) {
+      return this.graphEffect(row.mean) + (row.ci_low === null || row.ci_low === undefined ? "" : ` (${this.graphEffect(row.ci_low)} to ${this.graphEffect(row.ci_high)})`);
     }
     graphEffect(x, digits = 1) {
       const relative = (this.rows("edges")[0]?.metric ?? MAIN.metric) === MAIN.metric;
       return `${x > 0 ? "+" : ""}${relative ? percent(x, digits) : x.toFixed(2).replace("-", "−")}`;
     }
-    // The edges that are drawn: those of the least size, all of pinned parts, and the strongest of the unfolded one.
+    // The edges that are drawn: those of the least size, all of pinned parts, and the strongest of the unfolded one
+    // whose effect is not rounded to 0.
     shown(rows, least) {
-      const { pinned, unfold } = this.choice, near = rows.filter(row => row.receiver === unfold || row.sender === unfold);
+      const { pinned, unfold } = this.choice, near = rows.filter(row => (row.receiver === unfold || row.sender === unfold) && /[1-9]/.test(this.graphEffect(row.mean)));
       const unfolded = new Set(near.slice(0, UNFOLDED).map(edgeKey));
       return rows.filter(row => size(row) >= least || pinned.has(row.receiver) || pinned.has(row.sender) || unfolded.has(edgeKey(row)));
     }
@@ -113,12 +115,13 @@ const ArithLensGraph = (() => {
     pictures(shown, others, width, line) {
       const { set, compare } = this.choice, views = [[set, shown], ...others ? [[compare, others]] : []];
       const beside = others && width >= SINGLE, each = beside ? width / 2 - 8 : width;
-      // A part keeps its place, whatever the slider, a click or the prompt shows: rows are those of the first picture.
+      // A part keeps its place, whatever a click or the prompt shows: rows are those of the first picture, or of
+      // a slider that shows more.
       const nodes = new Map(), roles = new Set([END]);
       const take = (of, extra) => { for (const node of of) if (!nodes.has(key(node.name, node.role))) nodes.set(key(node.name, node.role), { ...node, extra }); };
       const all = views.map(([name]) => [name, this.edges(name, null)]);
       for (const [name, rows] of all) {
-        const least = this.defaultLeast(rows), first = rows.filter(row => size(row) >= least);
+        const least = Math.min(this.defaultLeast(rows), this.choice.least ?? Infinity), first = rows.filter(row => size(row) >= least);
         take(this.nodesOf(first), false);
         for (const role of [...this.rolesOf(name, first), ...rows.map(row => row.role)]) roles.add(role);
       }
@@ -218,14 +221,13 @@ const ArithLensGraph = (() => {
         style: `fill: color-mix(in oklab, var(--${colour && colour.mean > 0 ? "positive" : "negative"}) ${share}%, var(--back))` }),
       isEnd && !onStream && effect ? [svg("text", { class: "ale-name", "text-anchor": "middle", y: -1 }, node.name),
         svg("text", { class: "ale-value", "text-anchor": "middle", y: 11 }, this.graphEffect(effect.mean))]
-        : svg("text", { class: "ale-name", "text-anchor": "middle", y: 4 }, node.name),
+        : svg("text", { class: "ale-name", "text-anchor": "middle", y: 4 }, w < 40 ? node.name.replace("MLP ", "M") : node.name),
       out ? svg("line", { class: "ale-strike", x1: -wide / 2, x2: wide / 2, y1: 0, y2: 0 }) : "", svg("title", {}, text));
       return group;
     }
     nodeText(node, rows, effect, held, set) {
-      const interval = row => row.ci_low === null || row.ci_low === undefined ? "" : ` (${this.graphEffect(row.ci_low)} to ${this.graphEffect(row.ci_high)})`;
-      const value = effect && node.role === END ? `: ${this.graphEffect(effect.mean)}${interval(effect)}` : "";
-      const split = held && isMlp(node.name) && node.role === END && held.mean !== null ? `; with the norm's scale held ${this.graphEffect(held.mean)}${interval(held)}` : "";
+      const value = effect && node.role === END ? `: ${this.graphInterval(effect)}` : "";
+      const split = held && isMlp(node.name) && node.role === END && held.mean !== null ? `; with the norm's scale held ${this.graphInterval(held)}` : "";
       const looks = isHead(node.name) && node.role === END ? [...this.looks(node.name, set)].filter(([, share]) => share >= LOOK).sort((a, b) => b[1] - a[1])
         .map(([role, share]) => `${this.roleName(role)} ${percent(share, 0)}`) : [];
       const n = rows.filter(row => row.receiver === node.name || row.sender === node.name).length;
@@ -297,11 +299,11 @@ const ArithLensGraph = (() => {
         mark("ale-less", "measured edge that helps C"), mark("ale-more", "hinders it"),
         h("span", {}, "solid: values or into an MLP; dashed: keys; dotted: queries"),
         mark("ale-operand", "END looks at A, B"), mark("ale-operator", "at the operator"), mark("ale-rest", `at another token (from ${percent(LOOK, 0)})`),
-        h("span", {}, `MLPs of END: effect with the final norm's scale held${this.choice.prompt === null ? "" : ", mean over all prompts"}`), h("span", {}, "struck through: knocked out"),
-        h("span", {}, "Click: its edges and card. Shift-click: pin. Double click: knock out."),
+        h("span", {}, `MLPs of END: effect with the final norm's scale held${this.choice.prompt === null ? "" : ", mean over all prompts"}`), h("span", {}, this.choice.kind === "keep_only" ? "pale: not kept" : "struck through: knocked out"),
+        h("span", { class: "ale-mouse" }, "Click: its edges and card. Shift-click: pin. Double click: knock out."),
         others ? h("b", {}, "Pale: an edge of both; strong: of one only.") : "",
         h("details", {}, h("summary", {}, "How it was measured"), h("p", {}, "The sender's output is taken from the counterfactual, one input of one receiver reads it, and the answer changes by this much. "
-          + `Edges whose 95% interval holds 0 are left out; ${this.rows("edges")[0].measured} were measured, on ${this.nEdges} prompts. `
+          + `Edges whose 95% interval holds 0 are left out; ${this.rows("edges")[0].measured} were measured, on ${this.fewText()}. `
           + "By chance alone, one interval in twenty excludes 0: do not read much into weak edges. "
           + "A box has the colour of its effect on C, or none if the 95% interval holds 0. An MLP of END is as wide and as red, or blue, as its effect with the final norm's scale held; the map has both its effects. "
           + "Attention is not an effect: a head may look at a token and ignore it. A token that is the same in both prompts has no edges.")));

@@ -15,6 +15,11 @@ const ArithLensKnockouts = (() => {
     result(kind, members = ordered(this.choice.basket)) {
       return this.rows("sets", { kind, members: members.join(",") })[0];
     }
+    // The answers when no head is kept: what heads that are kept alone must exceed.
+    baseText(members, after) {
+      const base = members.some(isMlp) ? null : this.result("keep_only", []);
+      return base ? `; ${(after.ci_low ?? after.accuracy) > base.accuracy ? "" : "no better than "}without any head: ${percent(base.accuracy, 0)}` : "";
+    }
     get strongest() { return this.set.facts.strongest ?? []; }
     // The heads of a role among the strongest.
     ofRole(role) {
@@ -26,9 +31,9 @@ const ArithLensKnockouts = (() => {
       const n = this.ofRole(role).length, kind = role === "all" ? "strongest head" : `${role} head`;
       return n === 1 ? kind : `${n} ${kind}s`;
     }
-    knockButton(role, key) {
-      const names = this.ofRole(role);
-      return h("button", { class: "ale-small", "data-key": key, onclick: () => this.replace(names) }, `Knock out the ${this.groupName(role)}`);
+    knockButton(role, key, kind = this.choice.kind) {
+      const basket = new Set(this.ofRole(role));
+      return h("button", { class: "ale-small", "data-key": key, onclick: () => this.choose({ kind, basket }) }, `${kind === "knock_out" ? "Knock out" : "Keep only"} the ${this.groupName(role)}`);
     }
     // The results of random sets of as many heads and MLPs, one row per draw.
     controls(kind, members) {
@@ -42,8 +47,10 @@ const ArithLensKnockouts = (() => {
     // The share of right answers with its interval, beside random sets of as many parts and their range.
     outcomeText(members, kind = "knock_out") {
       const random = this.controls(kind, members), of = this.result(kind, members);
-      return `${this.accuracy(of)} of ${of.n_pairs} prompts right${random.length ? `; as many at random: ${this.controlText(random)}` : ""}`;
+      return `${this.accuracy(of)} right, mean of ${this.counted(of)}${random.length ? `; as many at random: ${this.controlText(random)}` : ""}`;
     }
+    // What a share of right answers is the mean of: a page answers one prompt of each problem.
+    counted({ n_pairs: n }) { return n < this.set.facts.n_pairs ? `${n} problems` : `${n} prompts`; }
     controlText(random) {
       const drawn = random.map(row => row.accuracy);
       return `${percent(mean(random, "accuracy"), 0)} (${drawn.length} draws: ${percent(Math.min(...drawn), 0)} to ${percent(Math.max(...drawn), 0)})`;
@@ -60,14 +67,14 @@ const ArithLensKnockouts = (() => {
       const next = (title, kindOf, of) => h("div", {}, h("h4", {}, title), this.next(kindOf, of));
       const code = { members: JSON.stringify(members), among };
       region.replaceChildren(
-        this.heading("Knocked out", kind, this.rows("sets", { kind, members: members.join(",") }), code),
+        this.heading(this.outTitle, kind, this.rows("sets", { kind, members: members.join(",") }), code),
         ...this.chips(members), this.unmeasured(members, this.result(kind)),
         h("div", { "aria-live": "polite" }, this.each(set => {
           const before = this.result("knock_out", []), of = this.rows("prompts", { prompt: this.prompt })[0];
           return [this.choice.compare ? h("h3", {}, capital(set)) : "", this.outcome(members, before, this.result(kind, members)),
             before && of?.reference ? h("div", { class: "ale-next" },
-              h("p", {}, `Next token after “${of.reference.trim()}”, where C is ${visible(of.answer.trim())}:`),
-              next("whole model", "knock_out", []), members.length || !out ? next(out ? "without them" : "with them alone", kind, members) : "") : ""];
+              h("p", {}, `${this.choice.prompt === null ? "Example: the next" : "Next"} token after “${of.reference.trim()}”, where C is ${visible(of.answer.trim())}:`),
+              next("whole model", "knock_out", []), members.length || !out ? next(out ? "without them" : members.length ? "with them alone" : "without any head", kind, members) : "") : ""];
         })),
         h("details", { open: Boolean(this.choice.how), ontoggle: event => { this.choice.how = event.target.open; } },
           h("summary", { "data-key": "how" }, "How, and keeping only these"),
@@ -77,8 +84,9 @@ const ArithLensKnockouts = (() => {
           h("p", { class: "ale-soft" }, out
             ? "Their output is replaced by its mean over counterfactual prompts, at every token but BOS. The map changes END alone, one part at a time: a strong effect there need not cost an answer here."
             : `All other ${among === "all" ? "heads and MLPs" : "heads"} are replaced by their means, at END alone${among === "all" ? "" : "; MLPs stay"}. This is not the opposite of knocking out, which acts at every token.`),
-          this.exportBar("knocked out")));
+          this.exportBar(this.outTitle.toLowerCase())));
     }
+    get outTitle() { return this.choice.kind === "keep_only" ? "Kept alone" : "Knocked out"; }
     // The strongest heads, by strength, and what else was chosen; and groups of them.
     chips(members) {
       const { basket } = this.choice, { kinds, strongest } = this;
@@ -86,8 +94,8 @@ const ArithLensKnockouts = (() => {
         kinds[name] && kinds[name] !== "other" ? h("small", { class: `ale-ink-${kinds[name]}` }, ` ${kinds[name]}`) : "");
       return [h("div", { class: "ale-chips", role: "group", "aria-label": "Parts to knock out, the strongest first" },
         [...new Set([...strongest, ...members])].map(chip)),
-      h("div", { class: "ale-chips", role: "group", "aria-label": "Choose several" },         ["operand", "operator", "all"].filter(role => this.ofRole(role).length).map(role => this.knockButton(role, role === "all" ? "all" : `take ${role}`)),
-        h("button", { class: "ale-small", "data-key": "none", onclick: () => this.replace([]) }, "Put all back"))];
+      h("div", { class: "ale-chips", role: "group", "aria-label": "Choose several" }, ["operand", "operator", "all"].filter(role => this.ofRole(role).length).map(role => this.knockButton(role, role === "all" ? "all" : `take ${role}`)),
+        h("button", { class: "ale-small", "data-key": "none", onclick: () => this.replace([]) }, this.choice.kind === "keep_only" ? "Keep no head" : "Put all back"))];
     }
     unmeasured(members, after) {
       if (this.backend || after || !members.length) return "";
@@ -103,29 +111,32 @@ const ArithLensKnockouts = (() => {
       const [least, most] = [Math.min(...drawn), Math.max(...drawn)];
       const line = (key, label, row, hue) => h("tr", {}, h("th", { scope: "row" }, label), this.track(row, hue),
         h("td", { "data-result": key }, row.text), h("td", {}, number(row.probability)));
-      const wanted = members.length || !out, these = members.length ? members.length <= 4 ? members.map(named).join(", ") : `these ${members.length}` : "no head";
-      return h("table", { class: "ale-outcome" },
-        h("thead", {}, h("tr", {}, ["", `right, of ${(after ?? before).n_pairs} prompts`, "(95% interval)", "mean p(C)"].map(text => h("th", { scope: "col" }, text)))),
+      const wanted = members.length || !out, these = members.length ? members.length <= 4 ? members.map(named).join(", ") : `these ${members.length}` : "";
+      const { n_pairs: all, wordings = {} } = this.set.facts, { n_pairs: n } = after ?? before;
+      const counted = n < all ? `${n} problems are answered, each in one prompt of all ${all}${Object.keys(wordings).length > 1 ? "; both wordings count equally, so that a share need not be a whole number of problems" : ""}.` : "";
+      return [h("table", { class: "ale-outcome" },
+        h("thead", {}, h("tr", {}, ["", `right, mean of ${this.counted(after ?? before)}`, "(95% interval)", "mean p(C)"].map(text => h("th", { scope: "col" }, text)))),
         h("tbody", {},
           before ? line("whole", "whole model", { ...before, text: this.accuracy(before) }, "rest") : "",
           random.length ? line("control", `${out ? "without" : "only"} as many at random`, { accuracy: mean(random, "accuracy"), ci_low: least, ci_high: most,
             probability: mean(random, "probability"), text: this.controlText(random) }, "rest") : "",
-          wanted && after ? line("accuracy", `${out ? "without" : "only"} ${these}`, { ...after, text: this.accuracy(after) }, "less") : ""));
+          wanted && after ? line("accuracy", these ? `${out ? "without" : "only"} ${these}` : "without any head", { ...after, text: this.accuracy(after) }, "less") : "")),
+      counted ? h("p", { class: "ale-soft" }, counted) : ""];
     }
     // One line on what is knocked out, below the summary and above the graph: it is always there, so that nothing moves.
     drawOut() {
-      const { basket, kind } = this.choice, members = ordered(basket), none = !members.length && kind === "knock_out", region = this.regions.out;
+      const { basket, kind } = this.choice, members = ordered(basket), out = kind === "knock_out", none = !members.length && out, region = this.regions.out;
       if (!this.backend && !this.set.tables.sets) { region.replaceChildren(); return; }
       const lines = this.each(set => {
         const after = this.result(kind, members), before = this.result("knock_out", []);
         const whole = before ? `whole model: ${percent(before.accuracy, 0)}` : "";
-        const text = none ? before ? `${percent(before.accuracy, 0)} right` : "not measured yet" : after ? `${this.outcomeText(members, kind)}; ${whole}`
+        const text = none ? before ? `${percent(before.accuracy, 0)} right` : "not measured yet" : after ? `${this.outcomeText(members, kind)}${members.length ? out ? "" : this.baseText(members, after) : " (the base)"}; ${whole}`
           : this.backend ? "being measured" : "not measured for these prompts";
         return h("span", {}, this.choice.compare ? h("b", {}, `${set}: `) : "", text, ". ");
       });
-      const names = !members.length ? "no head" : members.length <= 6 ? members.map(named).join(", ") : `${members.length} parts`;
+      const names = !members.length ? "any head" : members.length <= 6 ? members.map(named).join(", ") : `${members.length} parts`;
       region.replaceChildren(h("p", { role: "status" },
-        h("b", {}, none ? "Nothing is knocked out: " : kind === "knock_out" ? `Without ${names}: ` : `Only ${names} kept: `), lines,
+        h("b", {}, none ? "Nothing is knocked out: " : out || !members.length ? `Without ${names}: ` : `Only ${names} kept: `), lines,
         !none ? h("button", { class: "ale-small", "data-key": "put back", onclick: () => this.choose({ kind: "knock_out", basket: new Set() }) }, "Put all back") : ""));
     }
     track({ accuracy, ci_low: low, ci_high: high }, hue) {

@@ -59,17 +59,17 @@ const ArithLensLayout = (() => {
     for (const { name, role, slot, capacity, under } of nodes) {
       const { left, width: room } = columns.get(role), layer = layerOf(name);
       if (name === EMBEDDINGS) {
-        places.set(key(name, role), { x: left + room / 2, y: height - SIZE.foot / 2, w: room - 4, h: SIZE.token });
+        places.set(key(name, role), { x: left + room / 2, y: height - SIZE.foot / 2, w: room - 2, h: SIZE.token });
       } else if (role === END && isMlp(name)) {
         places.set(key(name, role), { x: stream, y: bottoms.get(layer) - row * layers.get(layer) / 2, w: SIZE.mlp, h: SIZE.mlpBox, onStream: true });
       } else {
         places.set(key(name, role), { x: left + room * (slot + 0.5) / capacity, y: bottoms.get(layer) - row * (under + 0.5),
-          w: isMlp(name) ? SIZE.mlp : SIZE.head - 4, h: isMlp(name) || role !== END ? SIZE.mlpBox : SIZE.headBox });
+          w: Math.min(isMlp(name) ? SIZE.mlp : SIZE.head - 4, room - 2), h: isMlp(name) || role !== END ? SIZE.mlpBox : SIZE.headBox });
       }
     }
     return { places, columns, stream, width, height, row,
       layers: order.map(layer => ({ layer, y: bottoms.get(layer) - row * layers.get(layer) / 2 })),
-      tokens: new Map([...columns].map(([role, { left, width: room }]) => [role, { x: left + room / 2, y: height - SIZE.foot / 2, w: room - 4 }])) };
+      tokens: new Map([...columns].map(([role, { left, width: room }]) => [role, { x: left + room / 2, y: height - SIZE.foot / 2, w: room - 2 }])) };
   }
   // The line of an edge. Into END's stream it comes from the left; between MLPs of the stream it goes round at the right.
   function curve(a, b) {

@@ -13,14 +13,14 @@ const ArithLensMap = (() => {
       const sides = this.each(set => ({ set, rows: this.rows("effects", setting), n: this.set.facts.n_pairs,
         held: this.rows("held", setting).filter(row => isMlp(row.component) && row.mean !== null) }));
       const limit = Math.max(...sides.flatMap(({ rows, held }) => [...rows, ...held]).map(row => Math.abs(row.mean ?? 0)), 0) || 1;
-      const line = h("p", { class: "ale-line" }, "Point at a cell to read it; arrow keys move, Enter chooses, B knocks out.");
+      const line = h("p", { class: "ale-line" }, h("span", { class: "ale-mouse" }, "Point at a cell to read it; arrow keys move, Enter chooses, B knocks out."));
       const all = sides.flatMap(({ set, rows }) => rows.map(row => sides.length > 1 ? { set, ...row } : row));
       region.replaceChildren(
         this.heading("Map", "effects", all, { ...this.quoted() }), this.mapControls(),
         h("p", {}, "Each cell is a mean: one per attention head, one per MLP. A click adds its edges to the graph. ", h("b", { class: "ale-negative" }, "Red"),
           ": with this part's output taken from the counterfactual, the score of the right answer C falls",
           this.relative ? " (in percent). " : ". ", h("b", { class: "ale-positive" }, "Blue"),
-          ": it rises. Rows are layers, columns heads. ", sides[0].held.length ? "“Held”: the MLP with the final norm's scale held, as in the circuit. " : "", "Framed: key head. Struck through: knocked out."),
+          ": it rises. Rows are layers, columns heads. ", sides[0].held.length ? "“Held”: the MLP with the final norm's scale held, as in the circuit. " : "", "Framed: key head. ", this.choice.kind === "keep_only" ? "Pale: not kept." : "Struck through: knocked out."),
         line, h("div", { class: "ale-maps" }, sides.map(side => this.as(side.set, () => h("div", {},
           h("h3", {}, `Over all ${side.n ?? ""} prompts of “${side.set}”`), ...this.mapOf(side, limit, line))))),
         this.exportBar("map"));

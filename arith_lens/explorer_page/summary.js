@@ -22,30 +22,41 @@ const ArithLensSummary = (() => {
     }
     list(names, say) { return names.map((name, place) => [place ? "; " : "", this.button(name), ` ${say(name)}`]); }
 
+    // The heads with an effect, the strongest first: over all prompts or on the chosen one.
+    byEffect() {
+      return [...this.graphEffects(this.choice.set).values()].filter(row => row.head >= 0 && row.mean !== null).sort((a, b) => a.mean - b.mean);
+    }
     sentence() {
-      const best = [...this.graphEffects(this.choice.set).values()].filter(row => row.head >= 0 && row.mean !== null).sort((a, b) => a.mean - b.mean)[0];
+      const [best] = this.byEffect();
       if (!best) return null;
       const edge = this.edges().find(row => row.sender === best.component || row.receiver === best.component);
-      return this.item("Depends most on", this.button(best.component), ` ${this.effectInterval(best)} of C's logit`,
-        edge ? `; strongest edge${this.choice.prompt === null ? `, on ${this.nEdges} prompts` : ""}: ${this.edgeText(edge)}` : "");
+      return this.item("Depends most on", this.button(best.component), ` ${this.graphInterval(best)} of C's logit`,
+        edge ? `; strongest edge${this.choice.prompt === null ? `, on ${this.fewText()}` : ""}: ${this.edgeText(edge)}` : "");
     }
-    // The heads among the strongest that look mainly at A and B, or at the operator.
+    // The heads among the strongest that look mainly at A and B, or at the operator; or why none is named.
     readers() {
       const share = (name, roles) => {
         const looks = this.looks(name);
         return roles.map(role => `${roles.length > 1 ? `${this.roleName(role)} ` : ""}${percent(looks.get(role) ?? 0, 0)}`).join(", ");
       };
       const of = (title, role, tokens) => {
-        const names = this.ofRole(role).slice(0, MOST);
-        return names.length ? this.item(title, this.list(names, name => share(name, tokens))) : null;
+        const all = this.ofRole(role), names = this.byEffect().map(row => row.component).filter(name => all.includes(name)).slice(0, MOST);
+        const kept = role === "operator" && this.keepsOperator ? "not measurable here: both prompts have the same operator" : "";
+        const none = `no head is shown to: of the ${this.strongest.length} strongest, none has half of its attention there (BOS aside)`;
+        const looks = names.length ? [kept ? "; attention alone: " : "", this.list(names, name => share(name, tokens))] : kept ? "" : none;
+        return this.rows("kinds").length ? this.item(title, kept, looks) : null;
       };
-      return [of("Read A and B", "operand", ["operand a", "operand b"]), of("Read the operator", "operator", ["operator"])];
+      return [of("Reads A and B", "operand", ["operand a", "operand b"]), of("Reads the operator", "operator", ["operator"])];
+    }
+    // Whether the prompts of each pair differ in numbers alone.
+    get keepsOperator() {
+      return this.rows("prompts").every(({ reference, counterfactual }) => reference.replace(/\d+/g, "") === counterfactual.replace(/\d+/g, ""));
     }
     // MLPs whose write has C above the other digits: over all prompts, their intervals do not overlap.
     writers() {
       const leads = (this.choice.prompt === null ? this.meanLeads() : this.promptLeads()).sort((a, b) => b.lead - a.lead).slice(0, 2);
       const lead = new Map(leads.map(row => [row.name, row.lead]));
-      return leads.length ? this.item("Write C", this.list([...lead.keys()], name => `by ${number(lead.get(name), 1)}`), " logits above other digits") : null;
+      return leads.length ? this.item("Writes C", this.list([...lead.keys()], name => `by ${number(lead.get(name), 1)}`), " logits above other digits") : null;
     }
     meanLeads() {
       const of = token => new Map(this.rows("numbers", { read: "write", token }).filter(row => isMlp(row.component)).map(row => [row.component, row]));
@@ -69,7 +80,7 @@ const ArithLensSummary = (() => {
         const members = this.ofRole(role), known = this.result("knock_out", members);
         if (!members.length || (!known && !this.backend)) return null;
         return this.item(`Without the ${this.groupName(role)}`, known ? [this.choice.prompt === null ? "" : this.onPrompt(members), this.outcomeText(members), " "] : "",
-          this.knockButton(role, `without ${this.choice.set} ${role}`));
+          this.knockButton(role, `without ${this.choice.set} ${role}`, "knock_out"));
       });
     }
     // What the model says to the chosen prompt without some parts.

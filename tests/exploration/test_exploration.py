@@ -296,6 +296,7 @@ def test_a_saved_page_has_every_part_unless_the_map_alone_is_wanted(
 ) -> None:
     monkeypatch.setattr("arith_lens.exploration.exploring.N_STRONGEST", 2)
     view = al.explore(llama, pairs, progress=False)
+    assert [*view.sets] == ["addition"], "a single set has the name of its operation"
     page = view.save(tmp_path / "page.html").read_text("utf-8")
     small = view.save(tmp_path / "map.html", maps_only=True).read_text("utf-8")
 

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -94,7 +95,8 @@ def test_a_click_chooses_a_head_and_all_pictures_follow(page: Any) -> None:
     assert page.text_content(".ale-detail h2") == "Head 1.2"
     rows = page.locator(".ale-row h3").all_text_contents()
     assert rows == ["Effect", "Reads", "Writes", "Fed by", "Passes on"]
-    assert "not explained by single parts: " in page.text_content(".ale-row:has-text('Fed by')")
+    fed = page.text_content(".ale-row:has-text('Fed by')")
+    assert "the interval of this rest holds 0" in fed and "not explained by" not in fed
     dots = page.locator(".ale-strip circle:not(.ale-mean)").count()
     assert dots == int(page.get_attribute(".ale-strip svg", "aria-label").split()[0]), "one each"
     page.click('[data-key="drawer"]')
@@ -112,6 +114,11 @@ def test_a_click_chooses_a_head_and_all_pictures_follow(page: Any) -> None:
     assert page.title() == "Explorer, addition" and page.locator("img").count() == 0
     page.select_option('[data-key="paths"]', "direct")
     assert page.input_value('[data-key="paths"]') == "direct"
+    page.select_option('[data-key="paths"]', "via_mlps")
+    first = page.text_content(".ale-short dd")
+    page.select_option('[data-key="metric"]', "digit_contrast")
+    assert page.text_content(".ale-short dd") == first, "the circuit's unit, whatever the map's is"
+    assert "on the contrast of C with other digits" in page.text_content(".ale-row")
     assert "[object" not in page.text_content(".ale")
 
 
@@ -128,13 +135,32 @@ def test_the_graph_shows_measured_edges_and_a_slider_chooses_them(page: Any) -> 
     assert edges.count() == 1 <= first and "least" in address(page)
     words = page.locator(".ale-circuit details li li").all_text_contents()
     assert words == [edges.first.locator("title").text_content()], "the same in words"
+    page.evaluate(
+        """() => { const slider = document.querySelector('[data-key="least"]');
+        slider.value = 0; slider.dispatchEvent(new Event('change')); }"""
+    )
+    places = nodes.evaluate_all(
+        """all => all.map(one => [one, one.firstChild.getBBox()]).map(([one, box]) =>
+        [+one.dataset.x, +one.dataset.y, box.width, box.height])"""
+    )
+    assert edges.count() > first and not [
+        (one, other) for one, other in combinations(places, 2)
+        if all(abs(one[i] - other[i]) < (one[i + 2] + other[i + 2]) / 2 for i in (0, 1))
+    ], "no box covers another"  # fmt: skip
 
 
 def test_clicks_unfold_pin_and_knock_out_and_the_address_keeps_it(page: Any) -> None:
     node = page.locator('.ale-node[data-key$="@END"]').first
     name = node.get_attribute("data-name")
     before = page.locator(".ale-edge").count()
+    drawn = page.locator(".ale-edge").evaluate_all("all => all.map(one => one.dataset.edge)")
     node.click()
+    added = page.locator(".ale-edge").evaluate_all(
+        """(all, drawn) => all.filter(one => !drawn.includes(one.dataset.edge))
+        .map(one => one.textContent)""",
+        drawn,
+    )
+    assert not [text for text in added if re.search(r": [+−]?0\.0%", text)], "none that rounds to 0"
     near = page.evaluate(
         """name => [...document.querySelectorAll('.ale-edge')].filter(edge =>
         edge.dataset.edge.split('|').some(part => part === name)).length""",
@@ -148,7 +174,9 @@ def test_clicks_unfold_pin_and_knock_out_and_the_address_keeps_it(page: Any) -> 
     page.locator(f'[data-key="node {name}@END"]').first.dblclick()
     assert address(page)["out"] == name
     line = page.text_content(".ale-out")
-    assert re.search(r"right; as many at random: \d+% \(10 draws: .+\); whole model: \d+%", line)
+    assert re.search(
+        r"right, mean of \d+ .+; as many at random: \d+% \(10 draws: .+\); whole model: \d+%", line
+    )
     page.click('[data-key="step 1"]')
     kept = address(page)
     assert kept["prompt"] == "0"
@@ -160,8 +188,10 @@ def test_clicks_unfold_pin_and_knock_out_and_the_address_keeps_it(page: Any) -> 
 
 def test_arrow_keys_step_through_prompts_and_a_dot_marks_the_problem(page: Any) -> None:
     means = page.text_content(".ale-graph .ale-value")
+    assert page.text_content("header p").startswith("Example: after")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
+    assert page.text_content("header p").startswith("After")
     assert page.input_value('[data-key="prompt"]') == "1"
     assert page.text_content(".ale-answer").startswith("C = ")
     assert page.locator(".ale-chosen-dot").count() == 1
@@ -249,7 +279,38 @@ def test_in_a_notebook_both_sides_are_computed_one_after_the_other(
         ["selection", "addition", "1.2"],
         ["selection", "other", "1.2"],
     ]
-    assert all(f"{name}: 50% of 18 prompts right" in seen["line"] for name in sets)
+    assert all(f"{name}: 50% right, mean of " in seen["line"] for name in sets)
+
+
+SHORT = """async text => {
+  const element = document.createElement("div");
+  document.body.append(element);
+  await ArithLensExplorer.mount(element, text);
+  const short = [...element.querySelectorAll(".ale-short dl > div")].map(
+    one => [...one.children].map(child => child.textContent));
+  element.remove();
+  return Object.fromEntries(short);
+}"""
+
+
+def test_readers_are_in_the_order_of_their_effects_and_a_reason_stands_for_none(
+    page: Any, sets: dict[str, Any]
+) -> None:
+    facts, tables = sets["addition"]
+    heads = tables["effects"].query("paths == 'via_mlps' and metric == 'relative_logit'")
+    first = heads[heads["head"] >= 0].sort_values("mean")["component"].tolist()[:3]
+    kinds = DataFrame({"component": sorted(first), "kind": "operand"})
+    prompts = tables["prompts"].assign(reference="1 plus 2")
+    facts = {**facts, "strongest": sorted(first)}
+    seen = {}
+    for other in ("3 plus 4", "1 minus 2"):
+        changed = {**tables, "kinds": kinds, "prompts": prompts.assign(counterfactual=other)}
+        seen[other] = page.evaluate(SHORT, packed({"addition": (facts, changed)}))
+    short = seen["3 plus 4"]
+    assert re.findall(r"head (\d\.\d)", short["Reads A and B"]) == first
+    reason = "not measurable here: both prompts have the same operator"
+    assert short["Reads the operator"] == reason
+    assert "no head is shown to" in seen["1 minus 2"]["Reads the operator"]
 
 
 def test_parts_keep_their_places_and_a_knocked_out_part_is_struck_through(page: Any) -> None:
@@ -360,6 +421,12 @@ def test_a_knockout_is_that_of_exactly_this_set_beside_its_control(page: Any) ->
     code = page.text_content(".ale-basket pre")
     assert "al.knock_out(model, pairs, [" in code and code.startswith("import arith_lens as al")
     page.click('[data-key="keep_only"]')
+    assert page.text_content(".ale-basket h2") == "Kept alone"
+    assert page.text_content('[data-key="all"]').startswith("Keep only the ")
+    assert re.search(r"; (no better than )?without any head: \d+%", page.text_content(".ale-out"))
+    page.click('[data-key="none"]')
+    assert re.match(r"Without any head: .+ \(the base\)", page.text_content(".ale-out"))
+    page.click('[data-key="all"]')
     rows = page.locator(".ale-outcome tbody th").all_text_contents()
     assert rows[1] == "only as many at random" and rows[2].count("head ") == 3
     page.click('[data-key="knock_out"]')
@@ -398,15 +465,19 @@ def test_chips_are_in_the_order_of_strength_and_lists_of_one_kind_have_one_scale
 def test_on_a_phone_a_tap_opens_the_card_as_a_sheet_and_the_map_is_behind_a_tab(page: Any) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.wait_for_timeout(300)
+    assert page.is_visible(".ale-short") and not page.is_visible("svg.ale-graph")
+    page.click('[data-key="tab graph"]')
     assert page.is_visible("svg.ale-graph") and not page.is_visible(".ale-grid")
+    assert page.locator('[data-key="step 1"]').bounding_box()["width"] >= 32
     assert not page.is_visible(".ale-card-body") and page.is_visible(".ale-detail h2")
     page.locator('.ale-node[data-key$="@END"]').first.click()
     box = page.locator(".ale-detail").bounding_box()
     assert page.is_visible(".ale-card-body") and 844 / 3 < box["y"] < 844
     assert box["y"] + box["height"] <= 845, "the sheet is on the screen"
-    page.click('[data-key="sheet"]')
-    assert not page.is_visible(".ale-card-body")
-    page.focus('[data-key="tab graph"]')
+    page.click('[data-key="tab map"]')
+    assert not page.is_visible(".ale-card-body"), "the sheet closes with its tab"
+    page.click('[data-key="tab short"]')
+    page.focus('[data-key="tab short"]')
     page.keyboard.press("ArrowLeft")
     assert page.get_attribute('[data-key="tab map"]', "aria-selected") == "true"
     assert page.is_visible(".ale-grid") and not page.is_visible("svg.ale-graph")
