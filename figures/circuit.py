@@ -20,6 +20,7 @@ from arith_lens.plotting.circuit import (
     draw_circuits,
     with_slider,
 )
+from arith_lens.plotting.widths import is_narrow
 from arith_lens.runs import Run
 from arith_lens.views import FigureView
 from experiments.circuit import GRAPH, POSITIONS, RANDOM
@@ -28,6 +29,7 @@ from figures.exhibit import Chart, Exhibit, Settings, Table, chart_of, text_tabl
 from figures.tables import circuit as numbers
 from figures.tables.circuit import BY_CHANCE, CERTAIN_EDGES, EFFECT, HELD, LEFT, MEASURED_EDGES
 from figures.tables.table import has, keys_of, select, value
+from figures.views.words import span_text
 
 N_PATHS = 3
 """The paths that are said in words."""
@@ -151,10 +153,10 @@ def _of_first(rows: DataFrame) -> DataFrame:
 def _caption(table: Any) -> str:
     """For each counterfactual the strongest paths, and what their graph keeps."""
     stories = [_story(own, name) for name, own in _by_counterfactual(table)]
+    heads = "Circles" if len(stories) == 1 and not is_narrow() else "Boxes with a number"
     marks = (
         "A line is one path from one token, as broad as its effect; only paths whose 95% interval "
-        "excludes 0 are drawn. Circles, or boxes with a number, are heads; bars are MLPs, with "
-        "their effects."
+        f"excludes 0 are drawn. {heads} are heads; bars are MLPs, with their effects."
     )
     return " ".join([*stories, marks])
 
@@ -162,15 +164,15 @@ def _caption(table: Any) -> str:
 def _story(table: Any, counterfactual: str) -> str:
     """The strongest paths of one operation, counterfactual and metric, and what is left alone."""
     paths = [
-        f"{_reads(row)}, {_sizes(row)}{'' if row['value'] < 0 else ' (takes away)'}"
+        f"{_reads(row)}, {_signed_sizes(row)}"
         for _, row in _by_size(_strongest(table)).head(N_PATHS).iterrows()
     ]
-    metric = table["metric"].iloc[0]
-    largest = f"these paths carry the largest parts {METRIC_WORDS.get(metric, f'of {metric}')}"
+    metric = str(table["metric"].iloc[0])
+    changed = METRIC_WORDS.get(metric, f"of {metric}").removeprefix("of ")
     return " ".join(
         [
             f"With {_change(counterfactual)} in the counterfactual (n = {_n(table)} problems), "
-            f"{largest}: {'; '.join(paths)}.",
+            f"these paths change {changed} most: {'; '.join(paths)}.",
             *_alone(table),
         ]
     )
@@ -179,10 +181,12 @@ def _story(table: Any, counterfactual: str) -> str:
 def _alone(table: Any) -> Iterator[str]:
     """What of the answer's lead the graph keeps, beside random ones: one sentence if measured."""
     graph, random = (_kept(table, kept, "end", LEFT) for kept in (GRAPH, RANDOM))
+    everywhere = _kept(table, GRAPH, "all", LEFT)
     if graph is not None and random is not None:
+        at_all = f"; at every position {_percent(everywhere)}" if everywhere is not None else ""
         yield (
-            f"The graph alone keeps {_percent(graph)} of the answer's lead, random graphs "
-            f"{_percent(random)}."
+            f"Alone at END (n = {graph['n']:.0f}), the graph keeps {_percent(graph)} of the lead, "
+            f"{random['n']:.0f} random graphs {_range(random)}{at_all}."
         )
 
 
@@ -199,7 +203,15 @@ def _draw(table: Any) -> Figure:
     """A panel for each counterfactual."""
     parts = [*_by_counterfactual(table)]
     most = DRAWN if len(parts) > 1 else DRAWN_ALONE
-    panels = [_panel(own, most, _heading(own, name)) for name, own in parts]
+    is_wide = len(parts) == 1 and not is_narrow()
+    panels = [
+        _panel(
+            own,
+            most,
+            f"{_finding(own)} ({_heading(own, name)})" if is_wide else _heading(own, name),
+        )
+        for name, own in parts
+    ]
     return draw_circuits(
         panels, _n_layers(table), relative=has(table, unit="relative", kind="edge")
     )
@@ -228,6 +240,12 @@ def _heading(table: Any, counterfactual: str) -> str:
     return f"{sign}, counterfactual with {_change(counterfactual)}, n = {_n(table)}"
 
 
+def _finding(table: Any) -> str:
+    """Who reads whom by the strongest path."""
+    strongest = _by_size(_strongest(table)).iloc[0]
+    return f"Strongest path: {_reads(strongest)}"
+
+
 def _change(counterfactual: str) -> str:
     return {"word": "no operator", "operator": "another operator", "operands": "other operands"}[
         counterfactual
@@ -248,13 +266,14 @@ def _panel(table: Any, most: int, title: str) -> CircuitPanel:
         layer=[int(str(name).removeprefix("MLP ").partition(".")[0]) for name in nodes["node"]],
     )
     roles = _roles(edges) if "role" in edges else ()
-    rows = ((name, _kept(table, graph, "end", LEFT)) for name, graph in KEPT_ALONE.items())
-    shares = [(name, *(one[end] for end in NUMBERS)) for name, one in rows if one is not None]
+    graph, random = (_kept(table, kept, "end", LEFT) for kept in (GRAPH, RANDOM))
+    shares: list[Any] = []
+    if graph is not None and random is not None:
+        own, others = (tuple(one[end] for end in NUMBERS) for one in (graph, random))
+        of_lead = f"{_percent(graph)} of C's lead (n = {graph['n']:.0f})"
+        of_draws = f"{_range(random)} ({random['n']:.0f} graphs)"
+        shares = [("alone at END it keeps", of_lead, *own), ("random graphs", of_draws, *others)]
     return CircuitPanel(nodes, edges, title, roles, shares)
-
-
-KEPT_ALONE = {"the graph alone keeps": GRAPH, "random graphs keep": RANDOM}
-"""What is kept alone in a picture, with its words."""
 
 
 def _strongest(table: Any) -> Any:
@@ -322,6 +341,13 @@ def _sizes(row: Any) -> str:
     return f"{sign * row['value']:.2f} [{low:.2f}, {high:.2f}] logits"
 
 
+def _signed_sizes(row: Any) -> str:
+    """An effect and its interval as the picture has them: below 0 where the path helps."""
+    scale, form = (100, ".1f") if row["unit"] == "relative" else (1, ".2f")
+    mean, low, high = (f"{scale * row[name]:{form}}".replace("-", "−") for name in NUMBERS)
+    return f"{mean}{'%' if scale == 100 else ''} [{low}, {high}]" + " logits" * (scale == 1)
+
+
 def _groups(table: Any) -> Iterator[tuple[Any, Any]]:
     named = table[table["operation"] != ""]
     yield from named.groupby(["operation", "counterfactual", "metric"], sort=False)
@@ -369,6 +395,11 @@ def _percent(row: Any) -> str:
     texts = (f"{100 * row[name]:.0f}" for name in NUMBERS)
     value, low, high = ("0" if text == "-0" else text.replace("-", "−") for text in texts)
     return f"{value}% [{low}, {high}]"
+
+
+def _range(row: Any) -> str:
+    """From the least to the greatest draw."""
+    return span_text((row["low"], row["high"])).replace("−0%", "0%").replace("0% to", "0 to")
 
 
 def _tests_in_words(table: Any) -> Iterator[str]:

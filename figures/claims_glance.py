@@ -83,8 +83,8 @@ def _caption(rows: DataFrame) -> str:
     total = len(next(iter(by_model.values())))
     return (
         f"Of {total} claims of the paper, {both} hold in {where} ({'; '.join(counts)}). A mark is "
-        "the verdict of one-sided tests at 5% over problems, seeds or draws; [each "
-        "claim](claims.md) has its rule, lens, n and interval."
+        "the verdict of one-sided tests at 5% over problems, seeds or draws; "
+        "[claims.md](claims.md) has the rules and intervals, claims.csv each lens and n."
     )
 
 

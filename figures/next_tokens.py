@@ -5,6 +5,7 @@ model.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ from arith_lens.runs import Run
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import next_tokens as numbers
+from figures.tables.base_rates import MAJORITY
 from figures.tables.table import QuestionTable, has, keys_of, records, select
 from figures.views.words import span_text
 
@@ -34,6 +36,7 @@ PAIR_TITLES = {
 }
 """The kinds of pairs with and without the calculation, with their titles."""
 WHOLE, CONTROL = ("whole model", "circle"), ("random heads out", "diamond")
+BASE_RATE = ("always the most frequent answer", "line-ns-open")
 HEADS_OUT, NO_OPERATOR = ("strongest heads out", "circle-open"), ("no operator", "square-open")
 """The name and the mark of the model as it is, of the control, and of both changes."""
 
@@ -75,7 +78,7 @@ def _chart(table: Callable[[], QuestionTable], run: Run, name: str, title: str) 
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """A row for each model: what changes without the key heads, and without the operator."""
+    """A row for each model: what changes without the key heads, else without the operator."""
     panels, headings = [], []
     for model in keys_of(table, "model"):
         own = select(table, model=model)
@@ -92,11 +95,11 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
 
 
 def _panels(table: DataFrame) -> list[plotting.DotPanel]:
-    """The panels of one model, as far as its table has their numbers."""
+    """The panel of one model: right answers if its table has them, else p(C)."""
     before, after = numbers.TIMES
     exercises = {before: WHOLE, after: HEADS_OUT, numbers.RANDOM_HEADS: CONTROL}
     pairs = dict(zip(map(str, numbers.SIDES), (WHOLE, NO_OPERATOR), strict=True))
-    return [
+    panels = [
         _panel(rows, title, titles, key, sides)
         for title, measure, titles, key, sides in (
             ("right answers", numbers.RIGHT, EXERCISE_TITLES, "when", exercises),
@@ -104,6 +107,18 @@ def _panels(table: DataFrame) -> list[plotting.DotPanel]:
         )
         if len(rows := select(table, measure=measure))
     ]
+    base_rates = select(table, measure=MAJORITY, question="what comes instead")
+    if len(base_rates):
+        rates = base_rates.set_index("kind").value.reindex(_kinds(base_rates, EXERCISE_TITLES))
+        name, symbol = BASE_RATE
+        dots = plotting.Dots(100 * rates.to_numpy(), name, COLOURS["control"], symbol=symbol)
+        panels[0] = replace(panels[0], series=(*panels[0].series, dots))
+    return panels[:1]
+
+
+def _kinds(rows: DataFrame, titles: Mapping[str, str]) -> list[str]:
+    """The kinds of prompts that rows have, in the order of their titles."""
+    return [kind for kind in titles if has(rows, kind=kind)]
 
 
 def _panel(
@@ -114,7 +129,7 @@ def _panel(
     sides: Mapping[str, tuple[str, str]],
 ) -> plotting.DotPanel:
     """One measure with a mark for each side of the change that `key` names, one below the other."""
-    kinds = [kind for kind in titles if has(rows, kind=kind)]
+    kinds = _kinds(rows, titles)
     sizes = select(rows, **{key: next(iter(sides))}).n
     present = {side: mark for side, mark in sides.items() if has(rows, **{key: side})}
     shifts = 0.27 * (np.arange(len(present)) - (len(present) - 1) / 2)
@@ -134,10 +149,13 @@ def instead_caption(table: DataFrame) -> str:
         f"In `{model}`, {'; '.join(map(''.join, _findings(select(table, model=model))))}."
         for model in keys_of(table, "model")
     ]
+    has_heads = has(table, measure=numbers.RIGHT)
+    draws = select(table, when=numbers.RANDOM_HEADS).n.max()
+    around = f", and around random heads the range of {draws:.0f} draws" * has_heads
+    mark = "the share of right likeliest tokens" if has_heads else "the mean p(C)"
     return (
-        f"{' '.join(findings)} A mark is the share of right likeliest tokens, or the mean p(C), of "
-        "one kind of prompt. Lines are 95% intervals over prompts or problems (n), and around "
-        "random heads the range of all draws."
+        f"{' '.join(findings)} A mark is {mark} of one kind of prompt. Lines are 95% intervals "
+        f"over prompts or problems (n){around}."
     )
 
 
@@ -150,16 +168,19 @@ def _findings(table: DataFrame) -> list[tuple[str, str]]:
             select(after, measure=measure).set_index("kind")
             for measure in (numbers.RIGHT, numbers.A_NUMBER)
         )
-        random = select(table, when=numbers.RANDOM_HEADS, measure=numbers.RIGHT).set_index("kind")
-        n_heads, beside, rest = len(keys_of(table, "head")), "", ""
+        controls = select(table, when=numbers.RANDOM_HEADS)
+        random = select(controls, measure=numbers.RIGHT).set_index("kind")
+        n_heads, beside, rest, numbers_text = len(keys_of(table, "head")), "", "", ""
+        by_chance = select(controls, measure=numbers.A_NUMBER)
         if len(random):
             below = right.value < random.low.reindex(right.index)
             beside = f", {span_text(random.value)} without random ones"
             rest = f" (below every draw in {below.sum()} of {len(below)} kinds of prompts)"
+            numbers_text = f" (without random heads {span_text(by_chance.value)})"
         texts.append(
             (
                 f"{span_text(right.value)} are right without the {n_heads} strongest heads{beside}",
-                f"{rest}, and {span_text(number.value)} still get a number",
+                f"{rest}, and {span_text(number.value)} still get a number{numbers_text}",
             )
         )
     p_answer = select(table, measure=numbers.P_ANSWER)
@@ -188,11 +209,11 @@ def _notes(table: DataFrame, config: Settings) -> list[str]:
             for model in keys_of(table, "model")
         )
         lines += [
-            f"{_example(first, 'integers', 'when', numbers.TIMES)} "
+            f"{_example(first, 'integers', 'when', numbers.TIMES, 'with the heads out ')} "
             f"Knocked out, by mean effect over the four operations, in {heads}."
         ]
     pairs = select(table, measure=numbers.P_ANSWER, side="reference")
-    if len(pairs):
+    if len(pairs) and not lines:
         kinds = keys_of(pairs, "kind")
         kind = EXAMPLE_KIND if EXAMPLE_KIND in kinds else kinds[0]
         lines.append(_example(table, kind, "side", numbers.SIDES))
@@ -203,8 +224,10 @@ EXAMPLE_KIND = "two_digits"
 """The kind of prompt whose example is printed, if it was measured."""
 
 
-def _example(table: DataFrame, kind: str, key: str, sides: tuple[str, str]) -> str:
-    """The likeliest token of one prompt, on both sides of a change."""
+def _example(
+    table: DataFrame, kind: str, key: str, sides: tuple[str, str], change: str = ""
+) -> str:
+    """The likeliest token of one prompt, on both sides of a change, which may have a name."""
     rows = select(table, kind=kind, measure=numbers.PROBABILITY, rank=1.0)
     ends = [records(select(rows, **{key: side})) for side in sides]
     if not all(ends):
@@ -213,4 +236,4 @@ def _example(table: DataFrame, kind: str, key: str, sides: tuple[str, str]) -> s
         f"“{one.prompt.strip()}” {one.token} ({one.value:.0%})"
         for one in (part[0] for part in ends)
     ]
-    return f"Example, with the likeliest token: {' → '.join(texts)}."
+    return f"Example, with the likeliest token: {f' → {change}'.join(texts)}."

@@ -139,13 +139,13 @@ def _cells(table: DataFrame) -> DataFrame:
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A panel for each kind of overlap, with a dot per training or pair, and random heads."""
-    of_trainings, _, of_operations = (span_text(_overlaps(table, kind[1]).value) for kind in KINDS)
+    trainings, _, operations = (_comparison(table, *kind[1:]) for kind in KINDS)
     return plotting.dot_panels(
         [_panel(table, *kind) for kind in KINDS],
         plotting.DotAxis((-5, 105), f"of the {numbers.SHARED_TOP} strongest heads", "%"),
         headings=[
-            f"Two trainings share {of_trainings} of their {numbers.SHARED_TOP} strongest heads, "
-            f"two operations of one training {of_operations}"
+            f"Compared with random heads, two trainings share {trainings}, two operations "
+            f"{operations}"
         ],
         row=24,
         notes=notes,
@@ -158,6 +158,13 @@ KINDS = (
     ("one training, two operations", numbers.IN_COMMON, numbers.SAME_HEADS),
 )
 """The title of each panel, its measure, and the measure that random heads have beside it."""
+
+
+def _comparison(table: DataFrame, measure: str, of_random: str) -> str:
+    """Whether more is shared than by random heads, and how much."""
+    shares = _overlaps(table, measure).value
+    above = (shares > _random(table, of_random)[2]).sum()
+    return f"{f'more in {above} of {len(shares)}' if above else 'no more'} ({span_text(shares)})"
 
 
 def _overlaps(table: DataFrame, measure: str) -> DataFrame:
@@ -183,8 +190,7 @@ def _panel(table: DataFrame, title: str, measure: str, of_random: str) -> plotti
         for at, of_one in enumerate(shares.T)
     )
     low, mean, high = (100 * end for end in _random(table, of_random))
-    half = 50 / numbers.SHARED_TOP  # half a head, so that what is within is inside the band
-    band = plotting.Band(low - half, mean, high + half, "95% of random heads, and their mean")
+    band = plotting.Band(low, mean, high, "95% of as many random heads, dashed: their mean")
     return plotting.DotPanel(title, tuple(map(_signs, operations)), series, band=band)
 
 
@@ -207,11 +213,14 @@ def _caption(table: DataFrame) -> str:
 
     heads, layers, of_operations = (text(*kind[1:]) for kind in KINDS)
     (model,) = keys_of(select(table, measure=numbers.SAME_HEADS), "model")
+    larger = " and ".join(OPERATIONS[name].sign for name in LARGEST_OPERAND)
+    n_trainings = len(keys_of(table, "seed"))
     return (
         f"Of their {numbers.SHARED_TOP} strongest heads, two trainings share {heads}, and have "
         f"{layers} in the same layers; two operations of one training share {of_operations}. A dot "
-        f"is one training of the recipe of `{model}`, or one pair of trainings; heads are ordered "
-        f"by {LENS}. The grey band has 95% of as many random heads; its line is their mean."
+        f"is one training of the recipe of `{model}`, or one pair of trainings ({larger}: larger "
+        f"numbers; {n_trainings} trainings); heads are ordered by {LENS}. The grey band has 95% of "
+        "as many random heads."
     )
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from arith_lens.plotting.labels import XY, Box
 from arith_lens.plotting.page import Sheet, plain
 from arith_lens.plotting.style import (
-    BLUE,
     COLOURS,
     FRAME,
     GRID,
@@ -44,7 +43,7 @@ LEGEND = (
     "scale held. White boxes write before END, where no effect of their own was measured. A dotted "
     "outline: its 95% interval holds 0."
 )
-"""How to read a picture."""
+"""How to read every picture."""
 END, EMBEDDINGS = "END", "embeddings"
 ANY_TOKEN = "any token"
 """The role of senders whose tokens were not told apart."""
@@ -84,8 +83,8 @@ class CircuitPanel:
     title: str = ""
     roles: Sequence[str] = ()
     """The roles of tokens before END, from left to right."""
-    shares: Sequence[tuple[str, float, float, float]] = ()
-    """What graphs keep alone, such as this one and random ones: name, share, and its ends."""
+    shares: Sequence[tuple[str, str, float, float, float]] = ()
+    """What graphs keep alone, such as this one and random ones: name, text, share, and its ends."""
 
     def by_token(self) -> "CircuitPanel":
         """Where tokens were not told apart: queries and MLPs read END alone, keys and values any
@@ -264,6 +263,8 @@ class _Drawing:
     """The panel's top left corner."""
     points: list[dict[str, Any]] = field(default_factory=list)
     """What a mouse shows, and where."""
+    crossed: list[XY] = field(default_factory=list)
+    """Points of the lines."""
 
     def draw(self, panel: CircuitPanel) -> None:
         edges = panel.edges
@@ -342,17 +343,17 @@ class _Drawing:
             text = (ROLE_NAMES if look.has_numbers else SHORT_ROLES).get(role, role)
             self._text(f"<b>{plain(text)}</b>", (x, bottom), ROLE_INKS.get(role, NOTE))
         half = max(look.half, 34)
-        self._box((stream - half, top - 20), (stream + half, top), BLUE, {"width": 0})
-        self._text("<b>answer C</b>", (stream, top - 10), "white")
+        self._box((stream - half, top - 20), (stream + half, top), PALE, {"width": 0})
+        self._text("<b>answer C</b>", (stream, top - 10), TEXT)
         if panel.title:
             at = (left + 12, self.corner[1] + 16)
             self._text(plain(panel.title), at, TEXT, anchor="left", size=look.size + 3)
-        self._key()
+        self._key(panel)
         for line, one in enumerate(panel.shares):
             self._keeps(line, *one)
 
-    def _keeps(self, line: int, name: str, *numbers: float) -> None:
-        """What a graph keeps alone: a dot with its interval, between nothing and all of it."""
+    def _keeps(self, line: int, name: str, text: str, *numbers: float) -> None:
+        """What a graph keeps alone: a dot with its ends, between nothing and all of it."""
         y = self.corner[1] + (64 if self.look.has_numbers else 82) + KEPT * line
         ink = COLOURS["control"] if line else TEXT
         start, length = self.left + 18 + 11 * self.look.size, 0.28 * self.look.stream
@@ -361,27 +362,29 @@ class _Drawing:
         self._shape("line", (start, y), (start + length, y), PALE, 1.5)
         self._shape("line", (ends[0], y), (ends[1], y), ink, 2)
         self._box((at - 4, y - 4), (at + 4, y + 4), ink, {"width": 0}, kind="circle")
-        share, *interval = (f"{round(100 * one)}".replace("-", "−") for one in numbers)
-        text = f"{share}% [{', '.join(interval)}] of C's lead"
-        self._text(text, (start + length + 8, y), TEXT, anchor="left")
+        self._text(plain(text), (start + length + 8, y), TEXT, anchor="left")
 
-    def _key(self) -> None:
-        """What the lines mean."""
+    def _key(self, panel: CircuitPanel) -> None:
+        """What the lines and colours mean that the panel has."""
         look, y = self.look, self.corner[1] + 42
         x, length = self.left + 12, 30 if self.look.has_numbers else 22
-        for name, text in (("v", "by values"), ("k", "by keys"), ("q", "by queries")):
+        inputs = {*panel.edges["input"]}
+        names = {"v": "by values", "k": "by keys", "q": "by queries"}
+        for name, text in ((name, text) for name, text in names.items() if name in inputs):
             line = {"color": TEXT, "width": 2.5, "dash": DASHES[name]}
             self.sheet.add_shape("line", (x, y), (x + length, y), 0, line=line)
             self._text(text, (x + length + 5, y), NOTE, anchor="left")
             x += length + 16 + 0.55 * look.size * len(text)
         if not look.has_numbers:
             x, y = self.left + 12, y + 20
-        for sign, text in ((-1, "helps C"), (1, "hinders")):
+        values = [*panel.edges["mean"], *panel.nodes["mean"]]
+        signs = ((-1, "helps C"), (1, "hinders C"))
+        for sign, text in ((s, text) for s, text in signs if any(s * one > 0 for one in values)):
             line = {"color": colour_at(0.9 * sign, 1.0), "width": look.thick}
             self.sheet.add_shape("line", (x, y), (x + length, y), 0, line=line)
             if sign < 0:
                 unit = "" if self.relative or not look.has_numbers else " logits"
-                text += f" ({self._number(-self.limits[0])}{unit})"
+                text += f" (to {self._number(-self.limits[0])}{unit})"
             self._text(text, (x + length + 5, y), NOTE, anchor="left")
             x += length + 18 + 0.55 * look.size * len(text)
 
@@ -400,6 +403,7 @@ class _Drawing:
         share = size / self.limits[0]
         colour = colour_at((0.35 + 0.65 * share) * (1 if row.mean > 0 else -1), 1.0)
         points = [(x0, y0), *controls, (x1, y1)]
+        self.crossed.extend(_on_curve(points, step / 60) for step in range(61))
         first, *others = [f"{x:.1f},{y:.1f}" for x, y in points]
         self.sheet.add_path(
             f"M {first} C {' '.join(others)}",
@@ -440,11 +444,24 @@ class _Drawing:
         elif look.has_numbers:
             self._box((x - 10, y - 10), (x + 10, y + 10), fill, outline, kind="circle")
             both = f'<b>{name}</b><br><span style="color:{NOTE}">{size}</span>'
-            self._text(both, (x - 13, y), TEXT, anchor="right", bgcolor=VEIL)
+            self._text(both, self._free_place(at), TEXT)
         else:
             half = self._half(name)
             self._box((x - half, y - 8), (x + half, y + 8), fill, outline)
             self._text(name, at, ink_on(fill))
+
+    def _free_place(self, at: XY) -> XY:
+        """Beside a head, the middle of a text of 40 × 30 pixels that the fewest lines cross."""
+        (x, y), sides = at, ((-31, 0), (31, 0), (-31, -13), (31, 15), (19, -21), (-19, 25), (0, 26))
+        spots = [(x + right, y + down) for right, down in sides]
+        crossed = [
+            sum(abs(one[0] - spot[0]) < 20 and abs(one[1] - spot[1]) < 15 for one in self.crossed)
+            for spot in spots
+        ]
+        across, down = spots[crossed.index(min(crossed))]
+        steps = [(right, below) for right in range(-18, 19, 4) for below in (-13, -6, 0, 6, 13)]
+        self.crossed.extend((across + right, down + below) for right, below in steps)
+        return across, down
 
     def _half(self, name: str) -> Number:
         """Half of the pixels of a head at END; a circle has its name beside it."""

@@ -112,7 +112,7 @@ def overlap_table(rows: DataFrame, model: str) -> QuestionTable:
     for measure, overlap in OVERLAPS.items():
         shares = [overlap(*both) for both in zip(drawn[::2], drawn[1::2], strict=True)]
         low, high = np.quantile(shares, [0.025, 0.975])
-        spread = f"95% of {N_RANDOM} draws"
+        spread = f"2.5th to 97.5th percentile of {N_RANDOM} draws"
         number = Number(float(np.mean(shares)), float(low), float(high), spread, N_RANDOM)
         overlaps.append(row(f"{measure}, {RANDOM}", number))
     return QuestionTable.of("seeds", model, overlaps)

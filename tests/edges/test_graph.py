@@ -166,11 +166,11 @@ def test_heads_of_one_layer_do_not_lie_over_one_another() -> None:
 
 
 def test_what_the_graph_keeps_is_drawn_beside_random_graphs(graph: CircuitGraph) -> None:
-    kept = [("the graph alone keeps", 0.5, 0.25, 0.75), ("random graphs keep", 0.1, -0.004, 0.3)]
+    kept = [("alone", "50% [25, 75]", 0.5, 0.25, 0.75), ("random", "0 to 30%", 0.1, -0.004, 0.3)]
     panel = CircuitPanel(graph.nodes, graph.edges, shares=kept)
     layout = draw_circuits([panel], graph.n_layers, relative=False).layout
     texts = {str(note.text): note for note in layout.annotations}
-    assert {"50% [25, 75] of C's lead", "10% [0, 30] of C's lead"} <= {*texts}
+    assert {"50% [25, 75]", "0 to 30%"} <= {*texts}
     dots = [s for s in layout.shapes if s.type == "circle" and s.x1 - s.x0 == 8]
     heights = [(1 - texts[name].y) * layout.height for name, *_ in kept]
     assert [(s.y0 + s.y1) / 2 for s in dots] == pytest.approx(heights)
@@ -227,3 +227,16 @@ def test_a_graph_of_a_real_model_has_the_norm_held(llama: Any) -> None:
     expected = effects.mlps.without_norm_scale().mean()[2]
     assert nodes["held"]["MLP 2"] == pytest.approx(float(expected))
     assert nodes["held"]["MLP 2"] != pytest.approx(nodes["mean"]["MLP 2"])
+
+
+def test_the_key_has_only_what_is_drawn(graph: CircuitGraph) -> None:
+    nodes, edges = graph.nodes.assign(mean=-1.0), graph.edges.assign(mean=-1.0, input="v")  # pyright: ignore
+    hinders = edges.assign(mean=[1.0, *edges["mean"][1:]])
+
+    def texts(shown: Any) -> str:
+        layout = draw_circuits([CircuitPanel(nodes, shown)], graph.n_layers).layout
+        return " ".join(str(note.text) for note in layout.annotations)
+
+    assert "by values" in texts(edges) and "helps C" in texts(edges)
+    assert not any(name in texts(edges) for name in ("by keys", "by queries", "hinders"))
+    assert "hinders C" in texts(hinders)

@@ -7,12 +7,13 @@ import pytest
 from pandas import DataFrame
 
 from arith_lens.plotting import Figure
-from figures import agreement, carry, exam, tuning
+from figures import agreement, carry, exam, next_tokens, tuning
 from figures.common import Options
 from figures.exam import Options as ExamOptions
 from figures.exhibit import Chart, one_chart
 from figures.tables import agreement as numbers
 from figures.tables import exam as exam_numbers
+from figures.tables.base_rates import MAJORITY
 from figures.tables.table import select, value
 
 GALLERY = Path(__file__).parents[2] / "figures" / "gallery"
@@ -105,6 +106,23 @@ def test_the_frontier_has_the_accuracy_before_tuning_of_each_model() -> None:
                 chart.numbers, model=model, group=group, task="all", measure="accuracy before"
             )
             assert f"{group.capitalize()}, {before:.1%} before" in texts(chart.figure)
+
+
+def test_word_problems_and_generic_tasks_have_axes_of_their_own() -> None:
+    figure = charts(tuning.frontier).figure
+    words, generic = figure.layout.xaxis.range, figure.layout.xaxis2.range
+    assert words[0] > generic[0] and words[1] > generic[1] > 0
+
+
+def test_right_answers_stand_beside_the_most_frequent_answer() -> None:
+    chart = charts(next_tokens.fig4)
+    table = select(chart.numbers, model=MODELS[0])
+    kinds = ("word_problem", "integers", "time_span", "decimals")
+    rates = [100 * value(table, kind=kind, measure=MAJORITY) for kind in kinds]
+    marks = [one for one in chart.figure.data if one.marker.symbol == "line-ns-open"]
+    assert [*marks[0].x] == pytest.approx(rates) and len(marks) == len(MODELS)
+    by_chance = select(table, when="random heads", measure="likeliest token is a number").value
+    assert f"(without random heads {by_chance.min():.0%} to" in chart.caption
 
 
 def test_the_exam_has_all_models_under_both_kinds_of_paths_and_their_medians() -> None:

@@ -75,6 +75,8 @@ def test_two_trainings_share_the_heads_that_their_maps_share(tmp_path: Path) -> 
         assert value(rows, measure=SAME_LAYERS, trainings=trainings) == 1
     assert "two trainings share 0% to 100% (4 of 12 above random heads)" in chart.caption
     assert "have 100% (12 of 12 above random heads) in the same layers" in chart.caption
+    headings = [note.text for note in chart.figure.layout.annotations]
+    assert any("share more in 4 of 12 (0% to 100%)" in str(text) for text in headings)
     dots = [trace for trace in chart.figure.data if trace.xaxis == "x"]
     assert [[*trace.x] for trace in dots] == [4 * [100], 4 * [0], 4 * [0]]
 
@@ -86,7 +88,8 @@ def test_random_heads_share_what_is_expected(all_made: Options) -> None:
     assert one.value == pytest.approx(k / n, rel=0.03)
     assert (one.low, one.high) == tuple(hypergeom.ppf((0.025, 0.975), n, k, k) / k)
     (band,) = [s for s in chart.figure.layout.shapes if s.type == "rect" and s.xref == "x"]  # pyright: ignore
-    assert (band.x0, band.x1) == (100 * one.low - 5, 100 * one.high + 5), "half a head beside"
+    assert (band.x0, band.x1) == (100 * one.low, 100 * one.high)
+    assert one.spread == "2.5th to 97.5th percentile of 10000 draws"
 
 
 def test_each_two_operations_are_compared_once(all_made: Options) -> None:

@@ -42,6 +42,7 @@ def table_of(*changes: dict, **keys):
         ({"low": float("nan")}, "one end"),
         ({"spread": ""}, "ends without a spread"),
         ({"spread": "95% over cats"}, "an unknown spread"),
+        ({"spread": "95% of 10000 draws"}, "an unknown spread"),
         ({"unit": "percent"}, "an unknown unit"),
         ({"k": 0}, "the same keys"),
         ({"model": "a\nmodel"}, "a line break in model"),

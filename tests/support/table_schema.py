@@ -19,7 +19,9 @@ RANGE = re.compile(
     r"range of \d+ (draws|seeds|trainings|prompts|orders|splits|tasks|operations|random sets"
     r"|random graphs|untrained models)"
 )
-PERCENTILES = re.compile(r"10th to 90th percentile of \d+ samples")
+PERCENTILES = re.compile(
+    r"10th to 90th percentile of \d+ samples|2\.5th to 97\.5th percentile of \d+ draws"
+)
 """What the ends of a number are. Percentiles of samples can leave the samples' mean out."""
 BOUNDS = {"above", "below"}
 """Columns of a claim's bounds, which may be infinite."""
