@@ -182,16 +182,23 @@ def _row(task: str, row: Any) -> str:
 
 
 def _row_of_tuning(tuned: Any, title: str, method: str, n_mlps: int) -> str:
-    """The changes in points, with intervals, at the rate for mathematics and at the careful one."""
+    """The changes in points, with intervals, at the rate for mathematics and at the careful one.
+
+    Those at the careful rate have one decimal, because whole points hide on which side of zero
+    their intervals end.
+    """
     rows = tuned[(tuned.method == method) & (tuned.mlps == n_mlps)].set_index("chosen_for")
     cells = [title]
-    for rate in ("mathematics", "little_loss"):
+    for rate, digits in (("mathematics", 0), ("little_loss", 1)):
         for task in ("word_problems", "generic_tasks"):
-            points = [round(100 * rows.loc[rate][f"{task}_{x}"]) for x in ("change", "low", "high")]
-            cells.append("{} [{}, {}]".format(*(f"{x:+d}" if x else "0" for x in points)))
+            ends = (100 * rows.loc[rate][f"{task}_{x}"] for x in ("change", "low", "high"))
+            texts = (f"{x:+.{digits}f}" if round(x, digits) else f"{0:.{digits}f}" for x in ends)
+            cells.append("{} [{}, {}]".format(*texts))
     return f"| {' | '.join(cells)} |".replace("-", "−")
 
 
+RATES = ("mathematics", "little_loss")
+"""What the two learning rates are chosen for."""
 OPERATIONS = ("addition", "subtraction", "multiplication", "division")
 
 
@@ -208,16 +215,44 @@ def _row_of_ten(title: str, fig3: Any, curves: str) -> str:
 def _gains_elsewhere() -> str:
     """What full tuning gains on questions unlike those that it was tuned on."""
     table: Any = gallery_table("generalisation")
-    full = table[(table.task == "all") & (table.chosen_for == "mathematics")]
-    points = 100 * full[full.method == "full"].set_index("set")[["change", "low", "high"]]
-    wordings = points.loc["other wordings"]
-    assert wordings.low < 0, "a gain would be shown"
-    interval = f"[−{-wordings.low:.1f}, {wordings.high:+.1f}]"
+    full = table[table.method == "full"].set_index(["chosen_for", "set", "task"])
+    points = 100 * full[["change", "low", "high"]].sort_index()
+
+    def interval(rate: str, questions: str) -> str:
+        one = points.loc[(rate, questions, "all")]
+        return f"[{one.low:+.1f}, {one.high:+.1f}]".replace("-", "−")
+
+    best, careful = (points.loc[rate].change.xs("all", level="task") for rate in RATES)
+    of_kinds = points.loc[("mathematics", "larger numbers")].drop("all")
+    assert (of_kinds.low > 0).sum() == 1 and len(of_kinds) == 4
+    rows: Any = pd.read_csv(GALLERY / "generalisation.csv")
+    (before,) = rows[
+        (rows.measure == "accuracy before")
+        & (rows.group == "larger numbers")
+        & (rows.task == "all")
+    ].value
     return (
-        f"On other wordings no gain is shown ({wordings.change:+.1f} points {interval}). On larger "
-        f"numbers it gains {points.change['larger numbers']:.1f} points. In calculations with "
-        f"three digits it loses {-points.change['three digits']:.0f}"
+        "At the best rate, no gain is shown on other wordings "
+        f"({best['other wordings']:+.1f} points {interval(RATES[0], 'other wordings')}; careful "
+        f"rate: {careful['other wordings']:+.1f} {interval(RATES[1], 'other wordings')}). On "
+        f"larger numbers it gains {best['larger numbers']:.1f} points "
+        f"{interval(RATES[0], 'larger numbers')} ({before:.0%} are right before), and this is "
+        "shown in one of four kinds of question; the careful rate shows no gain "
+        f"({careful['larger numbers']:+.1f} {interval(RATES[1], 'larger numbers')}). In "
+        f"calculations with three digits it loses {-best['three digits']:.0f}"
     )
+
+
+def _splits() -> list[str]:
+    """What fourteen heads answer alone: the mean over the splits of the problems, and the range."""
+    table: Any = pd.read_csv(GALLERY / "sufficiency.csv", keep_default_na=False)
+    of_splits = table[table.measure == "accuracy, mean of the splits"]
+    rows = of_splits[(of_splits.k.astype(float) == 14) & (of_splits.kind == "keep_only")]
+    assert rows.operation.tolist() == [*OPERATIONS]
+    return [
+        f"{one.value:.0%} ({100 * float(one.low):.0f} to {float(one.high):.0%})"
+        for one in rows.itertuples()
+    ]
 
 
 def test_the_numbers_are_those_of_the_gallery() -> None:
@@ -255,6 +290,12 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
     def kept(size: int) -> Any:
         return circuits[circuits["size"] == size].accuracy
 
+    five = circuits[circuits["size"] == 5].rename(columns={"accuracy": "value"})
+    five = five.sort_values("value")
+    assert five.operation.iloc[[0, -1]].tolist() == ["addition", "division"]
+    least, most, n = percent(five.iloc[:1]), percent(five.iloc[-1:]), five.n
+    raw: Any = pd.read_csv(GALLERY / "sufficiency.csv", keep_default_na=False)
+    base = raw[raw.measure == "base rate: majority answer"].value.astype(float)
     problems, generic = tasks.loc["all word problems"], tasks.loc["all generic tasks"]
     tuned: Any = pd.concat([table1, table5[table5.mlps == 3]])
     low_everywhere = everywhere[everywhere["size"] == 72].set_index("operation").accuracy
@@ -273,8 +314,11 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
         "cost {}, {}, {} and {} points (+ − × ÷)".format(*without_chosen),
         _row("unseen word problems", problems),
         _row("generic tasks", generic),
-        f"the model answers {100 * kept(5).min():.0f} to {kept(5).max():.0%} correctly",
-        f"With no head kept, it answers {100 * kept(0).min():.0f} to {kept(0).max():.0%}",
+        f"the model answers {least} (+) to {most} (÷) correctly ({n.min():.0f} to {n.max():.0f} "
+        "problems that did not choose the heads). The most frequent answer alone is right in "
+        f"{100 * base.min():.0f} to {base.max():.0%} of them. With no head kept, the model answers "
+        f"{100 * kept(0).min():.0f} to {kept(0).max():.0%}",
+        *_splits(),
         _gains_elsewhere(),
         *(_row_of_tuning(tuned, *row) for row in TUNED_ROWS),
     ]
@@ -307,8 +351,11 @@ def test_the_numbers_of_the_pretrained_model_are_those_of_its_gallery() -> None:
     assert "their mean layer is 13 of 18" in text
     assert first.format("of its accuracy in") in text and second.format("in") in text
     plain = "divergence on 60 plain sentences, nats per token"
-    nats = [outcome(plain, name).value for name in ("multiplication", "division")]
-    assert "({:.2f} and {:.2f} nats per token)".format(*nats) in text
+    nats = [
+        f"{row.value:.2f} [{row.low:.2f}, {row.high:.2f}]"
+        for row in (outcome(plain, name) for name in ("multiplication", "division"))
+    ]
+    assert "diverges by {} and {} nats per token".format(*nats) in text
     for name in ("multiplication", "division"):
         assert outcome("effect-weighted mean layer", name).low > 12
         assert round(outcome("effect-weighted mean layer", name).value) == 13
@@ -340,25 +387,40 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     five = five.rename(columns={"accuracy": "value"}).sort_values("value")
     assert five.operation.iloc[[0, -1]].tolist() == ["addition", "division"]
     least, most = percent(five.iloc[:1]), percent(five.iloc[-1:])
-    words = f"Alone at the last token, they answer from {least} (+) to {most} (÷)"
+    words = f"Alone at the last token, they answer {least} (+) to {most} (÷)"
     assert words in text and (five.high < 0.9).all(), "they do not suffice"
+    lenses = pd.read_csv(GALLERY / "lenses_in_words.csv")
+    keys = ["conclusion", "counterfactual", "metric"]
+    card = lenses[(lenses[keys] == ["five_suffice", "operands", "relative_logit"]).all(axis=1)]
+    card = card[card.operation != "all"].sort_values("value")
+    assert card.operation.iloc[[0, -1]].tolist() == ["subtraction", "addition"]
+    assert card.verdict.tolist() == ["not decided"] * 3 + ["holds"]
+    words = f"five answer {percent(card.iloc[:1])} (−) to {card.value.iloc[-1]:.0%} (+)"
+    assert f"{words}, not decided in − × ÷" in text
     carry = pd.read_csv(GALLERY / "carry.csv")
-    keys = ["kind", "variable", "test", "space"]
-    direction = carry[(carry[keys] == ["interchange", "ones_carry", "layers", "mean"]).all(axis=1)]
+    keys_of_carry = ["kind", "variable", "test", "space"]
+    values_of_carry = ["interchange", "ones_carry", "layers", "mean"]
+    direction = carry[(carry[keys_of_carry] == values_of_carry).all(axis=1)]
     best = direction.loc[direction.value.idxmax()]
     assert best.layer == 9
     of_best = percent(direction[direction.layer == 9])
-    assert f"exchanging it in layer 9 turns {of_best} of the answers" in text
+    words = f"Taken in layer 9 from a two-digit sum with another carry, it turns {of_best} of"
+    assert words in text
     of_layer = carry[
         (carry.test == "layers") & (carry.variable == "ones_carry") & (carry.layer == 9)
     ]
     shuffled = percent(of_layer[of_layer.space == "variable shuffled"])
-    assert f"a shuffled fit {shuffled}" in text
+    assert f"fitted to shuffled carries, {shuffled}" in text
+    others = []
+    for name in (f"reference-{seed}" for seed in range(1, 5)):
+        table = pd.read_csv(GALLERY / name / "carry.csv")
+        of_variable = table[(table[keys_of_carry] == values_of_carry).all(axis=1)]
+        others.append(100 * of_variable.value.max())
+    assert f"In four other trainings it turns {min(others):.0f} to {max(others):.0f}%" in text
     maps = gallery_table("fig2")
     mlps = maps[(maps.component != "head") & (maps.operation == "addition")]
     last = mlps[mlps.layer == mlps.layer.max()]["mean"].iloc[0]
-    assert "patching MLP 11 with a word in place of the operator" in text
-    assert f"lowers the logit by {-last:.0%}" in text
+    assert f"In sums, patching MLP 11 lowers C's logit by {-last:.0%}" in text
     tuned = gallery_table("table1").set_index(["chosen_for", "method"])
     precise = 100 * tuned.loc[("mathematics", "precise")]
     gained = [precise[f"word_problems_{end}"] for end in ("change", "low", "high")]
@@ -371,8 +433,9 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     beside = []
     for method in ("random", "full"):
         row = 100 * tuned.loc[("mathematics", method)]
-        beside.append(f"{row.word_problems_change:.0f}, {-row.generic_tasks_change:.0f}")
-    assert f"(random: {beside[0]}; all weights: {beside[1]})" in text
+        changes = row.word_problems_change, -row.generic_tasks_change
+        beside.append("gain {:.0f} and lose {:.0f}".format(*changes))
+    assert f"Random heads {beside[0]}; all weights {beside[1]}" in text
     heads = pd.read_csv(GALLERY / "gemma-3-270m" / "few_heads.csv")
     keys = ["case", "counterfactual", "metric", "order", "k", "measure"]
     values = ["multiplication", "operands", "digit_contrast", "effect", 5, "accuracy"]
@@ -412,10 +475,14 @@ def test_the_first_picture_is_described_by_its_table() -> None:
         "end",
         "share of the metric that is left",
     ]
-    (left,) = table[(table[keys] == values).all(axis=1)].value
+    numbers = ["value", "low", "high", "n"]
+    left = table[(table[keys] == values).all(axis=1)][numbers].astype(float)
     values[3] = "random"
     (random,) = table[(table[keys] == values).all(axis=1)].value
-    words = f"Alone at END, they keep {float(left):.0%} of it (random graphs {float(random):.0%}"
+    words = (
+        f"Alone at the last token, these paths keep {percent(left)} of it ({left.n.iloc[0]:.0f} "
+        f"sums); random paths keep {float(random):.0%}"
+    )
     assert words in words_of(README)
 
 
