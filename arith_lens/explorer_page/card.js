@@ -3,9 +3,8 @@
 const ArithLensCard = (() => {
   "use strict";
   const { METRICS, h, svg, number, percent, signed, visible, named, capital, certain, isMlp } = ArithLensElements;
-  const { HUES, Cards } = ArithLensCards;
+  const { HUES, INPUTS, Cards } = ArithLensCards;
   const KIND = { operand: "operand head", operator: "operator head", other: "head" };
-  const INPUTS = { q: "queries", k: "keys", v: "values" };
   const STRIP = { width: 400, height: 46, edge: 8 };
 
   class Card extends Cards {
@@ -128,7 +127,7 @@ const ArithLensCard = (() => {
         h("p", {}, Object.keys(INPUTS).map(input => [input, best(input)]).filter(([, row]) => row).map(([input, row], place) =>
           [place ? "; " : "", `${INPUTS[input]}: `, h("button", { class: "ale-link", onclick: this.jump(row.sender) }, named(row.sender)), ` ${percent(row.mean, 0)}`])),
         left && certain(left) ? h("p", {}, h("b", {}, `not explained by single parts: ${percent(left.mean, 0)}`), interval(left)) : "",
-        h("p", { class: "ale-soft" }, `Shares of the whole change of this head when one earlier part at a time changes; means over ${this.fewText(this.set.facts.rows)}.`
+        h("p", { class: "ale-soft" }, `Shares of the whole change of this head when one earlier part at a time changes. ${this.few}`
           + (left && !certain(left) ? " What no single part explains is not known: the interval of this rest holds 0." : "")));
     }
     onwardRow() {

@@ -2,6 +2,7 @@
 const ArithLensCards = (() => {
   "use strict";
   const { h, number, percent, signed, visible, parts, named, isHead, isMlp, download } = ArithLensElements;
+  const INPUTS = { q: "queries", k: "keys", v: "values", mlp: "input" };
   const ALL_OTHERS = "all others";
   // Rust and teal are operands and operator, one blue is C, and greys are the rest, as in all figures.
   const HUES = { "operand a": "operand", "operand b": "operand", operator: "operator", A: "operand", B: "operand", C: "answer" };
@@ -142,13 +143,12 @@ const ArithLensCards = (() => {
     jump(name) { return !isHead(name) && !isMlp(name) ? undefined : () => this.choose({ component: name }); }
     inputsCard() {
       const rows = this.rows("inputs", { component: this.choice.component });
-      const titles = { q: "queries", k: "keys", v: "values" };
       const ends = this.scale(rows, 1), format = x => percent(x, 0);
       const bar = row => ({ label: named(row.sender), value: row.mean, low: row.ci_low, high: row.ci_high,
         onclick: this.jump(row.sender), hue: row.sender === ALL_OTHERS || row.input === "" ? "rest" : "share" });
       return this.card("Paths in", "inputs", rows, this.quoted(),
         "Who feeds it: one earlier part at a time gets its counterfactual output, and only this head's queries (or keys, or values) see it. The number is the share of the head's whole change that this makes. Grey: the sum of all other parts, and what no part explains alone. " + this.few,
-        h("div", { class: "ale-three" }, ["q", "k", "v"].map(input => h("div", {}, h("h4", {}, titles[input]),
+        h("div", { class: "ale-three" }, ["q", "k", "v"].map(input => h("div", {}, h("h4", {}, INPUTS[input]),
           this.bars(rows.filter(row => row.input === input).map(bar), { format, ends })))),
         this.bars(rows.filter(row => row.input === "").map(row => ({ ...bar(row), label: "not explained by single parts" })), { format, ends }));
     }
@@ -185,5 +185,5 @@ const ArithLensCards = (() => {
         : list);
     }
   }
-  return { HUES, Cards };
+  return { HUES, INPUTS, Cards };
 })();

@@ -129,10 +129,7 @@ const ArithLensExplorer = (() => {
     get set() { return this.sets.get(this.choice.set); }
     rows(table, where = {}) { return this.set.tables[table]?.rows(where) ?? []; }
     get setting() { return { paths: this.choice.paths, metric: this.choice.metric }; }
-    get few() {
-      const n = this.set.facts.rows?.length, all = this.set.facts.n_pairs;
-      return n === undefined || n >= all ? "" : `Over ${n} of ${all} prompts, so its numbers differ from those of the map.`;
-    }
+    get few() { return `Means over ${this.fewText(this.set.facts.rows)}.`; }
     // The sets of prompts that are shown: one, or two that are compared.
     get sides() { return [this.choice.set, this.choice.compare].filter(Boolean); }
     // The chosen prompt in a set: the other side of a comparison has it under a number of its own, or not at all.

@@ -3,11 +3,10 @@
 const ArithLensGraph = (() => {
   "use strict";
   const { h, svg, percent, named, capital, certain, visible, isHead, isMlp } = ArithLensElements;
-  const { HUES } = ArithLensCards;
+  const { HUES, INPUTS } = ArithLensCards;
   const { Card } = ArithLensCard;
   const { EMBEDDINGS, END, SIZE, key, layout, curve } = ArithLensLayout;
   const TOP = "C", SHARE = 0.8, LOOK = 0.15, UNFOLDED = 8, THICK = 9, SINGLE = 700, WIDTH = [390, 900], DOUBLE_CLICK = 400;
-  const INPUTS = { q: "queries", k: "keys", v: "values", mlp: "input" };
   const SHORT = { operator: "op", other: "…" };
   const DASHES = { q: "2 4", k: "8 4" };
   const MAIN = { paths: "via_mlps", metric: "relative_logit" };

@@ -28,9 +28,7 @@ const ArithLensMap = (() => {
     mapOf({ rows, held }, limit, line) {
       if (!rows.length) return [h("p", {}, this.backend ? "These effects are being computed." : "This page does not have these effects. Choose other paths or another score above.")];
       const heads = 1 + Math.max(...rows.map(row => row.head)), layers = 1 + Math.max(...rows.map(row => row.layer));
-      const describe = row => `${capital(named(row.component))}${row.held ? ", norm's scale held" : ""}: ${this.effect(row.mean)}`
-        + (row.ci_low === null ? "" : ` (${this.effect(row.ci_low)} to ${this.effect(row.ci_high)})`)
-        + (row.key ? ", key head" : "");
+      const describe = row => `${capital(named(row.component))}${row.held ? ", norm's scale held" : ""}: ${this.effectInterval(row)}${row.key ? ", key head" : ""}`;
       const cells = new Map();
       const cell = row => {
         const share = Math.abs(row.mean ?? 0) / limit, strength = Math.round(100 * Math.sqrt(share) * share ** 0.15);
