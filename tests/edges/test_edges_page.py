@@ -63,12 +63,12 @@ def input_lines(rows: Rows) -> Iterator[str]:
 
 
 def path_lines(rows: Rows, names: tuple[str, ...] = ("word", "operands")) -> Iterator[str]:
-    """The two largest edges, as what the answer's lead loses without them."""
+    """The three largest edges, as what the answer's lead loses without them."""
     for counterfactual in names:
         for operation, sign in SIGNS.items():
             key = {"operation": operation, "counterfactual": counterfactual}
             own = chosen(rows, kind="edge", metric="digit_contrast", **key)
-            own = sorted(own, key=lambda row: -abs(float(row["value"])))[:2]
+            own = sorted(own, key=lambda row: -abs(float(row["value"])))[:3]
             cells = [_path(row) for row in own]
             if cells:
                 yield f"| `{counterfactual}` {sign} | {' | '.join(cells)} |"
@@ -94,8 +94,11 @@ def kept_lines(rows: Rows, *, accuracy: bool = False) -> Iterator[str]:
                 for row in chosen(left, kept=kept)
             ]
             if accuracy:
-                (right,) = chosen(own, measure="accuracy", kept="graph")
-                cells.append(numbers(right, 0, factor=100, unit="%"))
+                cells += [
+                    numbers(row, 0, factor=100, unit="%")
+                    for kept in ("graph", "random")
+                    for row in chosen(own, measure="accuracy", kept=kept)
+                ]
             yield f"| `{counterfactual}` {sign} | {' | '.join(cells)} |"
 
 

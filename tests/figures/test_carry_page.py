@@ -114,6 +114,16 @@ def test_the_direction_in_each_training_is_that_of_its_table() -> None:
     assert len(wrong_directions(PAGE.replace("63 [56, 70]", "73 [56, 70]"))) == 1
 
 
+def test_the_numbers_of_problems_are_those_of_the_tables() -> None:
+    header = cells_of(PAGE, "| exit of layer, at END |")[0]
+    for test in ("layers", "large_sums", "three_digits"):
+        sizes = []
+        for model in re.findall(r"`(.*?)`", " ".join(header)):
+            rows = select(numbers(model), variable="ones_carry", test=test, space="mean")
+            sizes.append(str(int(rows.n.iloc[-1])))
+        assert f"{', '.join(sizes[:-1])} and {sizes[-1]}" in " ".join(PAGE.split())
+
+
 def wrong_outcomes(page: str) -> list[str]:
     """The outcomes on the page that are not those of their tables."""
     header, *lines = cells_of(page, "| prediction | measured | asked |")

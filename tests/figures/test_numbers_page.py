@@ -35,6 +35,16 @@ def test_the_strongest_frequency_is_that_of_the_tables() -> None:
     assert len(linked) == 4 and f"with {min(ends)} to {max(ends)}% (" in line
 
 
+def test_the_chance_of_the_strongest_frequency_is_that_of_the_tables() -> None:
+    paths = ["numbers.csv", "reference-mistral/numbers.csv"]
+    paths += [f"reference-{i}/numbers-predictions.csv" for i in range(1, 5)]
+    at_end = {"kind": "spectrum", "variable": "a", "place": "end", "source": "stream", "period": 8}
+    rows = [select(numbers(path), measure="p of the power", **at_end) for path in paths]
+    chances = [p for table in rows for p in table[table.layer >= 7].value]
+    assert f"p of permuted values is {min(chances)} to {max(chances)} in these layers" in PAGE
+    assert sum(p > 0.05 for p in chances) > len(chances) / 2
+
+
 def test_unseen_values_of_other_problems_are_those_of_the_tables() -> None:
     start = PAGE.index("| number | A's token, `reference` |")
     lines = PAGE[start:].split("\n\n")[0].splitlines()[2:]

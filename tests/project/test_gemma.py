@@ -1,11 +1,15 @@
 """The numbers of docs/gemma.md on heads that suffice are those of its table in the gallery."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pandas import DataFrame, read_csv
+from scipy.stats import binomtest
 
+import arith_lens as al
+from arith_lens.knockout import matched_order
 from figures.tables.table import Key, from_csv, records, select
 
 ROOT = Path(__file__).parents[2]
@@ -78,9 +82,47 @@ def test_outcomes_of_predictions(table: DataFrame) -> None:
 def test_the_outcomes_in_sentences(table: DataFrame) -> None:
     p15 = [one for one in records(table) if (one.prediction or "").startswith("P15:")]
     right, accuracy, contrast = (number_text(one) for one in p15)
-    words = f"It takes part with {right} right, and seven heads keep {contrast} of `digit_contrast`"
-    assert f"{words}: both hold. Seven heads keep {accuracy} right" in WORDS
+    assert f"It takes part with {right} right by the point estimate" in WORDS
+    kept = f"Seven heads keep {contrast} of `digit_contrast`, which holds."
+    assert f"{kept} Seven heads keep {accuracy} right" in WORDS
     assert [one.verdict for one in p15] == ["holds here", "not decided", "holds here"]
+    gate = p15[0]
+    assert math.isnan(gate.low), "the gate has no interval"
+    share = binomtest(round(36 * gate.value), 36).proportion_ci(method="wilson")
+    assert share.low < 0.6 < share.high
+
+
+@pytest.mark.parametrize(("case", "n_sets"), [("multiplication", 1), ("division", 4)])
+def test_the_draws_of_other_heads_are_few_sets(table: DataFrame, case: str, n_sets: int) -> None:
+    rows = select(table, case=case, counterfactual="operands", measure="effect", order="effect")
+    names = [one.component for one in sorted(records(rows), key=lambda one: one.k)]
+    heads = [al.Head(*map(int, name.split("."))) for name in names]
+    drawn = {frozenset(matched_order(heads, 18, 4, seed)[:5]) for seed in range(20)}
+    shared = sorted(map(str, frozenset.intersection(*drawn)))
+    assert len(drawn) == n_sets
+    if n_sets == 1:
+        assert f"one set: {', '.join(shared[:-1])} and {shared[-1]}." in WORDS
+    else:
+        assert {head.layer for one in drawn for head in one} == {11, 14, 15} and len(shared) == 4
+
+
+def test_the_size_of_each_half_is_on_the_page(table: DataFrame) -> None:
+    sizes = {
+        one.case: f"{one.value:.0f}"
+        for one in records(select(table, measure="problems", half="curves"))
+    }
+    assert [sizes[case] for case in SIGNS] == ["11", "11", "16", "29", "20"]
+    assert "11 each in × and ÷, 16 in +, 29 and 20 in × and ÷ of two digits" in WORDS
+
+
+def test_from_seven_heads_on_more_than_the_whole_contrast_is_kept(table: DataFrame) -> None:
+    keys = {"case": "multiplication", "counterfactual": "operands", "order": "effect"}
+    rows = records(select(table, measure="faithfulness", **keys))
+    above = [int(one.k) for one in rows if one.low > 1]
+    assert above == [*range(7, 15)]
+    (seven,) = [one for one in rows if one.k == 7]
+    words = "From seven heads on, faithfulness of `digit_contrast` in × is above 1 (with seven"
+    assert f"{words} {number_text(seven)})" in WORDS
 
 
 def test_accuracies_of_all_cases_with_their_base_rates(table: DataFrame) -> None:
