@@ -320,7 +320,10 @@ def _seeds(row: Row) -> str:
 
 
 def _gain_of(method: TuningMethod, title: str, tasks: QuestionFilter) -> Measure:
-    """Measures what a method of Table 1 gains on some tasks; beside it, at the other rate."""
+    """Measures what a method of Table 1 gains on some tasks.
+
+    Beside it stand the gain at the other rate, and that of random heads if heads are tuned.
+    """
 
     def measure(evidence: Evidence, rule: Within) -> Measurement:
         run, before = _table_1(evidence)
@@ -330,6 +333,11 @@ def _gain_of(method: TuningMethod, title: str, tasks: QuestionFilter) -> Measure
             if other.key[0] == method:
                 beside = _gain(before, other, tasks, title)
                 findings.append(Finding(f"{title}, {LITTLE_LOSS}", beside.number))
+        if method == "precise":
+            with suppress(NotMeasured):
+                control = _gain(before, _row(run, 1, "random"), tasks, title)
+                name = f"{title}, {CONTROL_NAMES['random']}, {control.keys['draws']} seeds"
+                findings.append(Finding(name, control.number))
         return Measurement(tuple(findings), _seeds(row))
 
     return measure
