@@ -16,7 +16,7 @@ from figures.views.lines import base_rate, line
 
 LINES = {
     ("random", "operands"): ("random heads", plotting.COLOURS["control"], "solid"),
-    ("same layers", "operands"): ("others, same layers", plotting.COLOURS["pale control"], "solid"),
+    ("same layers", "operands"): ("others, near layers", plotting.COLOURS["pale control"], "solid"),
     ("effect", "word"): ("word", plotting.COLOURS["chosen"], "dash"),
     ("effect", "operands"): ("other operands", plotting.COLOURS["answer"], "solid"),
 }
@@ -114,5 +114,5 @@ def _notes(table: DataFrame, config: Settings) -> list[str]:
         "END; MLPs stay.",
         "Blue: order and means of other operands (band: 95% over problems). Dashed: of the paper's "
         f"counterfactual. Bands of the controls: ranges of {config['controls']} orders of random "
-        "heads, or of other heads of the same layers. Dotted: the most frequent answer.",
+        "heads, or of others of the same or neighbouring layers. Dotted: the most frequent answer.",
     ]
