@@ -107,9 +107,9 @@ def _groups(tables: Tables, claims: Sequence[Claim]) -> Iterator[str]:
 def deciding_cell(rows: DataFrame, key: str) -> str:
     """The verdict's sign, and the one number that decides it, with what it is of.
 
-    If the claim holds, this is the number that is nearest to failing. If it does not hold, it is
-    the number that fails most clearly; if it is not decided, the least certain one. Among equal
-    p-values, the number that is least within its bounds is taken. Random heads stand beside it, if
+    If the claim holds or is not decided, this is the number with the largest p-value. If it does
+    not hold, it is the number that fails most clearly. Among equal p-values, the number that is
+    least within its bounds is taken. Random heads stand beside it, if
     there are any.
     """
     of_claim = records(select(rows, claim=key))
