@@ -270,9 +270,9 @@ def _panel(table: Any, most: int, title: str) -> CircuitPanel:
     shares: list[Any] = []
     if graph is not None and random is not None:
         own, others = (tuple(one[end] for end in NUMBERS) for one in (graph, random))
-        of_lead = f"{_percent(graph)} of C's lead (n = {graph['n']:.0f})"
+        of_lead = f"{_percent(graph)} (n = {graph['n']:.0f})"
         of_draws = f"{_range(random)} ({random['n']:.0f} graphs)"
-        shares = [("alone at END it keeps", of_lead, *own), ("random graphs", of_draws, *others)]
+        shares = [("C's lead kept at END", of_lead, *own), ("by random graphs", of_draws, *others)]
     return CircuitPanel(nodes, edges, title, roles, shares)
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
 from arith_lens import plotting
+from arith_lens.operations import OPERATIONS
 from arith_lens.plotting import COLOURS
 from arith_lens.plotting.widths import is_narrow
 from arith_lens.runs import Run
@@ -21,9 +22,9 @@ from figures.views.words import LENS, sizes_text, span_text
 
 ORDER_LINES = {  # the first is drawn first: (name, colour, dash)
     "random": ("random", COLOURS["control"], "solid"),
-    "same layers": ("same layers", COLOURS["control"], "dash"),
-    "iterative": ("one by one", COLOURS["chosen"], "dash"),
-    "growing": ("one by one", COLOURS["chosen"], "dash"),
+    "same layers": ("same layers", COLOURS["control"], "5px,3px"),
+    "iterative": ("one by one", COLOURS["chosen"], "5px,3px"),
+    "growing": ("one by one", COLOURS["chosen"], "5px,3px"),
     "effect": ("strongest", COLOURS["chosen"], "solid"),
 }
 """The orders that are drawn; the table has further ones."""
@@ -84,7 +85,7 @@ def knockout_caption(table: DataFrame) -> str:
         findings.append(f"Kept alone, {'; '.join(texts)}.")
     return (
         f"{' '.join(findings)} Dark lines are the strongest heads by {LENS}, grey lines random "
-        "ones. Bands are 95% intervals over problems, or all draws."
+        "ones. Bands are 95% intervals over problems (n), or all draws."
     )
 
 
@@ -117,12 +118,16 @@ def _alone(rows: DataFrame, *, short: bool = False) -> str:
         select(strongest, measure=name) for name in ("accuracy", sufficiency_numbers.ENOUGH)
     )
     near = right.k.loc[(right.k - FEW).abs().idxmin()]
-    by_chance = select(random, measure="accuracy", k=near).value
-    few, many = span_text(select(right, k=near).value), span_text(enough.value, ".0f")
-    random_ones = span_text(by_chance) if len(by_chance) else ""
+    by_chance = select(random, measure="accuracy", k=near).set_index("operation")
+    chosen = select(right, k=near).set_index("operation")
+    few, many = span_text(chosen.value), span_text(enough.value, ".0f")
+    random_ones = span_text(by_chance.value) if len(by_chance) else ""
+    is_above = chosen.low > by_chance.high.reindex(chosen.index)
+    signs = ", ".join(OPERATIONS[str(name)].sign for name in chosen.index[is_above])
+    above = f"in {signs or 'no operation'}"
     if short:
-        return f"{few}{f' ({random_ones})' * bool(random_ones)}, and {many}"
-    control = f" (random ones {random_ones})" * bool(random_ones)
+        return f"{few}{f' ({random_ones}; {above})' * bool(random_ones)}, and {many}"
+    control = f" (random ones {random_ones}; interval above theirs {above})" * bool(random_ones)
     return f"{near:.0f} heads answer {few} right{control}, and 90% needs {many}"
 
 
@@ -143,15 +148,15 @@ def _draw_knockout(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
             lines = [base_rate(rate, (own.k.min(), own.k.max())) for rate in rates[:1]]
             lines += _lines(own)
             of_model = select(table, model=own.model.iloc[0], operation=operation)
-            marked = has(own, question="knockout", components="heads")
-            points = (*_points(of_model, lines),) if marked else ()
+            points = (*_points(own, of_model, lines),)
             if operation != operations[-1]:  # the last chart has the lines' names
                 lines = [replace(one, label="") for one in lines]
             title = maps.title(operation, "")
-            panels.append(plotting.CurvePanel(title, tuple(lines), points, y_range=(0, 104)))
+            curves = plotting.CurvePanel(title, tuple(lines), points, y_range=(-5, 105))
+            panels.append(replace(curves, x_title=_x_title(own)))
     return plotting.curve_panels(
         panels,
-        x_title="knocked out" if any("MLPs" in one for one in headings) else "heads",
+        x_title="",
         unit="%",
         notes=notes,
         headings=headings,
@@ -160,8 +165,15 @@ def _draw_knockout(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     )
 
 
+def _x_title(rows: DataFrame) -> str:
+    """What is counted along a panel's axis."""
+    change = "knocked out" if has(rows, question="knockout") else "kept"
+    return f"{rows.components.iloc[0]} {change}"
+
+
 def _rows_of_panels(table: DataFrame) -> Iterator[tuple[str, DataFrame]]:
-    """The heading and the numbers of each row: what is knocked out, or kept, in which model."""
+    """The heading and the numbers of each row: first what is knocked out in each model, then what
+    is kept."""
     right = select(table, measure="accuracy")
     for model in keys_of(table, "model"):
         own = select(right, model=model)
@@ -171,13 +183,17 @@ def _rows_of_panels(table: DataFrame) -> Iterator[tuple[str, DataFrame]]:
             alone = len(keys_of(table, "model")) == 1 and not has(table, question="sufficiency")
             if len(rows) and (components == "heads" or alone) and _is_whole(rows, own):
                 yield _heading(table, model, components, total.max()), rows
+    for model in keys_of(table, "model"):
+        own = select(right, model=model)
         sole = select(own, question="sufficiency", components="heads", kind="keep_only")
         of_model = select(table, model=model, question="sufficiency")
-        is_shown = (sole.order != "iterative") & (sole.k <= own.k[own.question == "knockout"].max())
+        enough = _enough(of_model).max()  # as many heads as the heading names
+        is_shown = (sole.order != "iterative") & (sole.k <= enough)
         sole = DataFrame(sole[is_shown]) if has(own, question="knockout") else sole
         for place, text in PLACES.items():
             if (place == "END" or not has(table, question="knockout")) and len(sole):
                 finding = f": {_alone(of_model)}" * (place == "END" and has(sole, positions="END"))
+                finding += f", {_sizes(select(sole, positions=place))}"
                 yield f"{model}, kept alone ({text}){finding}", select(sole, positions=place)
 
 
@@ -189,7 +205,17 @@ def _heading(table: DataFrame, model: str, components: str, total: float) -> str
         return heading
     k, texts = _without(rows)
     right, random, _ = texts[model]
-    return f"{model} without {k:.0f} of {total:.0f} heads: {right} right (random ones {random})"
+    return (
+        f"{model} without {k:.0f} of {total:.0f} heads: {right} right (random ones {random}), "
+        f"{_sizes(rows)}"
+    )
+
+
+def _sizes(rows: DataFrame) -> str:
+    """How many problems of each operation: `n = 36, 45`."""
+    strongest = select(rows, measure="accuracy", components="heads", order="effect")
+    counts = strongest.drop_duplicates("operation").n
+    return f"n = {', '.join(f'{n:.0f}' for n in counts)}"
 
 
 def _is_whole(rows: DataFrame, table: DataFrame) -> bool:
@@ -212,10 +238,22 @@ def _lines(rows: DataFrame) -> list[plotting.Line]:
     return lines
 
 
-def _points(rows: DataFrame, lines: Sequence[plotting.Line]) -> Iterator[plotting.Point]:
-    """The number of heads that causes 90% of the drop."""
-    complete = value(rows, measure=numbers.DROP_DONE)
-    yield plotting.Point(complete, f"{complete:.0f} heads", line=len(lines) - 1)
+def _points(
+    shown: DataFrame, rows: DataFrame, lines: Sequence[plotting.Line]
+) -> Iterator[plotting.Point]:
+    """The number of heads whose knockout causes 90% of the drop, or that answer 90% right."""
+    if has(shown, question="knockout", components="heads"):
+        counts = [value(rows, measure=numbers.DROP_DONE)]
+    else:
+        counts = [*_enough(rows)] if has(shown, positions="END") else []
+    for count in counts:
+        yield plotting.Point(count, f"{count:.0f}", line=len(lines) - 1)
+
+
+def _enough(rows: DataFrame) -> Series:
+    """From how many heads, kept alone at END, 90% are right."""
+    keys = {"kind": "keep_only", "components": "heads", "positions": "END", "order": "effect"}
+    return select(rows, measure=sufficiency_numbers.ENOUGH, **keys).value
 
 
 def _knockout_notes(table: DataFrame, config: Settings) -> list[str]:
@@ -227,7 +265,8 @@ def _knockout_notes(table: DataFrame, config: Settings) -> list[str]:
         "Dark: strongest by effect (band: 95% interval)."
         + " Dark, dashed: each next head is the one that changes most." * dashed
         + f" Grey: as many at random, dashed: of the same layers; mean and range of {counts} "
-        "draws. Dotted: always the most frequent answer. Circles: nine tenths of the drop.",
+        "draws. Dotted: always the most frequent answer. Circles: how many heads cause nine tenths "
+        "of the drop, or answer 90% right alone.",
         f"A head that is out gives its {config['ablation']} over counterfactuals, at every "
         "position but BOS; MLPs stay." + f" Prompts, all answered right: {sizes_text(table)}; seed "
         f"{config['seed']}." * (len(keys_of(table, "model")) == 1),

@@ -52,7 +52,7 @@ class Line:
     low: Float[np.ndarray, " point"] | None = None
     high: Float[np.ndarray, " point"] | None = None
     dash: str = "solid"
-    """`solid`, `dash` or `dot`."""
+    """`solid`, `dash`, `dot`, or lengths of strokes and gaps, such as `5px,3px`."""
     label: str | None = None
     """The text at the line's end; None: the name. If it is empty, the end has no text."""
 

@@ -7,7 +7,7 @@ import pytest
 from pandas import DataFrame
 
 from arith_lens.plotting import Figure
-from figures import agreement, carry, exam, next_tokens, tuning
+from figures import agreement, carry, exam, knockout, next_tokens, tuning
 from figures.common import Options
 from figures.exam import Options as ExamOptions
 from figures.exhibit import Chart, one_chart
@@ -123,6 +123,30 @@ def test_right_answers_stand_beside_the_most_frequent_answer() -> None:
     assert [*marks[0].x] == pytest.approx(rates) and len(marks) == len(MODELS)
     by_chance = select(table, when="random heads", measure="likeliest token is a number").value
     assert f"(without random heads {by_chance.min():.0%} to" in chart.caption
+
+
+def test_heads_kept_alone_are_drawn_up_to_those_that_answer_90_percent() -> None:
+    makes = (knockout.fig3, knockout.sufficiency)
+    parts = [make(Options(model=name, root=GALLERY))[0] for name in MODELS for make in makes]
+    chart = one_chart(parts)
+    enough = select(
+        chart.numbers,
+        measure="k from which on 90% are right",
+        components="heads",
+        positions="END",
+        kind="keep_only",
+        order="effect",
+    )
+    ends = [chart.figure.layout[f"xaxis{panel}"].range[1] for panel in (9, 13)]
+    for end, model in zip(ends, MODELS, strict=True):
+        most = select(enough, model=model).value.max()
+        assert most <= end < 1.1 * most
+    assert "5 heads answer 9% to 42% right (random ones 7% to 13%; interval above theirs in ÷)" in (
+        chart.caption
+    )
+    assert "n = 36, 45, 23, 23" in texts(chart.figure) and "n = 18, 22, 11, 11" in texts(
+        chart.figure
+    )
 
 
 def test_the_exam_has_all_models_under_both_kinds_of_paths_and_their_medians() -> None:
