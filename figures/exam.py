@@ -35,11 +35,13 @@ from figures.views.words import display_name, span_text
 
 EXPERIMENT = "do_they_find_known_circuits"
 DIALS_ACROSS = 5
-LETTERS = 20
+LETTERS = 11
 """A line of a method's name."""
 CORRECT = 0.05
 """A method is called right in the caption if its error is below this share."""
 PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}
+SHORT_PATHS = {"via_mlps": "frozen", "total": "all paths"}
+"""What is after the name of a model where both differ."""
 
 
 @dataclass(frozen=True)
@@ -245,8 +247,9 @@ def _caption(table: DataFrame) -> str:
     best = [f"{' and '.join(some)} {text}" for text, some in titles.items() if text]
     return (
         f"{_finding(table)}. The best approximations are, {'; '.join(best)}. A cell is the largest "
-        "error of one method on one model, as a share of the model's largest true effect; these "
-        "follow from the weights, so there is no interval."
+        "error of one method on one model, as a share of the model's largest true effect; rows are "
+        "two where other heads frozen and all paths differ. These follow from the weights, so "
+        "there is no interval."
     )
 
 
@@ -299,33 +302,42 @@ def _dial_caption(table: DataFrame) -> str:
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """The errors: models by their largest, methods by their median error, a group per paths."""
+    """The errors: models by their largest, methods by their median error.
+
+    A model has a row of each kind of paths where they differ, else one.
+    """
     errors = select(table, measure=numbers.ERROR)
     median = errors.groupby("method").value.median()
     methods = sorted(keys_of(table, "method"), key=lambda name: (name != EXACT, median[name]))
     models = [*errors.groupby("model").value.max().sort_values(kind="stable").index]
-    names = tuple(fill(display_name(name), LETTERS) for name in methods)
-    groups = []
-    for paths, title in PATHS_TITLES.items():
+    letters = 100 if is_narrow() else LETTERS
+    names = tuple(fill(display_name(name), letters) for name in methods)
+    by_paths = {}
+    for paths in PATHS_TITLES:
+        if not has(errors, paths=paths):
+            continue
         rows = select(errors, paths=paths)
-        if len(rows):
-            cells = 100 * rows.pivot(index="model", columns="method", values="value")
-            values = cells.reindex(models)[methods].to_numpy()
-            values = np.vstack([np.nanmedian(values, axis=0), values])
-            groups.append(plotting.Columns(title, names, values))
+        cells = 100 * rows.pivot(index="model", columns="method", values="value")
+        values = cells.reindex(models)[methods]
+        by_paths[paths] = np.vstack([np.nanmedian(values, axis=0), values])
+    lines: list[tuple[str, np.ndarray, bool]] = []
+    for number, name in enumerate(("median", *map(_spaced, models))):
+        own = {paths: values[number] for paths, values in by_paths.items()}
+        differ = len({tuple(np.round(one)) for one in own.values()}) > 1
+        for place, (paths, one) in enumerate(own.items()):
+            if place == 0 or differ:
+                start = "… " if place else f"{name}, " if differ else name
+                lines.append((start + SHORT_PATHS[paths] * differ, one, number == 0))
+    rows, values, strong = (tuple(some) for some in zip(*lines, strict=True))
     heading = f"{_finding(table)}; next: {_best(table, keys_of(errors, 'paths')[0])}"
-    rows, strong = ("median", *map(_spaced, models)), (True, *[False] * len(models))
-    parts = [(group,) for group in groups] if is_narrow() else [tuple(groups)]
+    columns = plotting.Columns("", names, np.stack(values))
     return plotting.matrix_panels(
-        [
-            plotting.Matrix("", rows, part, strong, heading=heading * (number == 0))
-            for number, part in enumerate(parts)
-        ],
-        colour_title="largest error of a method on a model",
+        [plotting.Matrix("", rows, (columns,), strong, heading=heading)],
+        colour_title="largest error of a method",
         unit="%",
         limit=200,
-        upright=True,
         rising=True,
+        above=True,
         notes=notes,
     )
 
@@ -417,4 +429,5 @@ def _notes(table: DataFrame, _: Settings) -> list[str]:
         f"{len(models)} models, {'/'.join(f'{size:.0f}' for size in sizes)} pairs each; the metric "
         "is C's logit. The error is the largest one of any component and pair, as a share of the "
         "model's largest true effect. AtP* has no sign: it is compared with sizes.",
+        "Frozen: other heads; one row where this and all paths have the same errors.",
     ]

@@ -18,6 +18,7 @@ from arith_lens.plotting.page import (
     TITLE,
     TOP,
     Sheet,
+    axis_names,
     bear_colours,
     heading_height,
     letter_of,
@@ -44,6 +45,8 @@ from arith_lens.plotting.widths import page_height, page_width
 
 _WIDEST, _NARROWEST, _HEIGHT, _GAP = 30, 6, 17, 14
 """Pixels: the width of a cell, at most and at least, its height, between groups."""
+_WIDE = 66
+"""Pixels of a cell, at most, whose column has its name above."""
 _NUMBERED, _LOW, _ASIDE = 19, 14, 4
 """Pixels of a cell with a number, and of its height where panels stand in a line; between them."""
 _FEET, _BETWEEN, _NAME = 30, 40, 12
@@ -93,6 +96,7 @@ def matrix_panels(
     upright: bool = False,
     rising: bool = False,
     across: int = 1,
+    above: bool = False,
     notes: Sequence[str] = (),
 ) -> Figure:
     """Panels in lines. Cells that are wide enough contain their numbers.
@@ -107,6 +111,8 @@ def matrix_panels(
             narrow.
         rising: whether the colours begin at 0, for numbers that are not negative.
         across: the most panels in a line, as far as the page has the room.
+        above: whether columns are wide and have their names above, in lines; without room for
+            them, the names are rotated.
         notes: lines below the panels (plain text).
 
     Raises:
@@ -126,18 +132,30 @@ def matrix_panels(
         parts = [some for part in parts for some in _broken(part, _left(parts))]
     cells = np.concatenate([group.values.ravel() for part in parts for group in part.groups])
     end = symmetric_limit(cells) if limit is None else limit
-    feet = _FEET
-    if upright:
-        names = [name for part in parts for group in part.groups for name in group.names]
-        feet = max(_FEET, widest("\n".join(names).split("\n"), 10) + 4)
-    cell, sheet = _sheet(parts, notes, feet, across)
-    sheet.set_colours(end, unit, colour_title, rising=rising)
+    names = [name for part in parts for group in part.groups for name in group.names]
+    longest = widest("\n".join(names).split("\n"), 10) + 4
+    upright = upright or (above and _cell(parts, across, _WIDE) < 0.8 * longest)
+    feet = max(_FEET, longest) if upright else _FEET
+    if above and not upright:
+        feet = 12 * max(name.count("\n") + 1 for name in names) + 4
+    cell, sheet = _sheet(parts, notes, feet, across, above)
+    inks = dict.fromkeys(ink for part in parts for group in part.groups for ink in group.inks)
+    sheet.set_colours(
+        end,
+        unit,
+        colour_title,
+        rising=rising,
+        beyond=bool(np.nanmax(cells) > end),
+        inks=[ink for ink in inks if ink != DARK],
+    )
     bear_colours(sheet)
     for index, part in enumerate(parts):
         _add_part(sheet, part, index, _Colours(cell, end, rising), (unit, digits), upright)
         if part.title:
             sheet.add_title(part.title, index, lift=_lift(part))
-    lift = _lift(parts[0]) if any(part.title for part in parts) else 8
+        if above:
+            sheet.update_layout({f"{axis_names(index)[0]}_side": "top"})
+    lift = _lift(parts[0]) if any(part.title for part in parts) else 8 + feet * above
     sheet.add_headings([part.heading for part in parts], 1, lift=lift)
     return sheet.finished(left=LEFT)
 
@@ -200,23 +218,24 @@ def _lefts(parts: Sequence[Matrix], across: int) -> list[Number]:
     return [_left(parts[column::across]) for column in range(across)]
 
 
-def _cell(parts: Sequence[Matrix], across: int) -> int:
+def _cell(parts: Sequence[Matrix], across: int, most_wide: int = _WIDEST) -> int:
     """The width of a cell, if so many panels stand in a line."""
     lines = [parts[start : start + across] for start in range(0, len(parts), across)]
     most = max(sum(len(g.names) for part in line for g in part.groups) for line in lines)
     gaps = max(sum(len(part.groups) - 1 for part in line) for line in lines)
     rest = sum(_lefts(parts, across)) + 12 + _GAP * gaps + _ASIDE * (across - 1)
-    return int(min((page_width() - rest) / most, _WIDEST))
+    return int(min((page_width() - rest) / most, most_wide))
 
 
 def _sheet(
-    parts: Sequence[Matrix], notes: Sequence[str], feet: Number, across: int
+    parts: Sequence[Matrix], notes: Sequence[str], feet: Number, across: int, above: bool
 ) -> tuple[int, Sheet]:
     """The width of a cell, and the page."""
-    cell, lefts = max(_cell(parts, across), 2), _lefts(parts, across)
+    cell = max(_cell(parts, across, _WIDE if above else _WIDEST), 2)
+    lefts = _lefts(parts, across)
     lines = [parts[start : start + across] for start in range(0, len(parts), across)]
     boxes: list[Box] = []
-    top: Number = TOP + 12
+    top: Number = TOP + (-2 if above else 12)
     n_rows = sum(max(len(part.rows) for part in line) for line in lines)
     rest = top + sum(heading_height(part.heading) for part in parts)
     rest += len(lines) * (feet + _BETWEEN) + BAR + LINE * MOST_LINES
@@ -224,7 +243,7 @@ def _sheet(
     if across > 1:
         height = min(height, _LOW)
     for line in lines:
-        top += heading_height(line[0].heading)
+        top += heading_height(line[0].heading) + feet * above
         x: Number = 0
         for part, left in zip(line, lefts, strict=False):
             width = sum(len(group.names) for group in part.groups) * cell
@@ -232,7 +251,7 @@ def _sheet(
             bottom = top + height * len(part.rows)
             boxes.append(Box(x + left, top, x + left + width, bottom))
             x += left + width + _ASIDE
-        top += height * max(len(part.rows) for part in line) + feet + _BETWEEN
+        top += height * max(len(part.rows) for part in line) + feet * (not above) + _BETWEEN
     least = min(page_width() - 12, lefts[0] + 240)
     right = max(*(box.right for box in boxes), least) + 12
     return cell, Sheet((right, top - _BETWEEN + BAR), boxes, notes)
@@ -267,7 +286,8 @@ def _add_part(
         corners = (middle[0] - 0.5, -0.5), (middle[-1] + 0.5, len(part.rows) - 0.5)
         sheet.add_shape("rect", *corners, index, line={"width": 1, "color": FRAME})
         if cell >= (26 if digits else _NUMBERED):
-            _add_numbers(sheet, group, middle, index, colours, digits, part.smallest)
+            size = 12 if cell > _WIDEST else 10
+            _add_numbers(sheet, group, middle, index, colours, digits, part.smallest, size)
         above = (box.left + (start + len(group.names) / 2) * cell, box.top - 6)
         sheet.write(plain(group.title), above, size=11, ink=NOTE, anchor=("center", "bottom"))
         step = -(-_NAME // cell) if upright else 1 if cell >= 20 else 4
@@ -298,6 +318,7 @@ def _add_numbers(
     colours: Sequence[str],
     digits: int,
     smallest: Number,
+    size: Number,
 ) -> None:
     """Write the numbers of cells that are not exactly 0, readable on their colour."""
     sizes = np.abs(group.values)
@@ -310,7 +331,7 @@ def _add_numbers(
         ink = ink_on(colour)
         texts.append("0" if zero else text)
         inks.append(NOTE if zero and ink == TEXT else ink)
-    sheet.write_in_cells(index, (middle[columns], rows), texts, size=10, inks=inks)
+    sheet.write_in_cells(index, (middle[columns], rows), texts, size=size, inks=inks)
 
 
 def _add_cells(

@@ -23,6 +23,7 @@ from arith_lens.plotting.style import (
     plotly,
     step_texts,
     steps,
+    tint,
 )
 from arith_lens.plotting.widths import SMALLEST, page_width
 
@@ -32,6 +33,8 @@ HEADING_LETTER, HEADING_LINE = 6.8, 17
 """Pixels: a letter of a heading, and each of its lines after the first."""
 BAR = 44
 """Pixels: the room for a colour bar below the panels."""
+BAR_STEPS = 22
+"""The steps of a thin colour bar."""
 ROOM_OF_TICKS = 200
 """Pixels of a colour bar with all its ticks."""
 MOST_LINES = 3
@@ -246,7 +249,16 @@ class Sheet:
                 text = "<br>".join(map(plain, heading_lines(heading)))
                 self.write(text, at, size=13, font={"weight": 600})
 
-    def set_colours(self, end: Number, unit: str, title: str, *, rising: bool = False) -> None:
+    def set_colours(
+        self,
+        end: Number,
+        unit: str,
+        title: str,
+        *,
+        rising: bool = False,
+        beyond: bool = False,
+        inks: Sequence[str] = (),
+    ) -> None:
         """One colour axis for all panels, with its bar below the panels.
 
         Args:
@@ -254,6 +266,8 @@ class Sheet:
             unit: printed after the numbers, such as `"%"`.
             title: the meaning of the colours, in one line (plotly's markup).
             rising: whether the colours begin at 0, and not at -end.
+            beyond: whether rising numbers are above `end`, and have its colour.
+            inks: further colours (`#rrggbb`) of rising numbers; each has a thin bar above.
         """
         length = min(220, self.size[0] * 0.45)
         left, top = self.boxes[0].left, self.size[1] - LINE * len(self.notes) - BAR + 8
@@ -286,10 +300,21 @@ class Sheet:
         axis = {"cmin": -end, "cmax": end, "colorscale": DIVERGING, "colorbar": bar}
         if rising:
             at = [0.0, end / 2, float(end)]
-            bar |= {"tickvals": at, "ticktext": step_texts(at, unit)}
+            *texts, last = step_texts(at, unit)
+            bar |= {"tickvals": at, "ticktext": [*texts, "≥ " * beyond + last]}
+            for row, ink in enumerate(inks):
+                self._add_bar_of(ink, (left + words, top - 7 * (len(inks) - row)), length)
             axis |= {"cmin": 0, "colorscale": ["#ffffff", DARK]}
         self._figure.update_layout(barmode="overlay", coloraxis=axis)
         self.write(title, (left, top - 2), size=11, anchor=("left", "top"))
+
+    def _add_bar_of(self, ink: str, at: XY, length: Number) -> None:
+        """A thin bar of pixels from white to a colour."""
+        step = length / BAR_STEPS
+        for i in range(BAR_STEPS):
+            start = at[0] + i * step
+            fill = {"fillcolor": tint(ink, (i + 0.5) / BAR_STEPS), "line": {"width": 0}}
+            self.add_shape("rect", (start, at[1]), (start + step, at[1] + 6), **fill)
 
     def finished(self, *, left: Number | None = None) -> Figure:
         """The figure with all its parts, and with the page's small print (plain text) at its foot.
