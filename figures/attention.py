@@ -28,7 +28,7 @@ ROLE_NAMES = {
     "operator": "op",
     "operand b": "B",
     "BOS": "BOS",
-    "blank before B": "blank",
+    "blank before B": "gap",
     "other": "rest",
     "END": "END",
 }
@@ -188,7 +188,7 @@ def _role_notes(table: DataFrame, config: Settings) -> list[str]:
     return [
         f"Rows: the {config['top']} heads with the strongest effect, key heads in bold; "
         "rand. is the mean of as many others. Rust is attention to A and B, teal to the operator "
-        "(op), grey to BOS, the blank before B, END and the rest. Numbers are printed from "
+        "(op), grey to BOS, the blank before B (gap), END and the rest. Numbers are printed from "
         f"{SMALLEST}% on.",
         f"Problems: {problems_text(table)}.",
     ]
