@@ -146,8 +146,9 @@ def _panel(
 def instead_caption(table: DataFrame) -> str:
     """What the models say without the heads, and without the operator."""
     findings = [
-        f"In `{model}`, {'; '.join(map(''.join, _findings(select(table, model=model))))}."
-        for model in keys_of(table, "model")
+        f"In `{model}`, "
+        f"{'; '.join(map(''.join, _findings(select(table, model=model), short=at > 0)))}."
+        for at, model in enumerate(keys_of(table, "model"))
     ]
     has_heads = has(table, measure=numbers.RIGHT)
     draws = select(table, when=numbers.RANDOM_HEADS).n.max()
@@ -159,8 +160,13 @@ def instead_caption(table: DataFrame) -> str:
     )
 
 
-def _findings(table: DataFrame) -> list[tuple[str, str]]:
-    """What one model says without the heads, and without the operator: in short, and the rest."""
+def _findings(table: DataFrame, *, short: bool = False) -> list[tuple[str, str]]:
+    """What one model says without the heads, and without the operator: in short, and the rest.
+
+    Args:
+        table: the rows of the model.
+        short: fewer words, for the second model of a caption.
+    """
     texts = []
     after = select(table, when=numbers.TIMES[1])
     if len(after):
@@ -170,16 +176,22 @@ def _findings(table: DataFrame) -> list[tuple[str, str]]:
         )
         controls = select(table, when=numbers.RANDOM_HEADS)
         random = select(controls, measure=numbers.RIGHT).set_index("kind")
-        n_heads, beside, rest, numbers_text = len(keys_of(table, "head")), "", "", ""
+        without_heads = f" without the {len(keys_of(table, 'head'))} strongest heads"
+        beside, rest, numbers_text = "", "", ""
         by_chance = select(controls, measure=numbers.A_NUMBER)
         if len(random):
             below = right.value < random.low.reindex(right.index)
             beside = f", {span_text(random.value)} without random ones"
             rest = f" (below every draw in {below.sum()} of {len(below)} kinds of prompts)"
             numbers_text = f" (without random heads {span_text(by_chance.value)})"
+            if short:
+                without_heads = ""
+                beside = f" ({span_text(random.value)} without random ones; "
+                rest = f"{below.sum()} of {len(below)})"
+                numbers_text = f" ({span_text(by_chance.value)})"
         texts.append(
             (
-                f"{span_text(right.value)} are right without the {n_heads} strongest heads{beside}",
+                f"{span_text(right.value)} are right{without_heads}{beside}",
                 f"{rest}, and {span_text(number.value)} still get a number{numbers_text}",
             )
         )

@@ -219,8 +219,7 @@ def _caption(table: DataFrame) -> str:
         f"Of their {numbers.SHARED_TOP} strongest heads, two trainings share {heads}, and have "
         f"{layers} in the same layers; two operations of one training share {of_operations}. A dot "
         f"is one training of the recipe of `{model}`, or one pair of trainings ({larger}: larger "
-        f"numbers; {n_trainings} trainings); heads are ordered by {LENS}. The grey band has 95% of "
-        "as many random heads."
+        f"numbers; {n_trainings} trainings); heads are ordered by {LENS}."
     )
 
 
