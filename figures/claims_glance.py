@@ -6,18 +6,19 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
+from figures.claims import CLAIMS
 from figures.claims.multiplicity import TOGETHER
 from figures.exhibit import Chart, chart_of
 from figures.tables.table import keys_of, records, select
 
 MARKS = {
-    "holds here": ("holds", "circle", plotting.DARK),
+    "holds here": ("holds", "circle", plotting.TEAL),
     "not decided": ("undecided", "diamond-open", plotting.GREY),
-    "does not hold here": ("does not hold", "circle-open", plotting.DARK),
-    "not measured": ("not measured", "x-thin-open", plotting.GREY),
+    "does not hold here": ("does not hold", "x", plotting.RUST),
+    "not measured": ("not measured", "line-ew-open", plotting.GREY),
 }
 """What each verdict is called, and its mark."""
-ACROSS = 3
+ACROSS = 2
 
 
 def glance(rows: DataFrame) -> Chart:
@@ -33,16 +34,16 @@ def glance(rows: DataFrame) -> Chart:
         title="The paper's claims at a glance",
         caption=_caption,
         notes=lambda *_: [
-            "A claim holds if each of its numbers lies within its bounds (one-sided tests, 5%). It "
-            "does not hold if one lies outside (after Holm's correction)."
+            "In brackets: how many claims hold in each model. A claim holds if all its numbers lie "
+            "within their bounds (one-sided tests, 5%), and does not if one lies outside (Holm)."
         ],
         draw=_draw,
     )
 
 
-def verdicts(rows: DataFrame, model: str, group: str = "") -> dict[str, str]:
-    """The verdict on each claim of a model, of one group or of all, by the claim's name."""
-    of_model = select(rows, model=model, **({"group": group} if group else {}))
+def verdicts(rows: DataFrame, model: str, groups: tuple[str, ...] = ()) -> dict[str, str]:
+    """The verdict on each claim of a model, of some groups or of all, by the claim's name."""
+    of_model = select(rows, model=model, **({"group": groups} if groups else {}))
     known: dict[str, str] = {}
     for one in records(DataFrame(of_model[of_model.group != TOGETHER])):
         known.setdefault(one.claim, one.holds)
@@ -95,25 +96,27 @@ ORDER = ("holds here", "not decided", "not measured", "does not hold here")
 def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A panel for each group, a row for each claim, a column for each model."""
     models = keys_of(rows, "model")
-    first = str(models[0])
-    groups = [group for group in keys_of(rows, "group") if group != TOGETHER]
-    panels = [_panel(rows, models, group) for group in groups]
-    panels.sort(key=lambda panel: -len(panel.rows))
+    groups = [(group,) for group in keys_of(rows, "group") if group != TOGETHER]
+    groups.sort(key=lambda some: -len(verdicts(rows, models[0], some)))
+    if len(groups) % ACROSS and len(groups) > 1:  # the last two share a panel
+        groups[-2:] = [groups[-2] + groups[-1]]
+    panels = [_panel(rows, models, some) for some in groups]
     return plotting.dot_panels(
         panels,
         plotting.DotAxis(
             (-0.6, len(models) - 0.4),
-            columns=tuple(name.removeprefix(first).lstrip("-") or name for name in models),
+            columns=tuple(map(str, models)),
         ),
         across=ACROSS,
+        row=19,
         headings=[_finding(rows), *[""] * (-(-len(panels) // ACROSS) - 1)],
-        notes=["In brackets: how many claims hold in each model.", *notes],
+        notes=notes,
     )
 
 
-def _panel(rows: DataFrame, models: Sequence[str], group: str) -> plotting.DotPanel:
-    """The claims of one group, those that hold first."""
-    by_model = [verdicts(rows, model, group) for model in models]
+def _panel(rows: DataFrame, models: Sequence[str], groups: tuple[str, ...]) -> plotting.DotPanel:
+    """The claims of one or more groups, those that hold first."""
+    by_model = [verdicts(rows, model, groups) for model in models]
     claims = sorted(
         by_model[0],
         key=lambda claim: [ORDER.index(known.get(claim, ORDER[2])) for known in by_model],
@@ -129,6 +132,7 @@ def _panel(rows: DataFrame, models: Sequence[str], group: str) -> plotting.DotPa
         for at, known in enumerate(by_model)
     ]
     held = " and ".join(str([*known.values()].count("holds here")) for known in by_model)
-    title = f"{plotting.plain(group.capitalize())} ({held} of {len(claims)})"
-    names = tuple(claim.replace("_", " ").replace("mlps", "MLPs") for claim in claims)
+    title = f"{plotting.plain(' and '.join(groups).capitalize())} ({held} of {len(claims)})"
+    short = {claim.key: claim.short for claim in CLAIMS}
+    names = tuple(short.get(claim, claim.replace("_", " ")) for claim in claims)
     return plotting.DotPanel(title, names, tuple(series))

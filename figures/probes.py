@@ -237,8 +237,8 @@ def _models_caption(table: DataFrame) -> str:
     ]
     return (
         f"{' '.join(findings)} A line is the mean cosine at END with columns of W_U, less that of "
-        "the other digits; that of A and B is their mean. Circles are at its highest layer, bands "
-        "are 95% intervals over n problems."
+        "the other digits, which are the control at 0; that of A and B is their mean. Circles are "
+        "maxima over layers, bands are 95% intervals over n problems."
     )
 
 
@@ -246,7 +246,7 @@ def _model_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read Figures 13 and 14, and what they were made from."""
     return [
         "Cosines at END with columns of W_U, less the mean of the other digits, per pair. Circles: "
-        "the highest layer.",
+        "maxima over layers.",
         _prompts_note(table, config),
     ]
 
@@ -308,11 +308,12 @@ def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
 def _model_panel(rows: DataFrame) -> plotting.CurvePanel:
     """What MLPs read and write in one model and operation, with the highest layer of both."""
     lines, points = [], []
+    before = {"mlp_in": "A, B ", "write": ""}
     for at, (site, (name, colour)) in enumerate(MAIN.items()):
         curve = _curve(rows, site)
         lines.append(line(curve, name, colour, x="layer", scale=1))
         (peak,) = records(_highest(curve))
-        points.append(plotting.Point(peak.layer, f"{peak.value:.2f}", at))
+        points.append(plotting.Point(peak.layer, f"{before[site]}{peak.value:.2f}", at))
     (operation,), n = keys_of(rows, "operation"), curve.n.max()
     title = f"{plotting.plain(operation.capitalize())}, n = {n:.0f}"
     return plotting.CurvePanel(title, tuple(lines), tuple(points))

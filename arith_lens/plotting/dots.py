@@ -281,7 +281,7 @@ def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) ->
 
 
 SIGNS = {"circle": "●", "circle-open": "○", "square": "■", "square-open": "□", "diamond": "◆",
-         "diamond-open": "◇", "x-thin-open": "×", "line-ns-open": "|"}  # fmt: skip
+         "diamond-open": "◇", "x": "✖", "line-ew-open": "–", "line-ns-open": "|"}  # fmt: skip
 """The signs of marks in the key."""
 HOLLOW = ("circle-open", "square-open", "diamond-open")
 

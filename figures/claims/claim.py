@@ -47,6 +47,8 @@ class Claim:
     """Under which counterfactual and metric its heads are chosen and its effects measured."""
     statement: str
     """One sentence, in our words."""
+    short: str
+    """The sentence in few words, for pictures."""
     section: str
     """Where the paper makes the claim."""
     paper: str

@@ -501,3 +501,8 @@ def test_the_interval_of_a_share_ends_at_all_and_its_test_stays_the_same() -> No
     assert (share.p_within, share.p_outside) == (whole.p_within, whole.p_outside)
     assert Number(3, unit="count", possible=(0, 9)).ends == (None, None)
     assert Number(0.4, 0.2, 0.6, possible=(-0.5, 0.5)).ends == (0.2, 0.5)
+
+
+def test_every_claim_has_few_words_of_its_own_for_a_column() -> None:
+    words = [claim.short for claim in CLAIMS]
+    assert len({*words}) == len(words) and max(map(len, words)) <= 48
