@@ -409,10 +409,12 @@ def _cost_text(rows: DataFrame) -> str:
 def _beside_exact(rows: DataFrame, method: str) -> str:
     """Whether a method costs more than the exact effects in every operation, or less in every."""
     costs = _of_operations(rows, measure=approximations.COST)
-    of_each = costs.pivot(index="operation", columns="method", values="value")
-    if (of_each[method] > of_each[EXACT]).all():
+    per_operation = costs.pivot(index="operation", columns="method", values="value")
+    if (per_operation[method] > per_operation[EXACT]).all():
         return "more than"
-    return "less than" if (of_each[method] < of_each[EXACT]).all() else "about as much as"
+    return (
+        "less than" if (per_operation[method] < per_operation[EXACT]).all() else "about as much as"
+    )
 
 
 def _best(rows: DataFrame) -> str:
@@ -426,8 +428,8 @@ def _panels(rows: DataFrame) -> list[plotting.DotPanel]:
     costs = _costs(rows)
     names = tuple(map(display_name, costs))
     strong = tuple(name == EXACT for name in costs)
-    of_each = _of_operations(rows, measure=approximations.COST).groupby("method").value
-    least, most = (ends.loc[[*costs]].to_numpy() for ends in (of_each.min(), of_each.max()))
+    per_method = _of_operations(rows, measure=approximations.COST).groupby("method").value
+    least, most = (ends.loc[[*costs]].to_numpy() for ends in (per_method.min(), per_method.max()))
     mean = np.array([*costs.values()])
     times = plotting.Dots(mean, "", COLOURS["chosen"], least, most, symbol="diamond")
     exact = costs[EXACT]

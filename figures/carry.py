@@ -279,17 +279,17 @@ def _direction(
 ) -> plotting.CurvePanel:
     """One variable: the direction and its controls."""
     rows = select(table, kind="interchange", test="layers", variable=variable)
-    shown = [space for space in spaces if has(rows, space=space)]
+    measured = [space for space in spaces if has(rows, space=space)]
     lines = [
         line(select(rows, space=space), name, colour, x="layer", dash=dash)
-        for space in shown
+        for space in measured
         for name, colour, dash in [SPACES[space]]
     ]
     points = [
         plotting.Point(
             one.layer,
             f"{LABELS[space]}{one.value:.0%}" + f" at layer {one.layer:.0f}" * (space == MEAN),
-            shown.index(space),
+            measured.index(space),
         )
         for space, one in _at_chosen_layer(table, variable).items()
         if space in LABELS

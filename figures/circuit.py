@@ -180,8 +180,8 @@ def _story(table: Any, counterfactual: str) -> str:
 
 def _alone(table: Any) -> Iterator[str]:
     """What of the answer's lead the graph keeps, beside random ones: one sentence if measured."""
-    graph, random = (_kept(table, kept, "end", LEFT) for kept in (GRAPH, RANDOM))
-    everywhere = _kept(table, GRAPH, "all", LEFT)
+    graph, random = (_share_left(table, graph_set, "end", LEFT) for graph_set in (GRAPH, RANDOM))
+    everywhere = _share_left(table, GRAPH, "all", LEFT)
     if graph is not None and random is not None:
         at_all = f"; at every position {_percent(everywhere)}" if everywhere is not None else ""
         yield (
@@ -266,7 +266,7 @@ def _panel(table: Any, most: int, title: str) -> CircuitPanel:
         layer=[int(str(name).removeprefix("MLP ").partition(".")[0]) for name in nodes["node"]],
     )
     roles = _roles(edges) if "role" in edges else ()
-    graph, random = (_kept(table, kept, "end", LEFT) for kept in (GRAPH, RANDOM))
+    graph, random = (_share_left(table, graph_set, "end", LEFT) for graph_set in (GRAPH, RANDOM))
     shares: list[Any] = []
     if graph is not None and random is not None:
         own, others = (tuple(one[end] for end in NUMBERS) for one in (graph, random))
@@ -367,9 +367,9 @@ def _cells(table: Any) -> Iterator[dict[str, str]]:
         for number, text in enumerate(strongest_paths(own)):
             cell[f"path {number + 1}"] = text
         for positions in POSITIONS:
-            for kept in (GRAPH, RANDOM):
-                one = _kept(own, kept, positions, LEFT)
-                cell[f"{kept} kept {PLACES[positions]}"] = _percent(one)
+            for graph_set in (GRAPH, RANDOM):
+                one = _share_left(own, graph_set, positions, LEFT)
+                cell[f"{graph_set} kept {PLACES[positions]}"] = _percent(one)
         yield cell
 
 
@@ -380,12 +380,12 @@ def _printed(cells: Any) -> Iterator[str]:
         yield f"  edges whose interval excludes 0: {cell['edges beyond 0']}"
         yield from (f"  {cell[f'path {i}']}" for i in range(1, N_PATHS + 1) if f"path {i}" in cell)
         for place in PLACES.values():
-            graph, random = (cell[f"{kept} kept {place}"] for kept in (GRAPH, RANDOM))
+            graph, random = (cell[f"{graph_set} kept {place}"] for graph_set in (GRAPH, RANDOM))
             yield f"  left of the lead, all else exchanged {place}: {graph}; random {random}"
 
 
-def _kept(table: Any, kept: str, positions: str, measure: str) -> Any:
-    chosen = select(table, kind="kept", kept=kept, positions=positions, measure=measure)
+def _share_left(table: Any, graph_set: str, positions: str, measure: str) -> Any:
+    chosen = select(table, kind="kept", kept=graph_set, positions=positions, measure=measure)
     return chosen.iloc[0] if len(chosen) else None
 
 
@@ -407,8 +407,8 @@ def _tests_in_words(table: Any) -> Iterator[str]:
     shown = shown_metric(table)
     for (operation, counterfactual, metric), own in _groups(table):
         graph, random, right, other = (
-            _kept(own, kept, "end", measure)
-            for kept, measure in (
+            _share_left(own, graph_set, "end", measure)
+            for graph_set, measure in (
                 *((name, LEFT) for name in (GRAPH, RANDOM)),
                 *((GRAPH, name) for name in (numbers.ACCURACY, numbers.OTHER)),
             )
