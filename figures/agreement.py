@@ -510,10 +510,14 @@ def _ladder_notes(table: DataFrame, config: Settings) -> list[str]:
         + (" (the sweep with its certificate)" if one.paths == "via_mlps" else " (hooks)")
         for one in records(means)
     )
-    pairs = select(first, measure=approximations.PAIRS, paths=keys_of(first, "paths")[:1])
-    counts = ", ".join(f"{one.operation} {one.value:.0f}" for one in records(pairs))
+    pairs = select(first, measure=approximations.PAIRS)
+    counts = ", ".join(
+        f"{PATHS_TITLES[paths]} {span_text(select(pairs, paths=paths).value, '.0f')}"
+        for paths in keys_of(pairs, "paths")
+    )
     return [
         "Processor time; Pearson's correlation of components' mean effects with the exact ones. "
         "AtP* has no sign, and is compared with sizes.",
-        f"Exact: {costs}. Methods that integrate take {config['steps']} points. Pairs: {counts}.",
+        f"Exact: {costs}. Methods that integrate take {config['steps']} points. Pairs per "
+        f"operation: {counts}.",
     ]

@@ -178,8 +178,8 @@ def _caption(table: DataFrame) -> str:
         f"{percent_text(own[SHUFFLED])}){large}{''.join(further)}. A line is the share of answers "
         "that change by the variable alone when END takes a part of its state from another "
         "problem: a, all of it; b, the carry's direction; c, the borrow's"
-        f"{_borrow_in_short(first)}. In d, the projection on the carry's direction is about 0 "
-        "without a carry and 1 with one. Bands are 95% intervals over problems that were not "
+        f"{_borrow_in_short(first)}. In d, the projection on the carry's direction is 0 in the "
+        "mean without a carry and 1 with one. Bands are 95% intervals over problems that were not "
         f"fitted (carry {own[MEAN].n:.0f})."
     )
 
@@ -315,7 +315,7 @@ def _step(table: DataFrame) -> plotting.CurvePanel:
         for one, shade in zip(layers, shades, strict=True)
     ]
     return plotting.CurvePanel(
-        title="The step between 9 and 10",
+        title="The direction by the ones' sum",
         lines=tuple(lines),
         y_title="projection, 1: carry",
         x_title="sum of the ones digits",

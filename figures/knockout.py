@@ -84,8 +84,9 @@ def knockout_caption(table: DataFrame) -> str:
     if texts:
         findings.append(f"Kept alone, {'; '.join(texts)}.")
     return (
-        f"{' '.join(findings)} Dark lines are the strongest heads by {LENS}, grey lines random "
-        "ones. Bands are 95% intervals over problems (n), or all draws."
+        f"{' '.join(findings)} Dark lines are the strongest heads by {LENS} (dashed: each "
+        "next head is the one that changes most), grey lines random ones. Bands are 95% intervals "
+        "over problems (n), or all draws."
     )
 
 

@@ -195,7 +195,7 @@ def _ends(rows: DataFrame, group: str) -> tuple[float, float]:
 CRITERION_MARKS: dict[Criterion, tuple[str, str, str]] = {
     "mathematics": ("best rate for word problems", "circle", COLOURS["chosen"]),
     "little_loss": (
-        f"best rate that loses {MOST_LOST_TEXT} in generic tasks",
+        f"best rate that loses {MOST_LOST_TEXT} on other generic questions",
         "circle-open",
         plotting.GREY,
     ),
