@@ -410,11 +410,10 @@ def _beside_exact(rows: DataFrame, method: str) -> str:
     """Whether a method costs more than the exact effects in every operation, or less in every."""
     costs = _of_operations(rows, measure=approximations.COST)
     per_operation = costs.pivot(index="operation", columns="method", values="value")
-    if (per_operation[method] > per_operation[EXACT]).all():
+    less_exact = (per_operation[method] - per_operation[EXACT]).to_numpy()
+    if np.all(less_exact > 0):
         return "more than"
-    return (
-        "less than" if (per_operation[method] < per_operation[EXACT]).all() else "about as much as"
-    )
+    return "less than" if np.all(less_exact < 0) else "about as much as"
 
 
 def _best(rows: DataFrame) -> str:

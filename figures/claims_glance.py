@@ -1,6 +1,7 @@
 """The paper's claims at a glance: a mark for each claim and model."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from pandas import DataFrame
@@ -96,7 +97,9 @@ ORDER = ("holds here", "not decided", "not measured", "does not hold here")
 def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A panel for each group, a row for each claim, a column for each model."""
     models = keys_of(rows, "model")
-    groups = [(group,) for group in keys_of(rows, "group") if group != TOGETHER]
+    groups: list[tuple[Any, ...]] = [
+        (group,) for group in keys_of(rows, "group") if group != TOGETHER
+    ]
     groups.sort(key=lambda some: -len(verdicts(rows, models[0], some)))
     if len(groups) % ACROSS and len(groups) > 1:  # the last two share a panel
         groups[-2:] = [groups[-2] + groups[-1]]

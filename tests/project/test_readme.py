@@ -389,7 +389,7 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     least, most = percent(five.iloc[:1]), percent(five.iloc[-1:])
     words = f"Alone at the last token, they answer {least} (+) to {most} (÷)"
     assert words in text and (five.high < 0.9).all(), "they do not suffice"
-    lenses = pd.read_csv(GALLERY / "lenses_in_words.csv")
+    lenses: Any = pd.read_csv(GALLERY / "lenses_in_words.csv")
     keys = ["conclusion", "counterfactual", "metric"]
     card = lenses[(lenses[keys] == ["five_suffice", "operands", "relative_logit"]).all(axis=1)]
     card = card[card.operation != "all"].sort_values("value")
