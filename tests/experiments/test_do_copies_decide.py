@@ -1,5 +1,6 @@
 """Computed problems of larger numbers: no answer stands in its prompt; maps and their agreement."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,10 @@ def test_maps_of_both_sets_and_their_agreement(
     at = {"problems": "computed", "component": "3.1", "measure": "effect"}
     of_head = maps["computed"].mean()[3, 1].item()
     assert value(table, **at) == pytest.approx(of_head, rel=1e-5), "the maps are in the table"
-    assert "computed (" in written(tmp_path, path.with_suffix(".html").name).read_text()
+    page = written(tmp_path, path.with_suffix(".html").name).read_text()
+    strongest = {str(head) for heads in maps.values() for head in heads.top(10)}
+    assert strongest <= {*re.findall(r"\b\d+\.\d+\b", page)}, "each has a row"
+    assert {"both", "one digit", "computed"} <= {*re.findall(r"both|one digit|computed", page)}
     flags = results.SET_MAP.computed(run, "multiplication", "computed")
     assert flags is not None and bool(flags.all())
     among = results.SET_MAP.computed(run, "multiplication", "one-digit")
