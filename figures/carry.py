@@ -4,6 +4,7 @@ Reads a run of `experiments carry`.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pandas import DataFrame
@@ -17,7 +18,7 @@ from figures.common import (
     chosen_runs,
     rows_of,
 )
-from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
+from figures.exhibit import Exhibit, Settings, chart_of, text_table_of, with_predictions
 from figures.tables import carry as numbers
 from figures.tables.carry import BORROW, FOLLOWS, MEAN, ONES, STEP, TENS, WHOLE
 from figures.tables.table import (
@@ -29,7 +30,7 @@ from figures.tables.table import (
     value,
 )
 from figures.views.lines import line
-from figures.views.words import outcomes, percent_text
+from figures.views.words import percent_text
 
 VARIABLES = {
     TENS: ("carry of the tens", plotting.TEAL),
@@ -73,21 +74,8 @@ def exhibits(options: Options) -> list[Exhibit]:
     run = chosen_run(options, "carry")
     rows = rows_of(run, "carry", numbers.table)
     is_drawn = has(rows, kind="interchange")  # else too few sums are right
-    words = text_table_of(
-        select(rows, kind="prediction") if is_drawn else rows,
-        [run],
-        name="carry-predictions",
-        title=f"Predictions about carries, with their outcomes: {run.config['model']}",
-        caption=lambda _: "Which predictions of docs/predictions.md fail.",
-        notes=lambda *_: [
-            f"In brackets: {INTERVALS}",
-            "A prediction holds if the whole interval meets its condition.",
-        ],
-        cells=outcomes,
-    )
-    if not is_drawn:
-        return [words]
-    chart = chart_of(
+    chart = partial(
+        chart_of,
         rows,
         [run],
         name="carry",
@@ -97,7 +85,14 @@ def exhibits(options: Options) -> list[Exhibit]:
         draw=_draw,
         small_table=_tests,
     )
-    return [chart, words]
+    return with_predictions(
+        rows,
+        run,
+        chart if is_drawn else None,
+        name="carry",
+        about="carries",
+        note=f"In brackets: {INTERVALS}",
+    )
 
 
 def carry_directions(options: ModelOptions) -> list[Exhibit]:

@@ -4,6 +4,7 @@ Reads a run of `experiments numbers`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from pandas import DataFrame
@@ -12,12 +13,12 @@ from arith_lens import plotting
 from arith_lens.numbers import CONTROLS, OWN, UNSEEN, UNSEEN_LABELS, WHOLE
 from experiments.numbers import CUBIC, END, HELIX, LINE, MAIN, OPERAND, WAVES_10
 from figures.common import Options, chosen_run, rows_of
-from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
+from figures.exhibit import Exhibit, Settings, chart_of, with_predictions
 from figures.tables import numbers
 from figures.tables.numbers import FOLLOWS
 from figures.tables.table import has, keys_of, records, select
 from figures.views.lines import line
-from figures.views.words import outcomes, percent_text
+from figures.views.words import percent_text
 
 GREY = plotting.COLOURS["control"]
 SHAPES = {
@@ -56,18 +57,8 @@ def exhibits(options: Options) -> list[Exhibit]:
     run = chosen_run(options, "numbers")
     rows = rows_of(run, "numbers", numbers.table)
     is_drawn = not run.config.get("waves_alone")  # else one layer, and no unseen values
-    words = text_table_of(
-        select(rows, kind="prediction") if is_drawn else rows,
-        [run],
-        name="numbers-predictions",
-        title=f"Predictions about numbers, with their outcomes: {run.config['model']}",
-        caption=lambda _: "Which predictions of docs/predictions.md fail.",
-        notes=lambda *_: [NOTE, "A prediction holds if the whole interval meets its condition."],
-        cells=outcomes,
-    )
-    if not is_drawn:
-        return [words]
-    chart = chart_of(
+    chart = partial(
+        chart_of,
         rows,
         [run],
         name="numbers",
@@ -77,7 +68,9 @@ def exhibits(options: Options) -> list[Exhibit]:
         draw=_draw,
         small_table=_tests,
     )
-    return [chart, words]
+    return with_predictions(
+        rows, run, chart if is_drawn else None, name="numbers", about="numbers", note=NOTE
+    )
 
 
 def _shown(table: DataFrame) -> DataFrame:
