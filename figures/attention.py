@@ -153,7 +153,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         colour_title="attention from END",
         unit="%",
         limit=100,
-        upright=True,
+        names="all",
         rising=True,
         across=max(len(keys_of(roles, "operation")), 1),
         notes=notes,

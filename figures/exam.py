@@ -337,7 +337,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         unit="%",
         limit=200,
         rising=True,
-        above=True,
+        names="above",
         notes=notes,
     )
 

@@ -122,7 +122,7 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     ]
     n = max(1, len([one for one in keys_of(rows, "operation") if one != numbers.ALL]))
     return plotting.matrix_panels(
-        parts, colour_title="operations", limit=n, upright=True, notes=notes
+        parts, colour_title="operations", limit=n, names="all", notes=notes
     )
 
 

@@ -166,7 +166,7 @@ figure = plotting.matrix_panels(
     colour_title="Attention",
     unit="%",
     limit=100,
-    upright=True,
+    names="all",
     rising=True,
 )
 figure

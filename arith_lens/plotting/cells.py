@@ -5,6 +5,7 @@ A matrix has groups of columns. The words of a sentence wrap like text.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -93,10 +94,9 @@ def matrix_panels(
     unit: str = "",
     digits: int = 0,
     limit: Number | None = None,
-    upright: bool = False,
+    names: Literal["some", "all", "above"] = "some",
     rising: bool = False,
     across: int = 1,
-    above: bool = False,
     notes: Sequence[str] = (),
 ) -> Figure:
     """Panels in lines. Cells that are wide enough contain their numbers.
@@ -107,12 +107,10 @@ def matrix_panels(
         unit: printed after each number, such as `"%"`; the numbers are not changed.
         digits: the number of decimals in cells.
         limit: the end of the colour scale; None: `symmetric_limit` of all cells.
-        upright: whether to print all columns' names, rotated; else every fourth if cells are
-            narrow.
+        names: which names of columns are printed: "some", every fourth below narrow cells; "all",
+            rotated below; "above", in lines above wide columns, or as "all" without the room.
         rising: whether the colours begin at 0, for numbers that are not negative.
         across: the most panels in a line, as far as the page has the room.
-        above: whether columns are wide and have their names above, in lines; without room for
-            them, the names are rotated.
         notes: lines below the panels (plain text).
 
     Raises:
@@ -132,12 +130,13 @@ def matrix_panels(
         parts = [some for part in parts for some in _broken(part, _left(parts))]
     cells = np.concatenate([group.values.ravel() for part in parts for group in part.groups])
     end = symmetric_limit(cells) if limit is None else limit
-    names = [name for part in parts for group in part.groups for name in group.names]
-    longest = widest("\n".join(names).split("\n"), 10) + 4
-    upright = upright or (above and _cell(parts, across, _WIDE) < 0.8 * longest)
+    texts = [name for part in parts for group in part.groups for name in group.names]
+    longest = widest("\n".join(texts).split("\n"), 10) + 4
+    above = names == "above"
+    upright = names == "all" or (above and _cell(parts, across, _WIDE) < 0.8 * longest)
     feet = max(_FEET, longest) if upright else _FEET
     if above and not upright:
-        feet = 12 * max(name.count("\n") + 1 for name in names) + 4
+        feet = 12 * max(text.count("\n") + 1 for text in texts) + 4
     cell, sheet = _sheet(parts, notes, feet, across, above)
     inks = dict.fromkeys(ink for part in parts for group in part.groups for ink in group.inks)
     sheet.set_colours(

@@ -1,5 +1,7 @@
 """Dots on named rows, and cells: their keys, the names of their columns, and their numbers."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -39,7 +41,26 @@ def test_small_numbers_are_not_printed_and_names_have_several_lines() -> None:
     values = np.array([[4.0, 5.0], [-4.9, 60.0]])
     columns = plotting.Columns("", ("one", "two\nlines"), values)
     part = plotting.Matrix("", ("x", "y"), (columns,), smallest=5)
-    figure = plotting.matrix_panels([part], colour_title="share", upright=True)
+    figure = plotting.matrix_panels([part], colour_title="share", names="all")
     _, _, numbers = figure.data
     assert sorted(numbers.text) == ["5", "60"]
     assert [*figure.layout.xaxis.ticktext] == ["one", "two<br>lines"]
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "names", "expected"),
+    [
+        ("5", 40, "some", ("bottom", 0, 10)),
+        ("5", 40, "all", ("bottom", -90, 40)),
+        ("5", 10, "above", ("top", 0, 10)),
+        ("a name without room", 10, "above", ("top", -90, 10)),
+    ],
+)
+def test_names_of_columns_are_printed_below_turned_or_above(
+    name: str, columns: int, names: Any, expected: tuple[str, int, int]
+) -> None:
+    group = plotting.Columns("", (name,) * columns, np.ones((1, columns)))
+    part = plotting.Matrix("", ("x",), (group,))
+    figure = plotting.matrix_panels([part], colour_title="share", names=names)
+    axis = figure.layout.xaxis
+    assert (axis.side or "bottom", axis.tickangle, len(axis.ticktext)) == expected
