@@ -42,13 +42,18 @@ def write_page(page: Path, tables: Tables, claims: Sequence[Claim]) -> None:
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(MARKS[0])
     after = rest.partition(MARKS[1])[2]
-    parts = [counts(tables), at_a_glance(tables, claims), *_groups(tables, claims)]
+    legend = ", ".join(f"{sign} {name}" for name, sign in SIGNS.items())
+    parts = [
+        counts(tables),
+        f"{legend}. \\* in a rule: the threshold is ours.",
+        *_groups(tables, claims),
+    ]
     written = "\n\n".join(parts)
     page.write_text(f"{before}{MARKS[0]}\n{written}\n{MARKS[1]}{after}", encoding="utf-8")
 
 
 def counts(tables: Tables) -> str:
-    """How many claims hold, fail, and so on, in each model, and what chance alone would give."""
+    """How many claims hold, fail, and so on, and what chance alone would give."""
     heads = [*SIGNS, TESTED, BY_CHANCE, CONTROLLED]
     lines = [f"| model | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
     for model, rows in tables.items():
@@ -60,31 +65,7 @@ def counts(tables: Tables) -> str:
             number = value(rows, claim=TOGETHER, measure=name) if is_known else None
             cells.append("" if number is None else f"{number:.{digits}f}")
         lines.append(f"| `{model}` | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", *_by_chance(tables)])
-
-
-def _by_chance(tables: Tables) -> Iterator[str]:
-    """How many wrong verdicts chance alone is expected to give."""
-    for model, rows in tables.items():
-        if has(rows, claim=TOGETHER, measure=TESTED):
-            tested, wrong = (value(rows, claim=TOGETHER, measure=m) for m in (TESTED, BY_CHANCE))
-            yield (
-                f"Of the {tested:.0f} tested claims in `{model}`, chance alone gives at most "
-                f"{wrong:.1f} wrong verdicts on average."
-            )
-
-
-def at_a_glance(tables: Tables, claims: Sequence[Claim]) -> str:
-    """A sign per claim, by group and model."""
-    lines = [f"| group | {' | '.join(f'`{model}`' for model in tables)} |"]
-    lines.append("|---" * (len(tables) + 1) + "|")
-    for group, title in GROUPS.items():
-        keys = [claim.key for claim in claims if claim.group == group]
-        cells = ("".join(SIGNS[_verdicts(rows)[key]] for key in keys) for rows in tables.values())
-        if keys:
-            lines.append(f"| {title} | {' | '.join(cells)} |")
-    legend = ", ".join(f"{sign} {name}" for name, sign in SIGNS.items())
-    return "\n".join([*lines, "", f"{legend}."])
+    return "\n".join(lines)
 
 
 def _groups(tables: Tables, claims: Sequence[Claim]) -> Iterator[str]:
@@ -97,11 +78,21 @@ def _groups(tables: Tables, claims: Sequence[Claim]) -> Iterator[str]:
         lines = [f"### {title}", "", f"| claim | the paper | {models} |"]
         lines.append("|---" * (len(tables) + 2) + "|")
         for claim in of_group:
-            cells = " | ".join(deciding_cell(rows, claim.key) for rows in tables.values())
-            lines.append(f"| {claim.statement} | {_short(claim.paper)} | {cells} |")
-        rules = [f"- `{claim.key}` ({claim.section}): {claim.rule}" for claim in of_group]
+            cells = [deciding_cell(rows, claim.key) for rows in tables.values()]
+            of = {cell.partition(" (")[2] for cell in cells}
+            is_shared = len(cells) > 1 and len(of) == 1 and of != {""}
+            if is_shared:  # what the number of every model is of stands once, beside the claim
+                cells = [cell.partition(" (")[0] for cell in cells]
+            name = f"{claim.short} ({of.pop()}" if is_shared else claim.short
+            lines.append(f"| {' | '.join([name, _short(claim.paper), *cells])} |")
+        rules = [f"- `{claim.key}` ({claim.section}): {_starred(claim.rule)}" for claim in of_group]
         details = ["<details><summary>The rules</summary>", "", *rules, "", "</details>"]
         yield "\n".join([*lines, "", *details])
+
+
+def _starred(rule: str) -> str:
+    """A rule with a star in place of words which say that its threshold is ours."""
+    return re.sub(r" \(the \S+ is ours\)", r" \\*", rule)
 
 
 def deciding_cell(rows: DataFrame, key: str) -> str:
@@ -121,7 +112,8 @@ def deciding_cell(rows: DataFrame, key: str) -> str:
         decides = min(ruled, key=lambda one: (one.p_outside, _margin(one)))
     else:
         decides = min(ruled, key=lambda one: (-one.p_within, _margin(one)))
-    of = str(decides.measure).replace(" (", ", ").removesuffix(")")
+    of = str(decides.measure).replace(" (", ", ").replace(")", "")
+    of = re.sub(r"“(\S+ \S+ \S+ \S+)[^”]*”", r"“\1 …”", of)  # the beginning of a long prompt
     random = f"{decides.measure}, {CONTROL_NAMES['random']},"
     for control in of_claim:
         if str(control.measure).startswith(random):
