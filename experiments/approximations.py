@@ -115,7 +115,7 @@ do_gradients_agree = Experiment(
 
 For each operation some pairs are drawn. Their exact effects are computed, and every method of
 attribution approximates them, with other heads frozen (via MLPs) and over all paths (total).
-`figures/agreement.py` sets cost against agreement.
+`figures/ladder.py` sets cost against agreement.
 """
 
 

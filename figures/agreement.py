@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 from pandas import DataFrame
@@ -12,17 +10,13 @@ from arith_lens import plotting
 from arith_lens.operations import OPERATIONS
 from arith_lens.plotting import COLOURS
 from arith_lens.plotting.page import reach
-from arith_lens.runs import RunError
-from experiments import results
-from experiments.results import EXACT
-from figures.common import Options, chosen_run, has_tables_alone
+from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import agreement as numbers
-from figures.tables import approximations
 from figures.tables.effects import EFFECT
 from figures.tables.table import keys_of, records, select
 from figures.views import maps
-from figures.views.words import LENS, display_name, problems_text, span_text
+from figures.views.words import LENS, problems_text, span_text
 
 PAIR_MARKS = {
     "circle": (-0.26, plotting.BLUE),
@@ -324,199 +318,3 @@ def _kept_heads(table: DataFrame) -> str:
         f"{numbers.N_STRONGEST * one.high:.0f}] in {OPERATIONS[one.operation].sign}"
         for one in records(select(table, measure=numbers.IN_COMMON))
     )
-
-
-PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}
-PLOTTED = "pearson"
-"""The measure along the horizontal axis."""
-
-
-def ladder(options: Options) -> list[Chart]:
-    """What approximations by gradients cost, and how well they agree with the exact effects.
-
-    Reads a run of `experiments do_gradients_agree`. One point per method: processor time per
-    pair against the correlation with the exact effects, for heads and for MLPs, per operation.
-
-    Raises:
-        RunError: there is no run, or it has no exact effects.
-    """
-    run = chosen_run(options, "do_gradients_agree")
-    names = {"via_mlps": "ladder", "total": "ladder_total"}
-    measured = [*PATHS_TITLES]
-    if not has_tables_alone(run):
-        measured = [one for one in names if results.LADDER.labels(run, None, one, EXACT)]
-    charts = [
-        chart_of(
-            partial(approximations.table, run, paths),
-            [run],
-            name=names[paths],
-            title="What do approximations by gradients cost, and how well do they agree?",
-            caption=_ladder_caption,
-            notes=_ladder_notes,
-            draw=_draw_ladder,
-            small_table=_mean_over_operations,
-        )
-        for paths in measured
-    ]
-    if not charts:
-        raise RunError(f"expected exact effects in {run.path}, found none; compute it again")
-    return charts
-
-
-def _of_operations(table: DataFrame, **keys: Any) -> DataFrame:
-    """The rows of the operations, without those of their mean."""
-    operations = [name for name in keys_of(table, "operation") if name != approximations.MEAN]
-    return select(table, operation=operations, **keys)
-
-
-def _draw_ladder(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """Costs on the left, agreement on the right, a row for each kind of paths; of one model."""
-    rows = select(table, model=keys_of(table, "model")[0])
-    every_paths = keys_of(rows, "paths")
-    costs = select(rows, measure=approximations.COST).value
-    return plotting.dot_panels(
-        [panel for paths in every_paths for panel in _panels(select(rows, paths=paths))],
-        (
-            plotting.DotAxis((costs.min() / 1.5, costs.max() * 1.5), log=True),
-            plotting.DotAxis((-1.04, 1.04)),
-        ),
-        across=2,
-        headings=[
-            f"{own.model.iloc[0]}, {PATHS_TITLES[paths]}: {display_name(_best(own))} agree best "
-            f"and {_cost_text(own)}"
-            for paths in every_paths
-            for own in [select(rows, paths=paths)]
-        ],
-        row=19,
-        notes=notes,
-    )
-
-
-def _costs(rows: DataFrame) -> dict[str, float]:
-    """The mean milliseconds of each method, the cheapest first."""
-    means = select(rows, measure=approximations.COST, operation=approximations.MEAN)
-    return {one.method: one.value for one in records(means.sort_values("value"))}
-
-
-def _cost_text(rows: DataFrame) -> str:
-    """What the approximation that agrees best costs, beside the exact effects."""
-    costs, best = _costs(rows), _best(rows)
-    return (
-        f"cost {_beside_exact(rows, best)} exact effects ({costs[best]:.3g}, {costs[EXACT]:.3g} ms)"
-    )
-
-
-def _beside_exact(rows: DataFrame, method: str) -> str:
-    """Whether a method costs more than the exact effects in every operation, or less in every."""
-    costs = _of_operations(rows, measure=approximations.COST)
-    per_operation = costs.pivot(index="operation", columns="method", values="value")
-    less_exact = (per_operation[method] - per_operation[EXACT]).to_numpy()
-    if np.all(less_exact > 0):
-        return "more than"
-    return "less than" if np.all(less_exact < 0) else "about as much as"
-
-
-def _best(rows: DataFrame) -> str:
-    """The approximation whose lower mean correlation, of heads or of MLPs, is the highest."""
-    means = select(rows, measure=PLOTTED, operation=approximations.MEAN)
-    return str(means.groupby("method").value.min().idxmax())
-
-
-def _panels(rows: DataFrame) -> list[plotting.DotPanel]:
-    """What the methods cost, the cheapest first, and how well they agree."""
-    costs = _costs(rows)
-    names = tuple(map(display_name, costs))
-    strong = tuple(name == EXACT for name in costs)
-    per_method = _of_operations(rows, measure=approximations.COST).groupby("method").value
-    least, most = (ends.loc[[*costs]].to_numpy() for ends in (per_method.min(), per_method.max()))
-    mean = np.array([*costs.values()])
-    times = plotting.Dots(mean, "", COLOURS["chosen"], least, most, symbol="diamond")
-    exact = costs[EXACT]
-    at_exact = plotting.Band(exact, exact, exact, "")
-    chosen, series = _of_operations(rows, measure=PLOTTED), []
-    means = select(rows, measure=PLOTTED, operation=approximations.MEAN)
-    for components, (symbol, shift) in MARKS.items():
-        mean = select(means, components=components).set_index("method").value
-        by_method = select(chosen, components=components).groupby("method")
-        mean, low, high = (
-            ends.reindex([*costs], fill_value=1.0).to_numpy()
-            for ends in (mean, by_method.low.min(), by_method.high.max())
-        )
-        colour = COLOURS["chosen"]
-        series.append(plotting.Dots(mean, components, colour, low, high, symbol, shift))
-    sizes = chosen.n.dropna()
-    n = f", n = {span_text(sizes, '.0f')}" if len(sizes) else ""
-    return [
-        plotting.DotPanel("milliseconds per pair", names, (times,), strong, at_exact),
-        plotting.DotPanel(f"correlation with exact{n}", names, tuple(series), strong),
-    ]
-
-
-MARKS = {"heads": ("circle", -0.18), "MLPs": ("square-open", 0.18)}
-"""The mark of each kind of components, and its place in a row."""
-
-
-def _ladder_caption(table: DataFrame) -> str:
-    """What the approximation that agrees best costs and how well it agrees, in the first model."""
-    first, texts, counts = select(table, model=keys_of(table, "model")[0]), [], []
-    for paths, title in PATHS_TITLES.items():
-        own = select(first, paths=paths)
-        if not len(own):
-            continue
-        best = _best(own)
-        means = select(own, method=best, measure=PLOTTED, operation=approximations.MEAN)
-        agrees = ", ".join(f"{one.components} {one.value:.2f}" for one in records(means))
-        texts.append(
-            f"with {title}, {display_name(best)} agree best ({agrees}) and {_cost_text(own)}"
-        )
-        methods = [name for name in _costs(own) if name != EXACT]
-        beside = [_beside_exact(own, name) for name in methods]
-        counts += [
-            f"{beside.count(words)} of {len(methods)} cost {words} exact effects with {title}"
-            for words in ("more than", "less than")
-            if words in beside
-        ]
-    text = "; ".join(texts)
-    return (
-        f"{text[:1].upper()}{text[1:]} (`{first.model.iloc[0]}`). In every operation, "
-        f"{'; '.join(counts) or 'none costs more or less'}. A mark is the mean over operations; "
-        "its line reaches over the times of all operations, or over all their 95% intervals over "
-        f"problems (n). The lens is {LENS}."
-    )
-
-
-def _mean_over_operations(table: DataFrame) -> DataFrame:
-    """Each method's cost, and the mean over operations of each measure."""
-    means, lines = select(table, operation=approximations.MEAN), []
-    for paths in keys_of(means, "paths"):
-        for method in keys_of(means, "method"):
-            rows = select(means, method=method, paths=paths)
-            if method != EXACT and len(rows):
-                line: dict[str, Any] = {"paths": paths, "method": display_name(method)}
-                for one in records(rows):
-                    line[f"{one.components} {one.measure}".strip()] = one.value
-                lines.append(line)
-    columns = {approximations.COST: "milliseconds"}
-    return DataFrame(lines).rename(columns=columns).round(2)
-
-
-def _ladder_notes(table: DataFrame, config: Settings) -> list[str]:
-    """How to read the figure, and what it was made from."""
-    first = select(table, model=keys_of(table, "model")[0])
-    means = select(first, operation=approximations.MEAN, measure=approximations.COST, method=EXACT)
-    costs = ", ".join(
-        f"{PATHS_TITLES[one.paths]} {one.value:.3g} ms"
-        + (" (the sweep with its certificate)" if one.paths == "via_mlps" else " (hooks)")
-        for one in records(means)
-    )
-    pairs = select(first, measure=approximations.PAIRS)
-    counts = ", ".join(
-        f"{PATHS_TITLES[paths]} {span_text(select(pairs, paths=paths).value, '.0f')}"
-        for paths in keys_of(pairs, "paths")
-    )
-    return [
-        "Processor time; Pearson's correlation of components' mean effects with the exact ones. "
-        "AtP* has no sign, and is compared with sizes.",
-        f"Exact: {costs}. Methods that integrate take {config['steps']} points. Pairs per "
-        f"operation: {counts}.",
-    ]

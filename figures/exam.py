@@ -31,7 +31,7 @@ from figures.tables.exam import ExamRun
 from figures.tables.numbers import FOLLOWS, P_LABELS
 from figures.tables.table import QuestionTable, has, keys_of, records, select, value
 from figures.views.lines import line
-from figures.views.words import display_name, span_text
+from figures.views.words import PATHS_TITLES, display_name, span_text
 
 EXPERIMENT = "do_they_find_known_circuits"
 DIALS_ACROSS = 5
@@ -39,7 +39,6 @@ LETTERS = 11
 """A line of a method's name."""
 CORRECT = 0.05
 """A method is called right in the caption if its error is below this share."""
-PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}
 SHORT_PATHS = {"via_mlps": "frozen", "total": "all paths"}
 """What is after the name of a model where both differ."""
 

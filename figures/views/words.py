@@ -32,6 +32,8 @@ DISPLAY_NAMES = {
 
 LENS = "the change of C's logit with a word in place of the operator"
 """The lens of captions whose counterfactual and metric are the paper's."""
+PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}
+"""What a reader sees in place of kinds of paths."""
 
 
 def span_text(values: Iterable[float], form: str = ".0%") -> str:

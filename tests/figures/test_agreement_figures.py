@@ -7,12 +7,13 @@ import pytest
 from pandas import DataFrame
 
 from arith_lens.plotting import Figure
-from figures import agreement, carry, exam, knockout, next_tokens, tuning
+from figures import agreement, carry, exam, knockout, ladder, next_tokens, tuning
 from figures.common import Options
 from figures.exam import Options as ExamOptions
 from figures.exhibit import Chart, one_chart
 from figures.tables import agreement as numbers
 from figures.tables import exam as exam_numbers
+from figures.tables.approximations import COST
 from figures.tables.base_rates import MAJORITY
 from figures.tables.table import select, value
 
@@ -64,18 +65,28 @@ def test_computed_draws_the_strongest_heads_of_both_sets_with_their_intervals() 
     assert "n = 23 and 53" in texts(chart.figure), "the second model's own number"
 
 
-def test_the_ladder_says_what_its_best_approximation_costs_in_every_operation() -> None:
-    chart = one_chart(agreement.ladder(Options(model="reference", root=GALLERY)))
-    assert (
-        "integrated activations agree best (heads 0.96, MLPs 1.00) and cost more" in chart.caption
+def test_the_ladder_says_what_its_best_approximation_costs_and_how_many_disagree() -> None:
+    whole = one_chart(
+        [one for model in MODELS for one in ladder.exhibits(Options(model=model, root=GALLERY))]
     )
-    assert "and cost about as much as exact effects (469, 503 ms)" in chart.caption
-    assert "8 of 8 cost more than" in chart.caption and "7 of 8 cost less than" in chart.caption
-    dear = chart.numbers.copy()
-    rows = (dear.method == "exact") & (dear.measure == "processor milliseconds per pair")
+    frozen, total = (
+        value(whole.numbers, model=MODELS[0], method="ig_activations", **keys)
+        / value(whole.numbers, model=MODELS[0], method="exact", **keys)
+        for paths in ("via_mlps", "total")
+        for keys in [{"operation": "mean", "measure": COST, "paths": paths}]
+    )
+    drawn = texts(whole.figure)
+    assert f"integrated activations agree best and take {frozen:.1f} and 7.1 times" in drawn
+    assert f"integrated activations agree best and take {total:.1f} and 1.0 times" in drawn
+    assert "(8 of 8 slower in every operation)" in whole.caption
+    assert "7 of 8 faster" in whole.caption and "For MLPs, 6 of 8 correlate" in whole.caption
+    marks = [one.marker.symbol for one in whole.figure.data if one.xaxis == "x3"]
+    assert marks == ["circle", "diamond"], "each model has its mark for MLPs"
+    dear = whole.numbers.copy()
+    rows = (dear.method == "exact") & (dear.measure == COST)
     dear.loc[rows & (dear.paths == "total"), "value"] *= 10
-    (of_dear,) = [chart.of_rows(DataFrame(dear), chart.runs)] if chart.of_rows else []
-    assert "and cost less than exact effects (469, 5.03e+03 ms)" in of_dear.caption
+    (of_dear,) = [whole.of_rows(DataFrame(dear), whole.runs)] if whole.of_rows else []
+    assert "take 0.1 times as long" in of_dear.caption and "8 of 8 faster" in of_dear.caption
 
 
 def test_the_carry_has_a_finding_and_a_label_at_the_chosen_layer() -> None:
