@@ -1,6 +1,6 @@
 """After tuning: does the gain hold on other questions, and which effects of heads have changed?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +11,6 @@ from pandas import DataFrame
 from arith_lens import plotting
 from arith_lens.components import Head
 from experiments import results
-from experiments.does_tuning_help import Criterion, TuningMethod
 from experiments.finding import NotComputed
 from figures.common import Options, chosen_run, command_for_run
 from figures.exhibit import Chart, chart_of
@@ -21,17 +20,12 @@ from figures.tables.answers import ALL, BEFORE, CHANGE, PLACE
 from figures.tables.effects import EFFECT, HELD
 from figures.tables.table import keys_of, records, select, value
 from figures.tables.tuning import TRAININGS
-from figures.tuning import METHOD_COLOURS, METHOD_NAMES, METHOD_SYMBOLS, MOST_LOST_TEXT
+from figures.tuning import METHOD_NAMES, RATE_MARKS, rate_dots
 from figures.views import maps
 from figures.views.words import components_text, span_text
 
-CRITERION_NAMES: dict[Criterion, str] = {"mathematics": "best rate", "little_loss": "small loss"}
-SHIFTS = (-0.27, -0.09, 0.09, 0.27)
-"""Where the dots of the methods are in a row."""
 STEP = 25.0
 """The x axis ends at multiples of so many points."""
-FLOOR, CEILING = 0.05, 0.95
-"""Below and above these accuracies before tuning, little can be lost or gained."""
 
 
 def generalisation(options: Options) -> list[Chart]:
@@ -59,95 +53,64 @@ def generalisation(options: Options) -> list[Chart]:
 
 def _generalisation_caption(rows: DataFrame) -> str:
     """What the best rate of each method changes on the tuned families, and elsewhere."""
-    changes = select(rows, measure=CHANGE, task=ALL, chosen_for="mathematics")
-    first, texts = keys_of(changes, "group")[0], []
-    for method in keys_of(changes, "method"):
-        gain = 100 * value(select(changes, method=method), group=first)
-        texts.append(f"{METHOD_NAMES[method]} {gain:+.0f} points, {_damaged(changes, method)}")
-    n_seeds = span_text(select(rows, measure=TRAININGS).value, ".0f")
+    texts = "; ".join(f"{gain} points, {damaged} damaged" for gain, damaged in _findings(rows))
+    n_others = select(rows, measure=BEFORE, task=ALL).group.nunique() - 1
     return (
-        "At its best rate, a method changes the questions that it was tuned on and clearly "
-        f"damages other sets: {'; '.join(texts)}. A mark is the change of accuracy on one set of "
-        "questions, whose accuracy before tuning is in brackets. Lines are 95% intervals over "
-        f"problems and {n_seeds} trainings; a loss counts if its whole interval is below 0."
+        "At its best learning rate, a method changes the questions that it was tuned on and "
+        f"damages some of {n_others} other sets: {texts}. A mark is the change of accuracy on one "
+        "set of questions; the set's accuracy before tuning is in brackets. Lines are 95% "
+        f"intervals over problems and {_seeds(rows)} trainings; a set is damaged if its whole "
+        "interval is below 0."
     )
 
 
-def _damaged(changes: DataFrame, method: TuningMethod) -> str:
-    """How many sets that were not tuned on a method damages."""
-    first = keys_of(changes, "group")[0]
-    others = select(changes, method=method)
-    others = DataFrame(others[others.group != first])
-    return f"{int((others.high < 0).sum())} of {len(others)} sets damaged"
+def _seeds(rows: DataFrame) -> str:
+    """How many trainings of each method there are."""
+    return span_text(select(rows, measure=TRAININGS).value, ".0f")
+
+
+def _findings(rows: DataFrame) -> Iterator[tuple[str, int]]:
+    """Each method's gain at its best rate, and how many other sets it damages.
+
+    A set is damaged if the whole interval of its change is below 0.
+    """
+    changes = select(rows, measure=CHANGE, task=ALL, chosen_for="mathematics")
+    for method in keys_of(changes, "method"):
+        tuned_on, *others = records(select(changes, method=method))
+        damaged = sum(one.high < 0 for one in others)
+        yield f"{METHOD_NAMES[method]} {100 * tuned_on.value:+.0f}", damaged
 
 
 def _draw_generalisation(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """A panel for each purpose of a rate: sets of questions, with the change by each method."""
+    """A panel for each method: sets of questions, with its change at each rate."""
     changes = select(rows, measure=CHANGE, task=ALL)
     sets = records(select(rows, measure=BEFORE, task=ALL))
-    panels, findings = [], []
-    best = select(changes, chosen_for="mathematics")
-    for method in keys_of(best, "method"):
-        gain = 100 * value(select(best, method=method), group=sets[0].group)
-        damaged = _damaged(best, method).removesuffix(" sets damaged")
-        findings.append(f"{METHOD_NAMES[method]} {gain:+.0f}, {damaged}")
-    for criterion, name in CRITERION_NAMES.items():
-        series = tuple(
-            _dots(select(changes, chosen_for=criterion), method, [one.group for one in sets], shift)
-            for method, shift in zip(METHOD_NAMES, SHIFTS, strict=True)
-        )
-        names = tuple(f"{one.group} ({one.value:.0%})" for one in sets)
-        panels.append(plotting.DotPanel(name, names, series))
+    names, columns = tuple(f"{one.group} ({one.value:.0%} of {one.n:.0f})" for one in sets), []
+    for method in keys_of(changes, "method"):
+        of_method, series = select(changes, method=method), []
+        for criterion in RATE_MARKS:
+            ends = select(of_method, chosen_for=criterion).set_index("group")
+            ends = ends[["value", "low", "high"]].reindex([one.group for one in sets])
+            series.append(rate_dots(criterion, ends.to_numpy()))
+        columns.append(plotting.DotPanel(METHOD_NAMES[method], names, tuple(series)))
     low, high = (100 * end / STEP for end in (changes.low.min(), changes.high.max()))
     low, high = np.floor(low), max(np.ceil(high), np.floor(low) + 1)
+    texts = ", ".join(f"{gain} ({damaged})" for gain, damaged in _findings(rows))
     return plotting.dot_panels(
-        panels,
-        plotting.DotAxis((STEP * low, STEP * high), "change of accuracy in points"),
-        across=2,
-        headings=[f"Points on the tuned questions, other sets damaged: {'; '.join(findings)}"],
-        row=34,
+        columns,
+        plotting.DotAxis((STEP * low, STEP * high), "change in points"),
+        headings=[f"Points gained (other sets damaged, of {len(sets) - 1}): {texts}"],
+        row=24,
         notes=notes,
     )
 
 
-def _dots(
-    changes: DataFrame, method: TuningMethod, groups: Sequence[str], shift: float
-) -> plotting.Dots:
-    """A method's changes in points by set of questions; NaN where it has no rate."""
-    of_method = select(changes, method=method).set_index("group")
-    ends = 100 * of_method[["value", "low", "high"]].reindex([*groups])
-    values, low, high = ends.to_numpy().T
-    name, colour, symbol = METHOD_NAMES[method], METHOD_COLOURS[method], METHOD_SYMBOLS[method]
-    return plotting.Dots(values, name, colour, low, high, symbol, shift)
-
-
 def _generalisation_notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
-    """How to read the figure, and where little can change."""
-    sets = records(select(rows, measure=BEFORE, task=ALL))
-    extremes = {
-        "at the floor": [one.group for one in sets if one.value < FLOOR],
-        "at the ceiling": [one.group for one in sets if one.value > CEILING],
-    }
-    sizes = ", ".join(f"{one.group} {one.n:.0f}" for one in sets)
-    rates = {
-        criterion: ", ".join(
-            f"{METHOD_NAMES[one.method]} {one.rate:g} ({one.value:.0f} seeds)"
-            for one in records(select(rows, measure=TRAININGS, chosen_for=criterion))
-        )
-        for criterion in CRITERION_NAMES
-    }
+    """How to read the figure."""
     return [
-        f"Model: {config['model']}. Change of accuracy after tuning, against the same problems "
-        "before it; 95% intervals over problems and seeds. In brackets: accuracy before. Problems: "
-        f"{sizes}, each once. Intervals are cut where none or all answers would be right.",
-        *(
-            f"Little can change where the model is {where}: {', '.join(names)}."
-            for where, names in extremes.items()
-            if names
-        ),
-        f"Best rate, the best for mathematics: {rates['mathematics']}.",
-        f"Small loss, the best that loses {MOST_LOST_TEXT} on generic questions: "
-        f"{rates['little_loss'] or 'none'}.",
+        f"Model: {config['model']}. In brackets: accuracy before tuning, and the number of "
+        f"problems. Lines: 95% intervals over problems and {_seeds(rows)} seeds, cut where none or "
+        "all answers would be right.",
     ]
 
 

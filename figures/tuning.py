@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from pandas import DataFrame
 
 from arith_lens import plotting
@@ -18,6 +19,7 @@ from figures.tables import tuning as numbers
 from figures.tables.answers import ALL, BEFORE, CHANGE
 from figures.tables.table import has, keys_of, records, select, value
 from figures.tables.tuning import Key
+from figures.views import maps
 from figures.views.words import components_text
 
 EXPERIMENT = "does_tuning_help"
@@ -26,18 +28,6 @@ METHOD_NAMES: dict[TuningMethod, str] = {
     "precise": "precise",
     "lora": "LoRA",
     "random": "random heads",
-}
-METHOD_COLOURS = {
-    "full": COLOURS["chosen"],
-    "precise": COLOURS["chosen"],
-    "lora": COLOURS["control"],
-    "random": COLOURS["control"],
-}
-METHOD_SYMBOLS = {
-    "full": "square-open",
-    "precise": "circle",
-    "lora": "diamond",
-    "random": "circle-open",
 }
 GROUPS = ("word problems", "generic tasks")
 """What tuning is for, and what it should not change."""
@@ -116,24 +106,27 @@ def frontier(options: Options) -> list[Chart]:
 
 
 def _caption(rows: DataFrame) -> str:
-    """What each method gains and loses at its best rate, in each model."""
-    findings, before = [], []
+    """What precise tuning gains and loses at its best rate in each model, and what others do."""
+    findings = []
     for model in keys_of(rows, "model"):
-        (one,) = records(
-            select(rows, model=model, measure=BEFORE, task=ALL, group=GROUPS[0]).head(1)
-        )
-        before.append(f"{one.value:.0%}")
-        changes = _changes(select(rows, model=model))
-        texts = (
-            f"{METHOD_NAMES[key[0]]} {' and '.join(_points(one))}" for key, one in changes.items()
-        )
-        findings.append(f"`{model}`: {', '.join(texts)}")
+        precise, others = _methods_text(select(rows, model=model), " and ")
+        findings.append(f"{precise} in `{model}` ({others})")
+    sizes = select(rows, measure=BEFORE, task=ALL).drop_duplicates("group")
+    questions = " and ".join(f"{one.n:,.0f} {one.group}" for one in records(sizes))
     return (
-        f"At the rate that was best on validation problems (right before: {' and '.join(before)}; "
-        f"n = {one.n:,.0f}), tuning changes word problems and generic tasks by, in points, "
-        f"{'; '.join(findings)}. Diamonds are the paper's claim: precise tuning gains as "
-        "much as full and loses nothing. Lines are 95% intervals over questions and seeds."
+        f"At the learning rate with the most right validation problems, precise tuning changes "
+        f"{' and '.join(GROUPS)} by, in points, {'; '.join(findings)}. The paper claims that it "
+        "gains as much as full tuning and loses nothing (diamonds). A mark is a mean over "
+        f"trainings; its line is the 95% interval over them and over the questions ({questions})."
     )
+
+
+def _methods_text(rows: DataFrame, between: str) -> tuple[str, str]:
+    """The points of precise tuning in both groups, and those of the other methods, with names."""
+    texts = {key[0]: between.join(_points(one)) for key, one in _changes(rows).items()}
+    precise = texts.pop("precise")
+    others = (f"{METHOD_NAMES[one]} {texts[one]}" for one in ("random", "full", "lora"))
+    return precise, ", ".join(others)
 
 
 def _changes(rows: DataFrame, criterion: Criterion = "mathematics") -> dict[Key, DataFrame]:
@@ -156,14 +149,11 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     panels, headings = [], []
     for model in keys_of(rows, "model"):
         own = select(rows, model=model)
-        best = _changes(own)
-        full, precise = (
-            next(_points(one) for key, one in best.items() if key[0] == method)
-            for method in ("full", "precise")
-        )
+        texts = {key[0]: _points(one) for key, one in _changes(own).items()}
+        (gain, loss), random, full = (texts[one] for one in ("precise", "random", "full"))
         headings.append(
-            f"{model}: precise tuning {precise[0]} points in {GROUPS[0]}, {precise[1]} in "
-            f"{GROUPS[1]}; full {' and '.join(full)}"
+            f"{model}: precise tuning {gain} points in {GROUPS[0]}, {loss} elsewhere; "
+            f"random heads {', '.join(random)}; full {', '.join(full)}"
         )
         panels += [_panel(own, group) for group in GROUPS]
     return plotting.dot_panels(
@@ -171,7 +161,7 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         tuple(plotting.DotAxis(_ends(rows, group), AXIS) for group in GROUPS),
         across=len(GROUPS),
         headings=headings,
-        row=30,
+        row=25,
         notes=notes,
     )
 
@@ -192,55 +182,62 @@ def _ends(rows: DataFrame, group: str) -> tuple[float, float]:
     return 10 * np.floor(low / 10) - 5, 10 * np.ceil(high / 10) + 5
 
 
-CRITERION_MARKS: dict[Criterion, tuple[str, str, str]] = {
-    "mathematics": ("best rate for word problems", "circle", COLOURS["chosen"]),
+RATE_MARKS: dict[Criterion, tuple[str, str, str, float]] = {
+    "mathematics": ("best learning rate for word problems", "circle", COLOURS["chosen"], -0.2),
     "little_loss": (
-        f"best rate that loses {MOST_LOST_TEXT} on other generic questions",
+        f"best that loses {MOST_LOST_TEXT} on other generic tasks",
         "circle-open",
         plotting.GREY,
+        0.2,
     ),
 }
+"""The name, the mark, its colour and its place in a row."""
+CLAIM = "precise, as the paper claims"
 
 
 def _panel(rows: DataFrame, group: str) -> plotting.DotPanel:
     """The changes of one group by each method, with what the paper claims of precise tuning."""
     keys, series = settings_of(rows), []
-    names = tuple(title_of(key) for key in keys)
-    for shift, criterion in zip((-0.22, 0.22), criteria_of(rows), strict=False):
+    names = [title_of(key) for key in keys]
+    claim = 1 + [key[0] for key in keys].index("precise")
+    names.insert(claim, CLAIM)
+    for criterion in criteria_of(rows):
         changes = _changes(rows, criterion)
-        ends = np.full((len(keys), 3), np.nan)
-        for at, key in enumerate(keys):
-            if key in changes:
-                of_group = select(changes[key], group=group)
-                ends[at] = 100 * of_group[["value", "low", "high"]].to_numpy()[0]
-        name, symbol, colour = CRITERION_MARKS[criterion]
-        series.append(
-            plotting.Dots(ends[:, 0], name, colour, ends[:, 1], ends[:, 2], symbol, shift)
-        )
-    methods = [key[0] for key in keys]
-    claimed = np.full(len(keys), np.nan)
-    as_full = series[0].values[methods.index("full")]
-    claimed[methods.index("precise")] = as_full if group == GROUPS[0] else 0.0
-    claim = plotting.Dots(claimed, "the paper's claim", COLOURS["chosen"], symbol="diamond-open")
-    strong = tuple(method == "precise" for method in methods)
-    before = select(rows, measure=BEFORE, task=ALL, group=group).value
-    title = f"{group.capitalize()}, {before.iloc[0]:.1%} before" if len(before) else group
-    return plotting.DotPanel(title, names, (*series, claim), strong)
+        ends = np.full((len(names), 3), np.nan)
+        for key, one in changes.items():
+            of_group = select(one, group=group)[["value", "low", "high"]]
+            ends[names.index(title_of(key))] = of_group.to_numpy()[0]
+        series.append(rate_dots(criterion, ends))
+    claimed = np.full(len(names), np.nan)
+    full = [key[0] for key in keys].index("full")
+    claimed[claim] = series[0].values[full] if group == GROUPS[0] else 0.0
+    series.append(plotting.Dots(claimed, "", COLOURS["chosen"], symbol="diamond-open"))
+    (before,) = records(select(rows, measure=BEFORE, task=ALL, group=group))
+    title = maps.title(group, f"{before.value:.0%} before, n = {before.n:,.0f}")
+    strong = tuple(name.startswith("precise") for name in names)
+    return plotting.DotPanel(title, tuple(names), tuple(series), strong)
+
+
+def rate_dots(criterion: Criterion, ends: Float[np.ndarray, "row end=3"]) -> plotting.Dots:
+    """Marks at the changes (value, low, high; shares, drawn in points) by the rates for a purpose.
+
+    NaN: no mark.
+    """
+    values, low, high = 100 * ends.T
+    name, symbol, colour, shift = RATE_MARKS[criterion]
+    return plotting.Dots(values, name, colour, low, high, symbol, shift)
 
 
 def _notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
-    """How many questions, trainings and heads there are."""
-    questions = records(select(rows, measure=BEFORE, task=ALL).drop_duplicates("group"))
-    sizes = ", ".join(f"{one.n:.0f} {one.group}" for one in questions)
+    """What is tuned on what, how often, and where no rate loses little."""
     seeds = [f"{count:.0f}" for count in sorted(_seeds(rows))]
     precise = (
         f"{components_text(select(rows, model=name))} of {name}" for name in keys_of(rows, "model")
     )
     lines = [
-        f"Before: the share that was right. {sizes}; {config['examples'] or 'all'} word problems "
-        f"are tuned on, {config['epochs']} epoch{'s' * (config['epochs'] > 1)}. Precise: heads "
-        f"{', '.join(precise)}. Means of {' or '.join(seeds)} seeds with 95% intervals over "
-        "questions and seeds.",
+        f"Precise: heads {'; '.join(precise)}. Tuned on {config['examples'] or 'all'} word "
+        f"problems, {config['epochs']} epoch{'s' * (config['epochs'] > 1)}. Marks: means of "
+        f"{' or '.join(seeds)} seeds, with 95% intervals over questions and seeds.",
     ]
     for name in keys_of(rows, "model"):
         own = select(rows, model=name)

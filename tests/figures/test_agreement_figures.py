@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pandas import DataFrame
 
@@ -116,7 +117,18 @@ def test_the_frontier_has_the_accuracy_before_tuning_of_each_model() -> None:
             before = value(
                 chart.numbers, model=model, group=group, task="all", measure="accuracy before"
             )
-            assert f"{group.capitalize()}, {before:.1%} before" in texts(chart.figure)
+            assert f"{before:.0%} before, n = " in texts(chart.figure)
+
+
+def test_the_papers_claim_of_tuning_has_a_row_of_its_own() -> None:
+    figure = charts(tuning.frontier).figure
+    row = [*figure.layout.yaxis.ticktext].index("<b>precise, as the paper claims</b>")
+    claims = [one for one in figure.data if one.marker.symbol == "diamond"]
+    for claim in claims:
+        full, *marks = (one for one in figure.data if one.xaxis == claim.xaxis)
+        assert np.isnan([mark.x[row] for mark in (full, *marks) if mark is not claim]).all()
+        assert np.isfinite(claim.x).sum() == 1 and claim.x[row] in (0, full.x[0])
+    assert [claim.x[row] == 0 for claim in claims] == [False, True, False, True]
 
 
 def test_word_problems_and_generic_tasks_have_axes_of_their_own() -> None:
