@@ -112,7 +112,7 @@ class CircuitGraph:
             The content of the file.
         """
         rows = [*self._rows("nodes"), {"node": LOGITS, "mean": float("nan")}]
-        nodes = [_viewer_node(row["node"], row["mean"], self.n_layers) for row in rows]
+        nodes = [self._viewer_node(row["node"], row["mean"]) for row in rows]
         links = [
             {"source": row["sender"], "target": row["receiver"], "weight": row["mean"]}
             for row in self._rows("edges")
@@ -167,6 +167,35 @@ class CircuitGraph:
         relative = METRICS[self.metric].share_of is not None if self.metric in METRICS else False
         figure = draw_circuits([panel], self.n_layers, relative=relative)
         return with_slider(figure) if slider else figure
+
+    def _viewer_node(self, name: str, mean: float) -> dict[str, Any]:
+        """A node of Neuronpedia's viewer.
+
+        It tells the parts of a layer apart by their `feature`, and opens no file whose logit has no
+        "(p=" in its name.
+        """
+        layer = {EMBEDDINGS: "E", LOGITS: str(self.n_layers)}.get(name)
+        feature = 0
+        if layer is None:
+            part = parse_component(name)
+            layer = str(part.layer)
+            feature = part.index if isinstance(part, Head) else self.n_heads
+        kinds = {EMBEDDINGS: "embedding", LOGITS: "logit"}
+        return {
+            "node_id": name,
+            "feature": feature,
+            "layer": layer,
+            "ctx_idx": 0 if name == EMBEDDINGS else 1,
+            "feature_type": kinds.get(name, "cross layer transcoder"),
+            "token_prob": 0.0,
+            "is_target_logit": name == LOGITS,
+            "run_idx": 0,
+            "reverse_ctx_idx": 0,
+            "jsNodeId": name,
+            "clerp": 'Output "C" (p=unknown)' if name == LOGITS else name,
+            "influence": None if isnan(mean) else abs(mean),
+            "activation": None,
+        }
 
     def _by_size(self) -> Any:
         """The edges, the largest first."""
@@ -309,23 +338,3 @@ def _mib_name(name: str) -> str:
 def _mib_reader(receiver: str, name: str) -> str:
     component = parse_component(receiver)
     return node_name(component) + (f"<{name}>" if isinstance(component, Head) else "")
-
-
-def _viewer_node(name: str, mean: float, n_layers: int) -> dict[str, Any]:
-    kinds = {EMBEDDINGS: "embedding", LOGITS: "logit"}
-    layer = {EMBEDDINGS: "E", LOGITS: str(n_layers)}.get(name)
-    return {
-        "node_id": name,
-        "feature": 0,
-        "layer": layer if layer is not None else str(parse_component(name).layer),
-        "ctx_idx": 0 if name == EMBEDDINGS else 1,
-        "feature_type": kinds.get(name, "cross layer transcoder"),
-        "token_prob": 0.0,
-        "is_target_logit": name == LOGITS,
-        "run_idx": 0,
-        "reverse_ctx_idx": 0,
-        "jsNodeId": name,
-        "clerp": "C" if name == LOGITS else name,
-        "influence": None if isnan(mean) else abs(mean),
-        "activation": None,
-    }

@@ -105,15 +105,15 @@ const ArithLensCard = (() => {
         const [low, high] = [Math.min(...values.map(one => one.value)), Math.max(...values.map(one => one.value))];
         return h("div", { class: "ale-cells", role: "img", "aria-label": `${text}: ${values.map(one => `${one.name} ${number(one.value, 1)}`).join(", ")}` },
           values.map(one => h("span", { class: one.value === high ? "ale-best" : "", style: `--share:${Math.round(60 * (one.value - low) / (high - low || 1))}%`,
-            title: `${one.name}: ${number(one.value, 1)}` }, h("b", { class: `ale-ink-${HUES[one.mark] ?? "rest"}` }, one.name), h("small", {}, number(one.value, 1)))));
+            title: `${one.name}: ${number(one.value, 1)}` }, h("b", {}, one.name), h("small", {}, number(one.value, 1)))));
       };
       const short = token => token.replace(/^others without A, B, C$/, "other digits");
       return this.row(title,
-        roles.length ? [cells(roles.map(row => ({ name: short(row.token), mark: row.token, value: row.mean })), "Over all prompts"),
+        roles.length ? [cells(roles.map(row => ({ name: short(row.token), value: row.mean })), "Over all prompts"),
           h("p", { class: "ale-soft" }, "Logits of the digits in this write alone (logit lens), over all prompts.".replace("write", read === "mlp_in" ? "input" : "write"))] : "",
         digits.length ? [cells(digits.map(row => {
           const mark = this.marks(String(row.digit), of);
-          return { name: `${row.digit}${mark && `=${mark.replaceAll(", ", "=")}`}`, mark: mark.split(", ").at(-1), value: row.logit };
+          return { name: `${row.digit}${mark && `=${mark.replaceAll(", ", "=")}`}`, value: row.logit };
         }), `On ${of.reference}`), h("p", { class: "ale-soft" }, `The same on “${of.reference.trim()}”.`)] : "");
     }
     // The strongest sender of each input, and the share that no single sender explains.

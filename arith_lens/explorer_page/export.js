@@ -1,13 +1,22 @@
 // The circuit as files: SVG at the two widths of a paper, and an attribution graph for Neuronpedia.
 const ArithLensExport = (() => {
   "use strict";
-  const { h, svg, download, named, capital } = ArithLensElements;
+  const { h, svg, download, named, capital, isHead } = ArithLensElements;
   const { EMBEDDINGS, END, key, layerOf } = ArithLensLayout;
   const { Graph } = ArithLensGraph;
   // Inches of a paper, and units of the picture across them: its smallest text is 6 points at least.
   const WIDTHS = { page: { inches: 6.9, units: 780 }, column: { inches: 3.3, units: 390 } };
   const STYLES = ["fill", "fill-opacity", "stroke", "stroke-opacity", "stroke-width", "stroke-dasharray", "font-family", "font-size", "font-weight"];
   const TOP = "C", SCHEMA = 1;
+
+  // A colour as other programs read it: they know rgb, and not the mixed colours of a browser.
+  const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
+  function plain(value) {
+    if (!/^(oklab|oklch|color)\(/.test(value)) return value;
+    canvas.fillStyle = value;
+    canvas.fillRect(0, 0, 1, 1);
+    return `rgb(${[...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).join(", ")})`;
+  }
 
   class Exports extends Graph {
     drawnEdges() { const rows = this.edges(); return this.shown(rows, this.choice.least ?? this.defaultLeast(rows)); }
@@ -29,7 +38,7 @@ const ArithLensExport = (() => {
         const copy = picture.cloneNode(true), to = [copy, ...copy.querySelectorAll("*")];
         [picture, ...picture.querySelectorAll("*")].forEach((element, index) => {
           const style = getComputedStyle(element);
-          for (const name of STYLES) to[index].style[name] = style[name];
+          for (const name of STYLES) to[index].style[name] = plain(style[name]);
           for (const name of ["tabindex", "role", "data-key", "data-name", "data-x", "data-y", "class", "aria-label", "aria-pressed"]) to[index].removeAttribute(name);
         });
         copy.setAttribute("width", sizes[place].width);
@@ -50,18 +59,21 @@ const ArithLensExport = (() => {
     }
     saveSvg(width) { download(`circuit-${width}.svg`, "image/svg+xml", this.svgText(width)); }
 
-    // The graph that is drawn, as Neuronpedia's viewer reads it: one node per part and token.
+    // The graph that is drawn, as Neuronpedia's viewer reads it: one node per part and token. The viewer tells the parts
+    // of a layer apart by their `feature`, and it opens no file whose logit has no "(p=" in its name.
     attributionGraph() {
       const rows = this.drawnEdges(), { set, pinned, component } = this.choice, effects = this.graphEffects(set);
       const ends = [...new Map(this.nodesOf(rows).map(node => [key(node.name, node.role), node])).values()];
       const columns = this.inOrder(new Set([...ends.map(node => node.role), END])), top = key(TOP, END);
-      const layers = 1 + Math.max(...[...effects.values()].map(row => row.layer));
+      const [layers, heads] = ["layer", "head"].map(of => 1 + Math.max(...[...effects.values()].map(row => row[of])));
+      const { prompt } = this.choice, whole = { kind: "knock_out", members: "" };
+      const { probability } = (prompt === null ? this.rows("sets", whole) : this.rows("answers", { ...whole, prompt }))[0] ?? {};
       const reads = ends.filter(node => node.role === END && rows.some(row => row.receiver === node.name));
       const node = ({ name, role }) => ({
-        node_id: key(name, role), feature: 0, layer: name === EMBEDDINGS ? "E" : name === TOP ? String(layers) : String(layerOf(name)),
+        node_id: key(name, role), feature: isHead(name) ? +name.split(".")[1] : name === EMBEDDINGS ? 0 : heads, layer: name === EMBEDDINGS ? "E" : name === TOP ? String(layers) : String(layerOf(name)),
         ctx_idx: columns.indexOf(role), feature_type: name === EMBEDDINGS ? "embedding" : name === TOP ? "logit" : "cross layer transcoder",
-        token_prob: 0, is_target_logit: name === TOP, run_idx: 0, reverse_ctx_idx: 0, jsNodeId: key(name, role),
-        clerp: name === EMBEDDINGS ? this.roleName(role) : name === TOP ? TOP : `${capital(named(name))} at ${this.roleName(role)}`,
+        token_prob: name === TOP ? probability ?? 0 : 0, is_target_logit: name === TOP, run_idx: 0, reverse_ctx_idx: 0, jsNodeId: key(name, role),
+        clerp: name === EMBEDDINGS ? this.roleName(role) : name === TOP ? `Output "${TOP}" (p=${probability?.toFixed(3) ?? "unknown"})` : `${capital(named(name))} at ${this.roleName(role)}`,
         influence: role === END && effects.has(name) ? Math.abs(effects.get(name).mean) : null, activation: null,
       });
       return {

@@ -70,12 +70,13 @@ const ArithLensGraph = (() => {
       const relative = (this.rows("edges")[0]?.metric ?? MAIN.metric) === MAIN.metric;
       return `${x > 0 ? "+" : ""}${relative ? percent(x, digits) : x.toFixed(2).replace("-", "−")}`;
     }
-    // The edges that are drawn: those of the least size, all of pinned parts, and the strongest of the unfolded one
-    // whose effect is not rounded to 0.
+    // The edges that are drawn: those of the least size, all of pinned parts, and of the unfolded part the strongest
+    // others whose effect is not rounded to 0.
     shown(rows, least) {
-      const { pinned, unfold } = this.choice, near = rows.filter(row => (row.receiver === unfold || row.sender === unfold) && /[1-9]/.test(this.graphEffect(row.mean)));
-      const unfolded = new Set(near.slice(0, UNFOLDED).map(edgeKey));
-      return rows.filter(row => size(row) >= least || pinned.has(row.receiver) || pinned.has(row.sender) || unfolded.has(edgeKey(row)));
+      const { pinned, unfold } = this.choice, of = row => [row.receiver, row.sender];
+      const drawn = row => size(row) >= least || of(row).some(name => pinned.has(name));
+      const more = rows.filter(row => !drawn(row) && of(row).includes(unfold) && /[1-9]/.test(this.graphEffect(row.mean))).slice(0, UNFOLDED);
+      return rows.filter(row => drawn(row) || more.includes(row));
     }
     drawGraph() {
       const region = this.regions.graph, rows = this.edges(), missing = this.set.facts.missing?.edges;
@@ -212,12 +213,11 @@ const ArithLensGraph = (() => {
       const share = isEnd && colour?.mean && certain(colour) ? Math.min(80, Math.round(80 * Math.sqrt(Math.abs(colour.mean) / limit))) : 0;
       const wide = onStream && held ? w + SIZE.wide * Math.min(1, Math.abs(held.mean ?? 0) / limit) : w;
       const text = this.nodeText(node, rows, effect, held, set), out = this.isOut(node.name);
-      const group = svg("g", { class: ["ale-node", node.name === component && "ale-chosen", out && "ale-held", pinned.has(node.name) && "ale-pinned",
-          share > 60 && "ale-strong"].filter(Boolean).join(" "), transform: `translate(${x},${y})`, tabindex: -1, role: "button", "aria-label": text,
+      const group = svg("g", { class: ["ale-node", node.name === component && "ale-chosen", out && "ale-held", pinned.has(node.name) && "ale-pinned"]
+          .filter(Boolean).join(" "), transform: `translate(${x},${y})`, tabindex: -1, role: "button", "aria-label": text,
         "aria-pressed": node.name === component, "data-key": `node ${node.name}@${node.role}`, "data-name": node.name, "data-x": x, "data-y": y,
-        onmouseenter: say(text), onfocus: say(text) },
-      svg("rect", { x: -wide / 2, y: -tall / 2, width: wide, height: tall, rx: 4,
-        style: `fill: color-mix(in oklab, var(--${colour && colour.mean > 0 ? "positive" : "negative"}) ${share}%, var(--back))` }),
+        style: `--hue: var(--${colour && colour.mean > 0 ? "positive" : "negative"}); --share: ${share}%`, onmouseenter: say(text), onfocus: say(text) },
+      svg("rect", { x: -wide / 2, y: -tall / 2, width: wide, height: tall, rx: 4 }),
       isEnd && !onStream && effect ? [svg("text", { class: "ale-name", "text-anchor": "middle", y: -1 }, node.name),
         svg("text", { class: "ale-value", "text-anchor": "middle", y: 11 }, this.graphEffect(effect.mean))]
         : svg("text", { class: "ale-name", "text-anchor": "middle", y: 4 }, w < 40 ? node.name.replace("MLP ", "M") : node.name),

@@ -2,6 +2,7 @@
 const ArithLensKnockouts = (() => {
   "use strict";
   const { h, number, percent, visible, ordered, named, capital, isMlp } = ArithLensElements;
+  const { MAIN } = ArithLensGraph;
   const { EffectMap } = ArithLensMap;
   const KINDS = { knock_out: "they alone are knocked out", keep_only: "they alone are kept" };
   const mean = (rows, column) => rows.reduce((sum, row) => sum + row[column], 0) / rows.length;
@@ -89,8 +90,9 @@ const ArithLensKnockouts = (() => {
     get outTitle() { return this.choice.kind === "keep_only" ? "Kept alone" : "Knocked out"; }
     // The strongest heads, by strength, and what else was chosen; and groups of them.
     chips(members) {
-      const { basket } = this.choice, { kinds, strongest } = this;
-      const chip = name => h("button", { "aria-pressed": basket.has(name), "data-key": `chip ${name}`, onclick: () => this.toggle(name) }, named(name),
+      const { basket } = this.choice, { kinds, strongest } = this, effects = new Map(this.rows("effects", MAIN).map(row => [row.component, row.mean]));
+      const effect = name => effects.has(name) ? this.graphEffect(effects.get(name)) : "";
+      const chip = name => h("button", { "aria-pressed": basket.has(name), "data-key": `chip ${name}`, onclick: () => this.toggle(name) }, named(name), " ", effect(name),
         kinds[name] && kinds[name] !== "other" ? h("small", { class: `ale-ink-${kinds[name]}` }, ` ${kinds[name]}`) : "");
       return [h("div", { class: "ale-chips", role: "group", "aria-label": "Parts to knock out, the strongest first" },
         [...new Set([...strongest, ...members])].map(chip)),

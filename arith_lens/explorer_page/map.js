@@ -13,14 +13,14 @@ const ArithLensMap = (() => {
       const sides = this.each(set => ({ set, rows: this.rows("effects", setting), n: this.set.facts.n_pairs,
         held: this.rows("held", setting).filter(row => isMlp(row.component) && row.mean !== null) }));
       const limit = Math.max(...sides.flatMap(({ rows, held }) => [...rows, ...held]).map(row => Math.abs(row.mean ?? 0)), 0) || 1;
-      const line = h("p", { class: "ale-line" }, h("span", { class: "ale-mouse" }, "Point at a cell to read it; arrow keys move, Enter chooses, B knocks out."));
+      const line = h("p", { class: "ale-line" }, h("span", { class: "ale-mouse" }, "Point at a cell to read it, click it to see its edges; arrow keys move, Enter chooses, B knocks out."));
       const all = sides.flatMap(({ set, rows }) => rows.map(row => sides.length > 1 ? { set, ...row } : row));
       region.replaceChildren(
         this.heading("Map", "effects", all, { ...this.quoted() }), this.mapControls(),
-        h("p", {}, "Each cell is a mean: one per attention head, one per MLP. A click adds its edges to the graph. ", h("b", { class: "ale-negative" }, "Red"),
+        h("p", {}, "A row is a layer, a cell one of its heads or its MLP. ", h("b", { class: "ale-negative" }, "Red"),
           ": with this part's output taken from the counterfactual, the score of the right answer C falls",
           this.relative ? " (in percent). " : ". ", h("b", { class: "ale-positive" }, "Blue"),
-          ": it rises. Rows are layers, columns heads. ", sides[0].held.length ? "“Held”: the MLP with the final norm's scale held, as in the circuit. " : "", "Framed: key head. ", this.choice.kind === "keep_only" ? "Pale: not kept." : "Struck through: knocked out."),
+          ": it rises. ", sides[0].held.length ? "“Held”: with the final norm's scale held, as in the circuit. " : "", "Framed: key head. ", this.choice.kind === "keep_only" ? "Pale: not kept." : "Struck through: knocked out."),
         line, h("div", { class: "ale-maps" }, sides.map(side => this.as(side.set, () => h("div", {},
           h("h3", {}, `Over all ${side.n ?? ""} prompts of “${side.set}”`), ...this.mapOf(side, limit, line))))),
         this.exportBar("map"));
@@ -38,8 +38,7 @@ const ArithLensMap = (() => {
         const button = h("button", {
           role: "gridcell", "data-key": `cell ${row.held ? "held " : ""}${row.component}`, "data-name": row.component, tabindex: chosen ? 0 : -1,
           "aria-selected": chosen, "aria-label": text,
-          class: [row.key && "ale-key", chosen && "ale-chosen", strength > 60 && "ale-strong",
-            this.isOut(row.component) && "ale-held"].filter(Boolean).join(" "),
+          class: [row.key && "ale-key", chosen && "ale-chosen", this.isOut(row.component) && "ale-held"].filter(Boolean).join(" "),
           style: `--share:${strength}%;--hue:var(--${row.mean < 0 ? "negative" : "positive"})`,
           onclick: () => this.unfold(row.component), onfocus: () => line.replaceChildren(text), onmouseenter: () => line.replaceChildren(text),
         }, shown);
@@ -61,7 +60,7 @@ const ArithLensMap = (() => {
         [...Array(columns).keys()].map(column => {
           const row = byPlace.get(`${layer} ${column}`);
           return row ? cell(row) : h("span", { role: "gridcell" });
-        })))), this.ranking(rows)];
+        }))))];
     }
     mapControls() {
       const table = this.set.tables.effects.columns;
@@ -76,17 +75,6 @@ const ArithLensMap = (() => {
       const next = step && cells.get(`${at[0] + step[0]} ${at[1] + step[1]}`);
       if (step) { event.preventDefault(); event.stopPropagation(); next?.focus(); }
       if (event.key === "b") this.toggle(event.target.dataset.name);
-    }
-    ranking(rows) {
-      const { kinds } = this;
-      const top = rows.filter(row => row.head >= 0 && row.mean !== null)
-        .sort((a, b) => a.mean - b.mean).slice(0, 10);
-      return h("details", { open: true }, h("summary", {}, "The ten strongest heads"),
-        h("ol", { class: "ale-ranking" }, top.map(row => h("li", {},
-          h("button", { class: "ale-link", "data-key": `rank ${row.component}`,
-            onclick: () => this.unfold(row.component) }, named(row.component)),
-          ` ${this.effect(row.mean)}`, kinds[row.component] ? `, ${kinds[row.component] === "other"
-            ? "neither" : `${kinds[row.component]} head`}` : ""))));
     }
   }
   return { EffectMap };

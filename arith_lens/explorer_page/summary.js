@@ -20,7 +20,7 @@ const ArithLensSummary = (() => {
     button(name) {
       return h("button", { class: "ale-link", "data-key": `short ${this.choice.set} ${name}`, onclick: () => this.unfold(name) }, named(name));
     }
-    list(names, say) { return names.map((name, place) => [place ? "; " : "", this.button(name), ` ${say(name)}`]); }
+    list(names, say) { return names.map((name, place) => [place ? ", " : "", this.button(name), ` (${say(name)})`]); }
 
     // The heads with an effect, the strongest first: over all prompts or on the chosen one.
     byEffect() {
@@ -28,10 +28,8 @@ const ArithLensSummary = (() => {
     }
     sentence() {
       const [best] = this.byEffect();
-      if (!best) return null;
-      const edge = this.edges().find(row => row.sender === best.component || row.receiver === best.component);
-      return this.item("Depends most on", this.button(best.component), ` ${this.graphInterval(best)} of C's logit`,
-        edge ? `; strongest edge${this.choice.prompt === null ? `, on ${this.fewText()}` : ""}: ${this.edgeText(edge)}` : "");
+      return best ? this.item("Depends most on", this.button(best.component),
+        `: with its output taken from the counterfactual, C's logit changes by ${this.graphInterval(best)}`) : null;
     }
     // The heads among the strongest that look mainly at A and B, or at the operator; or why none is named.
     readers() {
@@ -43,7 +41,7 @@ const ArithLensSummary = (() => {
         const all = this.ofRole(role), names = this.byEffect().map(row => row.component).filter(name => all.includes(name)).slice(0, MOST);
         const kept = role === "operator" && this.keepsOperator ? "not measurable here: both prompts have the same operator" : "";
         const none = `no head is shown to: of the ${this.strongest.length} strongest, none has half of its attention there (BOS aside)`;
-        const looks = names.length ? [kept ? "; attention alone: " : "", this.list(names, name => share(name, tokens))] : kept ? "" : none;
+        const looks = names.length ? [kept ? "; attention alone: " : "", this.list(names, name => share(name, tokens)), " of END's attention"] : kept ? "" : none;
         return this.rows("kinds").length ? this.item(title, kept, looks) : null;
       };
       return [of("Reads A and B", "operand", ["operand a", "operand b"]), of("Reads the operator", "operator", ["operator"])];
@@ -56,7 +54,7 @@ const ArithLensSummary = (() => {
     writers() {
       const leads = (this.choice.prompt === null ? this.meanLeads() : this.promptLeads()).sort((a, b) => b.lead - a.lead).slice(0, 2);
       const lead = new Map(leads.map(row => [row.name, row.lead]));
-      return leads.length ? this.item("Writes C", this.list([...lead.keys()], name => `by ${number(lead.get(name), 1)}`), " logits above other digits") : null;
+      return leads.length ? this.item("Writes C", this.list([...lead.keys()], name => `+${number(lead.get(name), 1)}`), ": C's logit in its write, above the mean of other digits") : null;
     }
     meanLeads() {
       const of = token => new Map(this.rows("numbers", { read: "write", token }).filter(row => isMlp(row.component)).map(row => [row.component, row]));

@@ -104,6 +104,9 @@ def test_files_of_other_tools_are_read_back(graph: CircuitGraph, tmp_path: Path)
     assert links[EMBEDDINGS, "1.0"] == pytest.approx(-0.5)
     assert links["MLP 1", "logits"] == pytest.approx(0.25)
     assert all({*pair} <= {*nodes} for pair in links)
+    assert "(p=" in nodes["logits"]["clerp"], "else the viewer does not open the file"
+    places = [(node["layer"], node["feature"], node["ctx_idx"]) for node in nodes.values()]
+    assert len({*places}) == len(places), "the viewer tells parts apart by these"
 
 
 def test_a_line_is_as_wide_as_its_edge(graph: CircuitGraph) -> None:

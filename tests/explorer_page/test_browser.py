@@ -349,6 +349,10 @@ def test_the_picture_is_saved_for_print_with_readable_text(
     points_per_unit = 72 * inches / float(root.get("viewBox", "").split()[2])
     sizes = re.findall(r"font-size: ([\d.]+)px", (tmp_path / "circuit.svg").read_text("utf-8"))
     assert sizes and min(map(float, sizes)) * points_per_unit >= 6
+    colours = re.findall(
+        r"(?:fill|stroke): ([a-z]+)\(", (tmp_path / "circuit.svg").read_text("utf-8")
+    )
+    assert colours and {*colours} <= {"rgb", "rgba"}, "other programs read no mixed colours"
     assert page.get_attribute(".ale", "data-theme") == "dark", "the page keeps its theme"
 
 
@@ -371,6 +375,9 @@ def test_the_graph_is_saved_as_neuronpedias_viewer_reads_it(page: Any, tmp_path:
     assert {*graph["nodes"][0]} == {*library["nodes"][0]}
     columns = len(graph["metadata"]["prompt_tokens"])
     assert all(0 <= node["ctx_idx"] < columns for node in graph["nodes"])
+    places = [(node["layer"], node["feature"], node["ctx_idx"]) for node in graph["nodes"]]
+    assert len({*places}) == len(places), "the viewer tells parts apart by these"
+    assert re.search(r"\(p=[01]\.\d{3}\)", graph["nodes"][-1]["clerp"]), "the viewer needs it"
 
 
 def test_keys_move_in_graph_and_map_choose_and_knock_out(page: Any) -> None:
@@ -444,13 +451,11 @@ def test_a_knockout_is_that_of_exactly_this_set_beside_its_control(page: Any) ->
 
 
 def test_chips_are_in_the_order_of_strength_and_lists_of_one_kind_have_one_scale(page: Any) -> None:
-    ranking = page.eval_on_selector_all(
-        ".ale-ranking button", "all => all.map(one => one.textContent)"
-    )
-    chips = page.eval_on_selector_all(
-        '[data-key^="chip "]', "all => all.map(one => one.dataset.key)"
-    )
-    assert [chip.replace("chip", "head") for chip in chips] == ranking[: len(chips)]
+    chips = page.locator('[data-key^="chip "]').all_text_contents()
+    effects = [
+        float(re.search(r"([+−])([\d.]+)%", chip)[0][:-1].replace("−", "-")) for chip in chips
+    ]
+    assert len(chips) == 3 and effects == sorted(effects)
     page.click('[data-key="cell 2.1"]')
     page.click('[data-key="drawer"]')
     axes = page.eval_on_selector_all(
@@ -485,6 +490,67 @@ def test_on_a_phone_a_tap_opens_the_card_as_a_sheet_and_the_map_is_behind_a_tab(
     page.evaluate("scrollTo(0, 900)")
     assert page.is_visible(".ale-grid")
     assert page.locator(".ale-detail h2").bounding_box()["y"] >= 0, "the card stays beside the map"
+
+
+def test_a_click_adds_edges_that_are_not_drawn_yet(page: Any, sets: dict[str, Any]) -> None:
+    edges = sets["addition"][1]["edges"]
+    edges = edges.sort_values("mean", key=abs, ascending=False).reset_index(drop=True)
+    least = abs(edges["mean"][len(edges) // 2])
+    drawn = edges["mean"].abs() >= least
+    visible = edges["mean"].abs() >= 0.0005  # others are rounded to 0.0%
+    for part in dict.fromkeys(edges["receiver"]):
+        of = (edges["receiver"] == part) | (edges["sender"] == part)
+        if (of & drawn).sum() >= 8 and (more := (of & ~drawn & visible).sum()):
+            break
+    else:
+        pytest.fail("no part has edges of both kinds")
+    page.goto(page.url.partition("#")[0] + f"#set=addition&part={part}&least={least * 0.9999}")
+    assert page.locator(".ale-edge").count() == drawn.sum()
+    page.click(f'[data-key="cell {part}"]')
+    assert page.locator(".ale-edge").count() == drawn.sum() + min(more, 8)
+
+
+CONTRAST = """all => all.map(one => {
+  const context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const light = colour => {
+    context.fillStyle = colour;
+    context.fillRect(0, 0, 1, 1);
+    const [r, g, b] = [...context.getImageData(0, 0, 1, 1).data].slice(0, 3)
+      .map(x => x / 255).map(x => x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+  };
+  const style = getComputedStyle(one), [x, y] = [light(style.color), light(style.backgroundColor)];
+  return Math.max(x, y) / Math.min(x, y);
+})"""
+"""The contrast of text and background, as WCAG defines it, of each element."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_numbers_can_be_read_on_every_colour(page: Any, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    for share in range(0, 101, 10):
+        page.eval_on_selector_all(
+            ".ale-grid button",
+            "(all, share) => all.forEach((one, place) => { one.style.setProperty('--share', share);"
+            " one.style.setProperty('--hue', `var(--${place % 2 ? 'negative' : 'positive'})`);"
+            " one.style.transition = 'none'; })",
+            f"{share}%",
+        )
+        contrasts = page.eval_on_selector_all(".ale-grid button", CONTRAST)
+        assert min(contrasts) >= 4.5, (share, min(contrasts))
+    assert min(page.eval_on_selector_all(".ale-cells span", CONTRAST)) >= 4.5
+
+
+def test_on_paper_every_picture_is_there_in_the_light_theme(page: Any) -> None:
+    page.set_viewport_size({"width": 700, "height": 1000})
+    assert page.get_attribute(".ale", "data-theme") == "dark" and not page.is_visible(".ale-grid")
+    page.emulate_media(media="print")
+    for picture in (".ale-short", "svg.ale-graph", ".ale-card-body", ".ale-outcome", ".ale-grid"):
+        assert page.is_visible(picture), picture
+    for control in ("select", "[role=tab]", ".ale-export", '[data-key="hold"]'):
+        assert not page.locator(f"{control}:visible").count(), control
+    ink = page.eval_on_selector(".ale", "one => getComputedStyle(one).color")
+    assert ink == "rgb(31, 36, 48)"
 
 
 @pytest.mark.parametrize("width", [390, 900, 1600])
