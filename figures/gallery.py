@@ -85,19 +85,20 @@ def write_tables(options: Options) -> None:
 
 PAGE_HEAD = """# Gallery
 
-Two small models of a [closed world](world.md) come with the project; `make report MODEL=…` shows
-every figure.
+Two small models of a [closed world](world.md); `make report MODEL=…` shows every figure.
 """
 FINDING = re.compile(r"^(.+?[.?!])(?= [A-Z`]|$)")
 """The first sentence of a caption."""
+PRINTED = 660
+"""Pixels of a picture on the page: 6.9 inches of a screen, as in print. Their files have 1,656."""
 CLAIMS_TITLE = "Which of the paper's claims hold?"
 
 
 @dataclass(frozen=True)
 class PageExhibit:
-    """A picture or table of the page, with the files of its numbers."""
+    """A picture of the page, with the files of its numbers."""
 
-    exhibit: Exhibit
+    chart: Chart
     files: tuple[Path, ...]
 
 
@@ -105,18 +106,14 @@ def draw_page(options: Options) -> None:
     """Draw the page and its pictures from the tables in `options.out`."""
     by_title = {section.title: [*page_exhibits(section, options.out)] for section in SECTIONS}
     by_title[CLAIMS_TITLE] = [*_claims(options.out)]
-    contents, text = [], []
+    text = [PAGE_HEAD]
     for title, parts in by_title.items():
         if parts:
-            contents.append(f"[{title}](#{anchor(title)})")
             text += [f"## {title}\n", *(_entry(one, options) for one in parts)]
-    options.page.write_text(
-        "\n".join([PAGE_HEAD, " ·\n".join(contents) + "\n", *text]), encoding="utf-8"
-    )
+    options.page.write_text("\n".join(text), encoding="utf-8")
     _draw_claims_page(options)
     if options.pictures:
-        every = [one.exhibit for part in by_title.values() for one in part]
-        charts = [one for one in every if isinstance(one, Chart)]
+        charts = [one.chart for parts in by_title.values() for one in parts]
         charts += _linked({chart.name for chart in charts}, options)
         _draw({options.out / f"{chart.name}.png": chart.figure for chart in charts})
 
@@ -135,11 +132,6 @@ def _linked(drawn: Collection[str], options: Options) -> Iterator[Chart]:
             charts = [one for one in exhibits if isinstance(one, Chart) and one.name == name]
             if charts:
                 yield one_chart(charts)
-
-
-def anchor(title: str) -> str:
-    """The address of a heading within its page."""
-    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def _functions() -> list[MakesExhibits]:
@@ -171,9 +163,8 @@ def page_exhibits(section: Section, tables: Path) -> Iterator[PageExhibit]:
                 if not isinstance(exhibit, MissingExhibit) and exhibit.name in shows:
                     by_picture.setdefault(entry.picture or exhibit.name, []).append(exhibit)
     for exhibits in by_picture.values():
-        charts = [one for one in exhibits if isinstance(one, Chart)]
-        whole = one_chart(charts) if charts else exhibits[0]
-        yield PageExhibit(whole, tuple(dict.fromkeys(_files(exhibits, tables))))
+        chart = one_chart([one for one in exhibits if isinstance(one, Chart)])
+        yield PageExhibit(chart, tuple(dict.fromkeys(_files(exhibits, tables))))
 
 
 def _files(exhibits: Sequence[Exhibit], tables: Path) -> Iterator[Path]:
@@ -220,11 +211,10 @@ def _lasting(table: Table, folder: Path) -> Table:
 
 
 def _entry(one: PageExhibit, options: Options) -> str:
-    """The Markdown of a picture or table, and its caption with its numbers.
+    """The Markdown of a picture, as wide as in print, and its caption with its numbers.
 
     The first table has the link "Numbers", others their name, and further models theirs.
     """
-    exhibit = one.exhibit
     by_name: dict[str, list[str]] = {}
     for file in one.files:
         folder = file.parent.relative_to(options.out)
@@ -233,31 +223,17 @@ def _entry(one: PageExhibit, options: Options) -> str:
     links = ", ".join(
         first + f" ({', '.join(others)})" * bool(others) for first, *others in by_name.values()
     )
-    caption = FINDING.sub(r"**\1**", html.escape(exhibit.caption, quote=False), count=1)
+    caption = FINDING.sub(r"**\1**", html.escape(one.chart.caption, quote=False), count=1)
     caption += f" {links}." * bool(links)
-    body = f"![{exhibit.name}]({_link(options.out / exhibit.name, options)}.png)"
-    if isinstance(exhibit, Table):
-        body = _markdown(exhibit)
-    return f"{body}\n\n{caption}\n"
+    name = one.chart.name
+    picture = f"{_link(options.out / name, options)}.png"
+    return f'<img alt="{name}" src="{picture}" width="{PRINTED}">\n\n{caption}\n'
 
 
 def _link(file: Path, options: Options) -> str:
     """A file of the gallery, as the page names it."""
     up = [".."] * len(options.page.parent.parts)
     return "/".join([*up, *file.parts])
-
-
-BAR = chr(92) + "|"
-
-
-def _markdown(table: Table) -> str:
-    def line(cells: Sequence[object]) -> str:
-        plain = [html.escape(str(cell), quote=False).replace("|", BAR) for cell in cells]
-        return f"| {' | '.join(plain)} |"
-
-    cells = table.cells
-    rows = [line(list(row)) for row in cells.itertuples(index=False)]
-    return "\n".join([line(list(cells.columns)), "|---" * len(cells.columns) + "|", *rows])
 
 
 def _fits(exhibit: Exhibit) -> bool:

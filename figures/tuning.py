@@ -109,24 +109,17 @@ def _caption(rows: DataFrame) -> str:
     """What precise tuning gains and loses at its best rate in each model, and what others do."""
     findings = []
     for model in keys_of(rows, "model"):
-        precise, others = _methods_text(select(rows, model=model), " and ")
-        findings.append(f"{precise} in `{model}` ({others})")
-    sizes = select(rows, measure=BEFORE, task=ALL).drop_duplicates("group")
-    questions = " and ".join(f"{one.n:,.0f} {one.group}" for one in records(sizes))
+        changes = _changes(select(rows, model=model))
+        texts = {key[0]: " and ".join(_points(one)) for key, one in changes.items()}
+        others = ", ".join(f"{METHOD_NAMES[one]} {texts[one]}" for one in ("random", "full"))
+        findings.append(f"{texts['precise']} in `{model}` ({others})")
+    sizes = records(select(rows, measure=BEFORE, task=ALL).drop_duplicates("group"))
     return (
-        f"At the learning rate with the most right validation problems, precise tuning changes "
-        f"{' and '.join(GROUPS)} by, in points, {'; '.join(findings)}. The paper claims that it "
-        "gains as much as full tuning and loses nothing (diamonds). A mark is a mean over "
-        f"trainings; its line is the 95% interval over them and over the questions ({questions})."
+        "At the learning rate with the most right validation problems, precise tuning changes "
+        f"{' and '.join(GROUPS)} by, in points, {'; '.join(findings)}. The paper claims (diamonds) "
+        "as much gain as full tuning, and no loss. Lines are 95% intervals over trainings and over "
+        f"{' and '.join(f'{one.n:,.0f} {one.group}' for one in sizes)}."
     )
-
-
-def _methods_text(rows: DataFrame, between: str) -> tuple[str, str]:
-    """The points of precise tuning in both groups, and those of the other methods, with names."""
-    texts = {key[0]: between.join(_points(one)) for key, one in _changes(rows).items()}
-    precise = texts.pop("precise")
-    others = (f"{METHOD_NAMES[one]} {texts[one]}" for one in ("random", "full", "lora"))
-    return precise, ", ".join(others)
 
 
 def _changes(rows: DataFrame, criterion: Criterion = "mathematics") -> dict[Key, DataFrame]:
