@@ -4,6 +4,7 @@ Reads a run of `experiments carry`.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,8 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.interchanges.controls import COMPLEMENT, SHUFFLED, SPAN, WRITE, WRITE_SPAN
+from arith_lens.plotting import COLOURS
+from arith_lens.plotting.page import reach
 from figures.common import (
     ModelOptions,
     Options,
@@ -20,7 +23,7 @@ from figures.common import (
 )
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of, with_predictions
 from figures.tables import carry as numbers
-from figures.tables.carry import BORROW, FOLLOWS, MEAN, ONES, STEP, TENS, WHOLE
+from figures.tables.carry import FOLLOWS, MEAN, ONES, STEP, WHOLE
 from figures.tables.table import (
     has,
     joined,
@@ -32,22 +35,13 @@ from figures.tables.table import (
 from figures.views.lines import line
 from figures.views.words import percent_text
 
-VARIABLES = {
-    TENS: ("carry of the tens", plotting.TEAL),
-    ONES: ("carry of the ones", plotting.BLUE),
-    BORROW: ("borrow (−)", plotting.DARK),
+LINES = {
+    WHOLE: ("whole state", plotting.GREY, "dot"),
+    MEAN: ("one direction", COLOURS["chosen"], "solid"),
+    COMPLEMENT: ("all else", COLOURS["control"], "solid"),
+    SHUFFLED: ("shuffled fit", COLOURS["control"], "dash"),
 }
-SPACES = {
-    WHOLE: ("whole stream", plotting.BLUE, "solid"),
-    MEAN: ("one direction", plotting.RED, "solid"),
-    WRITE: ("written without a source", plotting.RED, "dot"),
-    COMPLEMENT: ("everything but it", plotting.TEAL, "solid"),
-    WRITE_SPAN: ("random, written", plotting.COLOURS["control"], "dot"),
-    SHUFFLED: ("labels shuffled", plotting.DARK, "dash"),
-}
-"""The lines of the panel of the carry; that of the borrow has those that have a source."""
-LABELS = {MEAN: "", SHUFFLED: "shuffled "}
-"""The lines with a number at the chosen layer, and what is before it."""
+"""What is exchanged: the name, the colour and the dash of its line."""
 SHOWN_CONTROLS = {WHOLE: "whole stream", MEAN: "direction", COMPLEMENT: "everything but it",
                   SPAN: "random in the span", SHUFFLED: "carry shuffled",
                   WRITE: "written", WRITE_SPAN: "random, written"}  # fmt: skip
@@ -57,16 +51,12 @@ DEFINITION = (
     "of the problems. Random directions are of the eight largest of the differences, orthogonal to "
     "it. Written: the base's own state is moved along it, and no source is used."
 )
-ANSWERS = "answers that follow, %"
-ACROSS = 2
-N_STEPS = 3
-"""The layers whose step is drawn, up to the chosen one."""
-LEAST_SHARE = 0.1
-"""Before this share of answers follows the direction, it holds no step to draw."""
+CARRY_FROM = 10
+"""The least sum of the ones digits that has a carry."""
 
 
 def exhibits(options: Options) -> list[Exhibit]:
-    """The predictions with their outcomes, and the staircase, the direction and the step.
+    """The predictions with their outcomes, and the direction with its controls and its step.
 
     Raises:
         RunError: there is no run.
@@ -156,165 +146,150 @@ def chosen_layer(table: DataFrame) -> int:
 
 
 def _caption(table: DataFrame) -> str:
-    """What the direction of the first model does, with its controls, and that of the others."""
-    if not has(table, test="choice"):
+    """What the direction does in each model, with its controls."""
+    models = [rows for rows in _models(table) if has(rows, test="choice")]
+    if not models:
         return "In which layers each carry reaches END."
-    first, *others = (select(table, model=name) for name in keys_of(table, "model"))
-    layer, own = chosen_layer(first), _at_chosen_layer(first, ONES)
-    large = ""
-    if has(first, test="large_sums"):
-        keys = {"kind": "interchange", "variable": ONES, "test": "large_sums", "space": MEAN}
-        large = f"; on sums from 110 it is {value(first, layer=layer, **keys):.0%}"
-    further = (_in_short(one) for one in others)
+    texts, sums = [], []
+    for rows in models:
+        own, keys = _at_chosen_layer(rows), {"test": "large_sums", "space": MEAN}
+        texts.append(
+            f"{percent_text(own[MEAN])} of `{rows.model.iloc[0]}`'s answers at layer "
+            f"{own[MEAN].layer:.0f} (all else {own[COMPLEMENT].value:.0%}, a shuffled fit "
+            f"{percent_text(own[SHUFFLED])})"
+        )
+        if has(rows, **keys):
+            sums.append(f"{value(rows, **keys, variable=ONES, layer=chosen_layer(rows)):.0%}")
+    large = f"; on sums from 110 {' and '.join(sums)}" * bool(sums)
     return (
-        f"At layer {layer} of `{first.model.iloc[0]}`, one direction makes "
-        f"{percent_text(own[MEAN])} of the answers follow the carry of another problem "
-        f"(everything but it {own[COMPLEMENT].value:.0%}, the same fit with labels shuffled "
-        f"{percent_text(own[SHUFFLED])}){large}{''.join(further)}. A line is the share of answers "
-        "that change by the variable alone when END takes a part of its state from another "
-        "problem: a, all of it; b, the carry's direction; c, the borrow's"
-        f"{_borrow_in_short(first)}. In d, the projection on the carry's direction is 0 in the "
-        "mean without a carry and 1 with one. Bands are 95% intervals over problems that were not "
-        f"fitted (carry {own[MEAN].n:.0f})."
-    )
-
-
-def _borrow_in_short(table: DataFrame) -> str:
-    """What the direction of the borrow does at the chosen layer, with its control; or nothing."""
-    own = _at_chosen_layer(table, BORROW)
-    if not own:
-        return ""
-    return (
-        f" ({percent_text(own[MEAN])}, labels shuffled {percent_text(own[SHUFFLED])}, "
-        f"{own[MEAN].n:.0f} problems)"
-    )
-
-
-def _in_short(table: DataFrame) -> str:
-    """The layer of a further model, the direction's share there, and that of everything but it."""
-    own = _at_chosen_layer(table, ONES)
-    return (
-        f"; in `{table.model.iloc[0]}` at layer {chosen_layer(table)} {percent_text(own[MEAN])} "
-        f"(everything but it {own[COMPLEMENT].value:.0%})"
+        f"One direction holds the carry: {' and '.join(texts)} follow it{large}. Above, a line "
+        "is the share of answers that change by the carry alone when END takes a part of its state "
+        "from another problem. Below, it is the mean projection on the direction: 0 without a "
+        "carry, 1 with one. Bands are 95% intervals over unfitted problems (n)."
     )
 
 
 def _notes(table: DataFrame, settings: Settings) -> list[str]:
-    notes = [
-        f"Model: {settings['model']}; residual stream at END, at the exit of each layer; wording "
-        f"{settings['template']}; sums below 100 of two numbers of two digits. The source differs "
-        f"in the digits that decide the variable alone. Bands: {INTERVALS}",
-        DEFINITION,
+    return [
+        "Residual stream at END, exit of each layer; two-digit numbers, sums below 100, wording "
+        f"{settings['template']}; the other problem differs in its ones digits.",
+        "The direction: difference of the means with and without a carry, fitted on other "
+        "problems; in the shuffled fit, on shuffled carries.",
     ]
-    if has(table, test="choice"):
-        first = select(table, model=keys_of(table, "model")[0])
-        notes.append(
-            f"Layer {chosen_layer(first)} was chosen on other problems. Step: the projection of "
-            "each problem on the direction, by the sum of its ones: 0 is no carry, 1 a carry."
-        )
-    return notes
+
+
+def _models(table: DataFrame) -> list[DataFrame]:
+    """The rows of each model."""
+    return [select(table, model=model) for model in keys_of(table, "model")]
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """The staircase, the direction with its controls, and the step, of the first model."""
-    table = select(table, model=keys_of(table, "model")[0])
-    panels, headings = [_staircase(table)], [""]
-    if has(table, kind="interchange", variable=ONES):
-        panels.append(_direction(table, ONES, "Carry of the ones", [*SPACES]))
-        headings = [f"Carry in {table.model.iloc[0]}: {_finding(table, ONES)}"]
-    if has(table, kind="step"):
-        if has(table, kind="interchange", variable=BORROW):
-            spaces = [WHOLE, MEAN, COMPLEMENT, SHUFFLED]
-            panels.append(_direction(table, BORROW, "Borrow of the ones", spaces))
-            headings.append(f"Borrow: {_finding(table, BORROW)}")
-        panels.append(_step(table))
-    headings += [""] * (-(-len(panels) // ACROSS) - len(headings))
+    """The direction with its controls above, and its step below; a column for each model."""
+    models = _models(table)
+    across = max(len(models), 2)
+    panels, findings = [*map(_direction, models)], [_finding(models)]
+    if all(has(rows, kind="step") and has(rows, test="choice") for rows in models):
+        bands = [rows[end].to_numpy() for rows in map(_steps, models) for end in ("low", "high")]
+        panels += map(partial(_step, reach(bands)), models)
+        findings.append(_step_finding(models))
+    headings = findings[: -(-len(panels) // across)]
     return plotting.curve_panels(
-        panels, x_title="layer", notes=notes, headings=headings, across=ACROSS, panel=(300, 150)
+        panels, x_title="", notes=notes, headings=headings, across=across, panel=(330, 160)
     )
 
 
-def _at_chosen_layer(table: DataFrame, variable: str) -> dict[str, Any]:
-    """The rows of one variable at the chosen layer, by what is exchanged; none without a choice."""
+def _at_chosen_layer(table: DataFrame) -> dict[str, Any]:
+    """The rows of the ones carry at the chosen layer, by what is exchanged; none without one."""
     if not has(table, test="choice"):
         return {}
-    rows = select(table, kind="interchange", test="layers", variable=variable)
-    return {one.space: one for one in records(select(rows, layer=chosen_layer(table)))}
+    keys = {"kind": "interchange", "test": "layers", "variable": ONES}
+    rows = select(table, layer=chosen_layer(table), **keys)
+    return {one.space: one for one in records(rows)}
 
 
-def _finding(table: DataFrame, variable: str) -> str:
-    """What the direction makes follow at the chosen layer, and what everything but it does."""
-    own = _at_chosen_layer(table, variable)
-    if MEAN not in own:
-        return "the whole stream"
+def _finding(models: Sequence[DataFrame]) -> str:
+    """What the direction makes follow at the chosen layers, beside its controls."""
+    every = [own for own in map(_at_chosen_layer, models) if own]
+    if not every:
+        return ""
+    shares = {
+        space: " and ".join(f"{own[space].value:.0%}" for own in every)
+        for space in (MEAN, COMPLEMENT, SHUFFLED)
+    }
     return (
-        f"one direction at layer {own[MEAN].layer:.0f} moves {own[MEAN].value:.0%} of the "
-        f"answers, everything but it {own[COMPLEMENT].value:.0%}"
+        f"One direction holds the carry: {shares[MEAN]} of answers follow it, "
+        f"{shares[COMPLEMENT]} all else, {shares[SHUFFLED]} a shuffled fit"
     )
 
 
-def _staircase(table: DataFrame) -> plotting.CurvePanel:
-    """The whole stream, for each variable."""
-    rows = select(table, kind="interchange", test="layers", space=WHOLE)
+def _direction(table: DataFrame) -> plotting.CurvePanel:
+    """What is exchanged in each layer: the whole state, the direction, and its controls."""
+    rows = select(table, kind="interchange", test="layers")
+    measured, chosen = keys_of(rows, "variable"), _at_chosen_layer(table)
+    rows = select(rows, variable=ONES if ONES in measured else measured[0])
+    spaces = [space for space in LINES if has(rows, space=space)]
+    inside = (WHOLE, MEAN) if chosen else ()
     lines = [
-        line(select(rows, variable=variable), *VARIABLES[variable], x="layer")
-        for variable in keys_of(rows, "variable")
+        replace(
+            line(select(rows, space=space), name, colour, x="layer", dash=dash),
+            label="" if space in inside else None,
+        )
+        for space in spaces
+        for name, colour, dash in [LINES[space]]
     ]
+    points = []
+    for space in (MEAN, WHOLE, SHUFFLED) if chosen else ():
+        one = chosen[space]
+        text, at = f"{LINES[space][0]}: " * (space == MEAN) + f"{one.value:.0%}", one.layer
+        if space == WHOLE:
+            text, at = LINES[space][0], (at + rows.layer.max()) / 2
+        points.append(plotting.Point(at, text, spaces.index(space), space == WHOLE))
+    arrives = f": carry at END by layer {chosen_layer(table)}" if chosen else ""
     return plotting.CurvePanel(
-        title="Whole stream exchanged",
-        lines=tuple(lines),
-        y_title=ANSWERS,
-        y_range=(0, 102),
+        f"{table.model.iloc[0]}{arrives}, n = {rows.n.max():.0f}",
+        tuple(lines),
+        tuple(points),
+        y_range=(0, 120),
+        y_title="follow the carry, %",
         x_title="layer",
     )
 
 
-def _direction(
-    table: DataFrame, variable: str, title: str, spaces: Sequence[str]
-) -> plotting.CurvePanel:
-    """One variable: the direction and its controls."""
-    rows = select(table, kind="interchange", test="layers", variable=variable)
-    measured = [space for space in spaces if has(rows, space=space)]
-    lines = [
-        line(select(rows, space=space), name, colour, x="layer", dash=dash)
-        for space in measured
-        for name, colour, dash in [SPACES[space]]
-    ]
-    points = [
-        plotting.Point(
-            one.layer,
-            f"{LABELS[space]}{one.value:.0%}" + f" at layer {one.layer:.0f}" * (space == MEAN),
-            measured.index(space),
-        )
-        for space, one in _at_chosen_layer(table, variable).items()
-        if space in LABELS
-    ]
-    return plotting.CurvePanel(
-        title, tuple(lines), tuple(points), y_range=(0, 102), y_title=ANSWERS, x_title="layer"
+def _steps(table: DataFrame) -> DataFrame:
+    """The mean projections on the direction at the chosen layer."""
+    return select(table, kind="step", measure=STEP, layer=chosen_layer(table))
+
+
+def _step_finding(models: Sequence[DataFrame]) -> str:
+    """The largest projection without a carry, and the smallest with one."""
+    low, high = [], []
+    for rows in map(_steps, models):
+        has_carry = rows.ones_sum >= CARRY_FROM
+        low.append(f"{rows.value[~has_carry].max():.2f}")
+        high.append(f"{rows.value[has_carry].min():.2f}")
+    return (
+        f"It is a step in the sum of the ones digits: up to {' and '.join(low)} below "
+        f"{CARRY_FROM}, at least {' and '.join(high)} from {CARRY_FROM} on"
     )
 
 
-def _step(table: DataFrame) -> plotting.CurvePanel:
-    """The projection by the ones' sum, at the chosen layer and before."""
-    layer = chosen_layer(table)
-    rows = select(table, kind="step", measure=STEP)
-    keys = {"kind": "interchange", "variable": ONES, "test": "layers", "space": MEAN}
-    layers = [
-        one
-        for one in range(layer - N_STEPS + 1, layer + 1)
-        if has(rows, layer=one) and value(table, layer=one, **keys) >= LEAST_SHARE
-    ]
-    shades = ("#b9c9df", "#7fa3d1", plotting.BLUE)[-len(layers) :]
-    lines = [
-        line(select(rows, layer=one), f"layer {one}", shade, x="ones_sum", scale=1)
-        for one, shade in zip(layers, shades, strict=True)
+def _step(ends: tuple[float, float], table: DataFrame) -> plotting.CurvePanel:
+    """The projection by the ones' sum, at the chosen layer; `ends` are those of the y axis."""
+    rows = _steps(table)
+    own = line(rows, "one direction", COLOURS["chosen"], x="ones_sum", scale=1, label="")
+    beside = [
+        plotting.Point(one.ones_sum, f"{one.value:.2f}")
+        for one in records(rows)
+        if one.ones_sum in (CARRY_FROM - 1, CARRY_FROM)
     ]
     return plotting.CurvePanel(
-        title="The direction by the ones' sum",
-        lines=tuple(lines),
-        y_title="projection, 1: carry",
-        x_title="sum of the ones digits",
-        guides=((9.5, "carry from 10"),),
+        f"{table.model.iloc[0]}, layer {chosen_layer(table)}, n = {rows.n.sum():.0f}",
+        (own,),
+        tuple(beside),
+        y_title="0 no carry, 1 carry",
+        x_title=f"sum of the ones digits (carry from {CARRY_FROM})",
+        y_range=ends,
+        guides=((CARRY_FROM - 0.5, ""),),
     )
 
 

@@ -64,12 +64,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Point:
-    """An open marker on a line at `x`, with a text beside it."""
+    """A text beside a line at `x`, with an open marker."""
 
     x: Number
     text: str
     line: int = 0
     """The index of the panel's line."""
+    is_name: bool = False
+    """Whether the text names the line, in its colour and without a marker."""
 
 
 @dataclass(frozen=True)
@@ -216,19 +218,9 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
         taken += [box for _, start, stop in ends for box in _squares(start, stop)]
     texts: list[Box] = []
     for point, spot, own in zip(part.points, spots, markers, strict=True):
-        sheet.add_scatter(
-            x=[spot[0]],
-            y=[spot[1]],
-            **panel_axes(index),
-            mode="markers",
-            hoverinfo="skip",
-            cliponaxis=False,
-            marker={
-                "size": 8,
-                "color": "white",
-                "line": {"width": 2, "color": part.lines[point.line].colour},
-            },
-        )
+        colour = part.lines[point.line].colour
+        if not point.is_name:
+            _add_marker(sheet, spot, index, colour)
         size = text_box(point.text, _MARK)
         places = [
             _moved_inside(box, scale.box)
@@ -244,7 +236,22 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
             taken += leaders[best]
         taken.append(label)
         texts.append(label)
-        sheet.write(plain(point.text), label.centre, size=_MARK, anchor=("center", "middle"))
+        style = {"ink": colour, "font": {"weight": 600}} if point.is_name else {}
+        middle = ("center", "middle")
+        sheet.write(plain(point.text), label.centre, size=_MARK, anchor=middle, **style)
+
+
+def _add_marker(sheet: Sheet, spot: XY, index: int, colour: str) -> None:
+    """An open marker on a line."""
+    sheet.add_scatter(
+        x=[spot[0]],
+        y=[spot[1]],
+        **panel_axes(index),
+        mode="markers",
+        hoverinfo="skip",
+        cliponaxis=False,
+        marker={"size": 8, "color": "white", "line": {"width": 2, "color": colour}},
+    )
 
 
 def _moved_inside(box: Box, frame: Box) -> Box:

@@ -90,24 +90,32 @@ def test_the_ladder_says_what_its_best_approximation_costs_and_how_many_disagree
     assert "take 0.1 times as long" in of_dear.caption and "8 of 8 faster" in of_dear.caption
 
 
-def test_the_carry_has_a_finding_and_a_label_at_the_chosen_layer() -> None:
+def test_the_carry_has_its_controls_at_the_chosen_layer_of_each_model() -> None:
     chart = charts(carry.exhibits)
+    drawn = texts(chart.figure)
+    spaces = ("mean", "everything but", "variable shuffled")
+    shares: dict[str, list[str]] = {space: [] for space in spaces}
     for model in MODELS:
         table = select(chart.numbers, model=model)
         layer = carry.chosen_layer(table)
-        keys = {"kind": "interchange", "variable": "ones_carry", "test": "layers", "space": "mean"}
-        share = f"{value(table, layer=layer, **keys):.0%}"
-        if model == MODELS[0]:
-            drawn = texts(chart.figure)
-            assert f"one direction at layer {layer} moves {share} of the answers" in drawn
-            assert f"{share} at layer {layer}" in drawn
-            keys |= {"space": "variable shuffled"}
-            for variable in ("ones_carry", "borrow"):
-                control = value(table, layer=layer, **(keys | {"variable": variable}))
-                assert f"shuffled {control:.0%}" in drawn, "both panels have their control"
-            assert "191 problems)" in chart.caption and "(carry 200)" in chart.caption
-        else:
-            assert f"in `{model}` at layer {layer} {share} [" in chart.caption
+        keys = {"kind": "interchange", "variable": "ones_carry", "test": "layers"}
+        for space in spaces:
+            shares[space].append(f"{value(table, layer=layer, space=space, **keys):.0%}")
+        assert f"{shares['mean'][-1]} [" in chart.caption
+        assert f"of `{model}`'s answers at layer {layer} (all else" in chart.caption
+        assert f"one direction: {shares['mean'][-1]}" in drawn
+        assert f"{model}: carry at END by layer {layer}, n = 200" in drawn
+    mean, rest, shuffled = (" and ".join(some) for some in shares.values())
+    assert f"{mean} of answers follow it, {rest} all else, {shuffled} a shuffled fit" in drawn
+    table = select(chart.numbers, model=MODELS[0], kind="step", layer=9)
+    assert f"up to {value(table, ones_sum=9):.2f} and" in drawn, "the largest without a carry"
+    assert f"at least {value(table, ones_sum=10):.2f} and" in drawn, "the smallest with one"
+
+
+def test_the_carry_of_one_model_is_a_row_of_two_panels() -> None:
+    figure = charts(carry.exhibits, MODELS[:1]).figure
+    domains = [figure.layout[f"yaxis{number}"].domain for number in ("", 2)]
+    assert domains[0] == domains[1] and "yaxis3" not in figure.layout
 
 
 def test_the_frontier_has_the_accuracy_before_tuning_of_each_model() -> None:
