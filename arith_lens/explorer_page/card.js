@@ -5,6 +5,7 @@ const ArithLensCard = (() => {
   const { METRICS, h, svg, number, percent, signed, visible, named, capital, certain, isMlp } = ArithLensElements;
   const { HUES, INPUTS, Cards } = ArithLensCards;
   const KIND = { operand: "operand head", operator: "operator head", other: "head" };
+  const LEAST_SHARE = 0.05;
   const STRIP = { width: 400, height: 46, edge: 8 };
 
   class Card extends Cards {
@@ -49,8 +50,9 @@ const ArithLensCard = (() => {
       return this.row("Effect",
         h("p", {}, h("b", {}, single === null ? this.effectInterval(of) : this.effect(single)),
           single === null ? where : `${where}, on this prompt; over all ${this.effectInterval(of)}`),
-        split ? h("p", {}, h("b", {}, this.effectInterval(held)), ` with the final norm's scale held, as the circuit draws it${single === null ? "" : " (over all prompts)"}`) : "",
-        this.strip(component, of));
+        this.strip(component, of),
+        split ? h("details", {}, h("summary", {}, "Without the final norm's share"), h("p", {}, h("b", {}, this.effectInterval(held)),
+          " with the norm's scale held, over all prompts. The part also makes the stream longer or shorter, and the final norm divides every logit by that length.")) : "");
     }
     effectInterval(row) {
       return this.effect(row.mean) + (row.ci_low === null || row.ci_low === undefined ? "" : ` (${this.effect(row.ci_low)} to ${this.effect(row.ci_high)})`);
@@ -85,11 +87,11 @@ const ArithLensCard = (() => {
     looksRow() {
       const { component, prompt } = this.choice, shares = [...this.looks(component)].filter(([, share]) => share !== null);
       const means = prompt === null && this.rows("attention", { component }).length;
-      if (!shares.length) return this.row("Reads", h("p", { class: "ale-soft" }, this.missingText("attention")));
+      if (!shares.length) return this.row("Looks at", h("p", { class: "ale-soft" }, this.missingText("attention")));
       const large = shares.filter(([, share]) => share >= 0.05).sort((a, b) => b[1] - a[1]);
       const rest = 1 - large.reduce((sum, [, share]) => sum + share, 0);
       const pieces = [...large, ...rest > 0.005 ? [["the rest", rest]] : []];
-      return this.row("Reads",
+      return this.row("Looks at",
         h("div", { class: "ale-stack", "aria-hidden": true }, pieces.map(([role, share]) =>
           h("i", { class: `ale-${HUES[role] ?? "rest"}`, style: `width:${100 * share}%` }))),
         h("p", {}, pieces.map(([role, share], place) => [place ? ", " : "", h("span", { class: `ale-ink-${HUES[role] ?? "rest"}` }, this.roleName(role)), ` ${percent(share, 0)}`])),
@@ -110,7 +112,7 @@ const ArithLensCard = (() => {
       const short = token => token.replace(/^others without A, B, C$/, "other digits");
       return this.row(title,
         roles.length ? [cells(roles.map(row => ({ name: short(row.token), value: row.mean })), "Over all prompts"),
-          h("p", { class: "ale-soft" }, "Logits of the digits in this write alone (logit lens), over all prompts.".replace("write", read === "mlp_in" ? "input" : "write"))] : "",
+          h("p", { class: "ale-soft" }, "Logits of the digits in this write alone (logit lens), over all prompts. Framed: the largest.".replace("write", read === "mlp_in" ? "input" : "write"))] : "",
         digits.length ? [cells(digits.map(row => {
           const mark = this.marks(String(row.digit), of);
           return { name: `${row.digit}${mark && `=${mark.replaceAll(", ", "=")}`}`, value: row.logit };
@@ -120,14 +122,14 @@ const ArithLensCard = (() => {
     fedRow() {
       const rows = this.rows("inputs", { component: this.choice.component });
       if (!rows.length) return this.row("Fed by", h("p", { class: "ale-soft" }, this.missingText("inputs")));
-      const best = input => rows.filter(row => row.input === input && this.jump(row.sender)).sort((a, b) => Math.abs(b.mean) - Math.abs(a.mean))[0];
+      const best = input => rows.filter(row => row.input === input && this.jump(row.sender) && Math.abs(row.mean) >= LEAST_SHARE).sort((a, b) => Math.abs(b.mean) - Math.abs(a.mean))[0];
       const left = rows.find(row => row.input === "");
       const interval = row => row.ci_low === null ? "" : ` (${percent(row.ci_low, 0)} to ${percent(row.ci_high, 0)})`;
       return this.row("Fed by",
         h("p", {}, Object.keys(INPUTS).map(input => [input, best(input)]).filter(([, row]) => row).map(([input, row], place) =>
           [place ? "; " : "", `${INPUTS[input]}: `, h("button", { class: "ale-link", onclick: this.jump(row.sender) }, named(row.sender)), ` ${percent(row.mean, 0)}`])),
         left && certain(left) ? h("p", {}, h("b", {}, `not explained by single parts: ${percent(left.mean, 0)}`), interval(left)) : "",
-        h("p", { class: "ale-soft" }, `Shares of the whole change of this head when one earlier part at a time changes. ${this.few}`
+        h("p", { class: "ale-soft" }, `Shares of the whole change of this head when one earlier part at a time changes, from ${percent(LEAST_SHARE, 0)}; they need not sum to 100%. ${this.few}`
           + (left && !certain(left) ? " What no single part explains is not known: the interval of this rest holds 0." : "")));
     }
     onwardRow() {

@@ -2,7 +2,7 @@
 // text from data enters as a text node.
 const ArithLensElements = (() => {
   "use strict";
-  const PATHS = { via_mlps: "via MLPs (the paper's)", direct: "direct", total: "total" };
+  const PATHS = { via_mlps: "via MLPs, as Zhang et al. 2024", direct: "direct", total: "total" };
   const METRICS = {
     relative_logit: "logit of C, relative", logit: "logit of C", probability: "probability of C",
     logprob: "log-probability of C", digit_contrast: "contrast of C with other digits",

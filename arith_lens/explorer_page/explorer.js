@@ -11,7 +11,7 @@ const ArithLensExplorer = (() => {
     ["effect", "One part's output at END is taken from the counterfactual. The effect is how much the score of C then changes; “relative” divides it by C's logit."],
     ["via MLPs, direct, total", "What may react to the change: the residual stream and MLPs; the stream alone; everything."],
     ["key head", "A head whose mean relative effect is below −5% and differs from zero by more than chance. MLPs are never framed."],
-    ["operand head, operator head", "At least half of END's attention to tokens other than BOS is on A and B together, or on the operator. “Neither” is every other head."],
+    ["operand head, operator head", "At least half of END's attention to tokens other than BOS is on A and B together, or on the operator."],
     ["interval", "Thin lines and brackets are 95% intervals: they say what other problems of the same kind could give."],
     ["as many at random", "The control of a knockout: random sets of as many heads (and MLPs), treated in the same way. A set is special only if it does worse than these."],
     ["mean replacement", "Knocked out means that the output is replaced by its mean over counterfactual prompts. All other parts are computed as usual."],
@@ -261,7 +261,7 @@ const ArithLensExplorer = (() => {
       const names = [...this.sets.keys()].filter(name => name !== set && this.edges(name).length);
       const step = (by, text, label) => h("button", { class: "ale-small", "data-key": `step ${by}`, "aria-label": label, onclick: () => this.stepPrompt(by) }, text);
       this.regions.controls.replaceChildren(
-        this.select("Prompts", "set", [...this.sets.keys()].map(name => [name, name]), set),
+        this.select("Task", "set", [...this.sets.keys()].map(name => [name, name]), set),
         names.length && this.edges().length ? this.select("Compare with", "compare", [["", "nothing"], ...names.map(name => [name, name])], compare) : "",
         prompts.length ? h("span", { class: "ale-step" }, this.select("Prompt", "prompt",
           [["", n === undefined ? "all" : `all ${n}`], ...prompts.map(row => [row.prompt, row.reference.trim()])], prompt),

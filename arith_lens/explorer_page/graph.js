@@ -6,7 +6,7 @@ const ArithLensGraph = (() => {
   const { HUES, INPUTS } = ArithLensCards;
   const { Card } = ArithLensCard;
   const { EMBEDDINGS, END, SIZE, key, layout, curve } = ArithLensLayout;
-  const TOP = "C", SHARE = 0.8, LOOK = 0.15, UNFOLDED = 8, THICK = 9, SINGLE = 700, WIDTH = [390, 900], DOUBLE_CLICK = 400;
+  const TOP = "C", SHARE = 0.8, LOOK = 0.15, UNFOLDED = 8, THICK = 9, SINGLE = 700, WIDTH = [340, 900], DOUBLE_CLICK = 400;
   const SHORT = { operator: "op", other: "…" };
   const DASHES = { q: "2 4", k: "8 4" };
   const MAIN = { paths: "via_mlps", metric: "relative_logit" };
@@ -127,7 +127,7 @@ const ArithLensGraph = (() => {
       }
       for (const [name, rows] of views) for (const role of this.rolesOf(name, rows)) roles.add(role);
       for (const [, rows] of all) take(this.nodesOf(rows), true);
-      take(this.heldNodes(set), true);
+      for (const [name] of views) take(this.heldNodes(name), true);
       const at = layout([...nodes.values()], this.inOrder(roles), each);
       const common = others ? new Set(shown.map(edgeKey).filter(name => others.some(row => edgeKey(row) === name))) : null;
       const largest = Math.max(...views.flatMap(([, rows]) => rows.map(size)), 1e-9);
@@ -140,10 +140,10 @@ const ArithLensGraph = (() => {
       if (kind === "knock_out") return basket.has(name);
       return !basket.has(name) && (isHead(name) || [...basket].some(isMlp));
     }
-    // The chosen parts stand in the picture, whether they have edges or not.
+    // Chosen parts, and those that the summary names, stand in the picture, whether they have edges or not.
     heldNodes(set) {
       const known = this.graphEffects(set);
-      return [...this.choice.basket].filter(name => known.has(name)).map(name => ({ name, role: END }));
+      return [...this.choice.basket, ...this.as(set, () => this.summaryParts())].filter(name => known.has(name)).map(name => ({ name, role: END }));
     }
     nodesOf(rows) {
       return rows.flatMap(row => [{ name: row.sender, role: row.role }, { name: row.receiver, role: END }]);
@@ -167,7 +167,7 @@ const ArithLensGraph = (() => {
       return [...roles].sort((a, b) => at(a) - at(b));
     }
     picture(set, rows, at, { common, largest, line = h("p"), bare = false }) {
-      const effects = this.graphEffects(set), held = new Map(this.rowsOf(set, "held", MAIN).map(row => [row.component, row]));
+      const effects = this.graphEffects(set), kinds = new Map(this.rowsOf(set, "kinds").map(row => [row.component, row.kind]));
       const limit = Math.max(...[...effects.values()].map(row => Math.abs(row.mean ?? 0)), 1e-9);
       const nodes = [...new Map([...this.nodesOf(rows), ...this.heldNodes(set)].map(node => [key(node.name, node.role), node])).values()].filter(node => node.name !== EMBEDDINGS);
       const say = text => () => line.replaceChildren(text), { component } = this.choice;
@@ -178,8 +178,8 @@ const ArithLensGraph = (() => {
         "stroke-width": 0.8 + THICK * size(row) / largest, "data-edge": edgeKey(row),
         "stroke-opacity": this.isOut(row.sender) || this.isOut(row.receiver) ? 0.1 : common ? common.has(edgeKey(row)) ? 0.18 : 0.85 : near(row) && !bare ? 0.95 : 0.5,
         onmouseenter: say(this.edgeText(row)) }, svg("title", {}, this.edgeText(row))));
-      const looks = nodes.filter(node => node.role === END && isHead(node.name)).flatMap(node => this.lookLines(set, node, at, say));
-      const boxes = nodes.map(node => this.nodeBox(node, at, { effect: effects.get(node.name), held: held.get(node.name), limit, rows, set, say }));
+      const looks = nodes.filter(node => node.role === END && node.name === component && isHead(component)).flatMap(node => this.lookLines(set, node, at, say));
+      const boxes = nodes.map(node => this.nodeBox(node, at, { effect: effects.get(node.name), kind: kinds.get(node.name), limit, rows, set, say }));
       const tokens = [...at.tokens].map(([role, { x, y, w }]) => {
         const text = this.tokenName(role, set), fits = Math.max(2, Math.floor(w / 6.3));
         return svg("g", { class: `ale-token ale-token-${HUES[role] ?? "rest"}`, transform: `translate(${x},${y})` },
@@ -198,39 +198,38 @@ const ArithLensGraph = (() => {
       if (!bare) this.listen(picture);
       return picture;
     }
-    // From the tokens up to a head of END: what it looks at, as wide as the share.
+    // From the tokens up to the chosen head: what END looks at with it, as wide as the share.
     lookLines(set, node, at, say) {
       const b = at.places.get(key(node.name, END));
       return [...this.looks(node.name, set)].filter(([role, share]) => share >= LOOK && at.tokens.has(role)).map(([role, share]) => {
         const a = at.tokens.get(role), text = `${capital(named(node.name))} looks at ${this.roleName(role)}: ${percent(share, 0)} of END's attention`;
-        return svg("path", { d: curve({ ...a, h: SIZE.token }, b), fill: "none", class: `ale-look ale-look-${HUES[role] ?? "rest"}`,
-          "stroke-width": 0.6 + 6 * share, "stroke-opacity": node.name === this.choice.component ? 0.8 : 0.3, onmouseenter: say(text) }, svg("title", {}, text));
+        return svg("path", { d: curve({ ...a, h: SIZE.token }, b), fill: "none", class: "ale-look", "stroke-width": 0.6 + 3 * share, onmouseenter: say(text) }, svg("title", {}, text));
       });
     }
-    nodeBox(node, at, { effect, held, limit, rows, set, say }) {
+    nodeBox(node, at, { effect, kind, limit, rows, set, say }) {
       const { x, y, w, h: tall, onStream } = at.places.get(key(node.name, node.role)), { component, pinned } = this.choice;
-      const colour = onStream && held?.mean !== null && held ? held : effect, isEnd = node.role === END;
-      const share = isEnd && colour?.mean && certain(colour) ? Math.min(80, Math.round(80 * Math.sqrt(Math.abs(colour.mean) / limit))) : 0;
-      const wide = onStream && held ? w + SIZE.wide * Math.min(1, Math.abs(held.mean ?? 0) / limit) : w;
-      const text = this.nodeText(node, rows, effect, held, set), out = this.isOut(node.name);
+      const isEnd = node.role === END, size = Math.min(1, Math.abs(effect?.mean ?? 0) / limit);
+      const share = isEnd && effect?.mean && certain(effect) ? Math.round(80 * Math.sqrt(size)) : 0;
+      const wide = onStream ? w + SIZE.wide * size : w;
+      const text = this.nodeText(node, rows, effect, set), out = this.isOut(node.name);
       const group = svg("g", { class: ["ale-node", node.name === component && "ale-chosen", out && "ale-held", pinned.has(node.name) && "ale-pinned"]
           .filter(Boolean).join(" "), transform: `translate(${x},${y})`, tabindex: -1, role: "button", "aria-label": text,
         "aria-pressed": node.name === component, "data-key": `node ${node.name}@${node.role}`, "data-name": node.name, "data-x": x, "data-y": y,
-        style: `--hue: var(--${colour && colour.mean > 0 ? "positive" : "negative"}); --share: ${share}%`, onmouseenter: say(text), onfocus: say(text) },
+        style: `--hue: var(--${effect?.mean > 0 ? "positive" : "negative"}); --share: ${share}%`, onmouseenter: say(text), onfocus: say(text) },
       svg("rect", { x: -wide / 2, y: -tall / 2, width: wide, height: tall, rx: 4 }),
-      isEnd && !onStream && effect ? [svg("text", { class: "ale-name", "text-anchor": "middle", y: -1 }, node.name),
+      isEnd && kind && kind !== "other" ? svg("line", { class: `ale-kind-${kind}`, x1: 2 - wide / 2, x2: wide / 2 - 2, y1: tall / 2, y2: tall / 2 }) : "",
+      isEnd && effect ? [svg("text", { class: "ale-name", "text-anchor": "middle", y: -1 }, node.name),
         svg("text", { class: "ale-value", "text-anchor": "middle", y: 11 }, this.graphEffect(effect.mean))]
-        : svg("text", { class: "ale-name", "text-anchor": "middle", y: 4 }, w < 40 ? node.name.replace("MLP ", "M") : node.name),
-      out ? svg("line", { class: "ale-strike", x1: -wide / 2, x2: wide / 2, y1: 0, y2: 0 }) : "", svg("title", {}, text));
+        : svg("text", { class: w < 40 ? "ale-value" : "ale-name", "text-anchor": "middle", y: 4 }, w < 40 ? node.name.replace("MLP ", "M") : node.name),
+      out ? svg("path", { class: "ale-strike", d: `M${wide / 2 - 5},${-tall / 2 - 5}l10,10m0,-10l-10,10` }) : "", svg("title", {}, text));
       return group;
     }
-    nodeText(node, rows, effect, held, set) {
+    nodeText(node, rows, effect, set) {
       const value = effect && node.role === END ? `: ${this.graphInterval(effect)}` : "";
-      const split = held && isMlp(node.name) && node.role === END && held.mean !== null ? `; with the norm's scale held ${this.graphInterval(held)}` : "";
       const looks = isHead(node.name) && node.role === END ? [...this.looks(node.name, set)].filter(([, share]) => share >= LOOK).sort((a, b) => b[1] - a[1])
         .map(([role, share]) => `${this.roleName(role)} ${percent(share, 0)}`) : [];
       const n = rows.filter(row => row.receiver === node.name || row.sender === node.name).length;
-      return `${capital(named(node.name))} at ${this.roleName(node.role)}${value}${split}${looks.length ? `; looks at ${looks.join(", ")}` : ""}; ${n} ${n === 1 ? "edge" : "edges"}`;
+      return `${capital(named(node.name))} at ${this.roleName(node.role)}${value}${looks.length ? `; looks at ${looks.join(", ")}` : ""}; ${n} ${n === 1 ? "edge" : "edges"}`;
     }
     tokenName(role, set) {
       const prompt = this.promptIn(set);
@@ -297,22 +296,22 @@ const ArithLensGraph = (() => {
       return h("div", { class: "ale-legend" },
         mark("ale-less", "measured edge that helps C"), mark("ale-more", "hinders it"),
         h("span", {}, "solid: values or into an MLP; dashed: keys; dotted: queries"),
-        mark("ale-operand", "END looks at A, B"), mark("ale-operator", "at the operator"), mark("ale-rest", `at another token (from ${percent(LOOK, 0)})`),
-        h("span", {}, `MLPs of END: effect with the final norm's scale held${this.choice.prompt === null ? "" : ", mean over all prompts"}`), h("span", {}, this.choice.kind === "keep_only" ? "pale: not kept" : "struck through: knocked out"),
+        mark("ale-operand", "below a head: looks mainly at A and B"), mark("ale-operator", "at the operator"),
+        mark("ale-rest", `where END looks with the chosen head (from ${percent(LOOK, 0)})`),
+        h("span", {}, this.choice.kind === "keep_only" ? "pale: not kept" : "crossed corner: knocked out"),
         h("span", { class: "ale-mouse" }, "Click: its edges and card. Shift-click: pin. Double click: knock out."),
         others ? h("b", {}, "Pale: an edge of both; strong: of one only.") : "",
         h("details", {}, h("summary", {}, "How it was measured"), h("p", {}, "The sender's output is taken from the counterfactual, one input of one receiver reads it, and the answer changes by this much. "
           + `Edges whose 95% interval holds 0 are left out; ${this.rows("edges")[0].measured} were measured, on ${this.fewText()}. `
           + "By chance alone, one interval in twenty excludes 0: do not read much into weak edges. "
-          + "A box has the colour of its effect on C, or none if the 95% interval holds 0. An MLP of END is as wide and as red, or blue, as its effect with the final norm's scale held; the map has both its effects. "
+          + "A box has the colour of its effect on C, or none if the 95% interval holds 0; an MLP of END is also as wide as its effect. "
           + "Attention is not an effect: a head may look at a token and ignore it. A token that is the same in both prompts has no edges.")));
     }
     inWords(rows) {
       const receivers = [...new Set(rows.map(row => row.receiver))];
       return h("ul", {}, receivers.map(receiver => {
         const into = rows.filter(row => row.receiver === receiver), effects = this.graphEffects(this.choice.set);
-        const held = this.rows("held", { ...MAIN, component: receiver })[0];
-        return h("li", {}, `${this.nodeText({ name: receiver, role: END }, into, effects.get(receiver), held, this.choice.set)}:`,
+        return h("li", {}, `${this.nodeText({ name: receiver, role: END }, into, effects.get(receiver), this.choice.set)}:`,
           h("ul", {}, into.map(row => h("li", {}, this.edgeText(row)))));
       }));
     }

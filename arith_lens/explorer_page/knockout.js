@@ -48,13 +48,13 @@ const ArithLensKnockouts = (() => {
     // The share of right answers with its interval, beside random sets of as many parts and their range.
     outcomeText(members, kind = "knock_out") {
       const random = this.controls(kind, members), of = this.result(kind, members);
-      return `${this.accuracy(of)} right, mean of ${this.counted(of)}${random.length ? `; as many at random: ${this.controlText(random)}` : ""}`;
+      return `${this.accuracy(of)} right${random.length ? `; as many at random: ${this.controlText(random)}` : ""}`;
     }
     // What a share of right answers is the mean of: a page answers one prompt of each problem.
     counted({ n_pairs: n }) { return n < this.set.facts.n_pairs ? `${n} problems` : `${n} prompts`; }
     controlText(random) {
       const drawn = random.map(row => row.accuracy);
-      return `${percent(mean(random, "accuracy"), 0)} (${drawn.length} draws: ${percent(Math.min(...drawn), 0)} to ${percent(Math.max(...drawn), 0)})`;
+      return `${percent(mean(random, "accuracy"), 0)} (${percent(Math.min(...drawn), 0)} to ${percent(Math.max(...drawn), 0)} in ${drawn.length} draws)`;
     }
     drawBasket() {
       const { basket, kind } = this.choice, { facts, tables } = this.set;
@@ -97,7 +97,7 @@ const ArithLensKnockouts = (() => {
       return [h("div", { class: "ale-chips", role: "group", "aria-label": "Parts to knock out, the strongest first" },
         [...new Set([...strongest, ...members])].map(chip)),
       h("div", { class: "ale-chips", role: "group", "aria-label": "Choose several" }, ["operand", "operator", "all"].filter(role => this.ofRole(role).length).map(role => this.knockButton(role, role === "all" ? "all" : `take ${role}`)),
-        h("button", { class: "ale-small", "data-key": "none", onclick: () => this.replace([]) }, this.choice.kind === "keep_only" ? "Keep no head" : "Put all back"))];
+        this.choice.kind === "keep_only" ? h("button", { class: "ale-small", "data-key": "none", onclick: () => this.replace([]) }, "Keep no head") : "")];
     }
     unmeasured(members, after) {
       if (this.backend || after || !members.length) return "";
@@ -117,7 +117,7 @@ const ArithLensKnockouts = (() => {
       const { n_pairs: all, wordings = {} } = this.set.facts, { n_pairs: n } = after ?? before;
       const counted = n < all ? `${n} problems are answered, each in one prompt of all ${all}${Object.keys(wordings).length > 1 ? "; both wordings count equally, so that a share need not be a whole number of problems" : ""}.` : "";
       return [h("table", { class: "ale-outcome" },
-        h("thead", {}, h("tr", {}, ["", `right, mean of ${this.counted(after ?? before)}`, "(95% interval)", "mean p(C)"].map(text => h("th", { scope: "col" }, text)))),
+        h("thead", {}, h("tr", {}, ["", `right, mean of ${this.counted(after ?? before)}`, "95% interval, or range of draws", "mean p(C)"].map(text => h("th", { scope: "col" }, text)))),
         h("tbody", {},
           before ? line("whole", "whole model", { ...before, text: this.accuracy(before) }, "rest") : "",
           random.length ? line("control", `${out ? "without" : "only"} as many at random`, { accuracy: mean(random, "accuracy"), ci_low: least, ci_high: most,

@@ -61,7 +61,7 @@ const ArithLensLayout = (() => {
       if (name === EMBEDDINGS) {
         places.set(key(name, role), { x: left + room / 2, y: height - SIZE.foot / 2, w: room - 2, h: SIZE.token });
       } else if (role === END && isMlp(name)) {
-        places.set(key(name, role), { x: stream, y: bottoms.get(layer) - row * layers.get(layer) / 2, w: SIZE.mlp, h: SIZE.mlpBox, onStream: true });
+        places.set(key(name, role), { x: stream, y: bottoms.get(layer) - row * layers.get(layer) / 2, w: SIZE.mlp, h: SIZE.headBox, onStream: true });
       } else {
         places.set(key(name, role), { x: left + room * (slot + 0.5) / capacity, y: bottoms.get(layer) - row * (under + 0.5),
           w: Math.min(isMlp(name) ? SIZE.mlp : SIZE.head - 4, room - 2), h: isMlp(name) || role !== END ? SIZE.mlpBox : SIZE.headBox });

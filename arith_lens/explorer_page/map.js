@@ -1,7 +1,7 @@
 // The map: the effect of every head and MLP, to click on.
 const ArithLensMap = (() => {
   "use strict";
-  const { PATHS, METRICS, h, number, percent, signed, named, capital, isMlp } = ArithLensElements;
+  const { PATHS, METRICS, h, number, percent, signed, named, capital } = ArithLensElements;
   const { Exports } = ArithLensExport;
 
   class EffectMap extends Exports {
@@ -10,9 +10,8 @@ const ArithLensMap = (() => {
     // One map, or those of the two sides on one scale.
     drawMap() {
       const { setting } = this, region = this.regions.map;
-      const sides = this.each(set => ({ set, rows: this.rows("effects", setting), n: this.set.facts.n_pairs,
-        held: this.rows("held", setting).filter(row => isMlp(row.component) && row.mean !== null) }));
-      const limit = Math.max(...sides.flatMap(({ rows, held }) => [...rows, ...held]).map(row => Math.abs(row.mean ?? 0)), 0) || 1;
+      const sides = this.each(set => ({ set, rows: this.rows("effects", setting), n: this.set.facts.n_pairs }));
+      const limit = Math.max(...sides.flatMap(({ rows }) => rows).map(row => Math.abs(row.mean ?? 0)), 0) || 1;
       const line = h("p", { class: "ale-line" }, h("span", { class: "ale-mouse" }, "Point at a cell to read it, click it to see its edges; arrow keys move, Enter chooses, B knocks out."));
       const all = sides.flatMap(({ set, rows }) => rows.map(row => sides.length > 1 ? { set, ...row } : row));
       region.replaceChildren(
@@ -20,41 +19,39 @@ const ArithLensMap = (() => {
         h("p", {}, "A row is a layer, a cell one of its heads or its MLP. ", h("b", { class: "ale-negative" }, "Red"),
           ": with this part's output taken from the counterfactual, the score of the right answer C falls",
           this.relative ? " (in percent). " : ". ", h("b", { class: "ale-positive" }, "Blue"),
-          ": it rises. ", sides[0].held.length ? "“Held”: with the final norm's scale held, as in the circuit. " : "", "Framed: key head. ", this.choice.kind === "keep_only" ? "Pale: not kept." : "Struck through: knocked out."),
+          ": it rises. Framed: key head. ", this.choice.kind === "keep_only" ? "Pale: not kept." : "Crossed corner: knocked out."),
         line, h("div", { class: "ale-maps" }, sides.map(side => this.as(side.set, () => h("div", {},
           h("h3", {}, `Over all ${side.n ?? ""} prompts of “${side.set}”`), ...this.mapOf(side, limit, line))))),
         this.exportBar("map"));
     }
-    mapOf({ rows, held }, limit, line) {
+    mapOf({ rows }, limit, line) {
       if (!rows.length) return [h("p", {}, this.backend ? "These effects are being computed." : "This page does not have these effects. Choose other paths or another score above.")];
       const heads = 1 + Math.max(...rows.map(row => row.head)), layers = 1 + Math.max(...rows.map(row => row.layer));
-      const describe = row => `${capital(named(row.component))}${row.held ? ", norm's scale held" : ""}: ${this.effectInterval(row)}${row.key ? ", key head" : ""}`;
+      const describe = row => `${capital(named(row.component))}: ${this.effectInterval(row)}${row.key ? ", key head" : ""}`;
       const cells = new Map();
       const cell = row => {
         const share = Math.abs(row.mean ?? 0) / limit, strength = Math.round(100 * Math.sqrt(share) * share ** 0.15);
-        const chosen = row.component === this.choice.component && !row.held, text = describe(row);
+        const chosen = row.component === this.choice.component, text = describe(row);
         const shown = heads <= 12 && Math.abs(row.mean ?? 0) >= (this.relative ? 0.005 : limit / 20)
           ? (this.relative ? number(100 * row.mean, 0) : number(row.mean, 1)) : "";
         const button = h("button", {
-          role: "gridcell", "data-key": `cell ${row.held ? "held " : ""}${row.component}`, "data-name": row.component, tabindex: chosen ? 0 : -1,
+          role: "gridcell", "data-key": `cell ${row.component}`, "data-name": row.component, tabindex: chosen ? 0 : -1,
           "aria-selected": chosen, "aria-label": text,
           class: [row.key && "ale-key", chosen && "ale-chosen", this.isOut(row.component) && "ale-held"].filter(Boolean).join(" "),
           style: `--share:${strength}%;--hue:var(--${row.mean < 0 ? "negative" : "positive"})`,
           onclick: () => this.unfold(row.component), onfocus: () => line.replaceChildren(text), onmouseenter: () => line.replaceChildren(text),
         }, shown);
-        cells.set(`${row.layer} ${row.column}`, button);
+        cells.set(`${row.layer} ${columnOf(row)}`, button);
         return button;
       };
-      const layerOf = new Map(rows.map(row => [row.component, row.layer]));
-      const byPlace = new Map([...rows.map(row => ({ ...row, column: row.head < 0 ? heads : row.head })),
-        ...held.map(row => ({ ...row, held: true, layer: layerOf.get(row.component), column: heads + 1 }))].map(row => [`${row.layer} ${row.column}`, row]));
-      const columns = heads + (held.length ? 2 : 1);
+      const columnOf = row => row.head < 0 ? heads : row.head, columns = heads + 1;
+      const byPlace = new Map(rows.map(row => [`${row.layer} ${columnOf(row)}`, row]));
       return [h("div", { role: "grid", class: "ale-grid", "aria-label": `Effect of each head and MLP, ${this.choice.set}`,
         style: `--columns:${columns}`,
         onkeydown: event => this.move(event, cells) },
       h("div", { role: "row" }, h("span", { role: "columnheader", title: "rows: layers; columns: heads" }, "layer"),
         [...Array(heads).keys()].map(head => h("span", { role: "columnheader" }, heads <= 16 || head % 4 === 0 ? head : "")),
-        h("span", { role: "columnheader" }, "MLP"), held.length ? h("span", { role: "columnheader", title: "MLP, with the final norm's scale held" }, "held") : ""),
+        h("span", { role: "columnheader" }, "MLP")),
       [...Array(layers).keys()].reverse().map(layer => h("div", { role: "row" },
         h("span", { role: "rowheader" }, layer),
         [...Array(columns).keys()].map(column => {

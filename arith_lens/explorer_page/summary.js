@@ -3,6 +3,7 @@
 const ArithLensSummary = (() => {
   "use strict";
   const { h, number, percent, named, capital, visible, isMlp } = ArithLensElements;
+  const { MAIN } = ArithLensGraph;
   const { Knockouts } = ArithLensKnockouts;
   const MOST = 3;
 
@@ -11,10 +12,17 @@ const ArithLensSummary = (() => {
       const sides = this.each(set => {
         const items = [this.sentence(), ...this.readers(), this.writers(), ...this.without()].filter(Boolean);
         const title = this.choice.compare ? `${capital(set)}, ${this.over}` : `In short, ${this.over}`;
-        return items.length ? h("div", {}, h("h2", {}, title), h("dl", {}, items)) : "";
+        return items.length ? h("div", {}, h("h2", {}, title), h("dl", {}, items), this.basis()) : "";
       });
       this.regions.short.dataset.sides = sides.length;
       this.regions.short.replaceChildren(...sides);
+    }
+    // What the numbers are means of, and why a knockout need not do what an effect says.
+    basis() {
+      const { n_pairs: n, edge_rows: edges } = this.set.facts, whole = this.result("knock_out", []);
+      const problems = this.rows("units", { ...MAIN, component: this.byEffect()[0]?.component, unit: "problem" }).length;
+      return h("p", { class: "ale-soft" }, problems && n ? `${n} prompts of ${problems} problems. ` : "", edges?.length < n ? "Edges are measured on one prompt per problem. " : "",
+        whole ? `A knockout${whole.n_pairs < n ? ", also on one prompt per problem," : ""} puts in mean outputs over counterfactual prompts at every token but BOS. An effect changes one part, at END alone.` : "");
     }
     item(title, ...body) { return h("div", {}, h("dt", {}, title), h("dd", {}, body)); }
     button(name) {
@@ -28,23 +36,30 @@ const ArithLensSummary = (() => {
     }
     sentence() {
       const [best] = this.byEffect();
-      return best ? this.item("Depends most on", this.button(best.component),
+      return best ? this.item("The head it depends on most", this.button(best.component),
         `: with its output taken from the counterfactual, C's logit changes by ${this.graphInterval(best)}`) : null;
     }
+    // The strongest heads of a role that the summary names, and every part that it names.
+    namedOf(role) {
+      const all = this.ofRole(role);
+      return this.byEffect().map(row => row.component).filter(name => all.includes(name)).slice(0, MOST);
+    }
+    summaryParts() { return [...this.namedOf("operand"), ...this.namedOf("operator"), ...this.leads().map(row => row.name)]; }
     // The heads among the strongest that look mainly at A and B, or at the operator; or why none is named.
     readers() {
+      const effects = new Map(this.byEffect().map(row => [row.component, row.mean]));
       const share = (name, roles) => {
         const looks = this.looks(name);
         return roles.map(role => `${roles.length > 1 ? `${this.roleName(role)} ` : ""}${percent(looks.get(role) ?? 0, 0)}`).join(", ");
       };
       const of = (title, role, tokens) => {
-        const all = this.ofRole(role), names = this.byEffect().map(row => row.component).filter(name => all.includes(name)).slice(0, MOST);
+        const all = this.ofRole(role), names = this.namedOf(role), more = all.length - names.length;
         const kept = role === "operator" && this.keepsOperator ? "not measurable here: both prompts have the same operator" : "";
         const none = `no head is shown to: of the ${this.strongest.length} strongest, none has half of its attention there (BOS aside)`;
-        const looks = names.length ? [kept ? "; attention alone: " : "", this.list(names, name => share(name, tokens)), " of END's attention"] : kept ? "" : none;
+        const looks = names.length ? [kept ? "; attention alone: " : "", this.list(names, name => `${share(name, tokens)}; effect ${this.graphEffect(effects.get(name))}`), more ? ` and ${more} more of the ten strongest heads` : ""] : kept ? "" : none;
         return this.rows("kinds").length ? this.item(title, kept, looks) : null;
       };
-      return [of("Reads A and B", "operand", ["operand a", "operand b"]), of("Reads the operator", "operator", ["operator"])];
+      return [of("Looks at A and B (share of END's attention)", "operand", ["operand a", "operand b"]), of("Looks at the operator", "operator", ["operator"])];
     }
     // Whether the prompts of each pair differ in numbers alone.
     get keepsOperator() {
@@ -52,10 +67,11 @@ const ArithLensSummary = (() => {
     }
     // MLPs whose write has C above the other digits: over all prompts, their intervals do not overlap.
     writers() {
-      const leads = (this.choice.prompt === null ? this.meanLeads() : this.promptLeads()).sort((a, b) => b.lead - a.lead).slice(0, 2);
+      const leads = this.leads();
       const lead = new Map(leads.map(row => [row.name, row.lead]));
       return leads.length ? this.item("Writes C", this.list([...lead.keys()], name => `+${number(lead.get(name), 1)}`), ": C's logit in its write, above the mean of other digits") : null;
     }
+    leads() { return (this.choice.prompt === null ? this.meanLeads() : this.promptLeads()).sort((a, b) => b.lead - a.lead).slice(0, 2); }
     meanLeads() {
       const of = token => new Map(this.rows("numbers", { read: "write", token }).filter(row => isMlp(row.component)).map(row => [row.component, row]));
       const answers = of("C"), others = of("others without A, B, C");
@@ -77,7 +93,7 @@ const ArithLensSummary = (() => {
       return ["operand", "operator"].map(role => {
         const members = this.ofRole(role), known = this.result("knock_out", members);
         if (!members.length || (!known && !this.backend)) return null;
-        return this.item(`Without the ${this.groupName(role)}`, known ? [this.choice.prompt === null ? "" : this.onPrompt(members), this.outcomeText(members), " "] : "",
+        return this.item(`Without the ${this.groupName(role)} among the ten strongest`, known ? [this.choice.prompt === null ? "" : this.onPrompt(members), this.outcomeText(members), " "] : "",
           this.knockButton(role, `without ${this.choice.set} ${role}`, "knock_out"));
       });
     }

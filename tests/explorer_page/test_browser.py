@@ -94,7 +94,7 @@ def test_a_click_chooses_a_head_and_all_pictures_follow(page: Any) -> None:
     page.click('[data-key="cell 1.2"]')
     assert page.text_content(".ale-detail h2") == "Head 1.2"
     rows = page.locator(".ale-row h3").all_text_contents()
-    assert rows == ["Effect", "Reads", "Writes", "Fed by", "Passes on"]
+    assert rows == ["Effect", "Looks at", "Writes", "Fed by", "Passes on"]
     fed = page.text_content(".ale-row:has-text('Fed by')")
     assert "the interval of this rest holds 0" in fed and "not explained by" not in fed
     dots = page.locator(".ale-strip circle:not(.ale-mean)").count()
@@ -175,7 +175,7 @@ def test_clicks_unfold_pin_and_knock_out_and_the_address_keeps_it(page: Any) -> 
     assert address(page)["out"] == name
     line = page.text_content(".ale-out")
     assert re.search(
-        r"right, mean of \d+ .+; as many at random: \d+% \(10 draws: .+\); whole model: \d+%", line
+        r"\) right; as many at random: \d+% \(.+ in 10 draws\); whole model: \d+%", line
     )
     page.click('[data-key="step 1"]')
     kept = address(page)
@@ -229,7 +229,7 @@ def test_two_sets_are_compared_with_the_same_places_and_common_edges_are_pale(pa
     assert [title.split(",")[0] for title in titles] == ["Addition", "Other"]
     page.click('[data-key="cell 1.2"]')
     rows = page.locator(".ale-row h3").all_text_contents()
-    assert rows[:4] == ["Effect addition", "Effect other", "Reads addition", "Reads other"]
+    assert rows[:4] == ["Effect addition", "Effect other", "Looks at addition", "Looks at other"]
     page.click('[data-key="hold"]')
     assert page.locator(".ale-node.ale-held[data-name='1.2']").count() >= 2, "in both pictures"
     assert re.search(r"addition: \d+%.*other: \d+%", page.text_content(".ale-out"))
@@ -279,7 +279,7 @@ def test_in_a_notebook_both_sides_are_computed_one_after_the_other(
         ["selection", "addition", "1.2"],
         ["selection", "other", "1.2"],
     ]
-    assert all(f"{name}: 50% right, mean of " in seen["line"] for name in sets)
+    assert all(f"{name}: 50% right" in seen["line"] for name in sets)
 
 
 SHORT = """async text => {
@@ -307,13 +307,15 @@ def test_readers_are_in_the_order_of_their_effects_and_a_reason_stands_for_none(
         changed = {**tables, "kinds": kinds, "prompts": prompts.assign(counterfactual=other)}
         seen[other] = page.evaluate(SHORT, packed({"addition": (facts, changed)}))
     short = seen["3 plus 4"]
-    assert re.findall(r"head (\d\.\d)", short["Reads A and B"]) == first
+    assert (
+        re.findall(r"head (\d\.\d)", short["Looks at A and B (share of END's attention)"]) == first
+    )
     reason = "not measurable here: both prompts have the same operator"
-    assert short["Reads the operator"] == reason
-    assert "no head is shown to" in seen["1 minus 2"]["Reads the operator"]
+    assert short["Looks at the operator"] == reason
+    assert "no head is shown to" in seen["1 minus 2"]["Looks at the operator"]
 
 
-def test_parts_keep_their_places_and_a_knocked_out_part_is_struck_through(page: Any) -> None:
+def test_parts_keep_their_places_and_a_knocked_out_part_is_crossed_out(page: Any) -> None:
     def places() -> dict[str, str]:
         return dict(
             page.locator(".ale-node").evaluate_all(
@@ -407,7 +409,7 @@ def test_keys_move_in_graph_and_map_choose_and_knock_out(page: Any) -> None:
 def test_the_words_are_explained_and_roles_are_knocked_out(page: Any) -> None:
     page.click(".ale-words summary")
     assert page.is_visible("dt:has-text('key head')")
-    assert page.locator(".ale-short dt").first.text_content() == "Depends most on"
+    assert page.locator(".ale-short dt").first.text_content() == "The head it depends on most"
     assert page.locator('[data-result="accuracy"]').count() == 0, "nothing is knocked out yet"
     takes = page.locator('[data-key^="take "]')
     if takes.count():
@@ -422,7 +424,7 @@ def test_a_knockout_is_that_of_exactly_this_set_beside_its_control(page: Any) ->
     page.click('[data-key="all"]')
     assert re.match(r"\d+% \(", page.text_content('[data-result="accuracy"]'))
     control = page.text_content('[data-result="control"]')
-    assert re.match(r"\d+% \(10 draws: \d+% to \d+%\)", control)
+    assert re.match(r"\d+% \(\d+% to \d+% in 10 draws\)", control)
     page.click('[data-key="how"]')
     page.click('[data-key="code knocked out"]')
     code = page.text_content(".ale-basket pre")
@@ -508,6 +510,22 @@ def test_a_click_adds_edges_that_are_not_drawn_yet(page: Any, sets: dict[str, An
     assert page.locator(".ale-edge").count() == drawn.sum()
     page.click(f'[data-key="cell {part}"]')
     assert page.locator(".ale-edge").count() == drawn.sum() + min(more, 8)
+
+
+def test_graph_map_and_card_show_one_effect_and_every_part_that_the_summary_names(
+    page: Any,
+) -> None:
+    for name in dict.fromkeys(page.locator(".ale-short .ale-link").all_text_contents()):
+        name = name.removeprefix("head ")
+        node = page.locator(f'.ale-node[data-key="node {name}@END"]')
+        assert node.count() == 1, f"{name} is not in the graph"
+        page.click(f'[data-key="cell {name}"]')
+        card = page.text_content(".ale-row p b").partition(" (")[0]
+        cell = page.get_attribute(f'[data-key="cell {name}"]', "aria-label")
+        assert node.locator(".ale-value").text_content() == card
+        assert cell.partition(": ")[2].startswith(card)
+        looks = page.locator(".ale-look title").all_text_contents()
+        assert all(text.startswith(f"Head {name} looks at") for text in looks)
 
 
 CONTRAST = """all => all.map(one => {
