@@ -478,9 +478,8 @@ def explorer(options: ExplorerOptions) -> list[Interactive]:
         Interactive(
             name="explorer",
             title="Explorer: what each head and each MLP does",
-            caption="Click a cell of the map. Which tokens does the head look at, which digits "
-            "does it write, and which MLPs carry its effect? Then knock the strongest heads out, "
-            "one after another, and read what the model answers.",
+            caption="The circuit of each operation. Click a part to see what it looks at, what it "
+            "writes and what feeds it. Knock it out to see what the model still answers.",
             notes=[
                 f"Model: {of}. {'; '.join(sizes)}.",
                 "Effects and attention are means over all of them. Patterns and digits are of a "

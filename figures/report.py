@@ -349,10 +349,11 @@ def verdict_counts(verdicts: Sequence[Verdict]) -> str:
 
 
 def _short_name(exhibit: Exhibit | MissingExhibit) -> str:
-    """`Figure 2`, `Table 4`, `Table 1, every task`, or the file's name."""
+    """`Figure 2`, `Table 1, every task`, or the title; of one that is missing, the file's name."""
     parts = exhibit.title.split(": ")
     if not parts[0].startswith(("Figure ", "Table ")):
-        return exhibit.name.replace("_", " ")
+        missing = isinstance(exhibit, MissingExhibit)
+        return exhibit.name.replace("_", " ") if missing else parts[0]
     return f"{parts[0]}, {parts[-1]}" if len(parts) > 2 else parts[0]
 
 

@@ -65,7 +65,7 @@ const ArithLensKnockouts = (() => {
         return;
       }
       const among = members.some(isMlp) ? "all" : "heads", out = kind === "knock_out";
-      const next = (title, kindOf, of) => h("div", {}, h("h4", {}, title), this.next(kindOf, of));
+      const next = (title, kindOf, of) => h("div", {}, h("h3", {}, title), this.next(kindOf, of));
       const code = { members: JSON.stringify(members), among };
       region.replaceChildren(
         this.heading(this.outTitle, kind, this.rows("sets", { kind, members: members.join(",") }), code),
@@ -117,7 +117,7 @@ const ArithLensKnockouts = (() => {
       const { n_pairs: all, wordings = {} } = this.set.facts, { n_pairs: n } = after ?? before;
       const counted = n < all ? `${n} problems are answered, each in one prompt of all ${all}${Object.keys(wordings).length > 1 ? "; both wordings count equally, so that a share need not be a whole number of problems" : ""}.` : "";
       return [h("table", { class: "ale-outcome" },
-        h("thead", {}, h("tr", {}, ["", `right, mean of ${this.counted(after ?? before)}`, "95% interval, or range of draws", "mean p(C)"].map(text => h("th", { scope: "col" }, text)))),
+        h("thead", {}, h("tr", {}, h("td"), [`right, mean of ${this.counted(after ?? before)}`, "95% interval, or range of draws", "mean p(C)"].map(text => h("th", { scope: "col" }, text)))),
         h("tbody", {},
           before ? line("whole", "whole model", { ...before, text: this.accuracy(before) }, "rest") : "",
           random.length ? line("control", `${out ? "without" : "only"} as many at random`, { accuracy: mean(random, "accuracy"), ci_low: least, ci_high: most,

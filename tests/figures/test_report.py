@@ -204,6 +204,13 @@ def test_an_article_is_no_operand_and_two_tables_of_a_number_have_two_names() ->
         assert report._short_name(MissingExhibit("its_name", title, "")) == name
 
 
+def test_the_contents_name_what_is_shown_by_its_title(page: str) -> None:
+    (contents,) = re.findall(r'<nav aria-label="Contents">.*?</nav>', page, flags=re.DOTALL)
+    links = dict(re.findall(r'<a href="#([\w-]+)">([^<]+)</a>', contents))
+    assert links["fig1"] == "How does the method work?" and links["fig2"] == "Figure 2"
+    assert page.index("<main>") < page.index('<section id="') < page.index("</main>")
+
+
 def test_the_line_knows_what_the_study_computes() -> None:
     assert study.STUDY[0].name == "which_heads", "the first figure is there first"
 
