@@ -1,7 +1,6 @@
 """Agreement: do other counterfactuals, problems and methods give the same effects of heads?"""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 from pandas import DataFrame
@@ -16,7 +15,7 @@ from figures.tables import agreement as numbers
 from figures.tables.effects import EFFECT
 from figures.tables.table import keys_of, records, select
 from figures.views import maps
-from figures.views.words import LENS, problems_text, span_text
+from figures.views.words import LENS, span_text
 
 PAIR_MARKS = {
     "circle": (-0.26, plotting.BLUE),
@@ -24,7 +23,17 @@ PAIR_MARKS = {
     "diamond-open": (0.26, COLOURS["chosen"]),
 }
 """The mark of each pair of counterfactuals: how far it is from the middle of its row, its hue."""
-PROBLEM_SET_NAMES = {"one-digit": "one digit", "computed": "computed"}
+COUNTERFACTUAL_NAMES = {
+    "word": ("a word", "3 none 5"),
+    "operator": ("another operator", "3 minus 5"),
+    "operands": ("other numbers", "4 plus 2"),
+}
+"""What a counterfactual of `3 plus 5` has, and an example."""
+PROBLEM_SET_NAMES = {
+    "one-digit": ("one-digit", "one-digit problems"),
+    "computed": ("larger", "larger problems, whose answer is not in the prompt"),
+}
+"""What the group of heads, and the marks, of a set of problems are called."""
 SET_COLOURS = (COLOURS["chosen"], plotting.BLUE)
 
 
@@ -60,11 +69,11 @@ def _counterfactuals_caption(table: DataFrame) -> str:
         findings.setdefault(pair, []).append(f"`{name}` {spans}; {where}")
     best = (f"that of {pair} ({'; '.join(texts)})" for pair, texts in findings.items())
     return (
-        f"The heads depend on the counterfactual: the highest mean rank correlation is "
+        f"The heads depend on the counterfactual: the highest mean rank correlation of "
+        "effects on C's logit is "
         f"{'; '.join(best)}. Of their {numbers.N_STRONGEST} strongest heads{_by_chance(table)}, "
         f"{_shared(table)}. A mark is one pair in one operation, with its 95% interval over "
-        "problems; an effect is the change of C's logit when one head gets its output from the "
-        "other prompt."
+        "problems."
     )
 
 
@@ -108,15 +117,12 @@ def _listed(words: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
-def _counterfactuals_notes(table: DataFrame, config: Settings) -> list[str]:
-    """What the counterfactuals are, and how many problems there are."""
-    first = keys_of(table, numbers.COUNTERFACTUALS.key)[0]
-    sizes = problems_text(select(table, counterfactual=first))
+def _counterfactuals_notes(_: DataFrame, config: Settings) -> list[str]:
+    """What the counterfactuals are."""
     return [
-        f"Effects: {maps.COLOUR_TITLES[config['metric']].lower()} with a word in place of the "
-        "operator, another operator, or other operands.",
-        *([f"Problems, answered right: {sizes}."] if sizes else []),
-        "A share changes in steps of a tenth, so it can lie at an end of its interval.",
+        f"An effect is the {maps.COLOUR_TITLES[config['metric']].lower()} when one head gets its "
+        "output from a prompt with a word, another operator or other numbers. Lines "
+        "are 95% intervals over problems (how many: in brackets). A share changes in tenths.",
     ]
 
 
@@ -129,13 +135,13 @@ def _pairs(table: DataFrame) -> Iterator[tuple[str, str, DataFrame]]:
 
 
 def _shared(table: DataFrame) -> str:
-    """How many of the strongest heads each two maps share: `word and operator share 5 to 8`."""
+    """How many of the strongest heads each two maps share: `word and operator share 5 to 8, …`."""
     shares: dict[str, list[float]] = {}
     for a, b, rows in _pairs(table):
         own = select(rows, measure=numbers.IN_COMMON).value
         shares.setdefault(f"{a} and {b}", []).extend(numbers.N_STRONGEST * own)
-    texts = [f"{pair} share {span_text(values, '.0f')}" for pair, values in shares.items()]
-    return _listed(texts)
+    texts = [f"{pair} {span_text(values, '.0f')}" for pair, values in shares.items()]
+    return f"the two share: {', '.join(texts)}"
 
 
 def _chance(table: DataFrame) -> float | None:
@@ -153,20 +159,20 @@ def _by_chance(table: DataFrame) -> str:
 def _draw_counterfactuals(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A row per model: how all heads correlate, and how many of the strongest are shared."""
     titles = {
-        numbers.CORRELATION: "Rank correlation",
-        numbers.IN_COMMON: f"Share of {numbers.N_STRONGEST} strongest",
+        numbers.CORRELATION: ("Rank correlation", "of all heads"),
+        numbers.IN_COMMON: ("Share in common", f"of {numbers.N_STRONGEST} strongest heads"),
     }
     models = keys_of(table, "model")
     return plotting.dot_panels(
         [
-            _agreement(select(table, model=model), measure, title)
+            _agreement(select(table, model=model), measure, maps.title(*words))
             for model in models
-            for measure, title in titles.items()
+            for measure, words in titles.items()
         ],
         plotting.DotAxis((-0.28, 1.04)),
         across=len(titles),
         headings=[
-            f"{model}: {pair} correlate most ({spans})"
+            f"{model}: effects agree most for {_pair_name(*pair.split(' and '))} ({spans})"
             for model in models
             for pair, spans, _ in [_best_pair(select(table, model=model))]
         ],
@@ -183,12 +189,22 @@ def _agreement(table: DataFrame, measure: str, title: str) -> plotting.DotPanel:
         shift, colour = style
         ends = select(rows, measure=measure).set_index("operation").loc[operations]
         value, low, high = (ends[name].to_numpy() for name in ("value", "low", "high"))
-        series.append(plotting.Dots(value, f"{a}, {b}", colour, low, high, symbol, shift))
+        name = _pair_name(a, b, examples=True)
+        series.append(plotting.Dots(value, name, colour, low, high, symbol, shift))
     chance = _chance(table)
     if chance is not None:
         level = np.full(len(operations), chance if measure == numbers.IN_COMMON else 0.0)
         series.append(plotting.Dots(level, "by chance", COLOURS["control"], symbol="line-ns-open"))
-    return plotting.DotPanel(title, tuple(map(str.capitalize, operations)), tuple(series))
+    sizes = select(table, measure="problems").drop_duplicates("operation")
+    n = dict(zip(sizes.operation, sizes.value, strict=True))
+    rows = (f"{name.capitalize()}{f' ({n[name]:.0f})' if name in n else ''}" for name in operations)
+    return plotting.DotPanel(title, tuple(rows), tuple(series))
+
+
+def _pair_name(a: str, b: str, *, examples: bool = False) -> str:
+    """`a word and another operator`, with an example of each or without."""
+    names = (COUNTERFACTUAL_NAMES.get(one, (one, one)) for one in (a, b))
+    return " and ".join(f"{name} ({prompt})" if examples else name for name, prompt in names)
 
 
 def computed(options: Options) -> list[Chart]:
@@ -231,10 +247,9 @@ def _computed_caption(table: DataFrame) -> str:
 def _computed_notes(table: DataFrame, config: Settings) -> list[str]:
     """What the sets of problems are, and how many problems they have."""
     return [
-        f"Rows: the {numbers.N_STRONGEST} strongest heads of each set of problems, as layer.head: "
-        "those of both sets, of one-digit problems alone, and of computed ones alone. Computed: "
-        "larger products and quotients, whose answer is not in the prompt. n: problems of both "
-        "sets, answered right.",
+        f"Rows: the {numbers.N_STRONGEST} strongest heads of each set of problems, as layer.head. "
+        "A grey line connects the two effects of one head. n: problems of each set, answered "
+        "right. Thin lines are 95% intervals over them.",
     ]
 
 
@@ -246,38 +261,20 @@ def _draw_computed(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         for model in models
         for operation in operations
     ]
-    most = max(len(panel.rows) for panel in panels)
-    panels = [_filled(panel, most) for panel in panels]
     ends = [end for panel in panels for one in panel.series for end in (one.low, one.high)]
     return plotting.dot_panels(
         panels,
-        plotting.DotAxis(reach(ends), "change of C's logit", "%"),
+        plotting.DotAxis(reach(ends), "change of C's logit", "%", every_line=True),
         across=len(operations),
         headings=[
-            f"{model} keeps {_kept_heads(own)} of its {numbers.N_STRONGEST} strongest heads"
-            f"{_by_chance(own)}"
+            f"{model} keeps {_kept_heads(own)} of {numbers.N_STRONGEST} strongest heads if it "
+            f"cannot copy{_by_chance(own)}"
             for model in models
             for own in [select(table, model=model)]
         ],
         row=14,
         notes=notes,
     )
-
-
-def _filled(panel: plotting.DotPanel, n: int) -> plotting.DotPanel:
-    """The panel with empty rows at its end, so many in all."""
-    rows = n - len(panel.rows)
-
-    def longer(values: np.ndarray | None) -> np.ndarray:
-        assert values is not None, "every series has intervals"
-        return np.append(values, np.full(rows, np.nan))
-
-    series = tuple(
-        replace(one, values=longer(one.values), low=longer(one.low), high=longer(one.high))
-        for one in panel.series
-    )
-    names, strong = (*panel.rows, *[""] * rows), (*panel.strong, *[False] * rows)
-    return replace(panel, rows=names, series=series, strong=strong)
 
 
 def _strongest(table: DataFrame, operation: str) -> plotting.DotPanel:
@@ -288,27 +285,27 @@ def _strongest(table: DataFrame, operation: str) -> plotting.DotPanel:
     one_digit, computed = (
         [*of_set.value.sort_values().index[: numbers.N_STRONGEST]] for of_set in sets.values()
     )
-    one_name, computed_name = PROBLEM_SET_NAMES.values()
+    one_name, computed_name = (name for name, _ in PROBLEM_SET_NAMES.values())
     groups = {
-        "both": [head for head in one_digit if head in computed],
+        "in both": [head for head in one_digit if head in computed],
         one_name: [head for head in one_digit if head not in computed],
         computed_name: [head for head in computed if head not in one_digit],
     }
     rows = [row for name, heads in groups.items() for row in (name, *heads) if heads]
     series = []
     for (key, of_set), symbol, shift, colour in zip(
-        sets.items(), ("circle", "circle-open"), (-0.15, 0.15), SET_COLOURS, strict=True
+        sets.items(), ("circle", "circle-open"), (-0.2, 0.2), SET_COLOURS, strict=True
     ):
         value, low, high = (
             100 * of_set[name].reindex(rows).to_numpy() for name in ("value", "low", "high")
         )
-        name = PROBLEM_SET_NAMES[key]
+        name = PROBLEM_SET_NAMES[key][1]
         series.append(plotting.Dots(value, name, colour, low, high, symbol, shift))
     sizes = select(table, measure="problems").set_index("problems").value
     n = " and ".join(f"{sizes[key]:.0f}" for key in sets if key in sizes)
     strong = tuple(row in groups for row in rows)
     title = maps.title(operation, f"n = {n}" if n else "")
-    return plotting.DotPanel(title, tuple(rows), tuple(series), strong)
+    return plotting.DotPanel(title, tuple(rows), tuple(series), strong, linked=True)
 
 
 def _kept_heads(table: DataFrame) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.attention import MAJORITY
 from arith_lens.runs import Run
 from arith_lens.views import HeadMap, head_map
 from experiments import results
@@ -18,18 +19,18 @@ from figures.common import Options, chosen_run, has_tables_alone
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import attention as numbers
 from figures.tables.attention import MEAN, RANDOM
-from figures.tables.table import QuestionTable, keys_of, records, select
+from figures.tables.table import QuestionTable, keys_of, records, select, value
 from figures.views import maps
-from figures.views.words import LENS, problems_text, span_text
+from figures.views.words import LENS, span_text
 
 EXPERIMENT = "where_do_they_look"
 ROLE_NAMES = {
     "operand a": "A",
-    "operator": "op",
+    "operator": "operator",
     "operand b": "B",
-    "BOS": "BOS",
-    "blank before B": "gap",
-    "other": "rest",
+    "BOS": "start",
+    "blank before B": "blank",
+    "other": "others",
     "END": "END",
 }
 """The columns, with their names."""
@@ -38,9 +39,11 @@ ROLE_COLOURS = {
     "operand b": plotting.RUST,
     "operator": plotting.TEAL,
 }
-ALL_RANDOM = "rand."
-SMALLEST = 5
-"""Smaller percentages are not printed."""
+CONTROLS = ("random", "most")
+"""The rows of as many random heads: their mean, and the most in each column."""
+SMALLEST, WIDE = 5, 15
+"""Smaller percentages are not printed; half an interval, in points, from which on one is in
+brackets."""
 
 
 def fig5(options: Options) -> list[Chart]:
@@ -69,44 +72,46 @@ def fig5(options: Options) -> list[Chart]:
 
 
 def _caption(table: DataFrame) -> str:
-    """How many heads look at operands and at the operator, and what random ones give them."""
+    """How many of the strongest heads, and of random ones, look at operands and at the operator."""
     models = keys_of(select(table, measure=numbers.HEADS), "model")
-    first, *others = (_counts(select(table, model=name)) for name in models)
-    findings = [f"in `{models[0]}` {_finding(*first)}"]
+    (operands, operators, of_random, n), *others = (
+        _counts(select(table, model=name)) for name in models
+    )
+    findings = [
+        f"in `{models[0]}` {operands} look mostly at A and B and {operators} at the operator (of "
+        f"as many random heads {of_random})"
+    ]
     findings += (
-        f"in `{name}` {operands} and {operators} ({random})"
-        for name, (operands, operators, random) in zip(models[1:], others, strict=True)
+        f"in `{name}` {operands} and {operators} ({of_random})"
+        for name, (operands, operators, of_random, _) in zip(models[1:], others, strict=True)
     )
     return (
-        f"Of the {_n_heads(table):.0f} strongest heads, {'; '.join(findings)}. A cell is the mean "
+        f"Of the {n} strongest heads, {'; '.join(findings)}. A cell is the mean "
         f"attention from END to one role; heads are ordered by {LENS}. "
         f"{_width_of_intervals(table)}"
     )
 
 
-def _n_heads(table: DataFrame) -> float:
-    """How many of the strongest heads of an operation are counted."""
-    counts = select(table, measure=numbers.HEADS)
-    strongest = DataFrame(counts[counts.kind != RANDOM])
-    return strongest.groupby(["model", "operation"]).value.sum().max()
+def _counts(table: DataFrame) -> tuple[str, str, str, int]:
+    """How many heads of a model look at operands, and at the operator; and of random ones.
 
-
-def _counts(table: DataFrame) -> tuple[str, str, str]:
-    """How many heads of a model look at operands, how many at the operator, and the control."""
-    counts = select(table, measure=numbers.HEADS)
-    operands, operators = (
-        span_text(select(counts, kind=kind).value, ".0f") for kind in ("operand", "operator")
+    Returns:
+        Both counts over the operations in words, both of random heads, and of how many heads.
+    """
+    weights = DataFrame(select(table, measure=numbers.WEIGHT).query(f"head != '{MEAN}'"))
+    by_role = weights.pivot_table("value", ["operation", "head", "kind"], "role").reset_index()
+    free = 1 - by_role["BOS"]
+    on_operands = (by_role["operand a"] + by_role["operand b"]) / free >= MAJORITY
+    looks = (on_operands, by_role["operator"] / free >= MAJORITY)
+    own = {name: by_role.operation == name for name in keys_of(by_role, "operation")}
+    random = by_role.kind == RANDOM
+    operands, operators, *of_random = (
+        span_text([float((look & kind & rows).sum()) for rows in own.values()], ".0f")
+        for kind in (~random, random)
+        for look in looks
     )
-    random = select(table, measure=numbers.PROBLEM_WEIGHT, kind=RANDOM).value
-    return operands, operators, span_text(random)
-
-
-def _finding(operands: str, operators: str, random: str) -> str:
-    """These counts in words."""
-    return (
-        f"{operands} look mostly at A and B and {operators} at the operator (random heads give all "
-        f"three {random})"
-    )
+    n = max(int((rows & ~random).sum()) for rows in own.values())
+    return operands, operators, " and ".join(of_random), n
 
 
 def _width_of_intervals(table: DataFrame) -> str:
@@ -143,8 +148,10 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     for model in keys_of(roles, "model"):
         of_model = select(roles, model=model)
         for number, operation in enumerate(keys_of(roles, "operation")):
+            operands, operators, of_random, n = _counts(of_model)
             heading = (
-                f"{model}, {_n_heads(of_model):.0f} strongest heads: {_finding(*_counts(of_model))}"
+                f"{model}: of {n} strongest heads, {operands} look at A and B, {operators} at the "
+                f"operator (random: {of_random})"
             )
             own = select(of_model, operation=operation)
             parts.append(_roles(own, operation, heading * (number == 0)))
@@ -161,36 +168,40 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
 
 
 def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
-    """The strongest heads of one operation, the strongest first, and the mean of random ones."""
+    """The strongest heads of one operation, the strongest first, and two rows of random ones."""
     effects = select(rows, measure=numbers.EFFECT)
     strong = DataFrame(effects[effects.kind != RANDOM]).sort_values("value")
-    names = [*strong["head"]]
     weights = select(rows, measure=numbers.WEIGHT)
-    cells = [select(weights, head=name) for name in names]
-    cells.append(select(weights, kind=RANDOM, head=MEAN))
-    values = [
-        100 * one.drop_duplicates("role").set_index("role").value.reindex([*ROLE_NAMES]).to_numpy()
-        for one in cells
-    ]
-    inks = tuple(ROLE_COLOURS.get(role, plotting.DARK) for role in ROLE_NAMES)
+    cells = weights.pivot_table(["value", "low", "high"], ["kind", "head"], "role") * 100
+    of_random = cells.value.loc[RANDOM]
+    controls = [of_random.loc[MEAN], of_random.drop(MEAN).max()]
+    cells = cells.loc[[*zip(strong.kind, strong["head"], strict=True)]]
+    values = [cells.value, *(one.to_frame().T for one in controls)]
+    half = (cells.high - cells.low).reindex(columns=[*ROLE_NAMES]).to_numpy() / 2
+    columns = plotting.Columns(
+        "",
+        tuple(ROLE_NAMES.values()),
+        np.concatenate([one.reindex(columns=[*ROLE_NAMES]).to_numpy() for one in values]),
+        inks=tuple(ROLE_COLOURS.get(role, plotting.DARK) for role in ROLE_NAMES),
+        bracketed=np.concatenate([half >= WIDE, np.zeros((len(controls), half.shape[1]), bool)]),
+    )
     return plotting.Matrix(
-        maps.title(operation, ""),
-        (*names, ALL_RANDOM),
-        (plotting.Columns("", tuple(ROLE_NAMES.values()), np.stack(values), inks=inks),),
-        strong=(*(strong.key_head == "yes"), False),
+        maps.title(operation.capitalize(), f"n = {value(rows, measure='problems'):.0f}"),
+        (*strong["head"], *CONTROLS),
+        (columns,),
+        strong=(*(strong.key_head == "yes"), *[False] * len(controls)),
         heading=heading,
         smallest=SMALLEST,
     )
 
 
-def _role_notes(table: DataFrame, config: Settings) -> list[str]:
-    """How to read the picture, and what it was made from."""
+def _role_notes(_: DataFrame, config: Settings) -> list[str]:
+    """How to read the picture."""
     return [
-        f"Rows: the {config['top']} heads with the strongest effect, key heads in bold; "
-        "rand. is the mean of as many others. Rust is attention to A and B, teal to the operator "
-        "(op), grey to BOS, the blank before B (gap), END and the rest. Numbers are printed from "
-        f"{SMALLEST}% on.",
-        f"Problems: {problems_text(table)}.",
+        "Rows: the heads with the strongest effect (layer.head; bold: key heads); the mean of "
+        f"{config['top']} random heads; the most of any of them. In brackets: 95% interval of "
+        f"±{WIDE} points or wider. Start: the first token; blank: before B. n: problems. Numbers "
+        f"from {SMALLEST}% on.",
     ]
 
 

@@ -65,11 +65,12 @@ def _finding(rows: DataFrame) -> str:
     """How many claims hold in each model, and in all of them."""
     by_model, both = _counts(rows)
     texts = [
-        f"{[*known.values()].count('holds here')} of {len(known)} in {model}"
-        for model, known in by_model.items()
+        f"{[*known.values()].count('holds here')} in {model} (column {column})"
+        for column, (model, known) in enumerate(by_model.items(), 1)
     ]
+    total = len(next(iter(by_model.values())))
     together = f"; {both} in {'both' if len(by_model) == 2 else 'all'}" * (len(by_model) > 1)
-    return f"The paper's claims hold: {', '.join(texts)}{together}"
+    return f"Of the paper's {total} claims, these hold: {', '.join(texts)}{together}"
 
 
 def _caption(rows: DataFrame) -> str:
@@ -108,10 +109,10 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         panels,
         plotting.DotAxis(
             (-0.6, len(models) - 0.4),
-            columns=tuple(map(str, models)),
+            columns=tuple(str(column) for column, _ in enumerate(models, 1)),
         ),
         across=ACROSS,
-        row=19,
+        row=16,
         headings=[_finding(rows), *[""] * (-(-len(panels) // ACROSS) - 1)],
         notes=notes,
     )

@@ -139,32 +139,33 @@ def _cells(table: DataFrame) -> DataFrame:
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A panel for each kind of overlap, with a dot per training or pair, and random heads."""
-    trainings, _, operations = (_comparison(table, *kind[1:]) for kind in KINDS)
+    trainings = _comparison(table, " heads than by chance", *KINDS[0][1:])
+    operations = _comparison(table, "", *KINDS[2][1:])
+    n = len(keys_of(table, "seed"))
+    dot = f"one of {n * (n - 1) // 2} pairs of trainings (a, b), or of {n} trainings (c)"
     return plotting.dot_panels(
-        [_panel(table, *kind) for kind in KINDS],
+        [_panel(table, dot, *kind) for kind in KINDS],
         plotting.DotAxis((-5, 105), f"of the {numbers.SHARED_TOP} strongest heads", "%"),
-        headings=[
-            f"Compared with random heads, two trainings share {trainings}, two operations "
-            f"{operations}"
-        ],
+        headings=[f"Two trainings share {trainings}, two operations {operations}"],
         row=24,
         notes=notes,
     )
 
 
 KINDS = (
-    ("two trainings: same heads", numbers.SAME_HEADS, numbers.SAME_HEADS),
-    ("two trainings: same layers", numbers.SAME_LAYERS, numbers.SAME_LAYERS),
-    ("one training, two operations", numbers.IN_COMMON, numbers.SAME_HEADS),
+    ("Same heads, two trainings", numbers.SAME_HEADS, numbers.SAME_HEADS),
+    ("Same layers, two trainings", numbers.SAME_LAYERS, numbers.SAME_LAYERS),
+    ("Same heads, two operations", numbers.IN_COMMON, numbers.SAME_HEADS),
 )
 """The title of each panel, its measure, and the measure that random heads have beside it."""
 
 
-def _comparison(table: DataFrame, measure: str, of_random: str) -> str:
-    """Whether more is shared than by random heads, and how much."""
+def _comparison(table: DataFrame, than: str, measure: str, of_random: str) -> str:
+    """Whether more is shared than by random heads, and how much: `more in 16 of 18 (30%)`."""
     shares = _overlaps(table, measure).value
     above = (shares > _random(table, of_random)[2]).sum()
-    return f"{f'more in {above} of {len(shares)}' if above else 'no more'} ({span_text(shares)})"
+    more = f"more{than} in {above} of {len(shares)} cases" if above else f"no more{than}"
+    return f"{more} ({span_text(shares)})"
 
 
 def _overlaps(table: DataFrame, measure: str) -> DataFrame:
@@ -179,22 +180,21 @@ def _random(table: DataFrame, measure: str) -> tuple[float, float, float]:
     return one.low, one.value, one.high
 
 
-def _panel(table: DataFrame, title: str, measure: str, of_random: str) -> plotting.DotPanel:
-    """One kind of overlap, a row for each operation or each two."""
+def _panel(
+    table: DataFrame, dot: str, title: str, measure: str, of_random: str
+) -> plotting.DotPanel:
+    """One kind of overlap, a row for each operation or each two; `dot` says what its dots are."""
     rows = _overlaps(table, measure)
     operations = keys_of(rows, "operation")
     shares = np.array([100 * select(rows, operation=name).value for name in operations], float)
     middle = (shares.shape[1] - 1) / 2
     series = tuple(
-        plotting.Dots(of_one, DOT, COLOURS["chosen"], shift=0.28 * (at - middle))
+        plotting.Dots(of_one, dot, COLOURS["chosen"], shift=0.28 * (at - middle))
         for at, of_one in enumerate(shares.T)
     )
     low, mean, high = (100 * end for end in _random(table, of_random))
-    band = plotting.Band(low, mean, high, "95% of as many random heads, dashed: their mean")
+    band = plotting.Band(low, mean, high, "95% of draws of random heads (dashed: mean)")
     return plotting.DotPanel(title, tuple(map(_signs, operations)), series, band=band)
-
-
-DOT = "one training, or one pair of trainings"
 
 
 def _signs(operations: str) -> str:

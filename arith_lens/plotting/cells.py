@@ -5,14 +5,16 @@ A matrix has groups of columns. The words of a sentence wrap like text.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import ne
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from arith_lens.plotting.labels import Box, text_box, widest
 from arith_lens.plotting.page import (
     BAR,
+    HEADING_LETTER,
     LEFT,
     LINE,
     MOST_LINES,
@@ -22,6 +24,7 @@ from arith_lens.plotting.page import (
     axis_names,
     bear_colours,
     heading_height,
+    heading_lines,
     letter_of,
     name_axis,
     panel_axes,
@@ -48,9 +51,9 @@ _WIDEST, _NARROWEST, _HEIGHT, _GAP = 30, 6, 17, 14
 """Pixels: the width of a cell, at most and at least, its height, between groups."""
 _WIDE = 66
 """Pixels of a cell, at most, whose column has its name above."""
-_NUMBERED, _LOW, _ASIDE = 19, 14, 4
+_NUMBERED, _LOW, _ASIDE = 18, 14, 4
 """Pixels of a cell with a number, and of its height where panels stand in a line; between them."""
-_FEET, _BETWEEN, _NAME = 30, 40, 12
+_FEET, _BETWEEN, _NAME = 30, 34, 12
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Columns:
     """Small text below each column; may be empty."""
     inks: tuple[str, ...] = ()
     """The colour of each column (`#rrggbb`) where colours begin at 0; empty: grey."""
+    bracketed: Bool[np.ndarray, "row column"] | None = None
+    """Whose numbers are in brackets; None: no cell's."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,8 @@ def matrix_panels(
     bear_colours(sheet)
     for index, part in enumerate(parts):
         _add_part(sheet, part, index, _Colours(cell, end, rising), (unit, digits), upright)
+        if not above and not _line_has_names(parts, across, index // across):
+            sheet.update_layout({f"{axis_names(index)[0]}_showticklabels": False})
         if part.title:
             sheet.add_title(part.title, index, lift=_lift(part))
         if above:
@@ -241,7 +248,7 @@ def _sheet(
     height = min(_HEIGHT, max((page_height() - rest) / n_rows, 13))
     if across > 1:
         height = min(height, _LOW)
-    for line in lines:
+    for number, line in enumerate(lines):
         top += heading_height(line[0].heading) + feet * above
         x: Number = 0
         for part, left in zip(line, lefts, strict=False):
@@ -250,10 +257,21 @@ def _sheet(
             bottom = top + height * len(part.rows)
             boxes.append(Box(x + left, top, x + left + width, bottom))
             x += left + width + _ASIDE
-        top += height * max(len(part.rows) for part in line) + feet * (not above) + _BETWEEN
-    least = min(page_width() - 12, lefts[0] + 240)
+        named = not above and _line_has_names(parts, across, number)
+        top += height * max(len(part.rows) for part in line) + feet * named + _BETWEEN
+    lines_of_headings = (line for part in parts for line in heading_lines(part.heading))
+    widths = (LEFT + HEADING_LETTER * len(line) for line in lines_of_headings)
+    least = max([lefts[0] + 240, *widths])
+    least = min(page_width() - 12, least)
     right = max(*(box.right for box in boxes), least) + 12
     return cell, Sheet((right, top - _BETWEEN + BAR), boxes, notes)
+
+
+def _line_has_names(parts: Sequence[Matrix], across: int, line: int) -> bool:
+    """Whether columns have names: not if the next line of panels has them, without a heading."""
+    own, below = (parts[at * across : (at + 1) * across] for at in (line, line + 1))
+    names = ([group.names for part in some for group in part.groups] for some in (own, below))
+    return across == 1 or not below or bool(below[0].heading) or ne(*names)
 
 
 def _add_part(
@@ -324,11 +342,15 @@ def _add_numbers(
     rows, columns = np.nonzero(np.isfinite(sizes) & (sizes != 0) & (sizes >= smallest))
     texts, inks = [], []
     of_cells = np.array(colours).reshape(group.values.shape)[rows, columns].tolist()
-    for value, colour in zip(group.values[rows, columns].tolist(), of_cells, strict=True):
+    unsures = (
+        np.zeros(len(rows), bool) if group.bracketed is None else group.bracketed[rows, columns]
+    )
+    of_cells = zip(group.values[rows, columns].tolist(), of_cells, unsures, strict=True)
+    for value, colour, unsure in of_cells:
         text = f"{value:.{digits}f}".replace("-", "−")
         zero = not text.strip("−0.")
         ink = ink_on(colour)
-        texts.append("0" if zero else text)
+        texts.append("0" if zero else f"({text})" if unsure else text)
         inks.append(NOTE if zero and ink == TEXT else ink)
     sheet.write_in_cells(index, (middle[columns], rows), texts, size=size, inks=inks)
 

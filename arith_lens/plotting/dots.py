@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,8 @@ class DotPanel:
     strong: tuple[bool, ...] = ()
     """Which names are bold; empty: none."""
     band: Band | None = None
+    linked: bool = False
+    """Whether a grey line connects the dots of a row."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,8 @@ class DotAxis:
     """The names of the places 0, 1, 2… in place of numbers; plain text."""
     log: bool = False
     """Whether equal steps are equal ratios."""
+    every_line: bool = False
+    """Whether each line of panels has the title, and not the last one alone."""
 
 
 def dot_panels(
@@ -120,7 +125,8 @@ def dot_panels(
     many = fits[0] if fits else 1
     headings = [text for one in headings for text in (one, *[""] * (wished // many - 1))]
     above, turned = max(_room_of_columns(parts, many, axis) for axis in every)
-    sheet = _sheet(parts, many, headings, notes, (row, above, 4 if named else BELOW))
+    below = 4 if named else BELOW + 18 * any(axis.every_line for axis in every)
+    sheet = _sheet(parts, many, headings, notes, (row, above, below))
     own_names = named or not _share_names(parts, many)
     gutters = [width - 12 if own_names else 0 for width in _gutters(parts, many)]
     for index, part in enumerate(parts):
@@ -128,9 +134,11 @@ def dot_panels(
         _set_axes(sheet, parts, index, many, axis)
         if part.band:
             _add_band(sheet, part.band, index, len(part.rows))
+        if part.linked:
+            _add_links(sheet, part, index)
         for one in part.series:
             _add_dots(sheet, part, one, index, axis.unit)
-        if index < many:
+        if index < many or not turned:
             _add_column_names(sheet, index, axis, turned)
         left = sheet.boxes[index].left - gutters[index % many]
         sheet.add_title(part.title, index, left=left)
@@ -169,7 +177,7 @@ def _sheet(
     notes: Sequence[str],
     heights: tuple[Number, Number, Number],
 ) -> Sheet:
-    """The page: a line of panels is as high as its largest.
+    """The page: all panels of a line are as high as its largest.
 
     Heights: of a row, of the columns' names above the first line, and below each line.
     """
@@ -186,10 +194,11 @@ def _sheet(
     top: Number = above
     for number, line in enumerate(lines):
         top += TOP + (heading_height(headings[number]) if headings else 0)
-        for column, part in enumerate(line):
+        lengths = [len(part.rows) for part in line]
+        for column in range(len(line)):
             left = sum(gutters[: column + 1]) + column * (width + BETWEEN)
-            boxes.append(Box(left, top, left + width, top + row * len(part.rows)))
-        top += row * max(len(part.rows) for part in line) + below
+            boxes.append(Box(left, top, left + width, top + row * max(lengths)))
+        top += row * max(lengths) + below
     return Sheet((page_width(), top + FOOT - below), boxes, notes)
 
 
@@ -212,7 +221,11 @@ def _set_axes(
         x |= {"tickvals": [*range(len(axis.columns))], "ticktext": [*map(plain, axis.columns)]}
         x |= {"showgrid": False, "showticklabels": False, "zeroline": False}
     else:
-        x |= {"title_text": axis.title if lowest else None, "tickangle": 0, "title_standoff": 2}
+        x |= {
+            "title_text": axis.title if lowest or axis.every_line else None,
+            "tickangle": 0,
+            "title_standoff": 2,
+        }
         if box.right - box.left < 130 and not axis.log:
             ends = [x["tickvals"][0], 0.0, x["tickvals"][-1]]
             keep = [i for i, value in enumerate(x["tickvals"]) if value in ends]
@@ -247,6 +260,16 @@ def _add_band(sheet: Sheet, band: Band, index: int, n_rows: int) -> None:
     line = {"color": NOTE, "width": 1.2, "dash": "dot"}
     ends = (band.middle, top), (band.middle, bottom)
     sheet.add_shape("line", *ends, index, line=line, layer="below")
+
+
+def _add_links(sheet: Sheet, part: DotPanel, index: int) -> None:
+    """A grey line in each row, from dot to dot."""
+    for row in range(len(part.rows)):
+        dots = [(one.values[row], row + one.shift) for one in part.series]
+        for start, stop in pairwise(dots):
+            if np.isfinite([*start, *stop]).all():
+                line = {"width": 2.5, "color": PALE}
+                sheet.add_shape("line", start, stop, index, line=line, layer="below")
 
 
 def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) -> None:

@@ -60,7 +60,7 @@ def test_computed_draws_the_strongest_heads_of_both_sets_with_their_intervals() 
         drawn = [x for trace in chart.figure.data if trace.xaxis == "x2" for x in trace.x]
         assert pytest.approx(100 * strongest.value) in drawn
     names = [*chart.figure.layout.yaxis2.ticktext]
-    groups = [names.index(f"<b>{name}</b>") for name in ("both", "one digit", "computed")]
+    groups = [names.index(f"<b>{name}</b>") for name in ("in both", "one-digit", "larger")]
     sizes = [groups[1] - groups[0] - 1, groups[2] - groups[1] - 1]
     assert sizes == [10 * shared, 10 - 10 * shared]
     assert "n = 23 and 53" in texts(chart.figure), "the second model's own number"

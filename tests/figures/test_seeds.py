@@ -76,7 +76,10 @@ def test_two_trainings_share_the_heads_that_their_maps_share(tmp_path: Path) -> 
     assert "two trainings share 0% to 100% (4 of 12 above random heads)" in chart.caption
     assert "have 100% (12 of 12 above random heads) in the same layers" in chart.caption
     headings = [note.text for note in chart.figure.layout.annotations]
-    assert any("share more in 4 of 12 (0% to 100%)" in str(text) for text in headings)
+    assert any(
+        "share more heads than by chance in 4 of 12 cases (0% to 100%)" in str(text)
+        for text in headings
+    )
     dots = [trace for trace in chart.figure.data if trace.xaxis == "x"]
     assert [[*trace.x] for trace in dots] == [4 * [100], 4 * [0], 4 * [0]]
 

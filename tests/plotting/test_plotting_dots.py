@@ -37,13 +37,33 @@ def test_names_of_columns_are_turned_where_they_have_no_room(name: str, angle: i
     assert len(found) == 6 and {note.textangle for note in found} == {angle}
 
 
+def test_panels_of_a_line_are_equally_high_and_dots_of_a_head_are_linked() -> None:
+    panels = [
+        plotting.DotPanel(
+            f"{n} rows",
+            tuple(map(str, range(n))),
+            (
+                plotting.Dots(np.arange(n) / n, "first"),
+                plotting.Dots(np.full(n, np.nan if n == 2 else 1.0), "second", shift=0.25),
+            ),
+            linked=True,
+        )
+        for n in (4, 2)
+    ]
+    figure = plotting.dot_panels(panels, plotting.DotAxis((0, 1)))
+    assert figure.layout.yaxis.domain == figure.layout.yaxis2.domain
+    links = [(one.xref, one.x0, one.y0, one.x1, one.y1) for one in figure.layout.shapes]
+    assert links == [("x", row / 4, row, 1.0, row + 0.25) for row in range(4)]
+
+
 def test_small_numbers_are_not_printed_and_names_have_several_lines() -> None:
     values = np.array([[4.0, 5.0], [-4.9, 60.0]])
-    columns = plotting.Columns("", ("one", "two\nlines"), values)
+    unsure = np.array([[True, True], [False, False]])
+    columns = plotting.Columns("", ("one", "two\nlines"), values, bracketed=unsure)
     part = plotting.Matrix("", ("x", "y"), (columns,), smallest=5)
     figure = plotting.matrix_panels([part], colour_title="share", names="all")
     _, _, numbers = figure.data
-    assert sorted(numbers.text) == ["5", "60"]
+    assert sorted(numbers.text) == ["(5)", "60"]
     assert [*figure.layout.xaxis.ticktext] == ["one", "two<br>lines"]
 
 
