@@ -465,8 +465,11 @@ def test_the_documented_verdicts_are_those_of_the_gallery(tmp_path: Path) -> Non
     alone = "● 57.9% [53.6, 68.2] (×)"  # if both models' numbers are of ×, this stands once
     assert alone in copy.read_text("utf-8") and alone not in text
     assert "is ours)" not in page._starred("More than half (the half is ours).")
-    held = [sum(table.drop_duplicates("claim").holds == "holds here") for table in tables.values()]
-    assert f"{held[0]} hold in `reference` and {held[1]} in `reference-mistral`" in text
+    of_claims = [dict(zip(one.claim, one.holds, strict=True)) for one in tables.values()]
+    held = [{name for name, holds in one.items() if holds == "holds here"} for one in of_claims]
+    failed = [sum(one == "does not hold here" for one in known.values()) for known in of_claims]
+    words = "{} hold in `reference` and {} in `reference-mistral`; {} hold in both. {} and {} fail"
+    assert words.format(*map(len, held), len(held[0] & held[1]), *failed) in text
     rows = {"ten strongest heads": [], "ten random heads": [], "ten others of the same layers": []}
     for folder in folders.values():
         table = from_csv((folder / "transfer.csv").read_text("utf-8"))
