@@ -39,8 +39,21 @@ LETTERS = 11
 """A line of a method's name."""
 CORRECT = 0.05
 """A method is called right in the caption if its error is below this share."""
-SHORT_PATHS = {"via_mlps": "frozen", "total": "all paths"}
-"""What is after the name of a model where both differ."""
+DIFFICULTIES = {
+    "table": "saturation",
+    "cancelling": "opposite heads",
+    "clock": "products of cosines",
+    "deep": "three MLPs in a chain",
+    "inhibiting": "opposing head",
+    "key_composition": "early head",
+    "query_composition": "steering",
+    "redundant": "two equal heads",
+    "sandwich": "norms",
+    "soft": "unsaturated",
+    "thermometer": "hinges cancel",
+    "value_composition": "early MLP",
+}
+"""What a model has that a method may miss; a row of several models has that of the first one."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +103,7 @@ def exhibits(options: Options) -> list[Exhibit]:
             name="exam",
             title="Which methods give the true effects on models whose circuit is known?",
             caption=_caption,
-            notes=_notes,
+            notes=_chart_notes,
             draw=_draw,
         ),
         *dial,
@@ -243,12 +256,13 @@ def _caption(table: DataFrame) -> str:
     titles: dict[str, list[str]] = {}
     for paths, title in PATHS_TITLES.items():
         titles.setdefault(_best(table, paths), []).append(f"with {title}")
-    best = [f"{' and '.join(some)} {text}" for text, some in titles.items() if text]
+    best = [f"{text} {' and '.join(some)}" for text, some in titles.items() if text]
     return (
-        f"{_finding(table)}. The best approximations are, {'; '.join(best)}. A cell is the largest "
-        "error of one method on one model, as a share of the model's largest true effect; rows are "
-        "two where other heads frozen and all paths differ. These follow from the weights, so "
-        "there is no interval."
+        f"{_finding(table)}. The best approximations are {'; '.join(best)}. A cell is the largest "
+        "error of one method on models whose circuit is known, as a share of the model's largest "
+        "true effect: dark is as large as that, or larger. Other heads are frozen; where all paths "
+        "give other errors, the next row has them. The errors follow from the weights, so there "
+        "is no interval."
     )
 
 
@@ -303,42 +317,59 @@ def _dial_caption(table: DataFrame) -> str:
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """The errors: models by their largest, methods by their median error.
 
-    A model has a row of each kind of paths where they differ, else one.
+    A row has the errors with other heads frozen. The next one has those over all paths, where they
+    differ.
     """
     errors = select(table, measure=numbers.ERROR)
     median = errors.groupby("method").value.median()
     methods = sorted(keys_of(table, "method"), key=lambda name: (name != EXACT, median[name]))
-    models = [*errors.groupby("model").value.max().sort_values(kind="stable").index]
+    cells = {
+        paths: 100 * rows.pivot(index="model", columns="method", values="value")[methods]
+        for paths in PATHS_TITLES
+        if len(rows := select(errors, paths=paths))
+    }
+    parts = [(f"median of {errors.model.nunique()} models", [*errors.model.unique()])]
+    parts += [(_row_name(models), models[:1]) for models in _equal_models(errors)]
+    lines: list[tuple[str, np.ndarray, bool]] = []
+    for name, models in parts:
+        own = {paths: one.loc[models].median().to_numpy() for paths, one in cells.items()}
+        differ = len({tuple(np.round(one)) for one in own.values()}) > 1
+        for place, (paths, values) in enumerate(own.items()):
+            if place == 0 or differ:
+                start = f"the same over {PATHS_TITLES[paths]}" if place else name
+                lines.append((start, values, len(models) > 1))
+    rows, values, strong = (tuple(some) for some in zip(*lines, strict=True))
     letters = 100 if is_narrow() else LETTERS
     names = tuple(fill(display_name(name), letters) for name in methods)
-    by_paths = {}
-    for paths in PATHS_TITLES:
-        if not has(errors, paths=paths):
-            continue
-        rows = select(errors, paths=paths)
-        cells = 100 * rows.pivot(index="model", columns="method", values="value")
-        values = cells.reindex(models)[methods]
-        by_paths[paths] = np.vstack([np.nanmedian(values, axis=0), values])
-    lines: list[tuple[str, np.ndarray, bool]] = []
-    for number, name in enumerate(("median", *map(_spaced, models))):
-        own = {paths: values[number] for paths, values in by_paths.items()}
-        differ = len({tuple(np.round(one)) for one in own.values()}) > 1
-        for place, (paths, one) in enumerate(own.items()):
-            if place == 0 or differ:
-                start = "… " if place else f"{name}, " if differ else name
-                lines.append((start + SHORT_PATHS[paths] * differ, one, number == 0))
-    rows, values, strong = (tuple(some) for some in zip(*lines, strict=True))
-    heading = f"{_finding(table)}; next: {_best(table, keys_of(errors, 'paths')[0])}"
+    heading = f"{_finding(table)}; next best: {_best(table, keys_of(errors, 'paths')[0])}"
     columns = plotting.Columns("", names, np.stack(values))
     return plotting.matrix_panels(
         [plotting.Matrix("", rows, (columns,), strong, heading=heading)],
-        colour_title="largest error of a method",
+        colour_title="error, % of the largest effect",
         unit="%",
-        limit=200,
+        limit=100,
         rising=True,
         names="above",
         notes=notes,
     )
+
+
+def _equal_models(errors: DataFrame) -> list[list[str]]:
+    """Models by their largest error; those with equal errors in percent are together."""
+    own = select(errors, paths=[*PATHS_TITLES])
+    whole = 100 * own.pivot(index="model", columns=["paths", "method"], values="value")
+    groups: dict[tuple[float, ...], list[str]] = {}
+    for model in own.groupby("model").value.max().sort_values(kind="stable").index:
+        groups.setdefault(tuple(whole.loc[model].round().fillna(-1)), []).append(str(model))
+    return [sorted(some, key=lambda name: name not in DIFFICULTIES) for some in groups.values()]
+
+
+def _row_name(models: Sequence[str]) -> str:
+    """The names of models with equal errors, and what the first one has."""
+    first, *others = map(_spaced, models)
+    name = f"{first} and {len(others)} more" if others else first
+    difficulty = "" if is_narrow() else DIFFICULTIES.get(models[0], "")
+    return f"{name}: {difficulty}" if difficulty else name
 
 
 def _spaced(model: str) -> str:
@@ -425,8 +456,15 @@ def _notes(table: DataFrame, _: Settings) -> list[str]:
     pairs = select(table, measure=numbers.PAIRS)
     models, sizes = keys_of(pairs, "model"), sorted(keys_of(pairs, "value"))
     return [
-        f"{len(models)} models, {'/'.join(f'{size:.0f}' for size in sizes)} pairs each; the metric "
-        "is C's logit. The error is the largest one of any component and pair, as a share of the "
-        "model's largest true effect. AtP* has no sign: it is compared with sizes.",
-        "Frozen: other heads; one row where this and all paths have the same errors.",
+        f"{len(models)} models, {'/'.join(f'{size:.0f}' for size in sizes)} pairs each; metric: "
+        "C's logit; error: the largest of any component and pair; AtP* has no sign: sizes are "
+        "compared."
     ]
+
+
+def _chart_notes(table: DataFrame, settings: Settings) -> list[str]:
+    """`_notes`, and which models share a row."""
+    shared = [some for some in _equal_models(select(table, measure=numbers.ERROR)) if some[1:]]
+    texts = "; ".join(", ".join(map(_spaced, some)) for some in shared)
+    rows = [f"Models with equal errors share a row: {texts}."] * bool(shared)
+    return [*rows, *_notes(table, settings)]

@@ -11,6 +11,7 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.plotting import COLOURS
+from arith_lens.plotting.widths import is_narrow
 from arith_lens.runs import RunError
 from experiments import results
 from experiments.results import EXACT
@@ -118,16 +119,19 @@ def _below_zero(rows: DataFrame) -> str:
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """Costs and the agreement of heads and MLPs, a row for each kind of paths."""
-    by_paths = _by_paths(table)
+    """Costs and the agreement of heads and MLPs, a row for each kind of paths.
+
+    A column of a paper has no room for the panels of costs; the headings say the most of them.
+    """
+    by_paths, first = _by_paths(table), int(is_narrow())
     costs = select(table, measure=approximations.COST).value
     ends = (costs.min() / 1.5, costs.max() * 1.5)
     time = plotting.DotAxis(ends, "processor time per pair, ms (log)", log=True)
     agreement = plotting.DotAxis((-1.06, 1.06), "correlation with exact effects")
     return plotting.dot_panels(
-        [panel for models in by_paths.values() for panel in _panels(models)],
-        (time, agreement, agreement),
-        across=3,
+        [panel for models in by_paths.values() for panel in _panels(models)[first:]],
+        (time, agreement, agreement)[first:],
+        across=3 - first,
         headings=[
             f"{PATHS_TITLES[paths].capitalize()}: {_finding(models)}"
             for paths, models in by_paths.items()
@@ -166,10 +170,10 @@ def _dots(
 ) -> plotting.Dots:
     """One model: the mean over operations, and how far times or intervals of all reach."""
     measure = AGREES if components else approximations.COST
-    of_each = _operations(rows, measure=measure, components=components).groupby("method")
-    ends = (of_each.low.min(), of_each.high.max())
+    by_method = _operations(rows, measure=measure, components=components).groupby("method")
+    ends = (by_method.low.min(), by_method.high.max())
     if not components:
-        ends = (of_each.value.min(), of_each.value.max())
+        ends = (by_method.value.min(), by_method.value.max())
     mean, low, high = (
         one.reindex(methods).to_numpy() for one in (_means(rows, measure, components), *ends)
     )

@@ -184,15 +184,23 @@ def test_the_exam_has_all_models_under_both_kinds_of_paths_and_their_medians() -
     chart = exam.exhibits(ExamOptions(root=GALLERY))[0]
     assert isinstance(chart, Chart)
     errors = select(chart.numbers, measure=exam_numbers.ERROR)
-    n_models = errors.model.nunique()
     names = [*chart.figure.layout.yaxis.ticktext]
-    whole = (100 * errors.set_index(["model", "method", "paths"]).value.unstack()).round()
-    differ = whole["via_mlps"].ne(whole["total"]).groupby("model").any()
-    assert 0 < differ.sum() < n_models and len(names) == n_models + differ.sum() + 2
-    assert names[:2] == ["<b>median, frozen</b>", "<b>… all paths</b>"]
-    (cells,) = (dict(trace.customdata) for trace in chart.figure.data if trace.type == "bar")
-    for model in whole.index.unique("model"):
-        row = model.replace("_", " ") + ", frozen" * bool(differ[model])
-        for paths in ("via_mlps",) if differ[model] else ("via_mlps", "total"):
-            keys = {"model": model, "paths": paths, "method": "relp"}
-            assert cells[f"{row}, RelP"] == pytest.approx(100 * value(errors, **keys), abs=1)
+    assert names[:2] == ["<b>median of 18 models</b>", "<b>the same over all paths</b>"]
+    rows = dict(next(trace.customdata for trace in chart.figure.data if trace.type == "bar"))
+    errors = select(errors, paths=("via_mlps", "total"))
+    whole = 100 * errors.pivot(index="model", columns=["paths", "method"], values="value")
+    shared = "table, grouped, norm weights, padded, query key norms, rotated"
+    assert f"sandwich, all norms; {shared}" in texts(chart.figure)
+    alone = [*whole.index.drop([one.replace(" ", "_") for one in shared.split(", ")[1:]])]
+    alone.remove("all_norms")
+    differ = 0
+    for model in alone:
+        own = whole.loc[model].round()
+        differ += (own["via_mlps"] != own["total"]).any()
+        start = model.replace("_", " ")
+        (relp,) = (one for key, one in rows.items() if key.startswith(start) and ", RelP" in key)
+        assert relp == pytest.approx(own["via_mlps", "relp"], abs=1)
+    assert differ == 2 and len(names) == len(alone) + differ + 2
+    for model in shared.split(", ")[1:]:
+        same = whole.loc[[model.replace(" ", "_"), "table"]].round()
+        assert same.iloc[0].equals(same.iloc[1]), "only models with equal errors share a row"

@@ -113,7 +113,7 @@ def test_every_picture_of_the_gallery_fits_and_keeps_the_rules(width: plotting.W
     """They are drawn from the shipped tables alone."""
     with plotting.drawn_for(width):
         shown = [
-            one.exhibit for section in SECTIONS for one in gallery.page_exhibits(section, GALLERY)
+            one.chart for section in SECTIONS for one in gallery.page_exhibits(section, GALLERY)
         ]
     charts = [chart for chart in shown if isinstance(chart, Chart)]
     assert {"fig12", "fig3", "fig5", "exam", "seeds"} <= {chart.name for chart in charts}
