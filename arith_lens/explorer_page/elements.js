@@ -42,6 +42,7 @@ const ArithLensElements = (() => {
   const named = name => name.startsWith("MLP") || !name.includes(".") ? name : `head ${name}`;
   // Whether an interval excludes 0; a single prompt has none.
   const certain = row => (row.ci_low ?? 1) > 0 || (row.ci_high ?? -1) < 0;
+  const counted = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
   const capital = text => text[0].toUpperCase() + text.slice(1);
 
   // Tables: columns of plain values; rows(where) gives objects.
@@ -83,5 +84,5 @@ const ArithLensElements = (() => {
   function download(name, type, text) {
     h("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name }).click();
   }
-  return { PATHS, METRICS, h, svg, number, percent, signed, visible, parts, ordered, named, capital, certain, isHead, isMlp, download, Table, unpack };
+  return { PATHS, METRICS, h, svg, number, percent, signed, visible, parts, ordered, named, capital, certain, counted, isHead, isMlp, download, Table, unpack };
 })();

@@ -147,10 +147,11 @@ const ArithLensExplorer = (() => {
     }
     // What is drawn of each side.
     each(draw) { return this.sides.map(set => this.as(set, () => draw(set))); }
+    get allPrompts() { const { n_pairs: n } = this.set.facts; return n === 1 ? "the one prompt" : `all ${n ?? ""} prompts`; }
     // The prompts that the numbers are of.
     get over() {
       const { prompt } = this.choice, row = prompt === null ? null : this.rows("prompts", { prompt })[0];
-      return row ? `on “${row.reference.trim()}”` : `mean over all ${this.set.facts.n_pairs ?? ""} prompts`;
+      return row ? `on “${row.reference.trim()}”` : `mean over ${this.allPrompts}`;
     }
     // The prompt of the pictures that show one: the chosen one, or one of all sides whose A, B and C differ.
     get prompt() {

@@ -2,7 +2,7 @@
 // enters as a text node.
 const ArithLensGraph = (() => {
   "use strict";
-  const { h, svg, percent, named, capital, certain, visible, isHead, isMlp } = ArithLensElements;
+  const { h, svg, percent, named, capital, certain, counted, visible, isHead, isMlp } = ArithLensElements;
   const { HUES, INPUTS } = ArithLensCards;
   const { Card } = ArithLensCard;
   const { EMBEDDINGS, END, SIZE, key, layout, curve } = ArithLensLayout;
@@ -38,10 +38,10 @@ const ArithLensGraph = (() => {
       const rows = prompt !== null || !means.length ? this.rowsOf(set, "patterns", { component, prompt: prompt ?? this.as(set, () => this.prompt) }) : [];
       if (!rows.length) return new Map(means.map(row => [row.role, row.mean]));
       const tokens = this.rowsOf(set, "tokens", { prompt: rows[0].prompt }), end = tokens.length - 1, shares = new Map();
-      for (const row of rows) {
-        if (row.query !== end) continue;
-        const role = this.tokenRole(tokens[row.key], end);
-        shares.set(role, (shares.get(role) ?? 0) + row.weight);
+      const weights = new Map(rows.filter(row => row.query === end).map(row => [row.key, row.weight]));  // a notebook may have a row twice
+      for (const [key, weight] of weights) {
+        const role = this.tokenRole(tokens[key], end);
+        shares.set(role, (shares.get(role) ?? 0) + weight);
       }
       return shares;
     }
@@ -49,7 +49,7 @@ const ArithLensGraph = (() => {
     // How many of all prompts some rows are, such as those on which edges were measured.
     fewText(rows = this.set.facts.edge_rows ?? this.set.facts.rows) {
       const all = this.set.facts.n_pairs ?? "all", n = rows?.length ?? all;
-      return n < all ? `${n} of ${all} prompts, each of another problem` : `${n} prompts`;
+      return n < all ? `${n} of ${all} prompts, each of another problem` : counted(n, "prompt");
     }
     // The least size with which the edges have 80% of the sizes of all.
     defaultLeast(rows) {
@@ -229,7 +229,7 @@ const ArithLensGraph = (() => {
       const looks = isHead(node.name) && node.role === END ? [...this.looks(node.name, set)].filter(([, share]) => share >= LOOK).sort((a, b) => b[1] - a[1])
         .map(([role, share]) => `${this.roleName(role)} ${percent(share, 0)}`) : [];
       const n = rows.filter(row => row.receiver === node.name || row.sender === node.name).length;
-      return `${capital(named(node.name))} at ${this.roleName(node.role)}${value}${looks.length ? `; looks at ${looks.join(", ")}` : ""}; ${n} ${n === 1 ? "edge" : "edges"}`;
+      return `${capital(named(node.name))} at ${this.roleName(node.role)}${value}${looks.length ? `; looks at ${looks.join(", ")}` : ""}; ${counted(n, "edge")}`;
     }
     tokenName(role, set) {
       const prompt = this.promptIn(set);

@@ -1,7 +1,7 @@
 // Knocked out: what the model answers without some parts, beside as many random ones.
 const ArithLensKnockouts = (() => {
   "use strict";
-  const { h, number, percent, visible, ordered, named, capital, isMlp } = ArithLensElements;
+  const { h, number, percent, visible, ordered, named, capital, counted, isMlp } = ArithLensElements;
   const { MAIN } = ArithLensGraph;
   const { EffectMap } = ArithLensMap;
   const KINDS = { knock_out: "they alone are knocked out", keep_only: "they alone are kept" };
@@ -51,7 +51,7 @@ const ArithLensKnockouts = (() => {
       return `${this.accuracy(of)} right${random.length ? `; as many at random: ${this.controlText(random)}` : ""}`;
     }
     // What a share of right answers is the mean of: a page answers one prompt of each problem.
-    counted({ n_pairs: n }) { return n < this.set.facts.n_pairs ? `${n} problems` : `${n} prompts`; }
+    meanOf({ n_pairs: n }) { return counted(n, n < this.set.facts.n_pairs ? "problem" : "prompt"); }
     controlText(random) {
       const drawn = random.map(row => row.accuracy);
       return `${percent(mean(random, "accuracy"), 0)} (${percent(Math.min(...drawn), 0)} to ${percent(Math.max(...drawn), 0)} in ${drawn.length} draws)`;
@@ -115,15 +115,15 @@ const ArithLensKnockouts = (() => {
         h("td", { "data-result": key }, row.text), h("td", {}, number(row.probability)));
       const wanted = members.length || !out, these = members.length ? members.length <= 4 ? members.map(named).join(", ") : `these ${members.length}` : "";
       const { n_pairs: all, wordings = {} } = this.set.facts, { n_pairs: n } = after ?? before;
-      const counted = n < all ? `${n} problems are answered, each in one prompt of all ${all}${Object.keys(wordings).length > 1 ? "; both wordings count equally, so that a share need not be a whole number of problems" : ""}.` : "";
+      const basis = n < all ? `${n} problems are answered, each in one prompt of all ${all}${Object.keys(wordings).length > 1 ? "; both wordings count equally, so that a share need not be a whole number of problems" : ""}.` : "";
       return [h("table", { class: "ale-outcome" },
-        h("thead", {}, h("tr", {}, h("td"), [`right, mean of ${this.counted(after ?? before)}`, "95% interval, or range of draws", "mean p(C)"].map(text => h("th", { scope: "col" }, text)))),
+        h("thead", {}, h("tr", {}, h("td"), [`right, mean of ${this.meanOf(after ?? before)}`, "95% interval, or range of draws", "mean p(C)"].map(text => h("th", { scope: "col" }, text)))),
         h("tbody", {},
           before ? line("whole", "whole model", { ...before, text: this.accuracy(before) }, "rest") : "",
           random.length ? line("control", `${out ? "without" : "only"} as many at random`, { accuracy: mean(random, "accuracy"), ci_low: least, ci_high: most,
             probability: mean(random, "probability"), text: this.controlText(random) }, "rest") : "",
           wanted && after ? line("accuracy", these ? `${out ? "without" : "only"} ${these}` : "without any head", { ...after, text: this.accuracy(after) }, "less") : "")),
-      counted ? h("p", { class: "ale-soft" }, counted) : ""];
+      basis ? h("p", { class: "ale-soft" }, basis) : ""];
     }
     // One line on what is knocked out, below the summary and above the graph: it is always there, so that nothing moves.
     drawOut() {

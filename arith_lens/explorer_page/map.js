@@ -10,7 +10,7 @@ const ArithLensMap = (() => {
     // One map, or those of the two sides on one scale.
     drawMap() {
       const { setting } = this, region = this.regions.map;
-      const sides = this.each(set => ({ set, rows: this.rows("effects", setting), n: this.set.facts.n_pairs }));
+      const sides = this.each(set => ({ set, rows: this.rows("effects", setting) }));
       const limit = Math.max(...sides.flatMap(({ rows }) => rows).map(row => Math.abs(row.mean ?? 0)), 0) || 1;
       const line = h("p", { class: "ale-line" }, h("span", { class: "ale-mouse" }, "Point at a cell to read it, click it to see its edges; arrow keys move, Enter chooses, B knocks out."));
       const all = sides.flatMap(({ set, rows }) => rows.map(row => sides.length > 1 ? { set, ...row } : row));
@@ -21,7 +21,7 @@ const ArithLensMap = (() => {
           this.relative ? " (in percent). " : ". ", h("b", { class: "ale-positive" }, "Blue"),
           ": it rises. Framed: key head. ", this.choice.kind === "keep_only" ? "Pale: not kept." : "Crossed corner: knocked out."),
         line, h("div", { class: "ale-maps" }, sides.map(side => this.as(side.set, () => h("div", {},
-          h("h3", {}, `Over all ${side.n ?? ""} prompts of “${side.set}”`), ...this.mapOf(side, limit, line))))),
+          h("h3", {}, `Over ${this.allPrompts} of “${side.set}”`), ...this.mapOf(side, limit, line))))),
         this.exportBar("map"));
     }
     mapOf({ rows }, limit, line) {

@@ -2,7 +2,7 @@
 // is a table's, of the chosen prompt or of all prompts; of two sets that are compared, one column each.
 const ArithLensSummary = (() => {
   "use strict";
-  const { h, number, percent, named, capital, visible, isMlp } = ArithLensElements;
+  const { h, number, percent, named, capital, counted, visible, isMlp } = ArithLensElements;
   const { MAIN } = ArithLensGraph;
   const { Knockouts } = ArithLensKnockouts;
   const MOST = 3;
@@ -21,7 +21,7 @@ const ArithLensSummary = (() => {
     basis() {
       const { n_pairs: n, edge_rows: edges } = this.set.facts, whole = this.result("knock_out", []);
       const problems = this.rows("units", { ...MAIN, component: this.byEffect()[0]?.component, unit: "problem" }).length;
-      return h("p", { class: "ale-soft" }, problems && n ? `${n} prompts of ${problems} problems. ` : "", edges?.length < n ? "Edges are measured on one prompt per problem. " : "",
+      return h("p", { class: "ale-soft" }, problems && n > 1 ? `${counted(n, "prompt")} of ${counted(problems, "problem")}. ` : "", edges?.length < n ? "Edges are measured on one prompt per problem. " : "",
         whole ? `A knockout${whole.n_pairs < n ? ", also on one prompt per problem," : ""} puts in mean outputs over counterfactual prompts at every token but BOS. An effect changes one part, at END alone.` : "");
     }
     item(title, ...body) { return h("div", {}, h("dt", {}, title), h("dd", {}, body)); }

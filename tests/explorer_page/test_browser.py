@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from xml.etree import ElementTree
 
 import pytest
-from pandas import DataFrame
+from pandas import DataFrame, concat
 from support.children import Script
 
 import arith_lens as al
@@ -291,6 +291,18 @@ SHORT = """async text => {
   element.remove();
   return Object.fromEntries(short);
 }"""
+
+
+def test_a_row_that_was_computed_twice_is_counted_once(page: Any, sets: dict[str, Any]) -> None:
+    facts, tables = sets["addition"]
+    others = {key: table for key, table in tables.items() if key != "attention"}
+    twice = concat([tables["patterns"]] * 2, ignore_index=True)
+    seen = page.evaluate(
+        SHORT.replace(".ale-short dl > div", ".ale-row"),
+        packed({"addition": ({**facts, "n_pairs": 1}, {**others, "patterns": twice})}),
+    )
+    shares = [int(share) for share in re.findall(r" (\d+)%", seen["Looks at"])]
+    assert shares and 98 <= sum(shares) <= 102
 
 
 def test_readers_are_in_the_order_of_their_effects_and_a_reason_stands_for_none(
@@ -648,6 +660,11 @@ def test_in_jupyterlab_it_computes_on_a_click_and_patches_own_prompts(
     tab.fill('[data-key="own counterfactual"]', "4 void 5 equals to ")
     tab.click('[data-key="own run"]')
     tab.wait_for_selector(".ale-controls:has-text('own prompt 1')")
+    tab.wait_for_selector(".ale-short:has-text('mean over the one prompt')")
+    title, text = (tab.locator(f".ale-short {tag}").first.bounding_box() for tag in ("dt", "dd"))
+    assert text["y"] >= title["y"] + title["height"] - 1, "the notebook's own style is overruled"
     assert tab.input_value('[data-key="set"]') == "own prompt 1"
     if folder := os.environ.get("ARITH_LENS_PICTURES"):
+        tab.set_viewport_size({"width": 1500, "height": 2600})
+        tab.wait_for_timeout(500)
         tab.locator(".ale").screenshot(path=f"{folder}/lab.png")
