@@ -69,8 +69,7 @@ def _counterfactuals_caption(table: DataFrame) -> str:
         findings.setdefault(pair, []).append(f"`{name}` {spans}; {where}")
     best = (f"that of {pair} ({'; '.join(texts)})" for pair, texts in findings.items())
     return (
-        f"The heads depend on the counterfactual: the highest mean rank correlation of "
-        "effects on C's logit is "
+        f"Effects on C's logit depend on the counterfactual: the highest mean rank correlation is "
         f"{'; '.join(best)}. Of their {numbers.N_STRONGEST} strongest heads{_by_chance(table)}, "
         f"{_shared(table)}. A mark is one pair in one operation, with its 95% interval over "
         "problems."
@@ -247,9 +246,9 @@ def _computed_caption(table: DataFrame) -> str:
 def _computed_notes(table: DataFrame, config: Settings) -> list[str]:
     """What the sets of problems are, and how many problems they have."""
     return [
-        f"Rows: the {numbers.N_STRONGEST} strongest heads of each set of problems, as layer.head. "
-        "A grey line connects the two effects of one head. n: problems of each set, answered "
-        "right. Thin lines are 95% intervals over them.",
+        f"Rows: the {numbers.N_STRONGEST} strongest heads (layer.head) of each set of problems: in "
+        "both sets, in one-digit problems alone, in larger ones alone. n: problems of each set, "
+        "answered right. Thin lines are 95% intervals over them.",
     ]
 
 
