@@ -3,14 +3,13 @@
 Reads a run of `experiments circuit`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pandas import DataFrame
 
 from arith_lens.edges import EMBEDDINGS
-from arith_lens.operations import OPERATIONS
 from arith_lens.pairs import Role
 from arith_lens.plotting import Figure
 from arith_lens.plotting.circuit import (
@@ -20,7 +19,7 @@ from arith_lens.plotting.circuit import (
     draw_circuits,
     with_slider,
 )
-from arith_lens.plotting.widths import is_narrow
+from arith_lens.plotting.circuit_paths import paths_of
 from arith_lens.runs import Run
 from arith_lens.views import FigureView
 from experiments.circuit import GRAPH, POSITIONS, RANDOM
@@ -151,43 +150,42 @@ def _of_first(rows: DataFrame) -> DataFrame:
 
 
 def _caption(table: Any) -> str:
-    """For each counterfactual the strongest paths, and what their graph keeps."""
+    """For each counterfactual who reads whom, and what these paths keep."""
     stories = [_story(own, name) for name, own in _by_counterfactual(table)]
-    heads = "Circles" if len(stories) == 1 and not is_narrow() else "Boxes with a number"
     marks = (
-        "A line is one path from one token, as broad as its effect; only paths whose 95% interval "
-        f"excludes 0 are drawn. {heads} are heads; bars are MLPs, with their effects."
+        "Lines are as broad as their effects (95% intervals without 0); boxes are heads and MLPs."
     )
     return " ".join([*stories, marks])
 
 
 def _story(table: Any, counterfactual: str) -> str:
-    """The strongest paths of one operation, counterfactual and metric, and what is left alone."""
-    paths = [
-        f"{_reads(row)}, {_signed_sizes(row)}"
-        for _, row in _by_size(_strongest(table)).head(N_PATHS).iterrows()
-    ]
-    metric = str(table["metric"].iloc[0])
-    changed = METRIC_WORDS.get(metric, f"of {metric}").removeprefix("of ")
-    return " ".join(
-        [
-            f"With {_change(counterfactual)} in the counterfactual (n = {_n(table)} problems), "
-            f"these paths change {changed} most: {'; '.join(paths)}.",
-            *_alone(table),
-        ]
+    """The finding of one counterfactual, what is left alone, and the strongest paths' effects."""
+    lines = paths_of(_panel(table, N_PATHS * 2, counterfactual).by_token().edges)[-N_PATHS:]
+    largest = [_signed_sizes(line.rows[0]) for line in reversed(lines)]
+    effects = _listed([text.removesuffix(" logits") for text in largest[:-1]] + largest[-1:])
+    graph, random = _kept(table)
+    alone = ""
+    if graph is not None and random is not None:
+        alone = (
+            f" Alone at END, these paths keep {_percent(graph)} of {_measured(table)} "
+            f"(n = {graph['n']:.0f}), {random['n']:.0f} random graphs {_range(random)}."
+        )
+    return (
+        f"{_finding(table)}.{alone} With {_change(counterfactual)} in the counterfactual "
+        f"(n = {_n(table)}), the largest effects are {effects}."
     )
 
 
-def _alone(table: Any) -> Iterator[str]:
-    """What of the answer's lead the graph keeps, beside random ones: one sentence if measured."""
+def _kept(table: Any) -> tuple[Any, Any]:
+    """What the graph keeps alone at END, and random graphs; None where this was not measured."""
     graph, random = (_share_left(table, graph_set, "end", LEFT) for graph_set in (GRAPH, RANDOM))
-    everywhere = _share_left(table, GRAPH, "all", LEFT)
-    if graph is not None and random is not None:
-        at_all = f"; at every position {_percent(everywhere)}" if everywhere is not None else ""
-        yield (
-            f"Alone at END (n = {graph['n']:.0f}), the graph keeps {_percent(graph)} of the lead, "
-            f"{random['n']:.0f} random graphs {_range(random)}{at_all}."
-        )
+    return graph, random
+
+
+def _measured(table: Any) -> str:
+    """What effects are measured on, in words."""
+    metric = str(table["metric"].iloc[0])
+    return METRIC_WORDS.get(metric, f"of {metric}").removeprefix("of ")
 
 
 def _notes(table: Any, settings: Settings) -> list[str]:
@@ -203,15 +201,7 @@ def _draw(table: Any) -> Figure:
     """A panel for each counterfactual."""
     parts = [*_by_counterfactual(table)]
     most = DRAWN if len(parts) > 1 else DRAWN_ALONE
-    is_wide = len(parts) == 1 and not is_narrow()
-    panels = [
-        _panel(
-            own,
-            most,
-            f"{_finding(own)} ({_heading(own, name)})" if is_wide else _heading(own, name),
-        )
-        for name, own in parts
-    ]
+    panels = [_panel(own, most, name) for name, own in parts]
     return draw_circuits(
         panels, _n_layers(table), relative=has(table, unit="relative", kind="edge")
     )
@@ -221,7 +211,8 @@ def _views(table: Any) -> Iterator[FigureView]:
     """For each counterfactual a picture of its own, with a slider."""
     relative = has(table, unit="relative", kind="edge")
     for name, own in _by_counterfactual(table):
-        alone = draw_circuits([_panel(own, DRAWN_ALONE, "")], _n_layers(table), relative=relative)
+        panel = _panel(own, DRAWN_ALONE, name)
+        alone = draw_circuits([panel], _n_layers(table), relative=relative)
         yield FigureView.of(with_slider(alone), _heading(own, name))
 
 
@@ -236,14 +227,38 @@ def _n_layers(table: Any) -> int:
 
 def _heading(table: Any, counterfactual: str) -> str:
     operation = str(table["operation"].iloc[0])
-    sign = OPERATIONS[operation].sign if operation in OPERATIONS else operation
-    return f"{sign}, counterfactual with {_change(counterfactual)}, n = {_n(table)}"
+    change = _change(counterfactual)
+    return f"{operation.capitalize()}, counterfactual with {change}, n = {_n(table)} problems"
 
 
 def _finding(table: Any) -> str:
-    """Who reads whom by the strongest path."""
-    strongest = _by_size(_strongest(table)).iloc[0]
-    return f"Strongest path: {_reads(strongest)}"
+    """Which heads read the operands, and which MLPs write C; else the strongest path."""
+    edges = _by_size(_strongest(table))
+    if "role" not in edges:
+        return f"Strongest path: {_reads(edges.iloc[0])}"
+    tokens = {Role.OPERAND_A: "A", Role.OPERATOR: "the operator", Role.OPERAND_B: "B"}
+    by_values = edges[(edges["input"] == "v") & edges["role"].isin(tokens)]
+    readers: dict[str, list[str]] = {}
+    for head, own in by_values.groupby("receiver", sort=False):
+        read = {tokens[role] for role in own["role"]}
+        words = " and ".join(one for one in tokens.values() if one in read)
+        readers.setdefault(words, []).append(str(head))
+    nodes = select(table, kind="node", measure=HELD)
+    writers = nodes[nodes["sender"].isin(edges["receiver"]) & (nodes["high"] < 0)]["sender"]
+    mlps = sorted(int(name[4:]) for name in writers if "MLP" in name)
+    parts = [
+        f"head{'s' * (len(heads) > 1)} {_listed(heads)} read{'s' * (len(heads) == 1)} {words}"
+        for words, heads in readers.items()
+    ] or ["no head here reads A or B"]
+    if mlps:
+        parts.append(f"MLP{'s' * (len(mlps) > 1)} {_listed(mlps)} write{'s' * (len(mlps) == 1)} C")
+    finding = "; ".join(parts)
+    return finding[0].upper() + finding[1:]
+
+
+def _listed(names: Sequence[Any]) -> str:
+    *others, last = map(str, names)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _change(counterfactual: str) -> str:
@@ -252,7 +267,7 @@ def _change(counterfactual: str) -> str:
     ]
 
 
-def _panel(table: Any, most: int, title: str) -> CircuitPanel:
+def _panel(table: Any, most: int, counterfactual: str) -> CircuitPanel:
     """The largest of the strongest edges, by the role of the sender's tokens where this was
     measured, and the nodes that they join."""
     edges = _by_size(_strongest(table)).head(most).rename(columns={"value": "mean"})
@@ -266,14 +281,19 @@ def _panel(table: Any, most: int, title: str) -> CircuitPanel:
         layer=[int(str(name).removeprefix("MLP ").partition(".")[0]) for name in nodes["node"]],
     )
     roles = _roles(edges) if "role" in edges else ()
-    graph, random = (_share_left(table, graph_set, "end", LEFT) for graph_set in (GRAPH, RANDOM))
-    shares: list[Any] = []
+    graph, random = _kept(table)
+    title, shares = _finding(table) + ".", list[Any]()
     if graph is not None and random is not None:
+        share = f"{100 * graph['value']:.0f}".replace("-", "−")
+        measured = _measured(table).partition(" over")[0]
+        title += (
+            f"\nAlone, these paths keep {share}% of {measured}, random graphs {_range(random)}."
+        )
         own, others = (tuple(one[end] for end in NUMBERS) for one in (graph, random))
-        of_lead = f"{_percent(graph)} (n = {graph['n']:.0f})"
-        of_draws = f"{_range(random)} ({random['n']:.0f} graphs)"
-        shares = [("C's lead kept at END", of_lead, *own), ("by random graphs", of_draws, *others)]
-    return CircuitPanel(nodes, edges, title, roles, shares)
+        of_lead = f"{_percent(graph)}, n = {graph['n']:.0f}"
+        of_draws = f"{_range(random)}, {random['n']:.0f} graphs"
+        shares = [("kept by these paths", of_lead, *own), ("by random graphs", of_draws, *others)]
+    return CircuitPanel(nodes, edges, title, _heading(table, counterfactual), roles, shares)
 
 
 def _strongest(table: Any) -> Any:
@@ -343,8 +363,9 @@ def _sizes(row: Any) -> str:
 
 def _signed_sizes(row: Any) -> str:
     """An effect and its interval as the picture has them: below 0 where the path helps."""
-    scale, form = (100, ".1f") if row["unit"] == "relative" else (1, ".2f")
-    mean, low, high = (f"{scale * row[name]:{form}}".replace("-", "−") for name in NUMBERS)
+    scale, form = (100, ".1f") if row.unit == "relative" else (1, ".2f")
+    ends = (row.mean, row.low, row.high)
+    mean, low, high = (f"{scale * one:{form}}".replace("-", "−") for one in ends)
     return f"{mean}{'%' if scale == 100 else ''} [{low}, {high}]" + " logits" * (scale == 1)
 
 

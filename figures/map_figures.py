@@ -1,35 +1,28 @@
-"""Figures 2, 12 and 15, and the explorer: what every head and every MLP does, as maps."""
+"""Figures 2, 12 and 15: what every head and every MLP does, as maps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.exploration import Exploration
-from arith_lens.explorer_page import Explorer, SetFacts, Tables
 from arith_lens.runs import Run, RunError
 from experiments import results
-from experiments.selection import OWN_PAIRS
 from figures.common import (
     ModelOptions,
     Options,
-    TableOptions,
     chosen_run,
     chosen_runs,
     command_for_run,
     has_tables_alone,
     runs_by_name,
-    sample_size,
 )
-from figures.exhibit import Chart, Interactive, Settings, chart_of
+from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import effects
-from figures.tables import explorer as explorer_numbers
-from figures.tables.table import joined, keys_of, read_back, records, select
+from figures.tables.table import keys_of, records, select
 from figures.views import maps
 from figures.views.words import sizes_text
 
@@ -106,8 +99,11 @@ def _row_of_maps(panels: Sequence[plotting.Panel], reading: maps.EffectScale) ->
     return {"across": 2 if many else ACROSS, "size": NUMBERED if small else plotting.PANEL_SPAN}
 
 
-def _with_numbers(panel: plotting.Panel, reading: maps.EffectScale) -> plotting.Panel:
-    """The panel of a small model with its effects from one percent as whole numbers."""
+def _map_with_numbers(rows: DataFrame, reading: maps.EffectScale, operation: str) -> plotting.Panel:
+    """One operation's map and its n; effects of a small model from one percent are printed."""
+    panel = _operation_panel(rows, reading, operation)
+    n = select(rows, measure=effects.EFFECT, operation=operation).n.max()
+    panel = replace(panel, title=f"{plotting.plain(operation.capitalize())}, n = {n:.0f}")
     if not reading.relative or panel.values.shape[1] > MOST_OF_FOUR:
         return panel
 
@@ -125,19 +121,17 @@ def _draw_operations(
     table: DataFrame, notes: Sequence[str], reading: maps.EffectScale
 ) -> plotting.Figure:
     """One panel per operation in one row."""
-    panels = [
-        _with_numbers(_operation_panel(table, reading, name), reading)
-        for name in _operations(table)
-    ]
-    return maps.draw(panels, reading, notes, **_row_of_maps(panels, reading))
+    panels = [_map_with_numbers(table, reading, name) for name in _operations(table)]
+    layout = _row_of_maps(panels, reading)
+    headings = _headings(table, reading, -(-len(panels) // min(layout["across"], len(panels))))
+    return maps.draw(panels, reading, notes, headings=headings, **layout)
 
 
 def _operation_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read Figure 2, what it was made from, what the paper found."""
     reading = maps.EffectScale.of(config)
     paper_notes = maps.paper_notes(reading.paper, _operations(table))
-    data = f"{maps.data_note(config)} {sizes_text(table)}."
-    return [maps.map_note(reading), *paper_notes, data]
+    return [maps.map_note(reading), *paper_notes, maps.data_note(config)]
 
 
 SHARED_SETTINGS = ("metric", "paths", "keep")
@@ -195,9 +189,10 @@ def _models_caption(table: DataFrame) -> str:
     ]
     return (
         f"{' '.join(findings)} A cell is the mean change of C's logit, in percent, when one part "
-        "gets its output from the same prompt with a word in place of the operator; held: with "
-        "the final norm's scale held. An outline is solid where the whole 95% interval over n "
-        "problems is beyond 5%, as in this count, and dashed where only the mean is."
+        "gets its output from the same prompt with a word in place of the operator; held: "
+        "with the final norm's scale of the run without a patch. An outline is solid where the "
+        "whole 95% interval over n problems is below −5%, as in this count, and dashed where only "
+        "the mean is."
     )
 
 
@@ -214,13 +209,41 @@ def _model_finding(rows: DataFrame) -> str:
     return " and ".join(texts) + held
 
 
-def _below(rows: DataFrame, kind: str) -> str:
-    """How many components have their whole interval below the threshold in some operation."""
+def _below(rows: DataFrame, kind: str, *, counted: bool = True) -> str:
+    """Which components have their whole interval below the threshold in some operation."""
     names = rows.component.str.removeprefix("MLP ")
     below = names[(rows.high < effects.KEY_EFFECT) & rows.operation.isin(_operations(rows))]
-    names_below = sorted(set(below), key=lambda name: [*map(int, name.split("."))])
-    some = f" ({', '.join(names_below)})" if 0 < len(names_below) <= MOST_NAMES else ""
-    return f"{len(names_below)} of {names.nunique():,} {kind}s{some}"
+    some = sorted(set(below), key=lambda name: [*map(int, name.split("."))])
+    listed = ", ".join(some if kind == "head" else _runs(some)) * (len(some) <= MOST_NAMES)
+    if listed and not counted:
+        return f"{kind}{'s' * (len(some) > 1)} {listed}"
+    return f"{len(some)} of {names.nunique():,} {kind}s" + f" ({listed})" * bool(listed)
+
+
+def _runs(layers: Sequence[str]) -> list[str]:
+    """Three layers and more that follow one another as one text: `6 to 10`."""
+    runs: list[list[str]] = []
+    for layer in layers:
+        if runs and int(layer) == int(runs[-1][-1]) + 1:
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    texts = [[f"{run[0]} to {run[-1]}"] if len(run) > 2 else run for run in runs]
+    return [text for one in texts for text in one]
+
+
+def _headings(rows: DataFrame, reading: maps.EffectScale, n_lines: int) -> list[str]:
+    """The same rule in one line, above the first of a model's lines of maps."""
+    (model,) = keys_of(rows, "model")
+    if not reading.relative:
+        return [model, *[""] * (n_lines - 1)]
+    whole, mlps = select(rows, measure=effects.EFFECT), select(rows, measure=effects.HELD)
+    is_head = whole["index"].notna()
+    parts = [(whole[is_head], "head"), (whole[~is_head], "MLP")]
+    heads, own = (_below(DataFrame(of), kind, counted=False) for of, kind in parts)
+    held = f" (held: {_below(mlps, 'MLP', counted=False)})" if len(mlps) else ""
+    finding = f"only {heads} and {own} surely lower C's logit by over {-effects.KEY_EFFECT:.0%}"
+    return [f"{model}: {finding}{held}", *[""] * (n_lines - 1)]
 
 
 MOST_NAMES = 8
@@ -237,11 +260,7 @@ def _draw_models(
     for model, config in configs.items():
         rows, reading = select(table, model=model), maps.EffectScale.of(config)
         by_model[model] = {
-            name: replace(
-                _with_numbers(_operation_panel(rows, reading, name), reading),
-                title=f"{plotting.plain(name.capitalize())}, n = {_n(rows, name)}",
-            )
-            for name in _operations(rows)
+            name: _map_with_numbers(rows, reading, name) for name in _operations(rows)
         }
     every = [panel for of_model in by_model.values() for panel in of_model.values()]
     layout = _row_of_maps(every, first)
@@ -251,26 +270,22 @@ def _draw_models(
     panels: list[plotting.Panel | None] = []
     headings: list[str] = []
     for model, of_model in by_model.items():
-        heading = f"{model}: {_model_finding(select(table, model=model))}"
-        headings += [heading, *[""] * (n_lines - 1)]
+        scale = maps.EffectScale.of(configs[model])
+        headings += _headings(select(table, model=model), scale, n_lines)
         panels += [of_model.get(name) for name in operations] + empty
     return maps.draw(panels, first, notes, headings=headings, **layout | {"across": across})
 
 
 def _model_notes(table: DataFrame, configs: Mapping[str, Settings]) -> list[str]:
     """How to read Figure 12, missing operations, the data of each model."""
-    lines = [maps.map_note(maps.EffectScale.of(next(iter(configs.values()))))]
+    reading = maps.EffectScale.of(next(iter(configs.values())))
+    lines = [f"{maps.map_note(reading)} n: problems, in all wordings, answered right."]
     for model, config in configs.items():
         rows, reading = select(table, model=model), maps.EffectScale.of(config)
         if absent := [name for name in _operations(table) if name not in _operations(rows)]:
             lines.append(f"Not in the run of {model}: {', '.join(absent)}.")
         lines += maps.paper_notes(reading.paper, _operations(rows))
-    return [*lines, "n: problems, in all wordings, answered right."]
-
-
-def _n(rows: DataFrame, operation: str) -> str:
-    """The problems of an operation."""
-    return f"{select(rows, measure=effects.EFFECT, operation=operation).n.max():.0f}"
+    return lines
 
 
 ALL_OPERATIONS = "all"
@@ -426,92 +441,3 @@ def _large_notes(table: DataFrame, config: Mapping[str, Any], *, mean: bool) -> 
         f"{maps.data_note(config)} {sizes_text(table)}.",
         *maps.paper_notes(reading.paper, _operations(table)),
     ]
-
-
-@dataclass(frozen=True)
-class ExplorerOptions(TableOptions):
-    """Which run to show, and beside which other models."""
-
-    compare: tuple[str, ...] = ()
-    """Other models, such as the same one after tuning, whose runs have the same settings. The page
-    begins with the first one beside the model."""
-
-
-def explorer(options: ExplorerOptions) -> list[Interactive]:
-    """The explorer: click a head or an MLP, and see what it does.
-
-    Reads a run of `experiments what_does_each_part_do` (by its settings, or `--run PATH`) and
-    writes one page without loading a model. It needs no network. In a notebook, `al.explore(model,
-    pairs)` shows the same and computes on a click. `--compare MODEL` adds the run of another model.
-
-    Raises:
-        RunError: there is no run.
-    """
-    run = chosen_run(options, "what_does_each_part_do")
-    others = {
-        Path(other).name: chosen_run(
-            replace(options, model=other, run=None), "what_does_each_part_do"
-        )
-        for other in options.compare
-    }
-    rows = joined(read_back(explorer_numbers.table(one)) for one in (run, *others.values()))
-    names = explorer_numbers.set_names(run)
-    file = Path(run.config.get("pairs") or "").name
-    sizes = [
-        f"{_set_title(name, file)}: {sample_size(results.EXPLORATION.facts(run, name))}"
-        for name in names
-    ]
-    pages = _pages(run, rows)
-    model = Path(run.config["model"]).name
-    of = f"{model}, {file}" if file and [*pages] != [file] else model
-    if others:  # each set has its model's name
-        names = [*pages]
-        pages = {f"{name}, {model}": page for name, page in pages.items()}
-        for label, other in others.items():
-            pages |= {f"{name}, {label}": page for name, page in _pages(other, rows).items()}
-        label = next(iter(others))
-        for name in names:
-            if (beside := f"{name}, {label}") in pages:
-                facts, tables = pages[f"{name}, {model}"]
-                pages[f"{name}, {model}"] = {**facts, "beside": beside}, tables
-    return [
-        Interactive(
-            name="explorer",
-            title="Explorer: what each head and each MLP does",
-            caption="The circuit of each operation. Click a part to see what it looks at, what it "
-            "writes and what feeds it. Knock it out to see what the model still answers.",
-            notes=[
-                f"Model: {of}. {'; '.join(sizes)}.",
-                "Effects and attention are means over all of them. Patterns and digits are of a "
-                "sample of prompts, which the page lists; knockouts are of one prompt per problem.",
-            ],
-            runs=(run, *others.values()),
-            numbers=rows,
-            view=Explorer(pages, "Explorer" if others else f"Explorer: {of}"),
-        )
-    ]
-
-
-def _pages(run: Run, rows: DataFrame) -> dict[str, tuple[SetFacts, Tables]]:
-    """What the page has of a run: its sets of prompts, by the names that the reader sees."""
-    own = select(rows, model=str(run.config["model"]))
-    file = Path(run.config.get("pairs") or "").name
-    return {
-        _set_title(name, file): _page(results.EXPLORATION.load(run, name), own, name)
-        for name in explorer_numbers.set_names(run)
-    }
-
-
-def _set_title(name: str, file: str) -> str:
-    """The name of a set of prompts that the reader sees: that of one's own file, or the task."""
-    return file if name == OWN_PAIRS else name.replace("-", ", ").replace("_", " ")
-
-
-def _page(stored: Exploration, rows: DataFrame, prompts: str) -> tuple[SetFacts, Tables]:
-    """What the page has of a set of prompts: tables from the rows, and what has no rows."""
-    from_rows = {
-        name: explorer_numbers.page_table(rows, name, prompts)
-        for name in explorer_numbers.PAGE_TABLES
-        if name in stored.tables
-    }
-    return stored.facts, {**stored.tables, **from_rows}

@@ -123,7 +123,8 @@ def _notes(table: DataFrame, config: Settings, operation: str) -> list[str]:
     a, b, c = (value(rows, measure=name) for name in numbers.NUMBERS)
     normed = " after the final norm" if config["final_norm"] else ""
     return [
-        f"Model: {config['model']}, {operation}. {_prompts_note(rows, config)}",
+        f"Model: {config['model']}, {operation}. {_prompts_note(rows, config)} "
+        "Bands: 95% intervals.",
         f"Cosines at END with columns of W_U{normed}. Others: a, digits that are neither A, B nor "
         "C; b, digits that are not C.",
         "Turning layers are of the curves as they are, the common rise of all digits in them. "
@@ -192,10 +193,7 @@ def _prompts_note(table: DataFrame, config: Settings) -> str:
         rows = select(table, model=model)
         sizes = [size_text(rows, operation=name) for name in keys_of(rows, "operation")]
         counts.append(f"{model} ({', '.join(sizes)})")
-    return (
-        f"Distinct prompts, all answered right: {'; '.join(counts)}; seed {config['seed']}. "
-        "Bands: 95% intervals."
-    )
+    return f"Distinct prompts, all answered right: {'; '.join(counts)}; seed {config['seed']}."
 
 
 TURNING_NOTE = {
@@ -245,8 +243,8 @@ def _models_caption(table: DataFrame) -> str:
 def _model_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read Figures 13 and 14, and what they were made from."""
     return [
-        "Cosines at END with columns of W_U, less the mean of the other digits, per pair. Circles: "
-        "maxima over layers.",
+        "Cosine at END with a digit's column of W_U, less the mean of the other digits'. Circles: "
+        "maxima over layers. Bands: 95% intervals.",
         _prompts_note(table, config),
     ]
 
@@ -262,21 +260,35 @@ def _highest(curves: DataFrame) -> DataFrame:
     return curves.loc[curves.groupby("operation").value.idxmax()]
 
 
-def _peaks(table: DataFrame, layers: bool = True) -> str:
+def _peaks(table: DataFrame) -> str:
     """The highest mean cosine of both sites over the operations, and in which layers it is."""
     texts = {}
     for site in numbers.SITES:
         peaks = _highest(_curve(table, site))
         where = f" (layer{'s' * (peaks.layer.nunique() > 1)} {span_text(peaks.layer, '.0f')})"
-        texts[site] = span_text(peaks.value, ".2f") + where * layers
+        texts[site] = span_text(peaks.value, ".2f") + where
     return (
         f"C in what MLPs write reaches {texts['write']}, A and B in what they read "
         f"{texts['mlp_in']}"
     )
 
 
-MAIN = {"mlp_in": ("A, B read", COLOURS["operand"]), "write": ("C written", COLOURS["answer"])}
-"""The name of the main curve of each site in the figure, and its colour."""
+def _heading(table: DataFrame) -> str:
+    """In which layers MLPs write C most, and how much of A and B they read beside that."""
+    written, read = (_highest(_curve(table, site)) for site in ("write", "mlp_in"))
+    layers = f"layer{'s' * (written.layer.nunique() > 1)} {span_text(written.layer, '.0f')}"
+    more = ", more than" if written.value.min() > read.value.max() else "; "
+    return (
+        f"MLPs write C most in {layers} ({span_text(written.value, '.2f')}){more} they read A and "
+        f"B ({span_text(read.value, '.2f')})"
+    )
+
+
+MAIN = {
+    "mlp_in": ("A, B read", COLOURS["operand"], "dash"),
+    "write": ("C written", COLOURS["answer"], "solid"),
+}
+"""The name of the main curve of each site in the figure, its colour and dash."""
 
 
 def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
@@ -290,30 +302,29 @@ def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
             panel = _model_panel(select(table, model=model, operation=operation))
             named = operation == operations[-1]  # the last chart has the lines' names
             lines = (one if named else replace(one, label="") for one in panel.lines)
-            y_title = "Cosine, less others" * (operation == operations[0])
+            y_title = "Cosine above other digits" * (operation == operations[0])
             ends = (low, high + 0.05 * (high - low))  # room for the texts of circles
             panels.append(replace(panel, lines=tuple(lines), y_title=y_title, y_range=ends))
     return plotting.curve_panels(
         panels,
-        headings=[
-            f"{model}: {_peaks(select(table, model=model), layers=False)}" for model in models
-        ],
+        headings=[f"{model}: {_heading(select(table, model=model))}" for model in models],
         x_title="Layer",
         notes=notes,
         across=len(operations),
-        panel=(170, 160),
+        panel=(170, 225),
     )
 
 
 def _model_panel(rows: DataFrame) -> plotting.CurvePanel:
     """What MLPs read and write in one model and operation, with the highest layer of both."""
     lines, points = [], []
-    before = {"mlp_in": "A, B ", "write": ""}
-    for at, (site, (name, colour)) in enumerate(MAIN.items()):
+    for at, (site, (name, colour, dash)) in enumerate(MAIN.items()):
         curve = _curve(rows, site)
-        lines.append(line(curve, name, colour, x="layer", scale=1))
+        lines.append(line(curve, name, colour, x="layer", scale=1, dash=dash))
         (peak,) = records(_highest(curve))
-        points.append(plotting.Point(peak.layer, f"{before[site]}{peak.value:.2f}", at))
+        points.append(plotting.Point(peak.layer, f"{peak.value:.2f}", at))
+    x = lines[0].x
+    lines.append(plotting.Line(x, np.zeros(len(x)), "others = 0", COLOURS["control"]))
     (operation,), n = keys_of(rows, "operation"), curve.n.max()
     title = f"{plotting.plain(operation.capitalize())}, n = {n:.0f}"
     return plotting.CurvePanel(title, tuple(lines), tuple(points))

@@ -44,7 +44,8 @@ _TAG = re.compile("<[^>]*>")
 
 @dataclass(frozen=True)
 class Mark:
-    """One outlined cell, named. `strong` marks are dark, others light; doubtful ones are dashed."""
+    """One cell, named. `strong` marks are outlined, others have a light name alone; doubtful ones
+    are dashed."""
 
     row: int
     column: int
@@ -239,10 +240,9 @@ def _add_marks(
     width = geometry.strip / geometry.cell[0]
     spots = [(mark, float(mark.column), 1.0) for mark in part.marks]
     spots += [(one, float(geometry.strip_middles[one.column]), width) for one in part.strip_marks]
-    for mark, x, wide in spots:
+    for mark, x, wide in (spot for spot in spots if spot[0].strong):
         corners = (x - wide / 2, mark.row - 0.5), (x + wide / 2, mark.row + 0.5)
-        line = {"width": 1.4, "color": TEXT} if mark.strong else {"width": 1.2, "color": NOTE}
-        line["dash"] = "solid" if mark.certain else "dot"
+        line = {"width": 1.4, "color": TEXT, "dash": "solid" if mark.certain else "dot"}
         sheet.add_shape("rect", *corners, index, line=line)
     named = [mark for mark in part.marks if mark.text]
     labelled = {mark.at for mark in named}

@@ -134,7 +134,7 @@ def panel(
     dots: Collection[Head] = (),
     n_labels: int = N_LABELS,
 ) -> plotting.Panel:
-    """One map. Key and opposing heads and MLPs are outlined; the strongest heads have names.
+    """One map. Key heads and MLPs are outlined; the strongest heads have names, opposing ones too.
 
     The outline is solid where the whole interval is beyond the threshold, and dashed where only
     the mean is.
@@ -161,7 +161,7 @@ def panel(
     of_strips = reading.scale * np.stack(strips, axis=1)
     named = cells(of_heads.assign(named=of_heads.role != ""), "named") > 0
     strip_mean, strip_low, strip_high = np.moveaxis(of_strips[..., :3] / reading.scale, -1, 0)
-    large = reading.relative & (np.abs(strip_mean) > -KEY_EFFECT)
+    large = reading.relative & (strip_mean < KEY_EFFECT)
     return plotting.Panel(
         title=heading,
         values=reading.scale * means,
@@ -252,14 +252,14 @@ def reading_note(reading: EffectScale) -> str:
     if not reading.relative:
         return "Red: patching lowers the value."
     return (
-        "Red: patching lowers C's logit. Outlined: key heads below −5%, and (lighter) opposing "
-        "ones above +5%; dashed where only the mean is."
+        "Red: patching lowers C's logit. Outlined: key heads and MLPs below −5%, dashed if only "
+        "the mean is."
     )
 
 
 def map_note(reading: EffectScale) -> str:
     """How to read a map and its strips."""
-    return f"{reading_note(reading)} held: with the final norm's scale held."
+    return f"{reading_note(reading)} held: the final norm's scale is kept."
 
 
 def data_note(config: Mapping[str, Any]) -> str:

@@ -113,11 +113,12 @@ def test_a_line_is_as_wide_as_its_edge(graph: CircuitGraph) -> None:
     figure = graph.figure(title="Addition")
     curves = [shape for shape in figure.layout.shapes if shape.type == "path"]
     widths = sorted(curve.line.width for curve in curves)
-    assert len(widths) == 3 and widths[-1] == 11.0
-    assert widths[0] == pytest.approx(0.8 + 10.2 * 0.2 / 0.5)
+    assert len(widths) == 3 and widths[-1] == 9.0
+    assert widths[0] == pytest.approx(0.8 + 8.2 * 0.2 / 0.5)
     assert {curve.line.dash for curve in curves} == {"solid", "dash"}
     texts = " ".join(str(note.text) for note in figure.layout.annotations)
     assert "Addition" in texts and "answer C" in texts
+    assert all(f"<b>{number}</b>" in texts for number in ("−0.5", "+0.2", "−0.3"))
     shown = [text for trace in figure.data if trace.name == "edge" for text in trace.text]
     assert any(text.startswith("<b>embeddings → 1.0 by v</b> −0.5 [−0.5") for text in shown)
     panel = CircuitPanel(graph.nodes, graph.edges)
@@ -177,6 +178,19 @@ def test_what_the_graph_keeps_is_drawn_beside_random_graphs(graph: CircuitGraph)
     dots = [s for s in layout.shapes if s.type == "circle" and s.x1 - s.x0 == 8]
     heights = [(1 - texts[name].y) * layout.height for name, *_ in kept]
     assert [(s.y0 + s.y1) / 2 for s in dots] == pytest.approx(heights)
+
+
+def test_embeddings_and_the_mlp_that_is_read_with_them_share_a_line(graph: CircuitGraph) -> None:
+    both = ("MLP 0", "1.0", "v")
+    joined = circuit_graph(made(STRONG | {both: -0.45, ("0.0", "1.0", "v"): -0.4}), node_effects())
+    curves = [shape.name for shape in joined.figure().layout.shapes if shape.type == "path"]
+    assert sorted(curves) == ["edge 0.2", "edge 0.3", "edge 0.4", "edge 0.5"]
+    shown = [text for trace in joined.figure().data if trace.name == "edge" for text in trace.text]
+    (line,) = {text for text in shown if "embeddings" in text}
+    assert "<b>MLP 0 → 1.0 by v</b> −0.45" in line
+    opposed = circuit_graph(made(STRONG | {both: 0.45}), node_effects())
+    curves = [shape.name for shape in opposed.figure().layout.shapes if shape.type == "path"]
+    assert len(curves) == 4, "what helps and what hinders are two lines"
 
 
 def test_a_slider_leaves_out_the_smaller_edges(graph: CircuitGraph) -> None:
@@ -240,6 +254,6 @@ def test_the_key_has_only_what_is_drawn(graph: CircuitGraph) -> None:
         layout = draw_circuits([CircuitPanel(nodes, shown)], graph.n_layers).layout
         return " ".join(str(note.text) for note in layout.annotations)
 
-    assert "by values" in texts(edges) and "helps C" in texts(edges)
-    assert not any(name in texts(edges) for name in ("by keys", "by queries", "hinders"))
-    assert "hinders C" in texts(hinders)
+    assert "by values" in texts(edges) and "C loses" in texts(edges)
+    assert not any(name in texts(edges) for name in ("by keys", "by queries", "C gains"))
+    assert "C gains" in texts(hinders)

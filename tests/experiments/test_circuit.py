@@ -1,5 +1,6 @@
 """Circuits from the command's configuration to a table, sentences and pictures."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,35 @@ def test_paths_are_said_from_the_rows() -> None:
     ]
     shares = table.assign(unit="relative", metric="relative_logit")
     assert strongest_paths(shares, 1)[0].endswith("carries 50.0% [25.0, 75.0] of C's logit.")
+
+
+@pytest.mark.parametrize(
+    ("model", "finding"),
+    [
+        ("reference", "Heads 5.5, 4.3 and 6.0 read A and B; MLPs 10 and 11 write C"),
+        ("reference-mistral", "Head 4.2 reads A; head 4.5 reads B; MLPs 7, 10 and 11 write C"),
+        ("gemma-3-270m", "Heads 12.0 and 12.1 read A; head 12.3 reads B; MLP 12 writes C"),
+    ],
+)
+def test_a_picture_says_who_reads_and_who_writes(model: str, finding: str) -> None:
+    every = exhibits(Options(model=model, root=SHIPPED_TABLES))
+    picture: Any = next(one for one in every if one.name.startswith("circuit-of-"))
+    rows: Any = picture.numbers
+    assert picture.caption.startswith(f"{finding}. Alone at END, these paths keep ")
+    texts = [str(note.text) for note in picture.figure.layout.annotations]
+    assert finding in " ".join(texts).replace("</b> <b>", " ")
+    rows = rows[(rows["counterfactual"] == "operands") & (rows["model"] == model)]
+    readers, writers = finding.rpartition("; MLP")[::2]
+    for part in readers.split("; "):
+        for head in re.findall(r"\d+\.\d+", part):
+            own = rows[(rows["receiver"] == head) & (rows["input"] == "v")]
+            own = own[(own["kind"] == "part") & (own["strongest"] == "yes")]
+            roles = {"A": "operand a", "B": "operand b"}
+            read = {name for name, role in roles.items() if role in {*own["role"]}}
+            assert read == {*re.findall(r"\b[AB]\b", part)}
+    for number in re.findall(r"\d+", writers):
+        own = rows[(rows["sender"] == f"MLP {number}") & (rows["kind"] == "node")]
+        assert (own["high"] < 0).any()
 
 
 def test_random_graphs_have_as_many_heads_in_each_layer_and_the_same_mlps() -> None:

@@ -1,5 +1,6 @@
 """Figure 12 shows models of different sizes on one colour scale."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ from support.made_runs import OPERATIONS, MadePairs, make_effects, make_run
 
 from arith_lens.runs import Run, open_run
 from experiments import results
+from figures import map_figures
 from figures.common import ModelOptions
 from figures.exhibit import Chart, show
 from figures.map_figures import fig12
+from figures.seeds import SHIPPED_TABLES
 from figures.tables.table import from_csv, keys_of, select, value
+from figures.views import maps
 
 SIZES = {"small": (12, 8), "meta-llama/Llama-2-7b-hf": (32, 32), "wide": (8, 40)}
 
@@ -95,6 +99,31 @@ def test_the_models_are_named_above_their_rows(drawn: Any) -> None:
         assert note.y > layout[f"yaxis{suffix}"].domain[1]
         heights.append(note.y)
     assert heights == sorted(heights, reverse=True)
+
+
+@pytest.mark.parametrize("model", ["reference", "reference-mistral"])
+def test_a_heading_names_what_is_surely_below_the_threshold(model: str) -> None:
+    rows: Any = select(from_csv((SHIPPED_TABLES / "fig12.csv").read_text("utf-8")), model=model)
+    reading = maps.EffectScale.of({"metric": "relative_logit", "model": model})
+    (heading,) = map_figures._headings(rows, reading, 1)
+    below = rows[(rows["high"] < -0.05) & rows["operation"].isin(OPERATIONS)]
+    by_rule = [
+        {*select(below, measure=measure).component.dropna()}
+        for measure in ("effect", "effect, norm held")
+    ]
+    heads = ", ".join(sorted(name for name in by_rule[0] if "MLP" not in name))
+    mlps = [", ".join(_layers(names)) for names in by_rule]
+    expected = f"only heads {heads} and MLPs {mlps[0]} surely lower C's logit by over 5% "
+    assert heading.startswith(f"{model}: {expected}(held: MLPs ")
+    said = heading.rpartition("MLPs ")[2].removesuffix(")")
+    for first, last in re.findall(r"(\d+) to (\d+)", said):
+        run = ", ".join(map(str, range(int(first), int(last) + 1)))
+        said = said.replace(f"{first} to {last}", run)
+    assert said == mlps[1]
+
+
+def _layers(names: set[str]) -> list[str]:
+    return sorted((name[4:] for name in names if name.startswith("MLP ")), key=int)
 
 
 def test_the_table_names_the_model_of_each_row(runs: list[Run], tmp_path: Path) -> None:

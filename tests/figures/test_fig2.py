@@ -126,7 +126,7 @@ def test_the_page_says_what_it_shows(run: Run, chart: Chart) -> None:
     for part in ("Model: reference", "seed 0", "via MLPs", "−5%", "answered right"):
         assert part in text
     titles = [note.text for note in drawn_alone(run, "addition").layout.annotations]
-    assert any("Addition" in title for title in titles) and "addition: 18 references" in text
+    assert any("Addition, n = 6" in title for title in titles)
 
 
 def notes_of(run: Run) -> list[str]:

@@ -95,6 +95,10 @@ def test_figures_13_and_14_set_models_side_by_side(
     assert drawn.y.tolist() == less, "the drawn difference is a row"
     texts = [note.text for note in layout.annotations]
     assert f"{max(less):.2f}" in texts, "the highest layer has its number"
+    peak = f"layer {int(np.argmax(less))} ({max(less):.2f})"
+    assert any(text.startswith(f"reference: MLPs write C most in {peak}") for text in texts)
+    controls = [trace.y for trace in chart.figure.data if trace.name == "others = 0"]
+    assert len(controls) == 2 and not np.any(controls)
 
 
 def test_a_missing_run_is_named_with_its_command(root: Path, tmp_path: Path) -> None:

@@ -191,12 +191,10 @@ def test_marks_are_outlined_and_those_with_text_labelled(values: np.ndarray) -> 
     marks = (plotting.Mark(3, 2, "3.2"), plotting.Mark(5, 5, ""), plotting.Mark(1, 1, "1.1", False))
     figure = panels(panel(values, marks=marks))
     outlines = [s for s in figure.layout.shapes if s.x1 - s.x0 == 1 and s.y1 - s.y0 == 1]
-    assert {(s.y0 + 0.5, s.x0 + 0.5) for s in outlines} == {(3, 2), (5, 5), (1, 1)}
+    assert {(s.y0 + 0.5, s.x0 + 0.5) for s in outlines} == {(3, 2), (5, 5)}, "not opposing ones"
     texts = [note.text for note in figure.layout.annotations]
     assert "3.2" in texts
     assert "1.1" in texts
-    inks = {s.line.color for s in outlines}
-    assert len(inks) == 2, "opposing cells are drawn lighter"
 
 
 def test_maps_of_different_shapes_fill_panels_of_their_own(values: np.ndarray) -> None:
