@@ -193,10 +193,9 @@ HEIGHT, NARROWER = 84 + N_LAYERS * LAYER, 66
 TOP, NARROW_TOP = 190, 212
 """Where the first setting begins, on a page and in a column of a paper."""
 PATHS_NOTES = (
-    "The three columns show the stream at END in a model with three layers of four heads. All "
-    "earlier positions keep their values of X_r, because only END is patched.",
-    f"The effect of head {SENDER[0]}.{SENDER[1]} is the change of the logit of C. It is negative "
-    "if the head helps the answer.",
+    "A column is the stream at END, in a model with three layers of four heads; earlier positions "
+    f"keep their values of X_r. The effect of head {SENDER[0]}.{SENDER[1]} is the change of the "
+    "logit of C: negative if the head helps.",
 )
 
 

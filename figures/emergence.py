@@ -20,15 +20,15 @@ from figures.tables.table import keys_of, number_of, records, select
 from figures.views.lines import line
 
 SUMS = {
-    ONE_DIGIT: ("one digit", plotting.BLUE),
-    WITHOUT_CARRY: ("two digits, no carry", plotting.TEAL),
-    WITH_CARRY: ("two digits, carry", plotting.RED),
+    ONE_DIGIT: ("one digit", plotting.BLUE, "dot"),
+    WITHOUT_CARRY: ("two digits, no carry", plotting.BLUE, "dash"),
+    WITH_CARRY: ("two digits, carry", plotting.DARK, "solid"),
 }
 SPACES = {
-    WHOLE: ("whole stream", plotting.BLUE),
-    MEAN: ("one direction", plotting.RED),
-    COMPLEMENT: ("everything but it", plotting.TEAL),
-    SPAN: ("random in the span", plotting.COLOURS["control"]),
+    WHOLE: ("whole stream", plotting.GREY, "solid"),
+    MEAN: ("one direction", plotting.DARK, "solid"),
+    COMPLEMENT: ("everything but it", plotting.COLOURS["control"], "dash"),
+    SPAN: ("random directions", plotting.COLOURS["control"], "dot"),
 }
 N_NAMED = 3
 """The heads whose lines are named, the strongest of the last snapshot."""
@@ -77,10 +77,14 @@ def _caption(table: DataFrame) -> str:
 def _notes(table: DataFrame, settings: Settings) -> list[str]:
     last = int(select(table, kind="overlap").step.max())
     carry = select(table, kind="carry", layer_of=numbers.OF_LAST)
+    right = select(table, kind="accuracy", measure=numbers.ACCURACY)
+    sums = (select(right, sums=one).n.max() for one in (ONE_DIGIT, WITH_CARRY))
+    sizes = [*sums, select(table, kind="head").n.max(), carry.n.max()]
+    counts = "a {:.0f} and {:.0f}, b and c {:.0f}, e {:.0f}".format(*sizes)
     return [
         f"One training, up to step {last}. Dashed: halfway, for one digit and with a carry. b, c: "
         "path patching under other operands; the final ten are chosen on other problems. e: END at "
-        f"the exit of layer {carry.layer.max():.0f}. Bands: 95% over problems.",
+        f"the exit of layer {carry.layer.max():.0f}. Bands: 95% over problems ({counts}).",
     ]
 
 
@@ -102,14 +106,46 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         _carry(table),
         _losses(table, steps.min()),
     ]
-    figure = plotting.curve_panels(panels, x_title="step", notes=notes, across=2, panel=(290, 200))
+    figure = plotting.curve_panels(
+        panels, x_title="step", notes=notes, headings=[*_headings(table)], panel=(290, 150)
+    )
     ticks = [step for step in TICKS if steps.min() <= step <= 1.02 * steps.max()]
     return figure.update_xaxes(tickvals=np.log2(ticks), ticktext=[str(step) for step in ticks])
 
 
+def _headings(table: DataFrame) -> Iterator[str]:
+    """The finding of each row of panels."""
+    steps = _rises(table)
+    rises = (
+        (ONE_DIGIT, "one-digit sums"),
+        (numbers.HEADS_RISE, "median final head"),
+        (WITH_CARRY, "sums with a carry"),
+    )
+    halfway = ", ".join(f"{text} {steps[what]:.0f}" for what, text in rises if what in steps)
+    yield f"Halfway to its last value at step: {halfway}"
+
+    def last(**keys: str) -> float:
+        rows = select(table, **keys)
+        return rows.loc[rows.step.idxmax()].value
+
+    strongest, mlp = last(kind="overlap"), last(kind="last mlp")
+    yield (
+        f"At the end {strongest:.0f} of {numbers.N_FINAL} strongest heads are the final ones; the "
+        f"last MLP alone gives the other answer in {mlp:.0%}"
+    )
+    carry = {space: last(kind="carry", layer_of=numbers.OF_LAST, space=space) for space in SPACES}
+    yield (
+        f"At the end one direction moves the carry in {carry[MEAN]:.0%} of answers; everything but "
+        f"it in {carry[COMPLEMENT]:.0%}, random directions in {carry[SPAN]:.0%}"
+    )
+
+
 def _accuracy(table: DataFrame) -> plotting.CurvePanel:
     rows = select(table, kind="accuracy", measure=numbers.ACCURACY)
-    lines = [_line(select(rows, sums=sums), *style) for sums, style in SUMS.items()]
+    lines = [
+        _line(select(rows, sums=sums), name, colour, dash=dash)
+        for sums, (name, colour, dash) in SUMS.items()
+    ]
     steps = _rises(table)
     guides = [
         (float(np.log2(steps[sums])), "") for sums in (ONE_DIGIT, WITH_CARRY) if sums in steps
@@ -131,7 +167,7 @@ def _heads(table: DataFrame) -> plotting.CurvePanel:
         _line(
             select(rows, component=head),
             head,
-            plotting.COLOURS["effect that helps"],
+            plotting.DARK,
             1,
             label=head if i < N_NAMED else "",
             low=None,
@@ -163,7 +199,10 @@ def _last_mlp(table: DataFrame) -> plotting.CurvePanel:
 
 def _carry(table: DataFrame) -> plotting.CurvePanel:
     rows = select(table, kind="carry", layer_of=numbers.OF_LAST)
-    lines = [_line(select(rows, space=space), *style) for space, style in SPACES.items()]
+    lines = [
+        _line(select(rows, space=space), name, colour, dash=dash)
+        for space, (name, colour, dash) in SPACES.items()
+    ]
     return plotting.CurvePanel(
         title="Carry of the ones",
         lines=tuple(lines),

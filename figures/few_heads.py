@@ -13,12 +13,13 @@ from figures.predictions import cells
 from figures.tables import few_heads as numbers
 from figures.tables.table import keys_of, records, select, value
 from figures.views.lines import base_rate, line
+from figures.views.words import span_text
 
 LINES = {
     ("random", "operands"): ("random heads", plotting.COLOURS["control"], "solid"),
-    ("same layers", "operands"): ("others, near layers", plotting.COLOURS["pale control"], "solid"),
-    ("effect", "word"): ("word", plotting.COLOURS["chosen"], "dash"),
-    ("effect", "operands"): ("other operands", plotting.COLOURS["answer"], "solid"),
+    ("same layers", "operands"): ("others, near layers", plotting.COLOURS["control"], "dash"),
+    ("effect", "word"): ("strongest by word", plotting.COLOURS["chosen"], "dash"),
+    ("effect", "operands"): ("strongest heads", plotting.COLOURS["answer"], "solid"),
 }
 """Name, colour and dash of each order; the first is drawn first."""
 
@@ -53,7 +54,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     return plotting.curve_panels(
         [
             plotting.CurvePanel(
-                title=plotting.plain(words(case).capitalize()),
+                title=_title(table, case),
                 lines=tuple(_lines(select(right, case=case), _base_rate(table, case))),
                 y_title="right",
                 y_range=(0, 104),
@@ -65,6 +66,13 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         notes=notes,
         panel=(300, 170),
     )
+
+
+def _title(table: DataFrame, case: str) -> str:
+    """A case, with its accuracy with five heads in the order of other operands."""
+    keys = {"case": case, "order": "effect", "counterfactual": "operands", "k": 5}
+    five = value(table, measure=numbers.ACCURACY, **keys)
+    return f"{words(case).capitalize()}: {five:.0%} with 5 heads"
 
 
 def words(case: str) -> str:
@@ -107,12 +115,10 @@ def _caption(table: DataFrame) -> str:
 
 def _notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read the figure, and what it was made from."""
+    problems = span_text(select(table, measure=numbers.ACCURACY, order="effect").n, ".0f")
     return [
-        f"Model: {config['model']}; {config['exemplar_sets']} sets of examples. Orders (by "
-        f"{config['metric']}) are chosen on half of the problems, curves are drawn on the other "
-        f"half (seed {config['seed']}). All other heads have their means over counterfactuals at "
-        "END; MLPs stay.",
-        "Blue: order and means of other operands (band: 95% over problems). Dashed: of the paper's "
-        f"counterfactual. Bands of the controls: ranges of {config['controls']} orders of random "
-        "heads, or of others of the same or neighbouring layers. Dotted: the most frequent answer.",
+        f"Model: {config['model']}. At END, other heads have their means over counterfactuals. "
+        "Ordered with other operands (dashed: with a word in place of the operator) on half of "
+        f"the problems, drawn on the other ({problems}): 95% intervals; grey: ranges of "
+        f"{config['controls']} orders.",
     ]

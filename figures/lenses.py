@@ -74,8 +74,8 @@ def lens_name(counterfactual: str, metric: str) -> str:
     return f"{counterfactual}, {METRIC_NAMES[metric]}"
 
 
-def _caption(rows: DataFrame) -> str:
-    """Which conclusions hold under all lenses, and which only under some."""
+def _everywhere(rows: DataFrame) -> tuple[list[str], int]:
+    """The conclusions that hold under all lenses, and how many were decided."""
     everywhere, n = [], 0
     for conclusion in CONCLUSIONS:
         known = [verdict for verdict in verdicts_of(rows, conclusion).values() if verdict]
@@ -84,25 +84,27 @@ def _caption(rows: DataFrame) -> str:
             about = [METRIC_NAMES[one] for one in conclusion.metrics]
             only = f" (it is about the {', '.join(about)} alone)" * bool(about)
             everywhere.append(f"{short(conclusion)}{only}")
+    return everywhere, n
+
+
+def _caption(rows: DataFrame) -> str:
+    """Which conclusions hold under all lenses, and which only under some."""
+    everywhere, n = _everywhere(rows)
     return (
         f"Of {n} conclusions, {len(everywhere)} hold under every lens that they are about. A cell "
-        "is "
-        "the number of operations in which a conclusion holds under one lens, less those in which "
-        f"the opposite does. Whole 95% intervals over problems decide. Under all lenses: "
+        "is the number of operations in which a conclusion holds under one lens, less those in "
+        "which the opposite does. Whole 95% intervals over problems decide. Under all lenses: "
         f"{'; '.join(everywhere) or 'none'}."
     )
 
 
 def _notes(rows: DataFrame, settings: Settings) -> list[str]:
     missing = {one.reason for one in records(rows) if one.conclusion and one.reason}
-    notes = [
-        "A cell is the number of operations in which the conclusion holds, less those in which the "
-        "opposite does: its 95% interval over problems lies wholly on one side of its line "
-        "(docs/lenses.md has the lines). White: not decided, or operations differ.",
-        f"Model: {settings['model']}. Heads are chosen on one half of the problems; tests of heads "
-        "are on the other half.",
+    grey = f" Grey: {'; '.join(sorted(missing))}." * bool(missing)
+    return [
+        f"Model: {settings['model']}. Whole 95% intervals over problems decide in each operation. "
+        f"White: undecided, or operations differ.{grey}"
     ]
-    return [*notes, *(f"Grey cells: {'; '.join(sorted(missing))}." for _ in [0] if missing)]
 
 
 def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
@@ -116,13 +118,20 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         for counterfactual in counterfactuals
     }
     answers = {"": {counterfactual: (counterfactual, ANSWER) for counterfactual in counterfactuals}}
+    everywhere, n_decided = _everywhere(rows)
+    finding = f"Every lens agrees with {len(everywhere)} of {n_decided} conclusions"
     parts = [
         _panel(rows, "What depends on a metric", of_metrics, groups),
         _panel(rows, "What reads the likeliest token", of_answers, answers),
     ]
+    parts[0] = replace(parts[0], heading=finding)
     n = max(1, len([one for one in keys_of(rows, "operation") if one != numbers.ALL]))
     return plotting.matrix_panels(
-        parts, colour_title="operations", limit=n, names="all", notes=notes
+        parts,
+        colour_title="operations in which it holds, less those in which the opposite does",
+        limit=n,
+        names="all",
+        notes=notes,
     )
 
 

@@ -141,11 +141,11 @@ def kept_caption(table: DataFrame) -> str:
 
 
 def _kept_notes(table: DataFrame, settings: Settings) -> list[str]:
+    n = select(table, measure=numbers.FAITHFUL).n.max()
     return [
-        "At END all other neurons have the activations of a problem with other operands. 0%: all "
-        "neurons do, 100%: none. Read: C's lead over the other digits. Bands: 95% over problems.",
-        "Two-digit addition; ranked on one half of the problems, kept on the other. Published, of "
-        "Llama-3-8B (Nikankin et al.): 1.5% of the neurons keep 96%.",
+        "Two-digit addition. At END all other neurons have the activations of a problem with other "
+        "operands; %: of C's lead over the other digits. Ranked on one half of the problems, kept "
+        f"on the other; bands: 95% intervals over {n:.0f} problems.",
     ]
 
 
@@ -159,7 +159,11 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
             line(select(of_model, ranking=ranking), name, colour, dash=dash)
             for ranking, (name, colour, dash) in RANKING_LINES.items()
         ]
-        panels.append(plotting.CurvePanel(plotting.plain(model), tuple(lines)))
+        enough = select(table, model=model, measure=numbers.ENOUGH, ranking="via_mlps").value.iloc[
+            0
+        ]
+        title = f"{plotting.plain(model)}: {enough:.0f} neurons keep 90%"
+        panels.append(plotting.CurvePanel(title, tuple(lines)))
     return plotting.curve_panels(
         panels,
         x_title=f"neurons kept at END (of {rows.k.max():.0f})",

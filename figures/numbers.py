@@ -4,6 +4,7 @@ Reads a run of `experiments numbers`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.numbers import CONTROLS, OWN, UNSEEN, UNSEEN_LABELS, WHOLE
-from experiments.numbers import CUBIC, END, HELIX, LINE, MAIN, OPERAND, WAVES_10
+from experiments.numbers import CUBIC, END, HELIX, LINE, MAIN, OPERAND
 from figures.common import Options, chosen_run, rows_of
 from figures.exhibit import Exhibit, Settings, chart_of, with_predictions
 from figures.tables import numbers
@@ -22,20 +23,19 @@ from figures.views.words import percent_text
 
 GREY = plotting.COLOURS["control"]
 SHAPES = {
-    LINE: ("line", plotting.DARK),
-    WAVES_10: ("waves 10", plotting.TEAL),
-    HELIX: ("waves 10 + line", plotting.RED),
-    CUBIC: ("polynomial 3", plotting.BLUE),
+    HELIX: ("waves + line", plotting.DARK, "solid"),
+    CUBIC: ("polynomial", plotting.RUST, "dash"),
+    LINE: ("line", plotting.RUST, "dot"),
 }
-"""The name and the colour of each shape, in every panel."""
-PERMUTED = ("the same, permuted", plotting.RED, "dot")
+"""The name, the colour and the dashes of each shape, in every panel."""
+PERMUTED = ("labels permuted", GREY, "dot")
 SPACES = {
-    WHOLE: ("whole vector", plotting.PALE, "solid"),
-    CONTROLS["pca"]: ("PCA 3", GREY, "solid"),
+    WHOLE: ("whole vector", plotting.GREY, "solid"),
+    CONTROLS["pca"]: ("3 directions of PCA", GREY, "solid"),
     CONTROLS["labels"]: PERMUTED,
-    CONTROLS["span"]: ("random 3 in the span", GREY, "dash"),
+    CONTROLS["span"]: ("3 random directions", GREY, "dash"),
 }
-"""What is swapped beside the shapes: controls are grey, those of a shape have its colour."""
+"""What is swapped beside the shapes: the controls of waves with a line are grey."""
 COLUMNS = {
     UNSEEN: "unseen values",
     UNSEEN_LABELS: "labels permuted",
@@ -101,12 +101,11 @@ def _caption(table: DataFrame) -> str:
 
 
 def _notes(table: DataFrame, settings: Settings) -> list[str]:
+    n = select(_shown(table), measure=FOLLOWS).n.max()
     return [
-        "One-digit sums in nine wordings; A is exchanged, B stays; residual stream at the exit of "
-        "each layer. Bands: 95% intervals over problems that were not fitted.",
-        "a, b: the source's A replaces the destination's inside the directions of a shape. Others: "
-        "one value is left out of the fit, and written into a problem by the shape alone.",
-        "Dotted red: waves 10 + line, fitted with the values in another order.",
+        "One-digit sums. A shape is fitted to the residual stream at a layer's exit; unseen: "
+        "without the value that it writes. Labels permuted: waves + line, fitted to values in "
+        f"another order. Bands: 95% intervals over {n:.0f} problems that were not fitted.",
     ]
 
 
@@ -120,7 +119,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         own = select(rows, place=place) if has(rows, place=place) else rows.iloc[:0]
         lines = [draw(select(own, model=model)) for model in models] if len(own) else []
         if any(lines):
-            headings.append(heading)
+            headings.append(f"Answers that follow {heading}: {_best(lines)}")
             titles = map(plotting.plain, models)
             panels += [
                 plotting.CurvePanel(title, part, y_range=(0, 102))
@@ -133,25 +132,32 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         notes=notes,
         headings=headings,
         across=len(models),
-        panel=(300, 205),
+        panel=(300, 160),
     )
 
 
+def _best(panels: Sequence[Sequence[plotting.Line]]) -> str:
+    """What waves with a line and their control reach at most, in each panel."""
+    texts = []
+    for name, *_ in (SHAPES[HELIX], PERMUTED):
+        most = (max(one.y) for lines in panels for one in lines if one.name == name)
+        texts.append(f"{name} {' and '.join(f'{share:.0f}%' for share in most)}")
+    return ", ".join(texts) + " at most"
+
+
 def _swaps(rows: DataFrame) -> tuple[plotting.Line, ...]:
-    """The swaps of each shape, and of the controls of the helix."""
+    """The swaps of waves with a line, and of their controls."""
     return (
-        *_lines(select(rows, space=OWN), "shape", {key: (*SHAPES[key], "solid") for key in SHAPES}),
+        *_lines(select(rows, space=OWN, shape=HELIX), "shape", SHAPES),
         *_lines(select(rows, shape=HELIX), "space", SPACES),
     )
 
 
 def _unseen(rows: DataFrame) -> tuple[plotting.Line, ...]:
     """The unseen values of each shape, and those of permuted labels."""
-    styles = {key: (*SHAPES[key], "solid") for key in SHAPES}
-    permuted = select(rows, shape=HELIX)
     return (
-        *_lines(select(rows, space=UNSEEN), "shape", styles),
-        *_lines(permuted, "space", {UNSEEN_LABELS: PERMUTED}),
+        *_lines(select(rows, space=UNSEEN), "shape", SHAPES),
+        *_lines(select(rows, shape=HELIX), "space", {UNSEEN_LABELS: PERMUTED}),
     )
 
 
@@ -160,13 +166,14 @@ def _lines(
 ) -> Iterator[plotting.Line]:
     for one, (name, colour, dash) in styles.items():
         if has(rows, **{key: one}):
-            yield line(select(rows, **{key: one}), name, colour, x="layer", dash=dash)
+            drawn = line(select(rows, **{key: one}), name, colour, x="layer", dash=dash)
+            yield replace(drawn, low=None, high=None) if colour == plotting.RUST else drawn
 
 
 ROWS = (
-    ("A is swapped at END", _swaps, END),
-    ("An unseen A is written at END", _unseen, END),
-    ("An unseen A is written at A's token", _unseen, OPERAND),
+    ("a swapped A at END", _swaps, END),
+    ("an unseen A at END", _unseen, END),
+    ("an unseen A at its token", _unseen, OPERAND),
 )
 """The rows of panels: heading, lines and place."""
 
