@@ -122,7 +122,7 @@ const ArithLensGraph = (() => {
       const all = views.map(([name]) => [name, this.edges(name, null)]);
       for (const [name, rows] of all) {
         const least = Math.min(this.defaultLeast(rows), this.choice.least ?? Infinity), first = rows.filter(row => size(row) >= least);
-        take(this.nodesOf(first), false);
+        take([...this.nodesOf(first), ...this.summaryNodes(name)], false);
         for (const role of [...this.rolesOf(name, first), ...rows.map(row => row.role)]) roles.add(role);
       }
       for (const [name, rows] of views) for (const role of this.rolesOf(name, rows)) roles.add(role);
@@ -144,6 +144,12 @@ const ArithLensGraph = (() => {
     heldNodes(set) {
       const known = this.graphEffects(set);
       return [...this.choice.basket, ...this.as(set, () => this.summaryParts())].filter(name => known.has(name)).map(name => ({ name, role: END }));
+    }
+    // The parts that the summary of all prompts names: they keep their places when a prompt is chosen.
+    summaryNodes(set) {
+      const { choice } = this;
+      this.choice = { ...choice, prompt: null };
+      try { return this.as(set, () => this.summaryParts()).map(name => ({ name, role: END })); } finally { this.choice = choice; }
     }
     nodesOf(rows) {
       return rows.flatMap(row => [{ name: row.sender, role: row.role }, { name: row.receiver, role: END }]);

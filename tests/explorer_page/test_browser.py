@@ -540,6 +540,23 @@ def test_graph_map_and_card_show_one_effect_and_every_part_that_the_summary_name
         assert all(text.startswith(f"Head {name} looks at") for text in looks)
 
 
+OVERLAPS = """() => [...document.querySelectorAll('svg.ale-graph')].flatMap(picture => {
+  const boxes = [...picture.querySelectorAll('.ale-node rect')].map(x => x.getBoundingClientRect());
+  return boxes.flatMap((a, place) => boxes.slice(place + 1).filter(b =>
+    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2
+    && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 2).map(b => [a.x, a.y, b.x, b.y]));
+})"""
+
+
+@pytest.mark.parametrize("width", [1280, 1600])
+def test_no_box_of_the_first_picture_covers_another(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_timeout(300)
+    assert page.evaluate(OVERLAPS) == []
+    page.select_option('[data-key="compare"]', "other")
+    assert page.locator("svg.ale-graph").count() == 2 and page.evaluate(OVERLAPS) == []
+
+
 CONTRAST = """all => all.map(one => {
   const context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const light = colour => {
