@@ -167,7 +167,7 @@ TARGETS := $(shell sed -nE -e 's/^([a-z0-9-]+):.*/\1/p' $(MAKEFILE_LIST)) $(fore
 define HELP_GROUPS
 To begin: help setup report gemma notebook explore
 Which parts calculate?: fig12 seeds
-Are they needed?: evaluate
+Are they needed, and do they suffice?: evaluate
 What do the MLPs read and write?: fig13 fig14
 Which method can be trusted?: precision claims
 Drawings, prompts and data: fig1 fig11 fig8 fig10 splits drift

@@ -1,30 +1,29 @@
 """Figure 3 and sufficiency: accuracy without the strongest heads and MLPs, and with them alone."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
 from pandas import DataFrame, Series
 
 from arith_lens import plotting
-from arith_lens.operations import OPERATIONS
 from arith_lens.plotting import COLOURS
 from arith_lens.plotting.widths import is_narrow
-from arith_lens.runs import Run
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import knockout as numbers
 from figures.tables import sufficiency as sufficiency_numbers
 from figures.tables.base_rates import MAJORITY, base_rate_note
-from figures.tables.table import QuestionTable, has, keys_of, select, value
-from figures.views import maps
+from figures.tables.table import has, keys_of, select
 from figures.views.lines import base_rate, line
-from figures.views.words import LENS, sizes_text, span_text
+from figures.views.words import LENS, beside_random, sizes_text, span_text
 
 ORDER_LINES = {  # the first is drawn first: (name, colour, dash)
     "random": ("random", COLOURS["control"], "solid"),
     "same layers": ("same layers", COLOURS["control"], "5px,3px"),
-    "iterative": ("one by one", COLOURS["chosen"], "5px,3px"),
-    "growing": ("one by one", COLOURS["chosen"], "5px,3px"),
+    "iterative": ("greedy", COLOURS["chosen"], "5px,3px"),
+    "growing": ("greedy", COLOURS["chosen"], "5px,3px"),
     "effect": ("strongest", COLOURS["chosen"], "solid"),
 }
 """The orders that are drawn; the table has further ones."""
@@ -33,10 +32,17 @@ N_COMPARED = 10
 """The caption compares knockouts of so many heads, the number of the paper's Table 4."""
 FEW = 5
 """The caption says what so many heads do alone."""
+BANDS = "Bands are 95% intervals over n problems, of random heads the range of draws."
+ALONE = {"components": "heads", "kind": "keep_only"}
+PLACES = {"END": "at END", "all": "everywhere"}
+"""Where the other heads are replaced, in words."""
+Row: TypeAlias = tuple[str, DataFrame, Mapping[str, tuple[float, str]]]
+"""A row of charts: its heading, its numbers, and for each operation how many heads a circle marks,
+with its text."""
 
 
 def fig3(options: Options) -> list[Chart]:
-    """Figure 3: accuracy and p(C) as heads and MLPs are knocked out, by effect and at random.
+    """Figure 3: accuracy as heads and MLPs are knocked out, by effect and at random.
 
     Reads a run of `experiments/are_they_needed.py` (by its settings, or `--run PATH`)
     and draws it without loading a model: HTML that opens offline, PNG, SVG and PDF where Chrome or
@@ -46,243 +52,20 @@ def fig3(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "are_they_needed")
-    title = "Are the strongest heads needed, and do they suffice?"
-    return [_chart(run, numbers.table, name="fig3", title=title)]
-
-
-def _chart(run: Run, table: Callable[[Run], QuestionTable], name: str, title: str) -> Chart:
-    """The picture of the table of a run."""
-    return chart_of(
-        lambda: table(run),
+    chart = chart_of(
+        partial(numbers.table, run),
         [run],
-        name=name,
-        title=title,
+        name="fig3",
+        title="Are the strongest heads needed?",
         caption=knockout_caption,
         notes=_knockout_notes,
-        draw=_draw_knockout,
+        draw=partial(_draw, _knockouts),
     )
-
-
-def knockout_caption(table: DataFrame) -> str:
-    """How the strongest heads compare with the controls, and what they do alone."""
-    needed, sufficient = (select(table, question=name) for name in ("knockout", "sufficiency"))
-    findings = []
-    if len(needed):
-        k, texts = _without(needed)
-        (first, (right, random, lower)), *others = texts.items()
-        models = [
-            f"`{first}` answers {right} right (without random ones {random}; below every draw in "
-            f"{lower} operations)",
-            *(f"`{name}` {right} ({random}; {lower})" for name, (right, random, lower) in others),
-        ]
-        findings.append(f"Without the {k:.0f} strongest heads {', '.join(models)}.")
-    alone = {name: select(sufficient, model=name) for name in keys_of(sufficient, "model")}
-    texts = [
-        f"in `{name}` {_alone(rows, short=number > 0)}"
-        for number, (name, rows) in enumerate(alone.items())
-    ]
-    if texts:
-        findings.append(f"Kept alone, {'; '.join(texts)}.")
-    return (
-        f"{' '.join(findings)} Dark lines are the strongest heads by {LENS} (dashed: each "
-        "next head is the one that changes most), grey lines random ones. Bands are 95% intervals "
-        "over problems (n), or all draws."
-    )
-
-
-def _without(table: DataFrame) -> tuple[float, dict[str, tuple[str, str, str]]]:
-    """How many heads are knocked out; by model the share of right answers, that without random
-    heads, and in how many operations it is below every draw."""
-    right = select(table, measure="accuracy", components="heads")
-    k = select(right, order=CONTROLS, k=range(N_COMPARED + 1)).k.max()
-    texts = {}
-    for model in keys_of(right, "model"):
-        rows = select(right, model=model, k=k)
-        chosen, controls = select(rows, order="effect"), select(rows, order=CONTROLS)
-        least = controls.groupby("operation").low.min()
-        lower = int(chosen.set_index("operation").value.lt(least).sum())
-        lower_text = f"{lower} of {len(chosen)}"
-        texts[model] = span_text(chosen.value), span_text(controls.value), lower_text
-    return k, texts
-
-
-def _alone(rows: DataFrame, *, short: bool = False) -> str:
-    """What a few heads of a model do alone, and how many answer like the whole model.
-
-    Args:
-        rows: of the model.
-        short: numbers alone, for the second model of a sentence.
-    """
-    heads = select(rows, kind="keep_only", components="heads", positions="END")
-    strongest, random = (select(heads, order=order) for order in ("effect", "random"))
-    right, enough = (
-        select(strongest, measure=name) for name in ("accuracy", sufficiency_numbers.ENOUGH)
-    )
-    near = right.k.loc[(right.k - FEW).abs().idxmin()]
-    by_chance = select(random, measure="accuracy", k=near).set_index("operation")
-    chosen = select(right, k=near).set_index("operation")
-    few, many = span_text(chosen.value), span_text(enough.value, ".0f")
-    random_ones = span_text(by_chance.value) if len(by_chance) else ""
-    is_above = chosen.low > by_chance.high.reindex(chosen.index)
-    signs = ", ".join(OPERATIONS[str(name)].sign for name in chosen.index[is_above])
-    above = f"in {signs or 'no operation'}"
-    if short:
-        return f"{few}{f' ({random_ones}; {above})' * bool(random_ones)}, and {many}"
-    control = f" (random ones {random_ones}; interval above theirs {above})" * bool(random_ones)
-    return f"{near:.0f} heads answer {few} right{control}, and 90% needs {many}"
-
-
-def _draw_knockout(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """A row of operations for each model, without heads and with heads alone."""
-    if is_narrow():  # a column has room for one model
-        table = select(table, model=keys_of(table, "model")[0])
-    operations = keys_of(table, "operation")
-    panels: list[plotting.CurvePanel] = []
-    headings = []
-    for heading, rows in _rows_of_panels(table):
-        headings.append(heading)
-        same = {"model": rows.model.iloc[0], "question": rows.question.iloc[0]}
-        own_rates = select(table, measure=MAJORITY, **same)
-        for operation in operations:
-            own = select(rows, operation=operation)
-            rates = select(own_rates, operation=operation).value
-            lines = [base_rate(rate, (own.k.min(), own.k.max())) for rate in rates[:1]]
-            lines += _lines(own)
-            of_model = select(table, model=own.model.iloc[0], operation=operation)
-            points = (*_points(own, of_model, lines),)
-            if operation != operations[-1]:  # the last chart has the lines' names
-                lines = [replace(one, label="") for one in lines]
-            title = maps.title(operation, "")
-            curves = plotting.CurvePanel(title, tuple(lines), points, y_range=(-5, 105))
-            panels.append(replace(curves, x_title=_x_title(own)))
-    return plotting.curve_panels(
-        panels,
-        x_title="",
-        unit="%",
-        notes=notes,
-        headings=headings,
-        across=len(operations),
-        panel=(190, 104),
-    )
-
-
-def _x_title(rows: DataFrame) -> str:
-    """What is counted along a panel's axis."""
-    change = "knocked out" if has(rows, question="knockout") else "kept"
-    return f"{rows.components.iloc[0]} {change}"
-
-
-def _rows_of_panels(table: DataFrame) -> Iterator[tuple[str, DataFrame]]:
-    """The heading and the numbers of each row: first what is knocked out in each model, then what
-    is kept."""
-    right = select(table, measure="accuracy")
-    for model in keys_of(table, "model"):
-        own = select(right, model=model)
-        for components in ("heads", "MLPs"):
-            rows = select(own, question="knockout", components=components)
-            total = select(table, model=model, measure=numbers.OF, components=components).value
-            alone = len(keys_of(table, "model")) == 1 and not has(table, question="sufficiency")
-            if len(rows) and (components == "heads" or alone) and _is_whole(rows, own):
-                yield _heading(table, model, components, total.max()), rows
-    for model in keys_of(table, "model"):
-        own = select(right, model=model)
-        sole = select(own, question="sufficiency", components="heads", kind="keep_only")
-        of_model = select(table, model=model, question="sufficiency")
-        enough = _enough(of_model).max()  # as many heads as the heading names
-        is_shown = (sole.order != "iterative") & (sole.k <= enough)
-        sole = DataFrame(sole[is_shown]) if has(own, question="knockout") else sole
-        for place, text in PLACES.items():
-            if (place == "END" or not has(table, question="knockout")) and len(sole):
-                finding = f": {_alone(of_model)}" * (place == "END" and has(sole, positions="END"))
-                finding += f", {_sizes(select(sole, positions=place))}"
-                yield f"{model}, kept alone ({text}){finding}", select(sole, positions=place)
-
-
-def _heading(table: DataFrame, model: str, components: str, total: float) -> str:
-    """What is knocked out, and what the model then answers."""
-    heading = f"{model}, {components} knocked out, of {total:.0f}"
-    rows = select(table, model=model, question="knockout")
-    if components != "heads" or not has(rows, order=CONTROLS):
-        return heading
-    k, texts = _without(rows)
-    right, random, _ = texts[model]
-    return (
-        f"{model} without {k:.0f} of {total:.0f} heads: {right} right (random ones {random}), "
-        f"{_sizes(rows)}"
-    )
-
-
-def _sizes(rows: DataFrame) -> str:
-    """How many problems of each operation: `n = 36, 45`."""
-    strongest = select(rows, measure="accuracy", components="heads", order="effect")
-    counts = strongest.drop_duplicates("operation").n
-    return f"n = {', '.join(f'{n:.0f}' for n in counts)}"
-
-
-def _is_whole(rows: DataFrame, table: DataFrame) -> bool:
-    """Whether the rows have all operations of a table."""
-    return {*keys_of(rows, "operation")} == {*keys_of(table, "operation")}
-
-
-def _lines(rows: DataFrame) -> list[plotting.Line]:
-    """The curves of one measure. A curve that ends early has its name where it ends."""
-    known = [order for order in ORDER_LINES if has(rows, order=order)]
-    last = select(rows, order="effect").k.max()
-    lines = []
-    for order in known:
-        name, colour, dash = ORDER_LINES[order]
-        of_order = select(rows, order=order)
-        one = line(
-            of_order, name, colour, dash=dash, label=None if of_order.k.max() == last else ""
-        )
-        lines.append(one if dash == "solid" else replace(one, low=None, high=None))
-    return lines
-
-
-def _points(
-    shown: DataFrame, rows: DataFrame, lines: Sequence[plotting.Line]
-) -> Iterator[plotting.Point]:
-    """The number of heads whose knockout causes 90% of the drop, or that answer 90% right."""
-    if has(shown, question="knockout", components="heads"):
-        counts = [value(rows, measure=numbers.DROP_DONE)]
-    else:
-        counts = [*_enough(rows)] if has(shown, positions="END") else []
-    for count in counts:
-        yield plotting.Point(count, f"{count:.0f}", line=len(lines) - 1)
-
-
-def _enough(rows: DataFrame) -> Series:
-    """From how many heads, kept alone at END, 90% are right."""
-    keys = {"kind": "keep_only", "components": "heads", "positions": "END", "order": "effect"}
-    return select(rows, measure=sufficiency_numbers.ENOUGH, **keys).value
-
-
-def _knockout_notes(table: DataFrame, config: Settings) -> list[str]:
-    """How to read the figure, and what it was made from."""
-    dashed = has(table, order=("iterative", "growing"))
-    draws = select(table, measure="accuracy", order="random").groupby("question").n.max()
-    counts = ", ".join(f"{n:.0f} ({question})" for question, n in draws.items())
-    return [
-        "Dark: strongest by effect (band: 95% interval)."
-        + " Dark, dashed: each next head is the one that changes most." * dashed
-        + f" Grey: as many at random, dashed: of the same layers; mean and range of {counts} "
-        "draws. Dotted: always the most frequent answer. Circles: how many heads cause nine tenths "
-        "of the drop, or answer 90% right alone.",
-        f"A head that is out gives its {config['ablation']} over counterfactuals, at every "
-        "position but BOS; MLPs stay." + f" Prompts, all answered right: {sizes_text(table)}; seed "
-        f"{config['seed']}." * (len(keys_of(table, "model")) == 1),
-        *base_rate_note(table),
-    ]
-
-
-PLACES = {
-    "END": "others replaced at END",
-    "all": "others replaced at every position",
-}
+    return [chart]
 
 
 def sufficiency(options: Options) -> list[Chart]:
-    """Do the strongest heads suffice? Accuracy with the first k heads only, and without them.
+    """Do the strongest heads suffice? Accuracy with the first k heads alone.
 
     Reads a run of `experiments do_they_suffice`. The orders were chosen on half of the problems;
     the curves are drawn on the other half.
@@ -291,5 +74,223 @@ def sufficiency(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "do_they_suffice")
-    title = "Do the strongest heads suffice?"
-    return [_chart(run, sufficiency_numbers.table, name="sufficiency", title=title)]
+    chart = chart_of(
+        partial(sufficiency_numbers.table, run),
+        [run],
+        name="sufficiency",
+        title="Do the strongest heads suffice?",
+        caption=sufficiency_caption,
+        notes=_sufficiency_notes,
+        draw=partial(_draw, _kept_alone),
+    )
+    return [chart]
+
+
+def _draw(
+    rows_of: Callable[[DataFrame], Iterator[Row]], table: DataFrame, notes: Sequence[str]
+) -> plotting.Figure:
+    """A row of operations below each heading; a column has room for one model."""
+    shown = [*rows_of(table)]
+    if is_narrow():
+        shown = [row for row in shown if has(row[1], model=keys_of(table, "model")[0])]
+    operations = keys_of(select(table, measure="accuracy"), "operation")
+    panels = []
+    for _, rows, marks in shown:
+        for operation in operations:
+            own = select(rows, operation=operation)
+            rates = select(table, measure=MAJORITY, operation=operation, model=own.model.iloc[0])
+            lines = [base_rate(rate, (own.k.min(), own.k.max())) for rate in rates.value[:1]]
+            lines += _lines(own)
+            marked = [marks[operation]] if operation in marks else []
+            points = [plotting.Point(*one, len(lines) - 1) for one in marked]
+            if operation == operations[-1]:  # it has the lines' names
+                points += _names_inside(lines, own.k.max())
+            else:
+                lines = [replace(one, label="") for one in lines]
+            n = select(own, order="effect").n.max()
+            title = f"{plotting.plain(operation.capitalize())}, n = {n:.0f}"
+            curves = plotting.CurvePanel(title, tuple(lines), (*points,), y_range=(-3, 104))
+            panels.append(replace(curves, x_title=_x_title(own), y_title="right answers"))
+    return plotting.curve_panels(
+        panels,
+        x_title="",
+        unit="%",
+        notes=notes,
+        headings=[heading for heading, *_ in shown],
+        across=len(operations),
+        panel=(190, 150),
+        shared_y=True,
+    )
+
+
+def _x_title(rows: DataFrame) -> str:
+    """What is counted along a chart's axis."""
+    change = (
+        "knocked out"
+        if has(rows, question="knockout")
+        else f"kept {PLACES[rows.positions.iloc[0]]}"
+    )
+    return f"{rows.components.iloc[0]} {change}"
+
+
+def _lines(rows: DataFrame) -> Iterator[plotting.Line]:
+    """The curves of one chart. A curve that ends early has no name at its end."""
+    for order in (order for order in ORDER_LINES if has(rows, order=order)):
+        name, colour, dash = ORDER_LINES[order]
+        of_order = select(rows, order=order)
+        label = None if of_order.k.max() == rows.k.max() else ""
+        one = line(of_order, name, colour, dash=dash, label=label)
+        yield one if dash == "solid" else replace(one, low=None, high=None)
+
+
+def _names_inside(lines: Sequence[plotting.Line], last: float) -> Iterator[plotting.Point]:
+    """The names of lines that end before the chart does, beside them."""
+    for index, one in enumerate(lines):
+        if one.x[-1] < last:
+            yield plotting.Point(one.x[-1], one.name, index, is_name=True)
+
+
+def _knockouts(table: DataFrame) -> Iterator[Row]:
+    """Each model without heads; a single one also without MLPs."""
+    right = select(table, measure="accuracy")
+    models = keys_of(right, "model")
+    for model in models:
+        of_model = select(table, model=model)
+        for components in ("heads", "MLPs")[: 1 + (len(models) == 1)]:
+            rows = select(right, model=model, components=components)
+            if {*keys_of(rows, "operation")} == {*keys_of(right, "operation")}:
+                yield _without_components(of_model, rows, components)
+
+
+def _without_components(table: DataFrame, rows: DataFrame, components: str) -> Row:
+    """The row of a model without its heads or MLPs."""
+    model = rows.model.iloc[0]
+    total = select(table, measure=numbers.OF, components=components).value.max()
+    if components != "heads" or not has(rows, order=CONTROLS):
+        return f"{model}: {components} knocked out, of {total:.0f}", rows, {}
+    k, chosen, controls, _ = _compared(rows)
+    heading = (
+        f"{model}: without the {k:.0f} strongest of {total:.0f} heads {span_text(chosen)} are "
+        f"right, without {k:.0f} random ones {span_text(controls)}"
+    )
+    return heading, rows, {str(name): (k, f"{one:.0%}") for name, one in chosen.items()}
+
+
+def _compared(rows: DataFrame) -> tuple[float, Series, Series, Series]:
+    """How many heads of a model are knocked out in a comparison with controls; by operation, the
+    share of right answers without the strongest, that without random ones, and whether the first
+    is below every draw of both controls."""
+    right = select(rows, measure="accuracy", components="heads")
+    k = select(right, order=CONTROLS, k=range(N_COMPARED + 1)).k.max()
+    at_k = select(right, k=k).set_index("operation")
+    chosen = select(at_k, order="effect").value
+    controls = select(at_k, order=CONTROLS)
+    is_below = chosen < controls.groupby("operation").low.min().reindex(chosen.index)
+    return k, chosen, select(controls, order="random").value, is_below
+
+
+def knockout_caption(table: DataFrame) -> str:
+    """What the models answer without the strongest heads, and without random ones."""
+    texts, k = [], 0.0
+    for model in keys_of(table, "model"):
+        k, chosen, random, is_below = _compared(select(table, model=model))
+        below = f"; below every draw in {is_below.sum()} of {len(is_below)} operations"
+        texts.append(beside_random(f"`{model}` answers {span_text(chosen)} right", random, below))
+    greedy = "; greedy: each next head is the one whose knockout costs most"
+    return (
+        f"Without the {k:.0f} strongest heads, {', '.join(texts)}. Heads are in the order of "
+        f"{LENS} (strongest{greedy * has(table, order='iterative')}), or random. {BANDS}"
+    )
+
+
+def _kept_alone(table: DataFrame) -> Iterator[Row]:
+    """Each model with its strongest heads alone at END; a single one also at every position."""
+    models = keys_of(table, "model")
+    for model in models:
+        of_model = select(table, model=model)
+        total = select(of_model, **ALONE).k.max()
+        for place, where in [*PLACES.items()][: 1 + (len(models) == 1)]:
+            rows = select(of_model, measure="accuracy", positions=place, **ALONE)
+            rows = DataFrame(rows[~rows.order.isin(["iterative", "weights"])])
+            enough, random = _enough(of_model, place)
+            if place == "END" and len(enough):  # more heads change little
+                rows = DataFrame(rows[rows.k <= enough.max()])
+            heading = f"{model}: heads alone, {where}"
+            if len(enough):
+                beside = f", as many random ones {span_text(random)}" * bool(len(random))
+                heading = (
+                    f"{model}: the strongest {span_text(enough, '.0f')} of {total:.0f} heads kept "
+                    f"{where} give 90% right{beside}"
+                )
+            if len(rows):
+                yield heading, rows, {str(o): (k, f"{k:.0f} heads") for o, k in enough.items()}
+
+
+def _enough(table: DataFrame, place: str = "END") -> tuple[Series, Series]:
+    """From how many of a model's strongest heads, kept alone, 90% are right, by operation, and how
+    many are right with as many random ones."""
+    alone = select(table, positions=place, **ALONE)
+    measure = sufficiency_numbers.ENOUGH
+    enough = select(alone, measure=measure, order="effect").set_index("operation").value.dropna()
+    random = select(alone, measure="accuracy", order="random")
+    return enough, random[random.k == random.operation.map(enough)].set_index("operation").value
+
+
+def sufficiency_caption(table: DataFrame) -> str:
+    """How many heads suffice, and what a few of them do."""
+    many, few = [], []
+    for model in keys_of(table, "model"):
+        of_model = select(table, model=model)
+        enough, random = _enough(of_model)
+        if len(enough):
+            many.append(
+                beside_random(f"from {span_text(enough, '.0f')} heads on in `{model}`", random)
+            )
+        alone = select(of_model, positions="END", measure="accuracy", k=FEW, **ALONE)
+        chosen, random = (select(alone, order=order).value for order in ("effect", "random"))
+        if len(chosen):
+            few.append(beside_random(f"{span_text(chosen)} in `{model}`", random))
+    findings = [f"Kept alone at END, the strongest heads answer 90% right {', '.join(many)}."]
+    findings = findings * bool(many) + [f"With {FEW} it is {', '.join(few)}."] * bool(few)
+    return (
+        f"{' '.join(findings)} The others give their means there. Heads are in the order of {LENS} "
+        f"(strongest), or random. {BANDS}"
+    )
+
+
+def _knockout_notes(table: DataFrame, config: Settings) -> list[str]:
+    """How to read the knockouts, and what they were made from."""
+    k = select(table, measure="accuracy", order=CONTROLS, k=range(N_COMPARED + 1)).k.max()
+    greedy = " Greedy: each next head costs most."
+    return [
+        f"Circles: the {k:.0f} strongest heads are out. " * bool(k == k) + _marks_note(table),
+        "Same layers: random heads of the same layers." * has(table, order="same layers")
+        + greedy * has(table, order="iterative")
+        + f" A head that is out gives its counterfactual {config['ablation']}.",
+        *_data_notes(table, config),
+    ]
+
+
+def _sufficiency_notes(table: DataFrame, config: Settings) -> list[str]:
+    """How to read the circuits, and what they were made from."""
+    return [
+        f"Circles: 90% are right from here on. {_marks_note(table)}",
+        f"A head that is not kept gives its counterfactual {config['ablation']}. END: the last "
+        "position. Heads are ordered on the other half of the problems.",
+        *_data_notes(table, config),
+    ]
+
+
+def _marks_note(table: DataFrame) -> str:
+    """What bands and the dotted line are."""
+    draws = select(table, measure="accuracy", order="random").n.max()
+    grey = f", or the range of {draws:.0f} random draws" * bool(draws == draws)
+    return f"Bands: 95% intervals{grey}. Base rate: always the most frequent answer."
+
+
+def _data_notes(table: DataFrame, config: Settings) -> list[str]:
+    """The prompts of one model; for several models the tables have them."""
+    if len(keys_of(table, "model")) > 1:
+        return []
+    sizes = f"Prompts, all answered right: {sizes_text(table)}; seed {config['seed']}."
+    return [sizes, *base_rate_note(table)]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
 from arith_lens import plotting
 from arith_lens.operations import FOUR
@@ -20,7 +20,8 @@ from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import next_tokens as numbers
 from figures.tables.base_rates import MAJORITY
 from figures.tables.table import QuestionTable, has, keys_of, records, select
-from figures.views.words import span_text
+from figures.views.maps import grey
+from figures.views.words import LENS, beside_random, span_text
 
 EXERCISE_TITLES = {
     "word_problem": "word problems",
@@ -36,7 +37,7 @@ PAIR_TITLES = {
 }
 """The kinds of pairs with and without the calculation, with their titles."""
 WHOLE, CONTROL = ("whole model", "circle"), ("random heads out", "diamond")
-BASE_RATE = ("always the most frequent answer", "line-ns-open")
+BASE_RATE = ("base rate", "line-ns-open")
 HEADS_OUT, NO_OPERATOR = ("strongest heads out", "circle-open"), ("no operator", "square-open")
 """The name and the mark of the model as it is, of the control, and of both changes."""
 
@@ -79,41 +80,41 @@ def _chart(table: Callable[[], QuestionTable], run: Run, name: str, title: str) 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A row for each model: what changes without the key heads, else without the operator."""
-    panels, headings = [], []
-    for model in keys_of(table, "model"):
-        own = select(table, model=model)
-        panels += _panels(own)
-        headings.append(f"{model}: {_findings(own)[0][0]}")
+    of_models = {model: select(table, model=model) for model in keys_of(table, "model")}
+    panels = [panel for own in of_models.values() for panel in _panels(own)]
     return plotting.dot_panels(
         panels,
         plotting.DotAxis((-4, 104), unit="%"),
-        across=len(panels) // len(headings),
-        headings=headings,
-        row=32,
+        across=len(panels) // len(of_models),
+        headings=[f"{model}: {_finding(own)}" for model, own in of_models.items()],
+        row=36,
         notes=notes,
     )
 
 
 def _panels(table: DataFrame) -> list[plotting.DotPanel]:
-    """The panel of one model: right answers if its table has them, else p(C)."""
+    """The panels of one model: right answers and numbers if its table has them, else p(C)."""
+    if not has(table, measure=numbers.RIGHT):
+        sides = dict(zip(map(str, numbers.SIDES), (WHOLE, NO_OPERATOR), strict=True))
+        p_answer = select(table, measure=numbers.P_ANSWER)
+        return [_panel(p_answer, "probability of the answer C", PAIR_TITLES, "side", sides)]
     before, after = numbers.TIMES
-    exercises = {before: WHOLE, after: HEADS_OUT, numbers.RANDOM_HEADS: CONTROL}
-    pairs = dict(zip(map(str, numbers.SIDES), (WHOLE, NO_OPERATOR), strict=True))
-    panels = [
-        _panel(rows, title, titles, key, sides)
-        for title, measure, titles, key, sides in (
-            ("right answers", numbers.RIGHT, EXERCISE_TITLES, "when", exercises),
-            ("probability of the answer C", numbers.P_ANSWER, PAIR_TITLES, "side", pairs),
-        )
-        if len(rows := select(table, measure=measure))
+    sides = {before: WHOLE, after: HEADS_OUT, numbers.RANDOM_HEADS: CONTROL}
+    right, number = (
+        _panel(select(table, measure=measure), "right answers", EXERCISE_TITLES, "when", sides)
+        for measure in (numbers.RIGHT, numbers.A_NUMBER)
+    )
+    kinds = _kinds(table, EXERCISE_TITLES)
+    strong = tuple(_compared(table, numbers.RIGHT)[2].droplevel("model").reindex(kinds))
+    rates = select(table, measure=MAJORITY, question="what comes instead").set_index("kind").value
+    name, symbol = BASE_RATE
+    level = 100 * rates.reindex(kinds).to_numpy()
+    dots = (plotting.Dots(level, name, COLOURS["control"], symbol=symbol),) * bool(len(rates))
+    share = grey(f" in {span_text(_compared(table, numbers.A_NUMBER)[0])}")
+    return [
+        replace(right, series=(*right.series, *dots), strong=strong),
+        replace(number, title=f"still a number{share}", strong=strong),
     ]
-    base_rates = select(table, measure=MAJORITY, question="what comes instead")
-    if len(base_rates):
-        rates = base_rates.set_index("kind").value.reindex(_kinds(base_rates, EXERCISE_TITLES))
-        name, symbol = BASE_RATE
-        dots = plotting.Dots(100 * rates.to_numpy(), name, COLOURS["control"], symbol=symbol)
-        panels[0] = replace(panels[0], series=(*panels[0].series, dots))
-    return panels[:1]
 
 
 def _kinds(rows: DataFrame, titles: Mapping[str, str]) -> list[str]:
@@ -145,91 +146,79 @@ def _panel(
 
 def instead_caption(table: DataFrame) -> str:
     """What the models say without the heads, and without the operator."""
-    findings = [
-        f"In `{model}`, "
-        f"{'; '.join(map(''.join, _findings(select(table, model=model), short=at > 0)))}."
-        for at, model in enumerate(keys_of(table, "model"))
-    ]
-    has_heads = has(table, measure=numbers.RIGHT)
+    sentences, right = [], []
+    for model in keys_of(select(table, measure=numbers.RIGHT), "model"):
+        chosen, random, is_below = _compared(select(table, model=model), numbers.RIGHT)
+        below = f"; below every draw in {is_below.sum()} of {len(is_below)} kinds"
+        right.append(beside_random(f"{span_text(chosen)} in `{model}`", random, below))
+    if right:
+        chosen, random, _ = _compared(table, numbers.A_NUMBER)
+        numbers_text = beside_random(f"in {span_text(chosen)}", random)
+        sentences = [
+            f"Without the {_n_heads(table)} strongest heads (by {LENS}), right answers are "
+            f"{', '.join(right)}.",
+            f"The likeliest token is still a number {numbers_text}.",
+        ]
+    if has(table, measure=numbers.P_ANSWER):
+        sentences.append(f"Without the operator, {_without_operator(table)}.")
+    return f"{' '.join(sentences)} Lines are 95% intervals over n prompts{_draws(table)}."
+
+
+def _draws(table: DataFrame) -> str:
+    """What the lines of random heads are, if there are some."""
     draws = select(table, when=numbers.RANDOM_HEADS).n.max()
-    around = f", and around random heads the range of {draws:.0f} draws" * has_heads
-    mark = "the share of right likeliest tokens" if has_heads else "the mean p(C)"
+    return f", or the range of {draws:.0f} random draws" * bool(draws == draws)
+
+
+def _n_heads(table: DataFrame) -> int:
+    """How many heads are knocked out."""
+    return len(keys_of(select(table, model=table.model.iloc[0]), "head"))
+
+
+def _finding(table: DataFrame) -> str:
+    """What one model says without the heads, else without the operator, in short."""
+    chosen, random, is_below = _compared(table, numbers.RIGHT)
+    if not len(chosen):
+        return f"without the operator {_without_operator(table)}"
+    below = f", below every random draw in {is_below.sum()} of {len(is_below)} kinds"
     return (
-        f"{' '.join(findings)} A mark is {mark} of one kind of prompt. Lines are 95% intervals "
-        f"over prompts or problems (n){around}."
+        f"without the {_n_heads(table)} strongest heads {span_text(chosen)} are right"
+        f"{below * bool(len(random))}"
     )
 
 
-def _findings(table: DataFrame, *, short: bool = False) -> list[tuple[str, str]]:
-    """What one model says without the heads, and without the operator: in short, and the rest.
+def _compared(table: DataFrame, measure: str) -> tuple[Series, Series, Series]:
+    """A measure without the strongest heads, by model and kind of prompt, and without random ones;
+    and whether the first is below every draw of the second."""
+    by_kind = select(table, measure=measure).set_index(["model", "kind"])
+    chosen, random = (select(by_kind, when=one) for one in (numbers.TIMES[1], numbers.RANDOM_HEADS))
+    return chosen.value, random.value, chosen.value < random.low.reindex(chosen.index)
 
-    Args:
-        table: the rows of the model.
-        short: fewer words, for the second model of a caption.
-    """
-    texts = []
-    after = select(table, when=numbers.TIMES[1])
-    if len(after):
-        right, number = (
-            select(after, measure=measure).set_index("kind")
-            for measure in (numbers.RIGHT, numbers.A_NUMBER)
-        )
-        controls = select(table, when=numbers.RANDOM_HEADS)
-        random = select(controls, measure=numbers.RIGHT).set_index("kind")
-        without_heads = f" without the {len(keys_of(table, 'head'))} strongest heads"
-        beside, rest, numbers_text = "", "", ""
-        by_chance = select(controls, measure=numbers.A_NUMBER)
-        if len(random):
-            below = right.value < random.low.reindex(right.index)
-            beside = f", {span_text(random.value)} without random ones"
-            rest = f" (below every draw in {below.sum()} of {len(below)} kinds of prompts)"
-            numbers_text = f" (without random heads {span_text(by_chance.value)})"
-            if short:
-                without_heads = ""
-                beside = f" ({span_text(random.value)} without random ones; "
-                rest = f"{below.sum()} of {len(below)})"
-                numbers_text = f" ({span_text(by_chance.value)})"
-        texts.append(
-            (
-                f"{span_text(right.value)} are right{without_heads}{beside}",
-                f"{rest}, and {span_text(number.value)} still get a number{numbers_text}",
-            )
-        )
-    p_answer = select(table, measure=numbers.P_ANSWER)
-    before, without = (select(p_answer, side=side).set_index("kind") for side in numbers.SIDES)
-    if len(before):
-        likeliest = select(table, measure=numbers.ANSWER_LIKELIEST, side=numbers.SIDES[0])
-        is_known = likeliest.set_index("kind").value > 0.5
-        falls = without.high < before.low.reindex(without.index)
-        parts = [f"falls to at most {without.value[falls].max():.0%}"] * bool(falls.any())
-        parts += [
-            f"{'is as before' if is_known[kind] else 'is low with and without it'} in "
-            f"{PAIR_TITLES[str(kind)]} ({one.value:.0%})"
-            for kind, one in without[~falls].iterrows()
-        ]
-        texts.append((f"without the operator p(C) {', and '.join(parts)}", ""))
-    return texts
+
+def _without_operator(table: DataFrame) -> str:
+    """How p(C) changes without the operator, and where it does not fall."""
+    p_answer = select(table, measure=numbers.P_ANSWER).set_index(["kind", "model"])
+    before, without = (select(p_answer, side=side) for side in numbers.SIDES)
+    falls = without.high < before.low.reindex(without.index)
+    parts = [f"falls to at most {without.value[falls].max():.0%}"] * bool(falls.any())
+    for kind, rows in without[~falls].groupby("kind", sort=False):
+        parts.append(f"does not fall in {PAIR_TITLES[str(kind)]} ({span_text(rows.value)})")
+    return f"p(C) {', and '.join(parts)}"
 
 
 def _notes(table: DataFrame, config: Settings) -> list[str]:
     """What was changed, with an example of each change."""
-    lines = []
     if has(table, measure=numbers.RIGHT):
-        first = select(table, model=keys_of(table, "model")[0])
-        heads = ", in ".join(
-            f"{model} {', '.join(keys_of(select(table, model=model), 'head'))}"
-            for model in keys_of(table, "model")
-        )
-        lines += [
-            f"{_example(first, 'integers', 'when', numbers.TIMES, 'with the heads out ')} "
-            f"Knocked out, by mean effect over the four operations, in {heads}."
+        first = select(table, model=table.model.iloc[0])
+        example = _example(first, "integers", "when", numbers.TIMES, "without the heads ")
+        return [
+            "Bold: below every random draw. Base rate: always the most frequent answer. Lines: 95% "
+            f"intervals{_draws(table)}.",
+            f"{example} The heads are the strongest on average over the four operations.",
         ]
-    pairs = select(table, measure=numbers.P_ANSWER, side="reference")
-    if len(pairs) and not lines:
-        kinds = keys_of(pairs, "kind")
-        kind = EXAMPLE_KIND if EXAMPLE_KIND in kinds else kinds[0]
-        lines.append(_example(table, kind, "side", numbers.SIDES))
-    return lines
+    kinds = keys_of(select(table, measure=numbers.P_ANSWER, side="reference"), "kind")
+    kind = EXAMPLE_KIND if EXAMPLE_KIND in kinds else kinds[0]
+    return [_example(table, kind, "side", numbers.SIDES)]
 
 
 EXAMPLE_KIND = "two_digits"
@@ -244,8 +233,8 @@ def _example(
     ends = [records(select(rows, **{key: side})) for side in sides]
     if not all(ends):
         return ""
-    texts = [
-        f"“{one.prompt.strip()}” {one.token} ({one.value:.0%})"
-        for one in (part[0] for part in ends)
-    ]
-    return f"Example, with the likeliest token: {f' → {change}'.join(texts)}."
+    first, second = (part[0] for part in ends)
+    texts = [f"“{one.prompt.strip()}” {one.token} ({one.value:.0%})" for one in (first, second)]
+    if first.prompt == second.prompt:
+        texts[1] = f"{second.token} ({second.value:.0%})"
+    return f"Example: {f', {change}'.join(texts)}."

@@ -235,7 +235,7 @@ def _matrix(table: DataFrame, operation: str, reading: maps.EffectScale) -> plot
             columns = [select(of_role, template=template).value.to_numpy() for template in names]
             groups.append(plotting.Columns(title, tuple(heads), reading.scale * np.stack(columns)))
     return plotting.Matrix(
-        title=f'{name}<span style="color:{plotting.NOTE}">{agreement}</span>',
+        title=name + maps.grey(agreement),
         rows=(*(wording(one) for one in names if one != template_numbers.ALL), ALL_WORDINGS),
         groups=tuple(groups),
         strong=(*[False] * (len(names) - 1), True),

@@ -1,6 +1,6 @@
 """Line charts on a grid: lines with intervals, marked points, and names at the lines' ends."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from arith_lens.plotting.page import (
     MOST_LINES,
     TOP,
     Sheet,
+    axis_names,
     heading_height,
     panel_axes,
     plain,
@@ -149,8 +150,10 @@ def _sheet(
     notes: Sequence[str],
     headings: Sequence[str],
     guided: bool,
+    inner: Number,
 ) -> Sheet:
-    """Each column of charts has room for its longest name, each row for guides and its heading.
+    """Each column of charts has room for its longest name, each row for guides and its heading;
+    `inner` pixels are left of each chart but the first of its row.
 
     Charts are narrower than `panel` where the page has no room for a row of them, and lower where a
     page of paper is not high enough.
@@ -158,13 +161,13 @@ def _sheet(
     names = _widths_of_names(parts)
     gutters = [max(names[column::across]) for column in range(across)]
     gutters = [name + LEADER + 10 if name else GAP for name in gutters]
-    room = (page_width() - LEFT * across - sum(gutters)) / across
+    room = (page_width() - LEFT - inner * (across - 1) - sum(gutters)) / across
     width = min(panel[0], room)
     n_rows = -(-len(parts) // across)
     above = n_rows * (TOP + 34 + 18 * guided) + sum(map(heading_height, headings))
     space = page_height() - LINE * MOST_LINES - above - 22
     height = min(panel[1], max(panel[1] * width / panel[0], LOWEST), max(space / n_rows, LOWEST))
-    lefts = [LEFT + column * (width + LEFT) + sum(gutters[:column]) for column in range(across)]
+    lefts = [LEFT + column * (width + inner) + sum(gutters[:column]) for column in range(across)]
     boxes: list[Box] = []
     bottom: Number = -34
     for start in range(0, len(parts), across):
@@ -183,13 +186,13 @@ def _widths_of_names(parts: Sequence[CurvePanel | None]) -> list[Number]:
     ]
 
 
-def _charts_in_a_row(parts: Sequence[CurvePanel | None], across: int) -> int:
+def _charts_in_a_row(parts: Sequence[CurvePanel | None], across: int, inner: Number) -> int:
     """How many charts stand in a row, so that each is `NARROWEST` pixels wide at least."""
     names = _widths_of_names(parts)
     for many in (n for n in range(across, 0, -1) if across % n == 0):
         widths = [max(names[column::many]) for column in range(many)]
         gutters = sum(name + LEADER + 10 if name else GAP for name in widths)
-        if (page_width() - LEFT * many - gutters) / many >= NARROWEST:
+        if (page_width() - LEFT - inner * (many - 1) - gutters) / many >= NARROWEST:
             return many
     return 1
 
@@ -205,7 +208,7 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
 
     A text is at the nearest position where it covers no line, leader, marker or earlier text, and
     where its own leader crosses no earlier text. If it is not beside its marker, a leader connects
-    them.
+    them. A name stands anywhere beside its line, off bands too, as near its point as it can.
     """
     spots = [
         (point.x, float(np.interp(point.x, part.lines[point.line].x, part.lines[point.line].y)))
@@ -222,16 +225,14 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
         if not point.is_name:
             _add_marker(sheet, spot, index, colour)
         size = text_box(point.text, _MARK)
-        places = [
-            _moved_inside(box, scale.box)
-            for distance in _REACHES
-            for box in around(square(*own.centre, 6 + distance), *size)
-        ]
+        boxes = _boxes_beside(point, own, part, scale)
+        places = [_moved_inside(box, scale.box) for one in boxes for box in around(one, *size)]
+        covered = [*taken, *_bands(part, scale)] if point.is_name else taken
         leaders = [_squares(own.centre, place.nearest(own.centre)) for place in places]
         crossed = [sum(box.overlap(text) for box in leader for text in texts) for leader in leaders]
-        best = int((conflicts(places, taken, scale.box) + crossed).argmin())
+        best = int((conflicts(places, covered, scale.box) + crossed).argmin())
         label = places[best]
-        if best >= len(places) // len(_REACHES):  # not beside its marker
+        if best >= len(places) // len(_REACHES) and not point.is_name:  # not beside its marker
             _add_leader(sheet, own.centre, label.nearest(own.centre), NOTE)
             taken += leaders[best]
         taken.append(label)
@@ -239,6 +240,17 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
         style = {"ink": colour, "font": {"weight": 600}} if point.is_name else {}
         middle = ("center", "middle")
         sheet.write(plain(point.text), label.centre, size=_MARK, anchor=middle, **style)
+
+
+def _boxes_beside(point: Point, own: Box, part: CurvePanel, scale: Scale) -> list[Box]:
+    """What the text of a point may stand beside, best first: its marker, then with more room around
+    it; of a name, its place, then others on its line."""
+    if not point.is_name:
+        return [square(*own.centre, 6 + distance) for distance in _REACHES]
+    line = part.lines[point.line]
+    path = zip(*scale.pixels(line.x, line.y), strict=True)
+    nearest = sorted(path, key=lambda at: abs(at[0] - own.centre[0]))
+    return [own, *(square(*at, 6) for at in nearest)]
 
 
 def _add_marker(sheet: Sheet, spot: XY, index: int, colour: str) -> None:
@@ -270,6 +282,15 @@ def _path(line: Line, scale: Scale) -> list[Box]:
     x, y = scale.pixels(line.x, line.y)
     finite = np.isfinite(y)
     return along(x[finite], y[finite])
+
+
+def _bands(part: CurvePanel, scale: Scale) -> Iterator[Box]:
+    """Boxes that cover the bands of all lines."""
+    for line in part.lines:
+        if line.low is not None and line.high is not None:
+            (x, low), (_, high) = (scale.pixels(line.x, end) for end in (line.low, line.high))
+            for at in np.arange(x.min(), x.max(), 3.0):
+                yield Box(at, np.interp(at, x, high), at + 3, np.interp(at, x, low))
 
 
 def _add_names(sheet: Sheet, part: CurvePanel, scale: Scale) -> None:
@@ -326,6 +347,7 @@ def curve_panels(
     headings: Sequence[str] = (),
     across: int = 2,
     panel: tuple[int, int] = (380, 290),
+    shared_y: bool = False,
 ) -> Figure:
     """Line charts on a grid, with letters a, b, c… if there is more than one.
 
@@ -338,6 +360,8 @@ def curve_panels(
         across: the number of panels in a row, as far as the page has the room.
         panel: the width and height of a chart in pixels, without its axes and names, as far as the
             page has the room.
+        shared_y: whether the charts of a row share their y axis, so that only the first one has its
+            numbers and its title; all need one `y_range`.
 
     Raises:
         ValueError: a line's arrays differ in length, a point's line does not exist, or a point is
@@ -347,10 +371,11 @@ def curve_panels(
     for part in present:
         _check(part)
     wished = min(across, len(parts))
-    across = _charts_in_a_row(parts, wished)
+    inner = 0 if shared_y else LEFT
+    across = _charts_in_a_row(parts, wished, inner)
     headings = [text for one in headings for text in (one, *[""] * (wished // across - 1))]
     guided = any(text for part in present for _, text in part.guides)
-    sheet = _sheet(parts, across, panel, notes, headings, guided)
+    sheet = _sheet(parts, across, panel, notes, headings, guided, inner)
     sheet.update_layout(hovermode="x unified")
     lift = 26 if guided else 8
     for index, part in enumerate(parts):
@@ -360,6 +385,8 @@ def curve_panels(
         lowest = index + across >= len(parts)
         own = part.x_title or (x_title if lowest else None)
         _set_axes(sheet, index, scale, (own, part.y_title), unit)
+        if shared_y and index % across:
+            sheet.update_layout({axis_names(index)[1]: {"showticklabels": False, "title": None}})
         for line in part.lines:
             _add_line(sheet, line, index, unit)
         _add_guides(sheet, part, index, scale)

@@ -136,7 +136,7 @@ def dot_panels(
             _add_band(sheet, part.band, index, len(part.rows))
         if part.linked:
             _add_links(sheet, part, index)
-        for one in part.series:
+        for one in sorted(part.series, key=lambda one: one.symbol != LEVEL):
             _add_dots(sheet, part, one, index, axis.unit)
         if index < many or not turned:
             _add_column_names(sheet, index, axis, turned)
@@ -277,6 +277,8 @@ def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) ->
     errors, between = None, ""
     is_hollow = one.symbol in HOLLOW  # filled with white, which hides lines below
     rows = np.arange(len(part.rows))
+    box = sheet.boxes[index]
+    tall = 0.6 * (box.bottom - box.top) / len(rows)
     ends = np.full((len(rows), 2), np.nan)
     if one.low is not None and one.high is not None:
         ends = np.stack([one.low, one.high], axis=-1)
@@ -289,9 +291,12 @@ def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) ->
         mode="markers",
         marker={
             "symbol": one.symbol.removesuffix("-open") if is_hollow else one.symbol,
-            "size": 6.5,
+            "size": tall if one.symbol == LEVEL else 6.5,
             "color": "white" if is_hollow else one.colour,
-            "line": {"width": 1.4 if "open" in one.symbol else 0, "color": one.colour},
+            "line": {
+                "width": 2 if one.symbol == LEVEL else 1.4 if "open" in one.symbol else 0,
+                "color": one.colour,
+            },
         },
         error_x=errors,
         customdata=ends,
@@ -304,8 +309,10 @@ def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) ->
 
 
 SIGNS = {"circle": "●", "circle-open": "○", "square": "■", "square-open": "□", "diamond": "◆",
-         "diamond-open": "◇", "x": "✖", "line-ew-open": "–", "line-ns-open": "|"}  # fmt: skip
+         "diamond-open": "◇", "x": "✖", "line-ew-open": "–", "line-ns-open": "┃"}  # fmt: skip
 """The signs of marks in the key."""
+LEVEL = "line-ns-open"
+"""The mark of a level that others are compared with: as high as its row, below the others."""
 HOLLOW = ("circle-open", "square-open", "diamond-open")
 
 

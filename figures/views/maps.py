@@ -122,8 +122,12 @@ def title(name: str, size: str) -> str:
     """An operation's name with its sign, and the size of its sample (see `sample_size`)."""
     small = f" ({OPERATIONS[name].sign})" if name in OPERATIONS else ""
     small += f"&nbsp; {size}" * bool(size)
-    grey = f'<span style="color:{plotting.NOTE}">{small}</span>'
-    return plotting.plain(name.capitalize()) + grey
+    return plotting.plain(name.capitalize()) + grey(small)
+
+
+def grey(text: str) -> str:
+    """The part of a panel's title (markup) that is left out where there is no room."""
+    return f'<span style="color:{plotting.NOTE}">{text}</span>'
 
 
 def panel(

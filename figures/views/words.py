@@ -1,6 +1,6 @@
 """Rows of a table in words."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from pandas import DataFrame
@@ -41,6 +41,12 @@ def span_text(values: Iterable[float], form: str = ".0%") -> str:
     ordered = sorted(values)
     texts = [format(one, form).replace("-", "−") for one in (ordered[0], ordered[-1])]
     return " to ".join(dict.fromkeys(texts))
+
+
+def beside_random(text: str, random: Collection[float], more: str = "") -> str:
+    """What the strongest heads do, beside the span of random ones, and more about both."""
+    control = f"random: {span_text(random)}{more}" if len(random) else "no control"
+    return f"{text} ({control})"
 
 
 def display_name(identifier: str) -> str:
