@@ -285,7 +285,9 @@ def _path(line: Line, scale: Scale) -> list[Box]:
 
 
 def _bands(part: CurvePanel, scale: Scale) -> Iterator[Box]:
-    """Boxes that cover the bands of all lines."""
+    """Boxes that cover the bands of all lines, and the line at 0."""
+    _, zero = scale.pixels(0, 0)
+    yield from _squares((scale.box.left, zero), (scale.box.right, zero))
     for line in part.lines:
         if line.low is not None and line.high is not None:
             (x, low), (_, high) = (scale.pixels(line.x, end) for end in (line.low, line.high))

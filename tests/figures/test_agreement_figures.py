@@ -145,39 +145,57 @@ def test_word_problems_and_generic_tasks_have_axes_of_their_own() -> None:
     assert words[0] > generic[0] and words[1] > generic[1] > 0
 
 
-def test_right_answers_stand_beside_the_most_frequent_answer() -> None:
+def test_right_answers_stand_beside_the_most_frequent_answer_and_numbers_beside_both() -> None:
     chart = charts(next_tokens.fig4)
     table = select(chart.numbers, model=MODELS[0])
     kinds = ("word_problem", "integers", "time_span", "decimals")
     rates = [100 * value(table, kind=kind, measure=MAJORITY) for kind in kinds]
     marks = [one for one in chart.figure.data if one.marker.symbol == "line-ns-open"]
     assert [*marks[0].x] == pytest.approx(rates) and len(marks) == len(MODELS)
-    by_chance = select(table, when="random heads", measure="likeliest token is a number").value
-    assert f"(without random heads {by_chance.min():.0%} to" in chart.caption
+    assert min(mark.marker.size for mark in marks) > 3 * chart.figure.data[1].marker.size
+    drawn = {x for trace in chart.figure.data if trace.xaxis in ("x2", "x4") for x in trace.x}
+    is_number = select(chart.numbers, measure="likeliest token is a number")
+    assert drawn == {*(100 * is_number.value)}, "with and without the heads, and random ones"
+    by_chance = select(is_number, when="random heads").value
+    assert f"(random: {by_chance.min():.0%} to" in chart.caption
+
+
+def test_kinds_whose_answers_are_below_every_random_draw_are_bold() -> None:
+    figure = charts(next_tokens.fig4).figure
+    for axis, name in (
+        (figure.layout.yaxis, "time spans"),
+        (figure.layout.yaxis3, "word problems"),
+    ):
+        assert [one for one in axis.ticktext if "<b>" in one] == [f"<b>{name}</b>"]
+    assert texts(figure).count("below every random draw in 1 of 4 kinds") == len(MODELS)
 
 
 def test_heads_kept_alone_are_drawn_up_to_those_that_answer_90_percent() -> None:
-    makes = (knockout.fig3, knockout.sufficiency)
-    parts = [make(Options(model=name, root=GALLERY))[0] for name in MODELS for make in makes]
-    chart = one_chart(parts)
-    enough = select(
-        chart.numbers,
-        measure="k from which on 90% are right",
-        components="heads",
-        positions="END",
-        kind="keep_only",
-        order="effect",
-    )
-    ends = [chart.figure.layout[f"xaxis{panel}"].range[1] for panel in (9, 13)]
-    for end, model in zip(ends, MODELS, strict=True):
+    chart = charts(knockout.sufficiency)
+    alone = select(chart.numbers, components="heads", positions="END", kind="keep_only")
+    enough = select(alone, measure="k from which on 90% are right", order="effect")
+    for panel, model in ((1, MODELS[0]), (5, MODELS[1])):
         most = select(enough, model=model).value.max()
-        assert most <= end < 1.1 * most
-    assert "5 heads answer 9% to 42% right (random ones 7% to 13%; interval above theirs in ÷)" in (
-        chart.caption
-    )
-    assert "n = 36, 45, 23, 23" in texts(chart.figure) and "n = 18, 22, 11, 11" in texts(
-        chart.figure
-    )
+        assert most <= chart.figure.layout[f"xaxis{panel}".removesuffix("1")].range[1] < 1.1 * most
+        random = select(alone, model=model, measure="accuracy", order="random")
+        ks = select(enough, model=model).set_index("operation").value
+        shares = random[random.k == random.operation.map(ks)].value
+        control = f"{shares.min():.0%} to {shares.max():.0%}"
+        assert f"as many random ones {control}" in texts(chart.figure)
+        assert f"heads on in `{model}` (random: {control})" in chart.caption
+    assert "With 5 it is 9% to 42% in `reference` (random: 7% to 13%)" in chart.caption
+    assert [f"Addition, n = {n}" in texts(chart.figure) for n in (18, 36)] == [True, False]
+
+
+def test_each_knockout_marks_what_is_right_without_ten_heads() -> None:
+    chart = charts(knockout.fig3)
+    keys = {"components": "heads", "measure": "accuracy", "order": "effect", "k": 10}
+    shares = 100 * select(chart.numbers, **keys).value
+    circles = [one for one in chart.figure.data if one.marker.color == "white"]
+    assert [circle.y[0] for circle in circles] == pytest.approx([*shares])
+    assert {circle.x[0] for circle in circles} == {10}
+    assert texts(chart.figure).count("greedy") == len(MODELS), "the dashed line has its name"
+    assert "kept" not in texts(chart.figure), "sufficiency has a picture of its own"
 
 
 def test_the_exam_has_all_models_under_both_kinds_of_paths_and_their_medians() -> None:

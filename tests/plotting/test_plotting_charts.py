@@ -108,6 +108,31 @@ def test_the_longest_name_fits_on_the_page() -> None:
     assert pixels(figure, name)[0] + 6.5 * len(name) <= figure.layout.width
 
 
+def test_a_name_inside_a_chart_stands_beside_its_line_off_bands() -> None:
+    x = np.arange(0.0, 51)
+    early = plotting.Line(x[:20], 50 + 0 * x[:20], "greedy", label="")
+    name = plotting.Point(19, "greedy", 1, is_name=True)
+    heights = {}
+    for low, high in ((52, 100), (0, 48)):
+        band = plotting.Line(x, 76 + 0 * x, "a", low=low + 0 * x, high=high + 0 * x)
+        figure = curves(plotting.CurvePanel("A", (band, early), (name,), y_range=(0, 100)))
+        left, right = (end * figure.layout.width for end in figure.layout.xaxis.domain)
+        across, down = pixels(figure, "greedy")
+        assert left < across < left + 0.5 * (right - left), "beside its line"
+        heights[high] = down - (1 - figure.layout.yaxis.domain[1]) * figure.layout.height - 145
+    assert -25 < heights[48] < 0 < heights[100] < 25, "above one band and below the other"
+
+
+def test_charts_that_share_their_axis_are_wider_and_have_its_numbers_once() -> None:
+    part = plotting.CurvePanel("A", (line(label=""),), y_range=(0, 100), y_title="right")
+    own, shared = (curves(*[part] * 4, across=4, shared_y=one) for one in (False, True))
+    axes = [shared.layout[f"yaxis{n}"] for n in ("", 2, 3, 4)]
+    assert [axis.showticklabels for axis in axes] == [None, False, False, False]
+    assert [axis.title.text for axis in axes] == ["right", None, None, None]
+    widths = [np.diff(one.layout.xaxis.domain) * one.layout.width for one in (own, shared)]
+    assert widths[0] + 30 < widths[1]
+
+
 def test_a_point_stands_on_its_line_and_its_text_off_all_lines() -> None:
     x = np.arange(0.0, 51)
     fall = plotting.Line(x, 100 - 2 * x, "fall")
