@@ -466,9 +466,8 @@ def test_a_knockout_is_that_of_exactly_this_set_beside_its_control(page: Any) ->
 
 def test_chips_are_in_the_order_of_strength_and_lists_of_one_kind_have_one_scale(page: Any) -> None:
     chips = page.locator('[data-key^="chip "]').all_text_contents()
-    effects = [
-        float(re.search(r"([+−])([\d.]+)%", chip)[0][:-1].replace("−", "-")) for chip in chips
-    ]
+    percents = [value for chip in chips for value in re.findall(r"([+−]?[\d.]+)%", chip)]
+    effects = [float(value.replace("−", "-")) for value in percents]
     assert len(chips) == 3 and effects == sorted(effects)
     page.click('[data-key="cell 2.1"]')
     page.click('[data-key="drawer"]')
