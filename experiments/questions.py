@@ -32,6 +32,8 @@ class ExhibitEntry:
     """The exhibit in whose picture the gallery draws its numbers too."""
     shows: tuple[str, ...] = ()
     """The names of what the gallery's page shows, if it is not the exhibit of this name alone."""
+    models: tuple[str, ...] = ()
+    """The models of the gallery's page, if they are not the two reference models."""
 
     @property
     def target(self) -> str:

@@ -145,7 +145,8 @@ def _made(function: MakesExhibits, model: str, root: Path) -> list[Exhibit | Mis
     once = entry.gallery == "once" or entry.compares_models
     if model != GALLERY_MODELS[0] and once:
         return []
-    exhibits = collected(function, model, root, GALLERY_MODELS)
+    settings = FREE if entry.models else None  # a pretrained model has its own
+    exhibits = collected(function, model, root, GALLERY_MODELS, settings=settings)
     return [exhibits] if isinstance(exhibits, MissingExhibit) else [*exhibits]
 
 
@@ -158,7 +159,7 @@ def page_exhibits(section: Section, tables: Path) -> Iterator[PageExhibit]:
         if (entry.picture or entry.name) not in own:
             continue
         shows = entry.shows or (entry.name,) * (entry.gallery not in ("numbers", "linked"))
-        for model in GALLERY_MODELS:
+        for model in entry.models or GALLERY_MODELS:
             for exhibit in _made(function, model, tables):
                 if not isinstance(exhibit, MissingExhibit) and exhibit.name in shows:
                     by_picture.setdefault(entry.picture or exhibit.name, []).append(exhibit)
