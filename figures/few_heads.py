@@ -7,13 +7,14 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.operations import OPERATIONS
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Settings, chart_of
 from figures.predictions import cells
 from figures.tables import few_heads as numbers
 from figures.tables.table import has, keys_of, records, select, value
 from figures.views.lines import base_rate, line
-from figures.views.words import percent_text
+from figures.views.words import display_name, percent_text
 
 FEW = 5
 """Headings and caption say what so many heads do alone."""
@@ -25,6 +26,10 @@ LINES = {
     ("effect", "operands"): ("strongest", plotting.COLOURS["chosen"], "solid"),
 }
 """Name, colour and dash of each order; the first is drawn first."""
+ENDS = ("strongest", "base rate")
+"""The names that stand right of the lines."""
+LARGER = "_two_digits"
+"""The end of the names of cases that are a row of their own."""
 
 
 def few_heads(options: Options) -> list[Chart]:
@@ -52,14 +57,13 @@ def few_heads(options: Options) -> list[Chart]:
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """A row of the cases with controls, and one of the others."""
-    right = select(table, measure=numbers.ACCURACY, prediction="")
-    cases = keys_of(right, "case")
-    compared = [case for case in cases if has(right, case=case, order="random")]
-    rows = [row for row in (compared, [case for case in cases if case not in compared]) if row]
+    """A row of the cases of one digit, and one of those of two digits."""
+    cases = keys_of(select(table, measure=numbers.ACCURACY, prediction=""), "case")
+    rows = [[case for case in cases if case.endswith(LARGER) == larger] for larger in (False, True)]
+    rows = [row for row in rows if row]
     across = max(map(len, rows))
     panels = [
-        _panel(select(right, case=row[place]), _base_rate(table, row[place]), place == len(row) - 1)
+        _panel(table, row[place], row[place + 1 :], is_last=place == across - 1)
         if place < len(row)
         else None
         for row in rows
@@ -72,22 +76,38 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         notes=notes,
         headings=[_heading(table, row) for row in rows],
         across=across,
-        panel=(190, 150),
+        panel=(215, 150),
         shared_y=True,
     )
 
 
-def _panel(rows: DataFrame, share: float, is_last: bool) -> plotting.CurvePanel:
-    """A case's accuracy by size, with the result of five heads; the last has its lines' names."""
-    lines = [*_lines(rows, share)]
-    five = value(rows, **STRONGEST, k=FEW)
-    n = select(rows, **STRONGEST).n.max()
-    if not is_last:
-        lines = [replace(one, label="") for one in lines]
+def _panel(
+    table: DataFrame, case: str, later: Sequence[str], *, is_last: bool
+) -> plotting.CurvePanel:
+    """A case's accuracy by size, with the result of five heads.
+
+    The name of a line that some cases have stands inside the last of them, the names of the others
+    right of the row's last panel.
+    """
+    rows = select(table, measure=numbers.ACCURACY, prediction="", case=case)
+    drawn = [*_lines(rows, _base_rate(table, case))]
+    after = {
+        LINES[order, lens][0]
+        for order, lens in LINES
+        if has(table, measure=numbers.ACCURACY, case=later, order=order, counterfactual=lens)
+    }
+    inside = [
+        plotting.Point(one.x[-1], one.name, index, is_name=True)
+        for index, one in enumerate(drawn)
+        if one.name not in {*ENDS, *after}
+    ]
+    lines = [one if is_last and one.name in ENDS else replace(one, label="") for one in drawn]
+    strongest = select(rows, **STRONGEST)
+    share = f"{value(strongest, k=FEW):.0%}"
     return plotting.CurvePanel(
-        title=f"{words(rows.case.iloc[0]).capitalize()}, n = {n:.0f}",
+        title=f"{words(case).capitalize()}, n = {strongest.n.max():.0f}",
         lines=tuple(lines),
-        points=(plotting.Point(FEW, f"{five:.0%}", len(lines) - 1),),
+        points=(plotting.Point(FEW, share, len(lines) - 1), *inside),
         y_title="right answers",
         y_range=(-3, 104),
     )
@@ -95,19 +115,23 @@ def _panel(rows: DataFrame, share: float, is_last: bool) -> plotting.CurvePanel:
 
 def _heading(table: DataFrame, cases: Sequence[str]) -> str:
     """What five heads alone answer in these cases, beside random heads and the base rate."""
-    parts = []
-    for case in cases:
-        right = select(table, measure=numbers.ACCURACY, case=case, k=FEW)
-        share = f"{words(case)} {value(right, **STRONGEST):.0%}"
-        parts.append(share + (f" ({_random(right)})" if has(right, order="random") else ""))
-    total = select(table, **STRONGEST).k.max()
-    return f"{FEW} of {total:.0f} heads alone: {', '.join(parts)}"
+    keys = {"measure": numbers.ACCURACY, "k": FEW} | STRONGEST
+    parts = [
+        f"{OPERATIONS[case.partition('_')[0]].sign} {value(table, case=case, **keys):.0%} "
+        f"({_control(table, case)})"
+        for case in cases
+    ]
+    model, total = display_name(table.model.iloc[0]), select(table, **STRONGEST).k.max()
+    size = "two digits, " * cases[0].endswith(LARGER)
+    return f"{model}, {FEW} of {total:.0f} heads alone: {size}{', '.join(parts)}"
 
 
-def _random(right: DataFrame) -> str:
-    """What random heads answer, over all draws."""
-    (one,) = records(select(right, order="random"))
-    return f"random {one.low:.0%} to {one.high:.0%}"
+def _control(table: DataFrame, case: str) -> str:
+    """What as many random heads answer, over all draws; else the base rate."""
+    random = select(table, measure=numbers.ACCURACY, case=case, k=FEW, order="random")
+    if len(random):
+        return f"random {random.low.min():.0%} to {random.high.max():.0%}"
+    return f"base rate {_base_rate(table, case):.0%}"
 
 
 def words(case: str) -> str:
@@ -133,30 +157,23 @@ def _lines(rows: DataFrame, share: float) -> Iterator[plotting.Line]:
 
 
 def _caption(table: DataFrame) -> str:
-    """What five heads alone answer, with intervals, controls and base rates."""
-    right = select(table, measure=numbers.ACCURACY, k=FEW)
+    """What five heads alone answer, with intervals and their control or base rate."""
     parts = []
-    for one in records(select(right, **STRONGEST)):
-        of_case = select(right, case=one.case)
-        random = f"{_random(of_case)}, " if has(of_case, order="random") else ""
-        parts.append(
-            f"{percent_text(one)} of {words(one.case)} ({random}base rate "
-            f"{_base_rate(table, one.case):.0%})"
-        )
+    for one in records(select(table, measure=numbers.ACCURACY, k=FEW, **STRONGEST)):
+        parts.append(f"{percent_text(one)} of {words(one.case)} ({_control(table, one.case)})")
     total, model = select(table, **STRONGEST).k.max(), table.model.iloc[0]
     return (
-        f"{FEW} of {total:.0f} heads of the pretrained `{model}`, alone at END, answer "
-        f"{', '.join(parts)}. Solved examples stand before each problem. The other heads give "
-        "their means over counterfactuals with other operands; the lens is C's lead over other "
-        "digits. Bands are 95% intervals over n problems on which no head was chosen."
+        f"{FEW} of {total:.0f} heads of `{model}` alone at END answer {', '.join(parts)}. Solved "
+        f"examples stand before a problem; the lens is {display_name('digit_contrast')}, with "
+        "other operands. Bands are 95% intervals over n problems that did not choose heads."
     )
 
 
 def _notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read the figure, and what it was made from."""
     return [
-        f"Model: {config['model']}. Strongest: by C's lead with other operands in the "
-        "counterfactual. By word: with a word in place of the operator.",
+        "Strongest: by C's lead, with other operands in the counterfactual. By word: with a word "
+        "in place of the operator.",
         f"Near layers: other heads of the same or neighbouring layers. Grey: range of "
         f"{config['controls']} orders. Base rate: always the most frequent answer.",
     ]

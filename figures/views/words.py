@@ -26,6 +26,7 @@ DISPLAY_NAMES = {
     "word": "a word in place of the operator",
     "operator": "another operator",
     "operands": "other operands",
+    "gemma-3-270m": "Gemma 3 270M",
 }
 """What a reader sees in place of an identifier."""
 
