@@ -87,7 +87,7 @@ def _caption(rows: DataFrame) -> str:
     return (
         f"Of {total} claims of the paper, {both} hold in {where} ({'; '.join(counts)}). A mark is "
         "the verdict of one-sided tests at 5% over problems, seeds or draws; "
-        "[claims.md](claims.md) has the rules and intervals, claims.csv each lens and n."
+        "[claims.md](claims.md) has rules, intervals and n."
     )
 
 

@@ -157,15 +157,18 @@ def _lines(rows: DataFrame, share: float) -> Iterator[plotting.Line]:
 
 
 def _caption(table: DataFrame) -> str:
-    """What five heads alone answer, with intervals and their control or base rate."""
-    parts = []
-    for one in records(select(table, measure=numbers.ACCURACY, k=FEW, **STRONGEST)):
-        parts.append(f"{percent_text(one)} of {words(one.case)} ({_control(table, one.case)})")
+    """What five heads alone answer where random heads were drawn, with intervals."""
+    right = select(table, measure=numbers.ACCURACY, k=FEW)
+    parts = [
+        f"{percent_text(one)} of {words(one.case)} ({_control(table, one.case)})"
+        for one in records(select(right, **STRONGEST))
+        if has(right, case=one.case, order="random")
+    ]
     total, model = select(table, **STRONGEST).k.max(), table.model.iloc[0]
     return (
-        f"{FEW} of {total:.0f} heads of `{model}` alone at END answer {', '.join(parts)}. Solved "
-        f"examples stand before a problem; the lens is {display_name('digit_contrast')}, with "
-        "other operands. Bands are 95% intervals over n problems that did not choose heads."
+        f"Alone at END, {FEW} of {total:.0f} heads of `{model}` answer {' and '.join(parts)}. "
+        f"Solved examples stand before a problem; the lens is {display_name('digit_contrast')}, "
+        "with other operands. Bands are 95% intervals over n problems that chose no heads."
     )
 
 

@@ -89,8 +89,8 @@ Two small models of a [closed world](world.md); `make report MODEL=…` shows ev
 """
 FINDING = re.compile(r"^(.+?[.?!])(?= [A-Z`]|$)")
 """The first sentence of a caption."""
-PRINTED = 660
-"""Pixels of a picture on the page: 6.9 inches of a screen, as in print. Their files have 1,656."""
+PRINTED = 640
+"""Pixels of a picture on the page. Its file has 1,656."""
 CLAIMS_TITLE = "Which of the paper's claims hold?"
 
 

@@ -188,11 +188,10 @@ def _models_caption(table: DataFrame) -> str:
         for name in keys_of(table, "model")
     ]
     return (
-        f"{' '.join(findings)} A cell is the mean change of C's logit, in percent, when one part "
-        "gets its output from the same prompt with a word in place of the operator; held: "
-        "with the final norm's scale of the run without a patch. An outline is solid where the "
-        "whole 95% interval over n problems is below −5%, as in this count, and dashed where only "
-        "the mean is."
+        f"{' '.join(findings)} A cell is the mean change of C's logit when one part gets its "
+        "output from the same prompt with a word in place of the operator (held: with the final "
+        "norm's scale kept). An outline is solid where the whole 95% "
+        "interval over n problems is below −5%, dashed where only the mean is."
     )
 
 
@@ -234,7 +233,7 @@ def _runs(layers: Sequence[str]) -> list[str]:
 
 def _headings(rows: DataFrame, reading: maps.EffectScale, n_lines: int) -> list[str]:
     """The same rule in one line, above the first of a model's lines of maps."""
-    (model,) = keys_of(rows, "model")
+    model = ", ".join(keys_of(rows, "model"))
     if not reading.relative:
         return [model, *[""] * (n_lines - 1)]
     whole, mlps = select(rows, measure=effects.EFFECT), select(rows, measure=effects.HELD)

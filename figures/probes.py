@@ -235,8 +235,8 @@ def _models_caption(table: DataFrame) -> str:
     ]
     return (
         f"{' '.join(findings)} A line is the mean cosine at END with columns of W_U, less that of "
-        "the other digits, which are the control at 0; that of A and B is their mean. Circles are "
-        "maxima over layers, bands are 95% intervals over n problems."
+        "the other digits (the control, 0). Circles are maxima over layers, bands are 95% "
+        "intervals over n problems."
     )
 
 

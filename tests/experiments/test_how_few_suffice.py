@@ -153,7 +153,7 @@ def test_the_figure_and_the_table_show_the_run(run: Run, tmp_path: Path) -> None
         "P17",
     }
     page = written(tmp_path, "few_heads.html").read_text("utf-8")
-    assert "others, near layers" in page and "base rate" in page
+    assert "near layers" in page and "base rate" in page
 
 
 def test_shares_of_attention_are_of_what_counts() -> None:

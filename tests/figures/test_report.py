@@ -567,7 +567,7 @@ def test_a_gallery_is_drawn_from_runs_the_same_twice(
     for file in options.out.rglob("*.csv"):
         assert str(tmp_path) not in file.read_text("utf-8"), f"{file} holds a path of this machine"
     text = options.page.read_text(encoding="utf-8")
-    assert 'gallery/fig12.png" width="660">' in text and "reference-mistral" in text
+    assert 'gallery/fig12.png" width="640">' in text and "reference-mistral" in text
     assert "fig2.png" not in text, "its numbers are there, its picture is part of Figure 12"
     assert "## Which of the paper's claims hold?" in text
     assert "claims.csv)" in text
