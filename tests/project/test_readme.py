@@ -463,7 +463,7 @@ def test_the_first_picture_is_described_by_its_table() -> None:
     edges = table[(table.kind == "edge") & (table.input == "v") & (table.sender == "embeddings")]
     assert {*edges.sort_values("value").receiver[:3]} == {*heads}, "they read the operands"
     assert (
-        "heads 5.5, 4.3 and 6.0 read the operands, then MLPs 10 and 11 write the answer C"
+        "Heads 5.5, 4.3 and 6.0 read the operands A and B; MLPs 10 and 11 write the answer C"
         in words_of(README)
     )
     keys = ["kind", "counterfactual", "metric", "kept", "positions", "measure"]
@@ -475,13 +475,11 @@ def test_the_first_picture_is_described_by_its_table() -> None:
         "end",
         "share of the metric that is left",
     ]
-    numbers = ["value", "low", "high", "n"]
-    left = table[(table[keys] == values).all(axis=1)][numbers].astype(float)
+    (left,) = table[(table[keys] == values).all(axis=1)].value
     values[3] = "random"
     (random,) = table[(table[keys] == values).all(axis=1)].value
     words = (
-        f"Alone at the last token, these paths keep {percent(left)} of it ({left.n.iloc[0]:.0f} "
-        f"sums); random paths keep {float(random):.0%}"
+        f"Alone, these paths keep {float(left):.0%} of C's lead, random ones {float(random):.0%}"
     )
     assert words in words_of(README)
 
