@@ -182,8 +182,7 @@ def _templates(operation: str, names: tuple[str, ...]) -> set[str]:
         if name not in (*WORDINGS, *own, *stories):
             raise ValueError(
                 f"expected --templates operation, symbols, all, or names of {operation} such as "
-                f"{next(iter(own))}, found "
-                f"{name!r}{suggestion(name, [*WORDINGS, *own, *stories])}"
+                f"{next(iter(own))}, found {name!r}{suggestion(name, [*WORDINGS, *own, *stories])}"
             )
     if "symbols" in names:
         return {name for name, template in own.items() if template.kind == "symbol"}

@@ -89,9 +89,8 @@ def _draw_generalisation(rows: DataFrame, notes: Sequence[str]) -> plotting.Figu
     for method in keys_of(changes, "method"):
         of_method, series = select(changes, method=method), []
         for criterion in RATE_MARKS:
-            ends = select(of_method, chosen_for=criterion).set_index("group")
-            ends = ends[["value", "low", "high"]].reindex([one.group for one in sets])
-            series.append(rate_dots(criterion, ends.to_numpy()))
+            by_set = select(of_method, chosen_for=criterion).set_index("group")
+            series.append(rate_dots(criterion, by_set, [one.group for one in sets]))
         columns.append(plotting.DotPanel(METHOD_NAMES[method], names, tuple(series)))
     low, high = (100 * end / STEP for end in (changes.low.min(), changes.high.max()))
     low, high = np.floor(low), max(np.ceil(high), np.floor(low) + 1)

@@ -15,7 +15,8 @@ from figures.tables import agreement as numbers
 from figures.tables.effects import EFFECT
 from figures.tables.table import keys_of, records, select
 from figures.views import maps
-from figures.views.words import LENS, span_text
+from figures.views.lines import dots
+from figures.views.words import LENS, listed, span_text
 
 PAIR_MARKS = {
     "circle": (-0.26, plotting.BLUE),
@@ -99,7 +100,7 @@ def _best_pair(table: DataFrame) -> tuple[str, str, str]:
         for ends in (("value", "value"), ("low", "high"))
     )
     highest, separate = (
-        "each operation" if len(some) == len(signs) else _listed(some) for some in (first, apart)
+        "each operation" if len(some) == len(signs) else listed(some) for some in (first, apart)
     )
     return best, spans, f"highest in {highest}, intervals apart in {separate}"
 
@@ -107,13 +108,6 @@ def _best_pair(table: DataFrame) -> tuple[str, str, str]:
 def _exceeds(own: DataFrame, others: list[DataFrame], name: str, end: str, their_end: str) -> bool:
     """Whether an end of the own interval is above that of all others in one operation."""
     return all(own[end][name] > one[their_end][name] for one in others)
-
-
-def _listed(words: Sequence[str]) -> str:
-    """`−, × and ÷`; `none` without any."""
-    if not words:
-        return "none"
-    return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
 def _counterfactuals_notes(_: DataFrame, config: Settings) -> list[str]:
@@ -186,10 +180,9 @@ def _agreement(table: DataFrame, measure: str, title: str) -> plotting.DotPanel:
     series = []
     for (a, b, rows), (symbol, style) in zip(_pairs(table), PAIR_MARKS.items(), strict=False):
         shift, colour = style
-        ends = select(rows, measure=measure).set_index("operation").loc[operations]
-        value, low, high = (ends[name].to_numpy() for name in ("value", "low", "high"))
+        own = select(rows, measure=measure).set_index("operation")
         name = _pair_name(a, b, examples=True)
-        series.append(plotting.Dots(value, name, colour, low, high, symbol, shift))
+        series.append(dots(own, operations, name, colour, symbol, shift, scale=1))
     chance = _chance(table)
     if chance is not None:
         level = np.full(len(operations), chance if measure == numbers.IN_COMMON else 0.0)
@@ -295,11 +288,7 @@ def _strongest(table: DataFrame, operation: str) -> plotting.DotPanel:
     for (key, of_set), symbol, shift, colour in zip(
         sets.items(), ("circle", "circle-open"), (-0.2, 0.2), SET_COLOURS, strict=True
     ):
-        value, low, high = (
-            100 * of_set[name].reindex(rows).to_numpy() for name in ("value", "low", "high")
-        )
-        name = PROBLEM_SET_NAMES[key][1]
-        series.append(plotting.Dots(value, name, colour, low, high, symbol, shift))
+        series.append(dots(of_set, rows, PROBLEM_SET_NAMES[key][1], colour, symbol, shift))
     sizes = select(table, measure="problems").set_index("problems").value
     n = " and ".join(f"{sizes[key]:.0f}" for key in sets if key in sizes)
     strong = tuple(row in groups for row in rows)

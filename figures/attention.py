@@ -86,9 +86,8 @@ def _caption(table: DataFrame) -> str:
         for name, (operands, operators, of_random, _) in zip(models[1:], others, strict=True)
     )
     return (
-        f"Of the {n} strongest heads, {'; '.join(findings)}. A cell is the mean "
-        f"attention from END to one role; heads are ordered by {LENS}. "
-        f"{_width_of_intervals(table)}"
+        f"Of the {n} strongest heads, {'; '.join(findings)}. A cell is the mean attention from END "
+        f"to one role; heads are ordered by {LENS}. {_width_of_intervals(table)}"
     )
 
 
@@ -102,13 +101,13 @@ def _counts(table: DataFrame) -> tuple[str, str, str, int]:
     by_role = weights.pivot_table("value", ["operation", "head", "kind"], "role").reset_index()
     free = 1 - by_role["BOS"]
     on_operands = (by_role["operand a"] + by_role["operand b"]) / free >= MAJORITY
-    looks = (on_operands, by_role["operator"] / free >= MAJORITY)
+    majorities = (on_operands, by_role["operator"] / free >= MAJORITY)
     own = {name: by_role.operation == name for name in keys_of(by_role, "operation")}
     random = by_role.kind == RANDOM
     operands, operators, *of_random = (
-        span_text([float((look & kind & rows).sum()) for rows in own.values()], ".0f")
+        span_text([float((majority & kind & rows).sum()) for rows in own.values()], ".0f")
         for kind in (~random, random)
-        for look in looks
+        for majority in majorities
     )
     n = max(int((rows & ~random).sum()) for rows in own.values())
     return operands, operators, " and ".join(of_random), n

@@ -3,7 +3,7 @@
 Reads a run of `experiments circuit`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from figures.exhibit import Chart, Exhibit, Settings, Table, chart_of, text_tabl
 from figures.tables import circuit as numbers
 from figures.tables.circuit import BY_CHANCE, CERTAIN_EDGES, EFFECT, HELD, LEFT, MEASURED_EDGES
 from figures.tables.table import has, keys_of, select, value
-from figures.views.words import span_text
+from figures.views.words import listed, span_text
 
 N_PATHS = 3
 """The paths that are said in words."""
@@ -162,7 +162,7 @@ def _story(table: Any, counterfactual: str) -> str:
     """The finding of one counterfactual, what is left alone, and the strongest paths' effects."""
     lines = paths_of(_panel(table, N_PATHS * 2, counterfactual).by_token().edges)[-N_PATHS:]
     largest = [_signed_sizes(line.rows[0]) for line in reversed(lines)]
-    effects = _listed([text.removesuffix(" logits") for text in largest[:-1]] + largest[-1:])
+    effects = listed([text.removesuffix(" logits") for text in largest[:-1]] + largest[-1:])
     graph, random = _kept(table)
     alone = ""
     if graph is not None and random is not None:
@@ -247,18 +247,13 @@ def _finding(table: Any) -> str:
     writers = nodes[nodes["sender"].isin(edges["receiver"]) & (nodes["high"] < 0)]["sender"]
     mlps = sorted(int(name[4:]) for name in writers if "MLP" in name)
     parts = [
-        f"head{'s' * (len(heads) > 1)} {_listed(heads)} read{'s' * (len(heads) == 1)} {words}"
+        f"head{'s' * (len(heads) > 1)} {listed(heads)} read{'s' * (len(heads) == 1)} {words}"
         for words, heads in readers.items()
     ] or ["no head here reads A or B"]
     if mlps:
-        parts.append(f"MLP{'s' * (len(mlps) > 1)} {_listed(mlps)} write{'s' * (len(mlps) == 1)} C")
+        parts.append(f"MLP{'s' * (len(mlps) > 1)} {listed(mlps)} write{'s' * (len(mlps) == 1)} C")
     finding = "; ".join(parts)
     return finding[0].upper() + finding[1:]
-
-
-def _listed(names: Sequence[Any]) -> str:
-    *others, last = map(str, names)
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _change(counterfactual: str) -> str:
@@ -326,9 +321,9 @@ def _by_size(edges: Any) -> Any:
     return edges.sort_values("value", key=abs, ascending=False)
 
 
-def strongest_paths(table: Any, n: int = N_PATHS) -> list[str]:
+def strongest_paths(table: Any) -> list[str]:
     """The largest edges of one operation, counterfactual and metric, a sentence each."""
-    edges = _by_size(table[table["kind"] == "edge"]).head(n)
+    edges = _by_size(table[table["kind"] == "edge"]).head(N_PATHS)
     return [_path_words(row) for _, row in edges.iterrows()]
 
 

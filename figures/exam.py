@@ -301,16 +301,13 @@ def _dial_caption(table: DataFrame) -> str:
         ends = [rows[rows.dial == end] for end in (rows.dial.min(), rows.dial.max())]
         right = [int((part.value < CORRECT).sum()) for part in ends]
         findings.append(
-            f"On {_spaced(model)} {right[0]} of {len(ends[0])} approximations are right at the "
-            "soft end and "
-            f"{right[1]} at the sharp end"
+            f"on {_spaced(model)} {right[0]} of {len(ends[0])} approximations are right at the "
+            f"soft end and {right[1]} at the sharp end"
         )
     return (
-        f"{'; '.join(findings).replace('; On', '; on')}. A line is the "
-        "largest "
-        f"error of one method, and right is an error below {CORRECT:.0%} of the largest true "
-        "effect. "
-        "Without sampling there is no interval."
+        f"O{'; '.join(findings)[1:]}. A line is the largest error of one method, and right is an "
+        f"error below {CORRECT:.0%} of the largest true effect. Without sampling there is no "
+        "interval."
     )
 
 

@@ -19,7 +19,7 @@ from figures.common import Options, chosen_run, has_tables_alone
 from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import approximations
 from figures.tables.table import has, keys_of, records, select
-from figures.views.words import LENS, PATHS_TITLES, display_name, span_text
+from figures.views.words import LENS, PATHS_TITLES, display_name, listed, span_text
 
 FILES = {"via_mlps": "ladder", "total": "ladder_total"}
 AGREES = "pearson"
@@ -95,7 +95,7 @@ def _finding(models: Sequence[DataFrame]) -> str:
 
 def _each(texts: Iterable[str]) -> str:
     """`6.4 and 7.1`: the text of each model, once if all are the same."""
-    return " and ".join(dict.fromkeys(texts))
+    return listed(dict.fromkeys(texts))
 
 
 def _beside_exact(rows: DataFrame) -> str:
@@ -189,13 +189,12 @@ def _caption(table: DataFrame) -> str:
         for paths, models in by_paths.items()
     )
     every = [rows for models in by_paths.values() for rows in models]
-    models = " and ".join(f"`{name}`" for name in keys_of(table, "model"))
+    models = listed(f"`{name}`" for name in keys_of(table, "model"))
     text = "; ".join(texts)
     return (
         f"{text[:1].upper()}{text[1:]}. For MLPs, {_each(map(_below_zero, every))} correlate with "
         f"exact effects below 0 on average ({models}). A mark is the mean over operations; its "
-        "line covers their times, or 95% intervals over problems. The lens is "
-        f"{LENS}."
+        f"line covers their times, or 95% intervals over problems. The lens is {LENS}."
     )
 
 

@@ -197,18 +197,20 @@ def _models_caption(table: DataFrame) -> str:
 
 def _model_finding(rows: DataFrame) -> str:
     """The heads and MLPs that a model depends on, by one rule."""
-    whole, mlps = select(rows, measure=effects.EFFECT), select(rows, measure=effects.HELD)
+    heads, mlps, *held = _parts_below(rows, counted=True)
+    with_norm = "".join(f"; with the norm held, {one}" for one in held)
+    return f"{heads} and {mlps} are below −{-effects.KEY_EFFECT:.0%} in some operation{with_norm}"
+
+
+def _parts_below(rows: DataFrame, *, counted: bool) -> list[str]:
+    """Which heads are below the threshold, which MLPs, and perhaps which with the norm held."""
+    whole, held = select(rows, measure=effects.EFFECT), select(rows, measure=effects.HELD)
     is_head = whole["index"].notna()
-    texts = [
-        _below(DataFrame(whole[is_head]), "head"),
-        f"{_below(DataFrame(whole[~is_head]), 'MLP')} are below "
-        f"−{-effects.KEY_EFFECT:.0%} in some operation",
-    ]
-    held = f"; with the norm held, {_below(mlps, 'MLP')}" if len(mlps) else ""
-    return " and ".join(texts) + held
+    parts = [(whole[is_head], "head"), (whole[~is_head], "MLP"), (held, "MLP")]
+    return [_below(DataFrame(of), kind, counted=counted) for of, kind in parts if len(of)]
 
 
-def _below(rows: DataFrame, kind: str, *, counted: bool = True) -> str:
+def _below(rows: DataFrame, kind: str, *, counted: bool) -> str:
     """Which components have their whole interval below the threshold in some operation."""
     names = rows.component.str.removeprefix("MLP ")
     below = names[(rows.high < effects.KEY_EFFECT) & rows.operation.isin(_operations(rows))]
@@ -236,13 +238,10 @@ def _headings(rows: DataFrame, reading: maps.EffectScale, n_lines: int) -> list[
     model = ", ".join(keys_of(rows, "model"))
     if not reading.relative:
         return [model, *[""] * (n_lines - 1)]
-    whole, mlps = select(rows, measure=effects.EFFECT), select(rows, measure=effects.HELD)
-    is_head = whole["index"].notna()
-    parts = [(whole[is_head], "head"), (whole[~is_head], "MLP")]
-    heads, own = (_below(DataFrame(of), kind, counted=False) for of, kind in parts)
-    held = f" (held: {_below(mlps, 'MLP', counted=False)})" if len(mlps) else ""
-    finding = f"only {heads} and {own} surely lower C's logit by over {-effects.KEY_EFFECT:.0%}"
-    return [f"{model}: {finding}{held}", *[""] * (n_lines - 1)]
+    heads, mlps, *held = _parts_below(rows, counted=False)
+    finding = f"only {heads} and {mlps} surely lower C's logit by over {-effects.KEY_EFFECT:.0%}"
+    with_norm = "".join(f" (held: {one})" for one in held)
+    return [f"{model}: {finding}{with_norm}", *[""] * (n_lines - 1)]
 
 
 MOST_NAMES = 8

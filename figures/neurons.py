@@ -131,11 +131,9 @@ def kept_caption(table: DataFrame) -> str:
         overlaps.append(str(number_of(records(select(own, measure=numbers.OVERLAP))[0])))
     return (
         f"The fewest neurons tried that keep 90% of the answer are, {'; '.join(findings)}. A line "
-        "is "
-        "one ranking of neurons, kept at END while all others have the activations of a problem "
-        "with "
-        "other operands (metric: C's lead over the other digits). Bands are 95% intervals over "
-        "problems; the strongest 1% by direct effect and by effect via MLPs share "
+        "is one ranking of neurons, kept at END while all others have the activations of a problem "
+        "with other operands (metric: C's lead over the other digits). Bands are 95% intervals "
+        "over problems; the strongest 1% by direct effect and by effect via MLPs share "
         f"{' and '.join(overlaps)}."
     )
 

@@ -20,6 +20,7 @@ from figures.exhibit import Chart, Settings, chart_of
 from figures.tables import next_tokens as numbers
 from figures.tables.base_rates import MAJORITY
 from figures.tables.table import QuestionTable, has, keys_of, records, select
+from figures.views.lines import dots
 from figures.views.maps import grey
 from figures.views.words import LENS, beside_random, span_text
 
@@ -109,10 +110,10 @@ def _panels(table: DataFrame) -> list[plotting.DotPanel]:
     rates = select(table, measure=MAJORITY, question="what comes instead").set_index("kind").value
     name, symbol = BASE_RATE
     level = 100 * rates.reindex(kinds).to_numpy()
-    dots = (plotting.Dots(level, name, COLOURS["control"], symbol=symbol),) * bool(len(rates))
+    by_chance = (plotting.Dots(level, name, COLOURS["control"], symbol=symbol),) * bool(len(rates))
     share = grey(f" in {span_text(_compared(table, numbers.A_NUMBER)[0])}")
     return [
-        replace(right, series=(*right.series, *dots), strong=strong),
+        replace(right, series=(*right.series, *by_chance), strong=strong),
         replace(number, title=f"still a number{share}", strong=strong),
     ]
 
@@ -136,10 +137,9 @@ def _panel(
     shifts = 0.27 * (np.arange(len(present)) - (len(present) - 1) / 2)
     series = []
     for shift, (side, (name, symbol)) in zip(shifts.tolist(), present.items(), strict=True):
-        of_side = select(rows, **{key: side}).set_index("kind").reindex(kinds)
-        value, low, high = (100 * of_side[end].to_numpy() for end in ("value", "low", "high"))
+        of_side = select(rows, **{key: side}).set_index("kind")
         colour = COLOURS["control" if (name, symbol) == CONTROL else "chosen"]
-        series.append(plotting.Dots(value, name, colour, low, high, symbol, shift))
+        series.append(dots(of_side, kinds, name, colour, symbol, shift))
     names = tuple(titles[kind] for kind in kinds)
     return plotting.DotPanel(f"{title}, n = {span_text(sizes, '.0f')}", names, tuple(series))
 

@@ -106,17 +106,15 @@ def _carriers_notes(table: DataFrame, config: Settings) -> list[str]:
     agreement = ", ".join(f"{one.operation} {one.value:.2f}" for one in medians)
     return [
         f"Model: {config['model']}. Prompts: distinct reference prompts, "
-        f"{'answered right' if config['keep'] == 'correct' else 'all'}, seed "
-        f"{config['seed']}. Rows: the {config['top']} heads with the strongest effects "
-        f"via MLPs, key heads (below −{-KEY['relative_logit']:.0%}) in bold. "
-        "Numbers: means over templates"
+        f"{'answered right' if config['keep'] == 'correct' else 'all'}, seed {config['seed']}. "
+        f"Rows: the {config['top']} heads with the strongest effects via MLPs, key heads (below "
+        f"−{-KEY['relative_logit']:.0%}) in bold. Numbers: means over templates"
         + ", in percent of the logit" * EffectScale.of(config).relative
         + ".",
-        "Held: the effect with every MLP free, less the effect with this one held at the "
-        "reference run. Alone: the effect with this one free, less the direct effect. Neither "
-        "adds up to the effect, because MLPs act on what earlier MLPs wrote; with the direct "
-        f"effect, what is lost sums to {lost:.1f} times the effect, what is added to {added:.1f} "
-        "times.",
+        "Held: the effect with every MLP free, less the effect with this one held at the reference "
+        "run. Alone: the effect with this one free, less the direct effect. Neither adds up to the "
+        "effect, because MLPs act on what earlier MLPs wrote; with the direct effect, what is lost "
+        f"sums to {lost:.1f} times the effect, what is added to {added:.1f} times.",
         "Small print below: cosine of what the MLP adds with the unembedding of C. Spearman's "
         "rank correlation with what is lost, over the MLPs after a head, median of heads with "
         f"at least {carrier_numbers.MIN_MLPS} of them: {agreement.replace('-', '−')}.",

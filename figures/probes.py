@@ -74,10 +74,9 @@ def fig6(options: OperationOptions) -> list[Chart]:
 
 
 OPERATION_CAPTION = (
-    "In the paper the numbers A and B rise in what MLPs read and fall again (a), then "
-    "the answer C rises in what they write (b); the layers where the one falls and the "
-    "other rises agree. In a single prompt (c) operands come first, the answer last, its "
-    "neighbours in between."
+    "In the paper the numbers A and B rise in what MLPs read and fall again (a), then the answer C "
+    "rises in what they write (b); the layers where the one falls and the other rises agree. In a "
+    "single prompt (c) operands come first, the answer last, its neighbours in between."
 )
 
 
@@ -369,11 +368,10 @@ def _sums_caption(table: DataFrame) -> str:
         parts = [_from_layer(select(rows, case=case)) for case in keys_of(rows, "case")]
         findings.append(f"`{model}`: {'; '.join(parts)}")
     return (
-        f"The right digit becomes the one that MLPs write most, and stays it, in "
+        "The right digit becomes the one that MLPs write most, and stays it, in "
         f"{'. In '.join(findings)}. A cell is one layer and the digit whose column of W_U its "
-        "MLP's "
-        "output is nearest to at END; below is its lead in cosine. These are single prompts, so "
-        "there is no interval; the picture has the first model."
+        "MLP's output is nearest to at END; below is its lead in cosine. These are single prompts, "
+        "so there is no interval; the picture has the first model."
     )
 
 

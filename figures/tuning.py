@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
-from pandas import DataFrame
+from pandas import DataFrame, concat
 
 from arith_lens import plotting
 from arith_lens.plotting import COLOURS
@@ -20,6 +19,7 @@ from figures.tables.answers import ALL, BEFORE, CHANGE
 from figures.tables.table import has, keys_of, records, select, value
 from figures.tables.tuning import Key
 from figures.views import maps
+from figures.views.lines import dots
 from figures.views.words import components_text
 
 EXPERIMENT = "does_tuning_help"
@@ -196,11 +196,8 @@ def _panel(rows: DataFrame, group: str) -> plotting.DotPanel:
     names.insert(claim, CLAIM)
     for criterion in criteria_of(rows):
         changes = _changes(rows, criterion)
-        ends = np.full((len(names), 3), np.nan)
-        for key, one in changes.items():
-            of_group = select(one, group=group)[["value", "low", "high"]]
-            ends[names.index(title_of(key))] = of_group.to_numpy()[0]
-        series.append(rate_dots(criterion, ends))
+        own = concat({title_of(key): select(one, group=group) for key, one in changes.items()})
+        series.append(rate_dots(criterion, own.droplevel(1), names))
     claimed = np.full(len(names), np.nan)
     full = [key[0] for key in keys].index("full")
     claimed[claim] = series[0].values[full] if group == GROUPS[0] else 0.0
@@ -211,14 +208,10 @@ def _panel(rows: DataFrame, group: str) -> plotting.DotPanel:
     return plotting.DotPanel(title, tuple(names), tuple(series), strong)
 
 
-def rate_dots(criterion: Criterion, ends: Float[np.ndarray, "row end=3"]) -> plotting.Dots:
-    """Marks at the changes (value, low, high; shares, drawn in points) by the rates for a purpose.
-
-    NaN: no mark.
-    """
-    values, low, high = 100 * ends.T
+def rate_dots(criterion: Criterion, rows: DataFrame, names: Sequence[str]) -> plotting.Dots:
+    """Marks at the changes of the named rows, in points, by the rates for a purpose."""
     name, symbol, colour, shift = RATE_MARKS[criterion]
-    return plotting.Dots(values, name, colour, low, high, symbol, shift)
+    return dots(rows, names, name, colour, symbol, shift)
 
 
 def _notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:

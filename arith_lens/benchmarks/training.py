@@ -127,10 +127,9 @@ def refuse_overlap(
         f"  {o.train} is {o.test} ({o.rule}): {o.train_question:.90}" for o in overlaps[:3]
     )
     raise ValueError(
-        "expected training questions that are in no test set, found "
-        f"{describe(overlaps)}. For example\n{examples}\n"
-        "Leave them out (training_set does), or report on other test sets; whole sets hold their "
-        "train parts"
+        f"expected training questions that are in no test set, found {describe(overlaps)}. For "
+        f"example\n{examples}\nLeave them out (training_set does), or report on other test sets; "
+        "whole sets hold their train parts"
     )
 
 

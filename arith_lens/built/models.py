@@ -396,9 +396,8 @@ def _set_attention(
         needs = (head.reads, head.key, head.matches)
         if used.setdefault(group, needs) != needs:
             raise ValueError(
-                f"expected the heads that share a key and a value to read the same, found that "
-                f"{head.head} reads something else than others of its group; choose more "
-                "n_kv_heads"
+                "expected the heads that share a key and a value to read the same, found that "
+                f"{head.head} reads something else than others of its group; choose more n_kv_heads"
             )
         rows = slice(head.head.index * D_HEAD, (head.head.index + 1) * D_HEAD)
         query = torch.zeros(D_HEAD, circuit.n_channels, dtype=torch.float64)

@@ -311,8 +311,7 @@ class Effects(HasUnits):
             return [Neuron(layers[i // means.shape[1]], i % means.shape[1]) for i in chosen]
         raise TypeError(
             f"expected effects of heads {HEAD_AXES}, MLPs {MLP_AXES} or neurons {NEURON_AXES}, "
-            "found the axes "
-            f"{self.axes}; rank those with .mean() instead"
+            f"found the axes {self.axes}; rank those with .mean() instead"
         )
 
     def select(self, mask: Bool[Tensor, " pair"] | Int[Tensor, " chosen"] | slice) -> "Effects":

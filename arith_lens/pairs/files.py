@@ -138,8 +138,7 @@ def _checked(row: Any, where: str) -> Mapping[str, Any]:
         commas = "; a CSV file has commas between its columns" * bool(re.search(r"[;\t]", keys))
         raise ValueError(
             f"{where}: expected the keys {', '.join(TOKEN_KEYS)}, each with text, found "
-            f"{keys or 'nothing'}; add {', '.join(missing)}, which is missing or empty"
-            f"{commas}"
+            f"{keys or 'nothing'}; add {', '.join(missing)}, which is missing or empty{commas}"
         )
     for column in (*TOKEN_KEYS, OTHER_ANSWER, "template", *EXAMPLE_KEYS, "problem"):
         value, may_be_number = row.get(column), column in ("answer", OTHER_ANSWER, "problem")

@@ -385,8 +385,7 @@ def _no_answer(
     return (
         f"expected {_WANTED[answer_token]} after template {template.name} under "
         f"{tokenizer_name(tokenizer)}, found none in {len(problems)} problems; {answered!r} is "
-        f"{' '.join(split)}.\n"
-        f"{_CURE[answer_token]} Or leave the template out: templates=[names]."
+        f"{' '.join(split)}.\n{_CURE[answer_token]} Or leave the template out: templates=[names]."
     )
 
 

@@ -341,10 +341,9 @@ def _no_candidate(
         )
     return (
         f"expected a counterfactual of template {template.name} with as many tokens as its "
-        f"reference under {tokenizer_name(tokenizer)}, where {own}, found {trials}\n"
-        "Patching moves activations position by position, so A, B and END must stand at the same "
-        f"places. Give null_{template.kind}s of {tokens_text}, or leave the template out: "
-        "templates=[names]"
+        f"reference under {tokenizer_name(tokenizer)}, where {own}, found {trials}\nPatching moves "
+        "activations position by position, so A, B and END must stand at the same places. Give "
+        f"null_{template.kind}s of {tokens_text}, or leave the template out: templates=[names]"
     )
 
 

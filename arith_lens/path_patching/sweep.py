@@ -388,9 +388,8 @@ def refuse_uneven_hooks(hooks: Iterable[NamedHook], trunk: Trunk) -> None:
             raise UnsupportedTrunk(
                 "expected hooks that act alike on every prompt and position, found "
                 f"{function!r:.80} at {name}, where the sweep computes END's rows again; take the "
-                "hook off, or use "
-                "engine='hooks', which is general and slower (ablate_mlps and scale_mlps without "
-                "positions= act alike everywhere)"
+                "hook off, or use engine='hooks', which is general and slower (ablate_mlps and "
+                "scale_mlps without positions= act alike everywhere)"
             )
 
 

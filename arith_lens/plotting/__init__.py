@@ -9,9 +9,7 @@ from arith_lens.plotting.bars import next_token_panels as next_token_panels
 from arith_lens.plotting.bars import visible as visible
 from arith_lens.plotting.cells import Columns as Columns
 from arith_lens.plotting.cells import Matrix as Matrix
-from arith_lens.plotting.cells import Sentence as Sentence
 from arith_lens.plotting.cells import matrix_panels as matrix_panels
-from arith_lens.plotting.cells import sentence_panels as sentence_panels
 from arith_lens.plotting.curves import CurvePanel as CurvePanel
 from arith_lens.plotting.curves import Line as Line
 from arith_lens.plotting.curves import Point as Point
@@ -48,6 +46,8 @@ from arith_lens.plotting.panels import ColourScale as ColourScale
 from arith_lens.plotting.panels import Mark as Mark
 from arith_lens.plotting.panels import Panel as Panel
 from arith_lens.plotting.panels import panels as panels
+from arith_lens.plotting.sentences import Sentence as Sentence
+from arith_lens.plotting.sentences import sentence_panels as sentence_panels
 from arith_lens.plotting.style import BLUE as BLUE
 from arith_lens.plotting.style import COLOURS as COLOURS
 from arith_lens.plotting.style import DARK as DARK

@@ -313,10 +313,9 @@ def trainings_text(
     again = ", activations computed again in the backward" * recipe.gradient_checkpointing
     dtype = config.dtype or ("the checkpoint's own" if on_gpu(config.device) else "float32")
     lines += [
-        f"a training: {n_examples:,} examples, {recipe.epochs} "
-        f"epoch{'s' * (recipe.epochs > 1)}, {recipe.batch_size} a step"
-        f"{f' ({recipe.micro_batch} at once)' * in_parts}: {steps:,} steps, a checkpoint every "
-        f"{recipe.save_every}",
+        f"a training: {n_examples:,} examples, {recipe.epochs} epoch{'s' * (recipe.epochs > 1)}, "
+        f"{recipe.batch_size} a step{f' ({recipe.micro_batch} at once)' * in_parts}: {steps:,} "
+        f"steps, a checkpoint every {recipe.save_every}",
         f"AdamW, rate {' or '.join(f'{rate:g}' for rate in config.rates)}, warm-up "
         f"{recipe.warmup:.0%}, then {recipe.schedule} to 0; weight decay "
         f"{recipe.weight_decay:g}; gradients clipped at {recipe.max_grad_norm:g}, those of "

@@ -257,11 +257,10 @@ def notes(rows: DataFrame, verdicts: list[Verdict]) -> list[str]:
     counts = Counter(verdict.judgement for verdict in verdicts)
     return [
         "In this model: " + "; ".join(f"{name}: {n}" for name, n in counts.items()) + ".",
-        "In brackets: 95% intervals over problems unless said otherwise. A claim "
-        "holds here if each of its numbers lies within its bounds (one-sided test, 5% each). It "
-        "does not hold here if one lies outside (one-sided tests, 5% after Holm's correction over "
-        "the claim's numbers). Else it is not decided. docs/claims.md says how the rules were "
-        "chosen.",
+        "In brackets: 95% intervals over problems unless said otherwise. A claim holds here if "
+        "each of its numbers lies within its bounds (one-sided test, 5% each). It does not hold "
+        "here if one lies outside (one-sided tests, 5% after Holm's correction over the claim's "
+        "numbers). Else it is not decided. docs/claims.md says how the rules were chosen.",
         multiplicity_sentence(rows),
         *prompts_note(verdicts),
         *missing_note(verdicts),

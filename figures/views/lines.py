@@ -1,5 +1,6 @@
 """Rows of a table as lines."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,28 @@ def line(
     band: dict[str, Any] = {} if rows.low.isna().all() else {"low": low, "high": high}
     y = scale * rows.value.to_numpy()
     return plotting.Line(rows[x].to_numpy(), y, name, colour, **band | style)
+
+
+def dots(
+    rows: DataFrame,
+    names: Sequence[str],
+    label: str,
+    colour: str,
+    symbol: str,
+    shift: float,
+    *,
+    scale: float = 100,
+) -> plotting.Dots:
+    """Marks at the values of the rows with their intervals, for the names in their index.
+
+    Args:
+        rows: the rows, by name.
+        names: the names in the order of the panel; one without a row has no mark.
+        label, colour, symbol, shift: as in `plotting.Dots`.
+        scale: values are multiplied by it; 100 shows shares in percent.
+    """
+    ends = scale * rows[["value", "low", "high"]].reindex(names).to_numpy()
+    return plotting.Dots(ends[:, 0], label, colour, ends[:, 1], ends[:, 2], symbol, shift)
 
 
 def base_rate(share: float, ends: tuple[float, float]) -> plotting.Line:

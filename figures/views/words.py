@@ -55,15 +55,15 @@ def display_name(identifier: str) -> str:
     return DISPLAY_NAMES.get(identifier, identifier)
 
 
-def problems_text(table: DataFrame, key: str = "operation") -> str:
-    """The problems of each operation: `addition 36, subtraction 45`."""
-    counts = select(table, measure="problems").drop_duplicates(key)
-    return ", ".join(f"{getattr(one, key)} {one.value:.0f}" for one in records(counts))
+def listed(names: Iterable[Any]) -> str:
+    """`−, × and ÷`; `none` without any."""
+    *others, last = [*map(str, names)] or ["none"]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
-def sizes_text(table: DataFrame, key: str = "operation") -> str:
+def sizes_text(table: DataFrame) -> str:
     """The sizes of the samples: `addition: 324 references of 36 problems; …`."""
-    sizes = {name: size_text(table, **{key: name}) for name in keys_of(table, key)}
+    sizes = {name: size_text(table, operation=name) for name in keys_of(table, "operation")}
     return "; ".join(f"{name}: {size}" for name, size in sizes.items() if size)
 
 

@@ -135,14 +135,14 @@ def test_paths_are_said_from_the_rows() -> None:
     ]
     names = ("sender", "receiver", "input", "value", "low", "high")
     table = DataFrame([about | dict(zip(names, path, strict=True)) for path in paths])
-    assert strongest_paths(table, 2) == [
+    assert strongest_paths(table)[:2] == [
         "Head 2.0 reads head 0.1 by its keys: this path carries 0.50 [0.25, 0.75] logits of C's "
         "lead over the other digits.",
         "MLP 2 reads the embeddings: this path takes away 0.12 [0.06, 0.25] logits of C's lead "
         "over the other digits.",
     ]
     shares = table.assign(unit="relative", metric="relative_logit")
-    assert strongest_paths(shares, 1)[0].endswith("carries 50.0% [25.0, 75.0] of C's logit.")
+    assert strongest_paths(shares)[0].endswith("carries 50.0% [25.0, 75.0] of C's logit.")
 
 
 @pytest.mark.parametrize(
