@@ -43,7 +43,9 @@ def test_maps_of_both_sets_and_their_agreement(
     page = written(tmp_path, path.with_suffix(".html").name).read_text()
     strongest = {str(head) for heads in maps.values() for head in heads.top(10)}
     assert strongest <= {*re.findall(r"\b\d+\.\d+\b", page)}, "each has a row"
-    assert {"both", "one digit", "computed"} <= {*re.findall(r"both|one digit|computed", page)}
+    names = ("one-digit problems", "larger problems, whose answer is not in the prompt")
+    assert all(f' {name}",' in page for name in names), "the key has each mark"
+    assert f"keeps {shared} [" in page
     flags = results.SET_MAP.computed(run, "multiplication", "computed")
     assert flags is not None and bool(flags.all())
     among = results.SET_MAP.computed(run, "multiplication", "one-digit")
