@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 
 N_STRONGEST = 10
 """Heads whose joint knockouts a page knows."""
+N_WRITERS = 2
+"""MLPs of which a page knows every joint knockout: the most that its summary names."""
 MAP_SETTINGS: Sequence[Mapping[str, Any]] = (
     {"paths": "via_mlps", "metric": "relative_logit"},
     {"paths": "direct", "metric": "relative_logit"},
@@ -339,6 +341,7 @@ def explored(
         "maps_only": maps_only,
         "answered": [] if maps_only else problem_rows(pairs).tolist(),
         "draws": N_DRAWS,
+        "writers": N_WRITERS,
         "edges": [N_PAGE_HEADS, N_PAGE_MLPS, *problem_rows(pairs).tolist()],
     }
     slot = ResultSlot.of(
@@ -394,14 +397,15 @@ def _circuit_parts(
 def _all_parts(
     model: HookedLike, pairs: PromptPairs, sample: Int[Tensor, " row"], top: Sequence[Component]
 ) -> dict[str, Callable[[], Tables]]:
-    """All heads, all MLPs, all sets of the strongest heads, and each other part alone."""
+    """All heads, all MLPs, all sets of the strongest heads, other parts alone, pairs of MLPs."""
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     heads = head_parts(model, pairs, sample, every_head(n_layers, n_heads), top)
     mlps = mlp_parts(model, pairs, sample, every_mlp(n_layers))
     sets = [*chain(*(combinations(top, k) for k in range(1 + len(top))))]
     sets += [(one,) for one in every_component(n_layers, n_heads) if one not in top]
+    sets += combinations(every_mlp(n_layers), N_WRITERS)
     controls = [one for k in range(1, 1 + len(top)) for one in random_sets(model, k)]
-    controls += random_sets(model, 0, 1)
+    controls += [one for k in range(1, 1 + N_WRITERS) for one in random_sets(model, 0, k)]
     rows = problem_rows(pairs)
 
     def joint(kind: str) -> Tables:

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.attention import attention_by_role, kinds_of, patterns_of
-from arith_lens.components import Component, Head, Mlp, every_head, every_mlp
+from arith_lens.components import Component, Head, Mlp, every_component, every_head, every_mlp
 from arith_lens.edges import composition
 from arith_lens.effects import Effects
 from arith_lens.explorer_page import Tables
@@ -351,8 +351,8 @@ def selections(
 ) -> Steps[Tables]:
     """Accuracy and next tokens when sets of components are knocked out, or kept only.
 
-    Replacements are means over all pairs, as in `knock_out` and `keep_only`. If only heads are
-    kept, MLPs stay as they are.
+    Replacements are means over all pairs, as in `knock_out` and `keep_only`. Where a set keeps
+    heads alone, MLPs stay as they are.
 
     Args:
         model, pairs: as in `explored`.
@@ -367,10 +367,13 @@ def selections(
     everything: list[Component] = list({member for members in chosen for member in members})
     variants = [frozenset(members) for members in chosen]
     if kind == "keep_only":
-        n_layers = int(model.cfg.n_layers)
-        mlps = every_mlp(n_layers) if any(isinstance(one, Mlp) for one in everything) else []
-        everything = [*every_head(n_layers, int(model.cfg.n_heads)), *mlps]
-        variants = [frozenset(everything) - members for members in variants]
+        n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
+        everything, heads = every_component(n_layers, n_heads), every_head(n_layers, n_heads)
+        with_mlps = [any(isinstance(x, Mlp) for x in kept) for kept in variants]
+        variants = [
+            frozenset(everything if mlps else heads) - kept
+            for mlps, kept in zip(with_mlps, variants, strict=True)
+        ]
     with warnings.catch_warnings():  # of own prompts, whose mean is of one
         warnings.simplefilter("ignore", UserWarning)
         knockout = Knockout(positions=KNOCKOUT_POSITIONS[kind])

@@ -67,21 +67,22 @@ const ArithLensCard = (() => {
     strip(component, of) {
       const dots = this.rows("units", { ...this.setting, component, unit: "problem" }).filter(row => row.mean !== null);
       if (dots.length < 2) return "";
-      const [least, most] = this.effectScale(dots, this.setting), { width, height, edge } = STRIP;
+      const single = this.single(component), [least, most] = this.effectScale([...dots, { mean: single }], this.setting), { width, height, edge } = STRIP;
       const at = x => edge + (width - 2 * edge) * (x - least) / (most - least || 1);
       const chosen = this.choice.prompt === null ? null : this.rows("prompts", { prompt: this.choice.prompt })[0]?.problem;
-      const ends = [...dots].sort((a, b) => a.mean - b.mean);
+      const ring = single === null ? chosen : null, ends = [...dots].sort((a, b) => a.mean - b.mean);
       const text = `${dots.length} problems, from ${this.effect(ends[0].mean)} (${ends[0].name}) to ${this.effect(ends.at(-1).mean)} (${ends.at(-1).name})`;
       return h("figure", { class: "ale-strip" }, svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": text },
         svg("line", { class: "ale-zero", x1: at(0), x2: at(0), y1: 2, y2: 34 }),
-        dots.map((row, place) => svg("circle", { cx: at(row.mean), cy: 11 + place * 7 % 17, r: row.name === chosen ? 5 : 3,
-          class: `${row.mean < 0 ? "ale-fill-helps" : "ale-fill-hinders"} ${row.name === chosen ? "ale-chosen-dot" : ""}` },
+        dots.map((row, place) => svg("circle", { cx: at(row.mean), cy: 11 + place * 7 % 17, r: row.name === ring ? 5 : 3,
+          class: `${row.mean < 0 ? "ale-fill-helps" : "ale-fill-hinders"} ${row.name === ring ? "ale-chosen-dot" : ""}` },
         svg("title", {}, `${row.name}: ${this.effect(row.mean)}`))),
+        single === null ? "" : svg("circle", { cx: at(single), cy: 18, r: 6, class: "ale-chosen-dot", fill: "none" }, svg("title", {}, `This prompt: ${this.effect(single)}`)),
         of.ci_low === null ? "" : svg("line", { class: "ale-mean", x1: at(of.ci_low), x2: at(of.ci_high), y1: 33, y2: 33 }),
         svg("circle", { class: "ale-mean", cx: at(of.mean), cy: 33, r: 3 }),
         svg("text", { x: edge, y: 45 }, this.effect(least)), svg("text", { x: width - edge, y: 45, "text-anchor": "end" }, this.effect(most)),
         svg("text", { x: at(0), y: 45, "text-anchor": "middle" }, at(0) - edge > 50 && width - edge - at(0) > 50 ? "0" : "")),
-      h("figcaption", {}, `One dot per problem. Below: mean and 95% interval. ${capital(text.slice(text.indexOf("from")))}.`));
+      h("figcaption", {}, `One dot per problem. Below: mean and 95% interval. ${single !== null ? "Ring: this prompt. " : chosen ? "Ring: its problem's mean. " : ""}${capital(text.slice(text.indexOf("from")))}.`));
     }
     // Where END looks: the shares of all prompts or of the chosen one, the largest first.
     looksRow() {
@@ -103,20 +104,21 @@ const ArithLensCard = (() => {
       const roles = this.rows("numbers", { component, read }).filter(row => row.token !== "others without C"), digits = this.rows("digits", { component, read, prompt });
       if (!roles.length && !digits.length) return this.row(title, h("p", { class: "ale-soft" }, this.missingText("numbers")));
       const of = this.rows("prompts", { prompt })[0] ?? { answer: "", problem: "", reference: "" };
+      const largest = values => values.reduce((best, one) => one.value > best.value ? one : best);
+      // Framed: only what is above all others, interval and all.
       const cells = (values, text) => {
-        const [low, high] = [Math.min(...values.map(one => one.value)), Math.max(...values.map(one => one.value))];
+        const best = largest(values), clear = values.every(one => one === best || best.low > one.high), low = Math.min(...values.map(one => one.value)), high = best.value;
         return h("div", { class: "ale-cells", role: "img", "aria-label": `${text}: ${values.map(one => `${one.name} ${number(one.value, 1)}`).join(", ")}` },
-          values.map(one => h("span", { class: one.value === high ? "ale-best" : "", style: `--share:${Math.round(60 * (one.value - low) / (high - low || 1))}%`,
+          values.map(one => h("span", { class: clear && one === best ? "ale-best" : "", style: `--share:${Math.round(60 * (one.value - low) / (high - low || 1))}%`,
             title: `${one.name}: ${number(one.value, 1)}` }, h("b", {}, one.name), h("small", {}, number(one.value, 1)))));
       };
-      const short = token => token.replace(/^others without A, B, C$/, "other digits");
+      const means = roles.map(row => ({ name: row.token.replace(/^others without A, B, C$/, "other digits"), value: row.mean, low: row.ci_low, high: row.ci_high }));
+      const marked = digits.map(row => ({ digit: row.digit, mark: this.marks(String(row.digit), of), value: row.logit }));
+      const typical = !means.length || !marked.length || (largest(marked).mark || "other digits").split(", ").includes(largest(means).name);
       return this.row(title,
-        roles.length ? [cells(roles.map(row => ({ name: short(row.token), value: row.mean })), "Over all prompts"),
-          h("p", { class: "ale-soft" }, "Logits of the digits in this write alone (logit lens), over all prompts. Framed: the largest.".replace("write", read === "mlp_in" ? "input" : "write"))] : "",
-        digits.length ? [cells(digits.map(row => {
-          const mark = this.marks(String(row.digit), of);
-          return { name: `${row.digit}${mark && `=${mark.replaceAll(", ", "=")}`}`, value: row.logit };
-        }), `On ${of.reference}`), h("p", { class: "ale-soft" }, `The same on “${of.reference.trim()}”.`)] : "");
+        means.length ? [cells(means, "Over all prompts"), h("p", { class: "ale-soft" }, `Logits of the digits in this ${read === "mlp_in" ? "input" : "write"} alone (logit lens), over all prompts.`)] : "",
+        marked.length ? h("details", { open: this.choice.prompt !== null }, h("summary", {}, `On “${of.reference.trim()}”${typical ? "" : " (not typical)"}`),
+          cells(marked.map(({ digit, mark, value }) => ({ name: `${digit}${mark && `=${mark.replaceAll(", ", "=")}`}`, value })), `On ${of.reference}`)) : "");
     }
     // The strongest sender of each input, and the share that no single sender explains.
     fedRow() {
@@ -135,16 +137,13 @@ const ArithLensCard = (() => {
     onwardRow() {
       const rows = this.rows("mediation", { component: this.choice.component });
       if (!rows.length) return "";
-      const most = [...rows].sort((a, b) => a.mediated - b.mediated)[0], format = x => signed(percent(x), x);
-      return this.row("Passes on", h("p", {}, `directly ${format(rows[0].direct)}; most through `,
-        h("button", { class: "ale-link", onclick: this.jump(`MLP ${most.layer}`) }, `MLP ${most.layer}`), ` ${format(most.mediated)}`),
-      h("p", { class: "ale-soft" }, "Its effect on the logit of C directly, and what is lost when that MLP is frozen."));
+      const sign = Math.sign(rows[0].via_mlps), ways = [["directly", rows[0].direct], ...rows.map(row => [`MLP ${row.layer}`, row.mediated])];
+      const order = ways.filter(([, effect]) => sign * effect > 0).sort((a, b) => sign * (b[1] - a[1])).slice(0, 3);
+      return this.row("Passes on", h("p", {}, order.map(([way], place) => [["most ", ", then ", ", then "][place], isMlp(way) ? ["through ", h("button", { class: "ale-link", onclick: this.jump(way) }, way)] : way])));
     }
     neuronsRow() {
       const rows = this.rows("neurons", { component: this.choice.component }).slice(0, 3);
-      if (!rows.length) return "";
-      return this.row("Neurons", h("p", {}, rows.map((row, place) => `${place ? ", " : ""}${row.neuron} (${signed(percent(row.mean, 1), row.mean)})`)),
-        h("p", { class: "ale-soft" }, "The three strongest, by their direct effect."));
+      return rows.length ? this.row("Neurons", h("p", {}, "Strongest directly: ", rows.map(row => `${row.neuron} (${signed(percent(row.mean, 1), row.mean)})`).join(", "))) : "";
     }
     missingText(table) {
       return this.set.facts.missing?.[table] ?? (this.backend ? "Being computed." : this.set.facts.maps_only ? "Not computed with this counterfactual." : "These prompts have none.");

@@ -82,7 +82,7 @@ const ArithLensCards = (() => {
       const span = most - least || 1, at = x => 100 * (x - least) / span;
       return h("table", { class: "ale-bars" }, h("tbody", {}, rows.map(row => {
         const [left, right] = [at(Math.min(0, row.value ?? 0)), at(Math.max(0, row.value ?? 0))];
-        return h("tr", {}, h("th", { scope: "row", class: row.class }, row.onclick
+        return h("tr", {}, h("th", { scope: "row" }, row.onclick
           ? h("button", { class: "ale-link", onclick: row.onclick }, row.label) : row.label),
         h("td", { class: "ale-track", "aria-hidden": true }, h("span", {},
           h("i", { class: row.hue ? `ale-${row.hue}` : row.value < 0 ? "ale-less" : "ale-more", style: `left:${left}%;width:${right - left}%` }),
@@ -99,9 +99,7 @@ const ArithLensCards = (() => {
           { format: x => percent(x, 0), ends: [0, 1] }));
     }
     patternCard() {
-      const { component } = this.choice, { prompt } = this;
-      const rows = this.rows("patterns", { component, prompt });
-      const tokens = this.rows("tokens", { prompt });
+      const { component } = this.choice, { prompt } = this, rows = this.rows("patterns", { component, prompt }), tokens = this.rows("tokens", { prompt });
       const queries = new Set(rows.map(row => row.query)), end = tokens.length - 1;
       const query = queries.has(this.choice.query) ? this.choice.query : end;
       const weight = new Map(rows.filter(row => row.query === query).map(row => [row.key, row.weight]));
@@ -124,21 +122,11 @@ const ArithLensCards = (() => {
       return [digit === operands[0] && "A", digit === operands[1] && "B", digit === answer.trim() && "C"].filter(Boolean).join(", ");
     }
     numbersCard(read, title) {
-      const { component } = this.choice, { prompt } = this;
-      const roles = this.rows("numbers", { component, read });
-      const digits = this.rows("digits", { component, read, prompt });
-      const of = this.rows("prompts", { prompt })[0] ?? { answer: "", problem: "" };
-      const marks = digit => this.marks(digit, of);
-      const ends = this.scale([...roles, ...digits.map(row => ({ value: row.logit }))]);
-      const best = digits.length ? Math.max(...digits.map(row => row.logit)) : 0;
-      const code = isMlp(component) ? { key: "mlp_numbers", read } : {};
+      const { component } = this.choice, roles = this.rows("numbers", { component, read }), code = isMlp(component) ? { key: "mlp_numbers", read } : {};
       return this.card(title, "numbers", roles, this.quoted(code),
-        `Logit lens: the digits' logits if END's stream were this ${read === "mlp_in" ? "input" : "write"} alone, first over all prompts, then for one. The final norm gives every write the same length, so only the differences within a list count.`,
+        `Logit lens: the digits' logits if END's stream were this ${read === "mlp_in" ? "input" : "write"} alone, over all prompts. The final norm gives every write the same length, so only the differences within a list count.`,
         this.bars(roles.map(row => ({ label: row.token, value: row.mean, low: row.ci_low, high: row.ci_high, hue: HUES[row.token] ?? "rest" })),
-          { format: x => number(x, 1), ends }),
-        digits.length ? h("h4", {}, `On “${of.reference ?? ""}”`) : "",
-        this.bars(digits.map(row => ({ label: `${row.digit}${marks(String(row.digit)) && ` = ${marks(String(row.digit))}`}`,
-          value: row.logit, class: row.logit === best ? "ale-best" : "", hue: HUES[marks(String(row.digit)).split(", ").at(-1)] ?? "rest" })), { format: x => number(x, 1), ends }));
+          { format: x => number(x, 1) }));
     }
     jump(name) { return !isHead(name) && !isMlp(name) ? undefined : () => this.choose({ component: name }); }
     inputsCard() {

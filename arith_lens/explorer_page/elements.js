@@ -35,10 +35,7 @@ const ArithLensElements = (() => {
   const signed = (text, x) => x > 0 ? `+${text}` : text;
   const visible = token => token.replace(/[▁Ġ]/g, "␣").replace(/^ | $/g, "␣").replace(/\n/g, "↵") || "∅";
   const parts = name => name.startsWith("MLP") ? [+name.slice(4), 1e6] : name.split(".").map(Number);
-  const ordered = names => [...names].sort((a, b) => {
-    const [x, y] = [parts(a), parts(b)];
-    return x[0] - y[0] || x[1] - y[1];
-  });
+  const ordered = names => [...names].sort((a, b) => parts(a)[0] - parts(b)[0] || parts(a)[1] - parts(b)[1]);
   const named = name => name.startsWith("MLP") || !name.includes(".") ? name : `head ${name}`;
   // Whether an interval excludes 0; a single prompt has none.
   const certain = row => (row.ci_low ?? 1) > 0 || (row.ci_high ?? -1) < 0;

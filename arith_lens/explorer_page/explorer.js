@@ -2,7 +2,7 @@
 // page and the report's tab use this file. Every text from data enters as a text node.
 const ArithLensExplorer = (() => {
   "use strict";
-  const { h, ordered, Table, unpack } = ArithLensElements;
+  const { h, ordered, capital, Table, unpack } = ArithLensElements;
   const { Summary } = ArithLensSummary;
   const TABS = { short: "In short", graph: "Circuit", basket: "Knocked out", map: "Map", own: "Own prompts" };
   const WORDS = [
@@ -13,8 +13,7 @@ const ArithLensExplorer = (() => {
     ["key head", "A head whose mean relative effect is below −5% and differs from zero by more than chance. MLPs are never framed."],
     ["operand head, operator head", "At least half of END's attention to tokens other than BOS is on A and B together, or on the operator."],
     ["interval", "Thin lines and brackets are 95% intervals: they say what other problems of the same kind could give."],
-    ["as many at random", "The control of a knockout: random sets of as many heads (and MLPs), treated in the same way. A set is special only if it does worse than these."],
-    ["mean replacement", "Knocked out means that the output is replaced by its mean over counterfactual prompts. All other parts are computed as usual."],
+    ["as many random heads", "The control of a knockout: ten random sets of as many heads (or MLPs), treated in the same way. A set is special only if it does worse than all of these."],
   ];
 
   class Explorer extends Summary {
@@ -142,7 +141,11 @@ const ArithLensExplorer = (() => {
     // What is drawn of a set, when that set and its prompt are chosen.
     as(set, draw) {
       const { choice } = this;
-      this.choice = { ...choice, set, compare: set === choice.compare ? choice.set : choice.compare, prompt: this.promptIn(set) };
+      return this.when({ set, compare: set === choice.compare ? choice.set : choice.compare, prompt: this.promptIn(set) }, draw);
+    }
+    when(change, draw) {
+      const { choice } = this;
+      this.choice = { ...choice, ...change };
       try { return draw(); } finally { this.choice = choice; }
     }
     // What is drawn of each side.
@@ -246,9 +249,12 @@ const ArithLensExplorer = (() => {
     }
     // The model and the task, in the page's heading and in the title of its window.
     drawTitle() {
-      const title = [this.options.title, this.sides.join(" beside ")].join(", "), row = this.rows("prompts", { prompt: this.prompt })[0];
+      const title = [this.options.title, this.sides.join(" beside ")].join(", ");
       this.title.replaceChildren(title);
-      this.task.replaceChildren(...row ? [`${this.choice.prompt === null ? "Example: after" : "After"} “${row.reference.trim()}”, the right answer C is ${row.answer.trim()}. The counterfactual is “${row.counterfactual.trim()}”.`] : []);
+      this.task.replaceChildren(...this.each(set => {
+        const row = this.rows("prompts", { prompt: this.prompt })[0], example = this.choice.prompt === null ? "Example: after" : "After";
+        return row ? h("div", {}, `${this.choice.compare ? `${capital(set)}: after` : example} “${row.reference.trim()}”, the right answer C is ${row.answer.trim()}. The counterfactual is “${row.counterfactual.trim()}”.`) : "";
+      }));
       if (this.options.page) document.title = title;
     }
 

@@ -90,9 +90,10 @@ const ArithLensGraph = (() => {
       }
       const least = this.choice.least ?? this.defaultLeast(rows), shown = this.shown(rows, least), { compare } = this.choice;
       const others = compare ? this.shown(this.edges(compare), least) : null;
-      const line = h("p", { class: "ale-line", "aria-hidden": true }, this.edgeText(shown[0] ?? rows[0]));
-      region.replaceChildren(this.graphControls(rows, shown, least),
-        h("div", { class: "ale-graph-frame" }, this.pictures(shown, others, this.graphWidth(), line)), line, this.legend(others),
+      const { component } = this.choice, first = shown.find(row => row.sender === component || row.receiver === component);
+      const line = h("p", { class: "ale-line", "aria-hidden": true }, first ? this.edgeText(first) : `${capital(named(component))} has no edge here.`);
+      region.replaceChildren(this.graphControls(rows, shown, least), ...others ? [h("p", {}, "Pale: an edge of both; strong: of one only.")] : [],
+        h("div", { class: "ale-graph-frame" }, this.pictures(shown, others, this.graphWidth(), line)), line, this.legend(),
         h("details", {}, h("summary", { "data-key": "in words" }, "The graph in words"), this.inWords(shown)), this.exportBar("circuit", ...this.fileButtons()));
     }
     graphWidth() { return Math.max(WIDTH[0], Math.min(WIDTH[1] * (this.choice.compare ? 1.4 : 1), this.regions.graph.clientWidth || 760)); }
@@ -103,7 +104,7 @@ const ArithLensGraph = (() => {
         onchange: event => this.choose({ least: size(rows[rows.length - 1 - event.target.value]) }) });
       return h("div", { class: "ale-graph-controls" },
         this.heading("Circuit", "edges", shown, this.quoted({ receivers: JSON.stringify([...new Set(rows.map(row => row.receiver))]) })),
-        h("label", {}, `Edges from ${this.graphEffect(least).replace(/^[+−]/, "")} `, slider, ` ${shown.length} of ${rows.length}`));
+        h("label", {}, `Edges that change C's logit by ${this.graphEffect(least).replace(/^[+−]/, "")} or more `, slider, ` ${shown.length} of ${rows.length}`));
     }
     fileButtons() {
       const button = (key, text, title, save) => h("button", { "data-key": key, title, onclick: save }, text);
@@ -147,9 +148,7 @@ const ArithLensGraph = (() => {
     }
     // The parts that the summary of all prompts names: they keep their places when a prompt is chosen.
     summaryNodes(set) {
-      const { choice } = this;
-      this.choice = { ...choice, prompt: null };
-      try { return this.as(set, () => this.summaryParts()).map(name => ({ name, role: END })); } finally { this.choice = choice; }
+      return this.when({ prompt: null }, () => this.as(set, () => this.summaryParts()).map(name => ({ name, role: END })));
     }
     nodesOf(rows) {
       return rows.flatMap(row => [{ name: row.sender, role: row.role }, { name: row.receiver, role: END }]);
@@ -187,10 +186,10 @@ const ArithLensGraph = (() => {
       const looks = nodes.filter(node => node.role === END && node.name === component && isHead(component)).flatMap(node => this.lookLines(set, node, at, say));
       const boxes = nodes.map(node => this.nodeBox(node, at, { effect: effects.get(node.name), kind: kinds.get(node.name), limit, rows, set, say }));
       const tokens = [...at.tokens].map(([role, { x, y, w }]) => {
-        const text = this.tokenName(role, set), fits = Math.max(2, Math.floor(w / 6.3));
+        const text = this.tokenName(role, set);
         return svg("g", { class: `ale-token ale-token-${HUES[role] ?? "rest"}`, transform: `translate(${x},${y})` },
           svg("rect", { x: -w / 2, y: -SIZE.token / 2, width: w, height: SIZE.token, rx: 3 }),
-          svg("text", { "text-anchor": "middle", y: 4 }, text.length <= fits ? text : fits < 6 ? SHORT[text] ?? text.slice(0, fits) : `${text.slice(0, fits - 1)}…`), svg("title", {}, text));
+          svg("text", { "text-anchor": "middle", y: 4 }, this.fitting(text, w)), svg("title", {}, text));
       });
       const lines = at.layers.map(({ layer, y }) => [svg("line", { class: "ale-layer", x1: SIZE.left, x2: at.width - 8, y1: y, y2: y }),
         svg("text", { class: "ale-layer-name", x: 2, y: y + 4 }, layer)]);
@@ -203,6 +202,10 @@ const ArithLensGraph = (() => {
       svg("text", { class: "ale-layer-name", x: at.stream, y: at.height - SIZE.foot + 14, "text-anchor": "middle" }, "MLPs of END"));
       if (!bare) this.listen(picture);
       return picture;
+    }
+    fitting(text, width) {
+      const fits = Math.max(2, Math.floor(width / 6.3));
+      return text.length <= fits ? text : fits < 6 ? SHORT[text] ?? text.slice(0, fits) : `${text.slice(0, fits - 1)}…`;
     }
     // From the tokens up to the chosen head: what END looks at with it, as wide as the share.
     lookLines(set, node, at, say) {
@@ -226,7 +229,8 @@ const ArithLensGraph = (() => {
       isEnd && kind && kind !== "other" ? svg("line", { class: `ale-kind-${kind}`, x1: 2 - wide / 2, x2: wide / 2 - 2, y1: tall / 2, y2: tall / 2 }) : "",
       isEnd && effect ? [svg("text", { class: "ale-name", "text-anchor": "middle", y: -1 }, node.name),
         svg("text", { class: "ale-value", "text-anchor": "middle", y: 11 }, this.graphEffect(effect.mean))]
-        : svg("text", { class: w < 40 ? "ale-value" : "ale-name", "text-anchor": "middle", y: 4 }, w < 40 ? node.name.replace("MLP ", "M") : node.name),
+        : [svg("text", { class: w < 40 ? "ale-value" : "ale-name", "text-anchor": "middle", y: -1 }, w < 40 ? node.name.replace("MLP ", "M") : node.name),
+          svg("text", { class: "ale-value", "text-anchor": "middle", y: 11 }, this.fitting(`${w < 40 ? "" : "at "}${SHORT[node.role] ?? this.roleName(node.role)}`, w))],
       out ? svg("path", { class: "ale-strike", d: `M${wide / 2 - 5},${-tall / 2 - 5}l10,10m0,-10l-10,10` }) : "", svg("title", {}, text));
       return group;
     }
@@ -297,7 +301,7 @@ const ArithLensGraph = (() => {
       if (!pinned.delete(name)) pinned.add(name);
       this.draw();
     }
-    legend(others) {
+    legend() {
       const mark = (name, text) => h("span", { class: "ale-mark" }, h("i", { class: name }), text);
       return h("div", { class: "ale-legend" },
         mark("ale-less", "measured edge that helps C"), mark("ale-more", "hinders it"),
@@ -306,10 +310,9 @@ const ArithLensGraph = (() => {
         mark("ale-rest", `where END looks with the chosen head (from ${percent(LOOK, 0)})`),
         h("span", {}, this.choice.kind === "keep_only" ? "pale: not kept" : "crossed corner: knocked out"),
         h("span", { class: "ale-mouse" }, "Click: its edges and card. Shift-click: pin. Double click: knock out."),
-        others ? h("b", {}, "Pale: an edge of both; strong: of one only.") : "",
         h("details", {}, h("summary", {}, "How it was measured"), h("p", {}, "The sender's output is taken from the counterfactual, one input of one receiver reads it, and the answer changes by this much. "
           + `Edges whose 95% interval holds 0 are left out; ${this.rows("edges")[0].measured} were measured, on ${this.fewText()}. `
-          + "By chance alone, one interval in twenty excludes 0: do not read much into weak edges. "
+          + "By chance alone, one interval in twenty excludes 0. "
           + "A box has the colour of its effect on C, or none if the 95% interval holds 0; an MLP of END is also as wide as its effect. "
           + "Attention is not an effect: a head may look at a token and ignore it. A token that is the same in both prompts has no edges.")));
     }
@@ -322,5 +325,5 @@ const ArithLensGraph = (() => {
       }));
     }
   }
-  return { Graph, MAIN, edgeKey };
+  return { Graph, MAIN, LOOK, edgeKey };
 })();

@@ -32,9 +32,8 @@ const ArithLensKnockouts = (() => {
       const n = this.ofRole(role).length, kind = role === "all" ? "strongest head" : `${role} head`;
       return n === 1 ? kind : `${n} ${kind}s`;
     }
-    knockButton(role, key, kind = this.choice.kind) {
-      const basket = new Set(this.ofRole(role));
-      return h("button", { class: "ale-small", "data-key": key, onclick: () => this.choose({ kind, basket }) }, `${kind === "knock_out" ? "Knock out" : "Keep only"} the ${this.groupName(role)}`);
+    knockButton(members, name, key, kind = this.choice.kind) {
+      return h("button", { class: "ale-small", "data-key": key, onclick: () => this.choose({ kind, basket: new Set(members) }) }, `${kind === "knock_out" ? "Knock out" : "Keep only"} ${name}`);
     }
     // The results of random sets of as many heads and MLPs, one row per draw.
     controls(kind, members) {
@@ -45,17 +44,23 @@ const ArithLensKnockouts = (() => {
     accuracy(row) {
       return row ? `${percent(row.accuracy, 0)}${row.ci_low === null ? "" : ` (${percent(row.ci_low, 0)} to ${percent(row.ci_high, 0)})`}` : "–";
     }
-    // The share of right answers with its interval, beside random sets of as many parts and their range.
+    // The share of right answers with its interval, beside random sets of as many parts and their range; before it,
+    // what is said to the chosen prompt.
     outcomeText(members, kind = "knock_out") {
-      const random = this.controls(kind, members), of = this.result(kind, members);
-      return `${this.accuracy(of)} right${random.length ? `; as many at random: ${this.controlText(random)}` : ""}`;
+      const random = this.controls(kind, members), of = this.result(kind, members), out = kind === "knock_out";
+      const [least, most] = this.range(random), alike = out ? of.accuracy >= least : of.accuracy <= most;
+      const noun = [members.every(isMlp) ? "" : "heads", members.some(isMlp) ? "MLPs" : ""].filter(Boolean).join(" and ");
+      return this.onPrompt(members, kind) + (of.n_pairs === 1 ? of.accuracy ? "right" : "wrong" : `${this.accuracy(of)} right`)
+        + (random.length ? `; as many random ${noun}: ${this.controlText(random)}${alike ? `, so not ${out ? "below" : "above"} random` : ""}` : "");
+    }
+    onPrompt(members, kind) {
+      const { prompt } = this.choice, row = this.rows("answers", { kind, members: members.join(","), prompt })[0];
+      return prompt === null ? "" : row ? `Here ${row.correct ? "right" : `wrong (“${visible(row.token_1)}”)`}, p(C) ${percent(row.probability, 0)}; over all problems ` : "Over all problems: ";
     }
     // What a share of right answers is the mean of: a page answers one prompt of each problem.
     meanOf({ n_pairs: n }) { return counted(n, n < this.set.facts.n_pairs ? "problem" : "prompt"); }
-    controlText(random) {
-      const drawn = random.map(row => row.accuracy);
-      return `${percent(mean(random, "accuracy"), 0)} (${percent(Math.min(...drawn), 0)} to ${percent(Math.max(...drawn), 0)} in ${drawn.length} draws)`;
-    }
+    range(random) { return [Math.min, Math.max].map(end => end(...random.map(row => row.accuracy))); }
+    controlText(random) { return `${percent(mean(random, "accuracy"), 0)} (${this.range(random).map(x => percent(x, 0)).join(" to ")} in ${random.length} draws)`; }
     drawBasket() {
       const { basket, kind } = this.choice, { facts, tables } = this.set;
       const members = ordered(basket), region = this.regions.basket;
@@ -96,34 +101,29 @@ const ArithLensKnockouts = (() => {
         kinds[name] && kinds[name] !== "other" ? h("small", { class: `ale-ink-${kinds[name]}` }, ` ${kinds[name]}`) : "");
       return [h("div", { class: "ale-chips", role: "group", "aria-label": "Parts to knock out, the strongest first" },
         [...new Set([...strongest, ...members])].map(chip)),
-      h("div", { class: "ale-chips", role: "group", "aria-label": "Choose several" }, ["operand", "operator", "all"].filter(role => this.ofRole(role).length).map(role => this.knockButton(role, role === "all" ? "all" : `take ${role}`)),
+      h("div", { class: "ale-chips", role: "group", "aria-label": "Choose several" }, ["operand", "operator", "all"].filter(role => this.ofRole(role).length).map(role => this.knockButton(this.ofRole(role), `the ${this.groupName(role)}`, role === "all" ? "all" : `take ${role}`)),
         this.choice.kind === "keep_only" ? h("button", { class: "ale-small", "data-key": "none", onclick: () => this.replace([]) }, "Keep no head") : "")];
     }
     unmeasured(members, after) {
       if (this.backend || after || !members.length) return "";
-      const others = members.filter(name => !this.strongest.includes(name));
-      return h("p", { class: "ale-error", role: "alert" }, `This page knows every set of the ten strongest heads, and every other part alone, but not ${others.join(", ")} `
-        + `${others.length === members.length ? "together" : "with others"}. In a notebook, al.explore(model, pairs) measures any set.`);
+      return h("p", { class: "ale-error", role: "alert" }, "This page knows every set of the ten strongest heads, every two MLPs, and every other part alone, "
+        + `but not ${members.map(named).join(", ")}. In a notebook, al.explore(model, pairs) measures any set.`);
     }
     // The share of right answers: whole, without as many random parts, and without these.
     outcome(members, before, after) {
       const { kind } = this.choice, out = kind === "knock_out";
       if (!before && !after) return h("p", { class: "ale-soft" }, this.backend ? "Choose parts: the model answers without them at once." : "");
-      const random = members.length ? this.controls(kind, members) : [], drawn = random.map(row => row.accuracy);
-      const [least, most] = [Math.min(...drawn), Math.max(...drawn)];
+      const random = members.length ? this.controls(kind, members) : [], [least, most] = this.range(random);
       const line = (key, label, row, hue) => h("tr", {}, h("th", { scope: "row" }, label), this.track(row, hue),
         h("td", { "data-result": key }, row.text), h("td", {}, number(row.probability)));
       const wanted = members.length || !out, these = members.length ? members.length <= 4 ? members.map(named).join(", ") : `these ${members.length}` : "";
-      const { n_pairs: all, wordings = {} } = this.set.facts, { n_pairs: n } = after ?? before;
-      const basis = n < all ? `${n} problems are answered, each in one prompt of all ${all}${Object.keys(wordings).length > 1 ? "; both wordings count equally, so that a share need not be a whole number of problems" : ""}.` : "";
-      return [h("table", { class: "ale-outcome" },
+      return h("table", { class: "ale-outcome" },
         h("thead", {}, h("tr", {}, h("td"), [`right, mean of ${this.meanOf(after ?? before)}`, "95% interval, or range of draws", "mean p(C)"].map(text => h("th", { scope: "col" }, text)))),
         h("tbody", {},
           before ? line("whole", "whole model", { ...before, text: this.accuracy(before) }, "rest") : "",
           random.length ? line("control", `${out ? "without" : "only"} as many at random`, { accuracy: mean(random, "accuracy"), ci_low: least, ci_high: most,
             probability: mean(random, "probability"), text: this.controlText(random) }, "rest") : "",
-          wanted && after ? line("accuracy", these ? `${out ? "without" : "only"} ${these}` : "without any head", { ...after, text: this.accuracy(after) }, "less") : "")),
-      basis ? h("p", { class: "ale-soft" }, basis) : ""];
+          wanted && after ? line("accuracy", these ? `${out ? "without" : "only"} ${these}` : "without any head", { ...after, text: this.accuracy(after) }, "less") : ""));
     }
     // One line on what is knocked out, below the summary and above the graph: it is always there, so that nothing moves.
     drawOut() {
@@ -132,7 +132,7 @@ const ArithLensKnockouts = (() => {
       const lines = this.each(set => {
         const after = this.result(kind, members), before = this.result("knock_out", []);
         const whole = before ? `whole model: ${percent(before.accuracy, 0)}` : "";
-        const text = none ? before ? `${percent(before.accuracy, 0)} right` : "not measured yet" : after ? `${this.outcomeText(members, kind)}${members.length ? out ? "" : this.baseText(members, after) : " (the base)"}; ${whole}`
+        const text = none ? before ? this.outcomeText([]) : "not measured yet" : after ? `${this.outcomeText(members, kind)}${members.length ? out ? "" : this.baseText(members, after) : " (the base)"}; ${whole}`
           : this.backend ? "being measured" : "not measured for these prompts";
         return h("span", {}, this.choice.compare ? h("b", {}, `${set}: `) : "", text, ". ");
       });

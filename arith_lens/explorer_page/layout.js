@@ -4,7 +4,7 @@ const ArithLensLayout = (() => {
   "use strict";
   const { isMlp } = ArithLensElements;
   const EMBEDDINGS = "embeddings", END = "END";
-  const SIZE = { head: 48, headBox: 30, mlp: 52, mlpBox: 22, wide: 40, right: 80, token: 24, top: 44, foot: 44, left: 24, stream: 132, gap: 6,
+  const SIZE = { head: 48, box: 30, mlp: 52, wide: 40, right: 80, token: 24, top: 44, foot: 44, left: 24, stream: 132, gap: 6,
     row: [36, 48], column: [26, 104], tall: 520 };
   const key = (name, role) => `${name}@${role}`;
   const layerOf = name => name === EMBEDDINGS ? -1 : +(isMlp(name) ? name.slice(4) : name.split(".")[0]);
@@ -61,10 +61,10 @@ const ArithLensLayout = (() => {
       if (name === EMBEDDINGS) {
         places.set(key(name, role), { x: left + room / 2, y: height - SIZE.foot / 2, w: room - 2, h: SIZE.token });
       } else if (role === END && isMlp(name)) {
-        places.set(key(name, role), { x: stream, y: bottoms.get(layer) - row * layers.get(layer) / 2, w: SIZE.mlp, h: SIZE.headBox, onStream: true });
+        places.set(key(name, role), { x: stream, y: bottoms.get(layer) - row * layers.get(layer) / 2, w: SIZE.mlp, h: SIZE.box, onStream: true });
       } else {
         places.set(key(name, role), { x: left + room * (slot + 0.5) / capacity, y: bottoms.get(layer) - row * (under + 0.5),
-          w: Math.min(isMlp(name) ? SIZE.mlp : SIZE.head - 4, room - 2), h: isMlp(name) || role !== END ? SIZE.mlpBox : SIZE.headBox });
+          w: Math.min(isMlp(name) ? SIZE.mlp : SIZE.head - 4, room - 2), h: SIZE.box });
       }
     }
     return { places, columns, stream, width, height, row,

@@ -2,8 +2,8 @@
 // is a table's, of the chosen prompt or of all prompts; of two sets that are compared, one column each.
 const ArithLensSummary = (() => {
   "use strict";
-  const { h, number, percent, named, capital, counted, visible, isMlp } = ArithLensElements;
-  const { MAIN } = ArithLensGraph;
+  const { h, number, percent, ordered, named, capital, counted, isMlp } = ArithLensElements;
+  const { MAIN, LOOK } = ArithLensGraph;
   const { Knockouts } = ArithLensKnockouts;
   const MOST = 3;
 
@@ -12,22 +12,24 @@ const ArithLensSummary = (() => {
       const sides = this.each(set => {
         const items = [this.sentence(), ...this.readers(), this.writers(), ...this.without()].filter(Boolean);
         const title = this.choice.compare ? `${capital(set)}, ${this.over}` : `In short, ${this.over}`;
-        return items.length ? h("div", {}, h("h2", {}, title), h("dl", {}, items), this.basis()) : "";
+        return items.length ? h("div", {}, h("h2", {}, title), h("dl", {}, items)) : "";
       });
       this.regions.short.dataset.sides = sides.length;
-      this.regions.short.replaceChildren(...sides);
+      this.regions.short.replaceChildren(...sides, h("p", { class: "ale-soft" }, [...new Set([...this.each(() => this.counts()), this.basis()])].join(" ")));
     }
     // What the numbers are means of, and why a knockout need not do what an effect says.
+    counts() {
+      const { n_pairs: n } = this.set.facts, problems = this.rows("units", { ...MAIN, component: this.byEffect()[0]?.component, unit: "problem" }).length;
+      return problems && n > 1 ? `${this.choice.compare ? `${capital(this.choice.set)}: ` : ""}${counted(n, "prompt")} of ${counted(problems, "problem")}.` : "";
+    }
     basis() {
       const { n_pairs: n, edge_rows: edges } = this.set.facts, whole = this.result("knock_out", []);
-      const problems = this.rows("units", { ...MAIN, component: this.byEffect()[0]?.component, unit: "problem" }).length;
-      return h("p", { class: "ale-soft" }, problems && n > 1 ? `${counted(n, "prompt")} of ${counted(problems, "problem")}. ` : "", edges?.length < n ? "Edges are measured on one prompt per problem. " : "",
-        whole ? `A knockout${whole.n_pairs < n ? ", also on one prompt per problem," : ""} puts in mean outputs over counterfactual prompts at every token but BOS. An effect changes one part, at END alone.` : "");
+      const mlps = this.rows("effects", MAIN).filter(row => row.head < 0).length, heads = this.rows("effects", MAIN).length - mlps;
+      return (edges?.length < n ? `Edges${whole?.n_pairs < n ? " and knockouts" : ""} are measured on one prompt per problem. ` : "")
+        + (whole ? `A knockout puts in mean outputs over counterfactual prompts at every token but BOS; random sets are drawn from all ${heads} heads and ${mlps} MLPs. An effect changes one part, at END alone.` : "");
     }
     item(title, ...body) { return h("div", {}, h("dt", {}, title), h("dd", {}, body)); }
-    button(name) {
-      return h("button", { class: "ale-link", "data-key": `short ${this.choice.set} ${name}`, onclick: () => this.unfold(name) }, named(name));
-    }
+    button(name) { return h("button", { class: "ale-link", "data-key": `short ${this.choice.set} ${name}`, onclick: () => this.unfold(name) }, named(name)); }
     list(names, say) { return names.map((name, place) => [place ? ", " : "", this.button(name), ` (${say(name)})`]); }
 
     // The heads with an effect, the strongest first: over all prompts or on the chosen one.
@@ -56,20 +58,26 @@ const ArithLensSummary = (() => {
         const all = this.ofRole(role), names = this.namedOf(role), more = all.length - names.length;
         const kept = role === "operator" && this.keepsOperator ? "not measurable here: both prompts have the same operator" : "";
         const none = `no head is shown to: of the ${this.strongest.length} strongest, none has half of its attention there (BOS aside)`;
-        const looks = names.length ? [kept ? "; attention alone: " : "", this.list(names, name => `${share(name, tokens)}; effect ${this.graphEffect(effects.get(name))}`), more ? ` and ${more} more of the ten strongest heads` : ""] : kept ? "" : none;
-        return this.rows("kinds").length ? this.item(title, kept, looks) : null;
+        const both = tokens.length > 1 && names.length > 0 && names.every(name => tokens.every(token => this.looks(name).get(token) >= LOOK));
+        const looks = names.length ? [kept ? "; attention alone: " : "", this.list(names, name => `${share(name, tokens)}; effect ${this.graphEffect(effects.get(name))}`), more ? ` and ${more} more of the ten strongest heads` : "",
+          both && this.changesBoth ? ". A and B mostly change together: effects do not tell them apart" : ""] : kept ? "" : none;
+        return this.rows("kinds").length ? this.item(title.replace("A and B", both ? "both $&" : "$&"), kept, looks) : null;
       };
-      return [of("Looks at A and B (share of END's attention)", "operand", ["operand a", "operand b"]), of("Looks at the operator", "operator", ["operator"])];
+      return [of("Looks at A and B (share of attention)", "operand", ["operand a", "operand b"]), of("Looks at the operator", "operator", ["operator"])];
     }
     // Whether the prompts of each pair differ in numbers alone.
     get keepsOperator() {
       return this.rows("prompts").every(({ reference, counterfactual }) => reference.replace(/\d+/g, "") === counterfactual.replace(/\d+/g, ""));
     }
+    // Whether more than half of the counterfactuals change both numbers.
+    get changesBoth() {
+      const numbers = text => text.match(/\d+/g) ?? [], rows = this.rows("prompts");
+      return rows.filter(({ reference, counterfactual: other }) => numbers(reference).filter((x, place) => x !== (numbers(other)[place] ?? x)).length > 1).length > rows.length / 2;
+    }
     // MLPs whose write has C above the other digits: over all prompts, their intervals do not overlap.
     writers() {
-      const leads = this.leads();
-      const lead = new Map(leads.map(row => [row.name, row.lead]));
-      return leads.length ? this.item("Writes C", this.list([...lead.keys()], name => `+${number(lead.get(name), 1)}`), ": C's logit in its write, above the mean of other digits") : null;
+      const lead = new Map(this.leads().map(row => [row.name, row.lead]));
+      return lead.size ? this.item("Writes C", this.list([...lead.keys()], name => `+${number(lead.get(name), 1)}`), ": C's logit in its write, above the mean of other digits") : null;
     }
     leads() { return (this.choice.prompt === null ? this.meanLeads() : this.promptLeads()).sort((a, b) => b.lead - a.lead).slice(0, 2); }
     meanLeads() {
@@ -88,19 +96,17 @@ const ArithLensSummary = (() => {
       return [...writes].filter(([, { answer, others }]) => answer !== null && answer > Math.max(...others))
         .map(([name, { answer, others }]) => ({ name, lead: answer - others.reduce((sum, x) => sum + x, 0) / others.length }));
     }
-    // What is right without the heads of a role; in a notebook a click measures it.
+    // What is right without the heads of a role, or the MLPs that write C; in a notebook a click measures it. Two
+    // sets are compared without the same parts, those of both.
     without() {
-      return ["operand", "operator"].map(role => {
-        const members = this.ofRole(role), known = this.result("knock_out", members);
+      const of = { operand: () => this.ofRole("operand"), operator: () => this.ofRole("operator"), writers: () => ordered(this.leads().map(row => row.name)) };
+      return Object.entries(of).map(([role, find]) => {
+        const own = find(), { set, compare } = this.choice, others = compare ? this.as(compare, find) : own;
+        const both = own.filter(name => others.includes(name)), members = both.length ? both : own, known = this.result("knock_out", members);
         if (!members.length || (!known && !this.backend)) return null;
-        return this.item(`Without the ${this.groupName(role)} among the ten strongest`, known ? [this.choice.prompt === null ? "" : this.onPrompt(members), this.outcomeText(members), " "] : "",
-          this.knockButton(role, `without ${this.choice.set} ${role}`, "knock_out"));
+        const list = role === "writers" || compare, name = list ? members.map(named).join(", ").replace(/, (?!.*, )/, " and ") : `the ${this.groupName(role)} of the top ten`;
+        return this.item(`Without ${name}`, known ? [this.outcomeText(members), " "] : "", this.knockButton(members, "", `without ${set} ${role}`, "knock_out"));
       });
-    }
-    // What the model says to the chosen prompt without some parts.
-    onPrompt(members) {
-      const row = this.rows("answers", { kind: "knock_out", members: members.join(","), prompt: this.choice.prompt })[0];
-      return row ? `Here ${row.correct ? "right" : `wrong (“${visible(row.token_1)}”)`}, p(C) ${percent(row.probability, 0)}; over all problems ` : "Over all problems: ";
     }
   }
   return { Summary };

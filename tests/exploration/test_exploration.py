@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,13 @@ def exploration(llama: HookedModel, pairs: al.PromptPairs) -> Exploration:
 def test_every_table_is_there_and_described(exploration: Exploration) -> None:
     assert {*exploration.tables} == {*TABLES} and exploration.facts["missing"] == {}
     sets = exploration.tables["sets"]
-    n_parts = len({*exploration.tables["effects"]["component"]})
-    assert len(sets) == 2 * (4 + n_parts - 2), "all sets of two heads, and each other part alone"
+    parts = {*exploration.tables["effects"]["component"]}
+    pairs = [*combinations([part for part in parts if part.startswith("MLP")], 2)]
+    assert len(sets) == 2 * (4 + len(parts) - 2 + len(pairs)), (
+        "all sets of two heads, each other part alone, and every two MLPs"
+    )
+    controls: Any = exploration.tables["controls"]
+    assert len(controls.query("kind == 'knock_out' and n_heads == 0 and n_mlps == 2")) == 10
     assert all(len(table) for table in exploration.tables.values())
 
 
@@ -202,6 +208,20 @@ def test_selections_are_knockouts(llama: HookedModel, pairs: al.PromptPairs) -> 
         )
     none = finished(selections(llama, pairs, rows, rows, [()], "knock_out"))
     assert none["answers"]["probability"].tolist() != answers["probability"].tolist()
+
+
+def test_heads_that_are_kept_alone_leave_mlps_as_they_are_beside_a_set_with_mlps(
+    llama: HookedModel, pairs: al.PromptPairs
+) -> None:
+    heads, mixed = (al.Head(1, 2),), (al.Head(1, 2), al.Mlp(0))
+    rows = torch.arange(len(pairs))
+    both: Any = finished(selections(llama, pairs, rows, rows, [heads, mixed], "keep_only"))
+    options: Any = {"positions": "end", "progress": False}
+    for members, among in ((heads, "heads"), (mixed, "all")):
+        own = al.keep_only(llama, pairs, members, among=among, **options)
+        name = "1.2" if members is heads else "MLP 0,1.2"
+        found = both["answers"].query(f"members == '{name}'")["probability"]
+        assert found.tolist() == pytest.approx(own.probability.tolist(), abs=1e-3)
 
 
 def test_a_selection_is_knocked_out_at_all_tokens_and_kept_at_end(make_model: Any) -> None:

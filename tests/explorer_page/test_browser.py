@@ -97,6 +97,8 @@ def test_a_click_chooses_a_head_and_all_pictures_follow(page: Any) -> None:
     assert rows == ["Effect", "Looks at", "Writes", "Fed by", "Passes on"]
     fed = page.text_content(".ale-row:has-text('Fed by')")
     assert "the interval of this rest holds 0" in fed and "not explained by" not in fed
+    passed = page.text_content(".ale-row:has-text('Passes on') p")
+    assert passed.startswith("most ") and "%" not in passed, "one number for a path: its edge"
     dots = page.locator(".ale-strip circle:not(.ale-mean)").count()
     assert dots == int(page.get_attribute(".ale-strip svg", "aria-label").split()[0]), "one each"
     page.click('[data-key="drawer"]')
@@ -126,6 +128,11 @@ def test_the_graph_shows_measured_edges_and_a_slider_chooses_them(page: Any) -> 
     nodes, edges = page.locator(".ale-node[data-key]"), page.locator(".ale-edge")
     first = edges.count()
     assert nodes.count() and first and "were measured" in page.text_content(".ale-legend")
+    assert "Edges that change C's logit by " in page.text_content(".ale-graph-controls")
+    for part in page.locator('.ale-node:not([data-key$="@END"])').all():
+        role = part.get_attribute("data-key").partition("@")[2].removeprefix("operand ").upper()
+        where = part.locator("text").last.text_content().removeprefix("at ").upper()
+        assert where and (role.startswith(where.rstrip("…")) or where == "…"), "names its token"
     described = edges.first.locator("title").text_content()
     assert re.match(r".+ → .+: [+−]?\d.*%\)$", described), "an effect with its interval"
     page.evaluate(
@@ -161,6 +168,7 @@ def test_clicks_unfold_pin_and_knock_out_and_the_address_keeps_it(page: Any) -> 
         drawn,
     )
     assert not [text for text in added if re.search(r": [+−]?0\.0%", text)], "none that rounds to 0"
+    assert re.search(rf"\b{name}\b", page.text_content(".ale-circuit .ale-line"), re.IGNORECASE)
     near = page.evaluate(
         """name => [...document.querySelectorAll('.ale-edge')].filter(edge =>
         edge.dataset.edge.split('|').some(part => part === name)).length""",
@@ -175,7 +183,7 @@ def test_clicks_unfold_pin_and_knock_out_and_the_address_keeps_it(page: Any) -> 
     assert address(page)["out"] == name
     line = page.text_content(".ale-out")
     assert re.search(
-        r"\) right; as many at random: \d+% \(.+ in 10 draws\); whole model: \d+%", line
+        r"\) right; as many random \w+: \d+% \(.+ in 10 draws\).*; whole model: \d+%", line
     )
     page.click('[data-key="step 1"]')
     kept = address(page)
@@ -186,7 +194,7 @@ def test_clicks_unfold_pin_and_knock_out_and_the_address_keeps_it(page: Any) -> 
     assert page.locator(".ale-held").count() and page.locator(".ale-pinned").count()
 
 
-def test_arrow_keys_step_through_prompts_and_a_dot_marks_the_problem(page: Any) -> None:
+def test_arrow_keys_step_through_prompts_and_a_ring_marks_the_prompt(page: Any) -> None:
     means = page.text_content(".ale-graph .ale-value")
     assert page.text_content("header p").startswith("Example: after")
     page.keyboard.press("ArrowRight")
@@ -194,7 +202,9 @@ def test_arrow_keys_step_through_prompts_and_a_dot_marks_the_problem(page: Any) 
     assert page.text_content("header p").startswith("After")
     assert page.input_value('[data-key="prompt"]') == "1"
     assert page.text_content(".ale-answer").startswith("C = ")
-    assert page.locator(".ale-chosen-dot").count() == 1
+    ring, card = page.locator(".ale-chosen-dot"), page.text_content(".ale-row p b")
+    assert ring.count() == 1 and ring.text_content() == f"This prompt: {card}"
+    assert page.text_content(".ale-out").startswith("Nothing is knocked out: Here ")
     assert "(" not in page.locator(".ale-edge title").first.text_content(), (
         "one prompt: no interval"
     )
@@ -227,6 +237,13 @@ def test_two_sets_are_compared_with_the_same_places_and_common_edges_are_pale(pa
     assert address(page)["compare"] == "other" and page.title() == "Explorer, addition beside other"
     titles = page.locator(".ale-short h2").all_text_contents()
     assert [title.split(",")[0] for title in titles] == ["Addition", "Other"]
+    examples = page.locator("header p div").all_text_contents()
+    assert [text.split(":")[0] for text in examples] == ["Addition", "Other"]
+    assert page.text_content(".ale-short").count("An effect changes one part") == 1
+    shared = page.locator(".ale-short dt:text-matches('^Without')").all_text_contents()
+    assert len(shared) == 2 * len({*shared}), "the same parts are out on both sides"
+    above = page.locator(".ale-circuit p:has-text('Pale: an edge of both')").bounding_box()
+    assert above["y"] < page.locator("svg.ale-graph").first.bounding_box()["y"]
     page.click('[data-key="cell 1.2"]')
     rows = page.locator(".ale-row h3").all_text_contents()
     assert rows[:4] == ["Effect addition", "Effect other", "Looks at addition", "Looks at other"]
@@ -293,6 +310,83 @@ SHORT = """async text => {
 }"""
 
 
+def test_mlps_that_write_c_are_out_beside_random_mlps_and_the_page_says_if_they_do_no_harm(
+    page: Any, sets: dict[str, Any]
+) -> None:
+    facts, tables = sets["addition"]
+    numbers = tables["numbers"].copy()
+    of = numbers["component"].isin(["MLP 1", "MLP 2"]) & (numbers["read"] == "write")
+    for token, value in (("C", 9.0), ("others without A, B, C", 1.0)):
+        numbers.loc[of & (numbers["token"] == token), ["mean", "ci_low", "ci_high"]] = value
+    numbers = numbers[of | numbers["component"].str.contains(".", regex=False)]
+    row = tables["sets"]["members"].eq("MLP 1,MLP 2") & tables["sets"]["kind"].eq("knock_out")
+    drawn = tables["controls"].query("kind == 'knock_out' and n_heads == 0 and n_mlps == 2")
+    assert row.sum() == 1 and len(drawn) == 10
+    controls = tables["controls"].copy()
+    controls.loc[drawn.index, "accuracy"] = [0.5, 0.7] * 5
+    for accuracy, alike in ((0.4, ""), (0.5, ", so not below random")):
+        measured = tables["sets"].copy()
+        measured.loc[row, "accuracy"] = accuracy
+        changed = {**tables, "numbers": numbers, "sets": measured, "controls": controls}
+        short = page.evaluate(SHORT, packed({"addition": (facts, changed)}))
+        text = short["Without MLP 1 and MLP 2"]
+        assert text.startswith(f"{100 * accuracy:.0f}% ")
+        assert f"right; as many random MLPs: 60% (50% to 70% in 10 draws){alike} Knock" in text
+    assert "random sets are drawn from all 12 heads and 3 MLPs" in page.text_content(".ale-short")
+
+
+def test_the_page_says_where_a_and_b_are_not_told_apart(page: Any, sets: dict[str, Any]) -> None:
+    facts, tables = sets["addition"]
+    name = facts["strongest"][0]
+    kinds = DataFrame({"component": [name], "kind": ["operand"]})
+    prompts = tables["prompts"].assign(reference="1 plus 2")
+    attention = tables["attention"]
+    for counterfactual, share, both, together in (
+        ("3 plus 4", 0.4, True, True),
+        ("1 void 2", 0.4, True, False),
+        ("3 plus 4", 0.01, False, False),
+    ):
+        looks = attention.copy()
+        looks.loc[looks["role"] == "operand a", "mean"] = 0.5
+        looks.loc[looks["role"] == "operand b", "mean"] = share
+        changed = {**tables, "kinds": kinds, "attention": looks,
+                   "prompts": prompts.assign(counterfactual=counterfactual)}  # fmt: skip
+        short = page.evaluate(SHORT, packed({"addition": (facts, changed)}))
+        title = f"Looks at {'both ' * both}A and B (share of attention)"
+        text = short[title]
+        assert ("do not tell them apart" in text) == together
+
+
+def test_an_example_is_folded_away_and_only_a_clear_lead_is_framed(
+    page: Any, sets: dict[str, Any]
+) -> None:
+    facts, tables = sets["addition"]
+    one = {"component": "1.2", "read": "write"}
+    rows = [("A", 1.0), ("B", 1.1), ("C", 3.0), ("others without A, B, C", 0.0)]
+    prompts = tables["prompts"].assign(problem="1 + 2", answer="3", reference="1 plus 2")
+    for width, largest, framed, typical in ((0.5, 3, 1, True), (5.0, 7, 0, False)):
+        numbers = DataFrame(
+            [{**one, "token": token, "mean": mean, "ci_low": mean - width, "ci_high": mean + width}
+             for token, mean in rows]
+        )  # fmt: skip
+        digits = DataFrame(
+            [{**one, "prompt": prompt, "digit": digit, "logit": float(digit == largest)}
+             for prompt in prompts["prompt"] for digit in range(10)]
+        )  # fmt: skip
+        changed = {**tables, "numbers": numbers, "digits": digits, "prompts": prompts}
+        page.evaluate(
+            """text => { document.body.replaceChildren(document.createElement("div"));
+            return ArithLensExplorer.mount(document.body.firstChild, text); }""",
+            packed({"addition": (facts, changed)}),
+        )
+        page.click('[data-key="cell 1.2"]')
+        row = page.locator(".ale-row:has(h3:text('Writes'))")
+        assert row.locator(".ale-best").count() == framed
+        assert not row.locator("details").get_attribute("open")
+        summary = row.locator("summary").text_content()
+        assert summary.endswith("”" if typical else " (not typical)")
+
+
 def test_a_row_that_was_computed_twice_is_counted_once(page: Any, sets: dict[str, Any]) -> None:
     facts, tables = sets["addition"]
     others = {key: table for key, table in tables.items() if key != "attention"}
@@ -319,9 +413,8 @@ def test_readers_are_in_the_order_of_their_effects_and_a_reason_stands_for_none(
         changed = {**tables, "kinds": kinds, "prompts": prompts.assign(counterfactual=other)}
         seen[other] = page.evaluate(SHORT, packed({"addition": (facts, changed)}))
     short = seen["3 plus 4"]
-    assert (
-        re.findall(r"head (\d\.\d)", short["Looks at A and B (share of END's attention)"]) == first
-    )
+    looks = next(text for title, text in short.items() if title.endswith("(share of attention)"))
+    assert re.findall(r"head (\d\.\d)", looks) == first
     reason = "not measurable here: both prompts have the same operator"
     assert short["Looks at the operator"] == reason
     assert "no head is shown to" in seen["1 minus 2"]["Looks at the operator"]
@@ -458,7 +551,7 @@ def test_a_knockout_is_that_of_exactly_this_set_beside_its_control(page: Any) ->
     other = next(key for key in others if key.replace("cell", "chip") not in chips)
     page.click(f'[data-key="{other}"]')
     page.click('[data-key="hold"]')
-    assert "not " + other.removeprefix("cell ") in page.text_content(".ale-basket [role=alert]")
+    assert other.removeprefix("cell ") in page.text_content(".ale-basket [role=alert]")
     page.click('[data-key="put back"]')
     page.click('[data-key="hold"]')
     assert not page.locator(".ale-basket [role=alert]").count(), "each part alone is measured"
@@ -488,10 +581,16 @@ def test_on_a_phone_a_tap_opens_the_card_as_a_sheet_and_the_map_is_behind_a_tab(
     assert page.is_visible("svg.ale-graph") and not page.is_visible(".ale-grid")
     assert page.locator('[data-key="step 1"]').bounding_box()["width"] >= 32
     assert not page.is_visible(".ale-card-body") and page.is_visible(".ale-detail h2")
-    page.locator('.ale-node[data-key$="@END"]').first.click()
-    box = page.locator(".ale-detail").bounding_box()
-    assert page.is_visible(".ale-card-body") and 844 / 3 < box["y"] < 844
-    assert box["y"] + box["height"] <= 845, "the sheet is on the screen"
+    for tab, part in (("graph", '.ale-node[data-key$="@END"]'), ("short", ".ale-short .ale-link")):
+        page.click(f'[data-key="tab {tab}"]')
+        page.locator(part).first.click()
+        box = page.locator(".ale-detail").bounding_box()
+        assert page.is_visible(".ale-card-body") and 844 / 3 < box["y"] <= 844 * 0.6
+        assert box["y"] + box["height"] <= 845, "the sheet is on the screen"
+        assert page.locator(".ale-row").nth(2).bounding_box()["y"] < 844 - 40, "three rows of it"
+        page.click('[data-key="sheet"]')
+        assert not page.is_visible(".ale-card-body"), "it closes"
+    page.locator(".ale-short .ale-link").first.click()
     page.click('[data-key="tab map"]')
     assert not page.is_visible(".ale-card-body"), "the sheet closes with its tab"
     page.click('[data-key="tab short"]')
