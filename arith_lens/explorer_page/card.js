@@ -22,7 +22,7 @@ const ArithLensCard = (() => {
         h("div", { class: "ale-card-head" },
           h("h2", { tabindex: -1, "aria-live": "polite" }, capital(named(component))),
           kind ? h("span", { class: `ale-chip ale-ink-${this.kinds[component]}` }, kind) : "", of?.key ? h("span", { class: "ale-chip" }, "key") : "",
-          h("span", { class: "ale-narrow ale-peek" }, of ? this.effect(of.mean) : ""), toggle),
+          h("span", { class: "ale-narrow ale-peek" }, of ? this.effect(this.single(component) ?? of.mean) : ""), toggle),
         h("div", { class: "ale-card-body" },
           this.actions(component), ...this.each(() => this.effectRow(component)), unknown ?? "",
           ...unknown ? [] : (isMlp(component) ? [() => this.valuesRow("mlp_in", "Reads"), () => this.valuesRow("write", "Writes"), () => this.neuronsRow()]
@@ -31,7 +31,7 @@ const ArithLensCard = (() => {
     }
     actions(component) {
       const out = this.choice.basket.has(component), pinned = this.choice.pinned.has(component);
-      return h("div", { class: "ale-chips" },
+      return h("div", { class: "ale-chips" }, !this.backend && !this.set.tables.sets ? "" :
         h("button", { "data-key": "hold", "aria-pressed": out, onclick: () => this.toggle(component) }, (this.choice.kind === "keep_only" ? ["Keep", "Kept"] : ["Knock out", "Knocked out"])[+out]),
         h("button", { "data-key": "pin", "aria-pressed": pinned, title: "Draw all its edges, whatever else is chosen",
           onclick: () => this.pin(component) }, pinned ? "Pinned" : "Pin its edges"));

@@ -60,7 +60,7 @@ const ArithLensSummary = (() => {
         const none = `no head is shown to: of the ${this.strongest.length} strongest, none has half of its attention there (BOS aside)`;
         const both = tokens.length > 1 && names.length > 0 && names.every(name => tokens.every(token => this.looks(name).get(token) >= LOOK));
         const looks = names.length ? [kept ? "; attention alone: " : "", this.list(names, name => `${share(name, tokens)}; effect ${this.graphEffect(effects.get(name))}`), more ? ` and ${more} more of the ten strongest heads` : "",
-          both && this.changesBoth ? ". A and B mostly change together: effects do not tell them apart" : ""] : kept ? "" : none;
+          both && this.changesBoth ? ". A and B mostly change together: only edges tell them apart" : ""] : kept ? "" : none;
         return this.rows("kinds").length ? this.item(title.replace("A and B", both ? "both $&" : "$&"), kept, looks) : null;
       };
       return [of("Looks at A and B (share of attention)", "operand", ["operand a", "operand b"]), of("Looks at the operator", "operator", ["operator"])];

@@ -205,6 +205,7 @@ def test_arrow_keys_step_through_prompts_and_a_ring_marks_the_prompt(page: Any) 
     ring, card = page.locator(".ale-chosen-dot"), page.text_content(".ale-row p b")
     assert ring.count() == 1 and ring.text_content() == f"This prompt: {card}"
     assert page.text_content(".ale-out").startswith("Nothing is knocked out: Here ")
+    assert page.text_content(".ale-peek") == card, "on a phone"
     assert "(" not in page.locator(".ale-edge title").first.text_content(), (
         "one prompt: no interval"
     )
@@ -354,7 +355,7 @@ def test_the_page_says_where_a_and_b_are_not_told_apart(page: Any, sets: dict[st
         short = page.evaluate(SHORT, packed({"addition": (facts, changed)}))
         title = f"Looks at {'both ' * both}A and B (share of attention)"
         text = short[title]
-        assert ("do not tell them apart" in text) == together
+        assert ("only edges tell them apart" in text) == together
 
 
 def test_an_example_is_folded_away_and_only_a_clear_lead_is_framed(
@@ -385,6 +386,16 @@ def test_an_example_is_folded_away_and_only_a_clear_lead_is_framed(
         assert not row.locator("details").get_attribute("open")
         summary = row.locator("summary").text_content()
         assert summary.endswith("”" if typical else " (not typical)")
+
+
+def test_a_page_without_knockouts_offers_none(page: Any, sets: dict[str, Any]) -> None:
+    facts, tables = sets["addition"]
+    keys = SHORT.replace(".ale-short dl > div", ".ale-detail .ale-chips").replace(
+        "child.textContent", "child.dataset.key"
+    )
+    few = {name: table for name, table in tables.items() if name != "sets"}
+    assert page.evaluate(keys, packed({"addition": (facts, tables)})) == {"hold": "pin"}
+    assert page.evaluate(keys, packed({"addition": (facts, few)})) == {"pin": None}
 
 
 def test_a_row_that_was_computed_twice_is_counted_once(page: Any, sets: dict[str, Any]) -> None:
