@@ -25,7 +25,7 @@ PAIR_MARKS = {
 }
 """The mark of each pair of counterfactuals: how far it is from the middle of its row, its hue."""
 COUNTERFACTUAL_NAMES = {
-    "word": ("a word", "3 none 5"),
+    "word": ("a word", "3 void 5"),
     "operator": ("another operator", "3 minus 5"),
     "operands": ("other numbers", "4 plus 2"),
 }
@@ -35,6 +35,8 @@ PROBLEM_SET_NAMES = {
     "computed": ("larger", "larger problems, whose answer is not in the prompt"),
 }
 """What the group of heads, and the marks, of a set of problems are called."""
+N_SHOWN = 5
+"""How many of the strongest heads of each set of problems have a row."""
 SET_COLOURS = (COLOURS["chosen"], plotting.BLUE)
 
 
@@ -64,50 +66,63 @@ def counterfactuals(options: Options) -> list[Chart]:
 
 def _counterfactuals_caption(table: DataFrame) -> str:
     """Which two counterfactuals agree best in each model, and what all share."""
-    findings: dict[str, list[str]] = {}
+    best: dict[str, list[str]] = {}
+    others = []
     for name in keys_of(table, "model"):
-        pair, spans, where = _best_pair(select(table, model=name))
-        findings.setdefault(pair, []).append(f"`{name}` {spans}; {where}")
-    best = (f"that of {pair} ({'; '.join(texts)})" for pair, texts in findings.items())
+        pair, spans, rest = _best_pair(select(table, model=name))
+        best.setdefault(pair, []).append(f"{spans} in `{name}`")
+        others.append(rest)
+    texts = (f"{pair} ({', '.join(spans)})" for pair, spans in best.items())
     return (
-        f"Effects on C's logit depend on the counterfactual: the highest mean rank correlation is "
-        f"{'; '.join(best)}. Of their {numbers.N_STRONGEST} strongest heads{_by_chance(table)}, "
-        f"{_shared(table)}. A mark is one pair in one operation, with its 95% interval over "
-        "problems."
+        "The effects depend on the counterfactual: the highest mean rank correlation is that of "
+        f"{'; '.join(texts)}. Other pairs have {'; '.join(others)}. Of their "
+        f"{numbers.N_STRONGEST} strongest heads{_by_chance(table)}, {_shared(table)}. A mark is "
+        "one pair in one operation, with its 95% interval over problems."
     )
 
 
 def _best_pair(table: DataFrame) -> tuple[str, str, str]:
-    """The two counterfactuals with the highest mean correlation, all correlations, and where.
+    """The two counterfactuals with the highest mean correlation, and all correlations.
 
     Returns:
-        The pair, the correlations in words, and in which operations the pair has the highest one
-        and in which its interval overlaps with another.
+        The pair, its correlations in words, and those of the others with the operations in which
+        no interval of theirs overlaps with that of the pair.
     """
-    correlations = {
-        f"{a} and {b}": select(rows, measure=numbers.CORRELATION).set_index("operation")
-        for a, b, rows in _pairs(table)
-    }
+    correlations = _by_pair(table, numbers.CORRELATION)
     best = max(correlations, key=lambda pair: float(correlations[pair].value.mean()))
     own, others = correlations[best], [one for pair, one in correlations.items() if pair != best]
-    spans = span_text(own.value, ".2f")
-    if others:
-        rest = span_text([value for one in others for value in one.value], ".2f")
-        spans += f", other pairs {rest}"
-    signs = {str(name): OPERATIONS[str(name)].sign for name in own.index}
-    first, apart = (
-        [sign for name, sign in signs.items() if _exceeds(own, others, name, *ends)]
-        for ends in (("value", "value"), ("low", "high"))
-    )
-    highest, separate = (
-        "each operation" if len(some) == len(signs) else listed(some) for some in (first, apart)
-    )
-    return best, spans, f"highest in {highest}, intervals apart in {separate}"
+    apart = [OPERATIONS[name].sign for name in _highest(own, others, "low", "high")]
+    where = "each operation" if len(apart) == len(own) else listed(apart)
+    rest = span_text([value for one in others for value in one.value], ".2f") if others else "none"
+    return best, span_text(own.value, ".2f"), f"{rest} (intervals apart in {where})"
 
 
-def _exceeds(own: DataFrame, others: list[DataFrame], name: str, end: str, their_end: str) -> bool:
-    """Whether an end of the own interval is above that of all others in one operation."""
-    return all(own[end][name] > one[their_end][name] for one in others)
+def _by_pair(table: DataFrame, measure: str) -> dict[str, DataFrame]:
+    """The rows of a measure by operation, for each two counterfactuals: `word and operator`."""
+    return {
+        f"{a} and {b}": select(rows, measure=measure).set_index("operation")
+        for a, b, rows in _pairs(table)
+    }
+
+
+def _highest(own: DataFrame, others: list[DataFrame], end: str, their_end: str) -> list[str]:
+    """The operations in which an end of the own interval is above that of all others."""
+    names = map(str, own.index)
+    return [name for name in names if all(own[end][name] > one[their_end][name] for one in others)]
+
+
+def _counterfactuals_heading(table: DataFrame, model: str) -> str:
+    """Which two counterfactuals agree most by rank, and in how many operations by both measures."""
+    best, *_ = _best_pair(table)
+    counts = []
+    for measure in (numbers.CORRELATION, numbers.IN_COMMON):
+        own = _by_pair(table, measure)
+        others = [one for pair, one in own.items() if pair != best]
+        most = len(_highest(own[best], others, "value", "value"))
+        counts.append(f"in {most} of {len(own[best])}")
+    ranks, shares = counts
+    pair = _pair_name(*best.split(" and "))
+    return f"{model}: {pair} agree most by rank {ranks} operations, by share {shares}"
 
 
 def _counterfactuals_notes(_: DataFrame, config: Settings) -> list[str]:
@@ -115,7 +130,7 @@ def _counterfactuals_notes(_: DataFrame, config: Settings) -> list[str]:
     return [
         f"An effect is the {maps.COLOUR_TITLES[config['metric']].lower()} when one head gets its "
         "output from a prompt with a word, another operator or other numbers. Lines "
-        "are 95% intervals over problems (how many: in brackets). A share changes in tenths.",
+        "are 95% intervals over problems (in brackets). That of a share can end at the share.",
     ]
 
 
@@ -164,11 +179,7 @@ def _draw_counterfactuals(table: DataFrame, notes: Sequence[str]) -> plotting.Fi
         ],
         plotting.DotAxis((-0.28, 1.04)),
         across=len(titles),
-        headings=[
-            f"{model}: effects agree most for {_pair_name(*pair.split(' and '))} ({spans})"
-            for model in models
-            for pair, spans, _ in [_best_pair(select(table, model=model))]
-        ],
+        headings=[_counterfactuals_heading(select(table, model=model), model) for model in models],
         row=36,
         notes=notes,
     )
@@ -224,24 +235,26 @@ def computed(options: Options) -> list[Chart]:
 
 
 def _computed_caption(table: DataFrame) -> str:
-    """How many of the strongest heads the two sets of problems share in each model."""
-    texts = (
-        f"`{name}` keeps {_kept_heads(select(table, model=name))}"
-        for name in keys_of(table, "model")
-    )
+    """Which head only larger problems use, and how many strongest heads stay in each model."""
+    by_model = {f"`{name}`": select(table, model=name) for name in keys_of(table, "model")}
+    new = [f"{head} in {name}" for name, own in by_model.items() if (head := _new_head(own))]
+    kept = (f"in {name} {' and '.join(_kept_heads(own))}" for name, own in by_model.items())
+    signs = listed(OPERATIONS[name].sign for name in keys_of(table, "operation"))
     return (
-        f"Of the {numbers.N_STRONGEST} strongest heads of one-digit problems, {'; '.join(texts)} "
-        f"where no answer can be copied{_by_chance(table)}. A mark is {LENS} when one head gets "
-        "its output from that prompt, with its 95% interval over problems."
+        f"Only larger problems use {' and '.join(new)}. "
+        * bool(new)
+        + f"Of the {numbers.N_STRONGEST} strongest heads of one-digit problems, {', '.join(kept)} "
+        f"stay in {signs}{_by_chance(table)}. A mark is {LENS} when one head gets its output from "
+        "that prompt, with its 95% interval over problems."
     )
 
 
 def _computed_notes(table: DataFrame, config: Settings) -> list[str]:
     """What the sets of problems are, and how many problems they have."""
     return [
-        f"Rows: the {numbers.N_STRONGEST} strongest heads (layer.head) of each set of problems: in "
-        "both sets, in one-digit problems alone, in larger ones alone. n: problems of each set, "
-        "answered right. Thin lines are 95% intervals over them.",
+        f"Rows: the {N_SHOWN} strongest heads (layer.head) of each set. Bold: how many of the "
+        f"{numbers.N_STRONGEST} strongest are in both sets{_by_chance(table)}, or in one. n: "
+        "problems answered right. Lines are 95% intervals; that of a count can end at it.",
     ]
 
 
@@ -258,32 +271,41 @@ def _draw_computed(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         panels,
         plotting.DotAxis(reach(ends), "change of C's logit", "%", every_line=True),
         across=len(operations),
-        headings=[
-            f"{model} keeps {_kept_heads(own)} of {numbers.N_STRONGEST} strongest heads if it "
-            f"cannot copy{_by_chance(own)}"
-            for model in models
-            for own in [select(table, model=model)]
-        ],
+        headings=[_computed_heading(select(table, model=model), model) for model in models],
         row=14,
         notes=notes,
     )
 
 
+def _computed_heading(table: DataFrame, model: str) -> str:
+    """Which head only larger problems use, and how many strongest heads stay in each operation."""
+    new = _new_head(table)
+    use = f"only larger problems use {new}; " if new else ""
+    kept = " and ".join(_kept_heads(table))
+    return f"{model}: {use}{kept} of {numbers.N_STRONGEST} strongest stay"
+
+
 def _strongest(table: DataFrame, operation: str) -> plotting.DotPanel:
-    """The strongest heads of both sets of problems, and of each alone, a name above each group."""
-    effects = select(table, measure=EFFECT, other="")
-    of_heads = DataFrame(effects[effects["index"].notna()])
-    sets = {key: select(of_heads, problems=key).set_index("component") for key in PROBLEM_SET_NAMES}
-    one_digit, computed = (
-        [*of_set.value.sort_values().index[: numbers.N_STRONGEST]] for of_set in sets.values()
-    )
-    one_name, computed_name = (name for name, _ in PROBLEM_SET_NAMES.values())
+    """The strongest heads of each set of problems, in groups below how many of ten they stand for.
+
+    A group has heads that are among the ten strongest of both sets, or of one alone.
+    """
+    sets = _effects_of_sets(table)
+    orders = [[*of_set.value.sort_values().index] for of_set in sets.values()]
+    one_digit, larger = (order[: numbers.N_STRONGEST] for order in orders)
+    names = [name for name, _ in PROBLEM_SET_NAMES.values()]
     groups = {
-        "in both": [head for head in one_digit if head in computed],
-        one_name: [head for head in one_digit if head not in computed],
-        computed_name: [head for head in computed if head not in one_digit],
+        "both": [head for head in one_digit if head in larger],
+        names[0]: [head for head in one_digit if head not in larger],
+        names[1]: [head for head in larger if head not in one_digit],
     }
-    rows = [row for name, heads in groups.items() for row in (name, *heads) if heads]
+    shown = {head for order in orders for head in order[:N_SHOWN]}
+    titles = {f"{name}: {len(heads)}": heads for name, heads in groups.items() if heads}
+    rows = [
+        row
+        for title, heads in titles.items()
+        for row in (title, *(head for head in heads if head in shown))
+    ]
     series = []
     for (key, of_set), symbol, shift, colour in zip(
         sets.items(), ("circle", "circle-open"), (-0.2, 0.2), SET_COLOURS, strict=True
@@ -291,15 +313,42 @@ def _strongest(table: DataFrame, operation: str) -> plotting.DotPanel:
         series.append(dots(of_set, rows, PROBLEM_SET_NAMES[key][1], colour, symbol, shift))
     sizes = select(table, measure="problems").set_index("problems").value
     n = " and ".join(f"{sizes[key]:.0f}" for key in sets if key in sizes)
-    strong = tuple(row in groups for row in rows)
+    strong = tuple(row in titles for row in rows)
     title = maps.title(operation, f"n = {n}" if n else "")
     return plotting.DotPanel(title, tuple(rows), tuple(series), strong, linked=True)
 
 
-def _kept_heads(table: DataFrame) -> str:
-    """How many of the strongest heads stay where the answer cannot be copied: `4 [4, 6] in ×`."""
-    return " and ".join(
-        f"{numbers.N_STRONGEST * one.value:.0f} [{numbers.N_STRONGEST * one.low:.0f}, "
-        f"{numbers.N_STRONGEST * one.high:.0f}] in {OPERATIONS[one.operation].sign}"
+def _effects_of_sets(table: DataFrame) -> dict[str, DataFrame]:
+    """The heads' effects in each set of problems, by component."""
+    effects = select(table, measure=EFFECT, other="")
+    of_heads = DataFrame(effects[effects["index"].notna()])
+    return {key: select(of_heads, problems=key).set_index("component") for key in PROBLEM_SET_NAMES}
+
+
+def _new_head(table: DataFrame) -> str:
+    """The strongest head that only larger problems use, and its effects: `head 8.4 (−12%, −15%)`.
+
+    In each operation its interval has 0 in one-digit problems, and is below that one in larger
+    problems. Empty if no head is such.
+    """
+    effects = {}
+    for operation in keys_of(table, "operation"):
+        one_digit, larger = _effects_of_sets(select(table, operation=operation)).values()
+        is_new = (one_digit.low <= 0) & (one_digit.high >= 0)
+        is_new &= larger.high < one_digit.low
+        effects[operation] = larger.value.where(is_new)
+    new = DataFrame(effects).dropna()
+    if new.empty:
+        return ""
+    head = new.sum(axis="columns").idxmin()
+    values = ", ".join(f"{value:.0%}".replace("-", "−") for value in new.loc[head])
+    return f"head {head} ({values})"
+
+
+def _kept_heads(table: DataFrame) -> list[str]:
+    """How many of the strongest heads stay in larger problems, by operation: `4 [4, 6]`."""
+    n = numbers.N_STRONGEST
+    return [
+        f"{n * one.value:.0f} [{n * one.low:.0f}, {n * one.high:.0f}]"
         for one in records(select(table, measure=numbers.IN_COMMON))
-    )
+    ]

@@ -62,15 +62,15 @@ def _counts(rows: DataFrame) -> tuple[dict[str, dict[str, str]], int]:
 
 
 def _finding(rows: DataFrame) -> str:
-    """How many claims hold in each model, and in all of them."""
+    """How many claims hold and fail in each model, and how many hold in all of them."""
     by_model, both = _counts(rows)
-    texts = [
-        f"{[*known.values()].count('holds here')} in {model} (column {column})"
-        for column, (model, known) in enumerate(by_model.items(), 1)
-    ]
+    texts = []
+    for model, known in by_model.items():
+        holds, fails = ([*known.values()].count(ORDER[at]) for at in (0, -1))
+        texts.append(f"in {model} {holds} hold, {fails} do not")
     total = len(next(iter(by_model.values())))
-    together = f"; {both} in {'both' if len(by_model) == 2 else 'all'}" * (len(by_model) > 1)
-    return f"Of the paper's {total} claims, these hold: {', '.join(texts)}{together}"
+    together = f"; {both} hold in {'both' if len(by_model) == 2 else 'all'}" * (len(by_model) > 1)
+    return f"Of the paper's {total} claims, {', '.join(texts)}{together}"
 
 
 def _caption(rows: DataFrame) -> str:
@@ -107,10 +107,7 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     panels = [_panel(rows, models, some) for some in groups]
     return plotting.dot_panels(
         panels,
-        plotting.DotAxis(
-            (-0.6, len(models) - 0.4),
-            columns=tuple(str(column) for column, _ in enumerate(models, 1)),
-        ),
+        plotting.DotAxis((-0.6, len(models) - 0.4), columns=tuple(models)),
         across=ACROSS,
         row=16,
         headings=[_finding(rows), *[""] * (-(-len(panels) // ACROSS) - 1)],

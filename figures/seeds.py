@@ -24,7 +24,7 @@ from figures.exhibit import Exhibit, Numbers, Settings, chart_of, command_for, t
 from figures.tables import seeds as numbers
 from figures.tables.seeds import RecipeTraining
 from figures.tables.table import from_csv, keys_of, read_back, records, select, value
-from figures.views.words import LENS, span_text
+from figures.views.words import LENS, listed
 
 SEEDS = (1, 2)
 """The seeds of the other trainings; the shipped model's seed is 0."""
@@ -139,33 +139,33 @@ def _cells(table: DataFrame) -> DataFrame:
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A panel for each kind of overlap, with a dot per training or pair, and random heads."""
-    trainings = _comparison(table, " heads than by chance", *KINDS[0][1:])
-    operations = _comparison(table, "", *KINDS[2][1:])
+    heads, layers, of_operations = (_above_random(table, *kind[1:]) for kind in KINDS)
     n = len(keys_of(table, "seed"))
     dot = f"one of {n * (n - 1) // 2} pairs of trainings (a, b), or of {n} trainings (c)"
     return plotting.dot_panels(
-        [_panel(table, dot, *kind) for kind in KINDS],
+        [_panel(table, dot, title.format(n=n), *rest) for title, *rest in KINDS],
         plotting.DotAxis((-5, 105), f"of the {numbers.SHARED_TOP} strongest heads", "%"),
-        headings=[f"Two trainings share {trainings}, two operations {operations}"],
+        headings=[
+            f"Two trainings share heads above the random band in {heads} cases, layers in "
+            f"{layers}, two operations in {of_operations}"
+        ],
         row=24,
         notes=notes,
     )
 
 
 KINDS = (
-    ("Same heads, two trainings", numbers.SAME_HEADS, numbers.SAME_HEADS),
-    ("Same layers, two trainings", numbers.SAME_LAYERS, numbers.SAME_LAYERS),
-    ("Same heads, two operations", numbers.IN_COMMON, numbers.SAME_HEADS),
+    ("Same heads, 2 of {n} trainings", numbers.SAME_HEADS, numbers.SAME_HEADS),
+    ("Same layers, 2 of {n} trainings", numbers.SAME_LAYERS, numbers.SAME_LAYERS),
+    ("Same heads, 2 operations", numbers.IN_COMMON, numbers.SAME_HEADS),
 )
 """The title of each panel, its measure, and the measure that random heads have beside it."""
 
 
-def _comparison(table: DataFrame, than: str, measure: str, of_random: str) -> str:
-    """Whether more is shared than by random heads, and how much: `more in 16 of 18 (30%)`."""
+def _above_random(table: DataFrame, measure: str, of_random: str) -> str:
+    """In how many cases more is shared than in 95% of the draws of random heads: `16 of 18`."""
     shares = _overlaps(table, measure).value
-    above = (shares > _random(table, of_random)[2]).sum()
-    more = f"more{than} in {above} of {len(shares)} cases" if above else f"no more{than}"
-    return f"{more} ({span_text(shares)})"
+    return f"{(shares > _random(table, of_random)[2]).sum()} of {len(shares)}"
 
 
 def _overlaps(table: DataFrame, measure: str) -> DataFrame:
@@ -204,22 +204,20 @@ def _signs(operations: str) -> str:
 
 
 def _caption(table: DataFrame) -> str:
-    """What two trainings share, and what two operations of one training share."""
-
-    def text(measure: str, of_random: str) -> str:
-        shares = _overlaps(table, measure).value
-        beyond = (shares > _random(table, of_random)[2]).sum()
-        return f"{span_text(shares)} ({beyond} of {len(shares)} above random heads)"
-
-    heads, layers, of_operations = (text(*kind[1:]) for kind in KINDS)
+    """What two trainings share, and what two operations of one training share, on average."""
+    parts = [
+        f"{_overlaps(table, measure).value.mean():.0%} ({start}{_random(table, of_random)[1]:.0%})"
+        for (_, measure, of_random), start in zip(KINDS, ("random heads ", "", ""), strict=True)
+    ]
+    above = [_above_random(table, *kind[1:]) for kind in KINDS]
     (model,) = keys_of(select(table, measure=numbers.SAME_HEADS), "model")
     larger = " and ".join(OPERATIONS[name].sign for name in LARGEST_OPERAND)
-    n_trainings = len(keys_of(table, "seed"))
     return (
-        f"Of their {numbers.SHARED_TOP} strongest heads, two trainings share {heads}, and have "
-        f"{layers} in the same layers; two operations of one training share {of_operations}. A dot "
-        f"is one training of the recipe of `{model}`, or one pair of trainings ({larger}: larger "
-        f"numbers; {n_trainings} trainings); heads are ordered by {LENS}."
+        f"Of their {numbers.SHARED_TOP} strongest heads, two trainings share {parts[0]} on "
+        f"average, and have {parts[1]} in the same layers; two operations of one training share "
+        f"{parts[2]}. Above the band (95% of random draws) are {listed(above)}. A dot is "
+        f"one of {len(keys_of(table, 'seed'))} trainings of the recipe of `{model}`, or one pair "
+        f"({larger}: larger numbers); heads are ordered by {LENS}."
     )
 
 

@@ -106,19 +106,22 @@ def frontier(options: Options) -> list[Chart]:
 
 
 def _caption(rows: DataFrame) -> str:
-    """What precise tuning gains and loses at its best rate in each model, and what others do."""
-    findings = []
+    """What precise tuning gains and loses in each model, what others do, and with little loss."""
+    findings, little = [], []
     for model in keys_of(rows, "model"):
-        changes = _changes(select(rows, model=model))
-        texts = {key[0]: " and ".join(_points(one)) for key, one in changes.items()}
+        own = select(rows, model=model)
+        texts = {key[0]: " and ".join(_points(one)) for key, one in _changes(own).items()}
         others = ", ".join(f"{METHOD_NAMES[one]} {texts[one]}" for one in ("random", "full"))
         findings.append(f"{texts['precise']} in `{model}` ({others})")
+        gains = {key[0]: _points(one)[0] for key, one in _changes(own, "little_loss").items()}
+        little.append(f"{gains.get('precise', 'none')} (full {gains.get('full', 'none')})")
     sizes = records(select(rows, measure=BEFORE, task=ALL).drop_duplicates("group"))
     return (
-        "At the learning rate with the most right validation problems, precise tuning changes "
-        f"{' and '.join(GROUPS)} by, in points, {'; '.join(findings)}. The paper claims (diamonds) "
-        "as much gain as full tuning, and no loss. Lines are 95% intervals over trainings and over "
-        f"{' and '.join(f'{one.n:,.0f} {one.group}' for one in sizes)}."
+        f"At its best rate, precise tuning changes {' and '.join(GROUPS)} by, in points, "
+        f"{'; '.join(findings)}. At the best rate that loses {MOST_LOST_TEXT} (hollow), word "
+        f"problems change by {' and '.join(little)}. The paper claims as much gain as full tuning, "
+        "and no loss. Lines are 95% intervals over trainings "
+        f"and {' and '.join(f'{one.n:,.0f} {one.group}' for one in sizes)}."
     )
 
 
@@ -142,12 +145,7 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     panels, headings = [], []
     for model in keys_of(rows, "model"):
         own = select(rows, model=model)
-        texts = {key[0]: _points(one) for key, one in _changes(own).items()}
-        (gain, loss), random, full = (texts[one] for one in ("precise", "random", "full"))
-        headings.append(
-            f"{model}: precise tuning {gain} points in {GROUPS[0]}, {loss} elsewhere; "
-            f"random heads {', '.join(random)}; full {', '.join(full)}"
-        )
+        headings.append(f"{model}: precise tuning {_finding(own)}")
         panels += [_panel(own, group) for group in GROUPS]
     return plotting.dot_panels(
         panels,
@@ -157,6 +155,32 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         row=25,
         notes=notes,
     )
+
+
+def _finding(rows: DataFrame) -> str:
+    """What precise tuning gains and loses beside full tuning, in words that intervals support."""
+    changes = {key[0]: one for key, one in _changes(rows).items()}
+    random, own, full = (
+        records(select(changes[method], group=GROUPS[0]))[0]
+        for method in ("random", "precise", "full")
+    )
+    if own.low > 0 and full.low > 0:
+        by_random = f"(random heads {random.value / full.value:.0%})".replace("-", "−")
+        gain = f"gains {own.value / full.value:.0%} of what full tuning gains {by_random}"
+    else:
+        gain = f"{_verb(own)} where full tuning {_verb(full)}"
+    own, full = (records(select(changes[one], group=GROUPS[1]))[0] for one in ("precise", "full"))
+    if own.low <= 0 <= own.high:
+        return f"{gain}, and loses nothing elsewhere"
+    degree = "more" if own.high < full.low else "less" if own.low > full.high else "as much"
+    return f"{gain}, and loses {degree} elsewhere"
+
+
+def _verb(change: Any) -> str:
+    """`gains 13 points`, if the interval is on one side of 0."""
+    if change.low <= 0 <= change.high:
+        return "changes nothing"
+    return f"{'gains' if change.value > 0 else 'loses'} {abs(100 * change.value):.0f} points"
 
 
 AXIS = "change of accuracy in points"
@@ -185,23 +209,21 @@ RATE_MARKS: dict[Criterion, tuple[str, str, str, float]] = {
     ),
 }
 """The name, the mark, its colour and its place in a row."""
-CLAIM = "precise, as the paper claims"
+CLAIM = "the paper's claim for precise tuning"
 
 
 def _panel(rows: DataFrame, group: str) -> plotting.DotPanel:
     """The changes of one group by each method, with what the paper claims of precise tuning."""
     keys, series = settings_of(rows), []
     names = [title_of(key) for key in keys]
-    claim = 1 + [key[0] for key in keys].index("precise")
-    names.insert(claim, CLAIM)
     for criterion in criteria_of(rows):
         changes = _changes(rows, criterion)
         own = concat({title_of(key): select(one, group=group) for key, one in changes.items()})
         series.append(rate_dots(criterion, own.droplevel(1), names))
-    claimed = np.full(len(names), np.nan)
-    full = [key[0] for key in keys].index("full")
-    claimed[claim] = series[0].values[full] if group == GROUPS[0] else 0.0
-    series.append(plotting.Dots(claimed, "", COLOURS["chosen"], symbol="diamond-open"))
+    methods = [key[0] for key in keys]
+    full = series[0].values[methods.index("full")] if group == GROUPS[0] else 0.0
+    claimed = np.where([method == "precise" for method in methods], full, np.nan)
+    series.append(plotting.Dots(claimed, CLAIM, COLOURS["control"], symbol="line-ns-open"))
     (before,) = records(select(rows, measure=BEFORE, task=ALL, group=group))
     title = maps.title(group, f"{before.value:.0%} before, n = {before.n:,.0f}")
     strong = tuple(name.startswith("precise") for name in names)

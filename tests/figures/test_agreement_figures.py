@@ -9,7 +9,8 @@ from pandas import DataFrame
 
 from arith_lens.plotting import Figure
 from figures import agreement, carry, exam, knockout, ladder, next_tokens, tuning
-from figures.common import Options
+from figures.claims_glance import glance
+from figures.common import FREE, Options, stored_rows, tables_of
 from figures.exam import Options as ExamOptions
 from figures.exhibit import Chart, one_chart
 from figures.tables import agreement as numbers
@@ -34,8 +35,11 @@ def texts(figure: Figure) -> str:
 def test_counterfactuals_say_which_two_agree_best() -> None:
     chart = charts(agreement.counterfactuals)
     table = chart.numbers
-    assert "that of word and operator (`reference` 0.42 to 0.85, other" in chart.caption
-    assert "highest in each operation, intervals apart in + and ×; `" in chart.caption
+    assert "that of word and operator (0.42 to 0.85 in `reference`, 0.64" in chart.caption
+    assert "0.06 to 0.43 (intervals apart in + and ×); −0.07" in chart.caption
+    for model, by_share in zip(MODELS, (1, 4), strict=True):
+        heading = "a word and another operator agree most by rank in 4 of 4 operations"
+        assert f"{model}: {heading}, by share in {by_share} of 4" in texts(chart.figure)
     swapped = table.replace({"other": {"operator": "operands", "operands": "operator"}})
     (of_swapped,) = [chart.of_rows(DataFrame(swapped), chart.runs)] if chart.of_rows else []
     assert "that of word and operands (" in of_swapped.caption
@@ -45,25 +49,36 @@ def test_counterfactuals_say_which_two_agree_best() -> None:
 
 
 def test_computed_draws_the_strongest_heads_of_both_sets_with_their_intervals() -> None:
-    """The heads below "both" are as many as the caption says."""
+    """The number beside "both" is the caption's, and each group has heads that are drawn."""
     chart = charts(agreement.computed)
     shared = value(
         chart.numbers, model="reference", operation="division", measure=numbers.IN_COMMON
     )
-    assert f"{10 * shared:.0f} [3, 6] in ÷" in chart.caption
+    assert f"4 [4, 6] and {10 * shared:.0f} [3, 6], in `reference-mistral`" in chart.caption
     rows = select(chart.numbers, model="reference", operation="division", measure="effect")
     for problems in ("one-digit", "computed"):
         heads = select(rows, problems=problems)
         heads = DataFrame(heads[heads["index"].notna()])
-        strongest = heads.loc[heads.value.idxmin()]
-        assert strongest.component in chart.figure.layout.yaxis2.ticktext
+        strongest = heads.nsmallest(5, "value")
+        assert {*strongest.component} <= {*chart.figure.layout.yaxis2.ticktext}
         drawn = [x for trace in chart.figure.data if trace.xaxis == "x2" for x in trace.x]
-        assert pytest.approx(100 * strongest.value) in drawn
+        assert all(pytest.approx(100 * one) in drawn for one in strongest.value)
     names = [*chart.figure.layout.yaxis2.ticktext]
-    groups = [names.index(f"<b>{name}</b>") for name in ("in both", "one-digit", "larger")]
-    sizes = [groups[1] - groups[0] - 1, groups[2] - groups[1] - 1]
-    assert sizes == [10 * shared, 10 - 10 * shared]
+    groups = [f"both: {10 * shared:.0f}", f"one-digit: {10 - 10 * shared:.0f}", "larger: 4"]
+    assert [name for name in names if "<b>" in name] == [f"<b>{name}</b>" for name in groups]
+    assert len(names) - len(groups) <= 10, "five heads of each set at most"
     assert "n = 23 and 53" in texts(chart.figure), "the second model's own number"
+
+
+def test_computed_names_the_head_that_only_larger_problems_use() -> None:
+    chart = charts(agreement.computed)
+    assert "reference: only larger problems use head 8.4 (−12%, −15%); 4 [" in texts(chart.figure)
+    assert "reference-mistral: only larger problems use head 11.3 (−6%" in texts(chart.figure)
+    table = chart.numbers.copy()
+    used = (table.problems == "one-digit") & table.component.isin(["8.4"])
+    table.loc[used & (table.operation == "division"), "high"] = -1e-4
+    (of_used,) = [chart.of_rows(table, chart.runs)] if chart.of_rows else []
+    assert "head 8.4" not in of_used.caption, "one-digit quotients use it too"
 
 
 def test_the_ladder_says_what_its_best_approximation_costs_and_how_many_disagree() -> None:
@@ -128,15 +143,37 @@ def test_the_frontier_has_the_accuracy_before_tuning_of_each_model() -> None:
             assert f"{before:.0%} before, n = " in texts(chart.figure)
 
 
-def test_the_papers_claim_of_tuning_has_a_row_of_its_own() -> None:
+def test_the_papers_claim_of_tuning_is_a_level_in_the_row_of_precise_tuning() -> None:
     figure = charts(tuning.frontier).figure
-    row = [*figure.layout.yaxis.ticktext].index("<b>precise, as the paper claims</b>")
-    claims = [one for one in figure.data if one.marker.symbol == "diamond"]
+    row = [*figure.layout.yaxis.ticktext].index("<b>precise: 3 heads</b>")
+    claims = [one for one in figure.data if one.marker.symbol == "line-ns-open"]
     for claim in claims:
-        full, *marks = (one for one in figure.data if one.xaxis == claim.xaxis)
-        assert np.isnan([mark.x[row] for mark in (full, *marks) if mark is not claim]).all()
-        assert np.isfinite(claim.x).sum() == 1 and claim.x[row] in (0, full.x[0])
+        best = next(one for one in figure.data if one.xaxis == claim.xaxis and one is not claim)
+        assert np.isfinite(claim.x).sum() == 1 and claim.x[row] in (0, best.x[0])
     assert [claim.x[row] == 0 for claim in claims] == [False, True, False, True]
+
+
+def test_the_frontier_compares_precise_tuning_in_words_that_intervals_support() -> None:
+    chart = charts(tuning.frontier)
+    precise, full = "precise tuning", "full tuning gains"
+    says = f"{precise} gains 20% of what {full} (random heads 9%), and loses as much elsewhere"
+    assert f"reference: {says}" in texts(chart.figure)
+    says = f"{precise} loses 3 points where {full} 13 points, and loses nothing elsewhere"
+    assert f"reference-mistral: {says}" in texts(chart.figure)
+    assert "(hollow), word problems change by +1 (full +29) and −3 (full +10)" in chart.caption
+    table = chart.numbers.copy()
+    losses = (table.method == "precise") & (table.group == "generic tasks")
+    table.loc[losses, ["low", "high"]] = -0.9, -0.8
+    (of_larger,) = [chart.of_rows(table, chart.runs)] if chart.of_rows else []
+    assert texts(of_larger.figure).count("and loses more elsewhere") == len(MODELS)
+
+
+def test_the_claims_at_a_glance_name_each_models_column_and_its_failures() -> None:
+    tables = [tables_of("which_heads", model, FREE, GALLERY) for model in MODELS]
+    figure = glance(stored_rows(tables, "claims")).figure
+    assert "in reference 17 hold, 20 do not, in reference-mistral 11 hold, 23" in texts(figure)
+    columns = [note.text for note in figure.layout.annotations if note.textangle == -90]
+    assert columns == [*MODELS] * 2, "above the first row of panels"
 
 
 def test_word_problems_and_generic_tasks_have_axes_of_their_own() -> None:

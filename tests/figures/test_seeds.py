@@ -73,11 +73,11 @@ def test_two_trainings_share_the_heads_that_their_maps_share(tmp_path: Path) -> 
     for trainings, same in (("0 and 1", 1), ("0 and 2", 0), ("1 and 2", 0)):
         assert value(rows, measure=SAME_HEADS, trainings=trainings) == same
         assert value(rows, measure=SAME_LAYERS, trainings=trainings) == 1
-    assert "two trainings share 0% to 100% (4 of 12 above random heads)" in chart.caption
-    assert "have 100% (12 of 12 above random heads) in the same layers" in chart.caption
+    assert "two trainings share 33% (random heads 11%) on average, and have 100% (" in chart.caption
+    assert "Above the band (95% of random draws) are 4 of 12, 12 of 12 and" in chart.caption
     headings = [note.text for note in chart.figure.layout.annotations]
     assert any(
-        "share more heads than by chance in 4 of 12 cases (0% to 100%)" in str(text)
+        "heads above the random band in 4 of 12 cases, layers in 12 of 12" in str(text)
         for text in headings
     )
     dots = [trace for trace in chart.figure.data if trace.xaxis == "x"]
