@@ -74,7 +74,7 @@ def _counterfactuals_caption(table: DataFrame) -> str:
         others.append(rest)
     texts = (f"{pair} ({', '.join(spans)})" for pair, spans in best.items())
     return (
-        "The effects depend on the counterfactual: the highest mean rank correlation is that of "
+        "Effects on C's logit depend on the counterfactual: mean rank correlation is highest for "
         f"{'; '.join(texts)}. Other pairs have {'; '.join(others)}. Of their "
         f"{numbers.N_STRONGEST} strongest heads{_by_chance(table)}, {_shared(table)}. A mark is "
         "one pair in one operation, with its 95% interval over problems."
@@ -149,7 +149,7 @@ def _shared(table: DataFrame) -> str:
         own = select(rows, measure=numbers.IN_COMMON).value
         shares.setdefault(f"{a} and {b}", []).extend(numbers.N_STRONGEST * own)
     texts = [f"{pair} {span_text(values, '.0f')}" for pair, values in shares.items()]
-    return f"the two share: {', '.join(texts)}"
+    return f"they share: {', '.join(texts)}"
 
 
 def _chance(table: DataFrame) -> float | None:
@@ -238,14 +238,14 @@ def _computed_caption(table: DataFrame) -> str:
     """Which head only larger problems use, and how many strongest heads stay in each model."""
     by_model = {f"`{name}`": select(table, model=name) for name in keys_of(table, "model")}
     new = [f"{head} in {name}" for name, own in by_model.items() if (head := _new_head(own))]
-    kept = (f"in {name} {' and '.join(_kept_heads(own))}" for name, own in by_model.items())
+    kept = (f"{name} {' and '.join(_kept_heads(own))}" for name, own in by_model.items())
     signs = listed(OPERATIONS[name].sign for name in keys_of(table, "operation"))
     return (
         f"Only larger problems use {' and '.join(new)}. "
         * bool(new)
-        + f"Of the {numbers.N_STRONGEST} strongest heads of one-digit problems, {', '.join(kept)} "
-        f"stay in {signs}{_by_chance(table)}. A mark is {LENS} when one head gets its output from "
-        "that prompt, with its 95% interval over problems."
+        + f"Of one-digit problems' {numbers.N_STRONGEST} strongest heads, these stay in {signs}: "
+        f"{', '.join(kept)}{_by_chance(table)}. A mark is {LENS} when one head gets its output "
+        "from that prompt, with its 95% interval over problems."
     )
 
 

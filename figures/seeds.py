@@ -211,13 +211,12 @@ def _caption(table: DataFrame) -> str:
     ]
     above = [_above_random(table, *kind[1:]) for kind in KINDS]
     (model,) = keys_of(select(table, measure=numbers.SAME_HEADS), "model")
-    larger = " and ".join(OPERATIONS[name].sign for name in LARGEST_OPERAND)
     return (
         f"Of their {numbers.SHARED_TOP} strongest heads, two trainings share {parts[0]} on "
         f"average, and have {parts[1]} in the same layers; two operations of one training share "
         f"{parts[2]}. Above the band (95% of random draws) are {listed(above)}. A dot is "
-        f"one of {len(keys_of(table, 'seed'))} trainings of the recipe of `{model}`, or one pair "
-        f"({larger}: larger numbers); heads are ordered by {LENS}."
+        f"one of {len(keys_of(table, 'seed'))} trainings of the recipe of `{model}`, or one pair; "
+        f"heads are ordered by {LENS}."
     )
 
 

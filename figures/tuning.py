@@ -118,8 +118,8 @@ def _caption(rows: DataFrame) -> str:
     sizes = records(select(rows, measure=BEFORE, task=ALL).drop_duplicates("group"))
     return (
         f"At its best rate, precise tuning changes {' and '.join(GROUPS)} by, in points, "
-        f"{'; '.join(findings)}. At the best rate that loses {MOST_LOST_TEXT} (hollow), word "
-        f"problems change by {' and '.join(little)}. The paper claims as much gain as full tuning, "
+        f"{'; '.join(findings)}. At the best that loses {MOST_LOST_TEXT} (hollow), word "
+        f"problems change by {' and '.join(little)}. The paper claims full tuning's gain, "
         "and no loss. Lines are 95% intervals over trainings "
         f"and {' and '.join(f'{one.n:,.0f} {one.group}' for one in sizes)}."
     )

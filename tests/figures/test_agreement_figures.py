@@ -35,14 +35,14 @@ def texts(figure: Figure) -> str:
 def test_counterfactuals_say_which_two_agree_best() -> None:
     chart = charts(agreement.counterfactuals)
     table = chart.numbers
-    assert "that of word and operator (0.42 to 0.85 in `reference`, 0.64" in chart.caption
+    assert "correlation is highest for word and operator (0.42 to 0.85 in `" in chart.caption
     assert "0.06 to 0.43 (intervals apart in + and ×); −0.07" in chart.caption
     for model, by_share in zip(MODELS, (1, 4), strict=True):
         heading = "a word and another operator agree most by rank in 4 of 4 operations"
         assert f"{model}: {heading}, by share in {by_share} of 4" in texts(chart.figure)
     swapped = table.replace({"other": {"operator": "operands", "operands": "operator"}})
     (of_swapped,) = [chart.of_rows(DataFrame(swapped), chart.runs)] if chart.of_rows else []
-    assert "that of word and operands (" in of_swapped.caption
+    assert "correlation is highest for word and operands (" in of_swapped.caption
     drawn = [one for trace in chart.figure.data for one in trace.x]
     rows = select(table, measure=(numbers.CORRELATION, numbers.IN_COMMON))
     assert {*rows.value} <= {*drawn}, "both measures of every pair and model are drawn"
@@ -54,7 +54,7 @@ def test_computed_draws_the_strongest_heads_of_both_sets_with_their_intervals() 
     shared = value(
         chart.numbers, model="reference", operation="division", measure=numbers.IN_COMMON
     )
-    assert f"4 [4, 6] and {10 * shared:.0f} [3, 6], in `reference-mistral`" in chart.caption
+    assert f"`reference` 4 [4, 6] and {10 * shared:.0f} [3, 6], `" in chart.caption
     rows = select(chart.numbers, model="reference", operation="division", measure="effect")
     for problems in ("one-digit", "computed"):
         heads = select(rows, problems=problems)
