@@ -26,7 +26,15 @@ from experiments.circuit import GRAPH, POSITIONS, RANDOM
 from figures.common import Options, chosen_run, has_tables_alone, stored_rows
 from figures.exhibit import Chart, Exhibit, Settings, Table, chart_of, text_table_of
 from figures.tables import circuit as numbers
-from figures.tables.circuit import BY_CHANCE, CERTAIN_EDGES, EFFECT, HELD, LEFT, MEASURED_EDGES
+from figures.tables.circuit import (
+    ACCURACY,
+    BY_CHANCE,
+    CERTAIN_EDGES,
+    EFFECT,
+    LEFT,
+    MEASURED_EDGES,
+    OTHER,
+)
 from figures.tables.table import has, keys_of, select, value
 from figures.views.words import listed, span_text
 
@@ -150,7 +158,7 @@ def _of_first(rows: DataFrame) -> DataFrame:
 
 
 def _caption(table: Any) -> str:
-    """For each counterfactual who reads whom, and what these paths keep."""
+    """For each counterfactual who reads whom, and what these parts keep."""
     stories = [_story(own, name) for name, own in _by_counterfactual(table)]
     marks = (
         "Lines are as broad as their effects (95% intervals without 0); boxes are heads and MLPs."
@@ -159,27 +167,28 @@ def _caption(table: Any) -> str:
 
 
 def _story(table: Any, counterfactual: str) -> str:
-    """The finding of one counterfactual, what is left alone, and the strongest paths' effects."""
-    lines = paths_of(_panel(table, N_PATHS * 2, counterfactual).by_token().edges)[-N_PATHS:]
-    largest = [_signed_sizes(line.rows[0]) for line in reversed(lines)]
-    effects = listed([text.removesuffix(" logits") for text in largest[:-1]] + largest[-1:])
-    graph, random = _kept(table)
-    alone = ""
-    if graph is not None and random is not None:
+    """The finding of one counterfactual, what is left alone, and the strongest path's effect."""
+    largest = paths_of(_panel(table, N_PATHS * 2, counterfactual).by_token().edges)[-1]
+    alone, left, right = "", _kept(table, LEFT), _kept(table, ACCURACY)
+    if left and right:
+        (graph, random), (own, by_chance) = left, right
+        other = _share_left(table, GRAPH, "end", OTHER)
+        c_prime = "" if other is None else f", {_percent(other)} as the counterfactual"
         alone = (
-            f" Alone at END, these paths keep {_percent(graph)} of {_measured(table)} "
-            f"(n = {graph['n']:.0f}), {random['n']:.0f} random graphs {_range(random)}."
+            f" Alone at END, such parts keep {_percent(graph)} of {_measured(table)} and answer "
+            f"{_percent(own)} right{c_prime} (n = {graph['n']:.0f}; {random['n']:.0f} random "
+            f"graphs: {_range(random)}, {_range(by_chance)} right)."
         )
     return (
         f"{_finding(table)}.{alone} With {_change(counterfactual)} in the counterfactual "
-        f"(n = {_n(table)}), the largest effects are {effects}."
+        f"(n = {_n(table)}), the largest effect is {_signed_sizes(largest.rows[0])}."
     )
 
 
-def _kept(table: Any) -> tuple[Any, Any]:
-    """What the graph keeps alone at END, and random graphs; None where this was not measured."""
-    graph, random = (_share_left(table, graph_set, "end", LEFT) for graph_set in (GRAPH, RANDOM))
-    return graph, random
+def _kept(table: Any, measure: str) -> tuple[Any, Any] | None:
+    """What is left with the graph alone at END, and with random ones; None: not measured."""
+    graph, random = (_share_left(table, name, "end", measure) for name in (GRAPH, RANDOM))
+    return None if graph is None or random is None else (graph, random)
 
 
 def _measured(table: Any) -> str:
@@ -232,10 +241,11 @@ def _heading(table: Any, counterfactual: str) -> str:
 
 
 def _finding(table: Any) -> str:
-    """Which heads read the operands, and which MLPs write C; else the strongest path."""
+    """Which heads read the operands, and which MLPs read these heads; else the strongest path."""
     edges = _by_size(_strongest(table))
+    strongest = f"Strongest path: {_reads(edges.iloc[0])}"
     if "role" not in edges:
-        return f"Strongest path: {_reads(edges.iloc[0])}"
+        return strongest
     tokens = {Role.OPERAND_A: "A", Role.OPERATOR: "the operator", Role.OPERAND_B: "B"}
     by_values = edges[(edges["input"] == "v") & edges["role"].isin(tokens)]
     readers: dict[str, list[str]] = {}
@@ -243,15 +253,25 @@ def _finding(table: Any) -> str:
         read = {tokens[role] for role in own["role"]}
         words = " and ".join(one for one in tokens.values() if one in read)
         readers.setdefault(words, []).append(str(head))
-    nodes = select(table, kind="node", measure=HELD)
-    writers = nodes[nodes["sender"].isin(edges["receiver"]) & (nodes["high"] < 0)]["sender"]
-    mlps = sorted(int(name[4:]) for name in writers if "MLP" in name)
+    if not readers:
+        return f"No head here reads A or B. {strongest}"
     parts = [
         f"head{'s' * (len(heads) > 1)} {listed(heads)} read{'s' * (len(heads) == 1)} {words}"
         for words, heads in readers.items()
-    ] or ["no head here reads A or B"]
+    ]
+    is_through = edges["sender"].isin(by_values["receiver"]) & (edges["input"] == "mlp")
+    through = edges[is_through]
+    mlps = sorted({int(name[4:]) for name in through["receiver"]})
     if mlps:
-        parts.append(f"MLP{'s' * (len(mlps) > 1)} {listed(mlps)} write{'s' * (len(mlps) == 1)} C")
+        names = [
+            name for heads in readers.values() for name in heads if name in {*through["sender"]}
+        ]
+        plural = "s" * (len(names) > 1)
+        act = f"act{'' if plural else 's'} through MLP{'s' * (len(mlps) > 1)} {listed(mlps)}"
+        if len(readers) == 1 and len(names) == by_values["receiver"].nunique():
+            parts[-1] += f" and {act}"
+        else:
+            parts.append(f"head{plural} {listed(names)} {act}")
     finding = "; ".join(parts)
     return finding[0].upper() + finding[1:]
 
@@ -268,27 +288,41 @@ def _panel(table: Any, most: int, counterfactual: str) -> CircuitPanel:
     edges = _by_size(_strongest(table)).head(most).rename(columns={"value": "mean"})
     at_end = edges[edges["role"] == Role.END] if "role" in edges else edges
     joined = {*at_end["sender"], *edges["receiver"]}
-    every = table[(table["kind"] == "node") & table["sender"].isin(joined)]
-    nodes = every[every["measure"] == EFFECT].rename(columns={"sender": "node", "value": "mean"})
-    held = every[every["measure"] == HELD].set_index("sender")["value"]
-    nodes = nodes.assign(
-        held=[held[name] for name in nodes["node"]],
-        layer=[int(str(name).removeprefix("MLP ").partition(".")[0]) for name in nodes["node"]],
+    nodes = select(table, kind="node", measure=EFFECT, sender=[*joined])
+    nodes = nodes.rename(columns={"sender": "node", "value": "mean"})
+    nodes["layer"] = [_place(name)[0] for name in nodes["node"]]
+    title, shares = _finding(table) + ".", list[Any]()
+    left, right = _kept(table, LEFT), _kept(table, ACCURACY)
+    measured = _measured(table)
+    lead = measured.partition(" over")[0]
+    if left and right:
+        texts = [_percent(one[0]).partition(" ")[0] for one in (left, right)]
+        ranges = " and ".join(_range(one[1]) for one in (left, right))
+        title += (
+            f"\nAlone, such parts keep {texts[0]} of {lead} and answer {texts[1]} right "
+            f"(random graphs: {ranges})."
+        )
+        for name, (own, others) in ((f"{lead} kept", left), ("right answers", right)):
+            for named, row, text in (
+                (name, own, f"{_percent(own)}, n = {own['n']:.0f}"),
+                ("by random graphs", others, f"{_range(others)}, {others['n']:.0f} graphs"),
+            ):
+                shares.append((named, text, *(row[end] for end in NUMBERS)))
+    every = sorted(select(table, kind="edge")["receiver"].unique(), key=_place)
+    heads, mlps = [one for one in every if "MLP" not in one], [one for one in every if "MLP" in one]
+    into = [", ".join(heads)] * bool(heads)
+    into += ["MLPs " + ", ".join(one[4:] for one in mlps)] * bool(mlps)
+    subtitle = (
+        f"{_heading(table, counterfactual)}; numbers: effects on {measured}\nLines are measured "
+        f"into {' and '.join(into)} alone; the largest are drawn."
     )
     roles = _roles(edges) if "role" in edges else ()
-    graph, random = _kept(table)
-    title, shares = _finding(table) + ".", list[Any]()
-    if graph is not None and random is not None:
-        share = f"{100 * graph['value']:.0f}".replace("-", "−")
-        measured = _measured(table).partition(" over")[0]
-        title += (
-            f"\nAlone, these paths keep {share}% of {measured}, random graphs {_range(random)}."
-        )
-        own, others = (tuple(one[end] for end in NUMBERS) for one in (graph, random))
-        of_lead = f"{_percent(graph)}, n = {graph['n']:.0f}"
-        of_draws = f"{_range(random)}, {random['n']:.0f} graphs"
-        shares = [("kept by these paths", of_lead, *own), ("by random graphs", of_draws, *others)]
-    return CircuitPanel(nodes, edges, title, _heading(table, counterfactual), roles, shares)
+    return CircuitPanel(nodes, edges, title, subtitle, roles, shares, lead)
+
+
+def _place(name: str) -> list[int]:
+    """The layer of a head or an MLP, and the head's index."""
+    return [*map(int, name.removeprefix("MLP ").split("."))]
 
 
 def _strongest(table: Any) -> Any:
@@ -426,7 +460,7 @@ def _tests_in_words(table: Any) -> Iterator[str]:
             _share_left(own, graph_set, "end", measure)
             for graph_set, measure in (
                 *((name, LEFT) for name in (GRAPH, RANDOM)),
-                *((GRAPH, name) for name in (numbers.ACCURACY, numbers.OTHER)),
+                *((GRAPH, name) for name in (ACCURACY, OTHER)),
             )
         )
         if metric != shown or graph is None or random is None:

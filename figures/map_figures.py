@@ -9,6 +9,7 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.plotting.style import signed
 from arith_lens.runs import Run, RunError
 from experiments import results
 from figures.common import (
@@ -88,7 +89,7 @@ def _operation_panel(
 
 ACROSS, MOST_OF_FOUR = 4, 16
 """Maps in a row where a model has at most so many heads in a layer; else two."""
-NUMBERED, LEAST_NUMBER = (17, 15), 1.0
+NUMBERED, LEAST_NUMBER = (17, 15), 1.5
 """Pixels of a cell with a number, and the smallest percentage that is printed in it."""
 
 
@@ -100,10 +101,15 @@ def _row_of_maps(panels: Sequence[plotting.Panel], reading: maps.EffectScale) ->
 
 
 def _map_with_numbers(rows: DataFrame, reading: maps.EffectScale, operation: str) -> plotting.Panel:
-    """One operation's map and its n; effects of a small model from one percent are printed."""
+    """One operation's map, the number of its heads that are surely below the threshold, and its n;
+    effects of a small model are printed from two percent on."""
     panel = _operation_panel(rows, reading, operation)
-    n = select(rows, measure=effects.EFFECT, operation=operation).n.max()
-    panel = replace(panel, title=f"{plotting.plain(operation.capitalize())}, n = {n:.0f}")
+    own = select(rows, measure=effects.EFFECT, operation=operation)
+    n_below = int((own["index"].notna() & (own.high < effects.KEY_EFFECT)).sum())
+    heads = f": {n_below or 'no'} head{'s' * (n_below > 1)}" * reading.relative
+    panel = replace(
+        panel, title=f"{plotting.plain(operation.capitalize())}{heads}, n = {own.n.max():.0f}"
+    )
     if not reading.relative or panel.values.shape[1] > MOST_OF_FOUR:
         return panel
 
@@ -182,24 +188,28 @@ def _compared_runs(options: ModelOptions) -> dict[str, Run]:
 
 
 def _models_caption(table: DataFrame) -> str:
-    """What each model depends on."""
-    findings = [
-        f"In `{name}`, {_model_finding(select(table, model=name))}."
-        for name in keys_of(table, "model")
-    ]
+    """What each model depends on, by one rule, and what its last MLP does with the norm held."""
+    by_model = {name: select(table, model=name) for name in keys_of(table, "model")}
+    findings = [f"in `{name}`, {_model_finding(rows)}" for name, rows in by_model.items()]
+    (operation, *_), last = _operations(table), list[str]()
+    for rows in by_model.values():
+        mlps = select(rows, operation=operation, measure=(effects.EFFECT, effects.HELD))
+        mlps = mlps[mlps["index"].isna() & (mlps.layer == mlps.layer.max())]
+        ends = [signed(round(100 * one.value), "%") for one in records(mlps)]
+        last += [" to ".join(ends)] * (len(ends) > 1)
+    held = f" Held, the last MLP goes from {' and '.join(last)} ({operation})." if last else ""
     return (
-        f"{' '.join(findings)} A cell is the mean change of C's logit when one part gets its "
-        "output from the same prompt with a word in place of the operator (held: with the final "
-        "norm's scale kept). An outline is solid where the whole 95% "
-        "interval over n problems is below −5%, dashed where only the mean is."
+        f"Surely below −{-effects.KEY_EFFECT:.0%} (whole 95% interval) in some operation: "
+        f"{'; '.join(findings)}.{held} A cell is the mean change of C's logit when one part gets "
+        "its output from the prompt with a word in place of the operator."
     )
 
 
 def _model_finding(rows: DataFrame) -> str:
-    """The heads and MLPs that a model depends on, by one rule."""
-    heads, mlps, *held = _parts_below(rows, counted=True)
-    with_norm = "".join(f"; with the norm held, {one}" for one in held)
-    return f"{heads} and {mlps} are below −{-effects.KEY_EFFECT:.0%} in some operation{with_norm}"
+    """The heads and MLPs that a model depends on."""
+    heads, mlps, *_ = _parts_below(rows, counted=True)
+    held = (one.removeprefix("MLPs ") for one in _parts_below(rows, counted=False)[2:])
+    return f"{heads} and {mlps}" + "".join(f" (norm held: {one})" for one in held)
 
 
 def _parts_below(rows: DataFrame, *, counted: bool) -> list[str]:
@@ -210,15 +220,20 @@ def _parts_below(rows: DataFrame, *, counted: bool) -> list[str]:
     return [_below(DataFrame(of), kind, counted=counted) for of, kind in parts if len(of)]
 
 
+def _names_below(rows: DataFrame) -> list[str]:
+    """The components with their whole interval below the threshold in some operation."""
+    is_below = (rows.high < effects.KEY_EFFECT) & rows.operation.isin(_operations(rows))
+    names = {*rows.component[is_below].str.removeprefix("MLP ")}
+    return sorted(names, key=lambda name: [*map(int, name.split("."))])
+
+
 def _below(rows: DataFrame, kind: str, *, counted: bool) -> str:
-    """Which components have their whole interval below the threshold in some operation."""
-    names = rows.component.str.removeprefix("MLP ")
-    below = names[(rows.high < effects.KEY_EFFECT) & rows.operation.isin(_operations(rows))]
-    some = sorted(set(below), key=lambda name: [*map(int, name.split("."))])
+    """These components by their names if they are few, and how many they are."""
+    some = _names_below(rows)
     listed = ", ".join(some if kind == "head" else _runs(some)) * (len(some) <= MOST_NAMES)
     if listed and not counted:
         return f"{kind}{'s' * (len(some) > 1)} {listed}"
-    return f"{len(some)} of {names.nunique():,} {kind}s" + f" ({listed})" * bool(listed)
+    return f"{len(some)} of {rows.component.nunique():,} {kind}s" + f" ({listed})" * bool(listed)
 
 
 def _runs(layers: Sequence[str]) -> list[str]:
@@ -239,8 +254,12 @@ def _headings(rows: DataFrame, reading: maps.EffectScale, n_lines: int) -> list[
     if not reading.relative:
         return [model, *[""] * (n_lines - 1)]
     heads, mlps, *held = _parts_below(rows, counted=False)
-    finding = f"only {heads} and {mlps} surely lower C's logit by over {-effects.KEY_EFFECT:.0%}"
-    with_norm = "".join(f" (held: {one})" for one in held)
+    own, still = (
+        _names_below(select(rows, measure=measure)) for measure in (effects.EFFECT, effects.HELD)
+    )
+    lost = ", ".join(name for name in own if "." not in name and name not in still)
+    with_norm = "".join(f" (norm held: {one}{f', not {lost}' * bool(lost)})" for one in held)
+    finding = f"only {heads} and {mlps} are surely below −{-effects.KEY_EFFECT:.0%}"
     return [f"{model}: {finding}{with_norm}", *[""] * (n_lines - 1)]
 
 

@@ -234,7 +234,7 @@ def _models_caption(table: DataFrame) -> str:
     ]
     return (
         f"{' '.join(findings)} A line is the mean cosine at END with columns of W_U, less that of "
-        "the other digits (the control, 0). Circles are maxima over layers, bands are 95% "
+        "the other digits (0 by construction). Circles are maxima over layers, bands are 95% "
         "intervals over n problems."
     )
 
@@ -242,8 +242,8 @@ def _models_caption(table: DataFrame) -> str:
 def _model_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read Figures 13 and 14, and what they were made from."""
     return [
-        "Cosine at END with a digit's column of W_U, less the mean of the other digits'. Circles: "
-        "maxima over layers. Bands: 95% intervals.",
+        "Cosine at END with a digit's column of W_U, less the mean of the other digits', so these "
+        "are 0 by construction. Circles: maxima over layers. Bands: 95% intervals.",
         _prompts_note(table, config),
     ]
 
@@ -273,13 +273,12 @@ def _peaks(table: DataFrame) -> str:
 
 
 def _heading(table: DataFrame) -> str:
-    """In which layers MLPs write C most, and how much of A and B they read beside that."""
+    """In which layers MLPs write C most; apart from that, how much of A and B they read."""
     written, read = (_highest(_curve(table, site)) for site in ("write", "mlp_in"))
     layers = f"layer{'s' * (written.layer.nunique() > 1)} {span_text(written.layer, '.0f')}"
-    more = ", more than" if written.value.min() > read.value.max() else "; "
     return (
-        f"MLPs write C most in {layers} ({span_text(written.value, '.2f')}){more} they read A and "
-        f"B ({span_text(read.value, '.2f')})"
+        f"MLPs write C most in {layers} ({span_text(written.value, '.2f')}); they read A and B "
+        f"({span_text(read.value, '.2f')} at most)"
     )
 
 
@@ -310,7 +309,7 @@ def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         x_title="Layer",
         notes=notes,
         across=len(operations),
-        panel=(170, 225),
+        panel=(170, 245),
     )
 
 

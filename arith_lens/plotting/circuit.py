@@ -17,8 +17,7 @@ LEGEND = (
     'which its sender writes; "any token" means that tokens were not told apart. The embeddings '
     "and the MLP that is read with them share a box, and a line as broad as the larger effect. "
     "Boxes with a number such as 5.5 are heads (layer 5, head 5). Coloured boxes have their own "
-    "effect at END, that of MLPs with the final norm's scale held; white boxes write before END. "
-    "A dotted outline: its 95% interval holds 0."
+    "effect at END; white boxes write before END. A dotted outline: its 95% interval holds 0."
 )
 """How to read every picture."""
 N_STEPS, ROOM_OF_SLIDER = 12, 90

@@ -67,8 +67,7 @@ class CircuitPanel:
     """One circuit."""
 
     nodes: Any
-    """A table with `node`, `layer`, `mean`, `low`, `high`, `held` (shown of MLPs), `n`, for what
-    writes or reads at END."""
+    """A table with `node`, `layer`, `mean`, `low`, `high`, `n`, for what writes or reads at END."""
     edges: Any
     """A table with `sender`, `receiver`, `input`, `mean`, `low`, `high`, `n`, and perhaps `role`,
     of the tokens at which the sender writes."""
@@ -78,7 +77,10 @@ class CircuitPanel:
     roles: Sequence[str] = ()
     """The roles of tokens before END, from left to right."""
     shares: Sequence[tuple[str, str, float, float, float]] = ()
-    """What graphs keep alone, such as this one and random ones: name, text, share, and its ends."""
+    """What is left where a graph is kept alone, and below it with random graphs, perhaps of several
+    measures: name, text, share, and its ends."""
+    measure: str = "C"
+    """What the key says that loses or gains."""
 
     def by_token(self) -> "CircuitPanel":
         """Where tokens were not told apart: queries and MLPs read END alone, keys and values any
@@ -305,10 +307,10 @@ class Drawing:
             self._text(plain(text), at, NOTE, anchor="left")
         y += 12
         for line, one in enumerate(panel.shares):
-            self._keeps(y + line * look.line, bool(line), *one)
+            self._keeps(y + line * look.line, bool(line % 2), *one)
         beside = look.has_numbers and bool(panel.shares)
         y += 0 if beside else look.line * len(panel.shares)
-        self._key(panel.edges, (left + (0.57 * look.width if beside else 12), y))
+        self._key(panel, (left + (0.57 * look.width if beside else 12), y))
 
     def _keeps(self, y: Number, is_control: bool, name: str, text: str, *numbers: float) -> None:
         """What a graph keeps alone: a dot with its ends, between nothing and all of it."""
@@ -321,19 +323,18 @@ class Drawing:
         self._box(square(at, y, 4), ink, {"width": 0}, kind="circle")
         self._text(plain(text), (start + length + 8, y), TEXT, anchor="left")
 
-    def _key(self, edges: Any, at: XY) -> None:
+    def _key(self, panel: CircuitPanel, at: XY) -> None:
         """What the lines mean that the panel has."""
         look, limit, unit = self.look, self.limits[0], "%" if self.relative else ""
         broad = max(one for one in _round_below(limit * (100 if self.relative else 1)))
         parts: dict[str, list[tuple[float, str, str]]] = {"helps": [], "hinders": [], "inputs": []}
         for sign, name, word in ((-1, "helps", "loses"), (1, "hinders", "gains")):
-            words = f"{unit or ' logits'} that C {word} without the path"
-            words = words if look.has_numbers else f"{unit or ' logits'} C {word} without it"
+            words = f"{unit or ' logits'} {panel.measure} {word} without it"
             parts[name] = [(sign, f"{broad:g}", "v"), (sign / 4, f"{broad / 4:g}{words}", "v")]
-        used = {*edges["input"]}
+        used = {*panel.edges["input"]}
         parts["inputs"] = [(0, text, name) for name, text in INPUT_NAMES.items() if name in used]
         share = broad / (limit * (100 if self.relative else 1))
-        for line, name in enumerate(_key_of(edges)):
+        for line, name in enumerate(_key_of(panel.edges)):
             x, y = at[0], at[1] + line * look.line
             for size, text, kind in parts[name]:
                 style = self._stroke(size * share, kind) if size else _plain_stroke(kind)
@@ -398,8 +399,6 @@ class Drawing:
         """What writes or reads at END, with its own effect."""
         name, look = str(row.node), self.look
         value = float(row.mean)
-        if name.startswith("MLP") and np.isfinite(row.held):
-            value = float(row.held)
         fill, certain = colour_at(value, self.limits[1]), row.low * row.high > 0
         outline = {"color": TEXT if certain else FRAME, "width": 1.2}
         outline["dash"] = "solid" if certain else "dot"

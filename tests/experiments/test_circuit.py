@@ -148,30 +148,63 @@ def test_paths_are_said_from_the_rows() -> None:
 @pytest.mark.parametrize(
     ("model", "finding"),
     [
-        ("reference", "Heads 5.5, 4.3 and 6.0 read A and B; MLPs 10 and 11 write C"),
-        ("reference-mistral", "Head 4.2 reads A; head 4.5 reads B; MLPs 7, 10 and 11 write C"),
-        ("gemma-3-270m", "Heads 12.0 and 12.1 read A; head 12.3 reads B; MLP 12 writes C"),
+        ("reference", "Heads 5.5, 4.3 and 6.0 read A and B and act through MLPs 10 and 11"),
+        (
+            "reference-mistral",
+            "Head 4.2 reads A; head 4.5 reads B; head 4.2 acts through MLPs 7, 10 and 11",
+        ),
+        (
+            "gemma-3-270m",
+            "Heads 12.0 and 12.1 read A; head 12.3 reads B; heads 12.1 and 12.3 act through MLPs "
+            "12 and 14",
+        ),
     ],
 )
-def test_a_picture_says_who_reads_and_who_writes(model: str, finding: str) -> None:
+def test_a_picture_says_who_reads_and_through_what(model: str, finding: str) -> None:
     every = exhibits(Options(model=model, root=SHIPPED_TABLES))
     picture: Any = next(one for one in every if one.name.startswith("circuit-of-"))
     rows: Any = picture.numbers
-    assert picture.caption.startswith(f"{finding}. Alone at END, these paths keep ")
+    assert picture.caption.startswith(f"{finding}. Alone at END, such parts keep ")
     texts = [str(note.text) for note in picture.figure.layout.annotations]
-    assert finding in " ".join(texts).replace("</b> <b>", " ")
+    drawn = " ".join(texts).replace("</b> <b>", " ")
+    assert finding in drawn
     rows = rows[(rows["counterfactual"] == "operands") & (rows["model"] == model)]
-    readers, writers = finding.rpartition("; MLP")[::2]
+    parts = rows[(rows["kind"] == "part") & (rows["strongest"] == "yes")]
+    readers, through = re.split(r"(?:;| and) (?=(?:heads? [\d., and]+)?acts? )", finding)
     for part in readers.split("; "):
         for head in re.findall(r"\d+\.\d+", part):
-            own = rows[(rows["receiver"] == head) & (rows["input"] == "v")]
-            own = own[(own["kind"] == "part") & (own["strongest"] == "yes")]
+            own = parts[(parts["receiver"] == head) & (parts["input"] == "v")]
             roles = {"A": "operand a", "B": "operand b"}
             read = {name for name, role in roles.items() if role in {*own["role"]}}
             assert read == {*re.findall(r"\b[AB]\b", part)}
-    for number in re.findall(r"\d+", writers):
-        own = rows[(rows["sender"] == f"MLP {number}") & (rows["kind"] == "node")]
-        assert (own["high"] < 0).any()
+    heads = re.findall(r"\d+\.\d+", readers)
+    into = parts[parts["sender"].isin(heads) & (parts["input"] == "mlp")]
+    acting = re.findall(r"\d+\.\d+", through) or heads
+    assert {*into["sender"]} == {*acting}
+    said = {f"MLP {number}" for number in re.findall(r"\d+", through.partition("MLP")[2])}
+    assert {*into["receiver"]} == said
+
+
+def test_boxes_have_the_plain_effect_and_the_share_of_right_answers_stands_beside() -> None:
+    every = exhibits(Options(model="reference", root=SHIPPED_TABLES))
+    picture: Any = next(one for one in every if one.name == "circuit-of-addition")
+    rows: Any = select(picture.numbers, model="reference", counterfactual="operands")
+    texts = {str(note.text) for note in picture.figure.layout.annotations}
+    plain = select(rows, kind="node", measure="effect").set_index("sender")["value"]
+    for name in ("5.5", "MLP 9", "MLP 10", "MLP 11"):
+        number = f"{plain[name]:.2f}".replace("-", "−")
+        gap = " " if "MLP" in name else "<br>"
+        assert f"<b>{name}</b>{gap}{number}" in texts
+    kept: Any = select(rows, kind="kept", positions="end", measure="accuracy").set_index("kept")
+    graph, drawn = kept.loc["graph"], kept.loc["random"]
+    share = f"{graph.value:.0%} [{100 * graph.low:.0f}, {100 * graph.high:.0f}], n = {graph.n:.0f}"
+    assert {share, f"{100 * drawn.low:.0f} to {drawn.high:.0%}, {drawn.n:.0f} graphs"} <= texts
+    receivers = {*select(rows, kind="edge")["receiver"]}
+    (scope,) = (text for text in texts if text.startswith("Lines are measured into"))
+    heads, mlps = scope.split(" MLPs ")
+    found = {*re.findall(r"\d+\.\d+", heads)} | {f"MLP {n}" for n in re.findall(r"\d+", mlps)}
+    assert found == receivers
+    assert any("logits C's lead loses without it" in text for text in texts)
 
 
 def test_random_graphs_have_as_many_heads_in_each_layer_and_the_same_mlps() -> None:

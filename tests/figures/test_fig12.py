@@ -1,6 +1,7 @@
 """Figure 12 shows models of different sizes on one colour scale."""
 
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -113,13 +114,34 @@ def test_a_heading_names_what_is_surely_below_the_threshold(model: str) -> None:
     ]
     heads = ", ".join(sorted(name for name in by_rule[0] if "MLP" not in name))
     mlps = [", ".join(_layers(names)) for names in by_rule]
-    expected = f"only heads {heads} and MLPs {mlps[0]} surely lower C's logit by over 5% "
-    assert heading.startswith(f"{model}: {expected}(held: MLPs ")
-    said = heading.rpartition("MLPs ")[2].removesuffix(")")
+    expected = f"only heads {heads} and MLPs {mlps[0]} are surely below −5% "
+    assert heading.startswith(f"{model}: {expected}(norm held: MLPs ")
+    said, lost = heading.rpartition("MLPs ")[2].removesuffix(")").split(", not ")
+    assert lost == "11" and "11" in mlps[0] and "11" not in mlps[1]
     for first, last in re.findall(r"(\d+) to (\d+)", said):
         run = ", ".join(map(str, range(int(first), int(last) + 1)))
         said = said.replace(f"{first} to {last}", run)
     assert said == mlps[1]
+
+
+def test_each_map_counts_its_heads_and_prints_no_number_within_one() -> None:
+    models = ("reference", "reference-mistral")
+    (chart,) = fig12(ModelOptions(models=models, root=SHIPPED_TABLES))
+    titles = [str(note.text).partition("  ")[2] for note in chart.figure.layout.annotations]
+    rows: Any = select(chart.numbers, measure="effect")
+    below = rows[(rows["high"] < -0.05) & ~rows["component"].str.startswith("MLP")]
+    for model, name in product(models, OPERATIONS):
+        of = select(rows, model=model, operation=name)
+        n = len(select(below, model=model, operation=name))
+        count = f"{n or 'no'} head{'s' * (n > 1)}"
+        assert any(f"{name.capitalize()}: {count}, n = {of['n'].max():.0f}" in t for t in titles)
+    assert any("Division: no head" in title for title in titles)
+    printed = {
+        text for trace in chart.figure.data if trace.type == "scatter" for text in trace.text
+    }
+    assert "−2" in printed and not {"−1", "+1"} & printed
+    held = chart.caption.partition(" Held, ")[2]
+    assert held.startswith("the last MLP goes from −41% to +6% and −26% to +15% (addition).")
 
 
 def _layers(names: set[str]) -> list[str]:

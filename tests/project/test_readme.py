@@ -462,24 +462,22 @@ def test_the_first_picture_is_described_by_its_table() -> None:
     assert heads == ["5.5", "4.3", "6.0"] and mlps == ["MLP 11", "MLP 10"]
     edges = table[(table.kind == "edge") & (table.input == "v") & (table.sender == "embeddings")]
     assert {*edges.sort_values("value").receiver[:3]} == {*heads}, "they read the operands"
+    into = table[(table.kind == "part") & (table.strongest == "yes") & table.sender.isin(heads)]
+    assert {*into.receiver} == {*mlps} and {*into.sender} == {*heads}, "they act through MLPs"
     assert (
-        "Heads 5.5, 4.3 and 6.0 read the operands A and B; MLPs 10 and 11 write the answer C"
+        "Heads 5.5, 4.3 and 6.0 read the operands A and B and act through MLPs 10 and 11"
         in words_of(README)
     )
-    keys = ["kind", "counterfactual", "metric", "kept", "positions", "measure"]
-    values = [
-        "kept",
-        "operands",
-        "digit_contrast",
-        "graph",
-        "end",
-        "share of the metric that is left",
-    ]
-    (left,) = table[(table[keys] == values).all(axis=1)].value
-    values[3] = "random"
-    (random,) = table[(table[keys] == values).all(axis=1)].value
+    keys = ["counterfactual", "metric", "positions", "kept", "measure"]
+    kept = table[table.kind == "kept"].set_index(keys).sort_index().value.astype(float)
+    alone = kept["operands", "digit_contrast", "end"]
+    (lead, right), (by_chance, right_by_chance) = (
+        [f"{alone[name, of]:.0%}" for of in ("share of the metric that is left", "accuracy")]
+        for name in ("graph", "random")
+    )
     words = (
-        f"Alone, these paths keep {float(left):.0%} of C's lead, random ones {float(random):.0%}"
+        f"Alone, such parts keep {lead} of C's lead and answer {right} right, random ones "
+        f"{by_chance} and {right_by_chance}"
     )
     assert words in words_of(README)
 
