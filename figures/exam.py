@@ -6,6 +6,7 @@ without loading a model.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from textwrap import fill
 from typing import Any, cast
@@ -136,49 +137,45 @@ def exhibits(options: Options) -> list[Exhibit]:
 def _shape_table(exam_runs: Sequence[ExamRun], runs: Sequence[Run]) -> list[Exhibit]:
     """What swaps of A say of the models whose digits have a known shape; none without such runs."""
     tables = numbers.shapes(exam_runs)
-    if not tables:
-        return []
-    return [
-        text_table_of(
-            lambda: tables,
-            runs,
-            name="exam_shapes",
-            title="Do swaps of a number find the shape that was built?",
-            caption=lambda _: (
-                "Only values that were not fitted tell a shape from a table: permuted labels fail "
-                "there."
-            ),
-            notes=lambda *_: [
-                "A's digit is at END after layer 0, and is used later. Unseen values: left out of "
-                "the fit and written by the shape. In brackets: p of permuted labels."
-            ],
-            cells=_shape_cells,
-        )
-    ]
+    table = partial(
+        text_table_of,
+        tables,
+        runs,
+        name="exam_shapes",
+        title="Do swaps of a number find the shape that was built?",
+        caption=lambda _: (
+            "Only values that were not fitted tell a shape from a table: permuted labels fail "
+            "there."
+        ),
+        notes=lambda *_: [
+            "A's digit is at END after layer 0, and is used later. Unseen values: left out of the "
+            "fit and written by the shape. In brackets: p of permuted labels."
+        ],
+        cells=_shape_cells,
+    )
+    return [table()] if tables else []
 
 
 def _carry_table(exam_runs: Sequence[ExamRun]) -> list[Exhibit]:
     """What interchanges say of the models that have a carry; none without such runs."""
     tables = numbers.carries(exam_runs)
-    if not tables:
-        return []
-    return [
-        text_table_of(
-            lambda: tables,
-            [paper.run for paper in exam_runs],
-            name="exam_carries",
-            title="Does an interchange find the carry that was built?",
-            caption=lambda _: (
-                "The difference of means follows the carry where it is one number, and not where "
-                "it is the product of two."
-            ),
-            notes=lambda *_: [
-                "Residual stream at END. The carry is there from the exit of layer 1 on, and layer "
-                "2 reads it. Percent of answers that follow."
-            ],
-            cells=_carry_cells,
-        )
-    ]
+    table = partial(
+        text_table_of,
+        tables,
+        [paper.run for paper in exam_runs],
+        name="exam_carries",
+        title="Does an interchange find the carry that was built?",
+        caption=lambda _: (
+            "The difference of means follows the carry where it is one number, and not where it is "
+            "the product of two."
+        ),
+        notes=lambda *_: [
+            "Residual stream at END. The carry is there from the exit of layer 1 on, and layer 2 "
+            "reads it. Percent of answers that follow."
+        ],
+        cells=_carry_cells,
+    )
+    return [table()] if tables else []
 
 
 def _carry_cells(table: DataFrame) -> DataFrame:
@@ -244,11 +241,6 @@ def _exam_models(options: Options) -> list[ExamRun]:
             experiment_command(EXPERIMENT, "", options.settings.values, options.root),
         )
     return sorted(exam_models, key=lambda paper: (paper.built, paper.dial or 0.0))
-
-
-def _methods(rows: DataFrame) -> list[str]:
-    """The methods, the exact one first."""
-    return sorted(keys_of(rows, "method"), key=lambda name: name != EXACT)
 
 
 def _caption(table: DataFrame) -> str:
@@ -380,7 +372,7 @@ def draw_dial(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     for model, paths in DIAL.items():
         rows = select(table, measure=numbers.ERROR, model=model)
         rows = rows.assign(sharpness=np.log2(rows.dial))
-        methods = _methods(rows)
+        methods = sorted(keys_of(rows, "method"), key=lambda name: name != EXACT)
         n_rows = -(-len(methods) // DIALS_ACROSS)
         headings += [f"{_spaced(model)}: {PATHS_TITLES[paths]}", *[""] * (n_rows - 1)]
         top = 105 * rows.value.max()

@@ -22,7 +22,7 @@ from figures.tables.base_rates import MAJORITY
 from figures.tables.table import QuestionTable, has, keys_of, records, select
 from figures.views.lines import dots
 from figures.views.maps import grey
-from figures.views.words import LENS, beside_random, span_text
+from figures.views.words import LENS, beside_random, draws_text, span_text
 
 EXERCISE_TITLES = {
     "word_problem": "word problems",
@@ -161,13 +161,8 @@ def instead_caption(table: DataFrame) -> str:
         ]
     if has(table, measure=numbers.P_ANSWER):
         sentences.append(f"Without the operator, {_without_operator(table)}.")
-    return f"{' '.join(sentences)} Lines are 95% intervals over n prompts{_draws(table)}."
-
-
-def _draws(table: DataFrame) -> str:
-    """What the lines of random heads are, if there are some."""
-    draws = select(table, when=numbers.RANDOM_HEADS).n.max()
-    return f", or the range of {draws:.0f} random draws" * bool(draws == draws)
+    draws = draws_text(select(table, when=numbers.RANDOM_HEADS))
+    return f"{' '.join(sentences)} Lines are 95% intervals over n prompts{draws}."
 
 
 def _n_heads(table: DataFrame) -> int:
@@ -213,7 +208,7 @@ def _notes(table: DataFrame, config: Settings) -> list[str]:
         example = _example(first, "integers", "when", numbers.TIMES, "without the heads ")
         return [
             "Bold: below every random draw. Base rate: always the most frequent answer. Lines: 95% "
-            f"intervals{_draws(table)}.",
+            f"intervals{draws_text(select(table, when=numbers.RANDOM_HEADS))}.",
             f"{example} The heads are the strongest on average over the four operations.",
         ]
     kinds = keys_of(select(table, measure=numbers.P_ANSWER, side="reference"), "kind")

@@ -50,6 +50,12 @@ def beside_random(text: str, random: Collection[float], more: str = "") -> str:
     return f"{text} ({control})"
 
 
+def draws_text(random: DataFrame) -> str:
+    """What the intervals of random heads are, if there are some."""
+    draws = random.n.max()
+    return f", or the range of {draws:.0f} random draws" * bool(draws == draws)
+
+
 def display_name(identifier: str) -> str:
     """The name that a reader sees; the identifier itself if it has none."""
     return DISPLAY_NAMES.get(identifier, identifier)
