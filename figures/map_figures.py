@@ -194,8 +194,8 @@ def _models_caption(table: DataFrame) -> str:
     (operation, *_), last = _operations(table), list[str]()
     for rows in by_model.values():
         mlps = select(rows, operation=operation, measure=(effects.EFFECT, effects.HELD))
-        mlps = mlps[mlps["index"].isna() & (mlps.layer == mlps.layer.max())]
-        ends = [signed(round(100 * one.value), "%") for one in records(mlps)]
+        of_last = mlps["index"].isna() & (mlps.layer == mlps.layer.max())
+        ends = [signed(round(100 * one), "%") for one in mlps.value[of_last]]
         last += [" to ".join(ends)] * (len(ends) > 1)
     held = f" Held, the last MLP goes from {' and '.join(last)} ({operation})." if last else ""
     return (
