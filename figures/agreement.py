@@ -35,7 +35,7 @@ PROBLEM_SET_NAMES = {
     "computed": ("larger", "larger problems, whose answer is not in the prompt"),
 }
 """What the group of heads, and the marks, of a set of problems are called."""
-N_SHOWN = 5
+N_SHOWN = 4
 """How many of the strongest heads of each set of problems have a row."""
 SET_COLOURS = (COLOURS["chosen"], plotting.BLUE)
 

@@ -12,7 +12,7 @@ from experiments import results
 from experiments.selection import LARGEST_OPERAND
 from experiments.settings import SampleSettings, operation_pairs
 from experiments.which_heads import PROBLEM_SETS, do_copies_decide
-from figures.agreement import computed
+from figures.agreement import N_SHOWN, computed
 from figures.common import Options
 from figures.exhibit import show
 from figures.tables.agreement import IN_COMMON
@@ -41,11 +41,11 @@ def test_maps_of_both_sets_and_their_agreement(
     of_head = maps["computed"].mean()[3, 1].item()
     assert value(table, **at) == pytest.approx(of_head, rel=1e-5), "the maps are in the table"
     page = written(tmp_path, path.with_suffix(".html").name).read_text()
-    strongest = {str(head) for heads in maps.values() for head in heads.top(10)}
+    strongest = {str(head) for heads in maps.values() for head in heads.top(N_SHOWN)}
     assert strongest <= {*re.findall(r"\b\d+\.\d+\b", page)}, "each has a row"
     names = ("one-digit problems", "larger problems, whose answer is not in the prompt")
     assert all(f' {name}",' in page for name in names), "the key has each mark"
-    assert f"keeps {shared} [" in page
+    assert f"{shared} [" in page and f"both: {shared}" in page
     flags = results.SET_MAP.computed(run, "multiplication", "computed")
     assert flags is not None and bool(flags.all())
     among = results.SET_MAP.computed(run, "multiplication", "one-digit")

@@ -59,14 +59,14 @@ def test_computed_draws_the_strongest_heads_of_both_sets_with_their_intervals() 
     for problems in ("one-digit", "computed"):
         heads = select(rows, problems=problems)
         heads = DataFrame(heads[heads["index"].notna()])
-        strongest = heads.nsmallest(5, "value")
+        strongest = heads.nsmallest(agreement.N_SHOWN, "value")
         assert {*strongest.component} <= {*chart.figure.layout.yaxis2.ticktext}
         drawn = [x for trace in chart.figure.data if trace.xaxis == "x2" for x in trace.x]
         assert all(pytest.approx(100 * one) in drawn for one in strongest.value)
     names = [*chart.figure.layout.yaxis2.ticktext]
     groups = [f"both: {10 * shared:.0f}", f"one-digit: {10 - 10 * shared:.0f}", "larger: 4"]
     assert [name for name in names if "<b>" in name] == [f"<b>{name}</b>" for name in groups]
-    assert len(names) - len(groups) <= 10, "five heads of each set at most"
+    assert len(names) - len(groups) <= 2 * agreement.N_SHOWN
     assert "n = 23 and 53" in texts(chart.figure), "the second model's own number"
 
 
