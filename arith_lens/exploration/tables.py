@@ -369,10 +369,10 @@ def selections(
     if kind == "keep_only":
         n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
         everything, heads = every_component(n_layers, n_heads), every_head(n_layers, n_heads)
-        with_mlps = [any(isinstance(x, Mlp) for x in kept) for kept in variants]
+        with_mlps = [any(isinstance(x, Mlp) for x in members) for members in variants]
         variants = [
-            frozenset(everything if mlps else heads) - kept
-            for mlps, kept in zip(with_mlps, variants, strict=True)
+            frozenset(everything if mlps else heads) - members
+            for mlps, members in zip(with_mlps, variants, strict=True)
         ]
     with warnings.catch_warnings():  # of own prompts, whose mean is of one
         warnings.simplefilter("ignore", UserWarning)
