@@ -33,7 +33,7 @@ from figures.tables.table import (
     value,
 )
 from figures.views.lines import line
-from figures.views.words import percent_text
+from figures.views.words import percent_text, span_text
 
 LINES = {
     WHOLE: ("whole state", plotting.GREY, "dot"),
@@ -53,6 +53,8 @@ DEFINITION = (
 )
 CARRY_FROM = 10
 """The least sum of the ones digits that has a carry."""
+STEEP = (CARRY_FROM - 2, CARRY_FROM + 1)
+"""The sums of the ones digits between which the projection rises."""
 
 
 def exhibits(options: Options) -> list[Exhibit]:
@@ -153,19 +155,20 @@ def _caption(table: DataFrame) -> str:
     texts, sums = [], []
     for rows in models:
         own, keys = _at_chosen_layer(rows), {"test": "large_sums", "space": MEAN}
+        peak, layer = _peak(rows), chosen_layer(rows)
+        more = f", but {peak.value:.0%} at layer {peak.layer:.0f}" * (peak.layer != layer)
         texts.append(
-            f"{percent_text(own[MEAN])} of `{rows.model.iloc[0]}`'s answers at layer "
-            f"{own[MEAN].layer:.0f} (all else {own[COMPLEMENT].value:.0%}, a shuffled fit "
-            f"{percent_text(own[SHUFFLED])})"
+            f"{percent_text(own[MEAN])} of `{rows.model.iloc[0]}`'s answers at layer {layer} (all "
+            f"else {own[COMPLEMENT].value:.0%}, a shuffled fit {own[SHUFFLED].value:.0%}{more})"
         )
         if has(rows, **keys):
-            sums.append(f"{value(rows, **keys, variable=ONES, layer=chosen_layer(rows)):.0%}")
+            sums.append(f"{value(rows, **keys, variable=ONES, layer=layer):.0%}")
     large = f"; on sums from 110 {' and '.join(sums)}" * bool(sums)
     return (
-        f"One direction holds the carry: {' and '.join(texts)} follow it{large}. Above, a line "
-        "is the share of answers that change by the carry alone when END takes a part of its state "
-        "from another problem. Below, it is the mean projection on the direction: 0 without a "
-        "carry, 1 with one. Bands are 95% intervals over unfitted problems (n)."
+        f"One direction holds the carry: {' and '.join(texts)} follow it{large}. Above, the "
+        "share of answers that change by the carry alone when END takes a part of another "
+        "problem's state; below, the mean projection on the direction (0 without a carry, 1 with "
+        "one). Bands are 95% intervals over n unfitted problems."
     )
 
 
@@ -207,6 +210,13 @@ def _at_chosen_layer(table: DataFrame) -> dict[str, Any]:
     return {one.space: one for one in records(rows)}
 
 
+def _peak(table: DataFrame) -> Any:
+    """The row of the layer in which a shuffled fit has the most."""
+    keys = {"kind": "interchange", "test": "layers", "variable": ONES, "space": SHUFFLED}
+    rows = select(table, **keys)
+    return next(one for one in records(rows) if one.value == rows.value.max())
+
+
 def _finding(models: Sequence[DataFrame]) -> str:
     """What the direction makes follow at the chosen layers, beside its controls."""
     every = [own for own in map(_at_chosen_layer, models) if own]
@@ -217,7 +227,7 @@ def _finding(models: Sequence[DataFrame]) -> str:
         for space in (MEAN, COMPLEMENT, SHUFFLED)
     }
     return (
-        f"One direction holds the carry: {shares[MEAN]} of answers follow it, "
+        f"One direction has the carry at chosen layers: {shares[MEAN]} follow it, "
         f"{shares[COMPLEMENT]} all else, {shares[SHUFFLED]} a shuffled fit"
     )
 
@@ -244,7 +254,9 @@ def _direction(table: DataFrame) -> plotting.CurvePanel:
         if space == WHOLE:
             text, at = LINES[space][0], (at + rows.layer.max()) / 2
         points.append(plotting.Point(at, text, spaces.index(space), space == WHOLE))
-    arrives = f": carry at END by layer {chosen_layer(table)}" if chosen else ""
+    if chosen and (peak := _peak(table)).layer != chosen[MEAN].layer:
+        points.append(plotting.Point(peak.layer, f"{peak.value:.0%}", spaces.index(SHUFFLED)))
+    arrives = f", chosen layer {chosen_layer(table)}" if chosen else ""
     return plotting.CurvePanel(
         f"{table.model.iloc[0]}{arrives}, n = {rows.n.max():.0f}",
         tuple(lines),
@@ -261,29 +273,29 @@ def _steps(table: DataFrame) -> DataFrame:
 
 
 def _step_finding(models: Sequence[DataFrame]) -> str:
-    """The largest projection without a carry, and the smallest with one."""
-    low, high = [], []
-    for rows in map(_steps, models):
-        has_carry = rows.ones_sum >= CARRY_FROM
-        low.append(f"{rows.value[~has_carry].max():.2f}")
-        high.append(f"{rows.value[has_carry].min():.2f}")
+    """How far the projection rises over the two sums around the first one with a carry."""
+    ends = [
+        " and ".join(f"{value(rows, ones_sum=at):.2f}" for rows in map(_steps, models))
+        for at in STEEP
+    ]
     return (
-        f"It is a step in the sum of the ones digits: up to {' and '.join(low)} below "
-        f"{CARRY_FROM}, at least {' and '.join(high)} from {CARRY_FROM} on"
+        f"The projection on it rises steeply: {ends[0]} at a sum of {STEEP[0]}, {ends[1]} at "
+        f"{STEEP[1]}"
     )
 
 
 def _step(ends: tuple[float, float], table: DataFrame) -> plotting.CurvePanel:
     """The projection by the ones' sum, at the chosen layer; `ends` are those of the y axis."""
     rows = _steps(table)
+    n = span_text(rows.n, ".0f")
     own = line(rows, "one direction", COLOURS["chosen"], x="ones_sum", scale=1, label="")
     beside = [
         plotting.Point(one.ones_sum, f"{one.value:.2f}")
         for one in records(rows)
-        if one.ones_sum in (CARRY_FROM - 1, CARRY_FROM)
+        if STEEP[0] < one.ones_sum < STEEP[1]
     ]
     return plotting.CurvePanel(
-        f"{table.model.iloc[0]}, layer {chosen_layer(table)}, n = {rows.n.sum():.0f}",
+        f"{table.model.iloc[0]}, layer {chosen_layer(table)}, n = {n} per sum",
         (own,),
         tuple(beside),
         y_title="0 no carry, 1 carry",

@@ -32,7 +32,7 @@ from figures.tables.exam import ExamRun
 from figures.tables.numbers import FOLLOWS, P_LABELS
 from figures.tables.table import QuestionTable, has, keys_of, records, select, value
 from figures.views.lines import line
-from figures.views.words import PATHS_TITLES, display_name, span_text
+from figures.views.words import PATHS_TITLES, display_name
 
 EXPERIMENT = "do_they_find_known_circuits"
 DIALS_ACROSS = 5
@@ -244,32 +244,27 @@ def _exam_models(options: Options) -> list[ExamRun]:
 
 
 def _caption(table: DataFrame) -> str:
-    """Which methods are right on every model, and the approximations with the smallest median."""
-    titles: dict[str, list[str]] = {}
-    for paths, title in PATHS_TITLES.items():
-        titles.setdefault(_best(table, paths), []).append(f"with {title}")
-    best = [f"{text} {' and '.join(some)}" for text, some in titles.items() if text]
+    """Which methods are right on every model, and the best approximations."""
     return (
-        f"{_finding(table)}. The best approximations are {'; '.join(best)}. A cell is the largest "
+        f"{_finding(table)}. The best approximation is {_best(table)}. A cell is the largest "
         "error of one method on models whose circuit is known, as a share of the model's largest "
-        "true effect: dark is as large as that, or larger. Other heads are frozen; where all paths "
-        "give other errors, the next row has them. The errors follow from the weights, so there "
-        "is no interval."
+        "true effect; effects that are all 0 would have 100%. Other heads are frozen; "
+        "where all paths give other errors, the next row has them. The errors follow from the "
+        "weights, so there is no interval."
     )
 
 
-def _best(table: DataFrame, paths: str) -> str:
-    """The approximations that share the smallest median error, with their largest one."""
-    errors = select(table, measure=numbers.ERROR, paths=paths)
-    rows = DataFrame(errors[errors.method != EXACT])
-    if not len(rows):
+def _best(table: DataFrame) -> str:
+    """The approximations that share the smallest median error, by their mean error."""
+    errors = select(table, measure=numbers.ERROR, paths=[*PATHS_TITLES])
+    by_method = errors[errors.method != EXACT].groupby("method").value
+    if not len(by_method):
         return ""
-    medians, largest = (rows.groupby("method").value.agg(how) for how in ("median", "max"))
-    tied = [*medians[medians.round(2) == medians.round(2).min()].index]
-    return (
-        f"{', '.join(map(display_name, tied))} (median error {medians[tied].max():.0%}, largest "
-        f"{span_text(largest[tied])})"
-    )
+    medians, means = by_method.median().round(2), by_method.mean()
+    first, *others = means[medians == medians.min()].sort_values().index
+    text = f"{display_name(first)} (median error {medians[first]:.0%}, largest "
+    text += f"{by_method.max()[first]:.0%})"
+    return text + f", then {', '.join(map(display_name, others))}" * bool(others)
 
 
 def _finding(table: DataFrame) -> str:
@@ -317,7 +312,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         for paths in PATHS_TITLES
         if len(rows := select(errors, paths=paths))
     }
-    parts = [(f"median of {errors.model.nunique()} models", [*errors.model.unique()])]
+    parts = [(f"median: {errors.model.nunique()} models", [*errors.model.unique()])]
     parts += [(_row_name(models), models[:1]) for models in _equal_models(errors)]
     lines: list[tuple[str, np.ndarray, bool]] = []
     for name, models in parts:
@@ -325,16 +320,16 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         differ = len({tuple(np.round(one)) for one in own.values()}) > 1
         for place, (paths, values) in enumerate(own.items()):
             if place == 0 or differ:
-                start = f"the same over {PATHS_TITLES[paths]}" if place else name
-                lines.append((start, values, len(models) > 1))
+                start = name.partition(":")[0] + f", {PATHS_TITLES[paths]}"
+                lines.append((start if place else name, values, len(models) > 1))
     rows, values, strong = (tuple(some) for some in zip(*lines, strict=True))
     letters = 100 if is_narrow() else LETTERS
     names = tuple(fill(display_name(name), letters) for name in methods)
-    heading = f"{_finding(table)}; next best: {_best(table, keys_of(errors, 'paths')[0])}"
+    heading = f"{_finding(table)}; next best: {_best(table)}"
     columns = plotting.Columns("", names, np.stack(values))
     return plotting.matrix_panels(
         [plotting.Matrix("", rows, (columns,), strong, heading=heading)],
-        colour_title="error, % of the largest effect",
+        colour_title="error, % of the largest effect (effects of 0 have 100%)",
         unit="%",
         limit=100,
         rising=True,

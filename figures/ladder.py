@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from pandas import DataFrame
+from pandas import DataFrame, concat
 
 from arith_lens import plotting
 from arith_lens.plotting import COLOURS
@@ -22,8 +22,8 @@ from figures.tables.table import has, keys_of, records, select
 from figures.views.words import LENS, PATHS_TITLES, display_name, listed, span_text
 
 FILES = {"via_mlps": "ladder", "total": "ladder_total"}
-AGREES = "pearson"
-"""The measure of agreement that is drawn."""
+AGREES, RANKS = "pearson", "spearman"
+"""The measure of agreement that is drawn, and the one that the caption has beside it."""
 MARKS = (("circle", -0.17), ("diamond-open", 0.17))
 """The mark of each model, and its place in a row."""
 
@@ -78,19 +78,20 @@ def _means(rows: DataFrame, measure: str, components: str = "") -> Any:
     return select(rows, **keys).set_index("method").value.sort_values()
 
 
-def _best(rows: DataFrame) -> str:
-    """The approximation whose lower mean correlation, of heads or of MLPs, is the highest."""
-    means = select(rows, measure=AGREES, operation=approximations.MEAN)
-    return str(means.groupby("method").value.min().idxmax())
-
-
 def _finding(models: Sequence[DataFrame]) -> str:
-    """Which approximation agrees best, and how long it takes beside the exact effects."""
-    best = [_best(rows) for rows in models]
-    costs = [_means(rows, approximations.COST) for rows in models]
-    ratios = (f"{one[name] / one[EXACT]:.1f}" for name, one in zip(best, costs, strict=True))
-    names = _each(map(display_name, best))
-    return f"{names} agree best and take {_each(ratios)} times as long as exact effects"
+    """How many approximations are faster than exact effects; if some are, which agree for MLPs."""
+    speed = _each(map(_beside_exact, models))
+    if "slower" in speed:
+        return f"{speed} than exact effects"
+    surely = listed(map(display_name, _surely(models, "above"))) or "none"
+    return f"{speed}; for MLPs, only {surely} surely correlate"
+
+
+def _surely(models: Sequence[DataFrame], side: str, measure: str = AGREES) -> list[str]:
+    """The approximations with all intervals for MLPs above or below 0, in all these rows."""
+    rows = _operations(concat(models), measure=measure, components="MLPs").groupby("method")
+    is_sure = rows.low.min() > 0 if side == "above" else rows.high.max() < 0
+    return [*is_sure[is_sure].index]
 
 
 def _each(texts: Iterable[str]) -> str:
@@ -109,13 +110,12 @@ def _beside_exact(rows: DataFrame) -> str:
         "faster": others.lt(costs[EXACT], axis=0).all().sum(),
     }
     side = max(counts, key=lambda name: counts[name])
-    return f"{counts[side]} of {others.shape[1]} {side}"
+    return f"{counts[side]} of {others.shape[1]} approximations are {side}"
 
 
-def _below_zero(rows: DataFrame) -> str:
-    """How many approximations have a mean correlation below 0 for MLPs."""
-    means = _means(rows, AGREES, "MLPs")
-    return f"{(means < 0).sum()} of {len(means)}"
+def _counts(models: Sequence[DataFrame], side: str, measure: str = AGREES) -> str:
+    """`1 to 2`: how many approximations have all intervals for MLPs on this side of 0."""
+    return span_text((len(_surely([rows], side, measure)) for rows in models), "d")
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
@@ -126,10 +126,11 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     by_paths, first = _by_paths(table), int(is_narrow())
     costs = select(table, measure=approximations.COST).value
     ends = (costs.min() / 1.5, costs.max() * 1.5)
+    order = [*_means(next(iter(by_paths.values()))[0], approximations.COST).index]
     time = plotting.DotAxis(ends, "processor time per pair, ms (log)", log=True)
-    agreement = plotting.DotAxis((-1.06, 1.06), "correlation with exact effects")
+    agreement = plotting.DotAxis((-1.06, 1.06), "Pearson correlation with exact")
     return plotting.dot_panels(
-        [panel for models in by_paths.values() for panel in _panels(models)[first:]],
+        [panel for models in by_paths.values() for panel in _panels(models, order)[first:]],
         (time, agreement, agreement)[first:],
         across=3 - first,
         headings=[
@@ -141,18 +142,17 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     )
 
 
-def _panels(models: Sequence[DataFrame]) -> list[plotting.DotPanel]:
-    """What the methods cost, the cheapest first, and how well they agree; a mark per model."""
-    methods = [*_means(models[0], approximations.COST).index]
+def _panels(models: Sequence[DataFrame], methods: Sequence[str]) -> list[plotting.DotPanel]:
+    """What the methods cost, and how well they agree; a mark per model."""
     names = tuple(map(display_name, methods))
     strong = tuple(name == EXACT for name in methods)
     exact = [_means(rows, approximations.COST)[EXACT] for rows in models]
     band = plotting.Band(min(exact), exact[0], max(exact), "")
     sizes = span_text((n for rows in models for n in _operations(rows).n.dropna()), ".0f")
     titles = {
-        "": f"{_each(map(_beside_exact, models))} than exact",
+        "": "grey band: exact effects",
         "heads": f"heads ({sizes} problems)",
-        "MLPs": f"MLPs: {_each(map(_below_zero, models))} below 0",
+        "MLPs": f"MLPs: {_counts(models, 'above')} of {len(methods) - 1} wholly above 0",
     }
     panels = []
     for components, title in titles.items():
@@ -181,20 +181,22 @@ def _dots(
 
 
 def _caption(table: DataFrame) -> str:
-    """Which approximation agrees best at which cost, and how many disagree for MLPs."""
+    """Which approximations are faster, and how many agree for MLPs by values and by ranks."""
     by_paths = _by_paths(table)
     texts = (
-        f"with {PATHS_TITLES[paths]}, {_finding(models)} ({_each(map(_beside_exact, models))} in "
-        "every operation)"
+        f"{_each(map(_beside_exact, models))} with {PATHS_TITLES[paths]}"
         for paths, models in by_paths.items()
     )
     every = [rows for models in by_paths.values() for rows in models]
-    models = listed(f"`{name}`" for name in keys_of(table, "model"))
-    text = "; ".join(texts)
+    above, below, ranks_above, ranks_below = (
+        _counts(every, side, measure) for measure in (AGREES, RANKS) for side in ("above", "below")
+    )
     return (
-        f"{text[:1].upper()}{text[1:]}. For MLPs, {_each(map(_below_zero, every))} correlate with "
-        f"exact effects below 0 on average ({models}). A mark is the mean over operations; its "
-        f"line covers their times, or 95% intervals over problems. The lens is {LENS}."
+        f"Beside exact effects, {'; '.join(texts)}. For MLPs, whole 95% intervals of Pearson's "
+        f"correlation are above 0 for {above} and below for {below} (Spearman's: {ranks_above} and "
+        f"{ranks_below}). A mark is the mean over operations; its line covers their times, or "
+        f"intervals over problems. RelP is best on built models, not here: the lens is {LENS}. "
+        "With C's lead it correlates for MLPs (docs/lenses.md)."
     )
 
 

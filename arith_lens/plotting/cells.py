@@ -154,7 +154,7 @@ def matrix_panels(
             sheet.add_title(part.title, index, lift=_lift(part))
         if above:
             sheet.update_layout({f"{axis_names(index)[0]}_side": "top"})
-    lift = _lift(parts[0]) if any(part.title for part in parts) else 8 + feet * above
+    lift = _lift(parts[0]) if any(part.title for part in parts) else feet - 12 if above else 8
     sheet.add_headings([part.heading for part in parts], 1, lift=lift)
     return sheet.finished(left=LEFT)
 
@@ -234,7 +234,7 @@ def _sheet(
     lefts = _lefts(parts, across)
     lines = [parts[start : start + across] for start in range(0, len(parts), across)]
     boxes: list[Box] = []
-    top: Number = TOP + (-2 if above else 12)
+    top: Number = TOP + (-22 if above else 12)
     n_rows = sum(max(len(part.rows) for part in line) for line in lines)
     rest = top + sum(heading_height(part.heading) for part in parts)
     rest += len(lines) * (feet + _BETWEEN) + BAR + LINE * MOST_LINES

@@ -17,7 +17,7 @@ from figures.tables import agreement as numbers
 from figures.tables import exam as exam_numbers
 from figures.tables.approximations import COST
 from figures.tables.base_rates import MAJORITY
-from figures.tables.table import select, value
+from figures.tables.table import from_csv, select, value
 
 GALLERY = Path(__file__).parents[2] / "figures" / "gallery"
 MODELS = ("reference", "reference-mistral")
@@ -81,28 +81,40 @@ def test_computed_names_the_head_that_only_larger_problems_use() -> None:
     assert "head 8.4" not in of_used.caption, "one-digit quotients use it too"
 
 
-def test_the_ladder_says_what_its_best_approximation_costs_and_how_many_disagree() -> None:
+def test_the_ladder_counts_whole_intervals_by_values_and_by_ranks() -> None:
     whole = one_chart(
         [one for model in MODELS for one in ladder.exhibits(Options(model=model, root=GALLERY))]
     )
-    frozen, total = (
-        value(whole.numbers, model=MODELS[0], method="ig_activations", **keys)
-        / value(whole.numbers, model=MODELS[0], method="exact", **keys)
-        for paths in ("via_mlps", "total")
-        for keys in [{"operation": "mean", "measure": COST, "paths": paths}]
-    )
-    drawn = texts(whole.figure)
-    assert f"integrated activations agree best and take {frozen:.1f} and 7.1 times" in drawn
-    assert f"integrated activations agree best and take {total:.1f} and 1.0 times" in drawn
-    assert "(8 of 8 slower in every operation)" in whole.caption
-    assert "7 of 8 faster" in whole.caption and "For MLPs, 6 of 8 correlate" in whole.caption
+    drawn, rows = texts(whole.figure), select(whole.numbers, components="MLPs")
+    rows = DataFrame(rows[rows.operation != "mean"])
+    counts = []
+    for measure in ("pearson", "spearman"):
+        ends = select(rows, measure=measure).groupby(["model", "paths", "method"])
+        above = (ends.low.min() > 0).groupby(["model", "paths"]).sum()
+        below = (ends.high.max() < 0).groupby(["model", "paths"]).sum()
+        counts += [{*above}, {*below}]
+    assert counts == [{2}, {1, 2}, {2, 5}, {0}]
+    assert "above 0 for 2 and below for 1 to 2 (Spearman's: 2 to 5 and 0)" in whole.caption
+    assert "Other heads frozen: 8 of 8 approximations are slower than exact effects" in drawn
+    assert "7 of 8 approximations are faster; for MLPs, only AtP* and integrated" in drawn
+    assert drawn.count("MLPs: 2 of 8 wholly above 0") == 2
+    assert "Pearson" in whole.figure.layout.xaxis5.title.text
     marks = [one.marker.symbol for one in whole.figure.data if one.xaxis == "x3"]
     assert marks == ["circle", "diamond"], "each model has its mark for MLPs"
+    names = [whole.figure.layout[axis].ticktext for axis in ("yaxis", "yaxis4")]
+    assert names[0] == names[1], "both rows have one order"
     dear = whole.numbers.copy()
-    rows = (dear.method == "exact") & (dear.measure == COST)
-    dear.loc[rows & (dear.paths == "total"), "value"] *= 10
+    is_exact = (dear.method == "exact") & (dear.measure == COST)
+    dear.loc[is_exact & (dear.paths == "total"), "value"] *= 10
     (of_dear,) = [whole.of_rows(DataFrame(dear), whole.runs)] if whole.of_rows else []
-    assert "take 0.1 times as long" in of_dear.caption and "8 of 8 faster" in of_dear.caption
+    assert "8 of 8 approximations are faster" in of_dear.caption
+
+
+def test_relp_correlates_for_mlps_with_the_lead_of_c_as_the_ladder_says() -> None:
+    for folder in (GALLERY, GALLERY / "reference-mistral"):
+        lenses = from_csv((folder / "lenses.csv").read_text("utf-8"))
+        keys = {"conclusion": "relp_mlps", "counterfactual": "word", "metric": "digit_contrast"}
+        assert select(lenses, **keys).low.min() > 0.7
 
 
 def test_the_carry_has_its_controls_at_the_chosen_layer_of_each_model() -> None:
@@ -119,12 +131,16 @@ def test_the_carry_has_its_controls_at_the_chosen_layer_of_each_model() -> None:
         assert f"{shares['mean'][-1]} [" in chart.caption
         assert f"of `{model}`'s answers at layer {layer} (all else" in chart.caption
         assert f"one direction: {shares['mean'][-1]}" in drawn
-        assert f"{model}: carry at END by layer {layer}, n = 200" in drawn
+        assert f"{model}, chosen layer {layer}, n = 200" in drawn
     mean, rest, shuffled = (" and ".join(some) for some in shares.values())
-    assert f"{mean} of answers follow it, {rest} all else, {shuffled} a shuffled fit" in drawn
+    assert f"{mean} follow it, {rest} all else, {shuffled} a shuffled fit" in drawn
+    peak = select(chart.numbers, model=MODELS[1], test="layers", space="variable shuffled")
+    most = f"{select(peak, variable='ones_carry').value.max():.0%}"
+    assert most in drawn and f"a shuffled fit 1%, but {most} at layer 9" in chart.caption
     table = select(chart.numbers, model=MODELS[0], kind="step", layer=9)
-    assert f"up to {value(table, ones_sum=9):.2f} and" in drawn, "the largest without a carry"
-    assert f"at least {value(table, ones_sum=10):.2f} and" in drawn, "the smallest with one"
+    assert f"{value(table, ones_sum=8):.2f} and 0.05 at a sum of 8" in drawn
+    assert f"{value(table, ones_sum=11):.2f} and 1.01 at 11" in drawn
+    assert "n = 1 to 22 per sum" in drawn
 
 
 def test_the_carry_of_one_model_is_a_row_of_two_panels() -> None:
@@ -240,7 +256,7 @@ def test_the_exam_has_all_models_under_both_kinds_of_paths_and_their_medians() -
     assert isinstance(chart, Chart)
     errors = select(chart.numbers, measure=exam_numbers.ERROR)
     names = [*chart.figure.layout.yaxis.ticktext]
-    assert names[:2] == ["<b>median of 18 models</b>", "<b>the same over all paths</b>"]
+    assert names[:2] == ["<b>median: 18 models</b>", "<b>median, all paths</b>"]
     rows = dict(next(trace.customdata for trace in chart.figure.data if trace.type == "bar"))
     errors = select(errors, paths=("via_mlps", "total"))
     whole = 100 * errors.pivot(index="model", columns=["paths", "method"], values="value")
@@ -248,13 +264,18 @@ def test_the_exam_has_all_models_under_both_kinds_of_paths_and_their_medians() -
     assert f"sandwich, all norms; {shared}" in texts(chart.figure)
     alone = [*whole.index.drop([one.replace(" ", "_") for one in shared.split(", ")[1:]])]
     alone.remove("all_norms")
+    assert len({*names}) == len(names), "no two rows share a name"
+    assert "next best: RelP (median error 3%, largest 100%), then AttnLRP, GIM" in texts(
+        chart.figure
+    )
     differ = 0
     for model in alone:
         own = whole.loc[model].round()
         differ += (own["via_mlps"] != own["total"]).any()
         start = model.replace("_", " ")
-        (relp,) = (one for key, one in rows.items() if key.startswith(start) and ", RelP" in key)
-        assert relp == pytest.approx(own["via_mlps", "relp"], abs=1)
+        relp = [one for key, one in rows.items() if key.startswith(start) and ", RelP" in key]
+        both = [own[paths, "relp"] for paths in ("via_mlps", "total")][: len(relp)]
+        assert relp == pytest.approx(both, abs=1), "the row of all paths has its model's name"
     assert differ == 2 and len(names) == len(alone) + differ + 2
     for model in shared.split(", ")[1:]:
         same = whole.loc[[model.replace(" ", "_"), "table"]].round()
