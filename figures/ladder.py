@@ -83,7 +83,7 @@ def _finding(models: Sequence[DataFrame]) -> str:
     speed = _each(map(_beside_exact, models))
     if "slower" in speed:
         return f"{speed} than exact effects"
-    surely = listed(map(display_name, _surely(models, "above"))) or "none"
+    surely = listed(map(display_name, _surely(models, "above")))
     return f"{speed}; for MLPs, only {surely} surely correlate"
 
 
