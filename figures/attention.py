@@ -39,9 +39,12 @@ ROLE_COLOURS = {
     "operand b": plotting.RUST,
     "operator": plotting.TEAL,
 }
-CONTROLS = ("random", "most")
-"""The rows of as many random heads: their mean, and the most in each column."""
-SMALLEST, WIDE = 5, 15
+OPERAND, OPERATOR = "▲", "◆"
+MARKS = {"operand": f"{OPERAND} ", "operator": f"{OPERATOR} "}
+"""What stands before the names of the heads that look mostly at A and B, or at the operator."""
+CONTROLS = ("random", "mean", "largest")
+"""The rows of as many random heads: an empty one, their mean, and the largest in each column."""
+SMALLEST, WIDE = 25, 15
 """Smaller percentages are not printed; half an interval, in points, from which on one is in
 brackets."""
 
@@ -78,20 +81,21 @@ def _caption(table: DataFrame) -> str:
         _counts(select(table, model=name)) for name in models
     )
     findings = [
-        f"in `{models[0]}` {operands} look mostly at A and B and {operators} at the operator (of "
-        f"as many random heads {of_random})"
+        f"in `{models[0]}` {operands} look mostly at A and B and {operators} at the operator "
+        f"(random: {' and '.join(of_random)})"
     ]
     findings += (
-        f"in `{name}` {operands} and {operators} ({of_random})"
+        f"in `{name}` {operands} and {operators} ({' and '.join(of_random)})"
         for name, (operands, operators, of_random, _) in zip(models[1:], others, strict=True)
     )
     return (
-        f"Of the {n} strongest heads, {'; '.join(findings)}. A cell is the mean attention from END "
-        f"to one role; heads are ordered by {LENS}. {_width_of_intervals(table)}"
+        f"Of the {n} strongest heads (by {LENS}), {'; '.join(findings)}. Mostly: half or more of "
+        "the attention outside the first token. A cell is the mean attention from END to one "
+        f"role. {_width_of_intervals(table)}"
     )
 
 
-def _counts(table: DataFrame) -> tuple[str, str, str, int]:
+def _counts(table: DataFrame) -> tuple[str, str, list[str], int]:
     """How many heads of a model look at operands, and at the operator; and of random ones.
 
     Returns:
@@ -110,7 +114,7 @@ def _counts(table: DataFrame) -> tuple[str, str, str, int]:
         for majority in majorities
     )
     n = max(int((rows & ~random).sum()) for rows in own.values())
-    return operands, operators, " and ".join(of_random), n
+    return operands, operators, of_random, n
 
 
 def _width_of_intervals(table: DataFrame) -> str:
@@ -120,7 +124,7 @@ def _width_of_intervals(table: DataFrame) -> str:
     if half.empty:
         return "Intervals are not known."
     return (
-        f"95% intervals over problems are ±{half.median():.0f} points in the median cell, "
+        f"95% intervals over problems are ±{half.median():.0f} points in the median, "
         f"±{half.max():.0f} at most."
     )
 
@@ -149,8 +153,8 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         for number, operation in enumerate(keys_of(roles, "operation")):
             operands, operators, of_random, n = _counts(of_model)
             heading = (
-                f"{model}: of {n} strongest heads, {operands} look at A and B, {operators} at the "
-                f"operator (random: {of_random})"
+                f"{model}: {operands} of {n} strongest heads look at A and B ({OPERAND}), "
+                f"{operators} at the operator ({OPERATOR}); random: {', '.join(of_random)}"
             )
             own = select(of_model, operation=operation)
             parts.append(_roles(own, operation, heading * (number == 0)))
@@ -167,13 +171,14 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
 
 
 def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
-    """The strongest heads of one operation, the strongest first, and two rows of random ones."""
+    """The strongest heads of one operation, the strongest first; below a gap, random ones."""
     effects = select(rows, measure=numbers.EFFECT)
     strong = DataFrame(effects[effects.kind != RANDOM]).sort_values("value")
     weights = select(rows, measure=numbers.WEIGHT)
     cells = weights.pivot_table(["value", "low", "high"], ["kind", "head"], "role") * 100
     of_random = cells.value.loc[RANDOM]
-    controls = [of_random.loc[MEAN], of_random.drop(MEAN).max()]
+    controls = [np.nan * of_random.loc[MEAN], of_random.loc[MEAN], of_random.drop(MEAN).max()]
+    names = (MARKS.get(one.kind, "") + one.head for one in records(strong))
     cells = cells.loc[[*zip(strong.kind, strong["head"], strict=True)]]
     values = [cells.value, *(one.to_frame().T for one in controls)]
     half = (cells.high - cells.low).reindex(columns=[*ROLE_NAMES]).to_numpy() / 2
@@ -186,7 +191,7 @@ def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
     )
     return plotting.Matrix(
         maps.title(operation.capitalize(), f"n = {value(rows, measure='problems'):.0f}"),
-        (*strong["head"], *CONTROLS),
+        (*names, *CONTROLS),
         (columns,),
         strong=(*(strong.key_head == "yes"), *[False] * len(controls)),
         heading=heading,
@@ -197,10 +202,10 @@ def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
 def _role_notes(_: DataFrame, config: Settings) -> list[str]:
     """How to read the picture."""
     return [
-        "Rows: the heads with the strongest effect (layer.head; bold: key heads); the mean of "
-        f"{config['top']} random heads; the most of any of them. In brackets: 95% interval of "
-        f"±{WIDE} points or wider. Start: the first token; blank: before B. n: problems. Numbers "
-        f"from {SMALLEST}% on.",
+        f"{OPERAND} ({OPERATOR}): half or more of the attention outside the first token is on A "
+        "and B (the operator). Bold: key heads. Random: mean and largest of "
+        f"{config['top']} heads. Printed from {SMALLEST}% on, in brackets: 95% interval of ±{WIDE} "
+        "points or wider. Start: the first token; blank: before B. n: problems.",
     ]
 
 

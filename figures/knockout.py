@@ -8,6 +8,7 @@ from typing import TypeAlias
 from pandas import DataFrame, Series
 
 from arith_lens import plotting
+from arith_lens.operations import OPERATIONS
 from arith_lens.plotting import COLOURS
 from arith_lens.plotting.widths import is_narrow
 from figures.common import Options, chosen_run
@@ -17,7 +18,7 @@ from figures.tables import sufficiency as sufficiency_numbers
 from figures.tables.base_rates import MAJORITY, base_rate_note
 from figures.tables.table import has, keys_of, select
 from figures.views.lines import base_rate, line
-from figures.views.words import LENS, beside_random, draws_text, sizes_text, span_text
+from figures.views.words import LENS, beside_random, sizes_text, span_text
 
 ORDER_LINES = {  # the first is drawn first: (name, colour, dash)
     "random": ("random", COLOURS["control"], "solid"),
@@ -30,9 +31,7 @@ ORDER_LINES = {  # the first is drawn first: (name, colour, dash)
 CONTROLS = ("random", "same layers")
 N_COMPARED = 10
 """The caption compares knockouts of so many heads, the number of the paper's Table 4."""
-FEW = 5
-"""The caption says what so many heads do alone."""
-BANDS = "Bands are 95% intervals over n problems, of random heads the range of draws."
+BANDS = "Bands: 95% intervals over n problems, of random heads the range of draws."
 ALONE = {"components": "heads", "kind": "keep_only"}
 PLACES = {"END": "at END", "all": "everywhere"}
 """Where the other heads are replaced, in words."""
@@ -170,8 +169,8 @@ def _without_components(table: DataFrame, rows: DataFrame, components: str) -> R
         return f"{model}: {components} knocked out, of {total:.0f}", rows, {}
     k, chosen, controls, _ = _compared(rows)
     heading = (
-        f"{model}: without the {k:.0f} strongest of {total:.0f} heads {span_text(chosen)} are "
-        f"right, without {k:.0f} random ones {span_text(controls)}"
+        f"{model}: without the {k:.0f} strongest heads {span_text(chosen)} are right, without "
+        f"random ones {span_text(controls)} on average"
     )
     return heading, rows, {str(name): (k, f"{one:.0%}") for name, one in chosen.items()}
 
@@ -194,12 +193,13 @@ def knockout_caption(table: DataFrame) -> str:
     texts, k = [], 0.0
     for model in keys_of(table, "model"):
         k, chosen, random, is_below = _compared(select(table, model=model))
-        below = f"; below every draw in {is_below.sum()} of {len(is_below)} operations"
+        below = f" on average; below every draw in {is_below.sum()} of {len(is_below)} operations"
         texts.append(beside_random(f"`{model}` answers {span_text(chosen)} right", random, below))
-    greedy = "; greedy: each next head is the one whose knockout costs most"
+    greedy = "; greedy: each next head costs most"
     return (
         f"Without the {k:.0f} strongest heads, {', '.join(texts)}. Heads are in the order of "
-        f"{LENS} (strongest{greedy * has(table, order='iterative')}), or random. {BANDS}"
+        f"{LENS} on the same prompts (strongest{greedy * has(table, order='iterative')}), "
+        f"or random. {BANDS}"
     )
 
 
@@ -212,58 +212,68 @@ def _kept_alone(table: DataFrame) -> Iterator[Row]:
         for place, where in [*PLACES.items()][: 1 + (len(models) == 1)]:
             rows = select(of_model, measure="accuracy", positions=place, **ALONE)
             rows = DataFrame(rows[~rows.order.isin(["iterative", "weights"])])
-            enough, random = _enough(of_model, place)
+            enough = _enough(of_model, place)
             if place == "END" and len(enough):  # more heads change little
-                rows = DataFrame(rows[rows.k <= enough.max()])
+                rows = DataFrame(rows[rows.k <= enough.k.max()])
             heading = f"{model}: heads alone, {where}"
             if len(enough):
-                beside = f", as many random ones {span_text(random)}" * bool(len(random))
-                heading = (
-                    f"{model}: the strongest {span_text(enough, '.0f')} of {total:.0f} heads kept "
-                    f"{where} give 90% right{beside}"
-                )
+                heading = f"{model}: 90% are right with {_enough_text(enough, total)}"
             if len(rows):
-                yield heading, rows, {str(o): (k, f"{k:.0f} heads") for o, k in enough.items()}
+                yield heading, rows, {str(o): (k, f"{k:.0f} heads") for o, k in enough.k.items()}
 
 
-def _enough(table: DataFrame, place: str = "END") -> tuple[Series, Series]:
-    """From how many of a model's strongest heads, kept alone, 90% are right, by operation, and how
-    many are right with as many random ones."""
+def _enough(table: DataFrame, place: str = "END") -> DataFrame:
+    """By operation, `k`: from how many of a model's strongest heads on, kept alone, 90% are right;
+    the `low` end of the interval there, and how many are right with as many `random` ones."""
     alone = select(table, positions=place, **ALONE)
     measure = sufficiency_numbers.ENOUGH
-    enough = select(alone, measure=measure, order="effect").set_index("operation").value.dropna()
-    random = select(alone, measure="accuracy", order="random")
-    return enough, random[random.k == random.operation.map(enough)].set_index("operation").value
+    k = select(alone, measure=measure, order="effect").set_index("operation").value.dropna()
+    right = DataFrame(alone[alone.k == alone.operation.map(k)])
+    right = select(right, measure="accuracy").set_index("operation")
+    low, random = select(right, order="effect").low, select(right, order="random").value
+    return DataFrame({"k": k, "low": low.reindex(k.index), "random": random.reindex(k.index)})
+
+
+def _enough_text(enough: DataFrame, total: float) -> str:
+    """How many heads are enough at most; operations that need more than half have a text each."""
+    few = DataFrame(enough[enough.k <= total / 2])
+    texts = [
+        beside_random(f"at most {few.k.max():.0f} of {total:.0f} heads", few.random.dropna())
+    ] * bool(len(few))
+    for operation in enough.index.difference(few.index):
+        one = DataFrame(enough.loc[[operation]])
+        text = f"in {OPERATIONS[operation].sign} with {one.k.item():.0f}"
+        texts.append(beside_random(text, one.random.dropna()))
+    return ", ".join(texts)
 
 
 def sufficiency_caption(table: DataFrame) -> str:
-    """How many heads suffice, and what a few of them do."""
-    many, few = [], []
+    """How many heads suffice."""
+    findings, low = [], 1.0
     for model in keys_of(table, "model"):
         of_model = select(table, model=model)
-        enough, random = _enough(of_model)
+        enough = _enough(of_model)
         if len(enough):
-            many.append(
-                beside_random(f"from {span_text(enough, '.0f')} heads on in `{model}`", random)
-            )
-        alone = select(of_model, positions="END", measure="accuracy", k=FEW, **ALONE)
-        chosen, random = (select(alone, order=order).value for order in ("effect", "random"))
-        if len(chosen):
-            few.append(beside_random(f"{span_text(chosen)} in `{model}`", random))
-    findings = [f"Kept alone at END, the strongest heads answer 90% right {', '.join(many)}."]
-    findings = findings * bool(many) + [f"With {FEW} it is {', '.join(few)}."] * bool(few)
+            total = select(of_model, **ALONE).k.max()
+            findings.append(f"in `{model}` with {_enough_text(enough, total)}")
+            low = min(low, enough.low.min())
+    finding = (
+        f"Kept alone at END, the strongest heads answer 90% right {', '.join(findings)}; intervals "
+        f"there reach down to {low:.0%}. "
+    )
     return (
-        f"{' '.join(findings)} The others give their means there. Heads are in the order of {LENS} "
-        f"(strongest), or random. {BANDS}"
+        f"{finding * bool(findings)}The others give their means there. Heads are in the order of "
+        f"{LENS} (strongest), or random. {BANDS}"
     )
 
 
 def _knockout_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read the knockouts, and what they were made from."""
     k = select(table, measure="accuracy", order=CONTROLS, k=range(N_COMPARED + 1)).k.max()
+    total = select(table, measure=numbers.OF, components="heads").value.max()
     greedy = " Greedy: each next head costs most."
     return [
-        f"Circles: the {k:.0f} strongest heads are out. " * bool(k == k) + _marks_note(table),
+        f"Circles: {k:.0f} of {total:.0f} heads are out. " * bool(k == k) + _marks_note(table),
         "Same layers: random heads of the same layers." * has(table, order="same layers")
         + greedy * has(table, order="iterative")
         + f" A head that is out gives its counterfactual {config['ablation']}.",
@@ -274,7 +284,7 @@ def _knockout_notes(table: DataFrame, config: Settings) -> list[str]:
 def _sufficiency_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read the circuits, and what they were made from."""
     return [
-        f"Circles: 90% are right from here on. {_marks_note(table)}",
+        f"Circles: from this tested size on 90% are right. {_marks_note(table)}",
         f"A head that is not kept gives its counterfactual {config['ablation']}. END: the last "
         "position. Heads are ordered on the other half of the problems.",
         *_data_notes(table, config),
@@ -283,7 +293,8 @@ def _sufficiency_notes(table: DataFrame, config: Settings) -> list[str]:
 
 def _marks_note(table: DataFrame) -> str:
     """What bands and the dotted line are."""
-    grey = draws_text(select(table, measure="accuracy", order="random"))
+    draws = select(table, measure="accuracy", order="random").n.max()
+    grey = f", or the range of {draws:.0f} draws" * bool(draws == draws)
     return f"Bands: 95% intervals{grey}. Base rate: always the most frequent answer."
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from pandas import DataFrame, Series
+from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.operations import FOUR
@@ -22,7 +22,7 @@ from figures.tables.base_rates import MAJORITY
 from figures.tables.table import QuestionTable, has, keys_of, records, select
 from figures.views.lines import dots
 from figures.views.maps import grey
-from figures.views.words import LENS, beside_random, draws_text, span_text
+from figures.views.words import LENS, span_text
 
 EXERCISE_TITLES = {
     "word_problem": "word problems",
@@ -47,8 +47,8 @@ def fig4(options: Options) -> list[Chart]:
     """Figure 4: the likeliest next tokens before and after the key heads are knocked out.
 
     Reads a run of `experiments what_comes_instead` (by its settings, or `--run PATH`) and draws it
-    without loading a model: how often the likeliest token is right, and how often a number, before
-    and after. The small print has one prompt that is answered right with every head in place.
+    without loading a model: how often the likeliest token is right, before and after, and how often
+    it is still a number. The small print has one prompt that is right with every head in place.
 
     Raises:
         RunError: there is no run.
@@ -80,42 +80,42 @@ def _chart(table: Callable[[], QuestionTable], run: Run, name: str, title: str) 
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """A row for each model: what changes without the key heads, else without the operator."""
+    """A row for each model: right answers without the key heads, else p(C) without the operator."""
     of_models = {model: select(table, model=model) for model in keys_of(table, "model")}
-    panels = [panel for own in of_models.values() for panel in _panels(own)]
     return plotting.dot_panels(
-        panels,
+        [_model_panel(own) for own in of_models.values()],
         plotting.DotAxis((-4, 104), unit="%"),
-        across=len(panels) // len(of_models),
+        across=1,
         headings=[f"{model}: {_finding(own)}" for model, own in of_models.items()],
-        row=36,
+        row=34,
         notes=notes,
     )
 
 
-def _panels(table: DataFrame) -> list[plotting.DotPanel]:
-    """The panels of one model: right answers and numbers if its table has them, else p(C)."""
+def _model_panel(table: DataFrame) -> plotting.DotPanel:
+    """The panel of one model: right answers if its table has them, else p(C)."""
     if not has(table, measure=numbers.RIGHT):
         sides = dict(zip(map(str, numbers.SIDES), (WHOLE, NO_OPERATOR), strict=True))
         p_answer = select(table, measure=numbers.P_ANSWER)
-        return [_panel(p_answer, "probability of the answer C", PAIR_TITLES, "side", sides)]
+        return _panel(p_answer, "probability of the answer C", PAIR_TITLES, "side", sides)
     before, after = numbers.TIMES
     sides = {before: WHOLE, after: HEADS_OUT, numbers.RANDOM_HEADS: CONTROL}
-    right, number = (
-        _panel(select(table, measure=measure), "right answers", EXERCISE_TITLES, "when", sides)
-        for measure in (numbers.RIGHT, numbers.A_NUMBER)
-    )
-    kinds = _kinds(table, EXERCISE_TITLES)
-    strong = tuple(_compared(table, numbers.RIGHT)[2].droplevel("model").reindex(kinds))
-    rates = select(table, measure=MAJORITY, question="what comes instead").set_index("kind").value
+    right = select(table, measure=numbers.RIGHT)
+    panel = _panel(right, "right answers", EXERCISE_TITLES, "when", sides)
+    compared = _compared(table, numbers.RIGHT).droplevel("model")
+    compared = compared.reindex(_kinds(right, EXERCISE_TITLES))
     name, symbol = BASE_RATE
-    level = 100 * rates.reindex(kinds).to_numpy()
-    by_chance = (plotting.Dots(level, name, COLOURS["control"], symbol=symbol),) * bool(len(rates))
-    share = grey(f" in {span_text(_compared(table, numbers.A_NUMBER)[0])}")
-    return [
-        replace(right, series=(*right.series, *by_chance), strong=strong),
-        replace(number, title=f"still a number{share}", strong=strong),
-    ]
+    level = 100 * compared.base_rate.to_numpy()
+    by_chance = plotting.Dots(level, name, COLOURS["control"], symbol=symbol)
+    names = zip(panel.rows, compared.is_testable, strict=True)
+    is_number = _spans(_compared(table, numbers.A_NUMBER))
+    return replace(
+        panel,
+        title=panel.title + grey(f"; still a number{is_number}"),
+        rows=tuple(name + " (not testable)" * (not one) for name, one in names),
+        series=(*panel.series, by_chance),
+        strong=tuple(compared.is_below & compared.is_testable),
+    )
 
 
 def _kinds(rows: DataFrame, titles: Mapping[str, str]) -> list[str]:
@@ -145,24 +145,36 @@ def _panel(
 
 
 def instead_caption(table: DataFrame) -> str:
-    """What the models say without the heads, and without the operator."""
-    sentences, right = [], []
-    for model in keys_of(select(table, measure=numbers.RIGHT), "model"):
-        chosen, random, is_below = _compared(select(table, model=model), numbers.RIGHT)
-        below = f"; below every draw in {is_below.sum()} of {len(is_below)} kinds"
-        right.append(beside_random(f"{span_text(chosen)} in `{model}`", random, below))
-    if right:
-        chosen, random, _ = _compared(table, numbers.A_NUMBER)
-        numbers_text = beside_random(f"in {span_text(chosen)}", random)
+    """What the models say without the heads; else without the operator."""
+    sentences = [f"Without the operator, {_without_operator(table)}."]
+    if has(table, measure=numbers.RIGHT):
+        by_model = {model: _tested(select(table, model=model)) for model in keys_of(table, "model")}
+        findings = (
+            f"{_n_below(tested)} in `{model}`{_spans(tested)}" for model, tested in by_model.items()
+        )
+        is_number = _compared(table, numbers.A_NUMBER)
         sentences = [
-            f"Without the {_n_heads(table)} strongest heads (by {LENS}), right answers are "
-            f"{', '.join(right)}.",
-            f"The likeliest token is still a number {numbers_text}.",
+            f"Without the {_n_heads(table)} strongest heads (by {LENS}), fewer are right than in "
+            f"any random draw in so many kinds: {', '.join(findings)}.",
+            "A kind counts if the whole model's interval is above the base rate.",
+            f"Answers are still numbers{_spans(is_number)}.",
         ]
-    if has(table, measure=numbers.P_ANSWER):
-        sentences.append(f"Without the operator, {_without_operator(table)}.")
-    draws = draws_text(select(table, when=numbers.RANDOM_HEADS))
-    return f"{' '.join(sentences)} Lines are 95% intervals over n prompts{draws}."
+    return f"{' '.join(sentences)} Lines: 95% intervals (n prompts){_draws(table)}."
+
+
+def _spans(compared: DataFrame) -> str:
+    """How much is left without the strongest heads, beside random ones."""
+    if not len(compared):
+        return ""
+    random = compared.random.dropna()
+    beside = f"; random: {span_text(random)}" * bool(len(random))
+    return f" ({span_text(compared.chosen)}{beside})"
+
+
+def _draws(table: DataFrame) -> str:
+    """What the lines of random heads are, if there are some."""
+    draws = select(table, when=numbers.RANDOM_HEADS).n.max()
+    return f", or the range of {draws:.0f} draws" * bool(draws == draws)
 
 
 def _n_heads(table: DataFrame) -> int:
@@ -172,22 +184,48 @@ def _n_heads(table: DataFrame) -> int:
 
 def _finding(table: DataFrame) -> str:
     """What one model says without the heads, else without the operator, in short."""
-    chosen, random, is_below = _compared(table, numbers.RIGHT)
-    if not len(chosen):
+    if not has(table, measure=numbers.RIGHT):
         return f"without the operator {_without_operator(table)}"
-    below = f", below every random draw in {is_below.sum()} of {len(is_below)} kinds"
+    draws = select(table, when=numbers.RANDOM_HEADS).n.max()
+    if draws != draws:
+        right = span_text(_compared(table, numbers.RIGHT).chosen)
+        return f"without the {_n_heads(table)} strongest heads {right} are right"
     return (
-        f"without the {_n_heads(table)} strongest heads {span_text(chosen)} are right"
-        f"{below * bool(len(random))}"
+        f"in {_n_below(_tested(table))} kinds, fewer are right without the {_n_heads(table)} "
+        f"strongest heads than in any of {draws:.0f} random draws"
     )
 
 
-def _compared(table: DataFrame, measure: str) -> tuple[Series, Series, Series]:
-    """A measure without the strongest heads, by model and kind of prompt, and without random ones;
-    and whether the first is below every draw of the second."""
+def _n_below(tested: DataFrame) -> str:
+    """In how many kinds of prompts the strongest heads are below every draw of random ones."""
+    return f"{tested.is_below.sum()} of {len(tested)}"
+
+
+def _tested(table: DataFrame) -> DataFrame:
+    """Right answers in the kinds where a loss can be seen."""
+    compared = _compared(table, numbers.RIGHT)
+    return DataFrame(compared[compared.is_testable])
+
+
+def _compared(table: DataFrame, measure: str) -> DataFrame:
+    """A measure by model and kind of prompt: without the strongest heads and without random ones,
+    whether the first is below every draw of the second, the base rate, and whether the whole
+    model's interval is above it."""
     by_kind = select(table, measure=measure).set_index(["model", "kind"])
-    chosen, random = (select(by_kind, when=one) for one in (numbers.TIMES[1], numbers.RANDOM_HEADS))
-    return chosen.value, random.value, chosen.value < random.low.reindex(chosen.index)
+    before, chosen, random = (
+        select(by_kind, when=one) for one in (*numbers.TIMES, numbers.RANDOM_HEADS)
+    )
+    rates = select(table, measure=MAJORITY, question="what comes instead")
+    rate = rates.set_index(["model", "kind"]).value.reindex(chosen.index)
+    random = random.reindex(chosen.index)
+    columns = {
+        "chosen": chosen.value,
+        "random": random.value,
+        "is_below": chosen.value < random.low,
+        "base_rate": rate,
+        "is_testable": before.low > rate,
+    }
+    return DataFrame(columns)
 
 
 def _without_operator(table: DataFrame) -> str:
@@ -207,9 +245,9 @@ def _notes(table: DataFrame, config: Settings) -> list[str]:
         first = select(table, model=table.model.iloc[0])
         example = _example(first, "integers", "when", numbers.TIMES, "without the heads ")
         return [
-            "Bold: below every random draw. Base rate: always the most frequent answer. Lines: 95% "
-            f"intervals{draws_text(select(table, when=numbers.RANDOM_HEADS))}.",
-            f"{example} The heads are the strongest on average over the four operations.",
+            "Bold: below every random draw. Not testable: the whole model is not above the base "
+            f"rate. Lines: 95% intervals{_draws(table)}.",
+            f"Base rate: always the most frequent answer. {example} Heads: strongest over + − × ÷.",
         ]
     kinds = keys_of(select(table, measure=numbers.P_ANSWER, side="reference"), "kind")
     kind = EXAMPLE_KIND if EXAMPLE_KIND in kinds else kinds[0]

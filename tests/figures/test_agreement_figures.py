@@ -198,7 +198,7 @@ def test_word_problems_and_generic_tasks_have_axes_of_their_own() -> None:
     assert words[0] > generic[0] and words[1] > generic[1] > 0
 
 
-def test_right_answers_stand_beside_the_most_frequent_answer_and_numbers_beside_both() -> None:
+def test_right_answers_stand_beside_the_most_frequent_answer_and_have_their_numbers() -> None:
     chart = charts(next_tokens.fig4)
     table = select(chart.numbers, model=MODELS[0])
     kinds = ("word_problem", "integers", "time_span", "decimals")
@@ -206,37 +206,54 @@ def test_right_answers_stand_beside_the_most_frequent_answer_and_numbers_beside_
     marks = [one for one in chart.figure.data if one.marker.symbol == "line-ns-open"]
     assert [*marks[0].x] == pytest.approx(rates) and len(marks) == len(MODELS)
     assert min(mark.marker.size for mark in marks) > 3 * chart.figure.data[1].marker.size
-    drawn = {x for trace in chart.figure.data if trace.xaxis in ("x2", "x4") for x in trace.x}
-    is_number = select(chart.numbers, measure="likeliest token is a number")
-    assert drawn == {*(100 * is_number.value)}, "with and without the heads, and random ones"
-    by_chance = select(is_number, when="random heads").value
-    assert f"(random: {by_chance.min():.0%} to" in chart.caption
+    for model in MODELS:
+        is_number = select(chart.numbers, measure="likeliest token is a number", model=model)
+        left, random = (select(is_number, when=one).value for one in ("after", "random heads"))
+        spans = [f"{one.min():.0%} to {one.max():.0%}" for one in (left, random)]
+        assert "still a number ({}; random: {})".format(*spans) in texts(chart.figure)
 
 
-def test_kinds_whose_answers_are_below_every_random_draw_are_bold() -> None:
-    figure = charts(next_tokens.fig4).figure
-    for axis, name in (
-        (figure.layout.yaxis, "time spans"),
-        (figure.layout.yaxis3, "word problems"),
+def test_kinds_count_and_are_bold_where_the_whole_model_is_above_the_base_rate() -> None:
+    chart = charts(next_tokens.fig4)
+    untested = "word problems (not testable)"
+    for axis, bold in (
+        (chart.figure.layout.yaxis, ["time spans"]),
+        (chart.figure.layout.yaxis2, []),
     ):
-        assert [one for one in axis.ticktext if "<b>" in one] == [f"<b>{name}</b>"]
-    assert texts(figure).count("below every random draw in 1 of 4 kinds") == len(MODELS)
+        assert [one for one in axis.ticktext if "<b>" in one] == [f"<b>{one}</b>" for one in bold]
+        assert axis.ticktext[0] == untested and "not testable" not in " ".join(axis.ticktext[1:])
+    for model, count in zip(MODELS, (1, 0), strict=True):
+        assert f"{model}: in {count} of 3 kinds, fewer are right" in texts(chart.figure)
+        assert f"{count} of 3 in `{model}` (" in chart.caption
+    able = chart.numbers.copy()
+    rows = (able.kind == "word_problem") & (able.measure == "likeliest token is right")
+    able.loc[rows & (able.when == "before"), "low"] = 0.47
+    (of_able,) = [chart.of_rows(DataFrame(able), chart.runs)] if chart.of_rows else []
+    assert "1 of 4 in `reference` (" in of_able.caption
+    assert "1 of 4 in `reference-mistral` (" in of_able.caption, "below every draw, and it counts"
 
 
 def test_heads_kept_alone_are_drawn_up_to_those_that_answer_90_percent() -> None:
     chart = charts(knockout.sufficiency)
     alone = select(chart.numbers, components="heads", positions="END", kind="keep_only")
     enough = select(alone, measure="k from which on 90% are right", order="effect")
+    lows = []
     for panel, model in ((1, MODELS[0]), (5, MODELS[1])):
         most = select(enough, model=model).value.max()
         assert most <= chart.figure.layout[f"xaxis{panel}".removesuffix("1")].range[1] < 1.1 * most
-        random = select(alone, model=model, measure="accuracy", order="random")
         ks = select(enough, model=model).set_index("operation").value
-        shares = random[random.k == random.operation.map(ks)].value
-        control = f"{shares.min():.0%} to {shares.max():.0%}"
-        assert f"as many random ones {control}" in texts(chart.figure)
-        assert f"heads on in `{model}` (random: {control})" in chart.caption
-    assert "With 5 it is 9% to 42% in `reference` (random: 7% to 13%)" in chart.caption
+        right = select(alone, model=model, measure="accuracy")
+        right = DataFrame(right[right.k == right.operation.map(ks)])
+        random = select(right, order="random").set_index("operation").value
+        few = ks[ks <= 48]
+        controls = f"{random[few.index].min():.0%} to {random[few.index].max():.0%}"
+        words = f"with at most {few.max():.0f} of 96 heads (random: {controls})"
+        if len(few) < len(ks):
+            words += f", in × with 72 (random: {random['multiplication']:.0%})"
+        assert f"{model}: 90% are right {words}" in texts(chart.figure)
+        assert f"in `{model}` {words}" in chart.caption
+        lows += [select(right, order="effect").low.min()]
+    assert f"intervals there reach down to {min(lows):.0%}." in chart.caption
     assert [f"Addition, n = {n}" in texts(chart.figure) for n in (18, 36)] == [True, False]
 
 

@@ -1,5 +1,6 @@
 """From the experiment of attention to Figures 5, 7 and 16, on a small scale."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from experiments.parts import where_do_they_look
 from figures.attention import fig5, fig7, fig16
 from figures.collection import name_of
 from figures.common import Options
-from figures.exhibit import MakesExhibits, show
+from figures.exhibit import MakesExhibits, one_chart, show
 from figures.tables.attention import EFFECT, WEIGHT
 from figures.tables.table import from_csv, keys_of, records, select, value
+
+GALLERY = Path(__file__).parents[2] / "figures" / "gallery"
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +61,39 @@ def test_figure_5_shows_each_kind_of_heads(run: Run, tmp_path: Path) -> None:
     on_operands = by_head["operand a"] + by_head["operand b"] >= 0.5 * (1 - by_head["BOS"])
     counts = [sum(on_operands[name]) for name in ("addition", "division")]
     page = written(tmp_path, "fig5.html").read_text(encoding="utf-8")
-    assert f"at the operator (random: {min(counts)} to {max(counts)} and" in page
+    page = page.replace("\\u25c6", "◆").replace("\\u25b2", "▲")
+    assert f"at the operator (◆); random: {min(counts)} to {max(counts)}," in page
     assert f"{100 * by_head['other'].max():.0f}" in page, "the highest of random heads"
-    assert "b\\u003e5.5\\u003c" in page, "a key head is in bold"
+    assert "b\\u003e▲ 5.5\\u003c" in page, "a key head is in bold, and an operand head has a mark"
     assert written(tmp_path, "heads.html").is_file()
+
+
+def test_the_page_has_the_number_of_heads_of_each_kind_as_the_picture_marks_them() -> None:
+    counts: dict[str, list[str]] = {kind: [] for kind in ("operand", "operator", "other")}
+    tables = [
+        from_csv((GALLERY / folder / "fig5.csv").read_text(encoding="utf-8"))
+        for folder in ("", "reference-mistral")
+    ]
+    for table, kind in product(tables, counts):
+        of_kind = select(table, measure="heads", kind=kind).value
+        counts[kind].append(", ".join(f"{one:.0f}" for one in of_kind))
+    page = (GALLERY.parents[1] / "docs" / "attention.md").read_text(encoding="utf-8")
+    shown = "operand heads of the ten strongest (+ − × ÷)"
+    assert f"| {shown} | {' | '.join(counts['operand'])} |" in page
+    assert f"| operator heads | {' | '.join(counts['operator'])} |" in page
+    others = sorted(counts["other"][1].split(", "))
+    words = {"3": "three", "6": "six"}
+    assert f"{words[others[0]]} to {words[others[-1]]} are neither operand heads nor" in page
+    figure = one_chart(
+        [
+            fig5(Options(model=model, root=GALLERY))[0]
+            for model in ("reference", "reference-mistral")
+        ]
+    ).figure
+    axes = [figure.layout[f"yaxis{number}"] for number in ("", *range(2, 9))]
+    for mark, kind in (("▲", "operand"), ("◆", "operator")):
+        marked = [str(sum(mark in name for name in axis.ticktext)) for axis in axes]
+        assert [", ".join(marked[:4]), ", ".join(marked[4:])] == counts[kind]
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,10 @@ def knockout_rows(curves: dict[str, KnockoutCurves]) -> DataFrame:
 def test_figure_3_says_whether_the_strongest_heads_cost_more_than_others() -> None:
     both = {name: knockouts(0.0, 1.0) for name in ("addition", "division")}
     text = knockout_caption(knockout_rows(both))
-    assert text.startswith("Without the 10 strongest heads, `made` answers 0% right (random: 100%;")
-    assert "100%; below every draw in 2 of 2 operations)." in text
+    assert text.startswith("Without the 10 strongest heads, `made` answers 0% right (random: 100%")
+    assert "100% on average; below every draw in 2 of 2 operations)." in text
     opposite = knockout_caption(knockout_rows({name: knockouts(1.0, 0.0) for name in both}))
-    assert "`made` answers 100% right (random: 0%; below every draw in 0 of 2" in opposite
+    assert "`made` answers 100% right (random: 0% on average; below every" in opposite
 
 
 def calculation_rows(p_without: float, p_with: float = 1.0) -> DataFrame:
