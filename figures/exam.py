@@ -329,7 +329,8 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     columns = plotting.Columns("", names, np.stack(values))
     return plotting.matrix_panels(
         [plotting.Matrix("", rows, (columns,), strong, heading=heading)],
-        colour_title="error, % of the largest effect (effects of 0 have 100%)",
+        colour_title="error, % of the largest effect"
+        + " (effects of 0 have 100%)" * (not is_narrow()),
         unit="%",
         limit=100,
         rising=True,
