@@ -12,7 +12,7 @@ from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Settings, chart_of
 from figures.predictions import cells
 from figures.tables import few_heads as numbers
-from figures.tables.table import has, keys_of, records, select, value
+from figures.tables.table import keys_of, records, select, value
 from figures.views.lines import base_rate, line
 from figures.views.words import display_name, percent_text
 
@@ -20,16 +20,12 @@ FEW = 5
 """Headings and caption say what so many heads do alone."""
 STRONGEST = {"order": "effect", "counterfactual": "operands"}
 LINES = {
-    ("random", "operands"): ("random", plotting.COLOURS["control"], "solid"),
+    ("random", "operands"): ("random heads", plotting.COLOURS["control"], "solid"),
     ("same layers", "operands"): ("near layers", plotting.COLOURS["control"], "dash"),
     ("effect", "word"): ("by word", plotting.COLOURS["chosen"], "dash"),
     ("effect", "operands"): ("strongest", plotting.COLOURS["chosen"], "solid"),
 }
 """Name, colour and dash of each order; the first is drawn first."""
-ENDS = ("strongest", "base rate")
-"""The names that stand right of the lines."""
-LARGER = "_two_digits"
-"""The end of the names of cases that are a row of their own."""
 
 
 def few_heads(options: Options) -> list[Chart]:
@@ -57,81 +53,61 @@ def few_heads(options: Options) -> list[Chart]:
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """A row of the cases of one digit, and one of those of two digits."""
-    cases = keys_of(select(table, measure=numbers.ACCURACY, prediction=""), "case")
-    rows = [[case for case in cases if case.endswith(LARGER) == larger] for larger in (False, True)]
-    rows = [row for row in rows if row]
-    across = max(map(len, rows))
-    panels = [
-        _panel(table, row[place], row[place + 1 :], is_last=place == across - 1)
-        if place < len(row)
-        else None
-        for row in rows
-        for place in range(across)
-    ]
+    """The cases that have controls, side by side; the table has the others."""
+    cases = _compared(table)
     return plotting.curve_panels(
-        panels,
+        [_panel(table, case) for case in cases],
         x_title="heads kept at END",
         unit="%",
         notes=notes,
-        headings=[_heading(table, row) for row in rows],
-        across=across,
-        panel=(215, 150),
-        shared_y=True,
+        headings=[_heading(table, cases)],
+        across=len(cases),
+        panel=(300, 170),
     )
 
 
-def _panel(
-    table: DataFrame, case: str, later: Sequence[str], *, is_last: bool
-) -> plotting.CurvePanel:
-    """A case's accuracy by size, with the result of five heads.
+def _compared(table: DataFrame) -> list[str]:
+    """The cases with random heads; all cases if none has them."""
+    right = select(table, measure=numbers.ACCURACY, prediction="")
+    return keys_of(select(right, order="random"), "case") or keys_of(right, "case")
 
-    The name of a line that some cases have stands inside the last of them, the names of the others
-    right of the row's last panel.
-    """
+
+def _panel(table: DataFrame, case: str) -> plotting.CurvePanel:
+    """A case's accuracy by size, with the result of five heads."""
     rows = select(table, measure=numbers.ACCURACY, prediction="", case=case)
-    drawn = [*_lines(rows, _base_rate(table, case))]
-    after = {
-        LINES[order, lens][0]
-        for order, lens in LINES
-        if has(table, measure=numbers.ACCURACY, case=later, order=order, counterfactual=lens)
-    }
-    inside = [
-        plotting.Point(one.x[-1], one.name, index, is_name=True)
-        for index, one in enumerate(drawn)
-        if one.name not in {*ENDS, *after}
-    ]
-    lines = [one if is_last and one.name in ENDS else replace(one, label="") for one in drawn]
+    lines = (*_lines(rows, _base_rate(table, case)),)
     strongest = select(rows, **STRONGEST)
     share = f"{value(strongest, k=FEW):.0%}"
     return plotting.CurvePanel(
         title=f"{words(case).capitalize()}, n = {strongest.n.max():.0f}",
-        lines=tuple(lines),
-        points=(plotting.Point(FEW, share, len(lines) - 1), *inside),
+        lines=lines,
+        points=(plotting.Point(FEW, share, len(lines) - 1),),
         y_title="right answers",
         y_range=(-3, 104),
     )
 
 
 def _heading(table: DataFrame, cases: Sequence[str]) -> str:
-    """What five heads alone answer in these cases, beside random heads and the base rate."""
-    keys = {"measure": numbers.ACCURACY, "k": FEW} | STRONGEST
-    parts = [
-        f"{OPERATIONS[case.partition('_')[0]].sign} {value(table, case=case, **keys):.0%} "
-        f"({_control(table, case)})"
-        for case in cases
-    ]
+    """In which cases five heads alone answer more than every draw of random heads, and how much."""
+    above, others = [], []
+    for case in cases:
+        right = select(table, measure=numbers.ACCURACY, case=case, k=FEW)
+        (chosen,), random = records(select(right, **STRONGEST)), select(right, order="random")
+        sign, share = OPERATIONS[case.partition("_")[0]].sign, f"{chosen.value:.0%}"
+        if chosen.low > max([0, *random.high]):
+            above.append(f"{share} of {sign}" + f" (random {_range(random)})" * bool(len(random)))
+        else:
+            control = f", random {_range(random)}" * bool(len(random))
+            others.append(f"{sign} ({share}{control})")
     model, total = display_name(table.model.iloc[0]), select(table, **STRONGEST).k.max()
-    size = "two digits, " * cases[0].endswith(LARGER)
-    return f"{model}, {FEW} of {total:.0f} heads alone: {size}{', '.join(parts)}"
+    parts = [f"{FEW} of {total:.0f} heads answer {', '.join(above)}"] * bool(above)
+    parts += [f"not shown for {', '.join(others)}"] * bool(others)
+    return f"{model}: {'; '.join(parts)}"
 
 
-def _control(table: DataFrame, case: str) -> str:
-    """What as many random heads answer, over all draws; else the base rate."""
-    random = select(table, measure=numbers.ACCURACY, case=case, k=FEW, order="random")
-    if len(random):
-        return f"random {random.low.min():.0%} to {random.high.max():.0%}"
-    return f"base rate {_base_rate(table, case):.0%}"
+def _range(random: DataFrame) -> str:
+    """What random heads answer, over all draws."""
+    return f"{random.low.min():.0%} to {random.high.max():.0%}"
 
 
 def words(case: str) -> str:
@@ -158,17 +134,19 @@ def _lines(rows: DataFrame, share: float) -> Iterator[plotting.Line]:
 
 def _caption(table: DataFrame) -> str:
     """What five heads alone answer where random heads were drawn, with intervals."""
-    right = select(table, measure=numbers.ACCURACY, k=FEW)
-    parts = [
-        f"{percent_text(one)} of {words(one.case)} ({_control(table, one.case)})"
-        for one in records(select(right, **STRONGEST))
-        if has(right, case=one.case, order="random")
-    ]
-    total, model = select(table, **STRONGEST).k.max(), table.model.iloc[0]
+    parts = []
+    for case in _compared(table):
+        right = select(table, measure=numbers.ACCURACY, case=case, k=FEW)
+        (chosen,), random = records(select(right, **STRONGEST)), select(right, order="random")
+        control = f"random heads {_range(random)}, " * bool(len(random))
+        base_rate_text = f"base rate {_base_rate(table, case):.0%}"
+        parts.append(f"{percent_text(chosen)} of {words(case)} ({control}{base_rate_text})")
+    total, model = select(table, **STRONGEST).k.max(), display_name(table.model.iloc[0])
     return (
-        f"Alone at END, {FEW} of {total:.0f} heads of `{model}` answer {' and '.join(parts)}. "
+        f"Alone at END, {FEW} of {total:.0f} heads of {model} answer {' and '.join(parts)}. "
         f"Solved examples stand before a problem; the lens is {display_name('digit_contrast')}, "
-        "with other operands. Bands are 95% intervals over n problems that chose no heads."
+        "with other operands. Bands are 95% intervals over n problems that chose no heads, or the "
+        "range of draws."
     )
 
 

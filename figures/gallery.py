@@ -85,7 +85,8 @@ def write_tables(options: Options) -> None:
 
 PAGE_HEAD = """# Gallery
 
-Two small models of a [closed world](world.md); `make report MODEL=…` shows every figure.
+Two small models of a [closed world](world.md), and Gemma 3 270M. A and B are the operands, C is
+the answer, END is the last token ([terms](README.md#terms)). `make report MODEL=…` shows all.
 """
 FINDING = re.compile(r"^(.+?[.?!])(?= [A-Z`]|$)")
 """The first sentence of a caption."""
@@ -224,11 +225,12 @@ def _entry(one: PageExhibit, options: Options) -> str:
     links = ", ".join(
         first + f" ({', '.join(others)})" * bool(others) for first, *others in by_name.values()
     )
-    caption = FINDING.sub(r"**\1**", html.escape(one.chart.caption, quote=False), count=1)
-    caption += f" {links}." * bool(links)
-    name = one.chart.name
-    picture = f"{_link(options.out / name, options)}.png"
-    return f'<img alt="{name}" src="{picture}" width="{PRINTED}">\n\n{caption}\n'
+    caption = html.escape(one.chart.caption, quote=False)
+    finding = FINDING.match(caption)
+    alt = (finding[1] if finding else caption).replace("`", "").replace('"', "&quot;")
+    caption = FINDING.sub(r"**\1**", caption, count=1) + f" {links}." * bool(links)
+    picture = f"{_link(options.out / one.chart.name, options)}.png"
+    return f'<img alt="{alt}" src="{picture}" width="{PRINTED}">\n\n{caption}\n'
 
 
 def _link(file: Path, options: Options) -> str:
