@@ -12,6 +12,7 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.attention import MAJORITY
+from arith_lens.plotting.widths import is_narrow
 from arith_lens.runs import Run
 from arith_lens.views import HeadMap, head_map
 from experiments import results
@@ -42,7 +43,7 @@ ROLE_COLOURS = {
 OPERAND, OPERATOR = "▲", "◆"
 MARKS = {"operand": f"{OPERAND} ", "operator": f"{OPERATOR} "}
 """What stands before the names of the heads that look mostly at A and B, or at the operator."""
-CONTROLS = ("random", "mean", "largest")
+CONTROLS, SHORT_CONTROLS = ("random", "mean", "largest"), ("random", "mean", "max")
 """The rows of as many random heads: an empty one, their mean, and the largest in each column."""
 SMALLEST, WIDE = 25, 15
 """Smaller percentages are not printed; half an interval, in points, from which on one is in
@@ -146,15 +147,16 @@ def _head_patterns(run: Run) -> HeadMap:
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """Heads by roles, for each operation and model."""
+    """Heads by roles, for each operation and model; a column has room for one model."""
     parts, roles = [], select(table, question="attention")
-    for model in keys_of(roles, "model"):
+    for model in keys_of(roles, "model")[: 1 if is_narrow() else None]:
         of_model = select(roles, model=model)
         for number, operation in enumerate(keys_of(roles, "operation")):
             operands, operators, of_random, n = _counts(of_model)
+            random = ",\u00a0".join(of_random)
             heading = (
                 f"{model}: {operands} of {n} strongest heads look at A and B ({OPERAND}), "
-                f"{operators} at the operator ({OPERATOR}); random: {', '.join(of_random)}"
+                f"{operators} at the operator ({OPERATOR}); random:\u00a0{random}"
             )
             own = select(of_model, operation=operation)
             parts.append(_roles(own, operation, heading * (number == 0)))
@@ -191,7 +193,7 @@ def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
     )
     return plotting.Matrix(
         maps.title(operation.capitalize(), f"n = {value(rows, measure='problems'):.0f}"),
-        (*names, *CONTROLS),
+        (*names, *(SHORT_CONTROLS if is_narrow() else CONTROLS)),
         (columns,),
         strong=(*(strong.key_head == "yes"), *[False] * len(controls)),
         heading=heading,
@@ -199,8 +201,15 @@ def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
     )
 
 
-def _role_notes(_: DataFrame, config: Settings) -> list[str]:
-    """How to read the picture."""
+def _role_notes(table: DataFrame, config: Settings) -> list[str]:
+    """How to read the picture; in a column in short."""
+    if is_narrow():
+        sizes = select(table, model=table.model.iloc[0], measure="problems").value
+        return [
+            f"{OPERAND} ({OPERATOR}): half or more of the attention outside the first token is on "
+            f"A and B (the operator). Bold: key heads. In brackets: ±{WIDE} points or wider. "
+            f"Start: the first token. n = {span_text(sizes, '.0f')}."
+        ]
     return [
         f"{OPERAND} ({OPERATOR}): half or more of the attention outside the first token is on A "
         "and B (the operator). Bold: key heads. Random: mean and largest of "

@@ -14,6 +14,7 @@ from arith_lens import plotting
 from arith_lens.interchanges.controls import COMPLEMENT, SHUFFLED, SPAN, WRITE, WRITE_SPAN
 from arith_lens.plotting import COLOURS
 from arith_lens.plotting.page import reach
+from arith_lens.plotting.widths import is_narrow
 from figures.common import (
     ModelOptions,
     Options,
@@ -187,9 +188,12 @@ def _models(table: DataFrame) -> list[DataFrame]:
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """The direction with its controls above, and its step below; a column for each model."""
-    models = _models(table)
-    across = max(len(models), 2)
+    """The direction with its controls above, and its step below; a column for each model.
+
+    A column of paper has room for one model.
+    """
+    models = _models(table)[: 1 if is_narrow() else None]
+    across = 1 if is_narrow() else max(len(models), 2)
     panels, findings = [*map(_direction, models)], [_finding(models)]
     if all(has(rows, kind="step") and has(rows, test="choice") for rows in models):
         bands = [rows[end].to_numpy() for rows in map(_steps, models) for end in ("low", "high")]

@@ -18,7 +18,7 @@ from figures.tables import sufficiency as sufficiency_numbers
 from figures.tables.base_rates import MAJORITY, base_rate_note
 from figures.tables.table import has, keys_of, select
 from figures.views.lines import base_rate, line
-from figures.views.words import LENS, beside_random, sizes_text, span_text
+from figures.views.words import LENS, beside_random, draws_text, sizes_text, span_text
 
 ORDER_LINES = {  # the first is drawn first: (name, colour, dash)
     "random": ("random", COLOURS["control"], "solid"),
@@ -293,9 +293,8 @@ def _sufficiency_notes(table: DataFrame, config: Settings) -> list[str]:
 
 def _marks_note(table: DataFrame) -> str:
     """What bands and the dotted line are."""
-    draws = select(table, measure="accuracy", order="random").n.max()
-    grey = f", or the range of {draws:.0f} draws" * bool(draws == draws)
-    return f"Bands: 95% intervals{grey}. Base rate: always the most frequent answer."
+    random = draws_text(select(table, measure="accuracy", order="random"))
+    return f"Bands: 95% intervals{random}. Base rate: always the most frequent answer."
 
 
 def _data_notes(table: DataFrame, config: Settings) -> list[str]:

@@ -128,7 +128,9 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     n = max(1, len([one for one in keys_of(rows, "operation") if one != numbers.ALL]))
     return plotting.matrix_panels(
         parts,
-        colour_title="operations in which it holds, less those in which the opposite does",
+        colour_title="operations for, less those against"
+        if is_narrow()
+        else "operations in which it holds, less those in which the opposite does",
         limit=n,
         names="all",
         notes=notes,

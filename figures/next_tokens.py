@@ -22,7 +22,7 @@ from figures.tables.base_rates import MAJORITY
 from figures.tables.table import QuestionTable, has, keys_of, records, select
 from figures.views.lines import dots
 from figures.views.maps import grey
-from figures.views.words import LENS, span_text
+from figures.views.words import LENS, draws_text, span_text
 
 EXERCISE_TITLES = {
     "word_problem": "word problems",
@@ -159,7 +159,8 @@ def instead_caption(table: DataFrame) -> str:
             "A kind counts if the whole model's interval is above the base rate.",
             f"Answers are still numbers{_spans(is_number)}.",
         ]
-    return f"{' '.join(sentences)} Lines: 95% intervals (n prompts){_draws(table)}."
+    draws = draws_text(select(table, when=numbers.RANDOM_HEADS))
+    return f"{' '.join(sentences)} Lines: 95% intervals (n prompts){draws}."
 
 
 def _spans(compared: DataFrame) -> str:
@@ -169,12 +170,6 @@ def _spans(compared: DataFrame) -> str:
     random = compared.random.dropna()
     beside = f"; random: {span_text(random)}" * bool(len(random))
     return f" ({span_text(compared.chosen)}{beside})"
-
-
-def _draws(table: DataFrame) -> str:
-    """What the lines of random heads are, if there are some."""
-    draws = select(table, when=numbers.RANDOM_HEADS).n.max()
-    return f", or the range of {draws:.0f} draws" * bool(draws == draws)
 
 
 def _n_heads(table: DataFrame) -> int:
@@ -244,9 +239,10 @@ def _notes(table: DataFrame, config: Settings) -> list[str]:
     if has(table, measure=numbers.RIGHT):
         first = select(table, model=table.model.iloc[0])
         example = _example(first, "integers", "when", numbers.TIMES, "without the heads ")
+        draws = draws_text(select(table, when=numbers.RANDOM_HEADS))
         return [
             "Bold: below every random draw. Not testable: the whole model is not above the base "
-            f"rate. Lines: 95% intervals{_draws(table)}.",
+            f"rate. Lines: 95% intervals{draws}.",
             f"Base rate: always the most frequent answer. {example} Heads: strongest over + − × ÷.",
         ]
     kinds = keys_of(select(table, measure=numbers.P_ANSWER, side="reference"), "kind")

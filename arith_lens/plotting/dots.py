@@ -26,7 +26,7 @@ from arith_lens.plotting.widths import page_height, page_width
 
 ROW, LOWEST_ROW, NARROWEST = 17, 13, 90
 """Pixels of a row, at most and at least, and of a panel, at least."""
-BETWEEN, BELOW, FOOT, KEY_LINE, NAME = 26, 18, 40, 17, 11
+BETWEEN, BELOW, FOOT, KEY_LINE, NAME, NAME_LINE = 26, 18, 40, 17, 11, 12
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ class DotAxis:
     unit: str = ""
     """Printed after numbers of the axis; the numbers are not changed."""
     columns: tuple[str, ...] = ()
-    """The names of the places 0, 1, 2… in place of numbers; plain text."""
+    """The names of the places 0, 1, 2… in place of numbers; plain text. Those wider than a place
+    stand in lines beside the title of a panel in the first row, so that needs to be short."""
     log: bool = False
     """Whether equal steps are equal ratios."""
     every_line: bool = False
@@ -124,7 +125,7 @@ def dot_panels(
     fits = [n for n in range(wished, 0, -1) if wished % n == 0 and _width(parts, n) >= least]
     many = fits[0] if fits else 1
     headings = [text for one in headings for text in (one, *[""] * (wished // many - 1))]
-    above, turned = max(_room_of_columns(parts, many, axis) for axis in every)
+    above, stacked = max(_room_of_columns(parts, many, axis) for axis in every)
     below = 4 if named else BELOW + 18 * any(axis.every_line for axis in every)
     sheet = _sheet(parts, many, headings, notes, (row, above, below))
     own_names = named or not _share_names(parts, many)
@@ -138,8 +139,8 @@ def dot_panels(
             _add_links(sheet, part, index)
         for one in sorted(part.series, key=lambda one: one.symbol != LEVEL):
             _add_dots(sheet, part, one, index, axis.unit)
-        if index < many or not turned:
-            _add_column_names(sheet, index, axis, turned)
+        if index < many or not stacked:
+            _add_column_names(sheet, index, axis, stacked)
         left = sheet.boxes[index].left - gutters[index % many]
         sheet.add_title(part.title, index, left=left)
     for text, at in _key(parts):
@@ -237,19 +238,24 @@ def _set_axes(
 
 
 def _room_of_columns(parts: Sequence[DotPanel], across: int, axis: DotAxis) -> tuple[Number, bool]:
-    """The pixels that the columns' names need above a panel's title, and if they are turned."""
+    """The pixels that the columns' names need above a panel's title, and if they are stacked."""
     pitch = _width(parts, across) / (axis.ends[1] - axis.ends[0])
-    wide = widest(axis.columns, 10)
-    return (wide - TOP / 2, True) if wide > pitch else (0, False)
+    if widest(axis.columns, 10) <= pitch:
+        return 0, False
+    return max(NAME_LINE * len(axis.columns) - 14, 0), True
 
 
-def _add_column_names(sheet: Sheet, index: int, axis: DotAxis, turned: bool) -> None:
-    """The names of columns above a panel."""
+def _add_column_names(sheet: Sheet, index: int, axis: DotAxis, stacked: bool) -> None:
+    """The names of columns above a panel; stacked ones end at a line that leads to their column."""
     box, (start, stop) = sheet.boxes[index], axis.ends
     for place, name in enumerate(axis.columns):
         at = box.left + (place - start) / (stop - start) * (box.right - box.left)
-        style = {"size": 10, "ink": NOTE, "anchor": ("center", "bottom")}
-        sheet.write(plain(name), (at, box.top - 2), textangle=-90 * turned, **style)
+        low = box.top - 2 - NAME_LINE * place * stacked
+        x, anchor = (at - 3, "right") if stacked else (at, "center")
+        sheet.write(plain(name), (x, low), size=10, ink=NOTE, anchor=(anchor, "bottom"))
+        if stacked:
+            leader = {"width": 1, "color": NOTE}
+            sheet.add_shape("line", (at, low - NAME_LINE + 2), (at, box.top), line=leader)
 
 
 def _add_band(sheet: Sheet, band: Band, index: int, n_rows: int) -> None:

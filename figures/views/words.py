@@ -53,7 +53,7 @@ def beside_random(text: str, random: Collection[float], more: str = "") -> str:
 def draws_text(random: DataFrame) -> str:
     """What the intervals of random heads are, if there are some."""
     draws = random.n.max()
-    return f", or the range of {draws:.0f} random draws" * bool(draws == draws)
+    return f", or the range of {draws:.0f} draws" * bool(draws == draws)
 
 
 def display_name(identifier: str) -> str:

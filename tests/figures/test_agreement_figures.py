@@ -188,8 +188,11 @@ def test_the_claims_at_a_glance_name_each_models_column_and_its_failures() -> No
     tables = [tables_of("which_heads", model, FREE, GALLERY) for model in MODELS]
     figure = glance(stored_rows(tables, "claims")).figure
     assert "in reference 17 hold, 20 do not, in reference-mistral 11 hold, 23" in texts(figure)
-    columns = [note.text for note in figure.layout.annotations if note.textangle == -90]
-    assert columns == [*MODELS] * 2, "above the first row of panels"
+    columns = [note for note in figure.layout.annotations if note.text in MODELS]
+    assert [note.text for note in columns] == [*MODELS] * 2, "above the first row of panels"
+    assert columns[0].y < columns[1].y, "in lines of their own"
+    leaders = [one for one in figure.layout.shapes if one.type == "line" and one.xref == "paper"]
+    assert [one.x0 > note.x for one, note in zip(leaders, columns, strict=True)] == [True] * 4
 
 
 def test_word_problems_and_generic_tasks_have_axes_of_their_own() -> None:

@@ -12,11 +12,14 @@ from arith_lens import plotting
 from arith_lens.plotting.widths import INCHES, MOST_INCHES, PER_INCH
 from experiments.finding import RunSettings
 from figures import gallery
+from figures.attention import fig5
+from figures.carry import exhibits as carry
 from figures.catalogue import exhibit_functions
 from figures.collection import SECTIONS, MissingExhibit, collected
 from figures.common import DrawingOptions, Options
 from figures.drawings import fig1
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, MakesExhibits, one_chart, show
+from figures.gallery import GALLERY_MODELS
 from figures.map_figures import fig2
 
 POINTS = 6.0
@@ -128,6 +131,24 @@ def test_every_picture_of_the_gallery_fits_and_keeps_the_rules(width: plotting.W
         )
         assert chart.caption[0].isupper() and not chart.caption.startswith("Whether"), chart.name
         assert {*inks(drawn["data"])} <= INKS, chart.name
+
+
+@pytest.mark.parametrize(("exhibits", "n_panels"), [(fig5, 4), (carry, 2)])
+@pytest.mark.parametrize("models", [GALLERY_MODELS[:1], GALLERY_MODELS])
+def test_a_column_shows_the_first_model_in_panels_that_it_has_room_for(
+    exhibits: MakesExhibits, n_panels: int, models: tuple[str, ...]
+) -> None:
+    with plotting.drawn_for("column"):
+        every = [one for name in models for one in exhibits(Options(model=name, root=GALLERY))]
+        figure = one_chart([one for one in every if isinstance(one, Chart)]).figure
+    layout = figure.to_plotly_json()["layout"]
+    axes = [part for name, part in layout.items() if name.startswith("xaxis")]
+    assert len(axes) == n_panels
+    assert "reference-mistral" not in " ".join(one["text"] for one in layout["annotations"])
+    (note,) = [one for one in layout["annotations"] if one.get("name") == "note"][-1:]
+    assert note["text"].endswith(".")
+    in_a_row = len([axis for axis in axes if axis["domain"][0] > 0.5])
+    assert in_a_row == (2 if exhibits is fig5 else 0)
 
 
 def test_a_figure_of_a_screen_does_not_fit_a_column() -> None:

@@ -30,11 +30,20 @@ def test_the_key_has_every_series_in_as_many_lines_as_it_needs() -> None:
     assert figure.layout.width <= INCHES["column"] * PER_INCH
 
 
-@pytest.mark.parametrize(("name", "angle"), [("a", 0), ("the long name of a model", -90)])
-def test_names_of_columns_are_turned_where_they_have_no_room(name: str, angle: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "anchor", "n_lines"), [("a", "center", 1), ("the long name of a model", "right", 2)]
+)
+def test_names_of_columns_stand_in_lines_where_they_have_no_room(
+    name: str, anchor: str, n_lines: int
+) -> None:
     figure = dots("series", columns=(name, f"not {name}"))
-    found = [note for note in figure.layout.annotations if note.text in (name, f"not {name}")]
-    assert len(found) == 6 and {note.textangle for note in found} == {angle}
+    names = [note for note in figure.layout.annotations if note.text in (name, f"not {name}")]
+    assert len(names) == 6 and {note.xanchor for note in names} == {anchor}
+    assert len({note.y for note in names}) == n_lines
+    leaders = [one for one in figure.layout.shapes if one.xref == "paper"]
+    assert len(leaders) == (6 if n_lines > 1 else 0)
+    for leader, note in zip(leaders, names, strict=False):
+        assert leader.x0 == leader.x1 > note.x and leader.y0 > note.y > leader.y1
 
 
 def test_panels_of_a_line_are_equally_high_and_dots_of_a_head_are_linked() -> None:
