@@ -42,7 +42,8 @@ MOST_LINES = 3
 TITLE, TITLE_LETTER = 13, 0.55
 """The size of a panel's title, and the width of its letters as a share of their size."""
 
-_SENTENCE = re.compile(r"(?<=[.;:]) (?=[A-Z0-9])")
+_SENTENCE = re.compile(r"(?<=[.;]) (?=[A-Z0-9]|[a-z](?:, [a-z])*: )")
+"""Where a sentence begins; one about panels begins with their letters."""
 _TAG = re.compile("<[^>]*>")
 _GREY_PART = re.compile(r"<span[^>]*>.*?</span>")
 _SMALL_PRINT = "note"  # the name of its annotations

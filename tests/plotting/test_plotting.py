@@ -474,3 +474,11 @@ def test_other_small_print_leaves_the_cells_to_the_export() -> None:
     expected, drawn = plotting.as_rectangles(plain), plotting.as_rectangles(figure)
     assert [trace.type for trace in drawn.data] == [trace.type for trace in expected.data]
     assert "heatmap" not in {trace.type for trace in drawn.data}
+
+
+def test_small_print_without_room_ends_with_a_whole_sentence() -> None:
+    whole = "Dashed: the first half of all. b, c: " + "a long text, " * 9 + "its end."
+    figure = panels(panel(np.array([[0.1, -0.2], [0.3, 0.0]])))
+    figure = plotting.with_notes(figure, [f"{whole} e: {'more ' * 200}."])
+    lines = [note.text for note in figure.layout.annotations if note.name == "note"]
+    assert " ".join(lines) == whole
