@@ -71,10 +71,10 @@ def _counterfactuals_caption(table: DataFrame) -> str:
     for name in keys_of(table, "model"):
         pair, spans, rest = _best_pair(select(table, model=name))
         best.setdefault(pair, []).append(f"{spans} in `{name}`")
-        others.append(rest)
+        others.append(rest.replace(" (", f" in `{name}` (", 1))
     texts = (f"{pair} ({', '.join(spans)})" for pair, spans in best.items())
     return (
-        "Effects on C's logit depend on the counterfactual: mean rank correlation is highest for "
+        "Effects on C's logit depend on the counterfactual: rank correlation is highest for "
         f"{'; '.join(texts)}. Other pairs have {'; '.join(others)}. Of their "
         f"{numbers.N_STRONGEST} strongest heads{_by_chance(table)}, {_shared(table)}. A mark is "
         "one pair in one operation, with its 95% interval over problems."
@@ -118,11 +118,15 @@ def _counterfactuals_heading(table: DataFrame, model: str) -> str:
     for measure in (numbers.CORRELATION, numbers.IN_COMMON):
         own = _by_pair(table, measure)
         others = [one for pair, one in own.items() if pair != best]
-        most = len(_highest(own[best], others, "value", "value"))
-        counts.append(f"in {most} of {len(own[best])}")
-    ranks, shares = counts
+        most, apart = (
+            len(_highest(own[best], others, *ends))
+            for ends in (("value", "value"), ("low", "high"))
+        )
+        counts.append((f"{most} of {len(own[best])}", apart))
+    (ranks, apart), (shares, _) = counts
     pair = _pair_name(*best.split(" and "))
-    return f"{model}: {pair} agree most by rank {ranks} operations, by share {shares}"
+    by_rank = f"{ranks}, intervals apart in {apart}"
+    return f"{model}: {pair} agree most by rank ({by_rank}), share ({shares})"
 
 
 def _counterfactuals_notes(_: DataFrame, config: Settings) -> list[str]:
@@ -300,7 +304,11 @@ def _strongest(table: DataFrame, operation: str) -> plotting.DotPanel:
         names[1]: [head for head in larger if head not in one_digit],
     }
     shown = {head for order in orders for head in order[:N_SHOWN]}
-    titles = {f"{name}: {len(heads)}": heads for name, heads in groups.items() if heads}
+    titles = {
+        f"{name}: {len(heads)}" + f" ({n} shown)" * (n < len(heads)): heads
+        for name, heads in groups.items()
+        if heads and (n := len(shown.intersection(heads))) >= 0
+    }
     rows = [
         row
         for title, heads in titles.items()
@@ -326,7 +334,7 @@ def _effects_of_sets(table: DataFrame) -> dict[str, DataFrame]:
 
 
 def _new_head(table: DataFrame) -> str:
-    """The strongest head that only larger problems use, and its effects: `head 8.4 (−12%, −15%)`.
+    """The strongest head that only larger problems use, and its effects: `8.4 (× −12%, ÷ −15%)`.
 
     In each operation its interval has 0 in one-digit problems, and is below that one in larger
     problems. Empty if no head is such.
@@ -341,7 +349,10 @@ def _new_head(table: DataFrame) -> str:
     if new.empty:
         return ""
     head = new.sum(axis="columns").idxmin()
-    values = ", ".join(f"{value:.0%}".replace("-", "−") for value in new.loc[head])
+    values = ", ".join(
+        f"{OPERATIONS[str(operation)].sign} {value:.0%}".replace("-", "−")
+        for operation, value in new.loc[head].items()
+    )
     return f"head {head} ({values})"
 
 

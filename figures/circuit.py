@@ -160,10 +160,7 @@ def _of_first(rows: DataFrame) -> DataFrame:
 def _caption(table: Any) -> str:
     """For each counterfactual who reads whom, and what these parts keep."""
     stories = [_story(own, name) for name, own in _by_counterfactual(table)]
-    marks = (
-        "Lines are as broad as their effects (95% intervals without 0); boxes are heads and MLPs."
-    )
-    return " ".join([*stories, marks])
+    return " ".join([*stories, "Lines, as broad as their effects, have 95% intervals without 0."])
 
 
 def _story(table: Any, counterfactual: str) -> str:
@@ -175,13 +172,15 @@ def _story(table: Any, counterfactual: str) -> str:
         other = _share_left(table, GRAPH, "end", OTHER)
         c_prime = "" if other is None else f", {_percent(other)} as the counterfactual"
         alone = (
-            f" Alone at END, such parts keep {_percent(graph)} of {_measured(table)} and answer "
-            f"{_percent(own)} right{c_prime} (n = {graph['n']:.0f}; {random['n']:.0f} random "
+            f" Alone at END, a graph chosen this way keeps {_percent(graph)} of "
+            f"{_measured(table).partition(' over')[0]} "
+            f"and answers {_only(right)}{_percent(own)} right{c_prime} (n = {graph['n']:.0f}; "
+            f"{random['n']:.0f} random "
             f"graphs: {_range(random)}, {_range(by_chance)} right)."
         )
     return (
         f"{_finding(table)}.{alone} With {_change(counterfactual)} in the counterfactual "
-        f"(n = {_n(table)}), the largest effect is {_signed_sizes(largest.rows[0])}."
+        f"(n = {_n(table)}), the broadest line is {_signed_sizes(largest.rows[0])}."
     )
 
 
@@ -189,6 +188,11 @@ def _kept(table: Any, measure: str) -> tuple[Any, Any] | None:
     """What is left with the graph alone at END, and with random ones; None: not measured."""
     graph, random = (_share_left(table, name, "end", measure) for name in (GRAPH, RANDOM))
     return None if graph is None or random is None else (graph, random)
+
+
+def _only(right: tuple[Any, Any]) -> str:
+    """A word before the share of right answers if its interval overlaps with random graphs."""
+    return "only " * bool(right[0]["low"] <= right[1]["high"])
 
 
 def _measured(table: Any) -> str:
@@ -261,19 +265,33 @@ def _finding(table: Any) -> str:
     ]
     is_through = edges["sender"].isin(by_values["receiver"]) & (edges["input"] == "mlp")
     through = edges[is_through]
-    mlps = sorted({int(name[4:]) for name in through["receiver"]})
-    if mlps:
+    if len(through):
         names = [
             name for heads in readers.values() for name in heads if name in {*through["sender"]}
         ]
         plural = "s" * (len(names) > 1)
-        act = f"act{'' if plural else 's'} through MLP{'s' * (len(mlps) > 1)} {listed(mlps)}"
+        act = f"act{'' if plural else 's'} through {_through(through, names)}"
         if len(readers) == 1 and len(names) == by_values["receiver"].nunique():
             parts[-1] += f" and {act}"
         else:
             parts.append(f"head{plural} {listed(names)} {act}")
     finding = "; ".join(parts)
     return finding[0].upper() + finding[1:]
+
+
+def _through(edges: Any, names: list[str]) -> str:
+    """The MLPs through which all named heads act, then those of some heads."""
+    by_heads: dict[str, list[int]] = {}
+    for mlp in sorted({int(name[4:]) for name in edges["receiver"]}):
+        own = {*edges["sender"][edges["receiver"] == f"MLP {mlp}"]}
+        by_heads.setdefault(listed(name for name in names if name in own), []).append(mlp)
+    of_all = by_heads.pop(listed(names), [])
+    some = ", ".join(
+        f"{heads} {'also ' * bool(of_all)}through {listed(mlps)}"
+        for heads, mlps in by_heads.items()
+    )
+    mlps = of_all or sorted({int(name[4:]) for name in edges["receiver"]})
+    return f"MLP{'s' * (len(mlps) > 1)} {listed(mlps)}" + f" ({some})" * bool(some)
 
 
 def _change(counterfactual: str) -> str:
@@ -297,10 +315,9 @@ def _panel(table: Any, most: int, counterfactual: str) -> CircuitPanel:
     lead = measured.partition(" over")[0]
     if left and right:
         texts = [_percent(one[0]).partition(" ")[0] for one in (left, right)]
-        ranges = " and ".join(_range(one[1]) for one in (left, right))
         title += (
-            f"\nAlone, such parts keep {texts[0]} of {lead} and answer {texts[1]} right "
-            f"(random graphs: {ranges})."
+            f"\nAlone, a graph chosen this way keeps {texts[0]} of {lead} "
+            f"(random {_range(left[1])}), {_only(right)}{texts[1]} right ({_range(right[1])})."
         )
         for name, (own, others) in ((f"{lead} kept", left), ("right answers", right)):
             for named, row, text in (

@@ -69,8 +69,9 @@ def _finding(rows: DataFrame) -> str:
         holds, fails = ([*known.values()].count(ORDER[at]) for at in (0, -1))
         texts.append(f"in {model} {holds} hold, {fails} do not")
     total = len(next(iter(by_model.values())))
-    together = f"; {both} hold in {'both' if len(by_model) == 2 else 'all'}" * (len(by_model) > 1)
-    return f"Of the paper's {total} claims, {', '.join(texts)}{together}"
+    every = "both" if len(by_model) == 2 else "all"
+    together = f"{both} hold in {every} models; " * (len(by_model) > 1)
+    return f"Of the paper's {total} claims, {together}{', '.join(texts)}"
 
 
 def _caption(rows: DataFrame) -> str:

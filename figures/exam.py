@@ -256,15 +256,37 @@ def _caption(table: DataFrame) -> str:
 
 def _best(table: DataFrame) -> str:
     """The approximations that share the smallest median error, by their mean error."""
+    best = _of_best(table)
+    if not best:
+        return ""
+    (first, errors), *others = best.items()
+    text = f"{display_name(first)} (median error {errors.value.median():.0%}, largest "
+    text += f"{errors.value.max():.0%})"
+    return text + f", then {', '.join(display_name(one) for one, _ in others)}" * bool(others)
+
+
+def _next_best(table: DataFrame) -> str:
+    """The same in a title, with the number of models where all are as wrong as effects of 0."""
+    best = _of_best(table)
+    if not best:
+        return ""
+    largest = DataFrame({name: one.groupby("model").value.max() for name, one in best.items()})
+    wrong = (largest.round(2) >= 1).all(axis="columns").sum()
+    median = next(iter(best.values())).value.median()
+    return (
+        f"{', '.join(map(display_name, best))} (median error {median:.0%}"
+        + f"; 100% in {wrong} models" * bool(wrong)
+        + ")"
+    )
+
+
+def _of_best(table: DataFrame) -> dict[str, DataFrame]:
+    """The errors of the approximations with the smallest median error, by their mean error."""
     errors = select(table, measure=numbers.ERROR, paths=[*PATHS_TITLES])
     by_method = errors[errors.method != EXACT].groupby("method").value
-    if not len(by_method):
-        return ""
     medians, means = by_method.median().round(2), by_method.mean()
-    first, *others = means[medians == medians.min()].sort_values().index
-    text = f"{display_name(first)} (median error {medians[first]:.0%}, largest "
-    text += f"{by_method.max()[first]:.0%})"
-    return text + f", then {', '.join(map(display_name, others))}" * bool(others)
+    names = means[medians == medians.min()].sort_values().index
+    return {str(name): select(errors, method=str(name)) for name in names}
 
 
 def _finding(table: DataFrame) -> str:
@@ -325,7 +347,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     rows, values, strong = (tuple(some) for some in zip(*lines, strict=True))
     letters = 100 if is_narrow() else LETTERS
     names = tuple(fill(display_name(name), letters) for name in methods)
-    heading = f"{_finding(table)}; next best: {_best(table)}"
+    heading = f"{_finding(table)}; next: {_next_best(table)}"
     columns = plotting.Columns("", names, np.stack(values))
     return plotting.matrix_panels(
         [plotting.Matrix("", rows, (columns,), strong, heading=heading)],

@@ -152,9 +152,17 @@ def _caption(table: DataFrame) -> str:
 
 def _notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read the figure, and what it was made from."""
+    right = select(table, measure=numbers.ACCURACY, prediction="")
+    some = []
+    for case in _compared(table):
+        all_k, k = (select(right, case=case, **one).k for one in (STRONGEST, {"order": "random"}))
+        if k.nunique() and k.max() < sorted({*all_k})[-2]:  # the last size is all heads
+            sign = OPERATIONS[case.partition("_")[0]].sign
+            some.append(f" ({k.min():.0f} to {k.max():.0f} heads in {sign})")
     return [
         "Strongest: by C's lead, with other operands in the counterfactual. By word: with a word "
         "in place of the operator.",
-        f"Near layers: other heads of the same or neighbouring layers. Grey: range of "
-        f"{config['controls']} orders. Base rate: always the most frequent answer.",
+        "Near layers: other heads of the same or neighbouring layers. Grey: range of "
+        f"{config['controls']} random orders{''.join(some)}. Base rate: always the most frequent "
+        "answer.",
     ]

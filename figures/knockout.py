@@ -217,21 +217,24 @@ def _kept_alone(table: DataFrame) -> Iterator[Row]:
                 rows = DataFrame(rows[rows.k <= enough.k.max()])
             heading = f"{model}: heads alone, {where}"
             if len(enough):
-                heading = f"{model}: 90% are right with {_enough_text(enough, total)}"
+                heading = f"{model}: 90% right with {_enough_text(enough, total)}"
             if len(rows):
                 yield heading, rows, {str(o): (k, f"{k:.0f} heads") for o, k in enough.k.items()}
 
 
 def _enough(table: DataFrame, place: str = "END") -> DataFrame:
     """By operation, `k`: from how many of a model's strongest heads on, kept alone, 90% are right;
-    the `low` end of the interval there, and how many are right with as many `random` ones."""
+    the `low` end of the interval there, and how many are right with as many `random` ones, on
+    average and at the ends of their range."""
     alone = select(table, positions=place, **ALONE)
     measure = sufficiency_numbers.ENOUGH
     k = select(alone, measure=measure, order="effect").set_index("operation").value.dropna()
     right = DataFrame(alone[alone.k == alone.operation.map(k)])
     right = select(right, measure="accuracy").set_index("operation")
-    low, random = select(right, order="effect").low, select(right, order="random").value
-    return DataFrame({"k": k, "low": low.reindex(k.index), "random": random.reindex(k.index)})
+    low = select(right, order="effect").low.reindex(k.index)
+    random = select(right, order="random").reindex(k.index)
+    ends = {"random_low": random.low, "random_high": random.high}
+    return DataFrame({"k": k, "low": low, "random": random.value, **ends})
 
 
 def _enough_text(enough: DataFrame, total: float) -> str:
@@ -243,7 +246,9 @@ def _enough_text(enough: DataFrame, total: float) -> str:
     for operation in enough.index.difference(few.index):
         one = DataFrame(enough.loc[[operation]])
         text = f"in {OPERATIONS[operation].sign} with {one.k.item():.0f}"
-        texts.append(beside_random(text, one.random.dropna()))
+        low, high = (f"{100 * one[end].item():.0f}" for end in ("random_low", "random_high"))
+        own = "" if "nan" in (low, high) else f" [{low}, {high}]"
+        texts.append(beside_random(text, one.random.dropna(), own))
     return ", ".join(texts)
 
 

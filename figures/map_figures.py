@@ -199,9 +199,10 @@ def _models_caption(table: DataFrame) -> str:
         last += [" to ".join(ends)] * (len(ends) > 1)
     held = f" Held, the last MLP goes from {' and '.join(last)} ({operation})." if last else ""
     return (
-        f"Surely below −{-effects.KEY_EFFECT:.0%} (whole 95% interval) in some operation: "
-        f"{'; '.join(findings)}.{held} A cell is the mean change of C's logit when one part gets "
-        "its output from the prompt with a word in place of the operator."
+        f"Surely below −{-effects.KEY_EFFECT:.0%} (whole 95% interval, not adjusted for the number "
+        f"of parts) in some operation: {'; '.join(findings)}.{held} A cell is the mean change of "
+        "C's logit when one part gets its output from the prompt with a word in place of the "
+        "operator."
     )
 
 

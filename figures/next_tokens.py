@@ -22,7 +22,7 @@ from figures.tables.base_rates import MAJORITY
 from figures.tables.table import QuestionTable, has, keys_of, records, select
 from figures.views.lines import dots
 from figures.views.maps import grey
-from figures.views.words import LENS, draws_text, span_text
+from figures.views.words import LENS, draws_text, listed, span_text
 
 EXERCISE_TITLES = {
     "word_problem": "word problems",
@@ -168,7 +168,7 @@ def _spans(compared: DataFrame) -> str:
     if not len(compared):
         return ""
     random = compared.random.dropna()
-    beside = f"; random: {span_text(random)}" * bool(len(random))
+    beside = f"; random means: {span_text(random)}" * bool(len(random))
     return f" ({span_text(compared.chosen)}{beside})"
 
 
@@ -185,9 +185,12 @@ def _finding(table: DataFrame) -> str:
     if draws != draws:
         right = span_text(_compared(table, numbers.RIGHT).chosen)
         return f"without the {_n_heads(table)} strongest heads {right} are right"
+    tested = _tested(table)
+    below = (EXERCISE_TITLES[kind] for _, kind in tested.index[tested.is_below])
+    names = f" ({listed(below)})" * bool(tested.is_below.any())
     return (
-        f"in {_n_below(_tested(table))} kinds, fewer are right without the {_n_heads(table)} "
-        f"strongest heads than in any of {draws:.0f} random draws"
+        f"in {_n_below(tested)} kinds{names}, fewer are right without the {_n_heads(table)} "
+        "strongest heads than in any random draw"
     )
 
 

@@ -234,8 +234,7 @@ def _models_caption(table: DataFrame) -> str:
     ]
     return (
         f"{' '.join(findings)} A line is the mean cosine at END with columns of W_U, less that of "
-        "the other digits (0 by construction). Circles are maxima over layers, bands are 95% "
-        "intervals over n problems."
+        "the other digits. Circles are maxima over layers, bands 95% intervals over n problems."
     )
 
 
@@ -261,29 +260,31 @@ def _highest(curves: DataFrame) -> DataFrame:
 
 def _peaks(table: DataFrame) -> str:
     """The highest mean cosine of both sites over the operations, and in which layers it is."""
-    texts = {}
+    texts, of_input = {}, select(table, measure=numbers.COSINE, site="mlp_in", less="")
+    by_token = of_input.pivot(index=["operation", "layer"], columns="token", values="value")
+    answer = (by_token["C"] - by_token[numbers.OTHERS["write"]]).max()
     for site in numbers.SITES:
         peaks = _highest(_curve(table, site))
         where = f" (layer{'s' * (peaks.layer.nunique() > 1)} {span_text(peaks.layer, '.0f')})"
         texts[site] = span_text(peaks.value, ".2f") + where
     return (
-        f"C in what MLPs write reaches {texts['write']}, A and B in what they read "
-        f"{texts['mlp_in']}"
+        f"C in what MLPs write reaches {texts['write']}; in their input, A and B "
+        f"reach {texts['mlp_in']}, C {answer:.2f}"
     )
 
 
 def _heading(table: DataFrame) -> str:
-    """In which layers MLPs write C most; apart from that, how much of A and B they read."""
+    """In which layers MLPs write C most; apart from that, how much of A and B their input has."""
     written, read = (_highest(_curve(table, site)) for site in ("write", "mlp_in"))
     layers = f"layer{'s' * (written.layer.nunique() > 1)} {span_text(written.layer, '.0f')}"
     return (
-        f"MLPs write C most in {layers} ({span_text(written.value, '.2f')}); they read A and B "
-        f"({span_text(read.value, '.2f')} at most)"
+        f"MLPs write C most in {layers} ({span_text(written.value, '.2f')}); their input has A "
+        f"and B ({span_text(read.value, '.2f')} at most)"
     )
 
 
 MAIN = {
-    "mlp_in": ("A, B read", COLOURS["operand"], "dash"),
+    "mlp_in": ("A, B input", COLOURS["operand"], "dash"),
     "write": ("C written", COLOURS["answer"], "solid"),
 }
 """The name of the main curve of each site in the figure, its colour and dash."""

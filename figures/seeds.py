@@ -139,15 +139,16 @@ def _cells(table: DataFrame) -> DataFrame:
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A panel for each kind of overlap, with a dot per training or pair, and random heads."""
-    heads, layers, of_operations = (_above_random(table, *kind[1:]) for kind in KINDS)
+    *of_trainings, of_operations = (_above_random(table, *kind[1:]) for kind in KINDS)
+    above, total = (sum(int(text.split(" of ")[end]) for text in of_trainings) for end in (0, 1))
     n = len(keys_of(table, "seed"))
     dot = f"one of {n * (n - 1) // 2} pairs of trainings (a, b), or of {n} trainings (c)"
     return plotting.dot_panels(
         [_panel(table, dot, title.format(n=n), *rest) for title, *rest in KINDS],
         plotting.DotAxis((-5, 105), f"of the {numbers.SHARED_TOP} strongest heads", "%"),
         headings=[
-            f"Two trainings share heads above the random band in {heads} cases, layers in "
-            f"{layers}, two operations in {of_operations}"
+            f"Two trainings share more than the random band in {above} of {total} cases (heads, "
+            f"layers); two operations do in {of_operations}"
         ],
         row=24,
         notes=notes,

@@ -148,15 +148,19 @@ def test_paths_are_said_from_the_rows() -> None:
 @pytest.mark.parametrize(
     ("model", "finding"),
     [
-        ("reference", "Heads 5.5, 4.3 and 6.0 read A and B and act through MLPs 10 and 11"),
+        (
+            "reference",
+            "Heads 5.5, 4.3 and 6.0 read A and B and act through MLP 11 (5.5 and 4.3 also through "
+            "10)",
+        ),
         (
             "reference-mistral",
             "Head 4.2 reads A; head 4.5 reads B; head 4.2 acts through MLPs 7, 10 and 11",
         ),
         (
             "gemma-3-270m",
-            "Heads 12.0 and 12.1 read A; head 12.3 reads B; heads 12.1 and 12.3 act through MLPs "
-            "12 and 14",
+            "Heads 12.0 and 12.1 read A; head 12.3 reads B; heads 12.1 and 12.3 act through MLP "
+            "12 (12.3 also through 14)",
         ),
     ],
 )
@@ -164,7 +168,10 @@ def test_a_picture_says_who_reads_and_through_what(model: str, finding: str) -> 
     every = exhibits(Options(model=model, root=SHIPPED_TABLES))
     picture: Any = next(one for one in every if one.name.startswith("circuit-of-"))
     rows: Any = picture.numbers
-    assert picture.caption.startswith(f"{finding}. Alone at END, such parts keep ")
+    assert picture.caption.startswith(f"{finding}. Alone at END, a graph chosen this way keeps ")
+    effects: Any = select(rows, kind="part", strongest="yes", model=model)
+    assert f"the broadest line is −{abs(effects['value']).max():.2f}" in picture.caption
+    assert "answers only" in picture.caption, "random graphs can answer as many"
     texts = [str(note.text) for note in picture.figure.layout.annotations]
     drawn = " ".join(texts).replace("</b> <b>", " ")
     assert finding in drawn
@@ -179,10 +186,13 @@ def test_a_picture_says_who_reads_and_through_what(model: str, finding: str) -> 
             assert read == {*re.findall(r"\b[AB]\b", part)}
     heads = re.findall(r"\d+\.\d+", readers)
     into = parts[parts["sender"].isin(heads) & (parts["input"] == "mlp")]
-    acting = re.findall(r"\d+\.\d+", through) or heads
-    assert {*into["sender"]} == {*acting}
-    said = {f"MLP {number}" for number in re.findall(r"\d+", through.partition("MLP")[2])}
-    assert {*into["receiver"]} == said
+    of_all, _, of_some = through.partition("MLP")[2].partition(" (")
+    acting = re.findall(r"\d+\.\d+", through.partition(" (")[0]) or heads
+    said = {(head, f"MLP {n}") for head in acting for n in re.findall(r"\d+", of_all)}
+    some, _, mlps = of_some.partition(" also through ")
+    also = re.findall(r"\d+\.\d+", some)
+    said |= {(head, f"MLP {n}") for head in also for n in re.findall(r"\d+", mlps)}
+    assert {*zip(into["sender"], into["receiver"], strict=True)} == said
 
 
 def test_boxes_have_the_plain_effect_and_the_share_of_right_answers_stands_beside() -> None:

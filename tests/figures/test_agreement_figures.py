@@ -17,7 +17,8 @@ from figures.tables import agreement as numbers
 from figures.tables import exam as exam_numbers
 from figures.tables.approximations import COST
 from figures.tables.base_rates import MAJORITY
-from figures.tables.table import from_csv, select, value
+from figures.tables.table import from_csv, records, select, value
+from figures.views.words import percent_text
 
 GALLERY = Path(__file__).parents[2] / "figures" / "gallery"
 MODELS = ("reference", "reference-mistral")
@@ -36,10 +37,10 @@ def test_counterfactuals_say_which_two_agree_best() -> None:
     chart = charts(agreement.counterfactuals)
     table = chart.numbers
     assert "correlation is highest for word and operator (0.42 to 0.85 in `" in chart.caption
-    assert "0.06 to 0.43 (intervals apart in + and ×); −0.07" in chart.caption
-    for model, by_share in zip(MODELS, (1, 4), strict=True):
-        heading = "a word and another operator agree most by rank in 4 of 4 operations"
-        assert f"{model}: {heading}, by share in {by_share} of 4" in texts(chart.figure)
+    assert "0.06 to 0.43 in `reference` (intervals apart in + and ×); −0.07" in chart.caption
+    for model, apart, by_share in zip(MODELS, (2, 4), (1, 4), strict=True):
+        heading = f"by rank (4 of 4, intervals apart in {apart}), share ({by_share} of 4)"
+        assert f"{model}: a word and another operator agree most {heading}" in texts(chart.figure)
     swapped = table.replace({"other": {"operator": "operands", "operands": "operator"}})
     (of_swapped,) = [chart.of_rows(DataFrame(swapped), chart.runs)] if chart.of_rows else []
     assert "correlation is highest for word and operands (" in of_swapped.caption
@@ -64,7 +65,8 @@ def test_computed_draws_the_strongest_heads_of_both_sets_with_their_intervals() 
         drawn = [x for trace in chart.figure.data if trace.xaxis == "x2" for x in trace.x]
         assert all(pytest.approx(100 * one) in drawn for one in strongest.value)
     names = [*chart.figure.layout.yaxis2.ticktext]
-    groups = [f"both: {10 * shared:.0f}", f"one-digit: {10 - 10 * shared:.0f}", "larger: 4"]
+    left = f"one-digit: {10 - 10 * shared:.0f} (1 shown)"
+    groups = [f"both: {10 * shared:.0f} (5 shown)", left, "larger: 4 (2 shown)"]
     assert [name for name in names if "<b>" in name] == [f"<b>{name}</b>" for name in groups]
     assert len(names) - len(groups) <= 2 * agreement.N_SHOWN
     assert "n = 23 and 53" in texts(chart.figure), "the second model's own number"
@@ -72,8 +74,10 @@ def test_computed_draws_the_strongest_heads_of_both_sets_with_their_intervals() 
 
 def test_computed_names_the_head_that_only_larger_problems_use() -> None:
     chart = charts(agreement.computed)
-    assert "reference: only larger problems use head 8.4 (−12%, −15%); 4 [" in texts(chart.figure)
-    assert "reference-mistral: only larger problems use head 11.3 (−6%" in texts(chart.figure)
+    assert "reference: only larger problems use head 8.4 (× −12%, ÷ −15%); 4 [" in texts(
+        chart.figure
+    )
+    assert "reference-mistral: only larger problems use head 11.3 (× −6%" in texts(chart.figure)
     table = chart.numbers.copy()
     used = (table.problems == "one-digit") & table.component.isin(["8.4"])
     table.loc[used & (table.operation == "division"), "high"] = -1e-4
@@ -171,23 +175,24 @@ def test_the_papers_claim_of_tuning_is_a_level_in_the_row_of_precise_tuning() ->
 
 def test_the_frontier_compares_precise_tuning_in_words_that_intervals_support() -> None:
     chart = charts(tuning.frontier)
-    precise, full = "precise tuning", "full tuning gains"
-    says = f"{precise} gains 20% of what {full} (random heads 9%), and loses as much elsewhere"
-    assert f"reference: {says}" in texts(chart.figure)
-    says = f"{precise} loses 3 points where {full} 13 points, and loses nothing elsewhere"
-    assert f"reference-mistral: {says}" in texts(chart.figure)
+    precise = "precise tuning"
+    says = "gains 20% of full tuning's gain (random heads 9%, LoRA 53%), loses as much elsewhere"
+    assert f"reference: {precise} {says}" in texts(chart.figure)
+    says = "loses 3 points where full tuning gains 13 (LoRA +6), loses nothing elsewhere"
+    assert f"reference-mistral: {precise} {says}" in texts(chart.figure)
     assert "(hollow), word problems change by +1 (full +29) and −3 (full +10)" in chart.caption
     table = chart.numbers.copy()
     losses = (table.method == "precise") & (table.group == "generic tasks")
     table.loc[losses, ["low", "high"]] = -0.9, -0.8
     (of_larger,) = [chart.of_rows(table, chart.runs)] if chart.of_rows else []
-    assert texts(of_larger.figure).count("and loses more elsewhere") == len(MODELS)
+    assert texts(of_larger.figure).count("loses more elsewhere") == len(MODELS)
 
 
 def test_the_claims_at_a_glance_name_each_models_column_and_its_failures() -> None:
     tables = [tables_of("which_heads", model, FREE, GALLERY) for model in MODELS]
     figure = glance(stored_rows(tables, "claims")).figure
-    assert "in reference 17 hold, 20 do not, in reference-mistral 11 hold, 23" in texts(figure)
+    assert "44 claims, 8 hold in both models; in reference 17 hold, 20 do not" in texts(figure)
+    assert "in reference-mistral 11 hold, 23" in texts(figure)
     columns = [note for note in figure.layout.annotations if note.text in MODELS]
     assert [note.text for note in columns] == [*MODELS] * 2, "above the first row of panels"
     assert columns[0].y < columns[1].y, "in lines of their own"
@@ -213,7 +218,7 @@ def test_right_answers_stand_beside_the_most_frequent_answer_and_have_their_numb
         is_number = select(chart.numbers, measure="likeliest token is a number", model=model)
         left, random = (select(is_number, when=one).value for one in ("after", "random heads"))
         spans = [f"{one.min():.0%} to {one.max():.0%}" for one in (left, random)]
-        assert "still a number ({}; random: {})".format(*spans) in texts(chart.figure)
+        assert "still a number ({}; random means: {})".format(*spans) in texts(chart.figure)
 
 
 def test_kinds_count_and_are_bold_where_the_whole_model_is_above_the_base_rate() -> None:
@@ -226,7 +231,8 @@ def test_kinds_count_and_are_bold_where_the_whole_model_is_above_the_base_rate()
         assert [one for one in axis.ticktext if "<b>" in one] == [f"<b>{one}</b>" for one in bold]
         assert axis.ticktext[0] == untested and "not testable" not in " ".join(axis.ticktext[1:])
     for model, count in zip(MODELS, (1, 0), strict=True):
-        assert f"{model}: in {count} of 3 kinds, fewer are right" in texts(chart.figure)
+        names = " (time spans)" * count
+        assert f"{model}: in {count} of 3 kinds{names}, fewer are right" in texts(chart.figure)
         assert f"{count} of 3 in `{model}` (" in chart.caption
     able = chart.numbers.copy()
     rows = (able.kind == "word_problem") & (able.measure == "likeliest token is right")
@@ -252,8 +258,9 @@ def test_heads_kept_alone_are_drawn_up_to_those_that_answer_90_percent() -> None
         controls = f"{random[few.index].min():.0%} to {random[few.index].max():.0%}"
         words = f"with at most {few.max():.0f} of 96 heads (random: {controls})"
         if len(few) < len(ks):
-            words += f", in × with 72 (random: {random['multiplication']:.0%})"
-        assert f"{model}: 90% are right {words}" in texts(chart.figure)
+            (of_72,) = records(select(right, order="random", operation="multiplication"))
+            words += f", in × with 72 (random: {percent_text(of_72)})"
+        assert f"{model}: 90% right {words}" in texts(chart.figure)
         assert f"in `{model}` {words}" in chart.caption
         lows += [select(right, order="effect").low.min()]
     assert f"intervals there reach down to {min(lows):.0%}." in chart.caption
@@ -285,9 +292,8 @@ def test_the_exam_has_all_models_under_both_kinds_of_paths_and_their_medians() -
     alone = [*whole.index.drop([one.replace(" ", "_") for one in shared.split(", ")[1:]])]
     alone.remove("all_norms")
     assert len({*names}) == len(names), "no two rows share a name"
-    assert "next best: RelP (median error 3%, largest 100%), then AttnLRP, GIM" in texts(
-        chart.figure
-    )
+    best = "RelP, AttnLRP, GIM (median error 3%; 100% in 2 models)"
+    assert f"right on all 18 models; next: {best}" in texts(chart.figure)
     differ = 0
     for model in alone:
         own = whole.loc[model].round()

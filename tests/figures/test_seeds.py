@@ -77,7 +77,7 @@ def test_two_trainings_share_the_heads_that_their_maps_share(tmp_path: Path) -> 
     assert "Above the band (95% of random draws) are 4 of 12, 12 of 12 and" in chart.caption
     headings = [note.text for note in chart.figure.layout.annotations]
     assert any(
-        "heads above the random band in 4 of 12 cases, layers in 12 of 12" in str(text)
+        "more than the random band in 16 of 24 cases (heads, layers);" in str(text)
         for text in headings
     )
     dots = [trace for trace in chart.figure.data if trace.xaxis == "x"]
