@@ -191,8 +191,9 @@ def _kept(table: Any, measure: str) -> tuple[Any, Any] | None:
 
 
 def _only(right: tuple[Any, Any]) -> str:
-    """A word before the share of right answers if its interval overlaps with random graphs."""
-    return "only " * bool(right[0]["low"] <= right[1]["high"])
+    """A word before a share of right answers below half that is not surely above random graphs."""
+    own, random = right
+    return "only " * bool(own["value"] < 0.5 and own["low"] <= random["high"])
 
 
 def _measured(table: Any) -> str:

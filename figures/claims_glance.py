@@ -67,11 +67,10 @@ def _finding(rows: DataFrame) -> str:
     texts = []
     for model, known in by_model.items():
         holds, fails = ([*known.values()].count(ORDER[at]) for at in (0, -1))
-        texts.append(f"in {model} {holds} hold, {fails} do not")
+        texts.append(f"{model}: {holds} hold, {fails} not")
     total = len(next(iter(by_model.values())))
-    every = "both" if len(by_model) == 2 else "all"
-    together = f"{both} hold in {every} models; " * (len(by_model) > 1)
-    return f"Of the paper's {total} claims, {together}{', '.join(texts)}"
+    where = {1: "this model", 2: "both models"}.get(len(texts), "all models")
+    return f"Of the paper's {total} claims, {both} hold in {where} ({'; '.join(texts)})"
 
 
 def _caption(rows: DataFrame) -> str:

@@ -162,7 +162,6 @@ def _notes(table: DataFrame, config: Settings) -> list[str]:
     return [
         "Strongest: by C's lead, with other operands in the counterfactual. By word: with a word "
         "in place of the operator.",
-        "Near layers: other heads of the same or neighbouring layers. Grey: range of "
-        f"{config['controls']} random orders{''.join(some)}. Base rate: always the most frequent "
-        "answer.",
+        "Near layers: heads of the same or neighbouring layers. Grey: range of "
+        f"{config['controls']} orders{''.join(some)}. Base rate: the most frequent answer.",
     ]

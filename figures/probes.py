@@ -278,8 +278,8 @@ def _heading(table: DataFrame) -> str:
     written, read = (_highest(_curve(table, site)) for site in ("write", "mlp_in"))
     layers = f"layer{'s' * (written.layer.nunique() > 1)} {span_text(written.layer, '.0f')}"
     return (
-        f"MLPs write C most in {layers} ({span_text(written.value, '.2f')}); their input has A "
-        f"and B ({span_text(read.value, '.2f')} at most)"
+        f"MLPs write C most in {layers} ({span_text(written.value, '.2f')}); A and B in their "
+        f"input reach {span_text(read.value, '.2f')}"
     )
 
 

@@ -172,6 +172,7 @@ def test_a_picture_says_who_reads_and_through_what(model: str, finding: str) -> 
     effects: Any = select(rows, kind="part", strongest="yes", model=model)
     assert f"the broadest line is −{abs(effects['value']).max():.2f}" in picture.caption
     assert "answers only" in picture.caption, "random graphs can answer as many"
+    assert "only 94%" not in picture.caption
     texts = [str(note.text) for note in picture.figure.layout.annotations]
     drawn = " ".join(texts).replace("</b> <b>", " ")
     assert finding in drawn

@@ -191,8 +191,8 @@ def test_the_frontier_compares_precise_tuning_in_words_that_intervals_support() 
 def test_the_claims_at_a_glance_name_each_models_column_and_its_failures() -> None:
     tables = [tables_of("which_heads", model, FREE, GALLERY) for model in MODELS]
     figure = glance(stored_rows(tables, "claims")).figure
-    assert "44 claims, 8 hold in both models; in reference 17 hold, 20 do not" in texts(figure)
-    assert "in reference-mistral 11 hold, 23" in texts(figure)
+    counts = "(reference: 17 hold, 20 not; reference-mistral: 11 hold, 23 not)"
+    assert f"44 claims, 8 hold in both models {counts}" in texts(figure)
     columns = [note for note in figure.layout.annotations if note.text in MODELS]
     assert [note.text for note in columns] == [*MODELS] * 2, "above the first row of panels"
     assert columns[0].y < columns[1].y, "in lines of their own"
