@@ -304,11 +304,11 @@ def _strongest(table: DataFrame, operation: str) -> plotting.DotPanel:
         names[1]: [head for head in larger if head not in one_digit],
     }
     shown = {head for order in orders for head in order[:N_SHOWN]}
-    titles = {
-        f"{name}: {len(heads)}" + f" ({n} shown)" * (n < len(heads)): heads
-        for name, heads in groups.items()
-        if heads and (n := len(shown.intersection(heads))) >= 0
-    }
+    titles = {}
+    for name, heads in groups.items():
+        n_drawn = len(shown.intersection(heads))
+        if heads:
+            titles[f"{name}: {len(heads)}" + f" ({n_drawn} shown)" * (n_drawn < len(heads))] = heads
     rows = [
         row
         for title, heads in titles.items()
