@@ -137,7 +137,7 @@ def _operation_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read Figure 2, what it was made from, what the paper found."""
     reading = maps.EffectScale.of(config)
     paper_notes = maps.paper_notes(reading.paper, _operations(table))
-    return [maps.map_note(reading), *paper_notes, maps.data_note(config)]
+    return [*paper_notes, maps.map_note(reading), maps.data_note(config)]
 
 
 SHARED_SETTINGS = ("metric", "paths", "keep")

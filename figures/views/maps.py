@@ -300,8 +300,8 @@ def paper_notes(paper: PaperModel | None, operations: Sequence[str]) -> list[str
     if paper is None:
         return []
     return [
-        f"Dots: key heads that the paper names for {paper.name} ({source}): "
-        f"{', '.join(map(str, heads))}."
+        f"Dots: the paper's key heads of {paper.name} ({source}). "
+        f"These are {', '.join(map(str, heads))}."
         for source, heads in dict.fromkeys(map(paper.reported, operations))
         if heads
     ]
