@@ -151,13 +151,13 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     parts, roles = [], select(table, question="attention")
     for model in keys_of(roles, "model")[: 1 if is_narrow() else None]:
         of_model = select(roles, model=model)
+        operands, operators, of_random, n = _counts(of_model)
+        random = ",\u00a0".join(of_random)
+        heading = (
+            f"{model}: {operands} of {n} strongest heads look at A and B ({OPERAND}), "
+            f"{operators} at the operator ({OPERATOR}); random:\u00a0{random}"
+        )
         for number, operation in enumerate(keys_of(roles, "operation")):
-            operands, operators, of_random, n = _counts(of_model)
-            random = ",\u00a0".join(of_random)
-            heading = (
-                f"{model}: {operands} of {n} strongest heads look at A and B ({OPERAND}), "
-                f"{operators} at the operator ({OPERATOR}); random:\u00a0{random}"
-            )
             own = select(of_model, operation=operation)
             parts.append(_roles(own, operation, heading * (number == 0)))
     return plotting.matrix_panels(

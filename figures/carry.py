@@ -218,7 +218,7 @@ def _peak(table: DataFrame) -> Any:
     """The row of the layer in which a shuffled fit has the most."""
     keys = {"kind": "interchange", "test": "layers", "variable": ONES, "space": SHUFFLED}
     rows = select(table, **keys)
-    return next(one for one in records(rows) if one.value == rows.value.max())
+    return max(records(rows), key=lambda one: one.value)
 
 
 def _finding(models: Sequence[DataFrame]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pandas import DataFrame
 
+from arith_lens.components import Head, Mlp, parse_component
 from arith_lens.edges import EMBEDDINGS
 from arith_lens.pairs import Role
 from arith_lens.plotting import Figure
@@ -173,10 +174,9 @@ def _story(table: Any, counterfactual: str) -> str:
         c_prime = "" if other is None else f", {_percent(other)} as the counterfactual"
         alone = (
             f" Alone at END, a graph chosen this way keeps {_percent(graph)} of "
-            f"{_measured(table).partition(' over')[0]} "
-            f"and answers {_only(right)}{_percent(own)} right{c_prime} (n = {graph['n']:.0f}; "
-            f"{random['n']:.0f} random "
-            f"graphs: {_range(random)}, {_range(by_chance)} right)."
+            f"{_lead(table)} and answers {_only(right)}{_percent(own)} right{c_prime} "
+            f"(n = {graph['n']:.0f}; {random['n']:.0f} random graphs: {_range(random)}, "
+            f"{_range(by_chance)} right)."
         )
     return (
         f"{_finding(table)}.{alone} With {_change(counterfactual)} in the counterfactual "
@@ -200,6 +200,11 @@ def _measured(table: Any) -> str:
     """What effects are measured on, in words."""
     metric = str(table["metric"].iloc[0])
     return METRIC_WORDS.get(metric, f"of {metric}").removeprefix("of ")
+
+
+def _lead(table: Any) -> str:
+    """The same in short: `C's lead`."""
+    return _measured(table).partition(" over")[0]
 
 
 def _notes(table: Any, settings: Settings) -> list[str]:
@@ -283,15 +288,16 @@ def _finding(table: Any) -> str:
 def _through(edges: Any, names: list[str]) -> str:
     """The MLPs through which all named heads act, then those of some heads."""
     by_heads: dict[str, list[int]] = {}
-    for mlp in sorted({int(name[4:]) for name in edges["receiver"]}):
-        own = {*edges["sender"][edges["receiver"] == f"MLP {mlp}"]}
-        by_heads.setdefault(listed(name for name in names if name in own), []).append(mlp)
+    every = sorted({Mlp.parse(name) for name in edges["receiver"]})
+    for mlp in every:
+        own = {*edges["sender"][edges["receiver"] == str(mlp)]}
+        by_heads.setdefault(listed(name for name in names if name in own), []).append(mlp.layer)
     of_all = by_heads.pop(listed(names), [])
     some = ", ".join(
         f"{heads} {'also ' * bool(of_all)}through {listed(mlps)}"
         for heads, mlps in by_heads.items()
     )
-    mlps = of_all or sorted({int(name[4:]) for name in edges["receiver"]})
+    mlps = of_all or [mlp.layer for mlp in every]
     return f"MLP{'s' * (len(mlps) > 1)} {listed(mlps)}" + f" ({some})" * bool(some)
 
 
@@ -309,11 +315,10 @@ def _panel(table: Any, most: int, counterfactual: str) -> CircuitPanel:
     joined = {*at_end["sender"], *edges["receiver"]}
     nodes = select(table, kind="node", measure=EFFECT, sender=[*joined])
     nodes = nodes.rename(columns={"sender": "node", "value": "mean"})
-    nodes["layer"] = [_place(name)[0] for name in nodes["node"]]
+    nodes["layer"] = [parse_component(name).layer for name in nodes["node"]]
     title, shares = _finding(table) + ".", list[Any]()
     left, right = _kept(table, LEFT), _kept(table, ACCURACY)
-    measured = _measured(table)
-    lead = measured.partition(" over")[0]
+    lead = _lead(table)
     if left and right:
         texts = [_percent(one[0]).partition(" ")[0] for one in (left, right)]
         title += (
@@ -326,21 +331,17 @@ def _panel(table: Any, most: int, counterfactual: str) -> CircuitPanel:
                 ("by random graphs", others, f"{_range(others)}, {others['n']:.0f} graphs"),
             ):
                 shares.append((named, text, *(row[end] for end in NUMBERS)))
-    every = sorted(select(table, kind="edge")["receiver"].unique(), key=_place)
-    heads, mlps = [one for one in every if "MLP" not in one], [one for one in every if "MLP" in one]
-    into = [", ".join(heads)] * bool(heads)
-    into += ["MLPs " + ", ".join(one[4:] for one in mlps)] * bool(mlps)
+    receivers = [*map(parse_component, select(table, kind="edge")["receiver"].unique())]
+    heads = sorted(one for one in receivers if isinstance(one, Head))
+    mlps = sorted(one for one in receivers if isinstance(one, Mlp))
+    into = [", ".join(map(str, heads))] * bool(heads)
+    into += ["MLPs " + ", ".join(str(one.layer) for one in mlps)] * bool(mlps)
     subtitle = (
-        f"{_heading(table, counterfactual)}; numbers: effects on {measured}\nLines are measured "
-        f"into {' and '.join(into)} alone; the largest are drawn."
+        f"{_heading(table, counterfactual)}; numbers: effects on {_measured(table)}\n"
+        f"Lines are measured into {' and '.join(into)} alone; the largest are drawn."
     )
     roles = _roles(edges) if "role" in edges else ()
     return CircuitPanel(nodes, edges, title, subtitle, roles, shares, lead)
-
-
-def _place(name: str) -> list[int]:
-    """The layer of a head or an MLP, and the head's index."""
-    return [*map(int, name.removeprefix("MLP ").split("."))]
 
 
 def _strongest(table: Any) -> Any:

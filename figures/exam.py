@@ -6,7 +6,6 @@ without loading a model.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from textwrap import fill
 from typing import Any, cast
@@ -137,8 +136,9 @@ def exhibits(options: Options) -> list[Exhibit]:
 def _shape_table(exam_runs: Sequence[ExamRun], runs: Sequence[Run]) -> list[Exhibit]:
     """What swaps of A say of the models whose digits have a known shape; none without such runs."""
     tables = numbers.shapes(exam_runs)
-    table = partial(
-        text_table_of,
+    if not tables:
+        return []
+    table = text_table_of(
         tables,
         runs,
         name="exam_shapes",
@@ -153,14 +153,15 @@ def _shape_table(exam_runs: Sequence[ExamRun], runs: Sequence[Run]) -> list[Exhi
         ],
         cells=_shape_cells,
     )
-    return [table()] if tables else []
+    return [table]
 
 
 def _carry_table(exam_runs: Sequence[ExamRun]) -> list[Exhibit]:
     """What interchanges say of the models that have a carry; none without such runs."""
     tables = numbers.carries(exam_runs)
-    table = partial(
-        text_table_of,
+    if not tables:
+        return []
+    table = text_table_of(
         tables,
         [paper.run for paper in exam_runs],
         name="exam_carries",
@@ -175,7 +176,7 @@ def _carry_table(exam_runs: Sequence[ExamRun]) -> list[Exhibit]:
         ],
         cells=_carry_cells,
     )
-    return [table()] if tables else []
+    return [table]
 
 
 def _carry_cells(table: DataFrame) -> DataFrame:
@@ -344,7 +345,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
             if place == 0 or differ:
                 start = name.partition(":")[0] + f", {PATHS_TITLES[paths]}"
                 lines.append((start if place else name, values, len(models) > 1))
-    rows, values, strong = (tuple(some) for some in zip(*lines, strict=True))
+    rows, values, strong = (tuple(column) for column in zip(*lines, strict=True))
     letters = 100 if is_narrow() else LETTERS
     names = tuple(fill(display_name(name), letters) for name in methods)
     heading = f"{_finding(table)}; next: {_next_best(table)}"

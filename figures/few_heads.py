@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from pandas import DataFrame
@@ -14,7 +15,7 @@ from figures.predictions import cells
 from figures.tables import few_heads as numbers
 from figures.tables.table import keys_of, records, select, value
 from figures.views.lines import base_rate, line
-from figures.views.words import display_name, percent_text
+from figures.views.words import display_name, percent_text, span_text
 
 FEW = 5
 """Headings and caption say what so many heads do alone."""
@@ -91,9 +92,8 @@ def _heading(table: DataFrame, cases: Sequence[str]) -> str:
     """In which cases five heads alone answer more than every draw of random heads, and how much."""
     above, others = [], []
     for case in cases:
-        right = select(table, measure=numbers.ACCURACY, case=case, k=FEW)
-        (chosen,), random = records(select(right, **STRONGEST)), select(right, order="random")
-        sign, share = OPERATIONS[case.partition("_")[0]].sign, f"{chosen.value:.0%}"
+        chosen, random = _alone(table, case)
+        sign, share = _sign(case), f"{chosen.value:.0%}"
         if chosen.low > max([0, *random.high]):
             above.append(f"{share} of {sign}" + f" (random {_range(random)})" * bool(len(random)))
         else:
@@ -105,9 +105,21 @@ def _heading(table: DataFrame, cases: Sequence[str]) -> str:
     return f"{model}: {'; '.join(parts)}"
 
 
+def _alone(table: DataFrame, case: str) -> tuple[Any, DataFrame]:
+    """What five heads alone answer in a case, and the rows of as many random ones."""
+    right = select(table, measure=numbers.ACCURACY, case=case, k=FEW)
+    (chosen,) = records(select(right, **STRONGEST))
+    return chosen, select(right, order="random")
+
+
 def _range(random: DataFrame) -> str:
     """What random heads answer, over all draws."""
-    return f"{random.low.min():.0%} to {random.high.max():.0%}"
+    return span_text((*random.low, *random.high))
+
+
+def _sign(case: str) -> str:
+    """The sign of a case's operation."""
+    return OPERATIONS[case.partition("_")[0]].sign
 
 
 def words(case: str) -> str:
@@ -136,8 +148,7 @@ def _caption(table: DataFrame) -> str:
     """What five heads alone answer where random heads were drawn, with intervals."""
     parts = []
     for case in _compared(table):
-        right = select(table, measure=numbers.ACCURACY, case=case, k=FEW)
-        (chosen,), random = records(select(right, **STRONGEST)), select(right, order="random")
+        chosen, random = _alone(table, case)
         control = f"random heads {_range(random)}, " * bool(len(random))
         base_rate_text = f"base rate {_base_rate(table, case):.0%}"
         parts.append(f"{percent_text(chosen)} of {words(case)} ({control}{base_rate_text})")
@@ -153,15 +164,14 @@ def _caption(table: DataFrame) -> str:
 def _notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read the figure, and what it was made from."""
     right = select(table, measure=numbers.ACCURACY, prediction="")
-    some = []
+    sizes = []
     for case in _compared(table):
         all_k, k = (select(right, case=case, **one).k for one in (STRONGEST, {"order": "random"}))
         if k.nunique() and k.max() < sorted({*all_k})[-2]:  # the last size is all heads
-            sign = OPERATIONS[case.partition("_")[0]].sign
-            some.append(f" ({k.min():.0f} to {k.max():.0f} heads in {sign})")
+            sizes.append(f" ({k.min():.0f} to {k.max():.0f} heads in {_sign(case)})")
     return [
         "Strongest: by C's lead, with other operands in the counterfactual. By word: with a word "
         "in place of the operator.",
         "Near layers: heads of the same or neighbouring layers. Grey: range of "
-        f"{config['controls']} orders{''.join(some)}. Base rate: the most frequent answer.",
+        f"{config['controls']} orders{''.join(sizes)}. Base rate: the most frequent answer.",
     ]

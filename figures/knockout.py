@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
+import numpy as np
 from pandas import DataFrame, Series
 
 from arith_lens import plotting
@@ -175,12 +176,17 @@ def _without_components(table: DataFrame, rows: DataFrame, components: str) -> R
     return heading, rows, {str(name): (k, f"{one:.0%}") for name, one in chosen.items()}
 
 
+def _size_compared(rows: DataFrame) -> float:
+    """How many heads are knocked out in a comparison with controls; NaN without these."""
+    keys = {"measure": "accuracy", "components": "heads", "order": CONTROLS}
+    return select(rows, k=range(N_COMPARED + 1), **keys).k.max()
+
+
 def _compared(rows: DataFrame) -> tuple[float, Series, Series, Series]:
     """How many heads of a model are knocked out in a comparison with controls; by operation, the
     share of right answers without the strongest, that without random ones, and whether the first
     is below every draw of both controls."""
-    right = select(rows, measure="accuracy", components="heads")
-    k = select(right, order=CONTROLS, k=range(N_COMPARED + 1)).k.max()
+    right, k = select(rows, measure="accuracy", components="heads"), _size_compared(rows)
     at_k = select(right, k=k).set_index("operation")
     chosen = select(at_k, order="effect").value
     controls = select(at_k, order=CONTROLS)
@@ -246,8 +252,8 @@ def _enough_text(enough: DataFrame, total: float) -> str:
     for operation in enough.index.difference(few.index):
         one = DataFrame(enough.loc[[operation]])
         text = f"in {OPERATIONS[operation].sign} with {one.k.item():.0f}"
-        low, high = (f"{100 * one[end].item():.0f}" for end in ("random_low", "random_high"))
-        own = "" if "nan" in (low, high) else f" [{low}, {high}]"
+        ends = [100 * end for end in (one.random_low.item(), one.random_high.item())]
+        own = "" if np.isnan(ends).any() else f" [{ends[0]:.0f}, {ends[1]:.0f}]"
         texts.append(beside_random(text, one.random.dropna(), own))
     return ", ".join(texts)
 
@@ -274,7 +280,7 @@ def sufficiency_caption(table: DataFrame) -> str:
 
 def _knockout_notes(table: DataFrame, config: Settings) -> list[str]:
     """How to read the knockouts, and what they were made from."""
-    k = select(table, measure="accuracy", order=CONTROLS, k=range(N_COMPARED + 1)).k.max()
+    k = _size_compared(table)
     total = select(table, measure=numbers.OF, components="heads").value.max()
     greedy = " Greedy: each next head costs most."
     return [

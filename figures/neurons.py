@@ -157,9 +157,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
             line(select(of_model, ranking=ranking), name, colour, dash=dash)
             for ranking, (name, colour, dash) in RANKING_LINES.items()
         ]
-        enough = select(table, model=model, measure=numbers.ENOUGH, ranking="via_mlps").value.iloc[
-            0
-        ]
+        enough = value(table, model=model, measure=numbers.ENOUGH, ranking="via_mlps")
         title = f"{plotting.plain(model)}: {enough:.0f} neurons keep 90%"
         panels.append(plotting.CurvePanel(title, tuple(lines)))
     return plotting.curve_panels(

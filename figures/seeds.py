@@ -140,7 +140,7 @@ def _cells(table: DataFrame) -> DataFrame:
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A panel for each kind of overlap, with a dot per training or pair, and random heads."""
     *of_trainings, of_operations = (_above_random(table, *kind[1:]) for kind in KINDS)
-    above, total = (sum(int(text.split(" of ")[end]) for text in of_trainings) for end in (0, 1))
+    above, total = map(sum, zip(*of_trainings, strict=True))
     n = len(keys_of(table, "seed"))
     dot = f"one of {n * (n - 1) // 2} pairs of trainings (a, b), or of {n} trainings (c)"
     return plotting.dot_panels(
@@ -148,7 +148,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         plotting.DotAxis((-5, 105), f"of the {numbers.SHARED_TOP} strongest heads", "%"),
         headings=[
             f"Two trainings share more than the random band in {above} of {total} cases (heads, "
-            f"layers); two operations do in {of_operations}"
+            f"layers); two operations do in {_count_text(*of_operations)}"
         ],
         row=24,
         notes=notes,
@@ -163,10 +163,15 @@ KINDS = (
 """The title of each panel, its measure, and the measure that random heads have beside it."""
 
 
-def _above_random(table: DataFrame, measure: str, of_random: str) -> str:
-    """In how many cases more is shared than in 95% of the draws of random heads: `16 of 18`."""
+def _above_random(table: DataFrame, measure: str, of_random: str) -> tuple[int, int]:
+    """In how many cases more is shared than in 95% of the draws of random heads; all cases."""
     shares = _overlaps(table, measure).value
-    return f"{(shares > _random(table, of_random)[2]).sum()} of {len(shares)}"
+    return int((shares > _random(table, of_random)[2]).sum()), len(shares)
+
+
+def _count_text(above: int, total: int) -> str:
+    """`16 of 18`."""
+    return f"{above} of {total}"
 
 
 def _overlaps(table: DataFrame, measure: str) -> DataFrame:
@@ -210,7 +215,7 @@ def _caption(table: DataFrame) -> str:
         f"{_overlaps(table, measure).value.mean():.0%} ({start}{_random(table, of_random)[1]:.0%})"
         for (_, measure, of_random), start in zip(KINDS, ("random heads ", "", ""), strict=True)
     ]
-    above = [_above_random(table, *kind[1:]) for kind in KINDS]
+    above = [_count_text(*_above_random(table, *kind[1:])) for kind in KINDS]
     (model,) = keys_of(select(table, measure=numbers.SAME_HEADS), "model")
     return (
         f"Of their {numbers.SHARED_TOP} strongest heads, two trainings share {parts[0]} on "
