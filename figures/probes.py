@@ -26,6 +26,7 @@ READS = {
     "mlp_in": (
         ("A", "A", COLOURS["operand"], "solid"),
         ("B", "B", COLOURS["operand"], "dot"),
+        ("C", "C", COLOURS["answer"], "dash"),
         (numbers.OTHERS["mlp_in"], "others", COLOURS["control"], "solid"),
     ),
     "write": (
@@ -127,11 +128,11 @@ def _notes(table: DataFrame, config: Settings, operation: str) -> list[str]:
         f"Cosines at END with columns of W_U{normed}. Others: a, digits that are neither A, B nor "
         "C; b, digits that are not C.",
         "Turning layers are of the curves as they are, the common rise of all digits in them. "
-        f"a. {TURNING_NOTE['mlp_in']} b. {TURNING_NOTE['write']}",
+        f"In a: {TURNING_NOTE['mlp_in']} In b: {TURNING_NOTE['write']}",
         f"Turning layers with 95% intervals: a {_turning_text(rows, 'mlp_in')}; b "
         f"{_turning_text(rows, 'write')}.",
-        f"c. Printed: the digit that each layer writes most. Red: along the digit's column, so the "
-        "write supports it, as in Figure 2; blue: against it. "
+        "In c, printed: the digit that each layer writes most. Red: along the digit's column, so "
+        "the write supports it, as in Figure 2; blue: against it. "
         f"A = {a:.0f}, B = {b:.0f}; framed: the answer, {c:.0f}.",
     ]
 
@@ -196,9 +197,9 @@ def _prompts_note(table: DataFrame, config: Settings) -> str:
 
 
 TURNING_NOTE = {
-    "mlp_in": "Dotted: of the mean of A and B, the last layer with at most a tenth of the rise, "
+    "mlp_in": "dotted: of the mean of A and B, the last layer with at most a tenth of the rise, "
     "the highest, and the first with nine tenths of the fall behind it.",
-    "write": "Dotted: of the right answer, the last layer with at most a tenth of the rise, the "
+    "write": "dotted: of the right answer, the last layer with at most a tenth of the rise, the "
     "first with half of it, and the first with nine tenths.",
 }
 
@@ -247,10 +248,18 @@ def _model_notes(table: DataFrame, config: Settings) -> list[str]:
     ]
 
 
-def _curve(table: DataFrame, site: str) -> DataFrame:
-    """The main curve of a site, less the other digits."""
-    keys = {"token": numbers.main_token(site), "less": numbers.OTHERS[site]}
-    return select(table, measure=numbers.COSINE, site=site, **keys)
+LINES = {
+    ("mlp_in", "A and B"): ("A, B input", COLOURS["operand"], "dash"),
+    ("mlp_in", "C"): ("C input", COLOURS["answer"], "dash"),
+    ("write", "C"): ("C written", COLOURS["answer"], "solid"),
+}
+"""The site and token of each curve of Figures 13 and 14, its name, its colour and dash."""
+
+
+def _curve(table: DataFrame, site: str, token: str) -> DataFrame:
+    """The curve of a token at a site, less the other digits."""
+    less = numbers.OTHERS["write" if token == "C" else site]
+    return select(table, measure=numbers.COSINE, site=site, token=token, less=less)
 
 
 def _highest(curves: DataFrame) -> DataFrame:
@@ -258,42 +267,26 @@ def _highest(curves: DataFrame) -> DataFrame:
     return curves.loc[curves.groupby("operation").value.idxmax()]
 
 
+def _peak_text(table: DataFrame, site: str, token: str) -> str:
+    """The highest mean cosine of a curve over the operations, and in which layers it is."""
+    peaks = _highest(_curve(table, site, token))
+    layers = f"layer{'s' * (peaks.layer.nunique() > 1)} {span_text(peaks.layer, '.0f')}"
+    return f"{span_text(peaks.value, '.2f')} ({layers})"
+
+
 def _peaks(table: DataFrame) -> str:
-    """The highest mean cosine of both sites over the operations, and in which layers it is."""
-    texts, of_input = {}, select(table, measure=numbers.COSINE, site="mlp_in", less="")
-    by_token = of_input.pivot(index=["operation", "layer"], columns="token", values="value")
-    answer = (by_token["C"] - by_token[numbers.OTHERS["write"]]).max()
-    for site in numbers.SITES:
-        peaks = _highest(_curve(table, site))
-        where = f" (layer{'s' * (peaks.layer.nunique() > 1)} {span_text(peaks.layer, '.0f')})"
-        texts[site] = span_text(peaks.value, ".2f") + where
+    """The highest mean cosine of each curve over the operations, and in which layers it is."""
+    texts = {curve: _peak_text(table, *curve) for curve in LINES}
     return (
-        f"C in what MLPs write reaches {texts['write']}; in their input, A and B "
-        f"reach {texts['mlp_in']}, C {answer:.2f}"
+        f"C in what MLPs write reaches {texts['write', 'C']}; in their input, A and B reach "
+        f"{texts['mlp_in', 'A and B']}, C {texts['mlp_in', 'C']}"
     )
-
-
-def _heading(table: DataFrame) -> str:
-    """In which layers MLPs write C most; apart from that, how much of A and B their input has."""
-    written, read = (_highest(_curve(table, site)) for site in ("write", "mlp_in"))
-    layers = f"layer{'s' * (written.layer.nunique() > 1)} {span_text(written.layer, '.0f')}"
-    return (
-        f"MLPs write C most in {layers} ({span_text(written.value, '.2f')}); A and B in their "
-        f"input reach {span_text(read.value, '.2f')}"
-    )
-
-
-MAIN = {
-    "mlp_in": ("A, B input", COLOURS["operand"], "dash"),
-    "write": ("C written", COLOURS["answer"], "solid"),
-}
-"""The name of the main curve of each site in the figure, its colour and dash."""
 
 
 def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """One row per model, one column per operation, on one scale."""
     models, operations = keys_of(table, "model"), keys_of(table, "operation")
-    curves = [_curve(table, site)[end] for site in numbers.SITES for end in ("low", "high")]
+    curves = [_curve(table, *curve)[end] for curve in LINES for end in ("low", "high")]
     low, high = reach(curve.to_numpy() for curve in curves)
     panels = []
     for model in models:
@@ -306,7 +299,7 @@ def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
             panels.append(replace(panel, lines=tuple(lines), y_title=y_title, y_range=ends))
     return plotting.curve_panels(
         panels,
-        headings=[f"{model}: {_heading(select(table, model=model))}" for model in models],
+        headings=models,
         x_title="Layer",
         notes=notes,
         across=len(operations),
@@ -317,8 +310,8 @@ def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
 def _model_panel(rows: DataFrame) -> plotting.CurvePanel:
     """What MLPs read and write in one model and operation, with the highest layer of both."""
     lines, points = [], []
-    for at, (site, (name, colour, dash)) in enumerate(MAIN.items()):
-        curve = _curve(rows, site)
+    for at, ((site, token), (name, colour, dash)) in enumerate(LINES.items()):
+        curve = _curve(rows, site, token)
         lines.append(line(curve, name, colour, x="layer", scale=1, dash=dash))
         (peak,) = records(_highest(curve))
         points.append(plotting.Point(peak.layer, f"{peak.value:.2f}", at))

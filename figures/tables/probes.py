@@ -72,7 +72,10 @@ def site_rows(probe: Effects, operation: str, site: str) -> Iterator[Row]:
     tokens = (probe.labels or {})["token"]
     main, others = {main_token(site): TOKENS[site]}, OTHERS[site]
     single = {token: (token,) for token in tokens}
-    for less, curves in (("", single | main), (others, {t: (t,) for t in TOKENS[site]} | main)):
+    above = [(others, {t: (t,) for t in TOKENS[site]} | main)]
+    if "C" not in TOKENS[site]:  # the answer in what MLPs read
+        above.append((OTHERS[SITES[1]], {"C": ("C",)}))
+    for less, curves in (("", single | main), *above):
         for token, parts in curves.items():
             curve = curve_of(probe, *parts, less=less or None)
             keys = {"operation": operation, "site": site, "token": token, "less": less}

@@ -95,8 +95,13 @@ def test_figures_13_and_14_set_models_side_by_side(
     assert drawn.y.tolist() == less, "the drawn difference is a row"
     texts = [note.text for note in layout.annotations]
     assert f"{max(less):.2f}" in texts, "the highest layer has its number"
-    peak = f"layer {int(np.argmax(less))} ({max(less):.2f})"
-    assert any(text.startswith(f"reference: MLPs write C most in {peak}") for text in texts)
+    peak = f"C in what MLPs write reaches {max(less):.2f} (layer {int(np.argmax(less))})"
+    assert peak in chart.caption
+    read = next(trace for trace in chart.figure.data if trace.name == "C input")
+    rows = select(table, model="reference", operation="addition", measure="cosine", site="mlp_in")
+    above = select(rows, token="C", less="others without C").value.tolist()
+    assert read.y.tolist() == above, "the answer in what MLPs read is drawn, less its own others"
+    assert above[-1] > select(rows, token="A and B", less="others without A, B, C").value.iloc[-1]
     controls = [trace.y for trace in chart.figure.data if trace.name == "others = 0"]
     assert len(controls) == 2 and not np.any(controls)
 

@@ -69,3 +69,30 @@ def test_an_interval_that_no_table_has_is_found() -> None:
         "−0.9 [−2.5, +0.7]",
         "12.345 [9.876, 98.765]",
     ]
+
+
+def test_the_layers_from_which_mlps_read_more_of_the_answer_than_of_operands_are_the_tables() -> (
+    None
+):
+    table = pd.read_csv(ROOT / "figures" / "gallery" / "fig13.csv", low_memory=False)
+    read = table[(table.site == "mlp_in") & (table.measure == "cosine") & table.less.notna()]
+    first: dict[str, set[int]] = {}
+    apart = set()
+    for (model, _), rows in read.groupby(["model", "operation"]):
+        answer, operands = (
+            rows[rows.token == token].sort_values("layer") for token in ("C", "A and B")
+        )
+        first.setdefault(str(model), set()).add(_last_false(answer, operands, "value", "value") + 1)
+        apart.add(_last_false(answer, operands, "low", "high") + 1)
+    assert (min(first["reference"]), max(first["reference"]), max(apart)) == (1, 8, 9)
+    assert first["reference-mistral"] == {5, 6}
+    text = (ROOT / "docs" / "probes.md").read_text("utf-8").replace("\n", " ")
+    assert "From layer 5 or 6 of `reference-mistral` and layer 1 to 8 of `reference` on" in text
+    assert "from layer 8 on, their input has more of C" in text
+    assert "apart from layer 9 on in all eight cases" in text
+
+
+def _last_false(above: pd.DataFrame, below: pd.DataFrame, of_above: str, of_below: str) -> int:
+    """The last layer in which the first curve is not above the second; -1 if there is none."""
+    not_above = above[of_above].to_numpy() <= below[of_below].to_numpy()
+    return max((layer for layer, one in enumerate(not_above) if one), default=-1)
