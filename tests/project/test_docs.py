@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import tyro
+from markdown_it import MarkdownIt
 
 from arith_lens.benchmarks.readers import HUMANITIES
 from arith_lens.model import empty_model
@@ -275,3 +276,26 @@ def test_commands_are_understood_and_plan(
     with refused:
         call(**arguments | {"dry_run": True})
         assert capsys.readouterr().out
+
+
+def broken_tables(text: str) -> list[str]:
+    """The lines of Markdown that are cut off from a table, or that are a part of a row."""
+    blocks, lines = MarkdownIt().enable("table").parse(text), text.splitlines()
+    tables = [range(*block.map) for block in blocks if block.type == "table_open" and block.map]
+    rows = [lines[i] for table in tables for i in table]
+    cut = [line for block in blocks if block.type == "inline" for line in block.content.split("\n")]
+    return [line for line in rows if not (line.startswith("|") and line.endswith("|"))] + [
+        line for line in cut if line.startswith("|") or line.endswith("|")
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_table_of_a_page_is_whole(page: Path) -> None:
+    assert not broken_tables(page.read_text(encoding="utf-8"))
+
+
+def test_a_blank_line_or_a_cut_row_breaks_a_table() -> None:
+    head = "| a | b |\n|---|---|\n| 1 | 2 |\n"
+    assert not broken_tables(head + "| 3 | 4 |\n")
+    assert broken_tables(head + "\n| 3 | 4 |\n") == ["| 3 | 4 |"]
+    assert broken_tables(head + "| 3 | x\n4 |\n") == ["| 3 | x", "4 |"]
