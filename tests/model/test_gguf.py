@@ -282,46 +282,6 @@ def test_a_cache_that_cannot_be_written_is_named(
         load_model(file)
 
 
-class Packages:
-    """Packages of a model's parts."""
-
-    def __init__(self, root: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-        half = len(content) // 2
-        for number, part in enumerate((content[:half], content[half:])):
-            folder = root / f"small_part{number}"
-            folder.mkdir(parents=True)
-            (folder / "__init__.py").touch()
-            (folder / "part").write_bytes(part)
-        monkeypatch.syspath_prepend(root)
-        digest = hashlib.sha256(content).hexdigest()
-        parts = [f"small_part{number}/part" for number in (0, 1)]
-        monkeypatch.setitem(weights.PACKAGED, "small", (digest, parts))
-
-
-def test_a_packaged_model_is_joined_and_its_hash_is_checked(
-    tokenizer: Any, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "whole.gguf"
-    write(FAMILIES["llama"].make(len(tokenizer)), tokenizer, file, "llama")
-    packages = tmp_path / "packages"
-    Packages(packages, file.read_bytes(), monkeypatch)
-    part = packages / "small_part1" / "part"
-    stored = part.read_bytes()
-    part.write_bytes(stored[:-1] + bytes([stored[-1] ^ 1]))
-    with pytest.raises(ValueError, match=r"expected small with SHA-256 .* install"):
-        load_model("small")
-    part.write_bytes(stored)
-    assert load_model("small").name == "small"
-    part.unlink()
-    assert load_model("small").name == "small"  # from the cache
-
-
-def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(weights.PACKAGED, "gemma-3-270m", ("0", ["no_such_package/part"]))
-    with pytest.raises(FileNotFoundError, match=r"arith-lens\[gemma\].*google/gemma-3-270m"):
-        load_model("gemma-3-270m")
-
-
 def test_files_beside_it_are_not_read(tokenizer: Any, tmp_path: Path) -> None:
     file = tmp_path / "folder" / "small.gguf"
     file.parent.mkdir()

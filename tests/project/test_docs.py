@@ -68,6 +68,7 @@ CHECKPOINTS = (
     "mistralai/Mistral-7B-v0.1",
     "path/to/checkpoint",
     "gemma-3-270m",
+    "smollm2-135m",
 )
 STAND_INS = {
     **dict.fromkeys(CHECKPOINTS, "checkpoint"),

