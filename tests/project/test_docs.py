@@ -32,7 +32,7 @@ from laboratory.speed.measure import SHAPES
 ROOT = Path(__file__).parents[2]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "arith_lens" / "reference").glob("*/README.md")),
 ]
 FLAGS = re.DOTALL | re.MULTILINE

@@ -15,7 +15,7 @@ OTHER_TESTS = ("edges.md", "gemma.md", "how_it_calculates.md", "predictions.md")
 """Pages whose own tests hold their outcomes; they also quote numbers of predictions."""
 PAGES = [
     path
-    for path in sorted((ROOT / "docs").glob("*.md"))
+    for path in sorted((ROOT / "docs").rglob("*.md"))
     if path.name not in OTHER_TESTS and INTERVAL.search(path.read_text("utf-8"))
 ]
 
