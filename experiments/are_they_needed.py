@@ -62,9 +62,8 @@ class KnockoutConfig(OperandSettings):
     """Iterative masking chooses on every third pair; its curve is over all pairs."""
     ablation: Literal["mean", "zero", "resample"] = "mean"
     """What replaces a head's output; in the paper it is the mean over counterfactuals."""
-    means: Literal["template", "vector"] | None = None
-    """Over what the means are: one per template and position, or one per head and MLP; None: as
-    `al.knock_out` does."""
+    means: Literal["template", "role", "all_tokens"] | None = None
+    """Over which tokens a mean is taken, as in `al.knock_out`; None: per template and position."""
     second_ablation: Literal["mean", "zero", "resample"] | None = "resample"
     """What replaces it in one further curve; None leaves it out."""
     mlps: bool = True

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Literal
 
 import torch
 from jaxtyping import Bool
@@ -104,11 +103,8 @@ operations too. Saves a run under results/do_powers_use_them/, which
 """
 
 
-MEANS: dict[str, Literal["template", "vector"]] = {
-    "generated": "template",
-    "word_problems": "vector",
-}
-"""What replaces a head's output. Word problems share no position but END."""
+MEANS = {"generated": "template", "word_problems": "role"}
+"""Over which tokens a mean is taken. Word problems share no position but END."""
 
 TOKEN_CLASSES = ("numbers", "operator", "BOS", "END", "other words")
 

@@ -204,8 +204,8 @@ def _set_notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
         f"Strongest: the {config['heads']} heads with the most negative mean effect; "
         f"{both:.0f} of {ours:.0f} are the same.",
         "Knockout: mean over the counterfactuals of the same data (generated prompts: of the same "
-        "template and position; word problems: one vector per head), every position but BOS. "
-        "Relative change with its 95% interval; at most "
+        "template and position; word problems: one for END and one for all other tokens), every "
+        "position but BOS. Relative change with its 95% interval; at most "
         f"{config['most']} pairs of each kind, evenly spread.",
     ]
     paper = paper_model(config["model"])

@@ -109,18 +109,17 @@ orders = {
     "by effect": order,
     **{f"random {s}": random_order(n_layers, n_heads, s) for s in range(4)},
 }
-curves = knockout_curves(model, pairs, orders, ks=range(9), means="vector")
-on_sums = al.knockout_curve(model, sums, order, ks=range(9), means="vector")
+curves = knockout_curves(model, pairs, orders, ks=range(9))
+on_sums = al.knockout_curve(model, sums, order, ks=range(9))
 print("letters, by effect:", curves["by effect"].drop(4).accuracy)
 for name in list(orders)[1:]:
     print(f" letters, {name}:", curves[name].drop(4).accuracy)
 print("      sums, the same:", on_sums.drop(4).accuracy)
 
 # %% [markdown]
-# `means="vector"` puts in one mean a head, the same at every place. Pairs from a file have no
-# templates, so there is no mean for each place; that is far from what the head does anywhere, and
-# random heads cost more than they would with means a place. Here the controls have the same
-# handicap.
+# A mean is put where it was taken. The sums have templates, so they have a mean for each position.
+# Pairs from a file have none: END gets END's mean, and all other tokens share one. That one can be
+# far from what the head writes at any of them; the controls get it too.
 #
 # ## A figure of your own
 #

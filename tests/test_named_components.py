@@ -42,7 +42,7 @@ def test_methods_take_a_head_by_any_name(head: Any, llama: HookedModel, pairs: P
     quiet: dict[str, Any] = {"progress": False}
     effects = al.path_patch(llama, pairs, senders=head, metric="logit", certify=False, **quiet)
     assert effects.heads.mean().isfinite().nonzero().tolist() == [[1, 2]]
-    assert al.knock_out(llama, pairs, head, means="vector", **quiet).components == (Head(1, 2),)
+    assert al.knock_out(llama, pairs, head, means="all_tokens", **quiet).components == (Head(1, 2),)
     assert al.knockout_curve(llama, pairs, head, ks=[1], **quiet).order == (Head(1, 2),)
     assert al.attention_by_role(llama, pairs, head).labels == al.attention_by_role(
         llama, pairs, [Head(1, 2)]

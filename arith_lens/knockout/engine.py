@@ -272,8 +272,8 @@ class KnockoutEngine:
         if self.replacements.kind == "resample":
             raise ValueError("expected another ablation, found resample, which needs all pairs")
         own = None if self.replacements.donor is None else torch.arange(len(rows))
-        group = self.replacements.group[rows]
-        replacements = replace(self.replacements, group=group, donor=own)
+        place = self.replacements.place[rows]
+        replacements = replace(self.replacements, place=place, donor=own)
         chosen = self.chosen[rows]
         return replace(self, pairs=self.pairs[rows], replacements=replacements, chosen=chosen)
 
@@ -313,8 +313,8 @@ class KnockoutEngine:
 
         fast = None
         if self.layers is not None:
-            group = rows if self.replacements.donor is not None else self.replacements.group[rows]
-            fast = tree_forward(self.model, self.layers, pairs, chosen, group)
+            groups = self.replacements.groups(rows)
+            fast = tree_forward(self.model, self.layers, pairs, chosen, groups)
         return Batch(pairs, chosen, values, fast)
 
     def _fitting(self, variants: Sequence[Variant]) -> int:
@@ -337,8 +337,8 @@ def engine_of(
         raise ValueError("expected pairs to knock out on, found none")
     check_pairs(model, pairs)
     where = chosen_positions(pairs, knockout.positions, model.tokenizer)
-    how = {"ablation": knockout.ablation, "means": knockout.means, "seed": knockout.seed}
-    replacing = replacements(model, pairs, checked, **how)
+    how = {"means": knockout.means, "seed": knockout.seed}
+    replacing = replacements(model, pairs, checked, **knockout.question, **how)
     engine = KnockoutEngine(model, pairs, replacing, where)
     layers = plain_layers(model)
     if layers is not None and any(
@@ -373,7 +373,7 @@ def _certificate_key(engine: KnockoutEngine, variant: Variant) -> str:
     replacements, pairs = engine.replacements, engine.pairs
     replacement_values = replacements.values if replacements.kind == "given" else {}
     tensors = [pairs.reference, pairs.counterfactual, pairs.attention_mask, engine.chosen]
-    tensors += [replacements.group, replacements.donor, *replacement_values.values()]
+    tensors += [replacements.place, replacements.donor, *replacement_values.values()]
     known = [state_digest(engine.model), *sorted(map(str, variant))]
     known += [replacements.kind, *replacement_values]
     known += [

@@ -24,7 +24,13 @@ from arith_lens.components import (
 from arith_lens.hooks import Edit, ablate_heads, ablate_mlps, ablate_neurons
 from arith_lens.knockout.curves import KnockoutCurve, KnockoutCurves
 from arith_lens.knockout.engine import SHARD, checked_components, engine_of, tensor_digest
-from arith_lens.knockout.means import aligned_groups, given_vectors, hook_names
+from arith_lens.knockout.means import (
+    aligned_groups,
+    check_positions,
+    default_means,
+    given_vectors,
+    hook_names,
+)
 from arith_lens.knockout.outcomes import Outcomes
 from arith_lens.knockout.settings import Knockout, KnockoutOptions
 from arith_lens.model import HookedLike
@@ -53,18 +59,19 @@ def knock_out(
             own counterfactual. With these two, `answers_other` of the outcomes says where the
             answer becomes that of the counterfactual.
         positions: `"all"` (the default): every token but BOS and padding; `"end"`: END alone.
-        means: None: over these pairs' counterfactuals, one mean per template and position where
-            they have templates, else one vector per component. `"template"` or `"vector"` says
-            which. Or vectors by hook name, as `counterfactual_means` gives of other pairs, for
-            other text.
+        means: over which tokens of the counterfactuals a mean is taken, which is where it is put.
+            `"template"`: one mean per template and position (None: this for pairs with templates).
+            `"role"`: one mean for END, one for each role that the pairs know, and one for all
+            other tokens (None: this for other pairs). `"all_tokens"`: one mean over all tokens,
+            put at END too. Or vectors by hook name, as `counterfactual_means` gives of other pairs.
         seed: the seed of `"resample"`.
         progress: whether to show a progress bar.
 
     Raises:
         TypeError, IndexError: a value is not a component, the model does not have it, or an option
             does not exist.
-        ValueError: ablation, positions or means are not valid, a component is given twice, or there
-            is no aligned pair to draw from.
+        ValueError: ablation, positions or means are not valid, vectors are means over other
+            positions, a component is given twice, or there is no aligned pair to draw from.
         KeyError: the given means lack a layer.
         FloatingPointError: the logits are NaN or infinite.
     """
@@ -203,6 +210,8 @@ def knockout_slot(
     if run is None:
         return ResultSlot(None, name, {}, pairs)
     vectors: Any = knockout.means
+    if vectors is None and knockout.ablation == "mean" and pairs.template is None:
+        vectors = default_means(pairs)
     if isinstance(vectors, Mapping):
         vectors = {hook: tensor_digest(vector) for hook, vector in vectors.items()}
     details = knockout.question | {
@@ -303,7 +312,7 @@ def knockout_hooks(
 ) -> list[NamedHook]:
     """Hooks that knock out components on any text, batch and length, and during evaluation.
 
-    They change what `knock_out` changes, with `means="vector"` or zero: every position but BOS.
+    They change what `knock_out` changes, with the same vectors or zero: every position but BOS.
     In each forward they find BOS by the tokenizer's id. They may change
     padding, which nothing reads. Under `generate` they act on every new token, with or without a
     cache. Always pass the whole list, because the first hook serves the others.
@@ -311,7 +320,9 @@ def knockout_hooks(
     Args:
         model: HookedModel or TransformerBridge.
         components: the heads, MLPs and neurons to knock out.
-        means: one vector per component by hook name, from `counterfactual_means`, for `"mean"`.
+        means: one vector per component by hook name, for `"mean"`, from `counterfactual_means` with
+            the same `positions`. In text that is aligned with nothing, `"all"` puts one mean over
+            all tokens at every token, also at END.
         ablation: `"mean"` or `"zero"`.
         positions: `"all"`; or `"end"`: END of the prompt, for `hook_steps="prompt"` in `generate`.
 
@@ -326,15 +337,14 @@ def knockout_hooks(
             f"expected ablation 'mean' or 'zero' for text that is aligned with nothing, found "
             f"{ablation!r}; knock_out resamples among aligned pairs"
         )
-    if positions not in ("all", "end"):
-        raise ValueError(f"expected positions 'all' or 'end', found {positions!r}")
+    check_positions(positions)
     if (means is None) == (ablation == "mean"):
         raise ValueError(
             f"expected means with ablation='mean' and with no other, found ablation={ablation!r} "
             f"and {'no ' if means is None else ''}means; counterfactual_means(model, pairs) gives "
             "them"
         )
-    vectors = None if means is None else given_vectors(means, hook_names(chosen))
+    vectors = None if means is None else given_vectors(means, hook_names(chosen), positions)
     at: Positions = -1 if positions == "end" else None
     heads = [one for one in chosen if isinstance(one, Head)]
     mlps = [one for one in chosen if isinstance(one, Mlp)]

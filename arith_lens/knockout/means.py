@@ -1,14 +1,15 @@
 """What replaces the output of a component, and at which tokens.
 
-The replacement is a mean over counterfactual prompts, zero, or the output on another prompt. If
-pairs have templates, there is one mean per template and position: prompts of one template, length
-and layout are aligned. For other text there is one vector per component.
+The replacement is a mean over counterfactual prompts, zero, or the output on another prompt. A mean
+is put where it was taken. If pairs have templates, there is one mean per template and position:
+prompts of one template, length and layout are aligned. Other pairs share END, and the roles that
+they know. So there is one mean for END, one for each known role, and one for all other tokens.
 """
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,7 +31,7 @@ from arith_lens.components import (
     z_name,
 )
 from arith_lens.model import HookedLike, record
-from arith_lens.pairs import PromptPairs, check_pairs
+from arith_lens.pairs import PromptPairs, Role, check_pairs
 
 
 def tokens_that_count(pairs: PromptPairs, tokenizer: Any) -> Bool[Tensor, "pair pos"]:
@@ -55,13 +56,18 @@ def chosen_positions(
     Raises:
         ValueError: `positions` is neither `all` nor `end`.
     """
+    check_positions(positions)
     if positions == "all":
         return tokens_that_count(pairs, tokenizer)
-    if positions != "end":
-        raise ValueError(f"expected positions 'all' or 'end', found {positions!r}")
     end = torch.zeros_like(pairs.attention_mask)
     end[:, -1] = True
     return end
+
+
+def check_positions(positions: str) -> None:
+    """Raise ValueError if positions are neither `all` nor `end`."""
+    if positions not in ("all", "end"):
+        raise ValueError(f"expected positions 'all' or 'end', found {positions!r}")
 
 
 def aligned_groups(pairs: PromptPairs) -> Int[Tensor, " pair"]:
@@ -79,9 +85,35 @@ def aligned_groups(pairs: PromptPairs) -> Int[Tensor, " pair"]:
     return torch.tensor([numbers[key] for key in keys])
 
 
-Means: TypeAlias = Literal["template", "vector"] | Activations | None
-"""`template`: one mean per template and position; `vector`: one per component; or vectors by hook
-name, from `counterfactual_means`. None: `template` if pairs have templates, else `vector`."""
+MEANS = ("template", "role", "all_tokens")
+Means: TypeAlias = str | Activations | None
+"""`template`: one mean per template and position. `role`: one for END, one for each role that the
+pairs know, one for all other tokens. `all_tokens`: a single one over all tokens, also put at END.
+Or vectors by hook name, from `counterfactual_means`. None: `default_means`."""
+
+
+def default_means(pairs: PromptPairs) -> str:
+    """`template` if pairs have templates, else `role`."""
+    return "role" if pairs.template is None else "template"
+
+
+@dataclass(frozen=True, eq=False)
+class MeanVectors(Mapping[str, Tensor]):
+    """One mean per component by hook name, and the tokens it is taken over and may be put at."""
+
+    vectors: Activations
+    positions: str
+    """`all` tokens but BOS and padding, or `end`."""
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.vectors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.vectors)
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
 
 ABLATIONS = ("mean", "zero", "resample", "counterfactual")
 """What replaces outputs: a mean over counterfactual prompts, nothing, the output on the
@@ -94,11 +126,11 @@ class Replacements:
     """The replacements of the outputs of knocked-out components, for any of the pairs."""
 
     kind: str
-    """`template`, `vector`, `given`, `none` (nothing is out), or the ablation."""
+    """One of `MEANS`, `given`, `none` (nothing is out), or the ablation."""
     values: Activations
-    """By hook name [group pos ...], with columns aligned at END; for means alone."""
-    group: Int[Tensor, " pair"]
-    """The row of `values` for each pair."""
+    """By hook name [place ...]; for means alone."""
+    place: Int[Tensor, "pair pos"]
+    """The row of `values` for each token."""
     donor: Int[Tensor, " pair"] | None = None
     """For `resample`, `counterfactual`: the pair whose counterfactual run gives the replacement."""
 
@@ -123,12 +155,21 @@ class Replacements:
             donors = narrowed(pairs[self.donor[rows]])
             mask = donors.attention_mask
             return record(model, donors.counterfactual, names, attention_mask=mask)
-        width = int(pairs.lengths[rows].max())
-        group = self.group[rows]
-        return {
-            name: self.values[name][group.to(self.values[name].device)][:, -width:]
-            for name in names
-        }
+        place = self.place[rows][:, -int(pairs.lengths[rows].max()) :]
+        return {name: _put(self.values[name], place) for name in names}
+
+    def groups(self, rows: Int[Tensor, " row"]) -> Int[Tensor, " row"]:
+        """For each of some pairs, a number; pairs with one number have the same replacements."""
+        if self.donor is not None:
+            return rows
+        return self.place[rows].unique(dim=0, return_inverse=True)[1]
+
+
+def _put(
+    values: Float[Tensor, "place ..."], place: Int[Tensor, "row pos"]
+) -> Float[Tensor, "row_or_1 pos_or_1 *rest"]:
+    """Each token's row of the values."""
+    return values[None] if len(values) == 1 else values[place.to(values.device)]
 
 
 def narrowed(pairs: PromptPairs) -> PromptPairs:
@@ -157,6 +198,7 @@ def replacements(
     components: Iterable[Component],
     *,
     ablation: str,
+    positions: str,
     means: Means,
     seed: int,
 ) -> Replacements:
@@ -166,7 +208,7 @@ def replacements(
     if ablation != "mean" and means is not None:
         raise ValueError(f"expected means= with ablation='mean' alone, found {ablation!r}")
     names = hook_names(components)
-    alone = torch.zeros(len(pairs), dtype=torch.long)
+    alone = torch.zeros_like(pairs.reference)
     if not names:
         return Replacements("none", {}, alone)
     if ablation == "zero":
@@ -176,91 +218,111 @@ def replacements(
     if ablation == "counterfactual":
         return Replacements("counterfactual", {}, alone, torch.arange(len(pairs)))
     if isinstance(means, Mapping):
-        return Replacements("given", given_vectors(means, names), alone)
-    kind = means or ("template" if pairs.template is not None else "vector")
-    if kind == "vector":
-        vectors = _means(model, pairs, names, alone, over_positions=True)
-        return Replacements("vector", vectors, alone)
-    if kind != "template":
+        given = {name: value[0] for name, value in given_vectors(means, names, positions).items()}
+        return Replacements("given", given, alone)
+    kind = means or default_means(pairs)
+    if kind not in MEANS:
         raise ValueError(
-            f"expected means 'template', 'vector' or vectors by hook name, found {means!r}"
+            f"expected means among {', '.join(MEANS)}, or vectors by hook name, found {means!r}"
         )
-    groups = _groups(pairs)
-    return Replacements("template", _means(model, pairs, names, groups), groups)
+    place = _places(pairs, kind)
+    return Replacements(kind, _means(model, pairs, names, place), place)
+
+
+def _places(pairs: PromptPairs, kind: str) -> Int[Tensor, "pair pos"]:
+    """For each token, the number of its place. Tokens of one place share a mean."""
+    place = torch.zeros_like(pairs.reference)
+    if kind == "all_tokens":
+        return place
+    if kind == "template":
+        groups, width = aligned_groups(pairs), place.shape[1]
+        place = groups[:, None] * width + torch.arange(width)
+    else:
+        for number, role in enumerate(pairs.spans or (), start=1):
+            place = place.masked_fill(pairs.role_mask(role), number)
+        place[:, -1] = 1 + len(Role)  # END, which every prompt has
+    _warn_of_single_prompts(place[:, -1], kind)
+    return place
 
 
 def counterfactual_means(
-    model: HookedLike, pairs: PromptPairs, components: Components | None = None
-) -> dict[str, Tensor]:
+    model: HookedLike,
+    pairs: PromptPairs,
+    components: Components | None = None,
+    *,
+    positions: str = "all",
+) -> MeanVectors:
     """One vector per component: its mean output over the counterfactual prompts.
 
-    The mean is over all tokens of all prompts but BOS and padding, with equal weight. Use the
-    vectors to knock out components on other text: `knock_out(..., means=)`, `knockout_hooks`,
-    `ablate_heads`.
+    Use the vectors to knock out components on other text, at the same positions:
+    `knock_out(..., means=)`, `knockout_hooks`, `ablate_heads`.
+
+    Args:
+        model: HookedModel or TransformerBridge.
+        pairs: the pairs whose counterfactuals are averaged.
+        components: heads, MLPs and neurons; None: all heads and MLPs.
+        positions: `"all"`: over all tokens of all prompts but BOS and padding, with equal weight;
+            `"end"`: over END alone. What a component writes at END can be far from what it writes
+            elsewhere.
 
     Returns:
-        By hook name, [n_heads d_head], [d_mlp] and [d_model], for the layers of `components` (None:
-        all heads and MLPs).
+        By hook name, [n_heads d_head], [d_mlp] and [d_model], for the layers of `components`.
+
+    Raises:
+        ValueError: `positions` is neither `all` nor `end`.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, "addition", n=9)
+        >>> means = al.counterfactual_means(model, pairs, ["5.5"], positions="end")
+        >>> hooks = al.knockout_hooks(model, ["5.5"], means, positions="end")
     """
     if components is None:
         components = every_component(int(model.cfg.n_layers), int(model.cfg.n_heads))
     check_pairs(model, pairs)
-    alone = torch.zeros(len(pairs), dtype=torch.long)
+    check_positions(positions)
     names = hook_names(as_components(components, neurons=True))
-    means = _means(model, pairs, names, alone, over_positions=True)
-    return {name: value[0, 0] for name, value in means.items()}
+    place = torch.zeros_like(pairs.reference)
+    place[:, -1] = int(positions == "end")
+    means = _means(model, pairs, names, place)
+    return MeanVectors({name: value[-1] for name, value in means.items()}, positions)
 
 
 def _means(
-    model: HookedLike,
-    pairs: PromptPairs,
-    names: list[str],
-    groups: Int[Tensor, " pair"],
-    *,
-    over_positions: bool = False,
+    model: HookedLike, pairs: PromptPairs, names: list[str], place: Int[Tensor, "pair pos"]
 ) -> dict[str, Tensor]:
-    """By hook name, [group pos ...], or [1 1 ...] over positions; 0 if there is no token."""
+    """By hook name [place ...], over the tokens that count and END; 0 if a place has no token."""
     counted = tokens_that_count(pairs, model.tokenizer)
+    counted[:, -1] = True  # also where END is BOS
+    n_places = int(place.max()) + 1
     totals: dict[str, Tensor] = {}
     for rows in torch.arange(len(pairs)).split(BATCH):
         batch = pairs[rows]
         recorded = record(model, batch.counterfactual, names, attention_mask=batch.attention_mask)
         for name, value in recorded.items():
-            sums = _sums(value, counted[rows], groups[rows], int(groups.max()) + 1)
-            totals[name] = totals[name] + sums if name in totals else sums
-    n_tokens = torch.zeros(int(groups.max()) + 1, counted.shape[1])
-    n_tokens.index_add_(0, groups, counted.float())
-    means = {}
-    for name, total in totals.items():
-        number = n_tokens.to(total.device).reshape(*n_tokens.shape, *[1] * (total.ndim - 2))
-        if over_positions:
-            total, number = total.sum((0, 1), keepdim=True), number.sum((0, 1), keepdim=True)
-        means[name] = total / number.clamp(min=1)
-    return means
+            of_batch = counted[rows].to(value.device)
+            if name not in totals:
+                totals[name] = value.new_zeros(n_places, *value.shape[2:], dtype=torch.float32)
+            at = place[rows].to(value.device)[of_batch]
+            totals[name].index_add_(0, at, value[of_batch].float())
+    n_tokens = place[counted].bincount(minlength=n_places).clamp(min=1)
+    return {
+        name: total / n_tokens.to(total.device).reshape(-1, *[1] * (total.ndim - 1))
+        for name, total in totals.items()
+    }
 
 
-def _sums(
-    value: Float[Tensor, "row pos *rest"],
-    counted: Bool[Tensor, "row pos"],
-    groups: Int[Tensor, " row"],
-    n_groups: int,
-) -> Float[Tensor, "group pos *rest"]:
-    counts = counted.to(value.device).reshape(*counted.shape, *[1] * (value.ndim - 2))
-    total = value.new_zeros(n_groups, *value.shape[1:], dtype=torch.float32)
-    return total.index_add_(0, groups.to(value.device), torch.where(counts, value.float(), 0.0))
-
-
-def _groups(pairs: PromptPairs) -> Int[Tensor, " pair"]:
-    """The groups to average over. Warns if a group has a single prompt."""
-    groups = aligned_groups(pairs)
-    sizes = groups.bincount()
+def _warn_of_single_prompts(end: Int[Tensor, " pair"], kind: str) -> None:
+    """Warn if a mean is made of a single prompt. Prompts with one number at END share means."""
+    sizes = end.unique(return_counts=True)[1]
     if int(sizes.min()) == 1:
+        cure = ", or means='role'" if kind == "template" and len(end) > 1 else ""
         warn_caller(
             "expected two prompts or more in all groups of aligned prompts (template, length, "
             f"positions of the operands), found one in {int((sizes == 1).sum())} of {len(sizes)}, "
-            "whose 'mean' is its own counterfactual output; give more pairs, or means='vector'",
+            f"whose 'mean' is its own counterfactual output; give more pairs{cure}",
         )
-    return groups
 
 
 class NoAlignedPrompt(ValueError):
@@ -287,8 +349,13 @@ def _donors(pairs: PromptPairs, seed: int) -> Int[Tensor, " pair"]:
     return torch.tensor(donors)
 
 
-def given_vectors(means: Activations, names: Iterable[str]) -> dict[str, Tensor]:
+def given_vectors(means: Activations, names: Iterable[str], positions: str) -> dict[str, Tensor]:
     """The user's vectors for some hook names, as [1 1 ...]. Raises the errors of `knock_out`."""
+    if isinstance(means, MeanVectors) and means.positions != positions:
+        raise ValueError(
+            f"expected means over the positions {positions!r} where they are put, found means over "
+            f"{means.positions!r}; counterfactual_means(..., positions={positions!r}) gives them"
+        )
     return {name: _given_vector(means, name) for name in names}
 
 

@@ -39,7 +39,7 @@ class Outcomes(HasUnits):
     positions: str
     """`all` (except BOS and padding) or `end`."""
     means: str
-    """The kind of mean: `template`, `vector`, `given`; else the ablation, or `none`."""
+    """The kind of mean: `template`, `role`, `all_tokens`, `given`; else the ablation, or `none`."""
     template: tuple[str, ...] | None = None
     """The template of each pair. Means give all templates the same weight."""
     cluster: Int[Tensor, " pair"] | None = None

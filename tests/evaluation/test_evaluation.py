@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import arith_lens as al
+from arith_lens.components import Activations
 from arith_lens.knockout import counterfactual_means, knockout_hooks
 from arith_lens.model import HookedModel, PrefixCache
 from laboratory import model_cards as measure
@@ -92,7 +93,7 @@ def both(request: pytest.FixtureRequest, make_hf: Any, make_model: Any) -> tuple
 
 
 @pytest.fixture(scope="module")
-def means(both: tuple[Any, HookedModel]) -> dict[str, torch.Tensor]:
+def means(both: tuple[Any, HookedModel]) -> Activations:
     pairs = al.sample_pairs(both[1], "addition", n=12, keep="all")
     return counterfactual_means(both[1], pairs, KNOCKED_OUT)
 
@@ -142,7 +143,7 @@ def asked_of_plain(
 
 @contextmanager
 def knocked_out(
-    hf: Any, means: dict[str, torch.Tensor], *, out: Any = KNOCKED_OUT, writes: bool = True
+    hf: Any, means: Activations, *, out: Any = KNOCKED_OUT, writes: bool = True
 ) -> Iterator[None]:
     """Components replaced in plain Transformers at every position but the first, which is BOS.
 

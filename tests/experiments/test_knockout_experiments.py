@@ -360,11 +360,11 @@ def test_a_missing_run_is_named_with_its_cure(exhibits: MakesExhibits, tmp_path:
 
 def test_named_heads_are_knocked_out_first_and_means_are_chosen(tmp_path: Path) -> None:
     few = {"most": 2, "controls": 1, "candidates": 0, "mlps": False, "second_ablation": None}
-    config = replace(NEEDED_CONFIG, heads=("1.2", "0.3"), means="vector", **few)
+    config = replace(NEEDED_CONFIG, heads=("1.2", "0.3"), means="all_tokens", **few)
     are_they_needed.main(config, root=tmp_path)
     (run,) = find_runs("are_they_needed", root=tmp_path)
     curves = results.KNOCKOUT_CURVES.load(run, "addition")
     assert [str(head) for head in curves["effect"].order[:2]] == ["1.2", "0.3"]
     (matched,) = curves.starting("matched 2 ")
     assert [head.layer for head in matched.order] == [1, 0] and matched.order[0] != al.Head(1, 2)
-    assert {curve.means for curve in curves.values()} == {"vector"}
+    assert {curve.means for curve in curves.values()} == {"all_tokens"}

@@ -19,13 +19,16 @@ from arith_lens.knockout import (
     Outcomes,
     counterfactual_means,
     drop,
+    keep_only,
     knock_out,
     knockout_curve,
     knockout_curves,
+    knockout_hooks,
 )
 from arith_lens.knockout.knock_out import knock_out as function
 from arith_lens.model import load_model
-from arith_lens.pairs import PromptPairs
+from arith_lens.pairs import PromptPairs, Role, sample_pairs
+from arith_lens.path_patching import path_patch
 from arith_lens.path_patching.engines import patch_settings
 
 MIXED = [Head(0, 1), Head(1, 2), Head(1, 3), Mlp(1), Head(2, 0)]
@@ -123,13 +126,17 @@ def oracle(hf_model, pairs, components, *, ablation, positions, d_head, means="t
                 same = [j for j in range(n) if pairs.template[j] == pairs.template[i]]
                 value = torch.stack([runs[component][j] for j in same]).mean(0)
             else:
-                counted = [
-                    runs[component][j][p]
-                    for j in range(n)
+                value = torch.stack([
+                    torch.stack([
+                        runs[component][j][q]
+                        for j in range(n)
+                        for q in range(len(mask))
+                        if q > int(pairs.attention_mask[j].int().argmax())
+                        and (means == "all_tokens" or role(pairs, j, q) == role(pairs, i, p))
+                    ]).mean(0)
+                    if p in touched else runs[component][i][p]
                     for p in range(len(mask))
-                    if p > int(pairs.attention_mask[j].int().argmax())
-                ]
-                value = torch.stack(counted).mean(0).expand(len(mask), -1)
+                ])  # fmt: skip
 
             def change(found, value=value, touched=touched):
                 found[touched] = value[touched]
@@ -140,6 +147,14 @@ def oracle(hf_model, pairs, components, *, ablation, positions, d_head, means="t
     return torch.stack(rows)
 
 
+def role(pairs, i, p):
+    """END, the role whose columns hold p, or None."""
+    if p == pairs.reference.shape[1] - 1:
+        return Role.END
+    spans = pairs.spans or {}
+    return next((one for one, ends in spans.items() if ends[i, 0] <= p < ends[i, 1]), None)
+
+
 def agrees(outcomes, logits, answer, atol=1e-5):
     p = logits.float().softmax(-1)[torch.arange(len(answer)), answer]
     close = torch.allclose(outcomes.probability, p, atol=atol, rtol=1e-4)
@@ -147,7 +162,7 @@ def agrees(outcomes, logits, answer, atol=1e-5):
 
 
 @pytest.mark.parametrize("positions", ["all", "end"])
-@pytest.mark.parametrize("means", ["template", "vector", "zero"])
+@pytest.mark.parametrize("means", ["template", "role", "all_tokens", "zero"])
 @pytest.mark.parametrize("family", ["llama", "mistral"])
 def test_a_knockout_is_what_raw_transformers_gives(family, means, positions, make_hf, request):
     """Padded rows of unequal lengths; Mistral: grouped queries, a window shorter than the text."""
@@ -167,11 +182,63 @@ def test_a_knockout_is_what_raw_transformers_gives(family, means, positions, mak
     assert not agrees(outcomes, other, pairs.answer), "each component must matter"
 
 
+@pytest.mark.parametrize("positions", ["all", "end"])
+@pytest.mark.parametrize("known", ["END", "roles"])
+def test_pairs_of_ones_own_get_the_mean_of_where_it_is_put(known, positions, model, make_hf):
+    """No templates, unequal lengths: END's mean at END, a role's at the role, else the others'."""
+    pairs = replace(make_pairs(model), template=None)
+    if known == "roles":
+        lengths = [[3, 4], [5, 7], [4, 5], [6, 7], [3, 6], [7, 8]]
+        pairs = replace(pairs, spans={Role.OPERAND_A: torch.tensor(lengths)})
+    outcomes = knock_out(model, pairs, MIXED, positions=positions)
+    assert outcomes.means == "role" and f"means {outcomes.means}" in repr(outcomes)
+    hf = make_hf("mistral" if model.n_kv_heads == 2 else "llama")
+    settings = {"ablation": "mean", "positions": positions, "d_head": 8}
+    expected = oracle(hf, pairs, MIXED, means="role", **settings)
+    assert agrees(outcomes, expected, pairs.answer)
+    pooled = oracle(hf, pairs, MIXED, means="all_tokens", **settings)
+    assert not agrees(outcomes, pooled, pairs.answer), "means over all tokens are other means"
+    if known == "roles" and positions == "all":
+        unknown = oracle(hf, replace(pairs, spans=None), MIXED, means="role", **settings)
+        assert not agrees(outcomes, unknown, pairs.answer), "the role's own mean matters"
+
+
+def test_vectors_are_put_where_they_are_means_of(model):
+    pairs = replace(make_pairs(model), template=None)
+    of_end = counterfactual_means(model, pairs, MIXED, positions="end")
+    own = knock_out(model, pairs, MIXED, positions="end")
+    given = knock_out(model, pairs, MIXED, positions="end", means=of_end)
+    assert_close(given.probability, own.probability)
+    of_all = counterfactual_means(model, pairs, MIXED)
+    other = knock_out(model, pairs, MIXED, positions="end", means=dict(of_all))
+    assert not torch.allclose(other.probability, own.probability, atol=1e-5)
+    for means, positions in ((of_all, "end"), (of_end, "all")):
+        with pytest.raises(ValueError, match=f"put, found means over '{means.positions}'"):
+            knock_out(model, pairs, MIXED, positions=positions, means=means)
+        with pytest.raises(ValueError, match=f"put, found means over '{means.positions}'"):
+            knockout_hooks(model, MIXED, means, positions=positions)
+    with pytest.raises(ValueError, match="expected positions 'all' or 'end', found 'END'"):
+        counterfactual_means(model, pairs, MIXED, positions="END")
+
+
+def test_five_heads_of_the_reference_model_answer_at_end_with_the_means_of_end():
+    """Other operands: the heads that carry the answer are enough, whoever made the pairs."""
+    model = load_model("reference")
+    pairs = sample_pairs(model, "addition", counterfactual="operands", n=24)
+    order = path_patch(model, pairs, metric="digit_contrast", progress=False).heads.top(5)
+    own = replace(pairs, template=None, spans=None)
+    at_end: dict[str, Any] = {"positions": "end", "progress": False}
+    assert keep_only(model, pairs, order, **at_end).accuracy() > 0.9
+    assert keep_only(model, own, order, **at_end).accuracy() > 0.9
+    pooled = keep_only(model, own, order, means="all_tokens", **at_end)
+    assert pooled.means == "all_tokens" and pooled.accuracy() < 0.3
+
+
 def test_layers_of_two_digits_and_a_batch_of_one(deep, make_hf):
     pairs = make_pairs(deep, n=1, templates=1, seed=4)
     components = [Head(10, 1), Mlp(11), Head(12, 0)]
-    outcomes = knock_out(deep, pairs, components, means="vector")
-    settings = {"ablation": "mean", "positions": "all", "d_head": 8, "means": "vector"}
+    outcomes = knock_out(deep, pairs, components, means="all_tokens")
+    settings = {"ablation": "mean", "positions": "all", "d_head": 8, "means": "all_tokens"}
     expected = oracle(make_hf("llama", **DEEP), pairs, components, **settings)
     assert agrees(outcomes, expected, pairs.answer)
     wrong = oracle(make_hf("llama", **DEEP), pairs, [Head(1, 1), Mlp(11)], **settings)
@@ -291,7 +358,7 @@ def test_locality_padding_and_other_templates_do_not_matter(model):
     )
     alone = knock_out(model, pairs[0::2], MIXED)
     assert torch.allclose(alone.probability, outcomes.probability[0::2], atol=1e-5)
-    vector = knock_out(model, pairs[0::2], MIXED, means="vector")
+    vector = knock_out(model, pairs[0::2], MIXED, means="all_tokens")
     assert not torch.allclose(vector.probability, outcomes.probability[0::2], atol=1e-5)
 
 
@@ -320,7 +387,6 @@ def test_null_a_head_that_writes_nothing_costs_nothing(make_hf, tokenizer):
 def test_aligned_means_keep_apart_what_stands_at_other_columns(llama):
     """Same template and length, operands elsewhere: not one group."""
     from arith_lens.knockout.means import aligned_groups
-    from arith_lens.pairs import Role
 
     pairs = make_pairs(llama, n=4, templates=1)
     spans = {role: torch.tensor([[2, 3]] * 4) for role in Role if role is not Role.OTHER}
@@ -337,7 +403,7 @@ def test_means_of_other_pairs_are_used_as_given(model, make_hf):
     assert outcomes.means == "given"
     own = counterfactual_means(model, pairs)
     same = knock_out(model, pairs, MIXED, means=own)
-    vector = knock_out(model, pairs, MIXED, means="vector")
+    vector = knock_out(model, pairs, MIXED, means="all_tokens")
     assert torch.allclose(same.probability, vector.probability, atol=1e-6)
     assert not torch.allclose(outcomes.probability, vector.probability, atol=1e-6)
 
@@ -483,7 +549,8 @@ def test_outcomes_and_curves_come_back_from_their_arrays(mistral):
         ({"positions": "some"}, ValueError, "found 'some'"),
         ({"means": {}}, KeyError, "counterfactual_means"),
         ({"means": {z_name(0): torch.zeros(1, 9, 4, 8)}}, ValueError, "one vector per component"),
-        ({"means": "vector", "ablation": "zero"}, ValueError, "ablation='mean' alone"),
+        ({"means": "vector"}, ValueError, "template, role, all_tokens, or vectors .* 'vector'"),
+        ({"means": "all_tokens", "ablation": "zero"}, ValueError, "ablation='mean' alone"),
     ],
 )
 def test_a_users_mistake_is_told(change, error, match, llama):
@@ -511,7 +578,7 @@ def test_without_ks_every_number_of_components_is_knocked_out(llama: Any) -> Non
 
 
 def test_one_pair_has_no_interval_in_words(llama: Any) -> None:
-    one = knock_out(llama, make_pairs(llama)[:1], ["1.2"], means="vector", progress=False)
+    one = knock_out(llama, make_pairs(llama)[:1], ["1.2"], means="all_tokens", progress=False)
     assert "(one problem, no interval)" in repr(one) and "nan" not in repr(one)
     assert "nan" not in one._repr_html_()
     assert "nan" not in str(drop(one, one))

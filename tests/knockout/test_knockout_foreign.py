@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import arith_lens as al
+from arith_lens.components import Activations
 from arith_lens.knockout import counterfactual_means, knockout_hooks
 from arith_lens.model import HookedModel
 from arith_lens.pairs.tokens import left_pad
@@ -24,13 +25,13 @@ def both(request: pytest.FixtureRequest, make_hf: Any, make_model: Any) -> tuple
 
 
 @pytest.fixture
-def means(both: tuple[Any, HookedModel]) -> dict[str, torch.Tensor]:
+def means(both: tuple[Any, HookedModel]) -> Activations:
     pairs = al.sample_pairs(both[1], "addition", n=12, keep="all")
     return counterfactual_means(both[1], pairs, KNOCKED_OUT)
 
 
 @contextmanager
-def knocked_out(hf: Any, means: dict[str, torch.Tensor], n_seen: int = 0) -> Iterator[None]:
+def knocked_out(hf: Any, means: Activations, n_seen: int = 0) -> Iterator[None]:
     """KNOCKED_OUT replaced in plain Transformers, at every position but BOS (the text's first).
 
     A step of a generation with a cache starts at position `n_seen`.
@@ -128,7 +129,7 @@ def test_end_alone_belongs_to_the_prompt(
 ) -> None:
     _, model = both
     tokens = torch.tensor([tokenizer(TEXTS[1])["input_ids"]])
-    hooks = knockout_hooks(model, KNOCKED_OUT, means, positions="end")
+    hooks = knockout_hooks(model, KNOCKED_OUT, dict(means), positions="end")
     with pytest.raises(ValueError, match="hook_steps='prompt'"):
         model.generate(tokens, fwd_hooks=hooks, max_new_tokens=2)
     written = model.generate(tokens, fwd_hooks=hooks, hook_steps="prompt", max_new_tokens=1)
@@ -144,7 +145,9 @@ def test_hooks_knock_out_what_knock_out_does(
     """BOS stays as it is; `ablate_heads` and `ablate_mlps` change it."""
     model = both[1]
     pairs = al.sample_pairs(model, "addition", n=6, keep="all")
-    mean = counterfactual_means(model, pairs, KNOCKED_OUT) if ablation == "mean" else None
+    mean = None
+    if ablation == "mean":
+        mean = counterfactual_means(model, pairs, KNOCKED_OUT, positions=positions)
     settings: dict[str, Any] = {"ablation": ablation, "positions": positions, "progress": False}
     expected = al.knock_out(model, pairs, KNOCKED_OUT, means=mean, **settings).probability
 

@@ -122,7 +122,7 @@ def test_each_family_has_the_numbers_of_the_forwards_with_hooks(name, positions,
         {"ablation": "zero", "positions": "end"},
         {"ablation": "resample"},
         {"ablation": "resample", "positions": "end"},
-        {"means": "vector"},
+        {"means": "all_tokens"},
     ],
 )
 def test_each_replacement_has_the_numbers_of_the_forwards_with_hooks(settings, mistral) -> None:
@@ -133,7 +133,7 @@ def test_each_replacement_has_the_numbers_of_the_forwards_with_hooks(settings, m
 def test_layers_of_two_digits_and_a_batch_of_one(deep) -> None:
     components = [al.Head(0, 1), al.Head(10, 1), al.Mlp(11), al.Head(12, 0)]
     pairs = shared_prefixes(deep)[:1]
-    one = engine(deep, pairs, components=components, means="vector")
+    one = engine(deep, pairs, components=components, means="all_tokens")
     assert differences(one, components) < 1e-5
 
 
@@ -216,7 +216,7 @@ CHANGES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "pairs": other_token,
     "positions": lambda settings: settings.update(positions="end"),
     "ablation": lambda settings: settings.update(ablation="zero"),
-    "means": lambda settings: settings.update(means="vector"),
+    "means": lambda settings: settings.update(means="all_tokens"),
     "components": lambda settings: settings.update(components=MIXED[:3]),
 }
 

@@ -4,7 +4,7 @@ import os
 
 os.environ["HF_DATASETS_OFFLINE"] = "1"  # read when datasets is imported
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -103,7 +103,7 @@ def numbers(result: Any) -> dict[str, torch.Tensor]:
         return {"": result}
     if isinstance(result, al.Answers):
         return {"said": torch.tensor([*"\n".join(result.said).encode()])}
-    return result if isinstance(result, dict) else dict(result.to_arrays().tensors)
+    return dict(result if isinstance(result, Mapping) else result.to_arrays().tensors)
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:

@@ -10,11 +10,11 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "knockout.md").read_text("utf-8")
 SETTINGS = {
     "last digit, means by template": "fig3-two-digits",
-    "one mean per head": "fig3-two-digits-vector",
+    "one mean per head, over all tokens": "fig3-two-digits-vector",
     "first digit": "fig3-two-digits-first",
-    "first digit, one mean per head": "fig3-two-digits-first-vector",
+    "first digit, one mean per head, over all tokens": "fig3-two-digits-first-vector",
     "+, heads of one-digit problems": "fig3-two-digits-heads",
-    "+, these, one mean per head": "fig3-two-digits-heads-vector",
+    "+, these, one mean per head, over all tokens": "fig3-two-digits-heads-vector",
     "×, first digit": "fig3-two-digits-products",
     "÷, whole answer": "fig3-two-digits-quotients",
 }
