@@ -187,17 +187,19 @@ class Experiment(Generic[Config]):
     def fill(self, run: Run, model: Any, question: Any) -> None:
         """Compute what an opened run lacks, and print the report.
 
-        If an error comes before the first result, the run's folder is removed.
+        If an error comes before the first result, the run's folder is removed, by the process that
+        has it open.
         """
-        try:
-            with run, working(f"{self.name}: computing", visible=is_first()):
-                self.compute(run, model, question)
-        except BaseException:
-            if is_first() and not (run.names or run.unfinished()):
-                shutil.rmtree(run.path, ignore_errors=True)
-                with suppress(OSError):  # it has other runs
-                    run.path.parent.rmdir()
-            raise
+        with run:
+            try:
+                with working(f"{self.name}: computing", visible=is_first()):
+                    self.compute(run, model, question)
+            except BaseException:
+                if is_first() and not (run.names or run.unfinished()):
+                    shutil.rmtree(run.path, ignore_errors=True)
+                    with suppress(OSError):  # it has other runs
+                        run.path.parent.rmdir()
+                raise
         if run.finished:
             self._conclude(run)
 

@@ -51,7 +51,7 @@ def check_sizes(settings: Mapping[Any, Any], file: str | Path) -> None:
 
 
 def check_index(file: Path) -> None:
-    """Raise ValueError if an index of weights names files outside its folder."""
+    """Raise ValueError if an index of weights names files outside its folder, or pickles."""
     index = settings_in(file)
     names = index.get("weight_map", {})
     if index and not (isinstance(names, dict) and names):
@@ -62,6 +62,11 @@ def check_index(file: Path) -> None:
         raise ValueError(
             f"expected names of files in the folder of {file}, found {', '.join(foreign[:5])}, "
             "which lead elsewhere; correct them, or download the model again"
+        )
+    if pickles := sorted({repr(n) for n in names.values() if not n.endswith(".safetensors")}):
+        raise ValueError(
+            f"expected names of safetensors files in {file}, found {', '.join(pickles[:5])}, which "
+            "would be read as pickles; download the model's safetensors files"
         )
 
 

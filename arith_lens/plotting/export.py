@@ -175,6 +175,7 @@ def save_pictures(
     jobs = [
         {
             "path": str(path),
+            "partial": str(partial_of(path)),
             "figure": figure.to_json(),
             "scale": scales.get(path.suffix, 1),
             "inches": printed,
@@ -210,8 +211,8 @@ def save_pictures(
 
 
 def partial_of(path: Path) -> Path:
-    """What a file is called while it is being written."""
-    return path.with_name(path.name + ".partial")
+    """What a file is called while this process writes it, and no other."""
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
 
 
 def _stop(worker: subprocess.Popen[str]) -> None:
@@ -234,7 +235,7 @@ def draw_jobs() -> None:
 
     jobs = json.load(sys.stdin)
     paths = [Path(job["path"]) for job in jobs]
-    partials = [partial_of(path) for path in paths]
+    partials = [Path(job["partial"]) for job in jobs]
     try:
         browser = browser_path()
         if browser is None:

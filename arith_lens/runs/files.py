@@ -72,6 +72,21 @@ def make_folder(folder: Path) -> None:
         ) from error
 
 
+def refuse_links(folder: Path) -> None:
+    """Check that a run's or result's folder, the one around it, and all that is in it are no
+    symbolic links. What is written there, or removed, would be elsewhere.
+
+    Raises:
+        RunError: there is a link.
+    """
+    for path in (folder.parent, folder, *_paths_in(folder)):
+        if path.is_symlink():
+            raise RunError(
+                f"expected folders and files of results alone in {folder}, found the link {path} "
+                f"to {path.readlink()}. Put what it leads to in its place, or remove it."
+            )
+
+
 def remove(path: Path) -> None:
     """Remove a file; nothing happens if it is gone or cannot be removed."""
     with suppress(OSError):
@@ -80,20 +95,29 @@ def remove(path: Path) -> None:
 
 def remove_partials(folder: Path) -> None:
     """Remove the temporary files under `folder` whose writing process has ended."""
-    for path in folder.rglob(f".*{PARTIAL}"):
+    for path in _paths_in(folder):
         with suppress(OSError):
-            if not _is_being_written(path):
+            if path.match(f".*{PARTIAL}") and not _is_being_written(path):
                 remove(path)
+
+
+def _paths_in(folder: Path) -> Iterator[Path]:
+    """All files and folders under a folder; those that another process removes meanwhile may lack.
+
+    Links are not followed.
+    """
+    for parent, folders, files in os.walk(folder):
+        yield from (Path(parent, name) for name in (*folders, *files))
 
 
 def _is_being_written(partial: Path) -> bool:
     """Whether its writer runs on this machine, or wrote elsewhere within the last day."""
     *_, host, process = partial.name.removesuffix(PARTIAL).split(".")
-    if host != _host() or not process.isdigit():
+    if host != _host() or not process.isdecimal():
         return time.time() - partial.stat().st_mtime < 24 * 3600
     try:
         os.kill(int(process), 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # no process has so large a number
         return False
     except PermissionError:
         pass

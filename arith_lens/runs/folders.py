@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arith_lens.caller_warnings import warn_caller
-from arith_lens.runs.files import RunError, check_name, digest, digests, make_folder, plain_value
+from arith_lens.runs.files import (
+    RunError,
+    check_name,
+    digest,
+    digests,
+    make_folder,
+    plain_value,
+    refuse_links,
+)
 from arith_lens.runs.manifest import (
     RUN_FILE,
     decisive_parts,
@@ -64,6 +72,7 @@ def open_run(
     fresh = new_manifest(experiment, plain_config, provenance)
     key = digest(json.dumps(key_parts(fresh), sort_keys=True).encode())[:12]
     path = Path(root) / experiment / key
+    refuse_links(path)
     if not (path / RUN_FILE).exists():
         make_folder(path)
         return Run(path, fresh, provenance, again=again)

@@ -19,6 +19,7 @@ from arith_lens.runs.files import (
     listed,
     now,
     plain_value,
+    refuse_links,
     remove_partials,
 )
 from arith_lens.runs.manifest import (
@@ -365,6 +366,7 @@ class Run:
         if self._locked:
             yield
             return
+        refuse_links(self.path)
         with folder_locked(self.path):
             if (self.path / RUN_FILE).exists():
                 self.manifest = read_manifest(self.path)

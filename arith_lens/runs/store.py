@@ -27,6 +27,7 @@ from arith_lens.runs.files import (
     make_folder,
     now,
     plain_value,
+    refuse_links,
     remove,
     remove_partials,
     replace,
@@ -58,9 +59,11 @@ class Store:
         """The contents of `result.json`; None if there is no complete result.
 
         Raises:
-            RunError: `result.json` is damaged, or belongs to another identity.
+            RunError: `result.json` is damaged, or belongs to another identity; or there is a link.
         """
-        file = self.folder_of(identity) / ENTRY_FILE
+        folder = self.folder_of(identity)
+        refuse_links(folder)
+        file = folder / ENTRY_FILE
         try:
             entry = parse_json(file.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
@@ -183,6 +186,7 @@ class Store:
     def _prepare(self, key: str, identity: Mapping[str, Any] | None) -> Path:
         """Make the folder of a result, with `identity.json` unless the identity is None."""
         folder = self.folder_of(key)
+        refuse_links(folder)
         make_folder(folder)
         if identity is not None and not (folder / IDENTITY_FILE).exists():
             write(folder / IDENTITY_FILE, json.dumps(plain_value(identity), indent=2).encode())

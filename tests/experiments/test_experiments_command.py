@@ -1,6 +1,7 @@
 """How experiments start: mistakes end with a message, and one process of several speaks."""
 
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from arith_lens.runs import Run, RunError, find_runs, open_run
 from arith_lens.runs.shards import Processes, processes
 from experiments import are_they_needed
 from experiments.command import command, continue_after_part, robust_output
+from experiments.settings import Experiment, ModelSettings
 from figures.__main__ import command as figures_command
 
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
@@ -88,6 +90,27 @@ def test_an_error_is_said_with_what_is_kept(tmp_path: Path, started: Any, error:
     said = str(ended.value.code)
     assert said.startswith(f"{type(error).__name__}: {error}\nkept in ")
     assert "1 shards of a. Run the same again" in said
+
+
+def _failing(run: Run, model: Any, settings: Any) -> None:
+    raise FloatingPointError("NaN in layer 3")
+
+
+def test_a_second_equal_command_is_refused_and_leaves_the_first_ones_folder(tmp_path: Path) -> None:
+    experiment = Experiment("x", ModelSettings, _failing, lambda model, settings: "")
+
+    def fill(error: type[Exception], message: str) -> Path:
+        run = open_run("x", {}, root=tmp_path)
+        with pytest.raises(error, match=message):
+            experiment.fill(run, None, ModelSettings())
+        return run.path
+
+    with open_run("x", {}, root=tmp_path) as first:
+        assert fill(RunError, "for this process alone") == first.path
+        first.shards("a", {}).save(0, {"values": torch.ones(1)})
+    assert fill(FloatingPointError, "NaN").exists()  # it has a shard
+    shutil.rmtree(tmp_path)
+    assert not fill(FloatingPointError, "NaN").parent.exists()  # nothing is in it
 
 
 def test_who_exits_with_a_message_inside_a_run_reads_what_is_kept(

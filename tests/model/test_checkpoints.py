@@ -148,6 +148,16 @@ def test_an_index_of_weights_names_files_of_its_folder_alone(folder: Path, name:
         load_model(folder)
 
 
+def test_an_index_of_weights_names_no_pickle(folder: Path) -> None:
+    names = load_file(folder / "model.safetensors").keys()
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04N.")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(names, "pytorch_model.bin")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=r"expected names of safetensors files .*model\.bin"):
+        load_model(folder)
+
+
 def test_weights_in_several_files_load(folder: Path) -> None:
     weights = folder / "model.safetensors"
     names = load_file(weights).keys()

@@ -359,9 +359,9 @@ def test_pictures_of_an_earlier_drawing_do_not_stay_beside_new_numbers(
 
 HALF = """
 import json, sys, time
-path = json.load(sys.stdin)[0]["path"]
-open(path + ".partial", "wb").write(b"\\x89PNG half")
-open(path + ".begun", "w").close()
+job = json.load(sys.stdin)[0]
+open(job["partial"], "wb").write(b"\\x89PNG half")
+open(job["path"] + ".begun", "w").close()
 """
 """A browser's process that has drawn half a picture."""
 

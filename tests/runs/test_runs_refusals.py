@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -98,6 +99,56 @@ def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
         *("run.json", ".lock", *(path.name for path in mine)),
         *("identity.json", "result.json", "result.2.safetensors", "result.2.csv"),
     }
+
+
+@pytest.mark.parametrize("number", ["9" * 40, "\N{SUPERSCRIPT TWO}"])
+def test_a_half_written_file_of_a_process_with_an_impossible_number_is_no_hindrance(
+    tmp_path: Path, number: str
+) -> None:
+    run = open_run("x", {}, root=tmp_path)
+    host = socket.gethostname().replace(".", "-")
+    half = run.path / f".run.json.{host}.{number}.partial"
+    half.write_text("half")
+    run.save("a", effects(1))
+    assert value_of(run, "a") == 1
+    assert half.exists() == (not number.isdecimal())  # then it is of another kind of writer
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["x", "x/{key}", "x/{key}/trainings", "store", "store/{result}", "store/{result}/shards"],
+)
+def test_a_link_in_a_folder_of_results_leads_no_writing_elsewhere(
+    tmp_path: Path, part: str
+) -> None:
+    root, elsewhere = tmp_path / "results", tmp_path / "elsewhere"
+    question = {"method": "mine"}
+    run = open_run("x", {}, root=root)
+    with run:
+        run.shards("a", question).save(0, {"values": torch.ones(1)})
+        run.save("a", effects(1), identity=question)
+    folder = run.store.folder_of(run.manifest["results"]["a"]["identity"])
+    linked = root / part.format(key=run.path.name, result=folder.name)
+    elsewhere.mkdir()
+    (elsewhere / "mine.txt").write_text("mine")
+    if linked.exists():
+        shutil.move(linked, elsewhere / "moved")
+    linked.symlink_to(elsewhere / "moved" if (elsewhere / "moved").exists() else elsewhere)
+    before = {path: path.stat().st_mtime_ns for path in elsewhere.rglob("*")}
+    with (
+        pytest.raises(RunError, match=f"found the link {linked} to"),
+        open_run("x", {}, root=root) as run,
+    ):
+        run.save("a", effects(2), identity=question)
+    assert {path: path.stat().st_mtime_ns for path in elsewhere.rglob("*")} == before
+
+
+def test_a_root_that_is_a_link_is_the_users_choice(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "results").symlink_to(tmp_path / "disk")
+    with open_run("x", {}, root=tmp_path / "results") as run:
+        run.save("a", effects(1))
+    assert value_of(run, "a") == 1
 
 
 def _ended_process() -> int:
