@@ -43,12 +43,7 @@ def write_page(page: Path, tables: Tables, claims: Sequence[Claim]) -> None:
     before, _, rest = text.partition(MARKS[0])
     after = rest.partition(MARKS[1])[2]
     legend = ", ".join(f"{sign} {name}" for name, sign in SIGNS.items())
-    parts = [
-        counts(tables),
-        f"{legend}. \\* in a rule: the threshold is ours.",
-        *_groups(tables, claims),
-    ]
-    written = "\n\n".join(parts)
+    written = "\n\n".join([counts(tables), f"{legend}.", *_groups(tables, claims)])
     page.write_text(f"{before}{MARKS[0]}\n{written}\n{MARKS[1]}{after}", encoding="utf-8")
 
 
@@ -69,7 +64,7 @@ def counts(tables: Tables) -> str:
 
 
 def _groups(tables: Tables, claims: Sequence[Claim]) -> Iterator[str]:
-    """For each group its title, its table, and its rules."""
+    """For each group its title and its table."""
     for group, title in GROUPS.items():
         of_group = [claim for claim in claims if claim.group == group]
         if not of_group:
@@ -85,14 +80,7 @@ def _groups(tables: Tables, claims: Sequence[Claim]) -> Iterator[str]:
                 cells = [cell.partition(" (")[0] for cell in cells]
             name = f"{claim.short} ({of.pop()}" if is_shared else claim.short
             lines.append(f"| {' | '.join([name, _short(claim.paper), *cells])} |")
-        rules = [f"- `{claim.key}` ({claim.section}): {_starred(claim.rule)}" for claim in of_group]
-        details = ["<details><summary>The rules</summary>", "", *rules, "", "</details>"]
-        yield "\n".join([*lines, "", *details])
-
-
-def _starred(rule: str) -> str:
-    """A rule with a star in place of words which say that its threshold is ours."""
-    return re.sub(r" \(the \S+ is ours\)", r" \\*", rule)
+        yield "\n".join(lines)
 
 
 def deciding_cell(rows: DataFrame, key: str) -> str:
