@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypedDict, Unpack, get_type_hints
+from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, Unpack, get_type_hints
 
 from markupsafe import Markup, escape
 from pandas import DataFrame
@@ -41,13 +41,18 @@ class _Exhibit:
     title: str
     """One line."""
     caption: str
-    """What the reader should look for, and what the paper found."""
-    notes: Sequence[str]
-    """How to read it and how it was made: plain text."""
+    """How to read it: plain text, which is the same for every model."""
+    notes: Sequence[str] = ()
+    """What else its small print says, such as settings that are not the defaults."""
     runs: tuple[Run, ...]
     """The runs that it was made from; none for a drawing."""
     numbers: DataFrame = field(repr=False)
     """All its numbers, for a program."""
+
+    @property
+    def small_print(self) -> list[str]:
+        """What stands below it."""
+        return [*self.notes, self.caption]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,7 +60,7 @@ class Chart(_Exhibit):
     """A picture."""
 
     figure: plotting.Figure = field(repr=False)
-    """With `notes` as small print below."""
+    """With `small_print` below."""
     redraw: Callable[[], plotting.Figure] | None = field(default=None, repr=False)
     """Draws it again, for the width that `plotting.drawn_for` sets."""
     small_table: DataFrame | None = None
@@ -143,10 +148,9 @@ class Words(TypedDict):
 
     name: str
     title: str
-    caption: Callable[[DataFrame], str]
-    """What to look for, from the rows."""
-    notes: Callable[[DataFrame, Settings], list[str]]
-    """How to read it, from the rows and the first run's settings."""
+    caption: str | Callable[[DataFrame], str]
+    """How to read it."""
+    notes: NotRequired[Callable[[DataFrame, Settings], list[str]]]
 
 
 class _Shared(TypedDict):
@@ -162,12 +166,12 @@ class _Shared(TypedDict):
 
 def _shared(tables: Numbers, runs: Sequence[Run], words: Words) -> _Shared:
     rows = _rows_of(tables, runs, words["name"])
-    settings = runs[0].config if runs else {}
+    settings, caption = runs[0].config if runs else {}, words["caption"]
     return {
         "name": words["name"],
         "title": words["title"],
-        "caption": words["caption"](rows),
-        "notes": words["notes"](rows, settings),
+        "caption": caption if isinstance(caption, str) else caption(rows),
+        "notes": words["notes"](rows, settings) if "notes" in words else [],
         "runs": tuple(runs),
         "numbers": rows,
     }
@@ -203,11 +207,11 @@ def chart_of(
     """
     shared = _shared(tables, runs, words)
     rows = shared["numbers"]
-    figure = draw(rows, shared["notes"])
-    redraw = partial(draw, rows, [*shared["notes"]])
+    small_print = shared["notes"] or [shared["caption"]]
+    redraw = partial(draw, rows, small_print)
     small = small_table and small_table(rows)
     of_rows = partial(chart_of, draw=draw, small_table=small_table, **words)
-    return Chart(**shared, figure=figure, redraw=redraw, small_table=small, of_rows=of_rows)
+    return Chart(**shared, figure=redraw(), redraw=redraw, small_table=small, of_rows=of_rows)
 
 
 def one_chart(charts: Sequence[Chart]) -> Chart:
@@ -407,7 +411,7 @@ def named_by_settings(exhibit: Exhibit) -> Exhibit:
     changes["notes"] = notes = [*settings_notes(exhibit.runs), *exhibit.notes]
     if isinstance(exhibit, Chart):
         changes["views_name"] = exhibit.views_name and exhibit.views_name + ending
-        changes["figure"] = plotting.with_notes(exhibit.figure, notes)
+        changes["figure"] = plotting.with_notes(exhibit.figure, [*notes, exhibit.caption])
     return replace(exhibit, **changes)
 
 
@@ -438,10 +442,12 @@ def write_exhibit(
     numbers = folder / f"{exhibit.name}.csv"
     if isinstance(exhibit, Table):
         table = exhibit.printed or exhibit.cells.to_string(index=False)
-        print(f"{exhibit.title}\n\n{table}\n", *exhibit.notes, "", sep="\n")
+        print(f"{exhibit.title}\n\n{table}\n", *exhibit.small_print, "", sep="\n")
         page = folder / f"{exhibit.name}.html"
         cells = html_table(exhibit.cells)
-        text = render(_PAGE, title=exhibit.title, table=cells, notes=map(prose, exhibit.notes))
+        text = render(
+            _PAGE, title=exhibit.title, table=cells, notes=map(prose, exhibit.small_print)
+        )
         write_file(page, text.encode())
         files = [page]
     elif isinstance(exhibit, Interactive):
@@ -460,14 +466,14 @@ def write_exhibit(
 def _draw(chart: Chart, stem: Path, formats: Formats) -> list[Path]:
     try:
         files = plotting.save(
-            chart.figure, stem, formats=formats, title=chart.title, notes=chart.notes
+            chart.figure, stem, formats=formats, title=chart.title, notes=chart.small_print
         )
     except plotting.ExportError as error:
         files = [stem.with_name(f"{stem.name}.html")]
         print(error)
     if chart.views:
         page, title = stem.with_name(f"{chart.views_name}.html"), chart.title
-        files.append(save_page(page, chart.views, title=title, notes=chart.notes))
+        files.append(save_page(page, chart.views, title=title, notes=chart.small_print))
     return files
 
 

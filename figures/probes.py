@@ -1,40 +1,89 @@
 """Figures 6, 13, 14 and 17: what MLPs read and what they write, layer by layer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isnan
+from typing import Any
 
 import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.plotting import COLOURS
-from arith_lens.plotting.page import reach
 from arith_lens.runs import RunError
 from figures.common import ModelOptions, Options, chosen_run, chosen_runs, runs_by_name
-from figures.exhibit import Chart, Settings, chart_of
+from figures.exhibit import Chart, chart_of
 from figures.tables import probes as numbers
 from figures.tables import sums
-from figures.tables.table import has, keys_of, records, select, value
-from figures.views.lines import line
-from figures.views.words import size_text, span_text
+from figures.tables.table import keys_of, records, select, value
+from figures.views import curves
+from figures.views.curves import CurveChart, Series
 
 EXPERIMENT = "what_do_mlps_add"
 DIGITS = [str(digit) for digit in range(10)]
-READS = {
+SITES = {
     "mlp_in": (
-        ("A", "A", COLOURS["operand"], "solid"),
-        ("B", "B", COLOURS["operand"], "dot"),
-        ("C", "C", COLOURS["answer"], "dash"),
-        (numbers.OTHERS["mlp_in"], "others", COLOURS["control"], "solid"),
+        ("A", "A", "operand"),
+        ("B", "B", "operand dot"),
+        ("C", "C", "answer dash"),
+        (numbers.OTHERS["mlp_in"], "others", "control"),
     ),
-    "write": (
-        ("C", "C", COLOURS["answer"], "solid"),
-        (numbers.OTHERS["write"], "others", COLOURS["control"], "solid"),
-    ),
+    "write": (("C", "C", "answer"), (numbers.OTHERS["write"], "others", "control")),
 }
-"""The tokens of each site, their names in the figure, their colours and dashes."""
+"""The tokens of each site, their names in the figure, and their looks."""
+LAYERS: dict[str, Any] = {"x": "layer", "x_title": "layer", "scale": 1}
+
+
+def _turning_layers(site: str) -> Callable[[DataFrame], list[float]]:
+    """Where the curve of a site turns."""
+    return lambda rows: keys_of(
+        select(rows, measure=numbers.POINTS, site=site, less="").sort_values("value"), "value"
+    )
+
+
+ONE_OPERATION = [
+    CurveChart(
+        {"measure": numbers.COSINE, "site": site, "less": ""},
+        tuple(Series({"token": token}, name, look) for token, name, look in SITES[site][::-1]),
+        title=title,
+        y_title="cosine similarity",
+        guides=_turning_layers(site),
+        **LAYERS,
+    )
+    for site, title in {"mlp_in": "MLP input", "write": "MLP output − input"}.items()
+]
+
+
+def _highest(of_line: DataFrame, _: DataFrame) -> float:
+    """The layer in which a curve is highest."""
+    return of_line.layer[of_line.value.idxmax()]
+
+
+SEVERAL_MODELS = [
+    CurveChart(
+        {"measure": numbers.COSINE},
+        tuple(
+            Series(
+                {"site": site, "token": token, "less": numbers.OTHERS[less]},
+                name,
+                look,
+                mark=_highest,
+                text="{value:.2f}",
+            )
+            for site, token, less, name, look in (
+                ("mlp_in", "A and B", "mlp_in", "A, B input", "operand dash"),
+                ("mlp_in", "C", "write", "C input", "answer dash"),
+                ("write", "C", "write", "C written", "answer"),
+            )
+        ),
+        rows="model",
+        columns="operation",
+        heading="{model}",
+        title="{operation}, n = {n}",
+        y_title="cosine above other digits",
+        **LAYERS,
+    )
+]
 
 
 @dataclass(frozen=True)
@@ -63,39 +112,38 @@ def fig6(options: OperationOptions) -> list[Chart]:
         )
     return [
         chart_of(
-            lambda: numbers.table(run),
+            partial(numbers.table, run),
             [run],
             name="fig6" if options.operation is None else f"fig6-{operation}",
             title=f"Figure 6: what MLPs read and what they write, {operation}",
-            caption=lambda _: OPERATION_CAPTION,
-            notes=partial(_notes, operation=operation),
+            caption="Cosines at END with columns of W_U, on average over problems. Others: a, "
+            "digits that are neither A, B nor C; b, digits that are not C. Dotted: the layers in "
+            "which the mean of A and B (a) and C (b) have a tenth of their rise, their peak or "
+            "half of it, and nine tenths. Bands: 95% intervals. c: one prompt; the printed digit "
+            "is the one that a layer writes most, the framed column the answer.",
             draw=partial(_draw_operation, operation=operation),
         )
     ]
 
 
-OPERATION_CAPTION = (
-    "In the paper the numbers A and B rise in what MLPs read and fall again (a), then the answer C "
-    "rises in what they write (b); the layers where the one falls and the other rises agree. In a "
-    "single prompt (c) operands come first, the answer last, its neighbours in between."
-)
-
-
 def _draw_operation(table: DataFrame, notes: Sequence[str], operation: str) -> plotting.Figure:
-    """What MLPs read, what they write, and the case study."""
-    rows = select(table, operation=operation)
+    """What MLPs of the first model read, what they write, and the case study."""
+    rows = select(table, operation=operation, model=keys_of(table, "model")[0])
     case = select(rows, measure=numbers.CASE_COSINE)
     (prompt,) = keys_of(case, "prompt")
-    text = plotting.plain(prompt.strip())
     empty = plotting.Line(np.zeros(1), np.zeros(1), "", "white")
-    titles = ("MLP input", "MLP output − input", f"“{text}”: output − input")
+    title = f"“{plotting.plain(prompt.strip())}”: output − input"
     figure = plotting.curve_panels(
         [
-            _panel(rows, "mlp_in", titles[0], "Cosine similarity"),
-            _panel(rows, "write", titles[1], ""),
-            plotting.CurvePanel(titles[2], (empty,), y_range=(0, 1)),
+            *(
+                part
+                for chart in ONE_OPERATION
+                for _, parts in curves.curve_panels(rows, chart)
+                for part in parts
+            ),
+            plotting.CurvePanel(title, (empty,), y_range=(0, 1)),
         ],
-        x_title="Layer",
+        x_title="layer",
         notes=notes,
         across=2,
         panel=(290, 250),
@@ -110,31 +158,11 @@ def _draw_operation(table: DataFrame, notes: Sequence[str], operation: str) -> p
             columns=tuple(DIGITS),
             winners=tuple(cosines.argmax(1).tolist()),
             framed=int(value(rows, measure="C")),
-            axes=("Layer", "Number token"),
+            axes=("layer", "number token"),
             colour_title="cosine (red supports the digit)",
         ),
     )
     return figure
-
-
-def _notes(table: DataFrame, config: Settings, operation: str) -> list[str]:
-    """How to read the figure, and what it was made from."""
-    rows = select(table, operation=operation)
-    a, b, c = (value(rows, measure=name) for name in numbers.NUMBERS)
-    normed = " after the final norm" if config["final_norm"] else ""
-    return [
-        f"Model: {config['model']}, {operation}. {_prompts_note(rows, config)} "
-        "Bands: 95% intervals.",
-        f"Cosines at END with columns of W_U{normed}. Others: a, digits that are neither A, B nor "
-        "C; b, digits that are not C.",
-        "Turning layers are of the curves as they are, the common rise of all digits in them. "
-        f"In a: {TURNING_NOTE['mlp_in']} In b: {TURNING_NOTE['write']}",
-        f"Turning layers with 95% intervals: a {_turning_text(rows, 'mlp_in')}; b "
-        f"{_turning_text(rows, 'write')}.",
-        "In c, printed: the digit that each layer writes most. Red: along the digit's column, so "
-        "the write supports it, as in Figure 2; blue: against it. "
-        f"A = {a:.0f}, B = {b:.0f}; framed: the answer, {c:.0f}.",
-    ]
 
 
 def fig13(options: ModelOptions) -> list[Chart]:
@@ -161,49 +189,6 @@ def fig14(options: ModelOptions) -> list[Chart]:
     return _models(options, "fig14")
 
 
-def _panel(rows: DataFrame, site: str, title: str, y_title: str) -> plotting.CurvePanel:
-    """The mean cosines of one site in one operation with 95% bands, and where they turn."""
-    of_site = select(rows, site=site, less="")
-    curves = select(of_site, measure=numbers.COSINE)
-    points = sorted({*select(of_site, measure=numbers.POINTS).value})
-    return plotting.CurvePanel(
-        title=title,
-        lines=tuple(
-            line(select(curves, token=token), name, colour, x="layer", scale=1, dash=dash)
-            for token, name, colour, dash in READS[site]
-        ),
-        guides=tuple((point, f"{point:.0f}") for point in points),
-        y_title=y_title,
-    )
-
-
-def _turning_text(rows: DataFrame, site: str) -> str:
-    """The turning layers of one site's main curve with their 95% intervals, in words."""
-    texts = dict.fromkeys(numbers.POINTS, "none")
-    for one in records(select(rows, site=site, less="", measure=numbers.POINTS)):
-        interval = "" if isnan(one.low) else f" ({one.low:.0f} to {one.high:.0f})"
-        texts[one.measure] = f"{one.value:.0f}{interval}"
-    return ", ".join(texts.values())
-
-
-def _prompts_note(table: DataFrame, config: Settings) -> str:
-    """How many prompts each model has in each operation of the table, and the seed."""
-    counts = []
-    for model in keys_of(table, "model"):
-        rows = select(table, model=model)
-        sizes = [size_text(rows, operation=name) for name in keys_of(rows, "operation")]
-        counts.append(f"{model} ({', '.join(sizes)})")
-    return f"Distinct prompts, all answered right: {'; '.join(counts)}; seed {config['seed']}."
-
-
-TURNING_NOTE = {
-    "mlp_in": "dotted: of the mean of A and B, the last layer with at most a tenth of the rise, "
-    "the highest, and the first with nine tenths of the fall behind it.",
-    "write": "dotted: of the right answer, the last layer with at most a tenth of the rise, the "
-    "first with half of it, and the first with nine tenths.",
-}
-
-
 def _models(options: ModelOptions, name: str) -> list[Chart]:
     """Both sites in several models."""
     runs = runs_by_name(chosen_runs(options, EXPERIMENT))
@@ -221,105 +206,18 @@ def _models(options: ModelOptions, name: str) -> list[Chart]:
             [*runs.values()],
             name=name,
             title="What do MLPs read of A and B, and write of C?",
-            caption=lambda table: _models_caption(select(table, operation=operations)),
-            notes=lambda table, config: _model_notes(select(table, operation=operations), config),
-            draw=lambda table, notes: _draw_models(select(table, operation=operations), notes),
+            caption="A line is the mean cosine at END with a digit's column of W_U, less that of "
+            "the other digits, so these are 0 by construction. Circles are maxima over layers, "
+            "bands 95% intervals over n problems.",
+            draw=lambda table, notes: curves.draw(
+                select(table, operation=operations),
+                notes,
+                charts=SEVERAL_MODELS,
+                panel=(170, 245),
+                shared_y=True,
+            ),
         )
     ]
-
-
-def _models_caption(table: DataFrame) -> str:
-    """What the runs show, and what a line is."""
-    findings = [
-        f"In `{model}`, {_peaks(select(table, model=model))}." for model in keys_of(table, "model")
-    ]
-    return (
-        f"{' '.join(findings)} A line is the mean cosine at END with columns of W_U, less that of "
-        "the other digits. Circles are maxima over layers, bands 95% intervals over n problems."
-    )
-
-
-def _model_notes(table: DataFrame, config: Settings) -> list[str]:
-    """How to read Figures 13 and 14, and what they were made from."""
-    return [
-        "Cosine at END with a digit's column of W_U, less the mean of the other digits', so these "
-        "are 0 by construction. Circles: maxima over layers. Bands: 95% intervals.",
-        _prompts_note(table, config),
-    ]
-
-
-LINES = {
-    ("mlp_in", "A and B"): ("A, B input", COLOURS["operand"], "dash"),
-    ("mlp_in", "C"): ("C input", COLOURS["answer"], "dash"),
-    ("write", "C"): ("C written", COLOURS["answer"], "solid"),
-}
-"""The site and token of each curve of Figures 13 and 14, its name, its colour and dash."""
-
-
-def _curve(table: DataFrame, site: str, token: str) -> DataFrame:
-    """The curve of a token at a site, less the other digits."""
-    less = numbers.OTHERS["write" if token == "C" else site]
-    return select(table, measure=numbers.COSINE, site=site, token=token, less=less)
-
-
-def _highest(curves: DataFrame) -> DataFrame:
-    """The highest layer of the curve of each operation."""
-    return curves.loc[curves.groupby("operation").value.idxmax()]
-
-
-def _peak_text(table: DataFrame, site: str, token: str) -> str:
-    """The highest mean cosine of a curve over the operations, and in which layers it is."""
-    peaks = _highest(_curve(table, site, token))
-    layers = f"layer{'s' * (peaks.layer.nunique() > 1)} {span_text(peaks.layer, '.0f')}"
-    return f"{span_text(peaks.value, '.2f')} ({layers})"
-
-
-def _peaks(table: DataFrame) -> str:
-    """The highest mean cosine of each curve over the operations, and in which layers it is."""
-    texts = {curve: _peak_text(table, *curve) for curve in LINES}
-    return (
-        f"C in what MLPs write reaches {texts['write', 'C']}; in their input, A and B reach "
-        f"{texts['mlp_in', 'A and B']}, C {texts['mlp_in', 'C']}"
-    )
-
-
-def _draw_models(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """One row per model, one column per operation, on one scale."""
-    models, operations = keys_of(table, "model"), keys_of(table, "operation")
-    curves = [_curve(table, *curve)[end] for curve in LINES for end in ("low", "high")]
-    low, high = reach(curve.to_numpy() for curve in curves)
-    panels = []
-    for model in models:
-        for operation in operations:
-            panel = _model_panel(select(table, model=model, operation=operation))
-            named = operation == operations[-1]  # the last chart has the lines' names
-            lines = (one if named else replace(one, label="") for one in panel.lines)
-            y_title = "Cosine above other digits" * (operation == operations[0])
-            ends = (low, high + 0.05 * (high - low))  # room for the texts of circles
-            panels.append(replace(panel, lines=tuple(lines), y_title=y_title, y_range=ends))
-    return plotting.curve_panels(
-        panels,
-        headings=models,
-        x_title="Layer",
-        notes=notes,
-        across=len(operations),
-        panel=(170, 245),
-    )
-
-
-def _model_panel(rows: DataFrame) -> plotting.CurvePanel:
-    """What MLPs read and write in one model and operation, with the highest layer of both."""
-    lines, points = [], []
-    for at, ((site, token), (name, colour, dash)) in enumerate(LINES.items()):
-        curve = _curve(rows, site, token)
-        lines.append(line(curve, name, colour, x="layer", scale=1, dash=dash))
-        (peak,) = records(_highest(curve))
-        points.append(plotting.Point(peak.layer, f"{peak.value:.2f}", at))
-    x = lines[0].x
-    lines.append(plotting.Line(x, np.zeros(len(x)), "others = 0", COLOURS["control"]))
-    (operation,), n = keys_of(rows, "operation"), curve.n.max()
-    title = f"{plotting.plain(operation.capitalize())}, n = {n:.0f}"
-    return plotting.CurvePanel(title, tuple(lines), tuple(points))
 
 
 CLASS_COLOURS = {
@@ -342,49 +240,17 @@ def fig17(options: Options) -> list[Chart]:
     run = chosen_run(options, "like_a_computer")
     return [
         chart_of(
-            lambda: sums.table(run),
+            partial(sums.table, run),
             [run],
             name="fig17",
             title="Does the model add like a computer?",
-            caption=_sums_caption,
-            notes=_sums_notes,
+            caption="Left: carries, both addends, sum; below, the number in the sum's columns "
+            "after each step from the right. Right: the digit whose column of W_U has the largest "
+            "cosine with what the MLP of a layer adds at END; below, its lead over the second "
+            "digit, a small one decides little. A digit that is several of C, A or B counts as "
+            "the first of them. These are single prompts of one model, so there is no interval.",
             draw=_draw_sums,
         )
-    ]
-
-
-def _sums_caption(table: DataFrame) -> str:
-    """From which layer on each prompt's answer stays first."""
-    findings = []
-    for model in keys_of(table, "model"):
-        rows = select(table, model=model)
-        parts = [_from_layer(select(rows, case=case)) for case in keys_of(rows, "case")]
-        findings.append(f"`{model}`: {'; '.join(parts)}")
-    return (
-        "The right digit becomes the one that MLPs write most, and stays it, in "
-        f"{'. In '.join(findings)}. A cell is one layer and the digit whose column of W_U its "
-        "MLP's output is nearest to at END; below is its lead in cosine. These are single prompts, "
-        "so there is no interval; the picture has the first model."
-    )
-
-
-def _from_layer(rows: DataFrame) -> str:
-    """From which layer on all layers write the answer most."""
-    text = keys_of(rows, "prompt")[0].strip()
-    if not has(rows, measure=sums.FROM_LAYER):
-        return f"“{text}” not in the last layer"
-    return f"“{text}” from layer {value(rows, measure=sums.FROM_LAYER):.0f} on"
-
-
-def _sums_notes(_: DataFrame, config: Settings) -> list[str]:
-    """How to read Figure 17, and what it was made from."""
-    return [
-        "Left: carries, both addends, sum; below, the number in the "
-        "sum's columns after each step from the right. Right: the digit whose column of W_U has "
-        "the largest cosine with what the MLP adds at END, layers from 0. C is the digit of the "
-        "answer. Margin: its cosine less that of the second digit; a small one decides little.",
-        "A digit that is several of these counts as the first of them; A or B means any digit of "
-        "theirs.",
     ]
 
 

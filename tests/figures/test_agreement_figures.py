@@ -17,8 +17,7 @@ from figures.tables import agreement as numbers
 from figures.tables import exam as exam_numbers
 from figures.tables.approximations import COST
 from figures.tables.base_rates import MAJORITY
-from figures.tables.table import from_csv, records, select, value
-from figures.views.words import percent_text
+from figures.tables.table import from_csv, select, value
 
 GALLERY = Path(__file__).parents[2] / "figures" / "gallery"
 MODELS = ("reference", "reference-mistral")
@@ -33,29 +32,17 @@ def texts(figure: Figure) -> str:
     return " ".join(note.text for note in figure.layout.annotations)
 
 
-def test_counterfactuals_say_which_two_agree_best() -> None:
+def test_both_measures_of_every_pair_of_counterfactuals_are_drawn_beside_chance() -> None:
     chart = charts(agreement.counterfactuals)
-    table = chart.numbers
-    assert "correlation is highest for word and operator (0.42 to 0.85 in `" in chart.caption
-    assert "0.06 to 0.43 in `reference` (intervals apart in + and ×); −0.07" in chart.caption
-    for model, apart, by_share in zip(MODELS, (2, 4), (1, 4), strict=True):
-        heading = f"by rank (4 of 4, intervals apart in {apart}), share ({by_share} of 4)"
-        assert f"{model}: a word and another operator agree most {heading}" in texts(chart.figure)
-    swapped = table.replace({"other": {"operator": "operands", "operands": "operator"}})
-    (of_swapped,) = [chart.of_rows(DataFrame(swapped), chart.runs)] if chart.of_rows else []
-    assert "correlation is highest for word and operands (" in of_swapped.caption
     drawn = [one for trace in chart.figure.data for one in trace.x]
-    rows = select(table, measure=(numbers.CORRELATION, numbers.IN_COMMON))
-    assert {*rows.value} <= {*drawn}, "both measures of every pair and model are drawn"
+    rows = select(chart.numbers, measure=(numbers.CORRELATION, numbers.IN_COMMON))
+    assert {*rows.value} <= {*drawn} and len(rows) == 2 * 3 * 4 * len(MODELS)
+    levels = [trace.x[0] for trace in chart.figure.data if trace.marker.symbol == "line-ns-open"]
+    assert levels == [0, 10 / 96] * len(MODELS), "as many of 96 heads by chance"
 
 
 def test_computed_draws_the_strongest_heads_of_both_sets_with_their_intervals() -> None:
-    """The number beside "both" is the caption's, and each group has heads that are drawn."""
     chart = charts(agreement.computed)
-    shared = value(
-        chart.numbers, model="reference", operation="division", measure=numbers.IN_COMMON
-    )
-    assert f"`reference` 4 [4, 6] and {10 * shared:.0f} [3, 6], `" in chart.caption
     rows = select(chart.numbers, model="reference", operation="division", measure="effect")
     for problems in ("one-digit", "computed"):
         heads = select(rows, problems=problems)
@@ -64,25 +51,8 @@ def test_computed_draws_the_strongest_heads_of_both_sets_with_their_intervals() 
         assert {*strongest.component} <= {*chart.figure.layout.yaxis2.ticktext}
         drawn = [x for trace in chart.figure.data if trace.xaxis == "x2" for x in trace.x]
         assert all(pytest.approx(100 * one) in drawn for one in strongest.value)
-    names = [*chart.figure.layout.yaxis2.ticktext]
-    left = f"one-digit: {10 - 10 * shared:.0f} (1 shown)"
-    groups = [f"both: {10 * shared:.0f} (5 shown)", left, "larger: 4 (2 shown)"]
-    assert [name for name in names if "<b>" in name] == [f"<b>{name}</b>" for name in groups]
-    assert len(names) - len(groups) <= 2 * agreement.N_SHOWN
-    assert "n = 23 and 53" in texts(chart.figure), "the second model's own number"
-
-
-def test_computed_names_the_head_that_only_larger_problems_use() -> None:
-    chart = charts(agreement.computed)
-    assert "reference: only larger problems use head 8.4 (× −12%, ÷ −15%); 4 [" in texts(
-        chart.figure
-    )
-    assert "reference-mistral: only larger problems use head 11.3 (× −6%" in texts(chart.figure)
-    table = chart.numbers.copy()
-    used = (table.problems == "one-digit") & table.component.isin(["8.4"])
-    table.loc[used & (table.operation == "division"), "high"] = -1e-4
-    (of_used,) = [chart.of_rows(table, chart.runs)] if chart.of_rows else []
-    assert "head 8.4" not in of_used.caption, "one-digit quotients use it too"
+    assert len(chart.figure.layout.yaxis2.ticktext) <= 2 * agreement.N_SHOWN
+    assert "n = 23 to 53" in texts(chart.figure), "the second model's own numbers"
 
 
 def test_the_ladder_counts_whole_intervals_by_values_and_by_ranks() -> None:
@@ -206,7 +176,7 @@ def test_word_problems_and_generic_tasks_have_axes_of_their_own() -> None:
     assert words[0] > generic[0] and words[1] > generic[1] > 0
 
 
-def test_right_answers_stand_beside_the_most_frequent_answer_and_have_their_numbers() -> None:
+def test_right_answers_stand_beside_the_most_frequent_answer() -> None:
     chart = charts(next_tokens.fig4)
     table = select(chart.numbers, model=MODELS[0])
     kinds = ("word_problem", "integers", "time_span", "decimals")
@@ -214,57 +184,20 @@ def test_right_answers_stand_beside_the_most_frequent_answer_and_have_their_numb
     marks = [one for one in chart.figure.data if one.marker.symbol == "line-ns-open"]
     assert [*marks[0].x] == pytest.approx(rates) and len(marks) == len(MODELS)
     assert min(mark.marker.size for mark in marks) > 3 * chart.figure.data[1].marker.size
-    for model in MODELS:
-        is_number = select(chart.numbers, measure="likeliest token is a number", model=model)
-        left, random = (select(is_number, when=one).value for one in ("after", "random heads"))
-        spans = [f"{one.min():.0%} to {one.max():.0%}" for one in (left, random)]
-        assert "still a number ({}; random means: {})".format(*spans) in texts(chart.figure)
+    drawn = [one for trace in chart.figure.data if trace.xaxis == "x2" for one in trace.x]
+    left = select(table, measure="likeliest token is a number", when="after").value
+    assert all(pytest.approx(100 * one) in drawn for one in left), "numbers have their own chart"
 
 
-def test_kinds_count_and_are_bold_where_the_whole_model_is_above_the_base_rate() -> None:
-    chart = charts(next_tokens.fig4)
-    untested = "word problems (not testable)"
-    for axis, bold in (
-        (chart.figure.layout.yaxis, ["time spans"]),
-        (chart.figure.layout.yaxis2, []),
-    ):
-        assert [one for one in axis.ticktext if "<b>" in one] == [f"<b>{one}</b>" for one in bold]
-        assert axis.ticktext[0] == untested and "not testable" not in " ".join(axis.ticktext[1:])
-    for model, count in zip(MODELS, (1, 0), strict=True):
-        names = " (time spans)" * count
-        assert f"{model}: in {count} of 3 kinds{names}, fewer are right" in texts(chart.figure)
-        assert f"{count} of 3 in `{model}` (" in chart.caption
-    able = chart.numbers.copy()
-    rows = (able.kind == "word_problem") & (able.measure == "likeliest token is right")
-    able.loc[rows & (able.when == "before"), "low"] = 0.47
-    (of_able,) = [chart.of_rows(DataFrame(able), chart.runs)] if chart.of_rows else []
-    assert "1 of 4 in `reference` (" in of_able.caption
-    assert "1 of 4 in `reference-mistral` (" in of_able.caption, "below every draw, and it counts"
-
-
-def test_heads_kept_alone_are_drawn_up_to_those_that_answer_90_percent() -> None:
+def test_heads_kept_alone_have_a_circle_from_where_on_90_percent_are_right() -> None:
     chart = charts(knockout.sufficiency)
-    alone = select(chart.numbers, components="heads", positions="END", kind="keep_only")
-    enough = select(alone, measure="k from which on 90% are right", order="effect")
-    lows = []
-    for panel, model in ((1, MODELS[0]), (5, MODELS[1])):
-        most = select(enough, model=model).value.max()
-        assert most <= chart.figure.layout[f"xaxis{panel}".removesuffix("1")].range[1] < 1.1 * most
-        ks = select(enough, model=model).set_index("operation").value
-        right = select(alone, model=model, measure="accuracy")
-        right = DataFrame(right[right.k == right.operation.map(ks)])
-        random = select(right, order="random").set_index("operation").value
-        few = ks[ks <= 48]
-        controls = f"{random[few.index].min():.0%} to {random[few.index].max():.0%}"
-        words = f"with at most {few.max():.0f} of 96 heads (random: {controls})"
-        if len(few) < len(ks):
-            (of_72,) = records(select(right, order="random", operation="multiplication"))
-            words += f", in × with 72 (random: {percent_text(of_72)})"
-        assert f"{model}: 90% right {words}" in texts(chart.figure)
-        assert f"in `{model}` {words}" in chart.caption
-        lows += [select(right, order="effect").low.min()]
-    assert f"intervals there reach down to {min(lows):.0%}." in chart.caption
-    assert [f"Addition, n = {n}" in texts(chart.figure) for n in (18, 36)] == [True, False]
+    alone = select(chart.numbers, components="heads", kind="keep_only", order="effect")
+    enough = select(alone, measure="k from which on 90% are right").value
+    circles = [one for one in chart.figure.data if one.marker.color == "white"]
+    assert sorted(circle.x[0] for circle in circles) == sorted(enough)
+    assert all(f"{k:.0f} heads" in texts(chart.figure) for k in enough)
+    assert all(circle.y[0] > 88 for circle in circles)
+    assert [f"addition, n = {n}" in texts(chart.figure) for n in (18, 36)] == [True, False]
 
 
 def test_each_knockout_marks_what_is_right_without_ten_heads() -> None:
@@ -274,8 +207,7 @@ def test_each_knockout_marks_what_is_right_without_ten_heads() -> None:
     circles = [one for one in chart.figure.data if one.marker.color == "white"]
     assert [circle.y[0] for circle in circles] == pytest.approx([*shares])
     assert {circle.x[0] for circle in circles} == {10}
-    assert texts(chart.figure).count("greedy") == len(MODELS), "the dashed line has its name"
-    assert "kept" not in texts(chart.figure), "sufficiency has a picture of its own"
+    assert texts(chart.figure).count("greedy") == len(MODELS) + 1, "the dashed line, in the caption"
 
 
 def test_the_exam_has_all_models_under_both_kinds_of_paths_and_their_medians() -> None:

@@ -48,7 +48,7 @@ def test_figure_6_shows_the_probes_and_one_prompt(root: Path, tmp_path: Path) ->
     page = written(tmp_path, "fig6.html").read_text(encoding="utf-8")
     (run,) = find_runs("what_do_mlps_add", model="reference", root=root)
     case = results.DIGIT_COSINES.facts(run, "addition")["case"]
-    assert f"framed: the answer, {case['c']}." in page and case["a"] + case["b"] == case["c"]
+    assert case["text"].strip() in page and case["a"] + case["b"] == case["c"]
     assert [value(table, measure=name) for name in "ABC"] == [case[name] for name in "abc"]
     cells = select(table, measure="cosine in one prompt", prompt=case["text"])
     stored = results.DIGIT_COSINES.load(run, "addition").per_pair[..., case["pair"]]
@@ -95,15 +95,11 @@ def test_figures_13_and_14_set_models_side_by_side(
     assert drawn.y.tolist() == less, "the drawn difference is a row"
     texts = [note.text for note in layout.annotations]
     assert f"{max(less):.2f}" in texts, "the highest layer has its number"
-    peak = f"C in what MLPs write reaches {max(less):.2f} (layer {int(np.argmax(less))})"
-    assert peak in chart.caption
     read = next(trace for trace in chart.figure.data if trace.name == "C input")
     rows = select(table, model="reference", operation="addition", measure="cosine", site="mlp_in")
     above = select(rows, token="C", less="others without C").value.tolist()
     assert read.y.tolist() == above, "the answer in what MLPs read is drawn, less its own others"
     assert above[-1] > select(rows, token="A and B", less="others without A, B, C").value.iloc[-1]
-    controls = [trace.y for trace in chart.figure.data if trace.name == "others = 0"]
-    assert len(controls) == 2 and not np.any(controls)
 
 
 def test_a_missing_run_is_named_with_its_command(root: Path, tmp_path: Path) -> None:
