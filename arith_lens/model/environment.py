@@ -6,6 +6,8 @@ modes of PyTorch are code of the user, too.
 """
 
 import sys
+from functools import partial
+from importlib import import_module
 from operator import itemgetter
 from types import FunctionType
 from typing import Any
@@ -16,10 +18,10 @@ from torch.nn.modules import module
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from arith_lens.code_digest import digest_of_code, is_of_library
+from arith_lens.code_digest import digest_of_code, imports_in, is_of_library
 from arith_lens.model.state import is_framework, modules_of, parts_of
 
-_CODE = (FunctionType, staticmethod, classmethod, property)
+_CODE = (FunctionType, staticmethod, classmethod, property, partial)
 
 
 def unknown_influences(model: Any) -> list[tuple[str, Any]]:
@@ -53,12 +55,28 @@ def code_hash(model: Any) -> str:
         UnknownCode: the user's code refers to something without a description.
     """
     kinds = {kind for _, part in modules_of(model) for kind in type(part).__mro__} - {object}
-    files = [sys.modules.get(kind.__module__) for kind in kinds if is_of_library(kind)]
+    files = {sys.modules[kind.__module__] for kind in kinds if is_of_library(kind)}
+    files |= {import_module(name) for place in (*kinds, *files) for name in _imports_in(place)}
     config = getattr(model, "bridge", model).original_model.config
-    code = {_name(place): _code_in(place) for place in (*kinds, *files, functional) if place}
+    code = {_name(place): _code_in(place) for place in (*kinds, *files, functional)}
     code |= {_name(place): _foreign_code_in(place) for place in (torch, torch.Tensor)}
     code["attention"] = _attention_function(config)
     return digest_of_code(sorted(code.items(), key=itemgetter(0)))
+
+
+def _imports_in(place: Any) -> set[str]:
+    """The files of other families that TransformerLens imports while its functions run."""
+    if not str(getattr(place, "__module__", place.__name__)).startswith("transformer_lens."):
+        return set()
+    functions = [getattr(value, "fget", value) for value in vars(place).values()]
+    functions = [getattr(function, "__func__", function) for function in functions]
+    names = {
+        name
+        for function in functions
+        if isinstance(function, FunctionType)
+        for name in imports_in(function.__code__)
+    }
+    return {name for name in names if "modeling_" in name.rpartition(".")[2]}
 
 
 def _name(place: Any) -> str:
@@ -72,7 +90,7 @@ def _code_in(place: Any) -> Any:
     return [
         (name, value)
         for name, value in sorted(vars(place).items())
-        if isinstance(value, _CODE) or (isinstance(place, type) and _is_plain(name, value))
+        if _is_code(value) or (isinstance(place, type) and _is_plain(name, value))
     ]
 
 
@@ -80,10 +98,16 @@ def _is_plain(name: str, value: Any) -> bool:
     return not name.startswith("_") and isinstance(value, bool | int | float | str)
 
 
+def _is_code(value: Any) -> bool:
+    return isinstance(value, _CODE) or (callable(value) and not is_of_library(value))
+
+
 def _foreign_code_in(place: Any) -> list[tuple[str, Any]]:
     """The functions in a namespace that no package has written."""
-    functions = [(name, value) for name, value in vars(place).items() if isinstance(value, _CODE)]
-    return sorted((pair for pair in functions if not is_of_library(pair[1])), key=itemgetter(0))
+    functions = [(name, value) for name, value in sorted(vars(place).items()) if _is_code(value)]
+    return [
+        pair for pair in functions if isinstance(pair[1], partial) or not is_of_library(pair[1])
+    ]
 
 
 def _attention_function(config: Any) -> Any:

@@ -10,11 +10,11 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from types import FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -271,19 +271,44 @@ def _names_of_points(bridge: Any) -> dict[int, str]:
 
 
 def is_framework(function: Any) -> bool:
-    """Whether frameworks' code defines the function, and what it wraps.
+    """Whether frameworks' code defines the function, and all functions that it wraps or holds.
 
-    A user's function that has taken the name of a framework's function (`functools.wraps`) is none.
+    A user's function that has taken the name of a framework's function (`functools.wraps`) is none,
+    nor is a framework's wrapper of a user's function.
     """
-    while isinstance(function, partial | MethodType):
-        function = function.func if isinstance(function, partial) else function.__func__
-    modules = {getattr(function, "__module__", None) or type(function).__module__}
-    if isinstance(function, FunctionType):
-        modules.add(str(function.__globals__.get("__name__")))
-    if not {name.split(".")[0] for name in modules} <= _FRAMEWORKS:
-        return False
-    wrapped = getattr(function, "__wrapped__", None)
-    return wrapped is None or is_framework(wrapped)
+    pending, seen = [function], set[int]()
+    while pending:
+        function = pending.pop()
+        if id(function) in seen:
+            continue
+        seen.add(id(function))
+        if isinstance(function, partial):
+            pending += [function.func, *filter(_is_code, function.args)]
+            pending += filter(_is_code, function.keywords.values())
+            continue
+        if isinstance(function, MethodType):
+            pending.append(function.__func__)
+            continue
+        modules = {getattr(function, "__module__", None) or type(function).__module__}
+        if isinstance(function, FunctionType):
+            modules.add(str(function.__globals__.get("__name__")))
+            pending += filter(_is_code, _held_by(function))
+        if not {name.split(".")[0] for name in modules} <= _FRAMEWORKS:
+            return False
+        if (wrapped := getattr(function, "__wrapped__", None)) is not None:
+            pending.append(wrapped)
+    return True
+
+
+def _held_by(function: FunctionType) -> Iterator[Any]:
+    """What the closure of a function has."""
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # not assigned yet
+            yield cell.cell_contents
+
+
+def _is_code(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type | nn.Module | BuiltinFunctionType)
 
 
 _WITHOUT_EFFECT = frozenset(

@@ -2,25 +2,20 @@
 
 import copy
 import functools
-import importlib
-import logging
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from support.families import EVERY
 from torch import nn
 from torch.nn.modules import module as nn_module
 from transformers.models.llama import modeling_llama
 
 import arith_lens as al
-from arith_lens.code_digest import digest_of_code
-from arith_lens.effects import Effects
-from arith_lens.model import HookedModel, state_digest, tokenizer_hash
+from arith_lens.model import HookedModel, code_hash, state_digest, tokenizer_hash
 from arith_lens.pairs import PromptPairs
 from arith_lens.runs import ResultSlot, RunError, open_run
 from arith_lens.runs.manifest import identity_of
@@ -57,6 +52,17 @@ def halved(function: Callable[..., Any], share: float = 0.5) -> Callable[..., An
     return patched
 
 
+class Halved:
+    """A replacement that is an object."""
+
+    def __init__(self, function: Callable[..., Any], share: float) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.share = function, share
+
+    def __call__(self, *given: Any, **options: Any) -> Any:
+        return self.function(*given, **options) * self.share
+
+
 REPLACED = {
     "a class's forward": (modeling_llama.LlamaMLP, "forward"),
     "a function beside the classes": (modeling_llama, "repeat_kv"),
@@ -68,15 +74,16 @@ REPLACED = {
 
 
 @pytest.mark.parametrize("place", REPLACED)
+@pytest.mark.parametrize("replacement", [halved, Halved])
 def test_replaced_code_of_a_package_is_another_computation(
-    place: str, llama: HookedModel, pairs: PromptPairs
+    place: str, replacement: Callable[..., Any], llama: HookedModel, pairs: PromptPairs
 ) -> None:
     owner, name = REPLACED[place]
     before = identity_of(llama, pairs)
     original = getattr(owner, name)
     seen = []
     for share in (0.5, 0.25):
-        with changed(owner, name, halved(original, share)):
+        with changed(owner, name, replacement(original, share)):
             seen.append(identity_of(llama, pairs))
             assert identity_of(llama, pairs) == seen[-1], "the same replacement is recognised"
     assert before not in seen and seen[0] != seen[1]
@@ -97,6 +104,26 @@ def test_replaced_code_is_refused_where_nobody_can_tell_what_it_depends_on(
         pytest.raises(RunError, match=r"your own that cannot be described .*object object"),
     ):
         identity_of(llama, pairs)
+
+
+@pytest.mark.parametrize("family", ["Qwen2", "Gemma 2", "Gemma 3", "Qwen3", "OLMo 2"])
+def test_rotations_of_another_family_are_part_of_the_identity_where_they_are_used(
+    family: str,
+) -> None:
+    """TransformerLens imports LLaMA's function while the attention of other families runs."""
+    model = al.load_model((EVERY[family].make(60), None))
+    tokens = torch.arange(8)[None] + 5
+    before, logits = code_hash(model), model(tokens)
+    right = modeling_llama.apply_rotary_pos_emb
+
+    def smaller(*given: Any, **options: Any) -> Any:
+        queries, keys = right(*given, **options)
+        return 0.5 * queries, keys
+
+    with changed(modeling_llama, "apply_rotary_pos_emb", smaller):
+        assert not torch.equal(model(tokens), logits)
+        assert code_hash(model) != before
+    assert torch.equal(model(tokens), logits) and code_hash(model) == before
 
 
 def test_a_run_gives_no_numbers_of_before_a_class_was_changed(
@@ -152,6 +179,23 @@ def test_backward_hooks_are_refused(kind: str, llama: HookedModel, pairs: Prompt
             identity_of(llama, pairs)
     finally:
         handle.remove()
+    identity_of(llama, pairs)
+
+
+def _silent(gradient: Any, hook: Any) -> Any:
+    return gradient * 0
+
+
+@pytest.mark.parametrize("function", [_silent, functools.partial(_silent), Halved(_silent, 0.5)])
+def test_a_backward_hook_is_refused_in_transformerlens_wrapper(
+    function: Callable[..., Any], llama: HookedModel, pairs: PromptPairs
+) -> None:
+    llama.bridge.add_hook("blocks.1.attn.hook_z", function, dir="bwd")
+    try:
+        with pytest.raises(RunError, match=r"at blocks\.1.*run="):
+            identity_of(llama, pairs)
+    finally:
+        llama.bridge.reset_hooks()
     identity_of(llama, pairs)
 
 
@@ -319,138 +363,3 @@ def test_a_screened_computation_is_neither_the_full_one_nor_that_of_another_scre
     assert notes[1] == {} != notes[0] == notes[4]
     assert [len(note["kept"]) for note in (notes[0], notes[2], notes[3])] == [n, n, n - 2]
     assert notes[0]["kept"] != notes[2]["kept"]
-
-
-def of_values(value: float) -> Effects:
-    return Effects(torch.full((2, 3), value), axes=("layer",), metric="logit")
-
-
-FACTOR = 2.0
-LOG = logging.getLogger(__name__)
-
-
-def _scaled(model: Any, pairs: Any, **settings: Any) -> Effects:
-    LOG.debug("scaled by %s", FACTOR)
-    return of_values(FACTOR * settings.get("by", 1.0))
-
-
-def computed(run: Any, model: Any, pairs: Any, method: Any, **settings: Any) -> float:
-    return float(run.compute("mine", method, model, pairs, **settings).per_pair[0, 0])
-
-
-def test_two_functions_of_one_name_have_their_own_results(
-    llama: HookedModel, pairs: PromptPairs, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-
-    def holding(value: float, default: float = 0.0) -> Callable[..., Effects]:
-        def method(model: Any, pairs: Any, plus: float = default) -> Effects:
-            return of_values(value + plus)
-
-        return method
-
-    with open_run("mine", {}, root=tmp_path) as run:
-        inline = [lambda m, p: of_values(1.0), lambda m, p: of_values(2.0)]
-        assert [computed(run, llama, pairs, method) for method in inline] == [1.0, 2.0]
-        held = [holding(3.0), holding(4.0), holding(3.0, 2.0)]
-        assert [computed(run, llama, pairs, method) for method in held] == [3.0, 4.0, 5.0]
-        partials = [functools.partial(_scaled, by=by) for by in (1.0, 3.0)]
-        assert [computed(run, llama, pairs, method) for method in partials] == [2.0, 6.0]
-        assert computed(run, llama, pairs, _scaled) == 2.0
-        monkeypatch.setitem(globals(), "FACTOR", 5.0)  # a global value, set anew in a notebook
-        assert computed(run, llama, pairs, _scaled) == 5.0
-        monkeypatch.setitem(globals(), "of_values", lambda value: calls.append(value) or OTHER)
-        assert computed(run, llama, pairs, lambda m, p: of_values(1.0)) == 9.0
-
-
-OTHER = of_values(9.0)
-
-
-def test_a_stored_result_of_ones_own_function_is_read_again(
-    llama: HookedModel, pairs: PromptPairs, tmp_path: Any
-) -> None:
-    def counting(path: Path) -> Callable[..., Effects]:
-        def method(model: Any, pairs: Any) -> Effects:
-            with path.open("a") as file:
-                file.write("x")
-            return of_values(1.0)
-
-        return method
-
-    with open_run("mine", {}, root=tmp_path) as run:
-        for _ in range(2):  # another object of the same code
-            computed(run, llama, pairs, counting(tmp_path / "calls"))
-    assert (tmp_path / "calls").read_text() == "x"
-
-
-class Drawing:
-    """A method's object with a state that is no attribute."""
-
-    __slots__ = ("random",)
-
-    def drawn(self, model: Any, pairs: Any) -> Effects:
-        return of_values(1.0)
-
-
-class Scaling:
-    """A method's object with all its state in attributes."""
-
-    def __init__(self, factor: float) -> None:
-        self.factor = factor
-
-    def __call__(self, model: Any, pairs: Any) -> Effects:
-        return of_values(self.factor)
-
-
-def test_objects_are_told_apart_by_their_attributes(
-    llama: HookedModel, pairs: PromptPairs, tmp_path: Any
-) -> None:
-    with open_run("mine", {}, root=tmp_path) as run:
-        found = [computed(run, llama, pairs, Scaling(factor)) for factor in (1.0, 2.0, 1.0)]
-        found += [computed(run, llama, pairs, Scaling(3.0).__call__)]
-    assert found == [1.0, 2.0, 1.0, 3.0]
-
-
-def test_a_function_that_nobody_could_recognise_is_refused(
-    llama: HookedModel, pairs: PromptPairs, tmp_path: Any
-) -> None:
-    numbers, drawn = iter([1.0, 2.0]), random.Random(0)
-
-    with open_run("mine", {}, root=tmp_path) as run:
-        with pytest.raises(RunError, match=r"refers to something .*list_iterator.*as a setting"):
-            computed(run, llama, pairs, lambda m, p: of_values(next(numbers)))
-        with pytest.raises(RunError, match=r"of random\.Random"):
-            computed(run, llama, pairs, lambda m, p: of_values(drawn.random()))
-        with pytest.raises(RunError, match=r"of .*Drawing.*run\.save"):
-            computed(run, llama, pairs, Drawing().drawn)
-    assert run.names == ()
-
-
-def test_a_method_of_the_package_is_known_by_its_name(llama: HookedModel) -> None:
-    from arith_lens.runs.manifest import method_identity
-
-    assert method_identity(al.mlp_probe) == {"method": "arith_lens.probes.reading.mlp_probe"}
-
-
-def test_a_module_of_ones_own_is_known_by_its_source(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Imported where a function is defined, or while it runs."""
-    monkeypatch.syspath_prepend(tmp_path)
-    helper = tmp_path / "own_helper_of_a_metric.py"
-    helper.write_text("def score(x):\n    return x\n")
-    module = importlib.import_module("own_helper_of_a_metric")
-
-    def outside(x: float) -> float:
-        return module.score(x)
-
-    def inside(x: float) -> float:
-        import own_helper_of_a_metric as known  # pyright: ignore[reportMissingImports]
-
-        return known.score(x)
-
-    before = digest_of_code(outside), digest_of_code(inside)
-    assert before == (digest_of_code(outside), digest_of_code(inside))
-    helper.write_text("def score(x):\n    return 1000 * x\n")
-    after = digest_of_code(outside), digest_of_code(inside)
-    assert before[0] != after[0] and before[1] != after[1]
