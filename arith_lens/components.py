@@ -82,7 +82,8 @@ class Neuron:
     """One neuron of an MLP; `str(Neuron(11, 57)) == "MLP 11.57"`. Ordered by layer, then index.
 
     Its activation is what the MLP's output matrix reads (`neurons_name`): in a gated MLP the
-    product of gate and up projection. The neuron writes its activation times its row of `W_out`.
+    product of gate and up projection. The activation times its row of `W_out` is its part of the
+    MLP's output.
     """
 
     layer: int

@@ -8,20 +8,13 @@ from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.components import every_head, every_mlp
+from arith_lens.components import Head, every_head, every_mlp
 from arith_lens.edges import EMBEDDINGS
 from arith_lens.effects import Effects
 from arith_lens.metrics import logit_tolerance
-from arith_lens.model import (
-    HookedLike,
-    active_hooks,
-    in_float32,
-    own_module,
-    weights_loaded,
-)
+from arith_lens.model import HookedLike, PartWrites, active_hooks, check_writes, weights_loaded
 from arith_lens.pairs import PromptPairs, check_pairs
 from arith_lens.path_patching import (
-    NormScale,
     PromptBatch,
     Recording,
     Trunk,
@@ -128,17 +121,11 @@ def _of_batch(
         writes = trunk.head_writes(layer, z, range(z.shape[1]))
         nothing = torch.zeros_like(attention)
         whole = trunk.layers[layer].written(attention, nothing)
-        norm = getattr(model.blocks[layer], "ln1_post", None)
-        if norm is None:  # a sum, perhaps with a factor
-            shares = [trunk.layers[layer].written(write, nothing) for write in writes]
-        else:
-            scale = NormScale(own_module(norm), in_float32(norm))
-            shares = [
-                scale.exchanged(scale.of_rows(write), write, attention) - scale.bias
-                for write in writes
-            ]
-        heads += shares
-        biases += whole - sum(shares)
+        added = PartWrites.of(model.blocks[layer], Head, attention)
+        check_writes(added.whole, whole, f"the attention of layer {layer}")
+        shares = added(writes)
+        heads += [*shares]
+        biases += whole - shares.sum(0)
         mlps.append(trunk.layers[layer].written(attention, mlp_out) - whole)
     streams = torch.stack([recording.stream[0].float(), *heads, *mlps, biases])
     end = recording.end[0].float()

@@ -267,7 +267,7 @@ def test_an_mlp_that_does_not_write_its_neurons_times_w_out_is_refused(llama: Ho
     pairs = make_pairs(llama.bridge.original_model)
     with (
         llama.hooks(al.scale_mlps("MLP 1", 1.5)),
-        pytest.raises(ValueError, match="expected an MLP that writes its neurons times W_out"),
+        pytest.raises(ValueError, match="expected parts that add up to what MLP 1 adds"),
     ):
         al.neuron_effects(llama, pairs, "MLP 1")
 
@@ -278,7 +278,7 @@ def test_a_family_without_neurons_that_write_is_sent_to_path_patching(
 ) -> None:
     """Experts; a norm after the MLP; an MLP that is part of its layer."""
     reasons = {
-        "Gemma 3": r"writes its neurons times W_out, found .*MLP 1 differs .*; use path_patch",
+        "Gemma 3": r"parts that add up to what MLP 1 adds to the stream, .*; use path_patch",
         "OPT": r"found an MLP that is not a module .*; use path_patch with engine='hooks'",
     }
     experts = r"writes its neurons times W_out, found MLP 1 without one W_out .*; use path_patch"

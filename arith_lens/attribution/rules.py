@@ -15,8 +15,14 @@ from torch import Tensor, nn
 from arith_lens.attribution.graph import Gate
 from arith_lens.components import NamedHook, pattern_name
 from arith_lens.metrics import logit_tolerance
-from arith_lens.model import ACTIVATION_NAMES, HookedLike, in_float32, own_module, weights_loaded
-from arith_lens.path_patching import NormScale
+from arith_lens.model import (
+    ACTIVATION_NAMES,
+    HookedLike,
+    NormScale,
+    in_float32,
+    own_module,
+    weights_loaded,
+)
 
 
 class UnsupportedRule(ValueError):

@@ -15,7 +15,7 @@ from arith_lens.edges.receivers import SENDERS_AT_ONCE, AttentionCode, Receiver,
 from arith_lens.edges.recording import EMBEDDINGS, Changes, Positions, forward_rows
 from arith_lens.effects import Effects
 from arith_lens.methods import Senders
-from arith_lens.model import HookedLike
+from arith_lens.model import HookedLike, PartWrites
 from arith_lens.pairs import PromptPairs, check_pairs
 from arith_lens.path_patching import Trunk, trunk_of
 
@@ -32,8 +32,9 @@ def composition(model: HookedLike, pairs: PromptPairs, heads: Heads) -> Effects:
 
     The share of a sender is the part of the head's change, from the reference to the counterfactual
     run, that the sender makes alone: the projection of the change that it makes in what the head
-    writes at END on the whole change, divided by the whole change's length. 1 is the whole change,
-    a negative share is one that the other senders undo. Shares of all senders need not sum to 1,
+    writes at END on the whole change, divided by the whole change's length. Where a norm follows
+    the attention, its scale is held at that of the reference run. 1 is the whole change, a negative
+    share is one that the other senders undo. Shares of all senders need not sum to 1,
     because attention is not linear. `edge_effects` says what such a change does to the answer.
 
     Args:
@@ -107,8 +108,9 @@ def _of_head(
     """The shares of a head's change that each sender makes through each input."""
     layer, tokens = head.layer, (positions.prompt, positions.column)
     stream = positions.entries[layer][0][tokens].float()
+    added = PartWrites.of(trunk.blocks[layer], Head, positions.ends.attn_out[0, layer])
     writes = trunk.head_writes(layer, positions.ends.z[:, layer].flatten(0, 1), [head.index])[0]
-    reference, other = writes.unflatten(0, (2, -1))
+    reference, other = added(writes.unflatten(0, (2, -1)))
     own = receiver.z(head.index)
     target, w_o = other - reference, trunk.attentions[layer].W_O[head.index].float()
     parts = []
@@ -118,7 +120,7 @@ def _of_head(
         z = torch.stack(
             [receiver.z(head.index, **{name: changed[name]}) for name in ("query", "key", "value")]
         )
-        written = (z - own) @ w_o
+        written = added((z - own) @ w_o)
         parts.append(einsum(written, target, "input sender pair d, pair d -> input sender pair"))
     small = target.norm(dim=-1) <= MIN_CHANGE * reference.norm(dim=-1)
     return (torch.cat(parts, 1) / target.square().sum(-1)).masked_fill(small, float("nan"))

@@ -125,8 +125,9 @@ def _row_of(
     with weights_loaded(block):
         w_out = block.mlp.W_out.detach()
     before, after = (run[neurons_name(neuron.layer)][:, -1] for run in (base, source))
-    outputs = torch.stack([run[mlp_out_name(neuron.layer)][:, -1] for run in (base, source)])
-    check_writes((after - before).to(w_out) @ w_out, outputs, Mlp(neuron.layer))
+    own, other = (run[mlp_out_name(neuron.layer)][:, -1] for run in (base, source))
+    by_neurons, size = (after - before).to(w_out) @ w_out, float(own.float().norm())
+    check_writes(by_neurons, other - own, Mlp(neuron.layer), rounded=size)
     return w_out[neuron.index]
 
 

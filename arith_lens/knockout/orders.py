@@ -84,7 +84,10 @@ def matched_order(key_heads: Iterable[Head], n_layers: int, n_heads: int, seed: 
 
 @torch.no_grad()
 def weight_norm_order(model: HookedLike) -> list[Head]:
-    """All heads, the one with the largest |W_V| |W_O| first: an order that asks no data."""
+    """All heads, the one with the largest |W_V| |W_O| first: an order that asks no data.
+
+    It does not know norms after the attention, which rescale the heads of a layer together.
+    """
     from arith_lens.model import layers_with_weights
 
     norms: dict[Head, float] = {}

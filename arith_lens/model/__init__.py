@@ -37,7 +37,6 @@ from arith_lens.model.hooked import Tokens as Tokens
 from arith_lens.model.loading import empty_model as empty_model
 from arith_lens.model.loading import load_model as load_model
 from arith_lens.model.neurons import check_neurons as check_neurons
-from arith_lens.model.neurons import check_writes as check_writes
 from arith_lens.model.neurons import every_neuron as every_neuron
 from arith_lens.model.neurons import n_neurons as n_neurons
 from arith_lens.model.own_modules import LayerArguments as LayerArguments
@@ -67,3 +66,6 @@ from arith_lens.model.state import state_digest as state_digest
 from arith_lens.model.state import tokenizer_hash as tokenizer_hash
 from arith_lens.model.state import weights_hash as weights_hash
 from arith_lens.model.state import weights_loaded as weights_loaded
+from arith_lens.model.writes import NormScale as NormScale
+from arith_lens.model.writes import PartWrites as PartWrites
+from arith_lens.model.writes import check_writes as check_writes

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.components import Component, Mlp, Neuron
@@ -57,28 +55,3 @@ def check_neurons(model: HookedLike, components: Iterable[Component]) -> None:
 def every_neuron(model: HookedLike, mlps: Iterable[Mlp]) -> list[Neuron]:
     """All neurons of some MLPs, in order. Raises ValueError as `n_neurons`."""
     return [Neuron(mlp.layer, i) for mlp in mlps for i in range(n_neurons(model, mlp.layer))]
-
-
-def check_writes(
-    by_neurons: Float[Tensor, "pair d_model"], mlp_out: Float[Tensor, "run pair d_model"], mlp: Mlp
-) -> None:
-    """Compare what the neurons' changes write with the change of the MLP's output.
-
-    Args:
-        by_neurons: the changes of the neurons' activations times W_out.
-        mlp_out: the MLP's output before and after.
-        mlp: the MLP.
-
-    Raises:
-        ValueError: they differ, such as where a norm follows the MLP.
-    """
-    out = mlp_out.to(by_neurons.device).float()
-    change = out[1] - out[0]
-    error, allowed = float((by_neurons - change).norm()), 1e-3 * float(change.norm()) + 1e-6
-    if mlp_out.dtype != torch.float32:  # both outputs are rounded
-        allowed += 2 * torch.finfo(mlp_out.dtype).eps * float(out.norm())
-    if error > allowed:
-        raise ValueError(
-            f"expected an MLP that writes its neurons times W_out, found that {mlp} differs from "
-            f"that by {error:.3g}; use path_patch, which patches whole MLPs"
-        )

@@ -257,7 +257,9 @@ def _of_batches(
             with weights_loaded(model.blocks[mlp.layer]):
                 w_out = model.blocks[mlp.layer].mlp.W_out.float()
             change = after - before
-            check_writes(change.to(w_out.device) @ w_out, recording.mlp_out[:, mlp.layer], mlp)
+            outputs = recording.mlp_out[:, mlp.layer]
+            by_neurons, size = change.to(w_out.device) @ w_out, float(outputs.float().norm())
+            check_writes(by_neurons, outputs[1] - outputs[0], mlp, rounded=size)
             batches.append(
                 _Batch(
                     trunk,

@@ -1,8 +1,8 @@
 """Maps of neurons: the activation, or the effect, of each neuron for each A and B."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,11 +16,19 @@ from arith_lens.components import (
     as_mlps,
     check_components,
     every_mlp,
+    mlp_out_name,
     neurons_name,
     resid_post_name,
 )
 from arith_lens.metrics import METRICS, Targets
-from arith_lens.model import HookedLike, n_neurons, record, weights_loaded
+from arith_lens.model import (
+    HookedLike,
+    PartWrites,
+    check_writes,
+    n_neurons,
+    record,
+    weights_loaded,
+)
 from arith_lens.operations import OPERATIONS, operation_of
 from arith_lens.pairs import PromptPairs, candidate_tokens, check_pairs, sample_pairs
 from arith_lens.path_patching import Trunk, trunk_of
@@ -130,8 +138,9 @@ def neuron_maps(
         operands: the values of A and of B. With pairs, problems with other values are left out.
         mlps: the MLPs; None: all.
         read: `"activation"`; or `"effect"`: the change of C's logit less the mean of the other
-            digits' logits if the neuron is removed, on the direct path with the final norm's scale
-            held. C is the answer's first token.
+            digits' logits if the neuron is removed, on the direct path with the scales held of the
+            final norm and, where there is one, of the norm after the MLP. C is the answer's first
+            token.
         template: the wording, such as `"addition/0"`; None: the operation's first.
 
     Returns:
@@ -139,8 +148,9 @@ def neuron_maps(
 
     Raises:
         ValueError: `read` is not valid; an operand occurs in no problem; pairs have no problems,
-            several operations, or a problem twice; an MLP that is not neurons times W_out; or the
-            tokenizer cannot write the problems in this wording.
+            several operations, or a problem twice; an MLP that is not neurons times W_out, or adds
+            something else to the stream than these; or the tokenizer cannot write the problems in
+            this wording.
         IndexError: the model does not have an MLP.
     """
     if read not in get_args(Read):
@@ -252,27 +262,32 @@ def _values(
         )
     last = resid_post_name(int(model.cfg.n_layers) - 1)
     candidates = torch.tensor(candidate_tokens(model, pairs.answer.tolist()))
+    outputs = [mlp_out_name(mlp.layer) for mlp in mlps]
     for some in pairs.batches(BATCH):
-        mask = some.attention_mask
-        seen = record(model, some.reference, [*names, last], attention_mask=mask, positions=-1)
+        shared: Any = {"attention_mask": some.attention_mask, "positions": -1}
+        seen = record(model, some.reference, [*names, *outputs, last], **shared)
+        seen = {name: value[:, -1] for name, value in seen.items()}
         targets = Targets.of(some, METRICS["digit_contrast"].reads, candidates=candidates)
-        gradient = _gradient(trunk, seen[last][:, -1].float(), targets)
-        parts = []
-        for mlp in mlps:
-            with weights_loaded(model.blocks[mlp.layer]):
-                w_out = model.blocks[mlp.layer].mlp.W_out.float()
-            of_neurons = seen[neurons_name(mlp.layer)][:, -1].float()
-            parts.append(_effects(gradient, of_neurons, w_out))
-        yield torch.stack(parts)
+        gradient = _gradient(trunk, seen[last].float(), targets)
+        yield torch.stack([_effects(model, mlp, seen, gradient) for mlp in mlps])
 
 
 def _effects(
+    model: HookedLike,
+    mlp: Mlp,
+    seen: Mapping[str, Tensor],
     gradient: Float[Tensor, "pair d_model"],
-    activations: Float[Tensor, "pair neuron"],
-    w_out: Float[Tensor, "neuron d_model"],
 ) -> Float[Tensor, "neuron pair"]:
-    """The effect of removing each neuron. With the norm's scale held, the contrast is linear."""
-    return -(activations * (gradient @ w_out.T)).T.cpu()
+    """The effect of removing each neuron. With the norms' scales held, the contrast is linear."""
+    block = model.blocks[mlp.layer]
+    with weights_loaded(block):
+        w_out, bias = block.mlp.W_out.float(), getattr(block.mlp, "b_out", None)
+        activations = seen[neurons_name(mlp.layer)].float().to(w_out.device)
+        output = activations @ w_out + (0.0 if bias is None else bias.float())
+        added = PartWrites.of(block, Mlp, output)
+        check_writes(added.whole, seen[mlp_out_name(mlp.layer)], mlp)
+        of_outputs = added.pulled_back(gradient)
+    return -(activations * (of_outputs.to(w_out.device) @ w_out.T)).T.cpu()
 
 
 def _gradient(

@@ -29,7 +29,6 @@ from arith_lens.path_patching.fewer_evaluations import round_sizes as round_size
 from arith_lens.path_patching.layers import AdditiveLayer as AdditiveLayer
 from arith_lens.path_patching.layers import Layer as Layer
 from arith_lens.path_patching.layers import LayerInput as LayerInput
-from arith_lens.path_patching.layers import NormScale as NormScale
 from arith_lens.path_patching.layers import Unembedding as Unembedding
 from arith_lens.path_patching.layers import UnsupportedTrunk as UnsupportedTrunk
 from arith_lens.path_patching.patch import component_effects as component_effects

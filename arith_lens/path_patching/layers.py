@@ -225,51 +225,6 @@ VOCABULARY_CHUNK = 4096
 
 
 @dataclass(frozen=True)
-class NormScale:
-    """What a norm divides by: sqrt(mean(x^2) + eps), of x less its mean where it centres."""
-
-    norm: Any
-    """The model's own LayerNorm or RMSNorm."""
-    of_rows: Callable[[Float[Tensor, "*row d_model"]], Float[Tensor, "*row d_model"]]
-    """Its output, in float32."""
-
-    def centres(self, rows: Float[Tensor, "*row d_model"]) -> bool:
-        """Whether a constant that is added to a row changes nothing."""
-        row = rows.flatten(0, -2)[:1].float()
-        size = row.abs().mean()
-        change = self.of_rows(row + size) - self.of_rows(row)
-        return bool(change.abs().max() < 1e-3 * self.of_rows(row).abs().max())
-
-    @property
-    def bias(self) -> Float[Tensor, " d_model"] | float:
-        """What the norm adds after the division."""
-        bias = getattr(self.norm, "bias", None)
-        return bias.float() if isinstance(bias, Tensor) else 0.0
-
-    def __call__(self, rows: Float[Tensor, "*row d_model"]) -> Float[Tensor, "*row 1"]:
-        """The scale of each row."""
-        rows = rows.float()
-        if self.centres(rows):
-            rows = rows - rows.mean(-1, keepdim=True)
-        eps = getattr(self.norm, "variance_epsilon", None) or getattr(self.norm, "eps", None) or 0.0
-        return (rows.square().mean(-1, keepdim=True) + eps).sqrt()
-
-    def exchanged(
-        self,
-        out: Float[Tensor, "*row d_model"],
-        rows: Float[Tensor, "*row d_model"],
-        scale_of: Float[Tensor, "*other d_model"],
-    ) -> Float[Tensor, "*row d_model"]:
-        """The norm's output for `rows`, divided by the scale of other rows.
-
-        Args:
-            out: what it puts out for `rows`
-        """
-        ratio = (self(rows) / self(scale_of)).to(out.device)
-        return (out - self.bias) * ratio + self.bias
-
-
-@dataclass(frozen=True)
 class Unembedding:
     w_u: Float[Tensor, "d_model d_vocab"]
     b_u: Float[Tensor, " d_vocab"] | None

@@ -27,6 +27,7 @@ from arith_lens.metrics import Readout, Targets, mean_of_others
 from arith_lens.model import (
     HookedLike,
     LogitScale,
+    NormScale,
     compute_device,
     in_float32,
     is_offloaded,
@@ -41,7 +42,6 @@ from arith_lens.path_patching.layers import (
     Layer,
     LayerInput,
     ModelLayer,
-    NormScale,
     Unembedding,
     UnsupportedTrunk,
 )
@@ -90,7 +90,7 @@ class Trunk:
     def head_writes(
         self, layer: int, z: Float[Tensor, "pair n_heads d_head"], heads: Sequence[int]
     ) -> Float[Tensor, "chosen pair d_model"]:
-        """What each head adds to the residual stream for its z: `z @ W_O`, without the bias."""
+        """What each head adds to the attention's output for its z: `z @ W_O`, without the bias."""
         w_o = self.attentions[layer].W_O
         if list(heads) != list(range(len(w_o))):  # indexing copies
             chosen = torch.as_tensor(heads, dtype=torch.long)

@@ -19,6 +19,7 @@ from arith_lens.components import (
     Head,
     Heads,
     as_heads,
+    attn_out_name,
     check_components,
     mlp_out_name,
     resid_mid_name,
@@ -29,7 +30,15 @@ from arith_lens.components import (
 from arith_lens.effects import Effects
 from arith_lens.hooks import capture
 from arith_lens.memory import free_bytes
-from arith_lens.model import HookedLike, LogitScale, in_float32, record, weights_loaded
+from arith_lens.model import (
+    HookedLike,
+    LogitScale,
+    PartWrites,
+    check_writes,
+    in_float32,
+    record,
+    weights_loaded,
+)
 from arith_lens.model.loading import tolerated_difference
 from arith_lens.pairs import (
     PromptPairs,
@@ -213,6 +222,8 @@ def head_probe(
 ) -> Effects:
     """What each head writes at END in terms of numbers, as `mlp_probe` shows it of MLPs.
 
+    A head's write is what it adds to the residual stream: `z @ W_O` and, where the family has them,
+    the norm after the attention, its scale held at that of the whole attention, and the factor.
     With `unit="logit"` it is the logit lens of the head's write alone. The final norm then brings
     each write to the same length, so a weak head looks as strong as any other.
 
@@ -226,7 +237,8 @@ def head_probe(
         Logits, or cosines between -1 and 1, [head token pair].
 
     Raises:
-        ValueError, FloatingPointError: as in `mlp_probe`; or no head is given.
+        ValueError, FloatingPointError: as in `mlp_probe`; no head is given; or the heads' writes do
+            not add up to what the attention adds.
         IndexError: the model does not have a head.
     """
     check_kinds(model, pairs)
@@ -248,21 +260,46 @@ def head_probe(
 def _head_writes(
     model: HookedLike, pairs: PromptPairs, heads: Sequence[Head]
 ) -> Float[Tensor, "head pair d_model"]:
-    """What each head adds to the stream at END, without the bias."""
+    """What each head adds to the stream at END, without the bias (`PartWrites`)."""
     check_pairs(model, pairs)
-    names = sorted({z_name(head.layer) for head in heads})
+    layers = sorted({head.layer for head in heads})
+    names = [name(layer) for layer in layers for name in (z_name, attn_out_name)]
     parts = []
     for batch in pairs.batches(BATCH):
         mask = batch.attention_mask
         recorded = record(model, batch.reference, names, attention_mask=mask, positions=-1)
-        writes = []
-        for head in heads:
-            with weights_loaded(model.blocks[head.layer]):
-                w_o = model.blocks[head.layer].attn.W_O[head.index]
-                z = recorded[z_name(head.layer)][:, -1, head.index]
-                writes.append((z.to(w_o.device).float() @ w_o.float()).cpu())
-        parts.append(torch.stack(writes))
+        of_layers = {
+            layer: _layer_writes(
+                model.blocks[layer],
+                recorded[z_name(layer)][:, -1],
+                recorded[attn_out_name(layer)][:, -1],
+                f"the attention of layer {layer}",
+            )
+            for layer in layers
+        }
+        parts.append(torch.stack([of_layers[head.layer][head.index] for head in heads]))
     return torch.cat(parts, dim=1)
+
+
+def _layer_writes(
+    block: Any,
+    z: Float[Tensor, "pair n_heads d_head"],
+    added: Float[Tensor, "pair d_model"],
+    name: str,
+) -> Float[Tensor, "n_heads pair d_model"]:
+    """What each head of a block adds, where all of them add `added`."""
+    with weights_loaded(block):
+        w_o, bias = block.attn.W_O.float(), getattr(block.attn, "b_O", None)
+        if w_o.shape[:2] != z.shape[1:]:
+            raise ValueError(
+                f"expected heads of {list(w_o.shape[:2])} (W_O), found {list(z.shape[1:])} (z) in "
+                f"{name}; path_patch with engine='hooks' computes effects of its components"
+            )
+        writes = einsum(z.to(w_o.device).float(), w_o, "pair h d, h d d_model -> h pair d_model")
+        output = writes.sum(0) + (0.0 if bias is None else bias.float())
+        of_parts = PartWrites.of(block, Head, output)
+        check_writes(of_parts.whole, added, name)
+        return of_parts(writes).cpu()
 
 
 def _names_of(tokens: str) -> tuple[str, ...]:

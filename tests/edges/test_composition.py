@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from oracles import Raw, make_pairs
+from support.families import SWEPT
 from torch import Tensor
 
 import arith_lens as al
@@ -114,3 +115,20 @@ def test_its_picture_names_each_head_and_input(llama: Any) -> None:
     page = al.composition(llama, pairs, ["1.2", "2.0"])._repr_html_()
     text = b64decode(page.partition("base64,")[2].partition('"')[0]).decode()
     assert all(f">{head}, {name}<" in text for head in ("1.2", "2.0") for name in "qkv")
+
+
+@torch.no_grad()
+def test_a_head_writes_through_the_norm_after_the_attention(tokenizer: Any) -> None:
+    """Scaling a row of the last W_O is scaling the norm's weight there: shares cannot tell."""
+    hf, other = (SWEPT["OLMo 2"].make(len(tokenizer)) for _ in range(2))
+    last, absorbed = hf.model.layers[-1], other.model.layers[-1]
+    pairs, weight = make_pairs(hf), torch.linspace(0.1, 3, 32)
+    last.post_attention_layernorm.weight.copy_(weight)
+    absorbed.self_attn.o_proj.weight.mul_(weight[:, None])
+    absorbed.post_attention_layernorm.weight.fill_(1.0)
+    model, alike = (al.load_model((one, tokenizer)) for one in (hf, other))
+    shares, same = (al.composition(one, pairs, ["1.2"]).per_pair for one in (model, alike))
+    assert torch.allclose(shares, same, atol=1e-4, equal_nan=True)
+    last.post_attention_layernorm.weight.fill_(1.0)
+    plain = al.composition(model, pairs, ["1.2"]).per_pair
+    assert not torch.allclose(shares, plain, atol=1e-2, equal_nan=True), "the weight must matter"

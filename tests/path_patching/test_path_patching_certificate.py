@@ -17,14 +17,13 @@ from transformers import LlamaForCausalLM
 from arith_lens.components import Head, Mlp
 from arith_lens.hooks import Edit, ablate_heads, ablate_mlps, scale_mlps
 from arith_lens.metrics import Targets
-from arith_lens.model import load_model
+from arith_lens.model import NormScale, load_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
     CertificateError,
     UnsupportedTrunk,
     certificate,
     engines,
-    layers,
     path_patch,
     recording,
     sweep,
@@ -276,7 +275,7 @@ def test_a_norm_whose_scale_is_another_is_found_out(
     model: Any, pairs: PromptPairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that centres, taken for one that does not."""
-    monkeypatch.setattr(layers.NormScale, "centres", lambda *_: True)
+    monkeypatch.setattr(NormScale, "centres", lambda *_: True)
     with pytest.raises(CertificateError) as caught:
         path_patch(model, pairs)
     failed = [line for line in str(caught.value).splitlines() if line.startswith("  FAILED")]
