@@ -93,6 +93,13 @@ def read_config(checkpoint: Checkpoint, *, trust_remote_code: bool = False) -> A
             f"expected a config.json that Transformers reads in {location}, found another "
             f"({first_line(error)}); save or download the model again"
         ) from error
+    except ValueError as error:
+        if trust_remote_code or "trust_remote_code" in str(error):
+            raise
+        raise ValueError(
+            f"expected a family of models that Transformers knows in {location}, found another "
+            f"({first_line(error)}); choose a language model that it knows, or a newer Transformers"
+        ) from error
     check_sizes(config.to_dict(), checkpoint.name)
     refuse_quantised(config, checkpoint.name)
     return config

@@ -8,7 +8,8 @@ functions.
 import copy
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from arith_lens.model.checkpoints import (
     refuse_changed,
     refuse_quantised,
 )
+from arith_lens.model.config_files import first_line
 from arith_lens.model.hooked import HookedModel
 from arith_lens.model.state import check_device, compute_device, default_device
 from arith_lens.model.weights import load_weights
@@ -381,7 +383,13 @@ def _boot(location: str, *, tokenizer: Any, **options: Any) -> Any:
     tokenizer.init_kwargs.setdefault("name_or_path", location)
     tokenizer.padding_side = "left"
     try:
-        bridge = TransformerBridge.boot_transformers(location, tokenizer=tokenizer, **options)
+        with _without_processors():
+            bridge = TransformerBridge.boot_transformers(location, tokenizer=tokenizer, **options)
+    except ImportError as error:
+        raise ImportError(
+            f"expected the packages that TransformerLens needs for {location}, found that one is "
+            f"missing ({first_line(error)}); install it, or choose a model of text alone"
+        ) from error
     except SafetensorError as error:
         raise ValueError(
             f"expected whole safetensors weights in {location}, found a damaged file ({error}); "
@@ -401,6 +409,22 @@ def _boot(location: str, *, tokenizer: Any, **options: Any) -> Any:
     if unset := [name for name, part in parts if getattr(part, "original_component", part) is None]:
         raise ValueError(_not_bridged(location, f"it finds no {unset[0]}"))
     return bridge.eval()
+
+
+@contextmanager
+def _without_processors() -> Iterator[None]:
+    """Let TransformerLens load no processor of images and sounds, which prompts do not need.
+
+    It would install a package that a processor lacks, with pip, in the user's environment.
+    """
+    from transformer_lens.model_bridge.sources.transformers import source
+
+    load = source.load_modality_processor
+    source.load_modality_processor = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        source.load_modality_processor = load
 
 
 def _not_bridged(location: str, reason: str) -> str:
