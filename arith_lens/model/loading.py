@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from arith_lens.memory import is_out_of_memory
 from arith_lens.model.checkpoints import (
     Checkpoint,
     find_checkpoint,
+    is_wrapped,
     load_tokenizer,
     read_config,
     refuse_changed,
@@ -59,6 +60,7 @@ class VerifiedLoader:
         if self.device is not None:
             model = model.to(self.device)
         self.logits = transformers_logits(model.eval())
+        _keep_savable(model)
         return model
 
 
@@ -339,6 +341,7 @@ def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedMo
         hf_model.config.architectures = [type(hf_model).__name__]
     keep_masks_finite(placed.dtype)
     logits = transformers_logits(hf_model.eval())
+    _keep_savable(hf_model)
     bridge = _boot(
         name,
         hf_model=hf_model,
@@ -350,6 +353,24 @@ def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedMo
         bridge.tokenizer = None
     require_faithful(bridge, logits)
     return HookedModel(bridge, name)
+
+
+def _keep_savable(hf_model: Any) -> None:
+    """Let a model's `save_pretrained` write its own names of weights, also when it is wrapped.
+
+    The bridge's modules, which are then parts of it, list each weight under several other names.
+    """
+    if not is_wrapped(hf_model):
+        save = partial(_save_plain, tuple(hf_model.state_dict()))
+        hf_model.save_pretrained = MethodType(save, hf_model)  # a copy of the model binds its own
+
+
+def _save_plain(names: tuple[str, ...], hf_model: Any, *places: Any, **options: Any) -> Any:
+    if options.get("state_dict") is None:
+        state = hf_model.state_dict()
+        plain = {name.replace("._original_component", ""): name for name in state}
+        options["state_dict"] = {name: state[plain[name]] for name in names if name in plain}
+    return type(hf_model).save_pretrained(hf_model, *places, **options)
 
 
 def _placeholder() -> Any:

@@ -315,8 +315,14 @@ _WITHOUT_EFFECT = frozenset(
     [
         *("architectures", "context_level", "device", "dtype", "id2label", "label2id"),
         *("max_seq_len_cached", "model_name", "n_devices", "name", "name_or_path"),
-        *("output_attentions", "output_hidden_states", "return_dict", "tokenizer_name"),
-        *("torch_dtype", "transformers_version", "trust_remote_code", "use_cache"),
+        *("output_attentions", "output_hidden_states", "return_dict", "save_pretrained"),
+        *(
+            "tokenizer_name",
+            "torch_dtype",
+            "transformers_version",
+            "trust_remote_code",
+            "use_cache",
+        ),
     ]
 )
 """Settings that say where a model comes from, or what it returns besides the logits. Dtype and
