@@ -10,8 +10,8 @@ from torch import Tensor
 
 from arith_lens.arrays import Arrays
 from arith_lens.components import NamedHook
-from arith_lens.model import HookedLike, require_evaluation_mode, require_finite
-from arith_lens.pairs import encode, left_pad, pieces, tokenizer_of
+from arith_lens.model import HookedLike, left_pad, require_evaluation_mode, require_finite
+from arith_lens.pairs import encode, pieces, tokenizer_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame

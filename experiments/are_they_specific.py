@@ -33,8 +33,9 @@ from arith_lens.knockout import (
     knockout_curves,
     knockout_hooks,
 )
+from arith_lens.model import left_pad
 from arith_lens.operations import FOUR
-from arith_lens.pairs import encode, keep_correct, left_pad
+from arith_lens.pairs import encode, keep_correct
 from arith_lens.runs import Run
 from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import CIRCUIT_CURVE, CONTROL_CURVES, DIVERGENCE, SEARCH_MAP

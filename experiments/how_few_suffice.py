@@ -19,8 +19,9 @@ from arith_lens.knockout import (
     matched_order,
     random_order,
 )
+from arith_lens.model import left_pad
 from arith_lens.operations import OPERATIONS
-from arith_lens.pairs import NO_ANSWER, Role, encode, keep_correct, left_pad, pieces
+from arith_lens.pairs import NO_ANSWER, Role, encode, keep_correct, pieces
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
 from experiments.results import (

@@ -42,15 +42,16 @@ print(*PAIRS.read_text().splitlines()[:4], sep="\n")
 # Two rules come from the method, and are checked with an error that says what to do:
 #
 # 1. *Both prompts have the same number of tokens*, since activations are moved place by place.
-# 2. *The answer is one token.* Where a word is several, its first token is the answer:
+# 2. *The answer is one token.* It follows the prompt as it is written, here with a blank. Where a
+#    word is several, its first token is the answer:
 
 # %%
 tuesday = {
     "reference": "After the day Monday comes",
     "counterfactual": "After the day Sunday comes",
-    "answer": "Tuesday",
+    "answer": " Tuesday",
 }
-longer = tuesday | {"answer": "T", "counterfactual": "After the day Wednesday comes"}
+longer = tuesday | {"answer": " T", "counterfactual": "After the day Wednesday comes"}
 for row in (tuesday, longer):
     try:
         al.PromptPairs.from_rows([row], model)
@@ -190,7 +191,7 @@ lines = [
         {
             "reference": wording.format(letter),
             "counterfactual": wording.format(ALPHABET[(i + 11) % 25]),
-            "answer": ALPHABET[i + 1],
+            "answer": f" {ALPHABET[i + 1]}",
         }
     )
     for wording in WORDINGS

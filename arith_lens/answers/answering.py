@@ -18,9 +18,8 @@ from arith_lens.benchmarks import LETTERS, Record, load_records, same_number, wi
 from arith_lens.benchmarks.records import ANSWER_AT_ONCE
 from arith_lens.components import NamedHook
 from arith_lens.hooks import hooks_digest
-from arith_lens.model import require_evaluation_mode
+from arith_lens.model import left_pad, require_evaluation_mode, token_rows
 from arith_lens.options import refuse_unknown_options, value_object
-from arith_lens.pairs import left_pad
 from arith_lens.runs import ResultSlot, Run
 
 SHOTS_FROM = {"mmlu": "dev", "csqa": "train"}
@@ -267,10 +266,9 @@ def _value(match: re.Match[str] | None) -> float | None:
 
 def _tokenized(tokenizer: Any, index: int, question: Question) -> _TokenizedQuestion:
     """The prompt's ids. A final space is removed if the tokenizer joins it to the answer."""
-    full = tokenizer(question.prompt + question.answer)["input_ids"]
-    ids = tokenizer(question.prompt)["input_ids"]
+    full, ids = token_rows(tokenizer, [question.prompt + question.answer, question.prompt])
     if full[: len(ids)] != ids:
-        ids = tokenizer(question.prompt.rstrip(" "))["input_ids"]
+        (ids,) = token_rows(tokenizer, [question.prompt.rstrip(" ")])
     n_answer = max(1, len(full) - len(ids))
     n_new = n_answer + (n_answer - 1) // 3 + 1  # with commas, then one more
     return _TokenizedQuestion(index, question, ids, n_new)
@@ -337,4 +335,4 @@ def _chosen(model: Any, batch: Sequence[_TokenizedQuestion], hooks: list[NamedHo
 def _next_token(tokenizer: Any, item: _TokenizedQuestion, choice: str) -> int:
     prompt = item.question.prompt
     joined = prompt + choice if prompt.endswith((" ", "\n")) else f"{prompt} {choice}"
-    return tokenizer(joined)["input_ids"][len(item.ids)]
+    return token_rows(tokenizer, [joined])[0][len(item.ids)]

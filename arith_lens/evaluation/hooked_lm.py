@@ -21,7 +21,6 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.models.utils import (
     configure_pad_token,
     handle_stop_sequences,
-    has_bos_prefix,
     normalize_gen_kwargs,
     postprocess_generated_text,
 )
@@ -34,11 +33,12 @@ from arith_lens.model import (
     PrefixCache,
     active_hooks,
     continues_prompts,
+    left_pad,
     n_common,
     require_evaluation_mode,
+    token_rows,
     without_patterns,
 )
-from arith_lens.pairs import left_pad
 from arith_lens.runs import ResultSlot
 
 NO_TOKEN = -1  # after the last token of a row that stopped before the others
@@ -141,13 +141,13 @@ class HookedLM(TemplateLM):
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **_: Any
     ) -> list[int]:
-        """Tokenize as the harness does: the tokenizer adds BOS unless the text has it."""
-        options = {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
-        if add_special_tokens is None and has_bos_prefix(
-            string, self.tokenizer.decode(self.prefix_token_id)
-        ):
-            options = {"add_special_tokens": False}
-        return self.tokenizer.encode(string, **options)
+        """The tokens of a text, as pairs have them; False: of the text alone.
+
+        The harness's own class gives the same, except for tokenizers that add EOS at the end.
+        """
+        if add_special_tokens is False:
+            return self.tokenizer.encode(string, add_special_tokens=False)
+        return token_rows(self.tokenizer, [string])[0]
 
     def loglikelihood(
         self, requests: list[Any], disable_tqdm: bool = False

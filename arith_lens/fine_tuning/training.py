@@ -26,6 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Sampler
 
 from arith_lens.fine_tuning.methods import Prepared, TuningSettings
+from arith_lens.model import token_rows
 from arith_lens.pairs import tokens_after
 from arith_lens.untrusted import parse_json
 
@@ -117,12 +118,12 @@ def tokenized_examples(
             "expected a tokenizer with an EOS token, which ends each answer, found none; give it "
             "one, or end_with_eos=False"
         )
-    prompts = tokenizer([prompt for prompt, _ in rows])["input_ids"]
-    both = tokenizer([prompt + answer for prompt, answer in rows])["input_ids"]
+    prompts = token_rows(tokenizer, [prompt for prompt, _ in rows])
+    both = token_rows(tokenizer, [prompt + answer for prompt, answer in rows])
     examples = []
     for i, ((prompt, _), ids, ids_of_both) in enumerate(zip(rows, prompts, both, strict=True)):
         if not tokens_after(ids, ids_of_both):
-            ids = tokenizer(prompt.rstrip(" "))["input_ids"]
+            (ids,) = token_rows(tokenizer, [prompt.rstrip(" ")])
         if not tokens_after(ids, ids_of_both):
             raise ValueError(
                 f"expected the tokens of prompt {i} to begin those of prompt + answer, found that "

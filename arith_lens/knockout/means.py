@@ -35,17 +35,14 @@ from arith_lens.pairs import PromptPairs, Role, check_pairs
 
 
 def tokens_that_count(pairs: PromptPairs, tokenizer: Any) -> Bool[Tensor, "pair pos"]:
-    """Every token but padding and BOS (if a prompt begins with the tokenizer's BOS).
+    """Every token but padding and the tokenizer's BOS.
 
     At BOS heads have an output that is large and the same in every prompt. So BOS is neither part
-    of a mean nor knocked out.
+    of a mean nor knocked out. Where the tokenizer puts no BOS in front, the first token is a token
+    like any other.
     """
-    mask = pairs.attention_mask
     bos = getattr(tokenizer, "bos_token_id", None)
-    if bos is None:
-        return mask.clone()
-    first = mask & (mask.cumsum(1) == 1)
-    return mask & ~(first & (pairs.reference == bos))
+    return pairs.attention_mask & (pairs.reference != (-1 if bos is None else bos))
 
 
 def chosen_positions(

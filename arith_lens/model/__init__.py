@@ -30,7 +30,6 @@ from arith_lens.model.forwards import record as record
 from arith_lens.model.forwards import require_finite as require_finite
 from arith_lens.model.forwards import run_layers as run_layers
 from arith_lens.model.forwards import starting_at as starting_at
-from arith_lens.model.hooked import PAD as PAD
 from arith_lens.model.hooked import HookedLike as HookedLike
 from arith_lens.model.hooked import HookedModel as HookedModel
 from arith_lens.model.hooked import Tokens as Tokens
@@ -66,6 +65,11 @@ from arith_lens.model.state import state_digest as state_digest
 from arith_lens.model.state import tokenizer_hash as tokenizer_hash
 from arith_lens.model.state import weights_hash as weights_hash
 from arith_lens.model.state import weights_loaded as weights_loaded
+from arith_lens.model.texts import PAD as PAD
+from arith_lens.model.texts import first_token as first_token
+from arith_lens.model.texts import left_pad as left_pad
+from arith_lens.model.texts import rows_with_offsets as rows_with_offsets
+from arith_lens.model.texts import token_rows as token_rows
 from arith_lens.model.writes import NormScale as NormScale
 from arith_lens.model.writes import PartWrites as PartWrites
 from arith_lens.model.writes import check_writes as check_writes

@@ -12,6 +12,7 @@ from typing import Any
 from arith_lens.model.config_files import check_index, check_sizes, first_line, settings_in
 from arith_lens.model.families import family_of
 from arith_lens.model.pretrained import PRETRAINED, pretrained_file
+from arith_lens.model.texts import require_round_trip, set_bos
 from arith_lens.model.weights import converted
 
 REFERENCE_MODELS = ("reference", "reference-mistral")
@@ -139,26 +140,45 @@ def is_wrapped(hf_model: Any) -> bool:
     return any("_original_component" in vars(part)["_modules"] for part in hf_model.modules())
 
 
-def load_tokenizer(checkpoint: Checkpoint, config: Any, *, trust_remote_code: bool = False) -> Any:
-    """The tokenizer with which the model was trained. It adds BOS if it has one.
+def load_tokenizer(
+    checkpoint: Checkpoint,
+    config: Any,
+    *,
+    trust_remote_code: bool = False,
+    bos: bool | None = None,
+) -> Any:
+    """The checkpoint's tokenizer. It puts BOS in front of a text if the checkpoint says so.
 
     Folders of the LLaMA and Mistral families with only SentencePiece's `tokenizer.model` need the
     family's own class, because the automatic one drops the leading token `▁` without a message. One
     difference from SentencePiece remains: a text that begins with a space gets no second `▁`.
 
+    Args:
+        checkpoint: the location.
+        config: the checkpoint's Transformers config.
+        trust_remote_code: whether to run code that comes with the checkpoint.
+        bos: whether BOS is put in front of a text; None: as the checkpoint says.
+
     Raises:
         FileNotFoundError: there is no tokenizer beside the weights.
+        ValueError: the tokenizer does not give a text back, or has no BOS.
     """
-    from transformers import LlamaTokenizer
+    from transformers import AutoTokenizer, LlamaTokenizer
 
-    if (
+    sentencepiece_alone = (
         family_of(config).sentencepiece
         and not _has_file(checkpoint, "tokenizer.json")
         and _has_file(checkpoint, "tokenizer.model")
-    ):
-        return LlamaTokenizer.from_pretrained(checkpoint.location, add_bos_token=True)
+    )
     try:
-        return _automatic_tokenizer(checkpoint.location, trust_remote_code=trust_remote_code)
+        if sentencepiece_alone:
+            tokenizer = LlamaTokenizer.from_pretrained(checkpoint.location)
+            if "add_bos_token" not in tokenizer.init_kwargs:
+                tokenizer.add_bos_token = True  # SentencePiece's way, if no setting says otherwise
+        else:
+            tokenizer = AutoTokenizer.from_pretrained(
+                checkpoint.location, trust_remote_code=trust_remote_code
+            )
     except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         raise FileNotFoundError(
             f"expected a tokenizer beside the weights of {checkpoint.name}, found none that loads "
@@ -166,15 +186,9 @@ def load_tokenizer(checkpoint: Checkpoint, config: Any, *, trust_remote_code: bo
             "tokenizer.model) and tokenizer_config.json there, or give load_model "
             "(hf_model, tokenizer)"
         ) from error
-
-
-def _automatic_tokenizer(location: str, **options: Any) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(location, add_bos_token=True, **options)
-    except ValueError:  # a tokenizer without BOS
-        return AutoTokenizer.from_pretrained(location, **options)
+    require_round_trip(tokenizer, checkpoint.name)
+    set_bos(tokenizer, bos)
+    return tokenizer
 
 
 def _has_file(checkpoint: Checkpoint, filename: str) -> bool:

@@ -14,30 +14,35 @@ from torch import Tensor
 
 from arith_lens.components import NamedHook, layer_of
 from arith_lens.model.state import active_hooks, require_evaluation_mode
+from arith_lens.model.texts import PAD, first_token, left_pad, text_alone, token_rows
 from arith_lens.model.weights import ORIGIN
 
 Tokens: TypeAlias = Tensor | Sequence[Any] | str
-"""Int[Tensor, "batch pos"], or rows of equal length. Text goes to the bridge unchanged."""
-
-PAD = 0
-"""The token that this package uses as padding: an id that every vocabulary has."""
+"""Int[Tensor, "batch pos"], rows of equal length, a text or several."""
 
 
 def check_tokens(
-    tokens: Tokens, attention_mask: Tensor | None, tokenizer: Any, device: torch.device
+    tokens: Tokens,
+    attention_mask: Tensor | None,
+    tokenizer: Any,
+    device: torch.device,
+    prepend_bos: bool | None = None,
 ) -> tuple[Any, Tensor | None]:
     """The tokens as Int[Tensor, "batch pos"] on `device`, and their mask.
 
-    Text is returned unchanged: TransformerLens tokenizes it, pads on the left and makes the mask.
+    Texts of unequal lengths are padded on the left. `prepend_bos` is that of `to_tokens`.
 
     Raises:
-        ValueError: rows have unequal lengths, the mask has another shape, or tokens are padded
-            without a mask.
+        ValueError: rows have unequal lengths, the mask has another shape, tokens are padded
+            without a mask, or a text has no token.
         TypeError: tokens are not integers.
     """
-    if isinstance(tokens, str) or (len(tokens) and isinstance(tokens[0], str)):
-        return tokens, attention_mask
-    rows = _as_tensor(tokens)
+    if is_text(tokens):
+        rows, mask = left_pad(_rows_of_text(tokens, tokenizer, prepend_bos))
+        if attention_mask is None:
+            return rows.to(device), None if bool(mask.all()) else mask.to(device)
+    else:
+        rows = _as_tensor(tokens)
     if attention_mask is None:
         _refuse_padding(rows, tokenizer)
         return rows.to(device), None
@@ -47,6 +52,24 @@ def check_tokens(
             f"{tuple(attention_mask.shape)}; give one entry a token, 0 at padding"
         )
     return rows.to(device), attention_mask.to(device)
+
+
+def is_text(tokens: Tokens) -> bool:
+    """Whether this is a text or a list of texts, and no tokens."""
+    return isinstance(tokens, str) or (
+        not isinstance(tokens, Tensor) and len(tokens) > 0 and isinstance(tokens[0], str)
+    )
+
+
+def _rows_of_text(text: Any, tokenizer: Any, prepend_bos: bool | None) -> list[list[int]]:
+    texts = [text] if isinstance(text, str) else [*text]
+    if prepend_bos is None:
+        rows = token_rows(tokenizer, texts)
+    else:
+        rows = text_alone(tokenizer, texts, prepend_bos)
+    if not all(rows):
+        raise ValueError("expected texts of at least one token, found an empty one; leave it out")
+    return rows
 
 
 def _as_tensor(tokens: Any) -> Int[Tensor, "batch pos"]:
@@ -140,6 +163,11 @@ class HookedModel:
         return self.bridge.tokenizer
 
     @property
+    def first_token(self) -> str | None:
+        """What is put in front of every text, such as `<s>` (BOS); None for nothing."""
+        return None if self.tokenizer is None else first_token(self.tokenizer)
+
+    @property
     def n_layers(self) -> int:
         """The number of layers, each with attention and an MLP."""
         return int(self.cfg.n_layers)
@@ -231,7 +259,7 @@ class HookedModel:
         return (
             f"HookedModel({self.name!r}, n_layers={self.n_layers}, n_heads={self.n_heads}, "
             f"n_kv_heads={self.n_kv_heads}, d_model={self.d_model}, dtype={self.dtype}, "
-            f"device={self.device})"
+            f"device={self.device}, first_token={self.first_token!r})"
         )
 
     def __call__(
@@ -274,13 +302,32 @@ class HookedModel:
         """A context in which `fwd_hooks` act on every run."""
         return self.bridge.hooks(fwd_hooks=checked_hooks(fwd_hooks, self), **options)
 
-    def to_tokens(self, text: str | list[str], **options: Any) -> Tensor:
-        """Tokenize text with TransformerLens, [batch pos]. Options go to the bridge.
+    def to_tokens(
+        self, text: str | Sequence[str], *, prepend_bos: bool | None = None
+    ) -> Int[Tensor, "batch pos"]:
+        """The tokens of a text or of several, as pairs and `model(text)` have them.
 
-        Texts of unequal lengths are padded. Give the model their mask, or give it the text itself:
-        `model(text)`.
+        Texts of unequal lengths are padded on the left. Give the model their mask, or give it the
+        texts themselves.
+
+        Args:
+            text: one text or several.
+            prepend_bos: None: BOS is in front if the checkpoint's tokenizer puts it there, or as
+                `load_model(bos=…)` said. False: the text alone, for a part of a prompt. True: with
+                BOS.
+
+        Raises:
+            ValueError: a text has no token.
+
+        Example:
+            >>> import arith_lens as al
+            >>> model = al.load_model("reference")
+            >>> model.to_str_tokens("3 plus")
+            ['<s>', ' ', '3', ' plus']
+            >>> model.to_tokens("3 plus", prepend_bos=False).shape
+            torch.Size([1, 3])
         """
-        return self.bridge.to_tokens(text, **options)
+        return check_tokens(text, None, self.tokenizer, self.device, prepend_bos)[0]
 
     def to_str_tokens(self, text: Any, **options: Any) -> Any:
         """Each token of a text, or of a row of ids, as text with its blanks.
@@ -352,10 +399,10 @@ class HookedModel:
         """
         require_evaluation_mode(self)
         chosen = _hooks_for_steps(checked_hooks(fwd_hooks, self), hook_steps, options)
-        tokens, mask = check_tokens(tokens, attention_mask, self.tokenizer, self.device)
-        if mask is not None:
-            options["attention_mask"] = mask
         options = {"do_sample": do_sample, "verbose": False} | options
+        if is_text(tokens):
+            options = {"return_type": "str"} | options
+        tokens, options = self._as_tokens(tokens, attention_mask, options)
         with self.bridge.hooks(fwd_hooks=chosen), _end_logits_alone(self):
             return self.bridge.generate(tokens, max_new_tokens=max_new_tokens, **options)
 
@@ -381,8 +428,16 @@ class HookedModel:
         options = {"use_cache": False} | options
         if options.get("past_key_values") is not None:  # the mask then includes earlier tokens
             return tokens, options | {"attention_mask": attention_mask, "use_cache": True}
-        tokens, mask = check_tokens(tokens, attention_mask, self.tokenizer, self.device)
-        return tokens, options if mask is None else options | {"attention_mask": mask}
+        return self._as_tokens(tokens, attention_mask, options)
+
+    def _as_tokens(
+        self, tokens: Tokens, attention_mask: Tensor | None, options: dict[str, Any]
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """The tokens of a batch, and the options with their mask."""
+        others = {name: value for name, value in options.items() if name != "prepend_bos"}
+        bos = options.get("prepend_bos")
+        rows, mask = check_tokens(tokens, attention_mask, self.tokenizer, self.device, bos)
+        return rows, others if mask is None else others | {"attention_mask": mask}
 
 
 @contextmanager

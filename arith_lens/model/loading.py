@@ -34,6 +34,7 @@ from arith_lens.model.checkpoints import (
 from arith_lens.model.config_files import first_line
 from arith_lens.model.hooked import HookedModel
 from arith_lens.model.state import check_device, compute_device, default_device
+from arith_lens.model.texts import require_round_trip, set_bos
 from arith_lens.model.weights import load_weights
 
 N_TOKENS = 6
@@ -191,6 +192,7 @@ def load_model(
     device_map: str | dict[str, Any] | None = None,
     offload_folder: str | Path | None = None,
     trust_remote_code: bool = False,
+    bos: bool | None = None,
 ) -> HookedModel:
     """Load a model in evaluation mode with eager attention. No weight is folded or centred.
 
@@ -208,13 +210,15 @@ def load_model(
         device_map: as in Transformers, for a model larger than one device, instead of `device`.
         offload_folder: the folder of the layers that `device_map` puts on "disk".
         trust_remote_code: whether to run code that comes with the checkpoint.
+        bos: whether BOS is put in front of every text; None: as the checkpoint's tokenizer does.
 
     Raises:
         TypeError: a model in memory without `(hf_model, tokenizer)` around it.
         FileNotFoundError, ValueError, PermissionError, ConnectionError: the checkpoint was not
             found or cannot be read; see `checkpoints.find_checkpoint`.
         ValueError: the weights are damaged, the model is quantised, TransformerLens does not know
-            the architecture, the GPU does not exist, or both `device` and `device_map` are given.
+            the architecture, the GPU does not exist, both `device` and `device_map` are given, or
+            the tokenizer does not give a text back or has no BOS for `bos=True`.
         MemoryError: the weights do not fit in memory.
     """
     dtype = _as_dtype(dtype)
@@ -231,14 +235,14 @@ def load_model(
                 "expected no device_map for a model in memory, found one; give it to Transformers' "
                 "from_pretrained, before this"
             )
-        return _wrap(*source, dtype=dtype, device=device)
+        return _wrap(*source, dtype=dtype, device=device, bos=bos)
     if not isinstance(source, str | Path):
         raise TypeError(
             f"expected a name, a path or (hf_model, tokenizer), found {type(source).__name__}; "
             "wrap a model in memory with load_model((hf_model, tokenizer)), or with None as the "
             "tokenizer if its prompts are bare tokens"
         )
-    checkpoint, config, tokenizer = _without_weights(source, trust_remote_code, weights=True)
+    checkpoint, config, tokenizer = _without_weights(source, trust_remote_code, bos, weights=True)
     if device is None and device_map is None:
         device = default_device()
     on_cpu = str(device) == "cpu" or (device_map is not None and not torch.cuda.is_available())
@@ -276,6 +280,7 @@ def empty_model(
     dtype: torch.dtype | str | None = None,
     device: str | torch.device | None = None,
     trust_remote_code: bool = False,
+    bos: bool | None = None,
 ) -> HookedModel:
     """The model without its weights, from config.json and the tokenizer alone.
 
@@ -283,7 +288,7 @@ def empty_model(
     and the device that `load_model` would choose, but no values, and need no memory.
 
     Args:
-        source, dtype, device, trust_remote_code: as in `load_model`. Weights may be missing. A
+        source, dtype, device, trust_remote_code, bos: as in `load_model`. Weights may be missing. A
             model in memory is wrapped as in `load_model`.
 
     Raises:
@@ -292,9 +297,9 @@ def empty_model(
     """
     dtype = _as_dtype(dtype)
     if isinstance(source, tuple):
-        return load_model(source, dtype=dtype, device=device)
+        return load_model(source, dtype=dtype, device=device, bos=bos)
     device = check_device(default_device() if device is None else device)
-    checkpoint, config, tokenizer = _without_weights(source, trust_remote_code, weights=False)
+    checkpoint, config, tokenizer = _without_weights(source, trust_remote_code, bos, weights=False)
     on_cpu = device.type == "cpu"
     dtype = dtype or _default_dtype(config, on_cpu=on_cpu, trust_remote_code=trust_remote_code)
     auto_class = _auto_class(config, checkpoint.location)
@@ -320,16 +325,18 @@ def empty_model(
 
 
 def _without_weights(
-    source: str | Path, trust_remote_code: bool, *, weights: bool
+    source: str | Path, trust_remote_code: bool, bos: bool | None, *, weights: bool
 ) -> tuple[Checkpoint, Any, Any]:
     """The checkpoint, its config and its tokenizer."""
     checkpoint = find_checkpoint(source, weights=weights)
     config = read_config(checkpoint, trust_remote_code=trust_remote_code)
-    tokenizer = load_tokenizer(checkpoint, config, trust_remote_code=trust_remote_code)
+    tokenizer = load_tokenizer(checkpoint, config, trust_remote_code=trust_remote_code, bos=bos)
     return checkpoint, config, tokenizer
 
 
-def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedModel:
+def _wrap(
+    hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any, bos: bool | None
+) -> HookedModel:
     """Wrap a model in memory. It is moved or cast only if `device` or `dtype` is given."""
     name = Path(hf_model.config._name_or_path or type(hf_model).__name__).name
     refuse_quantised(hf_model.config, name)
@@ -340,12 +347,16 @@ def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedMo
     if not hf_model.config.architectures:  # the bridge needs it, and only saving sets it
         hf_model.config.architectures = [type(hf_model).__name__]
     keep_masks_finite(placed.dtype)
+    own = _placeholder() if tokenizer is None else copy.deepcopy(tokenizer)
+    if tokenizer is not None:
+        require_round_trip(own, name)
+        set_bos(own, bos)
     logits = transformers_logits(hf_model.eval())
     _keep_savable(hf_model)
     bridge = _boot(
         name,
         hf_model=hf_model,
-        tokenizer=_placeholder() if tokenizer is None else copy.deepcopy(tokenizer),
+        tokenizer=own,
         dtype=placed.dtype,
         device=placed.device,
     )
@@ -399,9 +410,9 @@ def _boot(location: str, *, tokenizer: Any, **options: Any) -> Any:
     from transformer_lens.model_bridge import TransformerBridge
 
     # If BOS is known, TransformerLens keeps the tokenizer. Else it loads another one by name, which
-    # is the wrong one for SentencePiece folders.
-    tokenizer.init_kwargs |= {"add_bos_token": True}
-    tokenizer.init_kwargs.setdefault("name_or_path", location)
+    # is the wrong one for SentencePiece folders. It gives the tokenizer EOS as BOS if it has none.
+    bos, settings = tokenizer.bos_token, tokenizer.init_kwargs
+    tokenizer.init_kwargs = {"name_or_path": location} | settings | {"add_bos_token": True}
     tokenizer.padding_side = "left"
     try:
         with _without_processors():
@@ -425,6 +436,8 @@ def _boot(location: str, *, tokenizer: Any, **options: Any) -> Any:
         if isinstance(error, ValueError) and "supported architecture" not in str(error):
             raise
         raise ValueError(_not_bridged(location, str(error))) from error
+    tokenizer.init_kwargs, tokenizer.bos_token = settings, bos
+    bridge.cfg.default_prepend_bos = bridge.cfg.tokenizer_prepends_bos
     # TransformerLens makes an empty part if the model has no such part
     parts = bridge.named_modules()
     if unset := [name for name, part in parts if getattr(part, "original_component", part) is None]:

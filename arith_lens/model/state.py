@@ -23,6 +23,7 @@ from torch.nn.modules import module as nn_module
 
 from arith_lens.components import NamedHook
 from arith_lens.model.settings import numeric_settings
+from arith_lens.model.texts import added_tokens
 
 
 def default_device() -> str:
@@ -412,8 +413,9 @@ def tokenizer_hash(tokenizer: Any) -> str | None:
     else:  # before the added tokens: the padding and the cut of the last call
         rules = backend.to_str().partition('"added_tokens"')[2]
     special = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}
-    options = ("padding_side", "add_bos_token", "add_eos_token", "clean_up_tokenization_spaces")
+    options = ("padding_side", "clean_up_tokenization_spaces")
     settings = [sorted(special.items()), *(getattr(tokenizer, name, None) for name in options)]
+    settings.append(added_tokens(tokenizer))
     return hashlib.sha256(f"{json.dumps(settings)}{rules}".encode()).hexdigest()
 
 

@@ -27,7 +27,6 @@ from arith_lens.pairs.tokens import UnfitTemplate as UnfitTemplate
 from arith_lens.pairs.tokens import candidate_tokens as candidate_tokens
 from arith_lens.pairs.tokens import continued as continued
 from arith_lens.pairs.tokens import encode as encode
-from arith_lens.pairs.tokens import left_pad as left_pad
 from arith_lens.pairs.tokens import pieces as pieces
 from arith_lens.pairs.tokens import tokenizer_of as tokenizer_of
 from arith_lens.pairs.tokens import tokens_after as tokens_after

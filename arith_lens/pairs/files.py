@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from arith_lens.model import left_pad
 from arith_lens.pairs.fields import PairFields, Selection, unpadded
 from arith_lens.pairs.references import (
     AnyTemplate,
@@ -33,7 +34,6 @@ from arith_lens.pairs.tokens import (
     continued,
     disjoint,
     encode,
-    left_pad,
     side_by_side,
     token_fields,
     token_spans,
@@ -207,7 +207,7 @@ def pair_fields(rows: Sequence[Mapping[str, Any]], model: Any) -> dict[str, Any]
         [str(row[column]) for row in rows] for column in TOKEN_KEYS
     )
     prompts, others = encode(tokenizer, references), encode(tokenizer, counterfactuals)
-    answered = encode(tokenizer, list(map(continued, references, answers)))
+    answered = encode(tokenizer, _answered(rows, references, answers))
     tokens = [
         _answer(tokenizer, i, references[i], answers[i], prompts[i], answered[i])
         for i in range(len(rows))
@@ -229,9 +229,7 @@ def pair_fields(rows: Sequence[Mapping[str, Any]], model: Any) -> dict[str, Any]
                 "same number of tokens (BOS included in the counts)."
             )
     other_answers = _cells(rows, OTHER_ANSWER)
-    continued_others = [
-        continued(*both) for both in zip(counterfactuals, other_answers, strict=True)
-    ]
+    continued_others = _answered(rows, counterfactuals, other_answers)
     other_tokens = [
         _answer(tokenizer, i, counterfactuals[i], other_answers[i], others[i], answered)
         if other_answers[i].strip()
@@ -247,6 +245,20 @@ def pair_fields(rows: Sequence[Mapping[str, Any]], model: Any) -> dict[str, Any]
         "problem": _labels(rows),
         **_known(tokenizer, rows, prompts),
     }
+
+
+def _answered(
+    rows: Sequence[Mapping[str, Any]], texts: Sequence[str], answers: Sequence[str]
+) -> list[str]:
+    """Each prompt with its answer, which follows as it is written, with a blank or without.
+
+    In rows of a template it follows as in the template, whose blank older files leave out.
+    """
+    joined = zip(rows, texts, answers, strict=True)
+    return [
+        continued(text, answer) if row.get("template") else text + answer
+        for row, text, answer in joined
+    ]
 
 
 def _cells(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
@@ -275,26 +287,45 @@ def _answer(
         raise ValueError(
             f"pair {pair}: expected an answer of the one token after {text!r} under "
             f"{tokenizer_name(tokenizer)}, found {answer!r}; prompt and answer are {tokens_text}.\n"
-            f"{_advice(tokenizer, text, prompt, answered)}"
+            f"{_advice(tokenizer, text, answer)}"
         )
     return token
 
 
-def _advice(tokenizer: Any, text: str, prompt: Prompt, answered: Prompt) -> str:
-    """What to do: use the answer's first token, if that would be accepted; else in general."""
-    after = tokens_after(prompt.ids, answered.ids)
-    first = token_texts(tokenizer, after)[after[0]] if after else ""
-    if first:
-        (alone,) = encode(tokenizer, [continued(text, first)])
-        if answer_token(tokenizer, prompt, alone, first) is not None:
+def _advice(tokenizer: Any, text: str, answer: str) -> str:
+    """What to do: another place for the blank, or the answer's first token, if that is accepted."""
+    bare, word = text.rstrip(" "), answer.strip()
+    forms = [(text, word), (bare, f" {word}"), (f"{bare} ", word), (bare, word)]
+    forms = list(dict.fromkeys(form for form in forms if form != (text, answer)))
+    fitting = [form for form in forms if _accepted(tokenizer, *form)]
+    if fitting:
+        ways = [
+            f"the answer {other!r}" + f" after {start!r}" * (start != text)
+            for start, other in fitting[:2]
+        ]
+        return (
+            f"The answer follows the prompt as it is written, with its blank or without. Give "
+            f"{', or '.join(ways)}; the counterfactual's end changes with its reference's."
+        )
+    for start, other in [(text, answer), *forms]:
+        prompt, answered = encode(tokenizer, [start, start + other])
+        after = tokens_after(prompt.ids, answered.ids)
+        first = token_texts(tokenizer, after)[after[0]] if after else ""
+        blank = other[: len(other) - len(other.lstrip())]
+        if first and _accepted(tokenizer, start, blank + first):
             return (
-                f"Give its first token, {first!r}, as the answer (then another answer that begins "
-                "so counts as right, too), or an answer of one token."
+                f"Give its first token, {blank + first!r}"
+                + f" after {start!r}" * (start != text)
+                + ", as the answer (then another answer that begins so counts as right, too), or "
+                "an answer of one token."
             )
-    return (
-        "Give an answer of one token, and end the prompt in a space where the tokenizer "
-        "makes that a token of its own (LLaMA-2's `▁`)."
-    )
+    return "Give an answer of one token that leaves the prompt's tokens as they are."
+
+
+def _accepted(tokenizer: Any, text: str, answer: str) -> bool:
+    """Whether an answer is the one token after a prompt."""
+    prompt, answered = encode(tokenizer, [text, text + answer])
+    return answer_token(tokenizer, prompt, answered, answer.strip()) is not None
 
 
 def _known(

@@ -41,6 +41,7 @@ from arith_lens.pairs.references import (
 from arith_lens.pairs.tokens import (
     UnfitTemplate,
     continued,
+    joint,
     null_phrases,
     token_fields,
     tokenizer_of,
@@ -447,8 +448,10 @@ def as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair], exemplar_set: str) ->
         computed=torch.tensor([reference.computed for reference in references]),
         reference_text=tuple(reference.text for reference in references),
         counterfactual_text=tuple(pair.counterfactual_text for pair in pairs),
-        answer_text=tuple(wording.answer for wording in wordings),
-        counterfactual_answer_text=tuple(pair.answer_text for pair in pairs),
+        answer_text=tuple(joint(r.text, r.wording.answer) for r in references),
+        counterfactual_answer_text=tuple(
+            joint(pair.counterfactual_text, pair.answer_text) for pair in pairs
+        ),
     )
 
 

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
-from torch import Tensor
 
-from arith_lens.model import PAD
+from arith_lens.model import left_pad, rows_with_offsets, token_rows
 from arith_lens.problems import Problem
 from arith_lens.templates import CharSpans, Template
 
@@ -83,23 +81,19 @@ def tokenizer_name(tokenizer: Any) -> str:
 
 
 def encode(tokenizer: Any, texts: Sequence[str]) -> list[Prompt]:
-    """Tokenize texts in one batch, with special tokens. A repeated text is tokenized once."""
+    """Tokenize texts in one batch, as `model(text)` does. A repeated text is tokenized once."""
     unique = list(dict.fromkeys(texts))
-    if not unique:
-        return []
-    batch = tokenizer(unique, return_offsets_mapping=True, return_attention_mask=False)
+    rows = rows_with_offsets(tokenizer, unique)
     blank = {
         token: not piece.strip("▁Ġ \t\n")
-        for token, piece in pieces(tokenizer, batch["input_ids"]).items()
+        for token, piece in pieces(tokenizer, [ids for ids, _ in rows]).items()
     }
     prompts = {
         text: Prompt(
             tuple(ids),
-            tuple((0, 0) if blank[i] else tuple(span) for i, span in zip(ids, spans, strict=True)),
+            tuple((0, 0) if blank[i] else span for i, span in zip(ids, spans, strict=True)),
         )
-        for text, ids, spans in zip(
-            unique, batch["input_ids"], batch["offset_mapping"], strict=True
-        )
+        for text, (ids, spans) in zip(unique, rows, strict=True)
     }
     return [prompts[text] for text in texts]
 
@@ -115,19 +109,23 @@ def pieces(tokenizer: Any, rows: Sequence[Sequence[int]]) -> dict[int, str]:
 
 
 def continued(text: str, answer: str) -> str:
-    """The prompt and its answer, with one space between them, which the prompt may end in.
+    """A template's prompt and its answer, with one space between them, which the prompt may end in.
 
-    There is no space after a digit: "42 plus 34 is equal to 7" continues with "6".
+    There is no space after a digit: "42 plus 34 is equal to 7" continues with "6". Prompts of one's
+    own are not templates: their answer follows as it is written.
     """
     joins = text.endswith(" ") or answer.startswith(" ") or text[-1:].isdigit()
     return text + answer if joins else f"{text} {answer}"
 
 
+def joint(text: str, answer: str) -> str:
+    """The answer with the blank that stands between it and the prompt, if one does."""
+    return continued(text, answer)[len(text) :] if answer else ""
+
+
 def encode_ids(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
-    """Only the ids of texts that are tokenized in one batch, with special tokens."""
-    if not texts:
-        return []
-    return list(map(tuple, tokenizer(list(texts), return_attention_mask=False)["input_ids"]))
+    """Only the ids of texts that are tokenized in one batch, as `encode` does."""
+    return list(map(tuple, token_rows(tokenizer, texts)))
 
 
 def tokens_after(prompt: Sequence[int], answered: Sequence[int]) -> tuple[int, ...]:
@@ -197,20 +195,6 @@ def _digits_written_like(answers: Sequence[int], tokenizer: Any) -> tuple[int, .
             "tokens that are set against the answer"
         )
     return tuple(tokens)
-
-
-def left_pad(
-    rows: Sequence[Sequence[int]],
-) -> tuple[Int[Tensor, "pair pos"], Bool[Tensor, "pair pos"]]:
-    """Pad rows of unequal length on the left.
-
-    Returns:
-        One tensor, with the last tokens in column -1, and its mask.
-    """
-    width = max(len(row) for row in rows)
-    tokens = torch.tensor([[PAD] * (width - len(row)) + list(row) for row in rows])
-    mask = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
-    return tokens, mask
 
 
 def token_fields(

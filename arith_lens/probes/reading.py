@@ -45,7 +45,6 @@ from arith_lens.pairs import (
     Role,
     check_kinds,
     check_pairs,
-    continued,
     encode,
     tokenizer_of,
     tokens_after,
@@ -132,7 +131,7 @@ def _operand_tokens(pairs: PromptPairs) -> Int[Tensor, "pair a_b=2"]:
 
 
 def digit_tokens(model: HookedLike, pairs: PromptPairs) -> Int[Tensor, "pair digit=10"]:
-    """The token of each digit after END.
+    """The token of each digit after END, with the blank before it that the answer has.
 
     Raises:
         ValueError: the pairs have no text, or a digit is not a single token after END.
@@ -143,18 +142,23 @@ def digit_tokens(model: HookedLike, pairs: PromptPairs) -> Int[Tensor, "pair dig
             "read from the text; make pairs with sample_pairs or from_jsonl"
         )
     tokenizer = tokenizer_of(model)
-    prompts = list(dict.fromkeys(pairs.reference_text))
+    answers = pairs.answer_text or ("",) * len(pairs)
+    blanks = [answer[: len(answer) - len(answer.lstrip())] for answer in answers]
+    ends = list(zip(pairs.reference_text, blanks, strict=True))
+    unique = list(dict.fromkeys(ends))
     digits_after = {}
-    for text, prompt in zip(prompts, encode(tokenizer, prompts), strict=True):
-        continuations = encode(tokenizer, [continued(text, str(digit)) for digit in DIGITS])
+    for (text, blank), prompt in zip(
+        unique, encode(tokenizer, [text for text, _ in unique]), strict=True
+    ):
+        continuations = encode(tokenizer, [f"{text}{blank}{digit}" for digit in DIGITS])
         after = [tokens_after(prompt.ids, continuation.ids) for continuation in continuations]
         if any(len(tokens) != 1 for tokens in after):
             raise ValueError(
                 f"expected each digit to be one token after {text!r}, found "
                 f"{[len(tokens) for tokens in after]} tokens for 0 to 9 under this tokenizer"
             )
-        digits_after[text] = [tokens[0] for tokens in after]
-    return torch.tensor([digits_after[text] for text in pairs.reference_text])
+        digits_after[text, blank] = [tokens[0] for tokens in after]
+    return torch.tensor([digits_after[end] for end in ends])
 
 
 PROBE_ROLES = ("A", "B", "C", "others without C", "others without A, B, C")

@@ -246,8 +246,8 @@ def software() -> dict[str, Any]:
 
 
 def describe_model(model: Any) -> dict[str, Any]:
-    """Name, weights, configuration, shape, dtype, device and attention kernel of a model, and the
-    file of quantised weights that it comes from; {} for None."""
+    """Name, weights, configuration, shape, dtype, device and attention kernel of a model, the file
+    of quantised weights that it comes from, and what is put in front of texts; {} for None."""
     if model is None:
         return {}
     from arith_lens.model import configuration_hash
@@ -262,6 +262,7 @@ def describe_model(model: Any) -> dict[str, Any]:
         "device": str(model.device),
         "attn_implementation": model.attn_implementation,
         "quantised_from": model.quantised_from,
+        "first_token": model.first_token,
     }
 
 

@@ -268,17 +268,26 @@ def _first_token(tokenizer: Any, prompt: Prompt, answered: Prompt, answer: str) 
 
 def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[_Pair]) -> PromptPairs:
     answers = [pair.answer for pair in pairs]
-    prompts = [pair.prompt for pair in pairs]
+    prompts, texts = [pair.prompt for pair in pairs], [_matching_text(pair) for pair in pairs]
     others = [pair.counterfactual for pair in pairs]
     return PromptPairs(
         **token_fields(tokenizer, prompts, others, answers),
         spans=role_spans(tokenizer, [(prompt, {}) for prompt in prompts]),
         template=tuple(pair.problem.name for pair in pairs),
         computed=torch.tensor([pair.answer not in pair.prompt.ids for pair in pairs]),
-        reference_text=tuple(_matching_text(pair) for pair in pairs),
+        reference_text=tuple(texts),
         counterfactual_text=tuple(pair.counterfactual_text for pair in pairs),
-        answer_text=tuple(tokenizer.decode([answer]).strip() for answer in answers),
+        answer_text=tuple(
+            _blank_before(pair, text) + tokenizer.decode([pair.answer]).strip()
+            for pair, text in zip(pairs, texts, strict=True)
+        ),
     )
+
+
+def _blank_before(pair: _Pair, text: str) -> str:
+    """What stands between a prompt and its answer."""
+    rest = (pair.problem.text + pair.problem.answer)[len(text) :]
+    return rest[: len(rest) - len(rest.lstrip())]
 
 
 def _matching_text(pair: _Pair) -> str:

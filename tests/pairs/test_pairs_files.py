@@ -164,7 +164,7 @@ def test_long_prompts_of_unequal_length_are_shown_around_the_first_difference(to
 
 @pytest.mark.parametrize(
     "reference, answer",
-    [("3 plus 9 is ", "12"), ("3 plus 4 is", "7"), ("3 plus 4 =", "7")],
+    [("3 plus 9 is ", "12"), ("3 plus 4 is", " 7"), ("3 plus 4 =", " 7")],
     ids=["two tokens", "a space comes first", "the blank-piece trap"],
 )
 def test_an_answer_that_is_not_the_next_token_is_refused(tokenizer, tmp_path, reference, answer):
