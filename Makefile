@@ -48,13 +48,12 @@ ABOUT_LIMIT = questions of each benchmark
 ABOUT_TUNED = tuned models (deltas or folders), for before-after
 ABOUT_TOKENIZER = a model whose tokenizer is shown, for fig8 and fig10; now $(TOKENIZER)
 ABOUT_SIZE = the shape of random weights, for bench-finetune and bench-scale
-ABOUT_SEEDS = the seeds of other trainings, for seeds; now $(SEEDS)
 ABOUT_WORKERS = processes of the tests; now $(WORKERS)
 ABOUT_PYTHON = the Python to set up from; now $(PYTHON)
 ABOUT_VENV = the environment; now $(VENV)
 ABOUT_PIP = options of pip install, such as an index with another build of torch
 KNOWN := MODEL MODELS COMPARE N OPERATIONS PAIRS KEEP SHOTS SETS TEMPLATES WIDTH DTYPE DEVICE PROCESSES DATA TASKS LIMIT \
-	TUNED TOKENIZER SIZE SEEDS WORKERS PYTHON VENV PIP
+	TUNED TOKENIZER SIZE WORKERS PYTHON VENV PIP
 COMMAND_LINE := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN) OMP_WAIT_POLICY MAKE% -%,$(COMMAND_LINE)))
 # The nearest of some words: $(call nearest,word,words)
@@ -110,9 +109,9 @@ PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments what_do_m
 	--model "$$model" $(PROBE) || exit 1; done
 
 # Prompts of one's own work with these alone; the other targets would answer another question.
-TAKE_PAIRS := $(filter-out fig1 fig11 method,$(shell awk -F '"' '/^key = / { key = $$2; first = 1 } \
+TAKE_PAIRS := $(shell awk -F '"' '/^key = / { key = $$2; first = 1 } \
 	/^name = / { name = $$2; leads = first; first = 0 } \
-	/^own_prompts = true/ { print name; if (leads && key != name) print key }' experiments/questions.toml)) fig12 explore report
+	/^own_prompts = true/ { print name; if (leads && key != name) print key }' experiments/questions.toml) fig12 explore report
 ifeq ($(origin PAIRS),command line)
 ifneq ($(filter-out $(TAKE_PAIRS),$(MAKECMDGOALS)),)
 $(error make $(firstword $(filter-out $(TAKE_PAIRS),$(MAKECMDGOALS))) takes no PAIRS=; leave it out, or take one of: $(TAKE_PAIRS))
@@ -166,15 +165,15 @@ TARGETS := $(shell sed -nE -e 's/^([a-z0-9-]+):.*/\1/p' $(MAKEFILE_LIST)) $(fore
 # The targets of `make help`, in groups. Minutes are rough: the model `reference` on two cores.
 define HELP_GROUPS
 To begin: help setup report smollm gemma notebook explore
-Which parts calculate?: fig12 seeds
+Which parts calculate?: fig12
 Are they needed, and do they suffice?: evaluate
 What do the MLPs read and write?: fig13 fig14
-Which method can be trusted?: precision claims
+Which method can be trusted?: claims
 Drawings, prompts and data: fig1 fig11 fig8 fig10 splits drift
-For this project: gallery gemma-study notebooks reference bench bench-finetune bench-scale test check docs
+For this project: gallery notebooks reference bench bench-finetune bench-scale test check docs
 endef
 export HELP_GROUPS
-MINUTES = explore:3 report:15 gallery:30 reference:60 seeds:240 setup:5 gemma:4 smollm:1
+MINUTES = explore:3 report:15 gallery:30 reference:60 setup:5 gemma:4 smollm:1
 
 help: ## list the targets, and explain the variables
 	@$(PYTHON) experiments/make_help.py $(firstword $(MAKEFILE_LIST)) "$$HELP_GROUPS" "$(MINUTES)"
@@ -207,11 +206,11 @@ $(foreach listed,$(LISTED),$(eval $(call exhibit,$(word 1,$(subst :, ,$(listed))
 
 explore: explorer ## the same as make explorer
 
-fig1: $(STAMP) ## the three steps of the method, drawn without a model
-	$(BIN)/python -m figures $@ $(DRAW)
+fig1: ## the three steps of the method: write figures/drawings/fig1.svg, which a browser opens
+	@mkdir -p figures/drawings && cp figures/gallery/$@.svg figures/drawings/ && echo figures/drawings/$@.svg
 
-fig11: $(STAMP) ## what path patching changes, holds and recomputes, drawn without a model
-	$(BIN)/python -m figures $@ $(DRAW)
+fig11: ## what path patching changes, holds and recomputes: write figures/drawings/fig11.svg
+	@mkdir -p figures/drawings && cp figures/gallery/$@.svg figures/drawings/ && echo figures/drawings/$@.svg
 
 drift: ## replaced by generalisation
 	@echo "make generalisation replaces make drift: a greedy model keeps nothing between prompts, so it cannot drift."
@@ -261,26 +260,6 @@ smollm: $(STAMP) ## download the pretrained model smollm2-135m once (98 MB; 640 
 gemma: $(STAMP) ## download the pretrained model gemma-3-270m once (253 MB; 1.3 GB in the cache), convert and check it; installs nothing
 	@$(GET) gemma-3-270m
 
-# Four solved examples in symbols: where this model answers. DATA= holds svamp/, gsm8k/ and csqa/ for P6, P8 and P9.
-GEMMA = --model gemma-3-270m --templates symbols --shots 4
-PASSING = --operations multiplication division
-TUNED_GEMMA = --form answer --which-heads 12.1 15.2 12.0 12.3 15.3 12.2 9.0
-# $(call gemma,<experiment>,<exhibit>,<options>): compute, then draw the run.
-gemma = $(BIN)/python -m experiments $(1) $(3) && $(BIN)/python -m figures $(2) $(3)
-gemma-study: $(STAMP) ## compute and draw docs/gemma.md (DATA= for P6, P8, P9; takes hours; can be stopped and continued); needs make gemma
-	$(BIN)/python -m experiments which_examples --model gemma-3-270m --operations addition subtraction
-	$(call gemma,which_counterfactual,counterfactuals,$(GEMMA) --exemplar-sets 5 --metric digit_contrast)
-	$(call gemma,which_heads,fig2,$(GEMMA) --exemplar-sets 3 --counterfactual operands)
-	$(call gemma,do_they_suffice,sufficiency,$(GEMMA) --exemplar-sets 3 $(PASSING) --n 12 --controls 1 --candidates 0)
-	$(call gemma,where_do_they_look,fig5,$(GEMMA) --exemplar-sets 3)
-	$(BIN)/python -m experiments are_they_specific $(GEMMA) --exemplar-sets 5 $(PASSING) $(DATA_DIR)
-	$(BIN)/python -m experiments what_do_mlps_add $(GEMMA) --exemplar-sets 5 $(PASSING)
-	$(call gemma,how_few_suffice,few_heads,--model gemma-3-270m)
-	$(call gemma,do_gradients_agree,ladder,$(GEMMA) $(PASSING) --via-mlps 12 --total 6)
-	$(if $(DATA),$(BIN)/python -m experiments which_word_problems --model gemma-3-270m --data-dir $(call quoted,$(DATA)))
-	$(if $(DATA),$(call gemma,does_tuning_help --seeds 1,table1,--model gemma-3-270m $(DATA_DIR) $(TUNED_GEMMA)))
-	$(BIN)/python -m figures predictions --model gemma-3-270m
-
 notebook: $(STAMP) ## open the notebooks in JupyterLab, which is installed the first time
 	@test -x $(BIN)/jupyter-lab || $(INSTALL) --editable '.[notebook]'
 	$(BIN)/jupyter-lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/tutorial.ipynb
@@ -318,22 +297,8 @@ bench-scale: $(STAMP) ## path patching at 7B, random weights; SIZE=llama-13b DEV
 	MALLOC_MMAP_THRESHOLD_=65536 $(BIN)/python -m laboratory speed_scale \
 		$(if $(SIZE),--size $(SIZE)) $(COUNT) $(HARDWARE)
 
-precision: $(STAMP) ## does half precision change the map? bfloat16 and float16 against float32
-	$(BIN)/python -m experiments how_precise $(OF_MODEL) $(COUNT) \
-		$(NAMED) $(if $(DEVICE),--device $(DEVICE))
-
 reference: $(STAMP) ## train a reference model anew, in results/ (about an hour on two cores)
 	$(BIN)/python -m laboratory train_reference
-
-SEEDS = 1 2
-ARCHITECTURE = $(if $(findstring mistral,$(MODEL)),mistral,llama)
-seeds: $(STAMP) ## train MODEL='s recipe anew with SEEDS=1 2, compare the maps (two hours per training; can be stopped and continued)
-	for seed in $(SEEDS); do folder=$(call quoted,results/train_reference/$(MODEL))-$$seed; \
-		$(BIN)/python -m laboratory train_reference --architecture $(ARCHITECTURE) --seed $$seed --output "$$folder" && \
-		$(BIN)/python -m experiments which_heads --model "$$folder/final" && \
-		$(BIN)/python -m experiments which_heads --model "$$folder/final" --problems computed \
-			--operations multiplication division || exit 1; done
-	$(BIN)/python -m figures $@ $(OF_MODEL)
 
 # A torch that $(PYTHON) has is seen from the new environment (by the .pth file) and kept: its pin
 # is left out, and pip touches nothing outside the environment.

@@ -4,11 +4,8 @@ The heads that matter on the four operations were found on short calculations. E
 those of other prompts, and compares or counts them.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from pathlib import Path
 
 import torch
@@ -17,7 +14,6 @@ from torch import Tensor
 
 import arith_lens as al
 from arith_lens.attention import attention_to
-from arith_lens.benchmarks import load_records
 from arith_lens.knockout import knockout_curves
 from arith_lens.operations import FOUR
 from arith_lens.pairs import Role, keep_correct
@@ -25,14 +21,12 @@ from arith_lens.pairs.correctness import answer
 from arith_lens.reference.sets import world_pairs
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
-from arith_lens.word_problems import WordProblem, gsm8k_pairs, question_edits, word_problem_pairs
+from arith_lens.word_problems import gsm8k_pairs
 from experiments.are_they_needed import control_orders
 from experiments.command import continue_after_part, exit_on_user_error
-from experiments.next_tokens import right_of_both_sides
-from experiments.results import ANSWER_PROBABILITY, CLASS_ATTENTION, KNOCKOUT_CURVES, MAP, OUTCOMES
+from experiments.results import CLASS_ATTENTION, KNOCKOUT_CURVES, MAP, OUTCOMES
 from experiments.settings import (
     Experiment,
-    Metric,
     ModelSettings,
     PooledSampleSettings,
     control_sets,
@@ -226,96 +220,4 @@ knockout of each set, of their overlap and of the rest costs on both kinds of pr
 control heads cost; and where each head looks from END. With `--data-dir`, the word problems are
 rewritten ones of GSM8K; else they are the closed world's. Saves a run under
 results/do_word_problems_use_them/, which `figures/shared_heads.py` prints.
-"""
-
-
-MIN_PAIRS = 60
-"""Pairs that a map needs."""
-DIGIT = re.compile(r"(\d)(\.0*)?")
-
-
-@dataclass(frozen=True)
-class PublishedConfig(ModelSettings):
-    """Which word problems does a model answer at once, and which heads do they depend on?"""
-
-    data_dir: Path = Path("data")
-    """Holds svamp/ and gsm8k/."""
-    datasets: tuple[str, ...] = ("svamp", "gsm8k")
-    """Benchmarks of word problems: all questions of the split that results are usually about."""
-    seed: int = 0
-    """The seed of the draw among the replacements."""
-    metric: Metric = "relative_logit"
-    """What is read from the logits."""
-
-
-def _save_published(run: Run, model: al.HookedModel, config: PublishedConfig) -> None:
-    """Which pairs are answered right, then the map of those that can be used."""
-    usable = []
-    for name in config.datasets:
-        pairs = one_digit_pairs(model, name, config)
-        if not ANSWER_PROBABILITY.is_in(run, name):
-            ANSWER_PROBABILITY.save(run, right_of_both_sides(model, pairs), name, pairs=pairs)
-        usable.append(pairs.filter(_right_and_usable(run, name)[1]))
-    if sum(map(len, usable)) >= MIN_PAIRS:
-        pairs = reduce(add, usable)
-        patch_and_store(run, model, pairs, MAP, "word_problems", metric=config.metric)
-
-
-def one_digit_pairs(model: al.HookedModel, name: str, config: PublishedConfig) -> al.PromptPairs:
-    """The pairs of a benchmark's questions whose whole answer is one digit."""
-    with exit_on_user_error():
-        problems = [
-            WordProblem(
-                f"{question} The answer is ", digit[1], question_edits(question), f"{name}/question"
-            )
-            for record in load_records(name, config.data_dir)
-            for question in [record.question.strip()]
-            if (digit := DIGIT.fullmatch(record.gold))
-        ]
-        return word_problem_pairs(model, problems, seed=config.seed)[0]
-
-
-def counts(run: Run, name: str) -> tuple[int, int, int]:
-    """The pairs of a benchmark: all, those answered right, and those that can be used."""
-    right, usable = _right_and_usable(run, name)
-    return len(right), int(right.sum()), int(usable.sum())
-
-
-def _right_and_usable(run: Run, name: str) -> tuple[Bool[Tensor, " pair"], Bool[Tensor, " pair"]]:
-    """Which pairs are answered right, and which of them not after the counterfactual question."""
-    reference, counterfactual = ANSWER_PROBABILITY.load(run, name).per_pair[:, 1].bool()
-    return reference, reference & ~counterfactual
-
-
-def _plan_published(model: al.HookedModel, config: PublishedConfig) -> str:
-    return (
-        f"{', '.join(config.datasets)}: two forwards per pair, then a map of at least {MIN_PAIRS}"
-    )
-
-
-def _report_published(run: Run) -> None:
-    """Print how many are right, and the strongest heads."""
-    for name in run.config["datasets"]:
-        n, right, usable = counts(run, name)
-        print(f"{name}: {right} of {n} right; {usable} of these have another answer in X_c")
-    if MAP.is_in(run, "word_problems"):
-        print("strongest:", ", ".join(map(str, MAP.load(run, "word_problems").heads.top(10))))
-    else:
-        print(f"fewer than {MIN_PAIRS} pairs: no map")
-
-
-which_word_problems = Experiment(
-    "which_word_problems",
-    PublishedConfig,
-    _save_published,
-    _plan_published,
-    _report_published,
-    figure="predictions",
-)
-"""Which published word problems does a model answer at once, and which heads do they depend on?
-
-The prompts are questions of SVAMP and GSM8K whose whole answer is one digit, and "The answer is ".
-A pair is used if the model gives the answer after the question, and no longer gives it after the
-counterfactual question. With fewer than 60 such pairs no head is patched.
-Saves a run under results/which_word_problems/, which `figures/predictions.py` reads.
 """

@@ -111,18 +111,6 @@ class TunedFacts(PairFacts):
     components: list[str]
 
 
-class PrecisionFacts(PairFacts):
-    """How well half precision agrees with float32."""
-
-    right: int
-    agreement: dict[str, float]
-    hooks_pairs: NotRequired[int]
-    """Pairs that hooks computed too, all in half precision."""
-    hooks: NotRequired[dict[str, float]]
-    hooks_sweep: NotRequired[dict[str, float]]
-    """How well the sweep agrees on these pairs."""
-
-
 class BenchmarkFacts(TypedDict, total=False):
     """The settings of benchmarks."""
 
@@ -265,8 +253,6 @@ MAP = Stored("effects-{}", ComponentEffects, PairFacts)
 """The effects of every head and MLP; by operation (or "word_problems", or a wording of powers)."""
 POOLED_MAP = Stored("effects", ComponentEffects, PairFacts)
 """The effects on the pairs of the four operations together."""
-DTYPE_MAP = Stored("dtype-{}-{}", ComponentEffects, PrecisionFacts)
-"""The effects of a model in a number format; by operation and format."""
 PATH_EFFECTS = Stored("paths-{}-{}", ComponentEffects, PairFacts)
 """The effects of the strongest heads; by operation, and by what may react to a change."""
 NODES = Stored("nodes-{}-{}-{}", ComponentEffects, PairFacts)
@@ -303,16 +289,6 @@ CARRY_STEP = Stored("step", Effects, PairFacts)
 CARRY_PARTS = Stored("parts-{}", Effects, HeldFacts)
 """What components write, what is left without some, and without one of those that read [component
 pair]; by "writers", "held" or "readers"."""
-SNAPSHOT_ANSWERS = Stored("answers-{}-{}", Outcomes, PromptFacts)
-"""Whether sums are answered right; by step of a training, and by kind of sum."""
-SNAPSHOT_MAP = Stored("map-{}-{}", ComponentEffects, PairFacts)
-"""The effects of every head and MLP; by step and counterfactual."""
-SNAPSHOT_LAST_MLP = Stored("last-mlp-{}", Outcomes, PairFacts)
-"""Answers with the last MLP exchanged at END; by step."""
-SNAPSHOT_CARRY = Stored("carry-at-{}", Interchange, PairFacts)
-"""Interchanges of the carry of the ones [site space pair]; by step."""
-TRAINING_LOSS = Stored("loss", Effects, NoFacts)
-"""The loss of a training [step 1]."""
 BUILT_SWAPS = Stored("built-swaps-{}", Swaps, NoFacts)
 """Swaps of A in a built model [space swap]; by shape."""
 NUMBER_SWAPS = Stored("swaps-{}-{}-{}-{}-{}", Swaps, NoFacts)
@@ -370,19 +346,6 @@ LIKELIEST = Stored("likeliest-{}-{}", NextTokens, PromptFacts)
 """Next tokens; by kind of prompt, and by side: "reference" or "counterfactual"."""
 ANSWER_PROBABILITY = Stored("right-{}", Effects, PairFacts)
 """p(C) and whether C is the likeliest token [side measure pair]; by kind of prompt."""
-DIVERGENCE = Stored("divergence-{}", Effects, PairFacts)
-"""How far predictions on plain sentences are from the model's own [set sentence]; by operation."""
-EXAMPLE_OUTCOMES = Stored("examples-{}", Effects, NoFacts)
-"""Whether each problem is answered right after solved examples [form pair]; by operation."""
-KEPT_ORDERS = Stored("kept-orders-{}-{}", KnockoutCurves, PairFacts)
-"""Outcomes with the first heads of several orders kept: the orders are stored from their end on; by
-case and lens."""
-EXAMPLE_ATTENTION = Stored("example-attention-{}", Effects, PairFacts)
-"""Attention of the strongest heads from END to parts of the examples [head group pair]; by case."""
-EXAMPLE_MAP = Stored("example-effects-{}-{}", ComponentEffects, PairFacts)
-"""The effects under a change of the examples alone; by case and change."""
-EXAMPLE_SWAP = Stored("example-swap-{}-{}", Outcomes, PairFacts)
-"""Answers after changed examples; by case and change."""
 ANSWERS = Stored("answers-{}", Answers, HeadSet)
 """Answers; by knocked-out set of heads."""
 EVALUATION = Stored("evaluation-{}", EvaluationResult, HeadSet)

@@ -20,11 +20,6 @@ TRAININGS_FOLDER = Path("results") / "train_reference"
 """The folder of other trainings of the shipped models' recipes."""
 
 
-def training_folder(model: str, seed: int) -> Path:
-    """The folder of another training of a shipped model's recipe."""
-    return TRAININGS_FOLDER / f"{model}-{seed}"
-
-
 def some_questions(tasks: Sequence[str], limit: int, seed: int) -> list[int]:
     """At most `limit` random questions of each task, by index; 0: all.
 

@@ -22,7 +22,7 @@ from figures.common import (
     chosen_runs,
     rows_of,
 )
-from figures.exhibit import Exhibit, Settings, chart_of, text_table_of, with_predictions
+from figures.exhibit import Exhibit, Settings, Words, chart_of, text_table_of
 from figures.tables import carry as numbers
 from figures.tables.carry import FOLLOWS, MEAN, ONES, STEP, WHOLE
 from figures.tables.table import (
@@ -46,6 +46,7 @@ LINES = {
 SHOWN_CONTROLS = {WHOLE: "whole stream", MEAN: "direction", COMPLEMENT: "everything but it",
                   SPAN: "random in the span", SHUFFLED: "carry shuffled",
                   WRITE: "written", WRITE_SPAN: "random, written"}  # fmt: skip
+TITLE = "Where is the carry, and is it one direction?"
 INTERVALS = "95% intervals over problems that were not fitted."
 DEFINITION = (
     "The direction is the difference of means with and without a carry, fitted on the other half "
@@ -59,33 +60,23 @@ STEEP = (CARRY_FROM - 2, CARRY_FROM + 1)
 
 
 def exhibits(options: Options) -> list[Exhibit]:
-    """The predictions with their outcomes, and the direction with its controls and its step.
+    """The direction with its controls and its step; of a model with few right sums, their shares.
 
     Raises:
         RunError: there is no run.
     """
     run = chosen_run(options, "carry")
     rows = rows_of(run, "carry", numbers.table)
-    is_drawn = has(rows, kind="interchange")  # else too few sums are right
-    chart = partial(
-        chart_of,
-        rows,
-        [run],
-        name="carry",
-        title="Where is the carry, and is it one direction?",
-        caption=_caption,
-        notes=_notes,
-        draw=_draw,
-        small_table=_tests,
-    )
-    return with_predictions(
-        rows,
-        run,
-        chart if is_drawn else None,
-        name="carry",
-        about="carries",
-        note=f"In brackets: {INTERVALS}",
-    )
+    words: Words = {"name": "carry", "title": TITLE, "caption": _caption, "notes": _notes}
+    if has(rows, kind="interchange"):
+        return [chart_of(rows, [run], draw=_draw, small_table=_tests, **words)]
+    return [text_table_of(rows, [run], cells=_right_sums, **words)]  # too few sums are right
+
+
+def _right_sums(table: DataFrame) -> DataFrame:
+    """The shares of right first digits, with and without a carry."""
+    rows = records(select(table, kind="accuracy"))
+    return DataFrame({"sums": one.what, one.measure: percent_text(one)} for one in rows)
 
 
 def carry_directions(options: ModelOptions) -> list[Exhibit]:
@@ -104,7 +95,9 @@ def carry_directions(options: ModelOptions) -> list[Exhibit]:
         runs,
         name="carry_directions",
         title="Is the carry one direction, in each model?",
-        caption=_directions_caption,
+        caption=lambda _: (
+            "Whether one direction has what the whole stream has, and everything but it nothing."
+        ),
         notes=lambda *_: [
             f"In brackets: {INTERVALS} Each layer was chosen on other problems. {DEFINITION}"
         ],
@@ -113,19 +106,6 @@ def carry_directions(options: ModelOptions) -> list[Exhibit]:
         ).fillna(""),
     )
     return [table]
-
-
-def _directions_caption(table: DataFrame) -> str:
-    """In how many models the prediction of one direction holds."""
-    verdicts = {
-        model: {one.verdict for one in records(select(table, model=model, prediction="C2"))}
-        for model in keys_of(table, "model")
-    }
-    holds = [model for model, own in verdicts.items() if own == {"holds here"}]
-    return (
-        f"In {len(holds)} of {len(verdicts)} models, one direction has .9 of the whole stream's "
-        "share and everything but it at most 5%, both with their intervals."
-    )
 
 
 def _direction_cells(table: DataFrame) -> dict[str, str]:

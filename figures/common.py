@@ -28,7 +28,9 @@ Formats: TypeAlias = tuple[Literal["png", "svg", "pdf"], ...]
 FREE = RunSettings({})
 """Any settings, as far as one run has them: see `find_run`."""
 
-SHIPPED = Path(__file__).parent / "gallery" / "runs"
+GALLERY = Path(__file__).parent / "gallery"
+"""The tables of the reference models, which ship with the project."""
+SHIPPED = GALLERY / "runs"
 """Small runs of the reference models that come with the project."""
 
 
@@ -65,14 +67,6 @@ class PictureOptions:
 @dataclass(frozen=True)
 class Options(PictureOptions, TableOptions):
     """Which run to draw, and where its files go."""
-
-
-@dataclass(frozen=True)
-class DrawingOptions(PictureOptions):
-    """Where the files of a drawing go, which shows no run."""
-
-    out: Path | None = None
-    """Where the files go; figures/drawings if not given."""
 
 
 @dataclass(frozen=True)
@@ -247,8 +241,8 @@ def command_for_run(run: Run, **changes: Any) -> str:
 
 
 def files_folder(runs: Sequence[Run]) -> Path:
-    """The folder for the files of the first run's model, or of a drawing without a run."""
-    return Path("figures") / (slug(runs[0].config["model"]) if runs else "drawings")
+    """The folder for the files of the first run's model."""
+    return Path("figures") / slug(runs[0].config["model"])
 
 
 def slug(name: str) -> str:

@@ -30,8 +30,7 @@ from experiments.finding import (
     unusual_settings,
 )
 from figures.common import Formats, files_folder, has_tables_alone, shipped, stored_rows
-from figures.tables.table import QuestionTable, from_csv, joined, read_back, select, to_csv
-from figures.views.words import outcomes
+from figures.tables.table import QuestionTable, joined, read_back, to_csv
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -241,67 +240,6 @@ def text_table_of(
     shared = _shared(tables, runs, words)
     rows = shared["numbers"]
     return Table(**shared, cells=cells(rows), printed=printed(rows))
-
-
-def with_predictions(
-    rows: DataFrame,
-    run: Run,
-    chart: Callable[[], Chart] | None,
-    *,
-    name: str,
-    about: str,
-    note: str,
-) -> list["Exhibit"]:
-    """The chart of a question, and its predictions with their outcomes.
-
-    Args:
-        rows: the question's rows, of which those of the kind "prediction" are listed.
-        run: the run that the rows are of.
-        chart: draws the chart; None if the run has too little to draw: then all rows are listed.
-        name: the question's name.
-        about: what the predictions are about.
-        note: what the intervals are.
-    """
-    words = text_table_of(
-        rows if chart is None else select(rows, kind="prediction"),
-        [run],
-        name=f"{name}-predictions",
-        title=f"Predictions about {about}, with their outcomes: {run.config['model']}",
-        caption=lambda _: "Which predictions of docs/predictions.md fail.",
-        notes=lambda *_: [note, "A prediction holds if the whole interval meets its condition."],
-        cells=outcomes,
-    )
-    return [words] if chart is None else [chart(), words]
-
-
-def drawing_of(
-    numbers: DataFrame,
-    *,
-    name: str,
-    title: str,
-    caption: str,
-    notes: Sequence[str],
-    draw: Callable[[DataFrame, Sequence[str]], plotting.Figure],
-) -> Chart:
-    """A drawing without a run, made from its constants as their CSV file has them.
-
-    Args:
-        numbers: what is drawn; texts, except the columns of numbers of a question's table.
-        name, title, look, notes: as in `Chart`.
-        draw: the picture, from the rows and the notes.
-    """
-    rows = from_csv(to_csv(numbers))
-    redraw = partial(draw, rows, notes)
-    return Chart(
-        name=name,
-        title=title,
-        caption=caption,
-        notes=notes,
-        runs=(),
-        numbers=rows,
-        figure=redraw(),
-        redraw=redraw,
-    )
 
 
 def options_of(exhibits: MakesExhibits) -> Any:

@@ -1,24 +1,19 @@
-"""Which conclusions hold under every lens? A card for each model: lens by conclusion.
+"""Which conclusions hold under every lens?
 
 Reads a run of `experiments lenses`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from textwrap import shorten
 from typing import Any
 
-import numpy as np
 from pandas import DataFrame
 
-from arith_lens import plotting
-from arith_lens.plotting.widths import is_narrow
-from figures.common import Options, chosen_run
-from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
+from figures.common import TableOptions, chosen_run
+from figures.exhibit import Settings, Table, text_table_of
 from figures.tables import lenses as numbers
 from figures.tables.conclusions import ANSWER, CONCLUSIONS, Conclusion, Verdict, in_words
-from figures.tables.table import QuestionTable, keys_of, number_of, records, select
-from figures.views.words import display_name
+from figures.tables.table import QuestionTable, number_of, records, select
 
 METRIC_NAMES = {
     "relative_logit": "raw logit",
@@ -26,15 +21,10 @@ METRIC_NAMES = {
     "interchange": "C' less C",
     ANSWER: "answer",
 }
-SHORTEST = 26
-"""Letters of a conclusion in a column of a paper."""
-METHODS = ("relp", "eap_ig", "ig_activations", "(atp)")
-"""Names of methods in sentences, for which a reader sees others."""
-SIGNS: Mapping[str, int] = {"holds": 1, "opposite": -1}
 
 
-def exhibits(options: Options) -> list[Exhibit]:
-    """The card as a picture, and with its numbers and words as a table.
+def exhibits(options: TableOptions) -> list[Table]:
+    """Each conclusion in words, with the number of each lens.
 
     Raises:
         RunError: there is no run.
@@ -45,20 +35,17 @@ def exhibits(options: Options) -> list[Exhibit]:
         whole = numbers.table(run)
         return replace(whole, rows=tuple(one for one in whole.rows if one.keys["conclusion"]))
 
-    title = "Which conclusions hold under every lens?"
-    of_chart = {"name": "lenses", "title": title, "caption": _caption, "notes": _notes}
-    chart = chart_of(decided, [run], draw=_draw, **of_chart)
-    words = text_table_of(
+    table = text_table_of(
         decided,
         [run],
-        name="lenses_in_words",
-        title=f"Conclusions in words: {run.config['model']}",
+        name="lenses",
+        title=f"Which conclusions hold under every lens? {run.config['model']}",
         caption=lambda _: "Which sentences may be said without naming their lens.",
         notes=_notes,
         cells=lambda rows: DataFrame(list(_cells(rows))).fillna(""),
         printed=lambda rows: "\n".join(_printed(rows)),
     )
-    return [chart, words]
+    return [table]
 
 
 def verdicts_of(rows: DataFrame, conclusion: Conclusion) -> dict[str, Verdict]:
@@ -74,113 +61,13 @@ def lens_name(counterfactual: str, metric: str) -> str:
     return f"{counterfactual}, {METRIC_NAMES[metric]}"
 
 
-def _everywhere(rows: DataFrame) -> tuple[list[str], int]:
-    """The conclusions that hold under all lenses, and how many were decided."""
-    everywhere, n = [], 0
-    for conclusion in CONCLUSIONS:
-        known = [verdict for verdict in verdicts_of(rows, conclusion).values() if verdict]
-        n += bool(known)
-        if known and {*known} == {"holds"}:
-            about = [METRIC_NAMES[one] for one in conclusion.metrics]
-            only = f" (it is about the {', '.join(about)} alone)" * bool(about)
-            everywhere.append(f"{short(conclusion)}{only}")
-    return everywhere, n
-
-
-def _caption(rows: DataFrame) -> str:
-    """Which conclusions hold under all lenses, and which only under some."""
-    everywhere, n = _everywhere(rows)
-    return (
-        f"Of {n} conclusions, {len(everywhere)} hold under every lens that they are about. A cell "
-        "is the number of operations in which a conclusion holds under one lens, less those in "
-        "which the opposite does. Whole 95% intervals over problems decide. Under all lenses: "
-        f"{'; '.join(everywhere) or 'none'}."
-    )
-
-
 def _notes(rows: DataFrame, settings: Settings) -> list[str]:
     missing = {one.reason for one in records(rows) if one.conclusion and one.reason}
-    grey = f" Grey: {'; '.join(sorted(missing))}." * bool(missing)
+    without = f" Without a number: {'; '.join(sorted(missing))}." * bool(missing)
     return [
-        f"Model: {settings['model']}. Whole 95% intervals over problems decide in each operation. "
-        f"White: undecided, or operations differ.{grey}"
+        f"Model: {settings['model']}. Whole 95% intervals over problems decide in each operation."
+        f"{without}"
     ]
-
-
-def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """A panel of conclusions with a metric, and one of those that read the answer."""
-    counterfactuals = keys_of(rows, "counterfactual")
-    metrics = [name for name in keys_of(rows, "metric") if name != ANSWER]
-    of_metrics = [one for one in CONCLUSIONS if one.metrics != (ANSWER,)]
-    of_answers = [one for one in CONCLUSIONS if one.metrics == (ANSWER,)]
-    groups = {
-        counterfactual: {METRIC_NAMES[metric]: (counterfactual, metric) for metric in metrics}
-        for counterfactual in counterfactuals
-    }
-    answers = {"": {counterfactual: (counterfactual, ANSWER) for counterfactual in counterfactuals}}
-    everywhere, n_decided = _everywhere(rows)
-    finding = f"Every lens agrees with {len(everywhere)} of {n_decided} conclusions"
-    parts = [
-        _panel(rows, "What depends on a metric", of_metrics, groups),
-        _panel(rows, "What reads the likeliest token", of_answers, answers),
-    ]
-    parts[0] = replace(parts[0], heading=finding)
-    n = max(1, len([one for one in keys_of(rows, "operation") if one != numbers.ALL]))
-    return plotting.matrix_panels(
-        parts,
-        colour_title="operations for, less those against"
-        if is_narrow()
-        else "operations in which it holds, less those in which the opposite does",
-        limit=n,
-        names="all",
-        notes=notes,
-    )
-
-
-def _panel(
-    rows: DataFrame,
-    title: str,
-    conclusions: Sequence[Conclusion],
-    groups: Mapping[str, Mapping[str, tuple[str, str]]],
-) -> plotting.Matrix:
-    """Conclusions by lens.
-
-    Args:
-        groups: by a group's name, and a column's name: counterfactual and metric.
-    """
-    columns = [
-        plotting.Columns(
-            name,
-            tuple(lenses),
-            np.array([[_net(rows, one, *lens) for lens in lenses.values()] for one in conclusions]),
-        )
-        for name, lenses in groups.items()
-    ]
-    letters = SHORTEST if is_narrow() else 100
-    names = tuple(
-        plotting.plain(shorten(short(one), letters, placeholder=" …")) for one in conclusions
-    )
-    return plotting.Matrix(plotting.plain(title), names, tuple(columns))
-
-
-def short(conclusion: Conclusion) -> str:
-    """The sentence of a conclusion up to its colon."""
-    words = conclusion.sentence.partition(":")[0].rstrip(".").replace("`", "").split(" ")
-    return " ".join(
-        word.replace(word.strip("()"), display_name(word.strip("()"))) if word in METHODS else word
-        for word in words
-    )
-
-
-def _net(rows: DataFrame, conclusion: Conclusion, counterfactual: str, metric: str) -> float:
-    """The operations in which it holds, less those in which the opposite does; NaN without any."""
-    keys = {"conclusion": conclusion.key, "counterfactual": counterfactual, "metric": metric}
-    verdicts = [
-        one.verdict
-        for one in records(select(rows, **keys))
-        if one.operation != numbers.ALL and one.verdict
-    ]
-    return float(sum(SIGNS.get(one, 0) for one in verdicts)) if verdicts else float("nan")
 
 
 def _cells(rows: DataFrame) -> Iterator[dict[str, str]]:

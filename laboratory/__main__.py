@@ -15,7 +15,7 @@ from experiments.command import (
 )
 
 NAMES = (
-    *("compare_attribution", "coverage", "interval_rules", "measure_reference", "ship_runs"),
+    *("coverage", "interval_rules", "measure_reference", "ship_runs"),
     *("speed", "speed_fine_tuning", "speed_scale", "train_reference"),
 )
 """Each is a function of this name."""

@@ -14,12 +14,6 @@ from arith_lens.plotting.curves import CurvePanel as CurvePanel
 from arith_lens.plotting.curves import Line as Line
 from arith_lens.plotting.curves import Point as Point
 from arith_lens.plotting.curves import curve_panels as curve_panels
-from arith_lens.plotting.diagram import Arrow as Arrow
-from arith_lens.plotting.diagram import Label as Label
-from arith_lens.plotting.diagram import Node as Node
-from arith_lens.plotting.diagram import Steps as Steps
-from arith_lens.plotting.diagram import diagram as diagram
-from arith_lens.plotting.diagram import step_panels as step_panels
 from arith_lens.plotting.dots import Band as Band
 from arith_lens.plotting.dots import DotAxis as DotAxis
 from arith_lens.plotting.dots import DotPanel as DotPanel
@@ -48,6 +42,8 @@ from arith_lens.plotting.panels import Panel as Panel
 from arith_lens.plotting.panels import panels as panels
 from arith_lens.plotting.sentences import Sentence as Sentence
 from arith_lens.plotting.sentences import sentence_panels as sentence_panels
+from arith_lens.plotting.steps import Steps as Steps
+from arith_lens.plotting.steps import step_panels as step_panels
 from arith_lens.plotting.style import BLUE as BLUE
 from arith_lens.plotting.style import COLOURS as COLOURS
 from arith_lens.plotting.style import DARK as DARK

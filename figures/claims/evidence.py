@@ -109,7 +109,7 @@ class Evidence:
     def another(self) -> "Evidence":
         """The evidence of the other model whose heads were looked at last.
 
-        Other trainings of a shipped model's recipe are no other model: `figures seeds` shows them.
+        Other trainings of a shipped model's recipe are no other model.
 
         Raises:
             NotMeasured: there is no run of another model.

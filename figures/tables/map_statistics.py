@@ -119,12 +119,6 @@ def top_overlap(a: np.ndarray, b: np.ndarray, k: int) -> float:
     return len(strongest[0] & strongest[1]) / k
 
 
-def mean_by_loss(heads: np.ndarray, values: np.ndarray) -> float:
-    """The mean of `values`, weighted by how much each head takes away."""
-    size = np.clip(-heads, 0, None)
-    return float((size * values).sum() / size.sum())
-
-
 STRONGEST, SHARE_OF_KEY, SHARE_OF_FEW = (
     "strongest effect",
     "share of heads that are key heads",

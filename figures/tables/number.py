@@ -55,7 +55,6 @@ _STYLES: dict[Unit, _Style] = {
 }
 PROBLEMS = "95% over problems"
 """The `spread` of a number whose ends are a 95% interval over problems."""
-PROBLEMS_AND_SETS = "95% over problems and sets of examples"
 QUESTIONS = "95% over questions"
 """The same over what was drawn besides."""
 

@@ -104,19 +104,6 @@ def percent_text(one: Any) -> str:
     return f"{share}% [{low}, {high}]"
 
 
-def outcomes(table: DataFrame) -> DataFrame:
-    """The predictions of a table with what was measured, as text."""
-    rows = select(table, kind="prediction").copy()
-    ends = (
-        "" if one.low != one.low else f" [{one.low:.2f}, {one.high:.2f}]" for one in records(rows)
-    )
-    texts = [f"{value:.2f}{end}" for value, end in zip(rows.value, ends, strict=True)]
-    rows["measured"] = [text.replace("-0.00", "0.00") for text in texts]
-    rows = rows.rename(columns={"subject": "problems", "condition": "holds if"})
-    names = ("prediction", "problems", "of", "measured", "holds if", "verdict")
-    return DataFrame(rows[[name for name in names if name in rows]])
-
-
 def components_text(rows: DataFrame) -> str:
     """The names of listed components, in their order."""
     return ", ".join(select(rows, measure=PLACE).sort_values("value").component)

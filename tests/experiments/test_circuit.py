@@ -14,9 +14,8 @@ from arith_lens.runs import find_runs
 from experiments import results
 from experiments.circuit import CircuitConfig, first_half, kept_sets, main, sampled_pairs
 from figures.circuit import cited_rows, exhibits, strongest_paths
-from figures.common import Options
+from figures.common import GALLERY, Options
 from figures.exhibit import show
-from figures.seeds import SHIPPED_TABLES
 from figures.tables.table import from_csv, keys_of, select
 
 KEYS = ["operation", "counterfactual", "metric"]
@@ -95,7 +94,7 @@ def test_the_table_has_the_numbers_of_the_stored_edges(run: Any, tmp_path: Path)
 @pytest.mark.parametrize("folder", ["", "reference-mistral", "gemma-3-270m"])
 def test_the_rows_that_pages_cite_are_those_of_the_whole_table(folder: str) -> None:
     tables: list[Any] = [
-        from_csv((SHIPPED_TABLES / folder / name).read_text(encoding="utf-8"))
+        from_csv((GALLERY / folder / name).read_text(encoding="utf-8"))
         for name in ("circuit.csv", "circuit_paths.csv")
     ]
     whole, cited = (table[table["operation"] != ""] for table in tables)
@@ -165,7 +164,7 @@ def test_paths_are_said_from_the_rows() -> None:
     ],
 )
 def test_a_picture_says_who_reads_and_through_what(model: str, finding: str) -> None:
-    every = exhibits(Options(model=model, root=SHIPPED_TABLES))
+    every = exhibits(Options(model=model, root=GALLERY))
     picture: Any = next(one for one in every if one.name.startswith("circuit-of-"))
     rows: Any = picture.numbers
     assert picture.caption.startswith(f"{finding}. Alone at END, a graph chosen this way keeps ")
@@ -197,7 +196,7 @@ def test_a_picture_says_who_reads_and_through_what(model: str, finding: str) -> 
 
 
 def test_boxes_have_the_plain_effect_and_the_share_of_right_answers_stands_beside() -> None:
-    every = exhibits(Options(model="reference", root=SHIPPED_TABLES))
+    every = exhibits(Options(model="reference", root=GALLERY))
     picture: Any = next(one for one in every if one.name == "circuit-of-addition")
     rows: Any = select(picture.numbers, model="reference", counterfactual="operands")
     texts = {str(note.text) for note in picture.figure.layout.annotations}

@@ -69,13 +69,6 @@ def test_a_dry_run_needs_no_weights(
         config_class = get_type_hints(experiment)["config"]
     names = {field.name for field in fields(config_class)}
     small: dict[str, Any] = {"n": 4} if "n" in names else {}
-    if name == "which_word_problems":
-        (tmp_path / "data" / "svamp").mkdir(parents=True)
-        small["data_dir"] = tmp_path / "data"
-    if name == "emergence":
-        small["folder"] = tmp_path / "snapshots"
-        for step in ("50", "100"):
-            (small["folder"] / step).mkdir(parents=True)
     config = config_class(model=str(folder_of_7b), **small)
     experiment(config, root=tmp_path / "results", dry_run=True)
     assert capsys.readouterr().out.strip()

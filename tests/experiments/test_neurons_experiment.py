@@ -1,4 +1,4 @@
-"""What one neuron does, from the command's configuration to rows, cells and a picture."""
+"""What one neuron does, from the command's configuration to rows and cells."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_rows_are_what_the_results_say(run: Any, tmp_path: Path) -> None:
     show(neurons, Options(run=run.path, out=tmp_path, formats=()))
-    (path,) = (path for path in tmp_path.glob("*.csv") if "rules" not in path.name)
+    (path,) = tmp_path.glob("*.csv")
     table: Any = from_csv(path.read_text(encoding="utf-8"))
     matches = results.HEURISTIC_MATCHES.load(run, TRAINED)
     share = select(table, measure=numbers.FOLLOW, family="range of C")["value"].iloc[0]

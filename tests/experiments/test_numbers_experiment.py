@@ -1,4 +1,4 @@
-"""Numbers from the command's configuration to a table, a picture and predictions."""
+"""Numbers from the command's configuration to a table."""
 
 from pathlib import Path
 from typing import Any
@@ -59,10 +59,3 @@ def test_the_table_has_the_numbers_of_the_stored_swaps(run: Any, tmp_path: Path)
     assert p_value in (0.25, 0.5, 0.75, 1)
     spectrum: Any = select(table, kind="spectrum", source="W_E", measure=POWER)
     assert float(spectrum["value"].sum()) == pytest.approx(1, abs=1e-4)
-
-
-def test_predictions_are_judged_by_the_rows(run: Any, tmp_path: Path) -> None:
-    show(exhibits, Options(run=run.path, out=tmp_path, formats=()))
-    rows = table_of(tmp_path, "numbers-predictions")
-    assert {*rows["prediction"]} == {"N1", "N2", "N3"}
-    assert {*rows["verdict"]} <= {"holds here", "does not hold here", "not decided"}

@@ -8,14 +8,13 @@ import pytest
 from support.drawings import written
 
 from arith_lens.runs import find_runs
-from experiments import results, which_heads
+from experiments import results
 from experiments.which_heads import which_paths
-from figures.common import Options, TableOptions
+from figures.common import TableOptions
 from figures.exhibit import show
 from figures.paths import paths
-from figures.robustness import StabilityOptions, stability, templates
 from figures.tables.paths import PARTS
-from figures.tables.table import from_csv, keys_of, select, value
+from figures.tables.table import from_csv, select
 
 
 @pytest.fixture(scope="module")
@@ -66,36 +65,6 @@ def test_a_dry_run_prints_the_cost_of_each_meaning(
     costs = [line.split(":")[0].split(", ") for line in lines]
     assert [cost[1] for cost in costs if len(cost) > 1] == ["via_mlps", "direct", "total"]
     assert not list(tmp_path.iterdir())
-
-
-def test_stability_and_templates_are_drawn_from_a_run_of_heads(
-    checkpoint: Path, tmp_path: Path
-) -> None:
-    config = which_heads.MapConfig(
-        model=str(checkpoint), operations=("addition",), n=18, keep="all", metric="logit"
-    )
-    which_heads.main(config, root=tmp_path / "results")
-    (run,) = find_runs("which_heads", root=tmp_path / "results")
-    show(stability, StabilityOptions(run=run.path, out=tmp_path, formats=(), k=3))
-    show(templates, Options(run=run.path, out=tmp_path, formats=()))
-    settled = from_csv(written(tmp_path, "stability.csv").read_text())
-    problems = len({*(results.MAP.load(run, "addition").heads.problem or ())})
-    assert max(keys_of(settled, "size")) == problems // 2 <= 9
-    assert keys_of(settled, "set") == ["top 3"]
-    heads = results.MAP.load(run, "addition").heads
-    table = from_csv(written(tmp_path, "templates.csv").read_text())
-    assert keys_of(table, "component") == list(map(str, heads.top(12)))
-    first = heads.by_template()[sorted(set(heads.template or ()))[0]]
-    best = heads.top(1)[0]
-    expected = float(first.mean()[best.layer, best.index])  # pyright: ignore[reportAttributeAccessIssue]
-    of_best = select(table, measure="effect", component=str(best))
-    assert value(of_best, template="addition/0") == pytest.approx(expected, rel=1e-5)
-    overall = heads.mean()[best.layer, best.index].item()  # pyright: ignore[reportAttributeAccessIssue]
-    assert value(of_best, template="all") == pytest.approx(overall, rel=1e-5)
-    assert -1 <= value(table, measure="median rank correlation of two templates") <= 1
-    page = written(tmp_path, "templates.html").read_text(encoding="utf-8")
-    assert "Q: What is the sum of A and B? A:" in page, "a template is shown by its wording"
-    assert all(written(tmp_path, f"{name}.html").exists() for name in ("templates", "stability"))
 
 
 def test_a_run_of_another_kind_is_refused_with_the_command(tmp_path: Path) -> None:

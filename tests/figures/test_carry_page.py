@@ -54,6 +54,12 @@ def numbers(model: str) -> Any:
     return from_csv(path.read_text(encoding="utf-8"))
 
 
+def outcomes(model: str) -> Any:
+    """The predictions on carries in a model, with their outcomes."""
+    path = ROOT / "docs" / "studies" / "predictions.csv"
+    return select(from_csv(path.read_text(encoding="utf-8")), question="carry", model=model)
+
+
 def cells_of(page: str, header: str) -> list[list[str]]:
     """The lines of the table whose header begins so; the header first."""
     table = page[page.index(header) :].split("\n\n")[0].splitlines()
@@ -131,7 +137,7 @@ def wrong_outcomes(page: str) -> list[str]:
     assert {*names} == {f"C{i}" for i in range(1, 12)}
     wrong = []
     for column, title in enumerate(header[3:], 3):
-        rows = select(numbers(title.strip("`")), kind="prediction")
+        rows = outcomes(title.strip("`"))
         for name in dict.fromkeys(names):
             own = records(select(rows, prediction=name))
             expected = [
@@ -181,7 +187,7 @@ def test_the_shares_by_the_tens_are_those_of_the_table(model: str) -> None:
 
 def outcome_by_tens(model: str, prediction: str) -> str:
     """A prediction holds if it holds for each of the seven sums, and fails if it fails for one."""
-    verdicts = select(numbers(model), kind="prediction", prediction=prediction).verdict
+    verdicts = select(outcomes(model), prediction=prediction).verdict
     assert len(verdicts) == 7
     words = {WORDS[verdict] for verdict in verdicts}
     return next(word for word in ("fails", "open", "holds") if word in words)
@@ -199,12 +205,12 @@ def wrong_outcomes_of_gemma(page: str) -> list[str]:
     """The outcomes of the pretrained model that are not those of its table."""
     table = numbers("gemma-3-270m")
     shares = {one.what: one for one in records(select(table, kind="accuracy"))}
-    outcomes = {one.prediction: one for one in records(select(table, kind="prediction"))}
-    known = {name: [one] for name, one in outcomes.items()}
-    known["G2"] = [shares["with a carry"], shares["without a carry"], outcomes["G2"]]
+    own = {one.prediction: one for one in records(outcomes("gemma-3-270m"))}
+    known = {name: [one] for name, one in own.items()}
+    known["G2"] = [shares["with a carry"], shares["without a carry"], own["G2"]]
     wrong = []
     for name, words in cells_of(page, "| prediction | outcome |")[1:]:
-        if not words.startswith(WORDS[outcomes[name].verdict]):
+        if not words.startswith(WORDS[own[name].verdict]):
             wrong.append(name)
         cells = re.findall(r"(\d+(?:%| points) \[\d+, \d+\])", words)
         for cell, one in zip(cells, known.pop(name), strict=True):

@@ -16,7 +16,7 @@ from arith_lens.effects import Effects
 from arith_lens.operations import FOUR
 from arith_lens.runs.manifest import write_manifest
 from experiments import results
-from experiments.selection import training_folder
+from experiments.selection import TRAININGS_FOLDER
 from figures.claims import CLAIMS, Verdict, check_claims, page, verdict_table
 from figures.claims import checking as figure
 from figures.claims.checking import REPEATED, verdict_on
@@ -397,7 +397,7 @@ def test_runs_of_another_checkpoint_under_the_same_name_are_passed_over(tmp_path
 def test_another_training_of_the_recipe_is_no_other_model(tmp_path: Path) -> None:
     which_heads(tmp_path, MIDDLE)
     which_heads(tmp_path, MIDDLE, model="other")
-    which_heads(tmp_path, MIDDLE, model=str(training_folder("made", 1) / "final"))
+    which_heads(tmp_path, MIDDLE, model=str(TRAININGS_FOLDER / "made-1" / "final"))
     evidence = Evidence("made", (tmp_path,))
     assert evidence.another().model == "other"
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from figures.tables.table import from_csv, records, select
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "emergence.md").read_text(encoding="utf-8")
+STUDIES = Path(__file__).parents[2] / "docs" / "studies"
+PAGE = (STUDIES / "emergence.md").read_text(encoding="utf-8")
 WORDS = {"holds here": "holds", "does not hold here": "**fails**", "not decided": "open"}
 
 
 def wrong_outcomes(page: str) -> list[str]:
     """The predictions whose verdict, value or interval on the page is not that of the table."""
-    path = ROOT / "figures" / "gallery" / "emergence.csv"
+    path = STUDIES / "emergence.csv"
     table: Any = from_csv(path.read_text(encoding="utf-8"))
     wrong = []
     for one in records(select(table, kind="prediction")):
@@ -33,6 +33,6 @@ def test_each_outcome_on_the_page_is_that_of_the_table() -> None:
 
 
 def test_the_page_names_the_last_snapshot() -> None:
-    table: Any = from_csv((ROOT / "figures/gallery/emergence.csv").read_text(encoding="utf-8"))
+    table: Any = from_csv((STUDIES / "emergence.csv").read_text(encoding="utf-8"))
     last = int(select(table, kind="overlap").step.max())
     assert f"step {last:,}" in PAGE or last == 3000

@@ -12,10 +12,9 @@ from support.made_runs import OPERATIONS, MadePairs, make_effects, make_run
 from arith_lens.runs import Run, open_run
 from experiments import results
 from figures import map_figures
-from figures.common import ModelOptions
+from figures.common import GALLERY, ModelOptions
 from figures.exhibit import Chart, show
 from figures.map_figures import fig12
-from figures.seeds import SHIPPED_TABLES
 from figures.tables.table import from_csv, keys_of, select, value
 from figures.views import maps
 
@@ -104,7 +103,7 @@ def test_the_models_are_named_above_their_rows(drawn: Any) -> None:
 
 @pytest.mark.parametrize("model", ["reference", "reference-mistral"])
 def test_a_heading_names_what_is_surely_below_the_threshold(model: str) -> None:
-    rows: Any = select(from_csv((SHIPPED_TABLES / "fig12.csv").read_text("utf-8")), model=model)
+    rows: Any = select(from_csv((GALLERY / "fig12.csv").read_text("utf-8")), model=model)
     reading = maps.EffectScale.of({"metric": "relative_logit", "model": model})
     (heading,) = map_figures._headings(rows, reading, 1)
     below = rows[(rows["high"] < -0.05) & rows["operation"].isin(OPERATIONS)]
@@ -126,7 +125,7 @@ def test_a_heading_names_what_is_surely_below_the_threshold(model: str) -> None:
 
 def test_each_map_counts_its_heads_and_prints_no_number_within_one() -> None:
     models = ("reference", "reference-mistral")
-    (chart,) = fig12(ModelOptions(models=models, root=SHIPPED_TABLES))
+    (chart,) = fig12(ModelOptions(models=models, root=GALLERY))
     titles = [str(note.text).partition("  ")[2] for note in chart.figure.layout.annotations]
     rows: Any = select(chart.numbers, measure="effect")
     below = rows[(rows["high"] < -0.05) & ~rows["component"].str.startswith("MLP")]

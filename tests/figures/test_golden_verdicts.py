@@ -10,15 +10,11 @@ from pathlib import Path
 import pytest
 from pandas import DataFrame
 from support import made_claims as made
-from support import made_predictions
-from support.made_runs import MadePairs
 from support.table_schema import faults
 
 from arith_lens.operations import FOUR
-from arith_lens.runs import Run
-from experiments import results
 from figures.claims import CLAIMS, check_claims, verdict_table
-from figures.tables.table import NUMERIC, QuestionTable, from_csv, read_back, to_csv
+from figures.tables.table import NUMERIC, from_csv, read_back, to_csv
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SLACK = {"p_within": 0.02, "p_outside": 0.02}
@@ -34,8 +30,8 @@ FALLING = [0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.2, 0.1, 0.0, 0.0, 0.1]
 WON = [*["other"] * 3, "A", "B", "C±1", "A", *["C"] * 5]
 
 
-def made_study(root: Path) -> dict[str, Run]:
-    """A run of each experiment that claims and predictions read."""
+def made_study(root: Path) -> None:
+    """A run of each experiment that claims read."""
     heads = {name: TIMES if name in FOUR[2:] else PLUS for name in FOUR}
     mlps = {0: 0.004, 2: 0.012, **{layer: -0.08 for layer in range(4, 12)}}
     made.which_heads(root, heads, mlps, noise=0.01)
@@ -45,7 +41,7 @@ def made_study(root: Path) -> dict[str, Run]:
     strongest = {(4 + i // 8, i % 8): -0.1 for i in range(4, 14)}
     lost = {"word_problems-on-word_problems": 0.3, "overlap-on-generated": 0.5}
     lost["word_problems_only-on-word_problems"] = 0.8
-    stories = made.word_problem_heads(root, strongest, lost)
+    made.word_problem_heads(root, strongest, lost)
     made.are_they_needed(root, TWO, without=0.3, without_random=8 / 9, without_matched=0.7)
     made.what_comes_instead(root, 0.98)
     made.what_else_breaks(root, made.answers(0.3, 0.94))
@@ -53,17 +49,14 @@ def made_study(root: Path) -> dict[str, Run]:
         "4.6": {"operand a": 0.4, "operand b": 0.3, "BOS": 0.2, "other": 0.1},
         "5.1": {"operator": 0.5, "BOS": 0.3, "END": 0.2},
     }
-    looks = made.where_do_they_look(root, roles)
-    for name in made_predictions.OPERATIONS:
-        results.MAP.save(looks, made.effects(PLUS), name, pairs=MadePairs())
+    made.where_do_they_look(root, roles)
     curves = {"operands": UP_AND_DOWN, "C": RISING, "others": FALLING}
-    probes = made.what_do_mlps_add(root, curves, WON)
+    made.what_do_mlps_add(root, curves, WON)
     made.what_do_mlps_add(root, curves, WON, model="second")
     after = {"full": (0.6, 0.94), "precise": (0.59, 0.95), "mlps": (0.7, 0.9), "random": (0.5, 0.9)}
     after["more"] = (0.58, 0.95)
     speeds = {"full": 15, "precise": 50, "mlps": 19, "random": 50, "more": 45}
-    trainings = made.does_tuning_help(root, after, speeds)
-    return {"looks": looks, "probes": probes, "stories": stories, "trainings": trainings}
+    made.does_tuning_help(root, after, speeds)
 
 
 def check(rows: DataFrame, name: str) -> None:
@@ -86,17 +79,16 @@ def check(rows: DataFrame, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Run]]:
-    """The runs, and their folder."""
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the runs."""
     root = tmp_path_factory.mktemp("study")
-    return root, made_study(root)
+    made_study(root)
+    return root
 
 
-def test_verdicts_on_claims(
-    study: tuple[Path, dict[str, Run]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verdicts_on_claims(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("figures.tables.resampled.N_RESAMPLES", 100)
-    verdicts = check_claims("made", roots=(study[0],))
+    verdicts = check_claims("made", roots=(study,))
     measured = [verdict.claim.key for verdict in verdicts if verdict.findings]
     assert measured == [claim.key for claim in CLAIMS], "each claim has a number in the file"
     assert {verdict.judgement for verdict in verdicts} == {
@@ -106,16 +98,6 @@ def test_verdicts_on_claims(
     }
     rows = read_back(verdict_table("made", verdicts))
     check(rows.drop(columns=["runs", "why", "command"]), "claims")
-
-
-def test_verdicts_on_predictions(
-    study: tuple[Path, dict[str, Run]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("figures.tables.agreement.N_RESAMPLES", 100)
-    rows = [*made_predictions.outcomes(study[0], **study[1])]
-    named = {str(row.keys["prediction"])[:2] for row in rows}
-    assert named == {f"P{number}" for number in range(1, 10)}
-    check(read_back(QuestionTable.of("predictions", "made", rows)), "predictions")
 
 
 def test_another_number_or_verdict_would_be_seen() -> None:

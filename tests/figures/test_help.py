@@ -7,22 +7,17 @@ from experiments.command import commands
 from figures import catalogue as figures
 from figures.catalogue import exhibit_functions, exhibits_and_pages
 
-WITHOUT_ONE_EXPERIMENT = {"fig1", "fig11", "predictions"}
-"""Exhibits that show no run, or runs of several experiments."""
-
 
 def test_an_exhibit_names_its_experiment_and_an_experiment_its_exhibit() -> None:
     exhibits = exhibit_functions()
     experiment_by_exhibit = {name: one.other for name, one in exhibits.items() if one.other}
-    assert exhibits.keys() - experiment_by_exhibit.keys() == WITHOUT_ONE_EXPERIMENT
+    assert exhibits.keys() == experiment_by_exhibit.keys()
     assert {*experiment_by_exhibit.values()} <= experiments().keys()
     exhibit_by_experiment = {name: one.other for name, one in experiments().items() if one.other}
     for experiment, exhibit in exhibit_by_experiment.items():
         assert exhibit in exhibits_and_pages()
         assert experiment_by_exhibit.get(exhibit, experiment) == experiment
-    assert {*experiment_by_exhibit.values()} == {*exhibit_by_experiment} - {
-        *("whole_study", "are_they_specific", "which_word_problems")
-    }
+    assert {*experiment_by_exhibit.values()} == {*exhibit_by_experiment} - {"whole_study"}
 
 
 def test_an_experiment_has_its_own_docstring_and_exhibit_or_its_modules(tmp_path: Path) -> None:

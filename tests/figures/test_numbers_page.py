@@ -16,6 +16,13 @@ def numbers(path: str) -> Any:
     return from_csv((GALLERY / path).read_text(encoding="utf-8"))
 
 
+def outcomes(model: str, prediction: str) -> Any:
+    """The rows of a prediction on numbers in a model."""
+    path = ROOT / "docs" / "studies" / "predictions.csv"
+    table = from_csv(path.read_text(encoding="utf-8"))
+    return select(table, question="numbers", model=model, prediction=prediction)
+
+
 def strongest(path: str) -> str:
     """The range of the strongest frequency's share in layers 7 to 11, if it is the lowest one."""
     at_end = {"kind": "spectrum", "variable": "a", "place": "end", "source": "stream"}
@@ -30,14 +37,14 @@ def test_the_strongest_frequency_is_that_of_the_tables() -> None:
     (line,) = re.findall(r"^\| N4 \|.*$", PAGE, re.M)
     own, other = strongest("numbers.csv"), strongest("reference-mistral/numbers.csv")
     assert f"with {own} of the variance" in line and f"| {other}; there" in line
-    linked = re.findall(r"gallery/(reference-\d/numbers-predictions.csv)", line)
+    linked = re.findall(r"gallery/(reference-\d/numbers.csv)", line)
     ends = [int(end) for path in linked for end in re.findall(r"\d+", strongest(path))]
     assert len(linked) == 4 and f"with {min(ends)} to {max(ends)}% (" in line
 
 
 def test_the_chance_of_the_strongest_frequency_is_that_of_the_tables() -> None:
     paths = ["numbers.csv", "reference-mistral/numbers.csv"]
-    paths += [f"reference-{i}/numbers-predictions.csv" for i in range(1, 5)]
+    paths += [f"reference-{i}/numbers.csv" for i in range(1, 5)]
     at_end = {"kind": "spectrum", "variable": "a", "place": "end", "source": "stream", "period": 8}
     rows = [select(numbers(path), measure="p of the power", **at_end) for path in paths]
     chances = [p for table in rows for p in table[table.layer >= 7].value]
@@ -53,18 +60,18 @@ def test_unseen_values_of_other_problems_are_those_of_the_tables() -> None:
         cells = [cell.strip() for cell in line.strip("|").split("|")][1:5]
         known = []
         for name in ("N1", "N2"):
-            for path in ("numbers.csv", "reference-mistral/numbers.csv"):
-                rows = select(numbers(path), kind="prediction", prediction=name, subject=subject)
+            for model in ("reference", "reference-mistral"):
+                rows = select(outcomes(model, name), subject=subject)
                 one = records(rows)[0]  # of N2, layer 7
                 known.append(f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]")
         assert cells == known
 
 
 def test_the_verdicts_by_problems_are_those_of_the_tables() -> None:
-    rows = select(numbers("numbers.csv"), kind="prediction", prediction="N1")
+    rows = outcomes("reference", "N1")
     verdicts = {subject: {*rows[rows.subject == subject].verdict} for subject in {*rows.subject}}
     assert verdicts.pop("division") == {"not decided"}
     assert {*map(frozenset, verdicts.values())} == {frozenset({"holds here"})}
     assert "| N1 (of `reference`) | holds in sums and in ×, open in ÷" in PAGE
-    of_line = select(numbers("numbers.csv"), kind="prediction", prediction="N2")
+    of_line = outcomes("reference", "N2")
     assert {*of_line.verdict} == {"does not hold here"} and "| N2 | **fails**" in PAGE

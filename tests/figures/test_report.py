@@ -32,8 +32,7 @@ from figures.collection import SECTIONS, MissingExhibit, collected, name_of
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, Table, named_by_settings, prose, show, write_exhibit
 from figures.findings import _few_heads, findings
-from figures.map_figures import fig2
-from figures.robustness import templates
+from figures.map_figures import fig2, fig15
 from figures.tables import effects
 from figures.tables.table import IDENTITY, MEASURED, from_csv
 from figures.views import maps
@@ -81,7 +80,7 @@ def page(root: Path) -> str:
 
 
 def test_one_run_is_enough_and_the_rest_is_named_in_one_line_at_the_end(page: str) -> None:
-    drawn_exhibits = ["fig2", "fig1", "fig11", "fig15", "fig12", "templates", "stability"]
+    drawn_exhibits = ["fig2", "fig15", "fig12"]
     assert re.findall(r'class="chart" id="(\w+)-chart"', page) == drawn_exhibits
     (line,) = re.findall(r'<p class="absent" id="missing">(.*?)</p>', page, re.DOTALL)
     assert page.index('id="missing"') > page.index('<section id="claims"')
@@ -249,7 +248,7 @@ def test_the_report_on_own_prompts_shows_what_applies_and_says_what_does_not(
     page = (tmp_path / "figures" / "made" / "report-mine-keep-all.html").read_text("utf-8")
     assert "<title>How made answers mine.jsonl</title>" in page
     drawn = re.findall(r'class="chart" id="([\w-]+)-chart"', page)
-    assert drawn == ["fig2", "fig1", "fig11", "fig15", "templates", "stability"]
+    assert drawn == ["fig2", "fig15"]
     assert "own (mine.jsonl)" in page and 'id="claims"' not in page
     (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("Not shown")]
     assert "Figure 3" in line and line in html.unescape(page)
@@ -313,16 +312,16 @@ def test_an_error_of_the_program_costs_no_other_figure_and_is_not_hidden(
         raise KeyError("texts")
 
     make_run(tmp_path, "made")
-    entries = {**exhibit_entries(), "fails": exhibit_entries()["templates"]}
+    entries = {**exhibit_entries(), "fails": exhibit_entries()["fig15"]}
     monkeypatch.setattr(collection, "exhibit_entries", lambda: entries)
-    monkeypatch.setattr(collection, "SECTIONS", [replace(SECTIONS[0], exhibits=(fails, templates))])
+    monkeypatch.setattr(collection, "SECTIONS", [replace(SECTIONS[0], exhibits=(fails, fig15))])
     monkeypatch.setattr(collection, "check_claims", lambda *given, **more: [])
     with pytest.raises(KeyError, match="texts"):
         collected(fails, "made", tmp_path)
     with pytest.raises(SystemExit, match=r"not drawn because of errors of the program.*: fails"):
         page_of(tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "KeyError(&#39;texts&#39;)" in page and 'id="templates-chart"' in page
+    assert "KeyError(&#39;texts&#39;)" in page and 'id="fig15-chart"' in page
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -333,7 +332,7 @@ def test_a_report_that_the_disk_refuses_leaves_the_old_one(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     make_run(tmp_path, "made")
-    monkeypatch.setattr(collection, "SECTIONS", [replace(SECTIONS[0], exhibits=(templates,))])
+    monkeypatch.setattr(collection, "SECTIONS", [replace(SECTIONS[0], exhibits=(fig15,))])
     monkeypatch.setattr(collection, "check_claims", lambda *given, **more: [])
     (tmp_path / "report.html").write_text("as it was")
     monkeypatch.setattr(Path, "write_bytes", full)
@@ -371,9 +370,9 @@ def test_a_try_out_is_not_taken_for_the_study_and_has_files_of_its_own(tmp_path:
 
 def test_a_try_out_alone_is_drawn_under_its_own_name_but_in_no_report(tmp_path: Path) -> None:
     make_run(tmp_path, "made", **TRIED)
-    (chart,) = templates(Options(model="made", root=tmp_path))
-    assert named_by_settings(chart).name == "templates-n9-addition"
-    found = collected(templates, "made", tmp_path)
+    (chart,) = fig15(Options(model="made", root=tmp_path))
+    assert named_by_settings(chart).name == "fig15-n9-addition"
+    found = collected(fig15, "made", tmp_path)
     assert isinstance(found, MissingExhibit) and "has n 9, operations addition" in found.reason
 
 

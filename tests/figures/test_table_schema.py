@@ -9,12 +9,10 @@ from figures.tables.number import Number
 from figures.tables.table import QuestionTable, from_csv, read_back, row
 
 GALLERY = Path(__file__).parents[2] / "figures" / "gallery"
-DRAWINGS = {"fig1.csv", "fig11.csv"}
-"""Their files have texts and no number."""
 FILES = sorted(path.relative_to(GALLERY).as_posix() for path in GALLERY.rglob("*.csv"))
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name not in DRAWINGS])
+@pytest.mark.parametrize("name", FILES)
 def test_each_table_of_the_gallery_is_valid(name: str) -> None:
     table = from_csv((GALLERY / name).read_text(encoding="utf-8"))
     assert [*faults(table)] == [] and len(table) > 0

@@ -5,7 +5,6 @@ Double precision: padding on the left."""
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +22,6 @@ from arith_lens.model import HookedModel, load_model
 from arith_lens.path_patching import engines, path_patch
 from arith_lens.path_patching.layers import AdditiveLayer, LayerInput
 from arith_lens.path_patching.sweep import Trunk
-from arith_lens.runs import find_runs
-from experiments import how_precise, results
 
 HALVES = [torch.bfloat16, torch.float16]
 
@@ -151,46 +148,3 @@ def test_rows_in_bfloat16_would_be_worse(
     narrow = path_patch(model, pairs, metric="logit", certify=False).heads.per_pair
     error, narrow_error = ((found - right).square().mean().sqrt() for found in (ours, narrow))
     assert 0 < error < narrow_error
-
-
-def test_the_experiment_saves_each_dtype_and_how_it_agrees(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = how_precise.PrecisionConfig(
-        operations=("addition",), dtypes=("bfloat16",), n=4, hooks=1
-    )
-    how_precise.main(config, root=tmp_path, dry_run=True)
-    assert "addition, 2 times: 4 pairs" in capsys.readouterr().out
-    how_precise.main(config, root=tmp_path)
-    assert "all in half" in capsys.readouterr().out
-    (run,) = find_runs("how_precise", root=tmp_path)
-    assert run.names == ("dtype-addition-float32", "dtype-addition-bfloat16")
-    wide, narrow = (results.DTYPE_MAP.load(run, "addition", one) for one in ("float32", "bfloat16"))
-    assert (wide.computation["dtype"], narrow.computation["dtype"]) == ("float32", "bfloat16")
-    facts = results.DTYPE_MAP.facts(run, "addition", "bfloat16")
-    assert facts["right"] <= facts["pairs"] == 4 and facts.get("hooks_pairs") == 1
-    difference = (wide.heads.per_pair - narrow.heads.per_pair).abs()
-    others = (wide.mlps.per_pair - narrow.mlps.per_pair).abs()
-    largest = max(float(x[x.isfinite()].max()) for x in (difference, others))
-    assert facts["agreement"]["largest_of_pair"] == pytest.approx(largest)
-    assert 0.5 < facts["agreement"]["heads"] < 1
-
-
-def test_agreement_is_of_ranks_and_of_differences() -> None:
-    values = torch.tensor([[0.1, 0.3], [0.2, 0.4]])[..., None].expand(2, 2, 3)
-
-    def effects(heads: Tensor) -> al.ComponentEffects:
-        return al.ComponentEffects(
-            al.Effects(heads, ("layer", "head"), "relative_logit"),
-            al.Effects(values[0], ("layer",), "relative_logit"),
-            torch.ones(3),
-        )
-
-    moved = values.clone()
-    moved[0, 0, 1] -= 0.03  # the lowest stays the lowest
-    found = how_precise.Agreement.of(effects(values), effects(moved))
-    assert (found.heads, found.mlps) == pytest.approx((1, 1))
-    assert found.largest_of_pair == pytest.approx(0.03)
-    assert found.largest_of_mean == pytest.approx(0.01)
-    assert found.root_mean_square == pytest.approx(0.03 / 18**0.5)
-    assert how_precise.Agreement.of(effects(values), effects(-values)).heads == pytest.approx(-1)

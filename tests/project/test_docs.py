@@ -88,7 +88,6 @@ LACKS = {
     "experiments.does_the_gain_hold --model reference": "does_tuning_help --table 1",
     "experiments.what_tuning_changes --model reference": "does_tuning_help --table 1",
     "experiments.training_splits": "data_dir",
-    "experiments.emergence --folder training/snapshots": "found nothing at training/snapshots",
     **dict.fromkeys(
         (
             f"experiments.does_tuning_help {options}"

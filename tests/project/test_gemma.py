@@ -1,4 +1,4 @@
-"""The numbers of docs/gemma.md on heads that suffice are those of its table in the gallery."""
+"""The numbers of docs/studies/gemma.md on heads that suffice are those of its tables."""
 
 import math
 from pathlib import Path
@@ -12,8 +12,8 @@ import arith_lens as al
 from arith_lens.knockout import matched_order
 from figures.tables.table import Key, from_csv, records, select
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "gemma.md").read_text("utf-8")
+STUDIES = Path(__file__).parents[2] / "docs" / "studies"
+PAGE = (STUDIES / "gemma.md").read_text("utf-8")
 WORDS = " ".join(PAGE.split())
 FAILS = "**fails**"
 VERDICTS = {"holds here": "holds", "does not hold here": FAILS, "does not hold": FAILS}
@@ -28,7 +28,7 @@ SIGNS = {
 
 @pytest.fixture(scope="module")
 def table() -> DataFrame:
-    file = ROOT / "figures" / "gallery" / "gemma-3-270m" / "few_heads.csv"
+    file = STUDIES / "gemma_few_heads.csv"
     return from_csv(file.read_text("utf-8"))
 
 
@@ -58,7 +58,7 @@ def outcome_of(line: list[str], column: int) -> str:
 
 
 def test_outcomes_of_predictions(table: DataFrame) -> None:
-    earlier = read_csv(ROOT / "figures" / "gallery" / "gemma-3-270m" / "predictions.csv")
+    earlier = read_csv(STUDIES / "gemma_predictions.csv")
     measured = [one for one in records(table) if one.prediction] + [*earlier.itertuples()]
     outcomes = {
         (one.prediction.partition(":")[0], number_text(one), VERDICTS.get(one.verdict, one.verdict))
@@ -186,7 +186,7 @@ def test_the_result_names_controls_and_earlier_outcomes(table: DataFrame) -> Non
     words = f"keep {mean.value:.0%} {ends} right on average, {random.high:.0%} at most"
     assert words in WORDS
     assert matched.high == 0 and "keep none right in any of 20 draws" in WORDS
-    earlier = read_csv(ROOT / "figures" / "gallery" / "gemma-3-270m" / "predictions.csv")
+    earlier = read_csv(STUDIES / "gemma_predictions.csv")
 
     def outcome(quantity: str, operation: str) -> Any:
         rows = earlier[(earlier.measure == quantity) & (earlier.of == operation)]

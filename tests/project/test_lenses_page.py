@@ -61,7 +61,7 @@ def cells_of(rows: DataFrame, conclusion: Conclusion) -> list[str]:
 
 def rows_of(model: str) -> DataFrame:
     """The numbers of a model's card."""
-    file = ROOT / "figures" / "gallery" / FOLDERS[model] / "lenses_in_words.csv"
+    file = ROOT / "figures" / "gallery" / FOLDERS[model] / "lenses.csv"
     return from_csv(file.read_text("utf-8"))
 
 

@@ -24,7 +24,8 @@ PAGES = [
 def rows() -> frozenset[tuple[float, float, float]]:
     """The value and the ends of every row of every shipped table."""
     ends: list[Any] = []
-    for path in (ROOT / "figures" / "gallery").rglob("*.csv"):
+    folders = (ROOT / "figures" / "gallery", ROOT / "docs" / "studies")
+    for path in (path for folder in folders for path in folder.rglob("*.csv")):
         table = pd.read_csv(path, low_memory=False)
         if {"value", "low", "high"} <= {*table.columns}:
             numbers = table[["value", "low", "high"]].apply(pd.to_numeric, errors="coerce")

@@ -335,8 +335,7 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
 
 
 def test_the_numbers_of_the_pretrained_model_are_those_of_its_gallery() -> None:
-    folder = ROOT / "figures" / "gallery" / "gemma-3-270m"
-    outcomes = pd.read_csv(folder / "predictions.csv")
+    outcomes = pd.read_csv(ROOT / "docs" / "studies" / "gemma_predictions.csv")
 
     def outcome(quantity: str, operation: str) -> Any:
         (row,) = outcomes[(outcomes.measure == quantity) & (outcomes.of == operation)].itertuples()
@@ -391,7 +390,7 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     random = f"{by_chance.accuracy.min():.0%} to {by_chance.accuracy.max():.0%}"
     words = f"with all MLPs, they answer {least} (+) to {most} (÷), random heads {random}"
     assert words in text and (five.high < 0.9).all(), "they do not suffice"
-    lenses: Any = pd.read_csv(GALLERY / "lenses_in_words.csv")
+    lenses: Any = pd.read_csv(GALLERY / "lenses.csv")
     keys = ["conclusion", "counterfactual", "metric"]
     card = lenses[(lenses[keys] == ["five_suffice", "operands", "relative_logit"]).all(axis=1)]
     card = card[card.operation != "all"].sort_values("value")
@@ -438,7 +437,7 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
         changes = row.word_problems_change, -row.generic_tasks_change
         beside.append("gain {:.0f} and lose {:.0f}".format(*changes))
     assert f"Random heads {beside[0]}; all weights {beside[1]}" in text
-    heads = pd.read_csv(GALLERY / "gemma-3-270m" / "few_heads.csv")
+    heads = pd.read_csv(ROOT / "docs" / "studies" / "gemma_few_heads.csv")
     keys = ["case", "counterfactual", "metric", "order", "k", "measure"]
     values = ["multiplication", "operands", "digit_contrast", "effect", 5, "accuracy"]
     alone = percent(heads[(heads[keys] == values).all(axis=1)])
@@ -481,5 +480,5 @@ def test_each_number_of_the_findings_links_its_table() -> None:
     lines = findings.split("\n- ")[1:]
     assert len(lines) == 6
     for line in lines:
-        links = re.findall(r"\]\((figures/gallery/[^)]+\.csv)\)", line)
+        links = re.findall(r"\]\(((?:figures/gallery|docs/studies)/[^)]+\.csv)\)", line)
         assert links and all((ROOT / link).is_file() for link in links), line
