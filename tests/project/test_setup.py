@@ -241,8 +241,7 @@ def test_variables_become_options(tmp_path: Path) -> None:
 @needs_make
 def test_a_name_with_quotes_is_one_word_of_the_shell(tmp_path: Path) -> None:
     for target, variable in (
-        ("precision", "MODEL"),
-        ("seeds", "MODEL"),
+        ("evaluate", "MODEL"),
         ("fig8", "TOKENIZER"),
         ("before-after", "TUNED"),
     ):
