@@ -451,8 +451,9 @@ def _without_processors() -> Iterator[None]:
 
     It would install a package that a processor lacks, with pip, in the user's environment.
     """
-    from transformer_lens.model_bridge.sources.transformers import source
+    from transformer_lens.model_bridge.sources import transformers
 
+    source: Any = transformers.source
     load = source.load_modality_processor
     source.load_modality_processor = lambda *_, **__: None
     try:

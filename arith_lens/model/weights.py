@@ -21,12 +21,12 @@ from typing import Any
 from filelock import FileLock
 
 from arith_lens.model.config_files import SIZES, check_sizes, first_line
-from arith_lens.model.families import family_of
+from arith_lens.model.gguf_settings import settings_beside
 from arith_lens.progress import working
 
 CACHE = "ARITH_LENS_CACHE"
 """The environment variable that names the cache folder."""
-CONVERSION = 2
+CONVERSION = 3
 """The version of the conversion; a folder of another version is not read."""
 ORIGIN = "quantised_from"
 """The configuration's attribute with the quantisation, the name and the hash of the file."""
@@ -161,42 +161,13 @@ def _convert(file: Path, digest: str, folder: Path) -> None:
     ) as error:
         raise ValueError(_unreadable(file, error)) from error
     # its own configuration says that it is quantised, which it no longer is
-    settings = model.config.to_dict() | _gemma_settings(file, model.config)
+    settings = model.config.to_dict() | settings_beside(file, model)
     settings.pop("quantization_config", None)
     settings[ORIGIN] = f"{quantisation}, {file.name}, SHA-256 {digest}"
     plain = type(model)(type(model.config).from_dict(settings))
     plain.load_state_dict(model.state_dict())
     plain.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-
-
-def _gemma_settings(file: Path, config: Any) -> dict[str, Any]:
-    """What a file says about a Gemma's attention beside what Transformers reads of it.
-
-    Scores are divided by the root of `query_pre_attn_scalar`. The file can have the factor. Else it
-    is d_head, except in the largest models, which have d_model / n_heads: llama.cpp's rule. In
-    Gemma 3 the layers with full attention can have stretched positions.
-    """
-    from gguf import GGUFReader
-
-    family = family_of(config)
-    if family.n_layers_27b is None:
-        return {}
-    reader = GGUFReader(file)
-
-    def value(name: str) -> Any:
-        field = reader.get_field(f"{config.model_type.removesuffix('_text')}.{name}")
-        return None if field is None else field.contents()
-
-    is_27b = config.num_hidden_layers == family.n_layers_27b
-    by_rule = config.hidden_size // config.num_attention_heads if is_27b else config.head_dim
-    factor = value("attention.scale")
-    settings: dict[str, Any] = {"query_pre_attn_scalar": round(factor**-2) if factor else by_rule}
-    if family.angles_by_kind and value("rope.scaling.type") == "linear":
-        stretched = {"rope_type": "linear", "factor": value("rope.scaling.factor")}
-        full = config.rope_parameters["full_attention"] | stretched
-        settings["rope_parameters"] = config.rope_parameters | {"full_attention": full}
-    return settings
 
 
 def _header(file: Path) -> tuple[str, dict[str, Any]]:

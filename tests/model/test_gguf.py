@@ -2,6 +2,8 @@
 
 import copy
 import hashlib
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ NAMES = {
     "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
+    "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_up_proj": "ffn_up",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
@@ -55,6 +59,7 @@ def write(
     file_type: int = 0,
     attention_scale: float | None = None,
     stretch: float | None = None,
+    extra: Callable[[Any], None] = lambda writer: None,
 ) -> None:
     """The model as llama.cpp's converter writes it, in float32 or Q8_0."""
     config = hf.config
@@ -65,8 +70,9 @@ def write(
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_key_length(config.head_dim)
-    writer.add_value_length(config.head_dim)
+    d_head = getattr(config, "head_dim", config.hidden_size // config.num_attention_heads)
+    writer.add_key_length(d_head)
+    writer.add_value_length(d_head)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
     rope = config.rope_parameters
@@ -77,6 +83,7 @@ def write(
     if stretch is not None:
         writer.add_rope_scaling_type(gguf_package.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(stretch)
+    extra(writer)
     pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     writer.add_tokenizer_model("llama")
     writer.add_token_list(pieces)
@@ -167,6 +174,135 @@ def test_a_gemma_attends_as_in_llama_cpp(
     assert (other(tokens).logits - expected).abs().max() > 1e-2, "the test must be able to fail"
     if "stretch" in written:
         assert (plain(tokens).logits - expected).abs().max() > 1e-2
+
+
+R = gguf_package.RopeScalingType
+LONG, SHORT = [1.5, 2.0, 4.0, 10.0], [1.05, 1.1, 1.2, 1.4]
+LLAMA_3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+def _llama_3_factors() -> np.ndarray:
+    """As llama.cpp's converter computes them, for 8 dimensions and 64 positions."""
+    factors = []
+    for i in range(0, 8, 2):
+        length = 2 * math.pi * 10000 ** (i / 8)
+        share = (64 / length - 1) / (4 - 1)
+        factors.append(
+            1.0 if length < 64 / 4 else 8.0 if length > 64 else 1 / ((1 - share) / 8 + share)
+        )
+    return np.array(factors, dtype=np.float32)
+
+
+def _llama_3(writer: Any) -> None:
+    writer.add_tensor("rope_freqs.weight", _llama_3_factors())
+
+
+def _linear(writer: Any) -> None:
+    writer.add_rope_scaling_type(R.LINEAR)
+    writer.add_rope_scaling_factor(4.0)
+
+
+def _old_linear(writer: Any) -> None:
+    writer.add_float32("llama.rope.scale_linear", 4.0)
+
+
+def _yarn(writer: Any) -> None:
+    writer.add_rope_scaling_type(R.YARN)
+    writer.add_rope_scaling_factor(4.0)
+    writer.add_rope_scaling_orig_ctx_len(16)
+
+
+def _phi(writer: Any) -> None:
+    writer.add_rope_scaling_orig_ctx_len(16)
+    writer.add_pad_token_id(0)
+    writer.add_rope_scaling_attn_factors(1.25)
+    writer.add_tensor("rope_factors_long.weight", np.array(LONG, dtype=np.float32))
+    writer.add_tensor("rope_factors_short.weight", np.array(SHORT, dtype=np.float32))
+
+
+OF_PHI = {"long_factor": LONG, "short_factor": SHORT, "attention_factor": 1.25}
+ROPES: dict[str, tuple[str, str, Callable[[Any], None], dict[str, Any]]] = {
+    "Llama 3": (
+        *("Llama", "llama", _llama_3),
+        {"rope_type": "llama3", "original_max_position_embeddings": 64, **LLAMA_3},
+    ),
+    "linear": ("Llama", "llama", _linear, {"rope_type": "linear", "factor": 4.0}),
+    "an older file": ("Llama", "llama", _old_linear, {"rope_type": "linear", "factor": 4.0}),
+    "YaRN": (
+        *("Qwen2", "qwen2", _yarn),
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+    ),
+    "Phi 3": (
+        *("Phi3", "phi3", _phi),
+        {"rope_type": "longrope", "original_max_position_embeddings": 16, **OF_PHI},
+    ),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("case", ROPES)
+def test_positions_are_scaled_as_in_the_checkpoint(
+    case: str, tokenizer: Any, tmp_path: Path
+) -> None:
+    """On a prompt within the 16 positions of the training, and on a longer one."""
+    prefix, architecture, extra, scaling = ROPES[case]
+    settings: dict[str, Any] = GROUPED | {"tie_word_embeddings": True}
+    if prefix == "Phi3":
+        settings |= {"original_max_position_embeddings": 16, "pad_token_id": 0}
+    rope = {"rope_theta": 10000.0, **scaling}
+    hf = Family(prefix, settings).make(len(tokenizer), rope_parameters=rope)
+    plain = Family(prefix, settings).make(len(tokenizer))
+    write(hf, tokenizer, tmp_path / "small.gguf", architecture, extra=extra)
+    model = load_model(tmp_path / "small.gguf")
+    for n_tokens in (9, 24):
+        tokens = (torch.arange(n_tokens)[None] * 7) % 50 + 3
+        expected = hf(tokens).logits
+        assert_close(model(tokens), expected, atol=1e-4, rtol=1e-3)
+        assert (plain(tokens).logits - expected).abs().max() > 1e-2, "it must be able to fail"
+
+
+UNREAD: dict[str, Callable[[Any], None]] = {
+    "llama.residual_scale": lambda writer: writer.add_float32("llama.residual_scale", 0.5),
+    "llama.attention.sliding_window": lambda writer: writer.add_sliding_window(4),
+    "llama.rope.scaling.type": lambda writer: writer.add_rope_scaling_type(R.LONGROPE),
+    "llama.rope.scaling.yarn_ext_factor": lambda writer: writer.add_float32(
+        "llama.rope.scaling.yarn_ext_factor", 0.5
+    ),
+    "llama.made_up": lambda writer: writer.add_uint32("llama.made_up", 1),
+    "llama.attention.scale": lambda writer: writer.add_attention_scale(0.5),
+    "rope_factors_long.weight": lambda writer: writer.add_tensor(
+        "rope_factors_long.weight", np.array(LONG, dtype=np.float32)
+    ),
+    "attn_q.bias": lambda writer: writer.add_tensor(
+        "blk.0.attn_q.bias", np.ones(32, dtype=np.float32)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_file_with_a_setting_or_weight_that_nobody_reads_is_refused(
+    name: str, tokenizer: Any, tmp_path: Path, cache: Path
+) -> None:
+    hf = FAMILIES["llama"].make(len(tokenizer))
+    write(hf, tokenizer, tmp_path / "small.gguf", "llama", extra=UNREAD[name])
+    message = rf"expected .*{name.removeprefix('llama.')}.*load the checkpoint that it was"
+    with pytest.raises(ValueError, match=message):
+        load_model(tmp_path / "small.gguf")
+    assert not [*cache.glob("*/model.safetensors")]
+
+
+def test_a_file_with_harmless_settings_loads(tokenizer: Any, tmp_path: Path) -> None:
+    def extra(writer: Any) -> None:
+        writer.add_string("general.made_up", "x")
+        writer.add_string("somebody.quantised_by", "x")
+        writer.add_attention_scale(8**-0.5)  # the root of d_head
+        writer.add_rope_dimension_count(8)
+        writer.add_rope_scaling_type(R.NONE)
+
+    hf = FAMILIES["llama"].make(len(tokenizer))
+    write(hf, tokenizer, tmp_path / "small.gguf", "llama", extra=extra)
+    tokens = torch.tensor([[1, 7, 9, 30, 12]])
+    assert_close(load_model(tmp_path / "small.gguf")(tokens), hf(tokens).logits)
 
 
 def test_quantised_weights_are_those_of_the_file_and_results_say_so(

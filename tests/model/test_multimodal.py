@@ -44,10 +44,10 @@ def test_the_text_part_of_gemma_3_computes_as_in_transformers(
 
     vision = VISION | {"model_type": "siglip_vision_model"}
     text = TEXT | {"vocab_size": len(tokenizer), "initializer_range": 0.15}
+    settings: dict[str, Any] = {"mm_tokens_per_image": 4, "attn_implementation": "eager"}
     config = Gemma3Config(
-        text_config=text, vision_config=vision, image_token_index=len(tokenizer) - 1,
-        mm_tokens_per_image=4, attn_implementation="eager",
-    )  # fmt: skip
+        text_config=text, vision_config=vision, image_token_index=len(tokenizer) - 1, **settings
+    )
     hf = Gemma3ForConditionalGeneration(config).eval()
     hf.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
