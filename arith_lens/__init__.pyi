@@ -11,6 +11,8 @@ from .attention import attention_by_role as attention_by_role
 from .attention import attention_view as attention_view
 from .attribution import attribute as attribute
 from .attribution import attribute_edges as attribute_edges
+from .auditing import Audit as Audit
+from .auditing import audit as audit
 from .benchmarks import load_records as load_records
 from .benchmarks import parse_number as parse_number
 from .benchmarks import refuse_overlap as refuse_overlap

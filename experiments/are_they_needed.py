@@ -18,12 +18,12 @@ import arith_lens as al
 from arith_lens.components import Component, every_mlp
 from arith_lens.knockout import (
     KnockoutCurves,
+    NoAlignedPrompt,
     knockout_curves,
     mask_greedily,
     matched_order,
     random_order,
 )
-from arith_lens.knockout.means import NoAlignedPrompt
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
 from experiments.results import (

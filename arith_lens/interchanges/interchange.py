@@ -28,7 +28,7 @@ from arith_lens.interchanges.runs import SiteRuns, role_columns, site_runs
 from arith_lens.interchanges.sites import AnySite, Site, as_sites, check_sites
 from arith_lens.interchanges.spaces import SPACES, FitData, swapped, without, written
 from arith_lens.model import HookedLike, check_neurons
-from arith_lens.pairs import check_kinds, check_pairs
+from arith_lens.pairs import NO_ANSWER, PromptPairs, check_pairs
 
 BATCH = 64
 """The number of pairs that run together."""
@@ -37,10 +37,10 @@ WHOLE = "whole"
 
 def interchange(
     model: HookedLike,
-    pairs: InterchangePairs,
+    pairs: InterchangePairs | PromptPairs,
     sites: Any,
     *,
-    space: str = "mean",
+    space: str | None = None,
     k: int = 1,
     controls: bool = True,
     seed: int = 0,
@@ -53,13 +53,14 @@ def interchange(
 
     Args:
         model: HookedModel or TransformerBridge.
-        pairs: of `interchange_pairs`.
+        pairs: of `interchange_pairs`; or prompts of your own whose counterfactual has another
+            answer than C. Then the whole site is exchanged in all of them, and C' is expected.
         sites: one or several: `Site(9)`, the residual stream at the exit of layer 9 at END;
             `Site(3, Role.OPERAND_A)`; a head (`Head(7, 2)`) or an MLP (`Mlp(9)`), its output at
             END; a neuron (`Neuron(9, 17)`), its activation at END, with `space="whole"`.
         space: `"whole"`; `"mean"`, the difference of the means of both values, one direction;
             `"pca"`, directions of the differences; `"das"`, directions that a gradient search
-            finds.
+            finds. None: `"mean"`, and `"whole"` for prompts of your own.
         k: the number of directions.
         controls: whether to add the controls below.
         seed: of the search and of random directions.
@@ -74,7 +75,8 @@ def interchange(
         `written` without a source: h ± its mean change; and so are random ones of the span.
 
     Raises:
-        TooFewPairs: a half has one value of the variable alone.
+        TooFewPairs: a half has one value of the variable alone, or no counterfactual has an answer
+            of its own.
         TypeError: pairs of another kind.
         IndexError: the model does not have a site.
         ValueError: an unknown space; a subspace of a neuron, or an MLP that does not write its
@@ -83,9 +85,45 @@ def interchange(
             of more than two values; values of the variable that no problem has.
         UnsupportedEndRuns: the model cannot be run at END alone.
     """
+    if isinstance(pairs, PromptPairs):
+        if space not in (None, WHOLE):
+            raise ValueError(
+                f"expected space='whole' for prompts of your own, found {space!r}: a subspace is "
+                "fitted to a variable, which interchange_pairs gives"
+            )
+        return _other_answers(model, pairs, sites)
+    space = space or "mean"
     chosen = _checked(model, pairs, sites, space, k)
     with torch.no_grad():
         return _exchanged(model, pairs, chosen, _Wish(space, k, controls, seed))
+
+
+@torch.no_grad()
+def _other_answers(model: HookedLike, pairs: PromptPairs, sites: Any) -> Interchange:
+    """Exchange whole sites in pairs whose counterfactual has another answer, C'."""
+    check_pairs(model, pairs)
+    chosen = _checked_sites(model, sites)
+    other = pairs.counterfactual_answer
+    n_pairs = len(pairs)
+    pairs = pairs[(other != NO_ANSWER) & (other != pairs.answer)]
+    if not len(pairs):
+        raise TooFewPairs(
+            f"expected counterfactuals with another answer than C, found none in {n_pairs} "
+            "pairs; give counterfactual_answer, or sample pairs with counterfactual='operands'"
+        )
+    parts = []
+    runs = site_runs(model, pairs, chosen, batch_size=BATCH)
+    for batch, of_sites in zip(pairs.batches(BATCH), runs, strict=True):
+        answers = torch.cat([run.answers(run.source[None]) for run in of_sites])
+        parts.append((answers == batch.counterfactual_answer).float())
+    effects = Effects(
+        torch.cat(parts, dim=-1)[:, None],
+        ("site", "space"),
+        metric="answers_other",
+        labels={"site": tuple(map(str, chosen)), "space": (WHOLE,)},
+        **pairs.units,
+    )
+    return Interchange(effects, {}, {"space": WHOLE, "n_test": len(pairs)})
 
 
 @dataclass(frozen=True)
@@ -129,18 +167,23 @@ def _exchanged(
     return Interchange(effects, bases, _computation(pairs, sites, fitted, wish))
 
 
+def _checked_sites(model: HookedLike, sites: Any) -> tuple[AnySite, ...]:
+    """The sites, which the model has."""
+    chosen = as_sites(sites)
+    check_sites(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
+    check_neurons(model, [site for site in chosen if isinstance(site, Neuron)])
+    return chosen
+
+
 def _checked(model: HookedLike, pairs: Any, sites: Any, space: str, k: int) -> tuple[AnySite, ...]:
     if not isinstance(pairs, InterchangePairs):
         raise TypeError(
-            f"expected pairs of interchange_pairs, found {type(pairs).__name__}; give "
-            "interchange_pairs(model, causal_model('addition', 'carry'))"
+            f"expected pairs of interchange_pairs, or PromptPairs, found {type(pairs).__name__}; "
+            "give interchange_pairs(model, causal_model('addition', 'carry'))"
         )
-    check_kinds(model, pairs.pairs)
     check_pairs(model, pairs.pairs)
-    chosen = as_sites(sites)
-    check_sites(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
+    chosen = _checked_sites(model, sites)
     neurons = [site for site in chosen if isinstance(site, Neuron)]
-    check_neurons(model, neurons)
     if space not in SPACES:
         listed = ", ".join(map(repr, SPACES))
         raise ValueError(f"expected space among {listed}, found {space!r}; choose one")

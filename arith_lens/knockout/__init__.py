@@ -23,6 +23,7 @@ from arith_lens.knockout.knock_out import knock_out as knock_out
 from arith_lens.knockout.knock_out import knockout_curve as knockout_curve
 from arith_lens.knockout.knock_out import knockout_curves as knockout_curves
 from arith_lens.knockout.knock_out import knockout_hooks as knockout_hooks
+from arith_lens.knockout.means import NoAlignedPrompt as NoAlignedPrompt
 from arith_lens.knockout.means import counterfactual_means as counterfactual_means
 from arith_lens.knockout.orders import GreedyMask as GreedyMask
 from arith_lens.knockout.orders import completed as completed

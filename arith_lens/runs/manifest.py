@@ -167,6 +167,7 @@ def _foreign_names(manifest: Mapping[str, Any]) -> list[str]:
 RESULT_CLASSES = {
     "answers": ("answers", "Answers"),
     "attention_patterns": ("attention", "Patterns"),
+    "audit": ("auditing", "Audit"),
     "before_after": ("effects", "BeforeAfter"),
     "circuit_curve": ("knockout", "CircuitCurve"),
     "class_knockouts": ("neurons", "ClassKnockouts"),

@@ -11,7 +11,13 @@ from oracles import logits_at_end
 from torch import Tensor
 
 import arith_lens as al
-from arith_lens.interchanges import Interchange, InterchangePairs, site_runs, swapped
+from arith_lens.interchanges import (
+    Interchange,
+    InterchangePairs,
+    TooFewPairs,
+    site_runs,
+    swapped,
+)
 from arith_lens.interchanges.controls import orthogonal_part
 from arith_lens.interchanges.runs import role_columns
 from arith_lens.model import HookedModel
@@ -239,10 +245,47 @@ def test_bad_input_is_refused_by_name(
 def test_pairs_that_cannot_be_exchanged_are_refused(
     llama: HookedModel, drawn: InterchangePairs
 ) -> None:
-    with pytest.raises(TypeError, match="expected pairs of interchange_pairs, found PromptPairs"):
-        inspect.unwrap(al.interchange)(llama, drawn.pairs, al.Site(1))  # pyright: ignore
+    with pytest.raises(TypeError, match="expected pairs of interchange_pairs, or PromptPairs, f"):
+        inspect.unwrap(al.interchange)(llama, [1, 2], al.Site(1))  # pyright: ignore
     same = replace(drawn, values=torch.zeros_like(drawn.values))
     with pytest.raises(ValueError, match=r"found \[0\]"):
         al.interchange(llama, same, al.Site(1))
     with pytest.raises(ValueError, match="expected a role among"):
         al.Site(1, "middle")
+
+
+def test_prompts_of_ones_own_are_exchanged_as_with_torchs_hooks(
+    model: HookedModel, drawn: InterchangePairs
+) -> None:
+    """Of unequal lengths, without a causal model; C' is what the model answers to the source."""
+    own = al.PromptPairs.from_tokens(
+        drawn.pairs.reference,
+        drawn.pairs.counterfactual,
+        on_itself(model, drawn, "reference").expected,
+        drawn.pairs.attention_mask,
+        counterfactual_answer=on_itself(model, drawn, "counterfactual").expected,
+    )
+    sites = [al.Site(1), al.Mlp(1), al.Head(0, 2)]
+    result = al.interchange(model, own, sites)
+    asked = own[own.counterfactual_answer != own.answer]
+    assert result.effects.n_pairs == len(asked) > 0 and result.spaces == ("whole",)
+    for number, site in enumerate(sites):
+        source: list[Tensor] = []
+        handle: Any = plain_part(model, site, asked, lambda h, source=source: source.append(h))
+        plain_run(model, asked.counterfactual, asked.attention_mask, [handle])
+        handle = plain_part(model, site, asked, lambda _, source=source: source[0])
+        logits = plain_run(model, asked.reference, asked.attention_mask, [handle])
+        right = logits.argmax(-1) == asked.counterfactual_answer
+        assert result.effects.per_pair[number, 0].bool().tolist() == right.tolist()
+    last = al.interchange(model, own, al.Site(model.n_layers - 1))
+    assert float(last.iia[0, 0]) == 1 > float(result.iia[2, 0])
+
+
+def test_prompts_of_ones_own_need_another_answer_and_the_whole_site(
+    model: HookedModel, drawn: InterchangePairs
+) -> None:
+    silent = replace(drawn.pairs, counterfactual_answer=torch.full_like(drawn.pairs.answer, -1))
+    with pytest.raises(TooFewPairs, match=r"found none in .* counterfactual_answer"):
+        al.interchange(model, silent, al.Site(0))
+    with pytest.raises(ValueError, match="expected space='whole' for prompts of your own"):
+        al.interchange(model, drawn.pairs, al.Site(0), space="mean")

@@ -33,7 +33,7 @@ LAYERS = {
     **dict.fromkeys(["reference"], 7),  # reads the shipped sets
     **dict.fromkeys(["edges", "fine_tuning", "mediation", "neurons"], 8),
     **dict.fromkeys(["attribution", "evaluation"], 9),  # evaluation asks the closed world's sets
-    **dict.fromkeys(["exploration", "logit_attribution"], 9),
+    **dict.fromkeys(["auditing", "exploration", "logit_attribution"], 9),
 }
 """The number of each module: it may import lower numbers only (and its own package's files)."""
 

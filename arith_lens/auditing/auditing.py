@@ -1,0 +1,328 @@
+"""`audit`: ask a model seven questions about a task, and say a verdict for each."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isnan
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from arith_lens.auditing import measures
+from arith_lens.auditing.measures import Replacing, Scale, problems
+from arith_lens.auditing.result import Audit
+from arith_lens.auditing.verdicts import (
+    FEW,
+    HOLDS,
+    LENS,
+    NEED,
+    OPEN,
+    ORIGIN,
+    PARTS,
+    QUESTIONS,
+    READ,
+    TASK,
+    Measure,
+    Verdict,
+    above,
+    agreement,
+    below,
+    suffices,
+)
+from arith_lens.components import Mlp
+from arith_lens.effects import ComponentEffects, Effects
+from arith_lens.interchanges import Site, TooFewPairs, interchange
+from arith_lens.knockout import NoAlignedPrompt, half_of_problems, knock_out
+from arith_lens.model import HookedLike, UnsupportedEndRuns
+from arith_lens.neurons import untrained_model
+from arith_lens.pairs import NO_ANSWER, PromptPairs, check_kinds, check_pairs
+from arith_lens.path_patching import fitting_engine, path_patch
+from arith_lens.progress import working
+from arith_lens.runs import ResultSlot, Run
+
+LEAST_PROBLEMS = 6
+"""Fewer problems that are answered right are too few for two halves."""
+OWN = "the pairs' own"
+"""The name of the counterfactual of pairs without one."""
+LEAD, LOGIT = "digit_contrast", "logit"
+WORDS = {LEAD: "C's lead", LOGIT: "C's logit"}
+"""By metric, its name in a table."""
+LARGEST_UNTRAINED = 10**9
+"""The most weights of a model that is drawn a second time, untrained."""
+
+
+def audit(
+    model: HookedLike,
+    pairs: PromptPairs | Mapping[str, PromptPairs],
+    *,
+    draws: int = 100,
+    seed: int = 0,
+    run: Run | None = None,
+    progress: bool = True,
+) -> Audit:
+    """Ask seven questions about a model and a task: can it do it, and do few heads (not in the
+    paper)?
+
+    Heads are chosen on one half of the problems that the model answers right, and shown on the
+    other. Each question has controls in which the claim is not true (docs/audit.md). If the model
+    cannot do the task, nothing else is measured.
+
+    Args:
+        model: HookedModel or TransformerBridge, of any family.
+        pairs: prompts of any task with their answers, also those that the model answers wrong
+            (`keep="all"`). Several sets by the name of their counterfactual, such as `{"operands":
+            ..., "operator": ...}`: all questions are asked of the first one, and which heads are
+            the strongest of each.
+        draws: the number of random sets of heads, and as many of the same layers. Lenses beside
+            the first one have a fifth of it.
+        seed: the seed of the halves and of all draws.
+        run: an open run, which stores each part when it is finished. The same call goes on from
+            there.
+        progress: whether to show what is computed.
+
+    Returns:
+        The verdicts and what they rest on.
+
+    Raises:
+        TypeError: no model, or no pairs.
+        ValueError: no pairs, fewer than two draws, or pairs that do not fit the model.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model, pairs, truth = al.built_model("table", counterfactual="operands")
+        >>> audit = al.audit(model, pairs, draws=5, progress=False)
+        >>> audit.sufficient
+        (Head(0, 0), Head(0, 2))
+        >>> print(audit.verdicts.verdict[0])
+        holds
+    """
+    lenses = _checked(model, pairs, draws)
+    first = next(iter(lenses.values()))
+    scale = Scale.of(model, seed, draws)
+    settings = {"method": "audit", "draws": draws, "seed": seed, "lenses": _digests(lenses)}
+    slot = ResultSlot.of(run, "audit", model, first, **settings)
+    if (arrays := slot.stored(progress=progress)) is not None:
+        return Audit.from_arrays(arrays)
+    with torch.no_grad():
+        return slot.save(_Auditor(model, lenses, scale, run, progress).result())
+
+
+def _checked(
+    model: Any, pairs: PromptPairs | Mapping[str, PromptPairs], draws: int
+) -> dict[str, PromptPairs]:
+    lenses = dict(pairs) if isinstance(pairs, Mapping) else {OWN: pairs}
+    if not lenses or not all(len(own) for own in lenses.values()):
+        raise ValueError("expected pairs to audit, found none; sample_pairs gives some")
+    for own in lenses.values():
+        check_kinds(model, own)
+        check_pairs(model, own)
+    if not isinstance(draws, int) or draws < 2:
+        raise ValueError(f"expected draws of 2 or more, found {draws!r}; 100 is the default")
+    return lenses
+
+
+def _digests(lenses: Mapping[str, PromptPairs]) -> dict[str, str]:
+    """What each lens asks."""
+
+    def digest(pairs: PromptPairs) -> str:
+        tokens = (pairs.reference, pairs.counterfactual, pairs.answer, pairs.counterfactual_answer)
+        parts = [tensor.long().numpy().tobytes() for tensor in tokens]
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+    return {name: digest(pairs) for name, pairs in lenses.items()}
+
+
+@dataclass
+class _Auditor:
+    """Asks the questions in turn, and collects the verdicts."""
+
+    model: HookedLike
+    lenses: dict[str, PromptPairs]
+    scale: Scale
+    run: Run | None
+    progress: bool
+    verdicts: list[Verdict] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def result(self) -> Audit:
+        """The audit."""
+        pairs = self._answered()
+        if pairs is not None:
+            self._inspect(pairs)
+        answered = {one.question for one in self.verdicts}
+        reason = self.facts.pop("reason", "")
+        left = [Verdict(q, "", OPEN, reason=reason) for q in QUESTIONS if q not in answered]
+        heads = {"n_heads": len(self.scale.heads), "few": self.scale.few}
+        name = str(getattr(self.model, "name", "model"))
+        return Audit((*self.verdicts, *left), name, **heads, **self.facts)
+
+    def _say(self, question: str, lens: str, verdict: str, measure: Measure) -> None:
+        reason = ""
+        if isnan(measure.value):
+            reason = "there are too few problems, or nothing has an effect"
+        elif verdict == OPEN and isnan(measure.control_high):
+            reason = "there is no other part to compare with"
+        self.verdicts.append(Verdict(question, lens, verdict, measure, reason))
+
+    def _answered(self) -> PromptPairs | None:
+        """The first lens's pairs that are answered right; None if nothing can be asked of them."""
+        name, pairs = next(iter(self.lenses.items()))
+        with working("audit: does the model answer?", visible=self.progress):
+            outcomes = knock_out(self.model, pairs, [], progress=False)
+        measure = measures.task(outcomes, pairs, self.scale)
+        verdict = above(measure)
+        self._say(
+            TASK, "all prompts" if pairs.selection is None else "kept prompts", verdict, measure
+        )
+        right = pairs[outcomes.correct]
+        if verdict != HOLDS:
+            self.facts["reason"] = "the model cannot do the task better than its controls"
+            return None
+        if problems(right) < LEAST_PROBLEMS:
+            self.facts["reason"] = (
+                f"{problems(right)} problems are answered right, and two halves need "
+                f"{LEAST_PROBLEMS}"
+            )
+            return None
+        self.lenses[name] = right
+        return right
+
+    def _inspect(self, pairs: PromptPairs) -> None:
+        """Ask all questions about parts of the model."""
+        inside = half_of_problems(pairs.problem, self.scale.seed)
+        effects = self._effects(pairs, self._metric(pairs), "effects")
+        self.facts["effects"] = effects
+        untrained = self._untrained(pairs, inside)
+        self._concentrated(effects.heads, inside, untrained)
+        order = effects.heads.select(inside).top(len(self.scale.heads))
+        heads = self._few(pairs, inside, order)
+        looks = measures.attention_to_changes(self.model, pairs[~inside], heads, self.scale)
+        self._say(READ, "attention of END", above(looks), looks)
+        self._origin(pairs)
+        self._other_lenses(effects, inside)
+
+    def _metric(self, pairs: PromptPairs) -> dict[str, Any]:
+        """C's lead over the other answers; C's logit if there is one answer alone."""
+        tokens = torch.cat([pairs.answer, pairs.counterfactual_answer]).unique().tolist()
+        answers = [token for token in tokens if token != NO_ANSWER]
+        return {"metric": LEAD, "candidates": answers} if len(answers) > 1 else {"metric": LOGIT}
+
+    def _effects(self, pairs: PromptPairs, metric: dict[str, Any], name: str) -> ComponentEffects:
+        engine = fitting_engine(self.model)
+        storage: dict[str, Any] = {"run": self.run, "name": name, "progress": self.progress}
+        return path_patch(self.model, pairs, engine=engine, **metric, **storage)
+
+    def _untrained(self, pairs: PromptPairs, inside: Bool[Tensor, " pair"]) -> list[float]:
+        """The share of effects in few heads of an untrained model of the same shape."""
+        bridge: Any = getattr(self.model, "bridge", self.model)
+        if sum(weight.numel() for weight in bridge.original_model.parameters()) > LARGEST_UNTRAINED:
+            return []
+        slot = ResultSlot.of(self.run, "untrained", self.model, pairs, method="untrained effects")
+        if (arrays := slot.stored(progress=self.progress)) is not None:
+            effects = Effects.from_arrays(arrays)
+        else:
+            fresh = untrained_model(self.model, self.scale.seed)
+            engine = fitting_engine(fresh)
+            metric = self._metric(pairs)
+            effects = path_patch(
+                fresh, pairs, engine=engine, **metric, progress=self.progress
+            ).heads
+            slot.save(effects)
+        return [measures.concentration(effects, inside, self.scale, 2).value]
+
+    def _concentrated(
+        self, effects: Effects, inside: Bool[Tensor, " pair"], untrained: list[float]
+    ) -> None:
+        measure = measures.concentration(effects, inside, self.scale, self.scale.draws, untrained)
+        self._say(PARTS, WORDS[effects.metric], above(measure), measure)
+
+    def _few(
+        self, pairs: PromptPairs, inside: Bool[Tensor, " pair"], order: list[Any]
+    ) -> list[Any]:
+        """Ask whether few heads suffice and are needed. Returns the heads."""
+        storage: dict[str, Any] = {"run": self.run, "progress": self.progress}
+        sizes, accuracy = measures.curve_of_kept(
+            self.model, pairs[inside], order, self.scale.few, name="kept-first", **storage
+        )
+        smallest = measures.smallest_enough(sizes, accuracy)
+        reached = smallest is not None and smallest <= self.scale.few
+        heads = order[: smallest if reached else self.scale.few]
+        self.facts |= {"smallest": smallest, "heads": tuple(heads)}
+        self.facts["curve"] = tuple(zip(sizes, accuracy, strict=True))
+        few_draws = max(2, self.scale.draws // 5)
+        ways = (
+            Replacing("means at END", "mean", "end", self.scale.draws),
+            Replacing("another prompt's outputs at END", "resample", "end", few_draws),
+            Replacing("means at every token", "mean", "all", few_draws),
+        )
+        for question in (FEW, NEED):
+            for way in ways:
+                self._replaced(question, pairs[~inside], heads, way, reached)
+        return heads
+
+    def _replaced(
+        self, question: str, pairs: PromptPairs, heads: list[Any], way: Replacing, reached: bool
+    ) -> None:
+        alone, storage = question == FEW, {"run": self.run, "progress": self.progress}
+        try:
+            measure = measures.sets_replaced(
+                self.model, pairs, heads, self.scale, way, alone=alone, **storage
+            )
+        except NoAlignedPrompt:
+            reason = "no other prompt is aligned with each"
+            self.verdicts.append(Verdict(question, way.name, OPEN, reason=reason))
+            return
+        verdict = suffices(measure, reached) if alone else below(measure)
+        if way.draws == self.scale.draws and verdict == HOLDS:
+            self.facts["sufficient" if alone else "needed"] = tuple(heads)
+        self._say(question, way.name, verdict, measure)
+
+    def _origin(self, pairs: PromptPairs) -> None:
+        """Exchange END's stream after each layer, and each MLP, with the other problem's."""
+        pairs = pairs[measures.asks_another(pairs)]
+        layers = range(self.scale.n_layers)
+        sites = [*map(Site, layers), *map(Mlp, layers)]
+        try:
+            if problems(pairs) < LEAST_PROBLEMS:
+                raise TooFewPairs(
+                    f"expected counterfactuals with an answer of their own in {LEAST_PROBLEMS} "
+                    f"problems, found {problems(pairs)}; other operands give some"
+                )
+            with working("audit: where does the answer arise?", visible=self.progress):
+                exchanged = interchange(self.model, pairs, sites).effects  # pyright: ignore
+        except (TooFewPairs, UnsupportedEndRuns) as error:
+            reason = str(error).partition("; ")[0]
+            self.verdicts.append(Verdict(ORIGIN, "stream", OPEN, reason=reason))
+            return
+        inside = half_of_problems(pairs.problem, self.scale.seed)
+        values = exchanged.per_pair[:, 0]
+        stream, mlps = (
+            Effects(part, ("layer",), "answers C'", **pairs.units)
+            for part in values.split(self.scale.n_layers)
+        )
+        layer, measure = measures.rise(stream, inside, pairs)
+        self._say(ORIGIN, "stream of END", above(measure), measure)
+        mlp, of_mlp = measures.strongest_writer(mlps, inside, pairs)
+        self._say(ORIGIN, "one MLP at END", above(of_mlp), of_mlp)
+        self.facts |= {"origin": exchanged, "layer": layer, "mlp": Mlp(mlp)}
+
+    def _other_lenses(self, effects: ComponentEffects, inside: Bool[Tensor, " pair"]) -> None:
+        """The strongest heads under another metric, and under other counterfactuals."""
+        (_, pairs), *others = self.lenses.items()
+        compared: dict[str, ComponentEffects] = {}
+        if effects.heads.metric != LOGIT:
+            other = self._effects(pairs, {"metric": LOGIT}, "effects-logit")
+            self._concentrated(other.heads, inside, [])
+            compared[f"heads by {WORDS[LOGIT]}"] = other
+        for number, (name, own) in enumerate(others):
+            right = own[knock_out(self.model, own, [], progress=False).correct]
+            if problems(right) < LEAST_PROBLEMS:
+                continue
+            other = self._effects(right, self._metric(right), f"effects-{number}")
+            compared[f"heads under {name}"] = other
+        self.verdicts.append(agreement(LENS, self.verdicts))
+        for lens, other in compared.items():
+            measure = measures.overlap(effects.heads, other.heads, self.scale)
+            self._say(LENS, lens, below(measure), measure)

@@ -1,0 +1,305 @@
+"""The numbers of an audit: each with its interval over problems, and the range of its controls."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from arith_lens.attention import attention_by_role
+from arith_lens.auditing.verdicts import ENOUGH, Measure
+from arith_lens.components import Component, Head, every_head
+from arith_lens.effects import Effects
+from arith_lens.intervals import change_interval
+from arith_lens.knockout import KnockoutCurves, Outcomes, knockout_curves, matched_order
+from arith_lens.model import HookedLike
+from arith_lens.pairs import NO_ANSWER, PromptPairs
+from arith_lens.runs import Run
+from arith_lens.statistics import resampled_means
+
+FEW_SHARE, FEW_AT_LEAST = 0.05, 3
+"""Few heads: this share of them, or this number in a small model."""
+N_RESAMPLES = 1000
+SET, RANDOM, LAYERS = "set", "random", "layers"
+"""The heads in question, and how the names of their controls begin."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The heads of a model, and how controls are drawn."""
+
+    n_layers: int
+    n_heads: int
+    seed: int
+    draws: int
+
+    @classmethod
+    def of(cls, model: HookedLike, seed: int, draws: int) -> "Scale":
+        """The heads of `model`."""
+        return cls(int(model.cfg.n_layers), int(model.cfg.n_heads), seed, draws)
+
+    @property
+    def heads(self) -> list[Head]:
+        """All heads."""
+        return every_head(self.n_layers, self.n_heads)
+
+    @property
+    def few(self) -> int:
+        """The largest number of heads that is few; never more than a half."""
+        n = self.n_layers * self.n_heads
+        return max(1, min(n // 2, max(FEW_AT_LEAST, int(FEW_SHARE * n))))
+
+    def controls(self, heads: Sequence[Head], draws: int) -> dict[str, list[Head]]:
+        """Sets of as many other heads: of any layers, and of the same (or the nearest) layers."""
+        others = [head for head in self.heads if head not in {*heads}]
+        sets: dict[str, list[Head]] = {}
+        for draw in range(draws):
+            rng = random.Random(f"{self.seed} {draw}")
+            sets[f"{RANDOM}{draw}"] = rng.sample(others, len(heads))
+            matched = matched_order(heads, self.n_layers, self.n_heads, 1000 * self.seed + draw)
+            sets[f"{LAYERS}{draw}"] = matched
+        return sets
+
+
+def problems(pairs: PromptPairs) -> int:
+    """How many problems the pairs ask."""
+    return len({*pairs.problem})
+
+
+def share(values: Float[Tensor, " pair"], pairs: PromptPairs, controls: Sequence[float]) -> Measure:
+    """A share of pairs with Wilson's interval over problems, and the range of some controls."""
+    effects = Effects(values[None], ("measure",), "correct", **pairs.units)
+    low, high = effects.ci(method="share")[:, 0].tolist()
+    return Measure(float(effects.mean()[0]), low, high, *_range(controls), problems(pairs))
+
+
+def _around(value: float, resampled: Float[Tensor, " resample"]) -> tuple[float, float]:
+    """A 95% interval of a share, as wide as resamples of the problems spread.
+
+    It is centred on the share itself: resampled problems are noisier than problems, and noise of
+    many heads makes the share of few of them smaller.
+    """
+    spread = resampled - resampled.nanmean()
+    low, high = (value + spread.nanquantile(torch.tensor([0.025, 0.975]))).clamp(0, 1).tolist()
+    return low, high
+
+
+def _range(controls: Sequence[float]) -> tuple[float, float]:
+    known = [value for value in controls if value == value]
+    return (min(known), max(known)) if known else (float("nan"), float("nan"))
+
+
+def task(outcomes: Outcomes, pairs: PromptPairs, scale: Scale) -> Measure:
+    """The accuracy; controls are the most frequent answer, and answers that are shuffled."""
+
+    def of(correct: Bool[Tensor, " pair"]) -> float:
+        return float(Effects(correct.float(), (), "correct", **pairs.units).mean())
+
+    most = pairs.answer.mode().values
+    controls = [of(pairs.answer == most)]
+    generator = torch.Generator().manual_seed(scale.seed)
+    for _ in range(scale.draws):
+        shuffled = pairs.answer[torch.randperm(len(pairs), generator=generator)]
+        controls.append(of(outcomes.top[:, 0] == shuffled))
+    return share(outcomes.correct.float(), pairs, controls)
+
+
+def concentration(
+    effects: Effects,
+    first: Bool[Tensor, " pair"],
+    scale: Scale,
+    draws: int,
+    more: Sequence[float] = (),
+) -> Measure:
+    """The share of all negative effects that the few strongest heads have.
+
+    The heads are chosen on the first half, and the share is of the second. Controls are other sets
+    of heads, and what `more` has.
+    """
+    chosen, second = effects.select(first).top(scale.few), effects.select(~first)
+    if len(chosen) < scale.few:
+        return Measure()
+    means = resampled_means(second.sample(), slice(None), N_RESAMPLES, scale.seed).float()
+    helpful, resampled = (-second.mean()).flatten().clamp(min=0), (-means).clamp(min=0)
+
+    def of(heads: Sequence[Any]) -> Float[Tensor, " number"]:
+        rows = [head.layer * scale.n_heads + head.index for head in heads]
+        both = torch.cat([helpful[:, None], resampled], dim=1).nan_to_num(nan=0.0)
+        return both[rows].sum(0) / both.sum(0)
+
+    shares = of(chosen)
+    if not bool(shares[0].isfinite()):
+        return Measure()
+    low, high = _around(float(shares[0]), shares[1:])
+    others = [float(of(heads)[0]) for heads in scale.controls(chosen, draws).values()]  # pyright: ignore
+    n = len({*(second.problem or range(second.n_pairs))})
+    return Measure(float(shares[0]), low, high, *_range([*others, *more]), n)
+
+
+@dataclass(frozen=True)
+class Replacing:
+    """What replaces the outputs of heads, and where."""
+
+    name: str
+    ablation: str
+    positions: str
+    draws: int
+    """The number of control sets of either kind."""
+
+
+def curve_of_kept(
+    model: HookedLike, pairs: PromptPairs, order: Sequence[Head], few: int, **storage: Any
+) -> tuple[list[int], list[float]]:
+    """The share of right answers with the first k heads kept at END, for several k up to all."""
+    sizes = sorted(
+        {*range(few + 1), *(round(few * 1.5**step) for step in range(1, 20)), len(order)}
+    )
+    sizes = [k for k in sizes if k <= len(order)]
+    n = len(order)
+    curves = knockout_curves(
+        model,
+        pairs,
+        {"kept": [*order][::-1]},
+        ks=[n - k for k in sizes],
+        positions="end",
+        **storage,
+    )
+    curve = curves["kept"]
+    accuracy = dict(zip(curve.ks, curve.accuracy().tolist(), strict=True))
+    return sizes, [accuracy[n - k] for k in sizes]
+
+
+def smallest_enough(sizes: Sequence[int], accuracy: Sequence[float]) -> int | None:
+    """The smallest number of heads that gives enough right answers; None: no number does."""
+    both = zip(sizes, accuracy, strict=True)
+    return next((k for k, right in both if k and right >= ENOUGH), None)
+
+
+def sets_replaced(
+    model: HookedLike,
+    pairs: PromptPairs,
+    heads: Sequence[Head],
+    scale: Scale,
+    how: Replacing,
+    *,
+    alone: bool,
+    run: Run | None,
+    progress: bool,
+) -> Measure:
+    """The share of right answers with a set of heads kept alone, or without it.
+
+    Controls are the other sets of its size and, for sets that are kept, no head at all.
+    """
+    named = {SET: [*heads], **scale.controls(heads, how.draws)}
+    if alone:
+        named["none"] = []
+    out = {label: _out(scale, chosen, alone) for label, chosen in named.items()}
+    curves: KnockoutCurves = knockout_curves(
+        model,
+        pairs,
+        out,
+        ks={label: [len(order)] for label, order in out.items()},
+        ablation=how.ablation,
+        positions=how.positions,
+        seed=scale.seed,
+        run=run,
+        name=f"{'kept' if alone else 'without'}-{how.ablation}-{how.positions}",
+        progress=progress,
+    )
+    accuracy = {label: float(curves[label].accuracy()[-1]) for label in out}
+    correct = curves[SET].correct[-1].float()
+    return share(correct, pairs, [value for label, value in accuracy.items() if label != SET])
+
+
+def _out(scale: Scale, heads: Sequence[Head], alone: bool) -> list[Component]:
+    """The heads that are replaced."""
+    return [head for head in scale.heads if (head not in {*heads}) == alone]
+
+
+def attention_to_changes(
+    model: HookedLike, pairs: PromptPairs, heads: Sequence[Head], scale: Scale
+) -> Measure:
+    """The share of attention that END gives to tokens that the counterfactual changes.
+
+    The first token, which idle heads look at, does not count, unless it is changed. Controls are
+    other heads of the same layers.
+    """
+    changed = (pairs.reference != pairs.counterfactual) & pairs.attention_mask
+    first = pairs.position_mask(0) & ~changed
+    groups = {"changed": changed, "first": first}
+    looks = attention_by_role(model, pairs, scale.heads, groups=groups)
+    values = looks.per_pair[:, :2].flatten(0, 1)
+    sample = Effects(values, ("row",), looks.metric, **pairs.units).sample()
+    means = resampled_means(sample, slice(None), N_RESAMPLES, scale.seed).float()
+    both = torch.cat([looks.mean()[:, :2].flatten()[:, None], means], 1).unflatten(0, (-1, 2))
+    ratio = both[:, 0] / (1 - both[:, 1]).clamp(min=1e-6)
+
+    def of(chosen: Sequence[Head]) -> Float[Tensor, " number"]:
+        rows = [head.layer * scale.n_heads + head.index for head in chosen]
+        return ratio[rows].mean(0)
+
+    own = of(heads)
+    low, high = _around(float(own[0]), own[1:])
+    sets = scale.controls(heads, scale.draws)
+    others = [float(of(one)[0]) for label, one in sets.items() if label.startswith(LAYERS)]
+    return Measure(float(own[0]), low, high, *_range(others), problems(pairs))
+
+
+def asks_another(pairs: PromptPairs) -> Bool[Tensor, " pair"]:
+    """Which counterfactuals have another answer than C."""
+    other = pairs.counterfactual_answer
+    return (other != NO_ANSWER) & (other != pairs.answer)
+
+
+def rise(stream: Effects, first: Bool[Tensor, " pair"], pairs: PromptPairs) -> tuple[int, Measure]:
+    """The layer in which END's stream gains most of the other answers, and how many it gains.
+
+    Args:
+        stream: whether the answer is the other problem's after each layer, [layer pair].
+        first: the half of the pairs on which the layer is chosen.
+        pairs: all pairs.
+    """
+    after = torch.cat([torch.zeros_like(stream.per_pair[:1]), stream.per_pair])
+    steps = Effects(after.diff(dim=0), ("layer",), "answers C', change", **pairs.units)
+    layer = int(steps.select(first).mean().argmax())
+    gains = steps.select(~first).mean()
+    both = Effects(after[layer : layer + 2], ("time",), "correct", **pairs.units).select(~first)
+    low, high = change_interval(both.sample(), level=0.95)
+    others = [float(gain) for number, gain in enumerate(gains) if number != layer]
+    n = problems(pairs[~first])
+    return layer, Measure(float(gains[layer]), low, high, *_range(others), n)
+
+
+def strongest_writer(
+    mlps: Effects, first: Bool[Tensor, " pair"], pairs: PromptPairs
+) -> tuple[int, Measure]:
+    """The MLP that alone makes most answers the other problem's, and how many; others control."""
+    layer = int(mlps.select(first).mean().argmax())
+    means = mlps.select(~first).mean()
+    others = [float(value) for number, value in enumerate(means) if number != layer]
+    return layer, share(mlps.per_pair[layer, ~first], pairs[~first], others)
+
+
+def overlap(own: Effects, other: Effects, scale: Scale) -> Measure:
+    """How many of the few strongest heads are among those of another lens.
+
+    The other lens's problems are resampled. The control is the same for the own lens: how many are
+    the same although only the draw of problems differs.
+    """
+    top = {*own.top(scale.few)}
+
+    def shares(effects: Effects) -> Float[Tensor, " resample"]:
+        means = resampled_means(effects.sample(), slice(None), N_RESAMPLES // 5, scale.seed)
+        strongest = means.nan_to_num(nan=float("inf")).argsort(0)[: scale.few]
+        rows = torch.tensor([head.layer * scale.n_heads + head.index for head in top])  # pyright: ignore
+        return torch.isin(strongest, rows).float().mean(0)
+
+    value = len(top & {*other.top(scale.few)}) / scale.few
+    quantiles = torch.tensor([0.025, 0.975])
+    low, high = shares(other).quantile(quantiles).tolist()
+    control_low, control_high = shares(own).quantile(quantiles).tolist()
+    n = len({*(other.problem or range(other.n_pairs))})
+    return Measure(value, min(low, value), max(high, value), control_low, control_high, n)

@@ -1,0 +1,125 @@
+"""One HTML page of an audit: the answer first, then the map, then every number."""
+
+from collections.abc import Iterator
+from math import isnan
+from typing import Any
+
+from arith_lens.auditing.verdicts import QUESTIONS, Measure
+from arith_lens.plotting.markup import render
+
+WIDTH, HEIGHT = 150, 16
+"""Pixels of the strip that shows a number from 0 to 1."""
+COLOURS = {"holds": "#1b7f4b", "fails": "#b3392f", "open": "#8a6d1d"}
+
+_STRIP = """
+{% if dot is none %}<span class="none">not measured</span>{% else %}
+<svg width="{{ width }}" height="{{ height }}" role="img" aria-label="{{ words }}">
+<line x1="0" y1="8" x2="{{ width }}" y2="8" stroke="#d8dbe2"/>
+{% if controls %}<rect x="{{ controls[0] }}" y="3" width="{{ controls[1] }}" height="10"
+ fill="#b9bfcc"/>{% endif %}
+{% if interval %}<line x1="{{ interval[0] }}" y1="8" x2="{{ interval[1] }}" y2="8"
+ stroke="{{ colour }}" stroke-width="2"/>{% endif %}
+<circle cx="{{ dot }}" cy="8" r="4" fill="{{ colour }}"/></svg>{% endif %}
+""".strip()
+_ANSWER = """
+<table class="answer">
+{% for row in rows %}<tr>
+<th scope="row">{{ row.question }}</th>
+<td><b style="color:{{ row.colour }}">{{ row.verdict }}</b></td>
+<td>{{ row.strip }}</td><td>{{ row.sentence }}</td>
+</tr>{% endfor %}</table>
+""".strip()
+_PAGE = """
+<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>Audit of {{ model }}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+body{font:15px/1.5 system-ui,sans-serif;color:#1d2330;margin:2em auto;max-width:72em;padding:0 1em}
+table{border-collapse:collapse}th,td{text-align:left;vertical-align:top;padding:.35em .8em .35em 0;
+border-bottom:1px solid #e4e6eb}th{font-weight:600}.numbers td,.numbers th{font-size:13px}
+.none,.small{color:#667}.small{font-size:13px;max-width:50em}img{max-width:100%;height:auto}
+</style></head><body>
+<h1>Audit of {{ model }}</h1>
+{{ answer }}
+<p class="small">A dot is the number, a line its 95% interval over problems, a grey bar the range of
+the controls; each strip goes from 0 to 1. Heads were chosen on one half of the problems, and the
+numbers are of the other half.</p>
+{% if image %}<h2>Which heads</h2>{{ image|safe }}
+<p class="small">The effect on {{ metric }} of giving each head its counterfactual output at END.
+Kept alone: {{ heads }}.</p>{% endif %}
+<h2>Every number</h2>
+<table class="numbers"><tr>{% for name in columns %}<th>{{ name }}</th>{% endfor %}</tr>
+{% for cells in table %}<tr>{% for cell in cells %}<td>{{ cell }}</td>{% endfor %}</tr>
+{% endfor %}</table>
+</body></html>
+""".strip()
+
+
+def answer_of(audit: Any) -> str:
+    """The verdict on each question, as an HTML table."""
+    sentences = audit.sentences()
+    rows = []
+    for question in QUESTIONS:
+        first = audit.first(question)
+        rows.append(
+            {
+                "question": question,
+                "verdict": first.verdict,
+                "colour": COLOURS[first.verdict],
+                "strip": _strip(first.measure, COLOURS[first.verdict]),
+                "sentence": sentences[question],
+            }
+        )
+    return render(_ANSWER, rows=rows)
+
+
+def page_of(audit: Any) -> str:
+    """The whole page."""
+    effects = audit.effects
+    table = audit.verdicts
+    return render(
+        _PAGE,
+        model=audit.model,
+        answer=answer_of(audit),
+        image="" if effects is None else effects.heads.figure_html(),
+        metric="" if effects is None else effects.heads.metric,
+        heads=", ".join(map(str, audit.heads)) or "none",
+        columns=[str(name).replace("_", " ") for name in table.columns],
+        table=[[*_cells(row)] for row in table.itertuples(index=False)],
+    )
+
+
+def _cells(row: Any) -> Iterator[str]:
+    for value in row:
+        if isinstance(value, float):
+            yield "" if isnan(value) else f"{value:.3f}"
+        else:
+            yield str(value)
+
+
+def _strip(measure: Measure, colour: str) -> str:
+    """A number, its interval and its controls on a line from 0 to 1."""
+
+    def span(low: float, high: float, *, least: float = 0.0) -> tuple[float, float] | None:
+        if isnan(low) or isnan(high):
+            return None
+        return _pixels(low), max(least, _pixels(high) - _pixels(low))
+
+    controls = ""
+    if not isnan(measure.control_low):
+        controls = f", controls {measure.control_low:.0%} to {measure.control_high:.0%}"
+    interval = span(measure.low, measure.high)
+    return render(
+        _STRIP,
+        width=WIDTH,
+        height=HEIGHT,
+        colour=colour,
+        dot=None if isnan(measure.value) else _pixels(measure.value),
+        interval=interval and (interval[0], interval[0] + interval[1]),
+        controls=span(measure.control_low, measure.control_high, least=2.0),
+        words=f"{measure.value:.0%}{controls}",
+    )
+
+
+def _pixels(value: float) -> float:
+    return round(4 + (WIDTH - 8) * min(max(value, 0.0), 1.0), 1)

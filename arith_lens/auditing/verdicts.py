@@ -1,0 +1,176 @@
+"""The seven questions, the rules of their verdicts, and the sentences that say them.
+
+A verdict compares a number with controls in which the claim is not true: `holds` if its whole 95%
+interval is beyond every control, `fails` if the number itself is not beyond them, `open` otherwise,
+and where nothing could be measured.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isnan, nan
+
+TASK = "Can the model do it?"
+PARTS = "Which parts does the answer depend on?"
+FEW = "Do few suffice?"
+NEED = "Are they needed?"
+READ = "What do they read?"
+ORIGIN = "Where does the answer arise?"
+LENS = "Does it depend on the lens?"
+QUESTIONS = (TASK, PARTS, FEW, NEED, READ, ORIGIN, LENS)
+
+HOLDS, FAILS, OPEN = "holds", "fails", "open"
+ENOUGH = 0.9
+"""The share of right answers that heads must keep alone to suffice."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number with its 95% interval, and the range of its controls."""
+
+    value: float = nan
+    low: float = nan
+    high: float = nan
+    control_low: float = nan
+    control_high: float = nan
+    n: int = 0
+    """The number of problems that it was measured on."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to one question under one lens."""
+
+    question: str
+    lens: str
+    """What was changed, measured or put in place of outputs."""
+    verdict: str
+    measure: Measure = Measure()
+    reason: str = ""
+    """Why nothing was measured; else empty."""
+
+
+def above(measure: Measure) -> str:
+    """Whether a number is larger than every control."""
+    if isnan(measure.value) or isnan(measure.control_high):
+        return OPEN
+    if measure.low > measure.control_high:
+        return HOLDS
+    return FAILS if measure.value <= measure.control_high else OPEN
+
+
+def below(measure: Measure) -> str:
+    """Whether a number is smaller than every control."""
+    if isnan(measure.value) or isnan(measure.control_low):
+        return OPEN
+    if measure.high < measure.control_low:
+        return HOLDS
+    return FAILS if measure.value >= measure.control_low else OPEN
+
+
+def suffices(measure: Measure, reached: bool) -> str:
+    """Whether heads alone give enough right answers, and more than every control.
+
+    Args:
+        measure: the share of right answers on the second half of the problems.
+        reached: whether it was `ENOUGH` on the half on which the heads were chosen.
+    """
+    if measure.high < ENOUGH:
+        return FAILS
+    return above(measure) if reached else OPEN
+
+
+def agreement(question: str, lenses: Sequence[Verdict]) -> Verdict:
+    """Whether the verdicts on parts of the model are the same under every lens."""
+    first = {one.question: one.verdict for one in reversed(lenses)}
+    of_parts = (PARTS, FEW, NEED)
+    pairs = [(first[one.question], one.verdict) for one in lenses if one.question in of_parts]
+    others = pairs[len({one.question for one in lenses if one.question in of_parts}) :]
+    if not others:
+        return Verdict(question, "verdicts", OPEN, reason="there is one lens alone")
+    same = sum(own == other for own, other in others)
+    opposite = any({own, other} == {HOLDS, FAILS} for own, other in others)
+    verdict = HOLDS if opposite else FAILS if same == len(others) else OPEN
+    return Verdict(question, "verdicts", verdict, Measure(same / len(others), n=len(others)))
+
+
+_UNMEASURED = "This is open: {reason}."
+_SENTENCES = {
+    TASK: {
+        HOLDS: "It answers {value} of the prompts; the most frequent answer and shuffled answers "
+        "reach {control_high} at most.",
+        FAILS: "No: it answers {value} of the prompts, and the most frequent answer or shuffled "
+        "answers reach {control_high}. Nothing else was measured.",
+        OPEN: "It answers {value} of the prompts, which cannot be told from {control_high}, what "
+        "the most frequent answer or shuffled answers reach. Nothing else was measured.",
+    },
+    PARTS: {
+        HOLDS: "On few heads: the {few} strongest of {n_heads} have {value} of all negative "
+        "effects, other sets of heads and an untrained model {control_high} at most.",
+        FAILS: "On no few heads: the {few} strongest of {n_heads} have {value} of all negative "
+        "effects, and a control has {control_high}.",
+        OPEN: "The {few} strongest of {n_heads} heads have {value} of all negative effects, which "
+        "cannot be told from the {control_high} of a control.",
+    },
+    FEW: {
+        HOLDS: "Yes: {size} of {n_heads} heads ({heads}) keep {value} of the right answers alone, "
+        "other sets of this size {control_low} to {control_high}.",
+        FAILS: "No: the {size} strongest of {n_heads} heads keep {value} of the right answers "
+        "alone, other sets of this size {control_low} to {control_high}.",
+        OPEN: "The {size} strongest of {n_heads} heads keep {value} of the right answers alone, "
+        "other sets of this size {control_low} to {control_high}: too few problems to tell.",
+    },
+    NEED: {
+        HOLDS: "Yes: without these {size} heads {value} of the answers stay right, without other "
+        "sets of this size {control_low} at least.",
+        FAILS: "No: without these {size} heads {value} of the answers stay right, and without "
+        "another set of this size {control_low}.",
+        OPEN: "Without these {size} heads {value} of the answers stay right, which cannot be told "
+        "from the {control_low} without another set of this size.",
+    },
+    READ: {
+        HOLDS: "What the counterfactual changes: these heads have {value} of their attention "
+        "(without the first token) on it, other heads of their layers {control_high} at most.",
+        FAILS: "Not more of what the counterfactual changes than others: they have {value} of "
+        "their attention on it, and other heads of their layers up to {control_high}.",
+        OPEN: "They have {value} of their attention on what the counterfactual changes, which "
+        "cannot be told from the {control_high} of other heads of their layers.",
+    },
+    ORIGIN: {
+        HOLDS: "In one layer: when END's stream is exchanged after {place} and not before it, "
+        "{value} more answers become the other problem's, in no other layer more than "
+        "{control_high}.",
+        FAILS: "In no single layer: when END's stream is exchanged after {place} and not before "
+        "it, {value} more answers become the other problem's, and in another layer {control_high}.",
+        OPEN: "When END's stream is exchanged after {place} and not before it, {value} more "
+        "answers become the other problem's, which cannot be told from another layer's "
+        "{control_high}.",
+    },
+    LENS: {
+        HOLDS: "Yes: some verdicts are opposite under another lens; {value} of {n} are the same.",
+        FAILS: "No: all verdicts on the parts are the same under the {n} other lenses.",
+        OPEN: "No verdict is opposite under another lens, but only {value} of {n} are the same.",
+    },
+}
+"""By question and verdict; the sentences are filled in by `sentence`."""
+
+
+def sentence(verdict: Verdict, **names: str | int) -> str:
+    """A verdict in words.
+
+    Args:
+        verdict: the first one of its question.
+        names: `few`, `n_heads`, `size`, `heads` and `place`, as far as they are known.
+    """
+    measure = verdict.measure
+    if verdict.reason:
+        return _UNMEASURED.format(reason=verdict.reason)
+    value = f"{measure.value:.0%}"
+    if not isnan(measure.low):
+        value += f" [{100 * measure.low:.0f}, {100 * measure.high:.0f}]"
+    return _SENTENCES[verdict.question][verdict.verdict].format(
+        value=value,
+        n=measure.n,
+        control_low=f"{measure.control_low:.0%}",
+        control_high=f"{measure.control_high:.0%}",
+        **names,
+    )

@@ -1,0 +1,336 @@
+"""The audit: its shares by torch's own hooks, its verdicts where the truth is known, its faults."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from oracles import Raw, logits_at_end
+
+import arith_lens as al
+from arith_lens.auditing import Audit, Measure, Verdict, auditing, verdicts
+from arith_lens.auditing.verdicts import (
+    FEW,
+    LENS,
+    NEED,
+    ORIGIN,
+    PARTS,
+    QUESTIONS,
+    READ,
+    TASK,
+    above,
+    agreement,
+    below,
+    suffices,
+)
+from arith_lens.knockout import half_of_problems
+
+COLUMNS = ["question", "lens", "verdict", "value", "low", "high", "control_low", "control_high"]
+
+
+def own_answers(model: Any, n: int = 40) -> al.PromptPairs:
+    """Random prompts of unequal lengths, of no template; right is what the model says."""
+    hf = model.bridge.original_model
+    generator = torch.Generator().manual_seed(3)
+    width, vocab = 8, hf.config.vocab_size
+    lengths = torch.tensor([8, 6, 7])[torch.arange(n) % 3]
+    mask = torch.arange(width)[None] >= width - lengths[:, None]
+    reference, other = torch.randint(3, vocab, (2, n, width), generator=generator)
+    counterfactual = torch.where(torch.arange(width) >= width - 4, other, reference)
+    counterfactual[:, -1] = reference[:, -1]
+    answers = [logits_at_end(hf, tokens, mask).argmax(-1) for tokens in (reference, counterfactual)]
+    return al.PromptPairs.from_tokens(
+        reference, counterfactual, answers[0], mask, counterfactual_answer=answers[1]
+    )
+
+
+@pytest.fixture(scope="module")
+def llama(make_hf: Any, tokenizer: Any) -> Any:
+    """A random model with grouped queries."""
+    hf = make_hf("llama", num_key_value_heads=2, num_hidden_layers=2, num_attention_heads=4)
+    return al.load_model((hf, tokenizer))
+
+
+@pytest.fixture(scope="module")
+def audited(llama: Any) -> tuple[al.PromptPairs, Audit]:
+    pairs = own_answers(llama)
+    return pairs, al.audit(llama, pairs, draws=3, progress=False)
+
+
+def by_hooks(model: Any, pairs: al.PromptPairs, heads: set[al.Head]) -> float:
+    """The share of right answers if these heads write their mean over counterfactuals at END."""
+    raw = Raw(model.bridge.original_model, pairs)
+    handles = []
+    for layer in range(len(raw.layers)):
+
+        def put(_: Any, args: Any, layer: int = layer) -> Any:
+            z = args[0].clone()
+            for head in heads:
+                if head.layer == layer:
+                    part = slice(head.index * raw.d_head, (head.index + 1) * raw.d_head)
+                    z[:, -1, part] = raw.z[1][layer][:, -1, part].mean(0)
+            return (z, *args[1:])
+
+        handles.append(raw._reads_z(layer).register_forward_pre_hook(put))
+    answers = raw.run(pairs.reference, handles).argmax(-1)
+    return float((answers == pairs.answer).float().mean())
+
+
+def test_heads_alone_and_without_them_answer_as_often_as_with_torchs_hooks(
+    llama: Any, audited: tuple[al.PromptPairs, Audit]
+) -> None:
+    pairs, audit = audited
+    shown = pairs[~half_of_problems(pairs.problem)]
+    every = {al.Head(layer, index) for layer in range(2) for index in range(4)}
+    kept, without = (audit.first(question).measure.value for question in (FEW, NEED))
+    assert kept == pytest.approx(by_hooks(llama, shown, every - {*audit.heads}))
+    assert without == pytest.approx(by_hooks(llama, shown, {*audit.heads}))
+    assert kept != pytest.approx(by_hooks(llama, pairs, every - {*audit.heads}), abs=1e-4)
+
+
+def test_heads_are_chosen_on_the_first_half_alone(
+    llama: Any, audited: tuple[al.PromptPairs, Audit]
+) -> None:
+    pairs, audit = audited
+    raw = Raw(llama.bridge.original_model, pairs)
+    inside = half_of_problems(pairs.problem)
+    answers = torch.cat([pairs.answer, pairs.counterfactual_answer]).unique()
+
+    def lead(logits: torch.Tensor) -> torch.Tensor:
+        own = logits.gather(1, pairs.answer[:, None])[:, 0]
+        others = logits[:, answers].sum(1) - own
+        return own - others / (len(answers) - 1)
+
+    effects = {
+        head: (lead(raw.patched(head)) - lead(raw.logits[0]))
+        for head in (al.Head(layer, index) for layer in range(2) for index in range(4))
+    }
+    first = sorted(effects, key=lambda head: float(effects[head][inside].mean()))
+    assert list(audit.heads) == first[: len(audit.heads)]
+    second = sorted(effects, key=lambda head: float(effects[head][~inside].mean()))
+    assert first != second
+
+
+def test_answers_arise_where_exchanged_streams_say_so(
+    llama: Any, audited: tuple[al.PromptPairs, Audit]
+) -> None:
+    """The stream after the last layer decides; the exchanged MLP is that of torch's own hooks."""
+    pairs, audit = audited
+    assert audit.origin is not None and audit.mlp is not None
+    asked = pairs[pairs.counterfactual_answer != pairs.answer]
+    raw = Raw(llama.bridge.original_model, asked)
+    mlp = raw.patched(audit.mlp, paths="total").argmax(-1) == asked.counterfactual_answer
+    assert audit.origin.per_pair[2 + audit.mlp.layer, 0].bool().tolist() == mlp.tolist()
+    assert audit.origin.per_pair[1, 0].mean() == 1
+    assert not mlp.all()
+
+
+def test_every_question_has_a_verdict_and_the_first_row_is_of_the_first_lens(
+    audited: tuple[al.PromptPairs, Audit],
+) -> None:
+    table = audited[1].verdicts
+    assert [*table.columns] == [*COLUMNS, "n"]
+    assert [*dict.fromkeys(table.question)] == [*QUESTIONS]
+    assert {*table.verdict} <= {"holds", "fails", "open"}
+    assert audited[1].to_dataframe().equals(table)
+
+
+@pytest.fixture(scope="module")
+def table() -> tuple[Any, Audit]:
+    built = al.built_model("table", counterfactual="operands")
+    return built, al.audit(built.model, built.pairs, draws=20, progress=False)
+
+
+def test_the_circuit_of_a_built_model_suffices_and_is_needed(table: tuple[Any, Audit]) -> None:
+    """A, the operator and B are copied by a head each; means mix + and -, so all three count."""
+    built, audit = table
+    assert {*audit.sufficient} == {*audit.needed} == {al.Head(0, 0), al.Head(0, 1), al.Head(0, 2)}
+    assert audit.smallest == 3
+    assert {question: audit.first(question).verdict for question in QUESTIONS[:5]} == dict.fromkeys(
+        QUESTIONS[:5], "holds"
+    )
+    assert audit.first(FEW).measure.control_high < 0.5
+    assert {*audit.sufficient} >= built.truth.heads
+
+
+def test_of_one_operation_alone_the_operator_is_no_part(table: tuple[Any, Audit]) -> None:
+    built, _ = table
+    sums = built.pairs.filter([name == "addition" for name in built.pairs.operation])
+    audit = al.audit(built.model, sums, draws=20, progress=False)
+    assert {*audit.sufficient} == {al.Head(0, 0), al.Head(0, 2)} == built.truth.heads
+
+
+def test_shuffled_answers_stop_the_audit_after_its_first_verdict(
+    table: tuple[Any, Audit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, _ = table
+    order = torch.randperm(len(built.pairs), generator=torch.Generator().manual_seed(1))
+    shuffled = replace(built.pairs, answer=built.pairs.answer[order])
+    monkeypatch.setattr(auditing, "path_patch", lambda *_, **__: pytest.fail("was measured"))
+    audit = al.audit(built.model, shuffled, draws=20, progress=False)
+    assert audit.first(TASK).verdict == "fails"
+    assert {audit.first(question).verdict for question in QUESTIONS[1:]} == {"open"}
+    assert audit.sufficient == audit.needed == () and audit.smallest is None
+    assert "cannot do the task" in audit.sentences()[FEW]
+
+
+def test_in_an_untrained_model_nothing_is_found() -> None:
+    from arith_lens.neurons import untrained_model
+
+    fresh = untrained_model(al.load_model("reference"))
+    pairs = al.sample_pairs(fresh, n=40, counterfactual="operands", keep="all")
+    audit = al.audit(fresh, pairs, draws=5, progress=False)
+    assert audit.first(TASK).verdict == "fails" and audit.sufficient == ()
+    assert "holds" not in {*audit.verdicts.verdict}
+
+
+def test_what_cannot_be_measured_is_open_and_says_why(table: tuple[Any, Audit]) -> None:
+    built, _ = table
+    alone = al.audit(built.model, built.pairs[:1], draws=2, progress=False)
+    assert {*alone.verdicts.verdict} <= {"open", "fails"}
+    silent = replace(built.pairs, counterfactual_answer=torch.full_like(built.pairs.answer, -1))
+    audit = al.audit(built.model, silent[:30], draws=2, progress=False)
+    assert audit.first(ORIGIN).verdict == "open"
+    assert "answer of their own" in audit.sentences()[ORIGIN]
+    assert audit.first(FEW).verdict == "holds"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "options", "message"),
+    [
+        ({}, {}, "expected pairs to audit, found none"),
+        (slice(0, 0), {}, "expected pairs to audit, found none"),
+        (slice(0, 9), {"draws": 1}, "expected draws of 2 or more, found 1"),
+    ],
+)
+def test_bad_arguments_are_refused(
+    pairs: Any, options: dict[str, Any], message: str, table: tuple[Any, Audit]
+) -> None:
+    built, _ = table
+    given = built.pairs[pairs] if isinstance(pairs, slice) else pairs
+    with pytest.raises(ValueError, match=message):
+        al.audit(built.model, given, **options)
+
+
+def test_other_counterfactuals_are_lenses(table: tuple[Any, Audit]) -> None:
+    built, _ = table
+    operator = al.built_model("table", counterfactual="operator")
+    lenses = {"operands": built.pairs, "operator": operator.pairs}
+    audit = al.audit(built.model, lenses, draws=5, progress=False)
+    rows = audit.verdicts[audit.verdicts.question == LENS].set_index("lens")
+    assert {"verdicts", "heads by C's logit", "heads under operator"} == {*rows.index}
+
+
+def test_a_stopped_audit_goes_on_from_what_is_stored(
+    tmp_path: Path, table: tuple[Any, Audit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, expected = table
+
+    def again() -> Audit:
+        with al.open_run("audit", {}, model=built.model, root=tmp_path) as run:
+            return al.audit(built.model, built.pairs, draws=20, run=run, progress=False)
+
+    def stopped(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(auditing, "interchange", stopped)
+        again()
+    with monkeypatch.context() as patch:
+        patch.setattr(auditing, "untrained_model", stopped)  # its effects are stored
+        assert again().verdicts.equals(expected.verdicts)
+        patch.setattr(auditing, "knock_out", stopped)
+        assert repr(again()) == repr(expected)
+
+
+def test_an_audit_is_saved_and_read_back(tmp_path: Path, table: tuple[Any, Audit]) -> None:
+    import pandas as pd
+
+    _, audit = table
+    folder = audit.save(tmp_path / "audit")
+    assert {path.name for path in folder.iterdir()} == {
+        "audit.csv", "audit.html", "audit.safetensors"
+    }  # fmt: skip
+    read = Audit.load(folder)
+    assert repr(read) == repr(audit) and read.verdicts.equals(audit.verdicts)
+    assert read.effects is not None and audit.effects is not None
+    assert torch.equal(read.effects.heads.per_pair, audit.effects.heads.per_pair)
+    of_csv = pd.read_csv(audit.save(tmp_path / "table.csv"), keep_default_na=True)
+    assert [*of_csv.columns] == [*COLUMNS, "n"] and len(of_csv) == len(audit.verdicts)
+
+
+def test_the_page_says_the_answer_first_and_needs_no_network(
+    tmp_path: Path, table: tuple[Any, Audit]
+) -> None:
+    _, audit = table
+    named = replace(audit, model="<b>mine</b>")
+    text = named.page(tmp_path / "audit.html").read_text("utf-8")
+    assert "<b>mine</b>" not in text and "&lt;b&gt;mine" in text
+    places = [text.index(question) for question in QUESTIONS]
+    assert places == sorted(places) and places[-1] < text.index("<h2>")
+    assert "http://" not in text.replace("http://www.w3.org", "") and "https://" not in text
+    assert "nan" not in text.lower().replace("nanum", "")
+    assert FEW in audit._repr_html_()
+
+
+RULES = {
+    (above, (0.9, 0.8, 1.0, 0.1, 0.7)): "holds",
+    (above, (0.9, 0.6, 1.0, 0.1, 0.7)): "open",
+    (above, (0.7, 0.6, 0.8, 0.1, 0.7)): "fails",
+    (below, (0.2, 0.1, 0.3, 0.4, 0.9)): "holds",
+    (below, (0.2, 0.1, 0.5, 0.4, 0.9)): "open",
+    (below, (0.5, 0.4, 0.6, 0.4, 0.9)): "fails",
+    (below, (float("nan"), 0.4, 0.6, 0.4, 0.9)): "open",
+}
+
+
+@pytest.mark.parametrize("case", RULES)
+def test_a_claim_holds_if_its_interval_is_beyond_every_control(case: Any) -> None:
+    rule, numbers = case
+    assert rule(Measure(*numbers, n=9)) == RULES[case]
+
+
+def test_heads_suffice_if_they_reach_enough_on_both_halves() -> None:
+    good = Measure(0.95, 0.85, 0.99, 0.1, 0.4, 9)
+    assert suffices(good, reached=True) == "holds"
+    assert suffices(good, reached=False) == "open"
+    assert suffices(replace(good, high=0.89), reached=True) == "fails"
+    assert suffices(replace(good, control_high=0.96), reached=True) == "fails"
+
+
+def test_a_verdict_depends_on_the_lens_if_another_lens_says_the_opposite() -> None:
+    def of(*pairs: tuple[str, str]) -> str:
+        return agreement(LENS, [Verdict(one, "", verdict) for one, verdict in pairs]).verdict
+
+    same = (FEW, "holds"), (FEW, "holds"), (NEED, "fails"), (NEED, "fails")
+    assert of(*same) == "fails"
+    assert of(*same, (FEW, "open")) == "open"
+    assert of(*same, (FEW, "open"), (NEED, "holds")) == "holds"
+    assert of((FEW, "holds"), (NEED, "fails"), (PARTS, "open"), (READ, "holds")) == "open"
+
+
+def test_every_verdict_has_its_sentence() -> None:
+    names = {"few": 3, "n_heads": 8, "size": 3, "heads": "0.1", "place": "layer 0"}
+    for question in QUESTIONS:
+        for verdict in ("holds", "fails", "open"):
+            row = Verdict(question, "", verdict, Measure(0.5, 0.4, 0.6, 0.1, 0.2, 9))
+            text = verdicts.sentence(row, **names)  # pyright: ignore[reportArgumentType]
+            assert text.endswith(".") and "{" not in text
+
+
+def test_an_interval_is_around_its_number_and_few_is_at_most_five_percent() -> None:
+    from arith_lens.auditing.measures import Scale, concentration
+    from arith_lens.effects import HEAD_AXES, Effects
+
+    noise = torch.randn(30, 9, 40, generator=torch.Generator().manual_seed(0))
+    noise[20, 8] -= 10
+    effects = Effects(noise, HEAD_AXES, "logit", problem=tuple(map(str, range(40))))
+    scale = Scale(30, 9, seed=0, draws=5)
+    inside = torch.arange(40) % 2 == 0
+    measure = concentration(effects, inside, scale, 5)
+    mean = noise[..., ~inside].mean(-1).clamp(max=0)
+    first = noise[..., inside].mean(-1).flatten().argsort()[:13]
+    assert scale.few == 13 and Scale(1, 8, 0, 5).few == 3 and Scale(1, 4, 0, 5).few == 2
+    assert measure.value == pytest.approx(float(mean.flatten()[first].sum() / mean.sum()), rel=1e-4)
+    assert measure.low < measure.value < measure.high
