@@ -10,9 +10,23 @@ wins.
 """
 
 import os
+from difflib import get_close_matches
+from typing import Any
 
 import lazy_loader
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_public_name, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    """A public name; an error has the nearest one."""
+    try:
+        return _public_name(name)
+    except AttributeError as error:
+        if name in __all__:  # from the import of its module
+            raise
+        near = get_close_matches(name, __all__, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else "; docs/api.md lists the public names"
+        raise AttributeError(f"module 'arith_lens' has no attribute {name!r}{hint}") from error

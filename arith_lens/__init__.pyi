@@ -9,6 +9,7 @@ from .answers import answer_questions as answer_questions
 from .answers import load_questions as load_questions
 from .attention import attention_by_role as attention_by_role
 from .attention import attention_view as attention_view
+from .attention import patterns_of as patterns_of
 from .attribution import attribute as attribute
 from .attribution import attribute_edges as attribute_edges
 from .auditing import Audit as Audit
@@ -70,7 +71,9 @@ from .knockout import keep_each as keep_each
 from .knockout import keep_only as keep_only
 from .knockout import knock_out as knock_out
 from .knockout import knockout_curve as knockout_curve
+from .knockout import knockout_curves as knockout_curves
 from .knockout import knockout_hooks as knockout_hooks
+from .knockout import random_order as random_order
 from .logit_attribution import logit_attribution as logit_attribution
 from .mediation import Mediation as Mediation
 from .mediation import mediators as mediators
@@ -92,6 +95,7 @@ from .numbers import number_subspace as number_subspace
 from .numbers import swap_values as swap_values
 from .pairs import PromptPairs as PromptPairs
 from .pairs import Role as Role
+from .pairs import keep_correct as keep_correct
 from .pairs import sample_pairs as sample_pairs
 from .path_patching import path_patch as path_patch
 from .path_patching import plan as plan

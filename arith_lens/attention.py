@@ -52,9 +52,10 @@ def attention_by_role(
 ) -> Effects:
     """The attention of each head from END to the tokens of each role (the paper, section 5.2).
 
-    The reference prompts run. A role's weight is the sum over its tokens. The weights of all roles,
-    with BOS, sum to 1 for each head; nothing is renormalised. A large weight on a token does not
-    show that the head uses it: path patching shows that.
+    The reference prompts run. A role's weight is the sum over its tokens; nothing is renormalised.
+    The weights of all roles, with BOS, sum to 1 for each head. Only with attention sinks (gpt-oss)
+    they sum to less: a head's softmax then has one more score, and what it takes is on no token. A
+    large weight on a token does not show that the head uses it: path patching shows that.
 
     Args:
         model: HookedModel or TransformerBridge.

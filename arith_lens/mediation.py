@@ -383,7 +383,7 @@ def mediators(
     order = [str(head) for head in chosen]
 
     def result(values: Tensor, computation: Notes) -> Mediation:
-        warn_of_left_out(values, pairs, patching)
+        warn_of_left_out(values, pairs, patching.metric, patching.measure)
         return _mediation(values, chosen, pairs, patching, computation)
 
     computation = Computation(

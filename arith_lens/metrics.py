@@ -6,8 +6,11 @@ prompt changes. Logits are raw, as the model puts them out: a ratio of centred o
 another number.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
@@ -15,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from arith_lens.options import check_choice
 from arith_lens.pairs import NO_ANSWER, PromptPairs
 
 SMALL_TOTAL = 0.1
@@ -63,9 +67,30 @@ Reads: TypeAlias = Literal[
 ]
 """What a metric reads beside the answer's logit."""
 
-MetricFunction: TypeAlias = Callable[[Tensor, PromptPairs], Tensor]
-"""A metric of the user's: from logits at END [row d_vocab] and the pairs of these rows, one number
-per row. It is called with the logits of one run at a time."""
+MetricFunction: TypeAlias = Callable[[Tensor, PromptPairs], Tensor] | Callable[[Tensor], Tensor]
+"""A metric of the user's: from logits at END [row d_vocab], and the pairs of these rows if it takes
+a second argument, one number per row. It is called with the logits of one run at a time."""
+
+
+def n_arguments(function: MetricFunction) -> int:
+    """How many of logits and pairs a metric function takes: 2, or 1.
+
+    Raises:
+        ValueError: neither.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of code that is not Python's
+        return 2
+    for n in (2, 1):
+        with suppress(TypeError):
+            signature.bind(*[None] * n)
+            return n
+    raise ValueError(
+        "expected a metric function of logits [row d_vocab], or of logits and pairs, found "
+        f"{function!r:.80} with the arguments {signature}; give the others their values, as "
+        "functools.partial does"
+    )
 
 
 @dataclass(frozen=True)
@@ -107,7 +132,7 @@ class Targets:
             other,
             vocabulary=reads == "vocabulary",
             likeliest=reads == "likeliest",
-            function=function and (lambda logits: _one_per_row(function(logits, pairs), logits)),
+            function=function and partial(_values_of, function, pairs),
         )
 
     def is_other(self, likeliest: Int[Tensor, "*row pair"]) -> Float[Tensor, "*row pair"] | None:
@@ -118,7 +143,11 @@ class Targets:
         return (likeliest == other).float().masked_fill(other == answer, float("nan"))
 
 
-def _one_per_row(values: Any, logits: Float[Tensor, "row d_vocab"]) -> Float[Tensor, " row"]:
+def _values_of(
+    function: Any, pairs: PromptPairs, logits: Float[Tensor, "row d_vocab"]
+) -> Float[Tensor, " row"]:
+    """The values of a metric function for the logits of one run."""
+    values = function(*(logits, pairs)[: n_arguments(function)])
     if not isinstance(values, Tensor) or values.shape != logits.shape[:1]:
         shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(
@@ -266,8 +295,7 @@ def get_metric(
         ValueError: an unknown name; a foil that is missing, or a foil or candidates that the metric
             does not read.
     """
-    if name not in METRICS:
-        raise ValueError(f"expected a metric among {', '.join(METRICS)}, found {name!r}")
+    check_choice("a metric", name, METRICS)
     if (METRICS[name].reads == "foil") != (foil is not None):
         raise ValueError(
             f"expected a foil with logit_difference and with no other metric, found {name!r} "

@@ -6,7 +6,7 @@ them: `value_object(StoppingRule, options)`. The defaults are those of the value
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -17,6 +17,25 @@ Kind = TypeVar("Kind")
 def value_object(kind: type[Kind], options: Mapping[str, Any]) -> Kind:
     """The value object of those options that are its fields."""
     return kind(**{name: options[name] for name in _names(kind) if name in options})
+
+
+def check_choice(what: str, value: Any, known: Iterable[str]) -> None:
+    """Check that a value is one of the names that an option takes.
+
+    Args:
+        what: the option, for the error, such as `a metric`.
+        value: what the user gave.
+        known: the names.
+
+    Raises:
+        ValueError: another value. The message has the names, and the nearest of them.
+    """
+    names = [*known]
+    if isinstance(value, str) and value in names:
+        return
+    near = get_close_matches(str(value), names, 1)
+    cure = f"did you mean {near[0]!r}?" if near else "choose one of them"
+    raise ValueError(f"expected {what} among {', '.join(names)}, found {value!r}; {cure}")
 
 
 def refuse_unknown_options(

@@ -14,9 +14,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: its idle th
 
 import arith_lens as al
 from arith_lens import plotting
-from arith_lens.attention import patterns_of
-from arith_lens.knockout import knockout_curves, random_order
-from arith_lens.pairs import keep_correct
 
 MODEL = "reference"
 PAIRS = Path("letters.jsonl")  # beside this notebook
@@ -65,7 +62,7 @@ for row in (tuesday, longer):
 
 # %%
 drawn = al.PromptPairs.from_jsonl(PAIRS, model)
-pairs = keep_correct(model, drawn)
+pairs = al.keep_correct(model, drawn)
 pairs
 
 # %% [markdown]
@@ -108,9 +105,9 @@ print(f"drawn blindly, two sets of 8 share {8 * 8 / mean.numel():.1f} on average
 # %%
 orders = {
     "by effect": order,
-    **{f"random {s}": random_order(n_layers, n_heads, s) for s in range(4)},
+    **{f"random {s}": al.random_order(n_layers, n_heads, s) for s in range(4)},
 }
-curves = knockout_curves(model, pairs, orders, ks=range(9))
+curves = al.knockout_curves(model, pairs, orders, ks=range(9))
 on_sums = al.knockout_curve(model, sums, order, ks=range(9))
 print("letters, by effect:", curves["by effect"].drop(4).accuracy)
 for name in list(orders)[1:]:
@@ -151,7 +148,7 @@ figure = plotting.curve_panels(
 figure
 
 # %%
-looks = patterns_of(model, [pairs.reference_text[0], pairs.reference_text[-1]], order[:4])
+looks = al.patterns_of(model, [pairs.reference_text[0], pairs.reference_text[-1]], order[:4])
 figure = plotting.matrix_panels(
     [
         plotting.Matrix(

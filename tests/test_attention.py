@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from oracles import make_pairs
+from support.families import EVERY
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -258,3 +259,43 @@ def test_groups_that_are_none_or_share_a_token_are_refused(llama: Any) -> None:
         attention_by_role(llama, pairs, ["0.1"], groups={"all": torch.ones(2, 9).bool()})
     with pytest.raises(ValueError, match="none called 'the rest'"):
         attention_by_role(llama, pairs, ["0.1"], groups={"the rest": [0]})
+
+
+@torch.no_grad()
+def test_weights_sum_to_one_but_where_a_sink_takes_a_part(llama: Any, tokenizer: Any) -> None:
+    """A sink is one more score of the softmax, on no token."""
+    hf, plain = (EVERY["gpt-oss"].make(len(tokenizer)) for _ in range(2))
+    sinks = al.load_model((hf, tokenizer))
+    for model in (llama, sinks):
+        pairs = al.sample_pairs(model, "addition", n=4, keep="all", templates=["addition/0"])
+        sums = attention_by_role(model, pairs, ["0.1", "1.2"]).per_pair.sum(1)
+        if model is llama:
+            assert_close(sums, torch.ones(2, 4))
+            continue
+        query = torch.stack(
+            [_sink_share(plain, pairs, layer, head) for layer, head in ((0, 1), (1, 2))]
+        )
+        assert_close(sums, 1 - query, atol=1e-5, rtol=1e-4)
+        assert bool((sums < 0.999).all()), "a sink that takes nothing would not be seen"
+
+
+def _sink_share(hf: Any, pairs: Any, layer: int, head: int) -> Tensor:
+    """What the sink takes of a head's softmax at END, from queries and keys by hand."""
+    from transformers.models.gpt_oss.modeling_gpt_oss import apply_rotary_pos_emb
+
+    own, seen = hf.model.layers[layer].self_attn, {}
+    handle = own.register_forward_pre_hook(
+        lambda _, __, given: seen.update(given), with_kwargs=True
+    )
+    hf(pairs.reference, attention_mask=pairs.attention_mask.long())
+    handle.remove()
+    x, (cos, sin) = seen["hidden_states"], seen["position_embeddings"]
+    q, k = (
+        part(x).unflatten(-1, (-1, own.head_dim)).transpose(1, 2)
+        for part in (own.q_proj, own.k_proj)
+    )
+    q, k = apply_rotary_pos_emb(q, k, cos, sin)
+    k = k.repeat_interleave(own.num_key_value_groups, 1)
+    scores = (q[:, head, -1:] @ k[:, head].mT)[:, 0] * own.scaling
+    sink = own.sinks[head].expand(len(x), 1)
+    return torch.cat([scores, sink], 1).softmax(-1)[:, -1]

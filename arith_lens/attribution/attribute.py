@@ -42,7 +42,7 @@ from arith_lens.methods import (
 )
 from arith_lens.metrics import MetricFunction
 from arith_lens.model import HookedLike
-from arith_lens.options import refuse_unknown_options, value_object
+from arith_lens.options import check_choice, refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
     PatchSettings,
@@ -237,10 +237,7 @@ def attribute(
     """
     refuse_unknown_options(attribute, options, MetricTokens, Storage)
     tokens, storage = value_object(MetricTokens, options), value_object(Storage, options)
-    if method not in ATTRIBUTION_METHODS:
-        raise ValueError(
-            f"expected a method among {', '.join(ATTRIBUTION_METHODS)}, found {method!r}"
-        )
+    check_choice("a method", method, ATTRIBUTION_METHODS)
     if steps < 1:
         raise ValueError(f"expected at least one step, found {steps}")
     patching = patch_settings(model, None, paths=paths, metric=metric, pairs=pairs, **vars(tokens))

@@ -38,7 +38,7 @@ from arith_lens.effects import Effects
 from arith_lens.methods import Computation, Notes, Storage, StorageOptions, shard_size
 from arith_lens.metrics import MetricFunction
 from arith_lens.model import HookedLike
-from arith_lens.options import refuse_unknown_options, value_object
+from arith_lens.options import check_choice, refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
     AdditiveLayer,
@@ -46,6 +46,7 @@ from arith_lens.path_patching import (
     head_changes,
     patching_details,
     trunk_of,
+    warn_of_left_out,
 )
 from arith_lens.runs import Run
 
@@ -113,8 +114,7 @@ def attribute_edges(
     """
     refuse_unknown_options(attribute_edges, options, EdgeSlopes, Storage)
     slopes, storage = value_object(EdgeSlopes, options), value_object(Storage, options)
-    if method not in EDGE_METHODS:
-        raise ValueError(f"expected a method among {', '.join(EDGE_METHODS)}, found {method!r}")
+    check_choice("a method", method, EDGE_METHODS)
     if slopes.steps < 1:
         raise ValueError(f"expected at least one step, found {slopes.steps}")
     reading = EdgeReading(via="direct", group=slopes.group)
@@ -128,6 +128,7 @@ def attribute_edges(
     }
 
     def result(values: Tensor, computation: Notes) -> Effects:
+        warn_of_left_out(values, pairs, settings.patching.metric, settings.patching.measure)
         return Effects(
             values[1:].unflatten(0, settings.grid[:3]),
             ("receiver", "input", "sender"),

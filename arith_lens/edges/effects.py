@@ -150,7 +150,7 @@ def edge_effects(
     }
 
     def result(values: Tensor, computation: Notes) -> Effects:
-        warn_of_left_out(values, pairs, settings.patching)
+        warn_of_left_out(values, pairs, settings.patching.metric, settings.patching.measure)
         return _effects(values, settings, pairs, labels, each=positions == "each")
 
     computation = Computation(

@@ -21,7 +21,7 @@ from arith_lens.edges.receivers import SENDERS_AT_ONCE, AttentionCode, Receiver,
 from arith_lens.edges.recording import Changes, Positions, Via, forward_rows
 from arith_lens.memory import fitting_pairs, in_chunks
 from arith_lens.methods import TINY, Certificate, Senders
-from arith_lens.metrics import logit_tolerance
+from arith_lens.metrics import SMALL_TOTAL, Metric, logit_tolerance
 from arith_lens.model import HookedLike, compute_device
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
@@ -45,8 +45,8 @@ Places = Callable[[PromptPairs], Sequence[Bool[Tensor, "pair pos"]]]
 
 MLP_INPUT = "mlp"
 """The input of an MLP that receives."""
-LEAST_EFFECT = 1e-2
-"""Smaller effects of all receivers are too small to compute relative errors."""
+ROUNDING = 16 * torch.finfo(torch.float32).eps
+"""How far two ways to one logit may round apart, as a share of the largest logit."""
 
 
 @dataclass(frozen=True)
@@ -213,14 +213,15 @@ class EdgeEngine:
         order = [receivers.index(c) for c in self.sweep.patching.components]
         together = values[start : start + len(receivers)][order].nan_to_num()
         expected = swept[1 : 1 + len(receivers)].nan_to_num()
-        scale = expected.abs().max().clamp(min=LEAST_EFFECT)
         largest = {name: max(one[name] for one in errors) for name in errors[0]}
+        allowed = logit_tolerance(self.model.W_U.dtype)
+        least = _rounding(swept[0], self.settings.patching.measure) / allowed
+        scale = expected.abs().max().clamp(min=least)
         largest["all senders together = the receiver's own effect"] = float(
-            (together - expected).abs().max() / scale
+            ((together - expected).abs() / scale).max()
         )
         if self.sweep.certificate is not None:
             largest |= self.sweep.certificate.found
-        allowed = logit_tolerance(self.model.W_U.dtype)
         self.certificate = Certificate(largest, allowed, len(pairs))
         self.certificate.require(SWEEP_CLAIM, self.sweep.cure)
         self.pending_notes["certificate"] = asdict(self.certificate)
@@ -427,6 +428,19 @@ class _Into:
 
     def _note(self, name: str, error: Tensor) -> None:
         self.errors[name] = max(self.errors.get(name, 0.0), float(error))
+
+
+def _rounding(logit: Float[Tensor, " pair"], measure: Metric) -> Float[Tensor, " pair"]:
+    """How large the rounding error of an effect may be. A smaller one cannot be told from it.
+
+    Args:
+        logit: the answer's logit in the unpatched run.
+        measure: the metric, which may divide the change by the logit or by a total.
+    """
+    error = ROUNDING * logit.abs().max().clamp(min=1).expand_as(logit)
+    if measure.share_of == "reference":
+        return error / logit.abs().clamp(min=TINY)
+    return error / SMALL_TOTAL if measure.share_of == "total" else error
 
 
 def _tokens(positions: Positions) -> Tokens:

@@ -68,10 +68,15 @@ class ComponentEffects:
         return (self.heads if isinstance(one, Head) else self.mlps)[one]
 
     def top(self, k: int) -> list[Component]:
-        """The k strongest components, heads and MLPs together, as `Effects.top` ranks them."""
-        candidates: list[Component] = [*self.heads.top(k), *self.mlps.top(k)]
+        """The k strongest components, heads and MLPs together, as `Effects.top` ranks them.
+
+        Raises:
+            ValueError, TypeError: as `Effects.top`.
+        """
         heads = self.heads.towards_counterfactual()
         mlps = self.mlps.towards_counterfactual()
+        known = [p for p in (self.heads, self.mlps) if not bool(p.per_pair.isnan().all())]
+        candidates = [one for part in known or [self.heads] for one in part.top(k)]
 
         def strength(one: Component) -> float:
             return float(heads[one.layer, one.index] if isinstance(one, Head) else mlps[one.layer])

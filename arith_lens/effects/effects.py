@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -295,11 +296,22 @@ class Effects(HasUnits):
         The strongest has the most negative mean. Of metrics on which 1 is as much as the whole
         counterfactual prompt (`GROWING`), it has the largest.
 
-        Raises ValueError for a k below 0, TypeError for effects of other axes than components.
+        Raises:
+            ValueError: k is below 0; or all means are NaN, so that there is nothing to rank: every
+                pair was left out, or no component of this kind was computed.
+            TypeError: k is not a whole number, or the effects are of other axes than components.
         """
+        if not isinstance(k, Integral) or isinstance(k, bool):
+            raise TypeError(f"expected a whole number of components, found {k!r}; write .top(3)")
         if k < 0:
             raise ValueError(f"expected a number of components of 0 or more, found {k}")
         means = self.towards_counterfactual()
+        if k and means.numel() and bool(means.isnan().all()):
+            raise ValueError(
+                f"expected effects to rank, found NaN for every component of {self!r}: the metric "
+                "left out all pairs, or the senders were others; choose another metric, "
+                "counterfactuals that change the answer, or these senders"
+            )
         order = torch.argsort(means.nan_to_num(nan=float("inf")).flatten(), stable=True)
         chosen = [int(i) for i in order if not means.flatten()[i].isnan()][:k]
         if self.axes == HEAD_AXES:

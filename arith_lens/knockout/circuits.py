@@ -33,7 +33,7 @@ from arith_lens.knockout.outcomes import Outcomes, components_text, read_back, s
 from arith_lens.knockout.settings import Knockout, KnockoutOptions
 from arith_lens.metrics import METRICS, Readout, Targets, get_metric, read_logits
 from arith_lens.model import HookedLike, every_neuron
-from arith_lens.options import refuse_unknown_options, value_object
+from arith_lens.options import check_choice, refuse_unknown_options, value_object
 from arith_lens.pairs import NO_ANSWER, PromptPairs, candidate_tokens
 from arith_lens.runs import Run
 from arith_lens.statistics import HasUnits, resampled_means
@@ -298,8 +298,7 @@ def circuit_curve(
     refuse_unknown_options(circuit_curve, options, Knockout, CurveReading)
     knockout, reading = value_object(Knockout, options), value_object(CurveReading, options)
     among = reading.among
-    if kind not in get_args(CurveKind):
-        raise ValueError(f"expected kind among {', '.join(get_args(CurveKind))}, found {kind!r}")
+    check_choice("kind", kind, get_args(CurveKind))
     components = components_among(model, among)
     chosen = checked_components(model, order)
     if {*chosen} != {*components}:
@@ -347,8 +346,7 @@ def circuit_curve(
 
 def components_among(model: HookedLike, among: str) -> list[Component]:
     """All heads, all MLPs or both, or all neurons. Raises ValueError for another `among`."""
-    if among not in get_args(Among):
-        raise ValueError(f"expected among one of {', '.join(get_args(Among))}, found {among!r}")
+    check_choice("among", among, get_args(Among))
     if among == "neurons":
         return [*every_neuron(model, every_mlp(int(model.cfg.n_layers)))]
     everything = every_component(int(model.cfg.n_layers), int(model.cfg.n_heads))

@@ -95,6 +95,7 @@ class KnockoutCurve(HasUnits):
             positions=self.positions,
             means=self.means,
             computed=self.computed,
+            correct_before=self.correct[self.ks.index(0)],
             **self.units,
         )
 

@@ -25,8 +25,8 @@ from arith_lens.hooks import Edit, ablate_heads, ablate_mlps, ablate_neurons
 from arith_lens.knockout.curves import KnockoutCurve, KnockoutCurves
 from arith_lens.knockout.engine import SHARD, checked_components, engine_of, tensor_digest
 from arith_lens.knockout.means import (
+    POSITIONS,
     aligned_groups,
-    check_positions,
     default_means,
     given_vectors,
     hook_names,
@@ -34,7 +34,7 @@ from arith_lens.knockout.means import (
 from arith_lens.knockout.outcomes import Outcomes
 from arith_lens.knockout.settings import Knockout, KnockoutOptions
 from arith_lens.model import HookedLike
-from arith_lens.options import refuse_unknown_options, value_object
+from arith_lens.options import check_choice, refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs, check_kinds
 from arith_lens.runs import ResultSlot, Run
 
@@ -67,6 +67,9 @@ def knock_out(
         seed: the seed of `"resample"`.
         progress: whether to show a progress bar.
 
+    Returns:
+        The outcomes, per pair; `before` is the accuracy of the untouched model on these pairs.
+
     Raises:
         TypeError, IndexError: a value is not a component, the model does not have it, or an option
             does not exist.
@@ -74,15 +77,24 @@ def knock_out(
             positions, a component is given twice, or there is no aligned pair to draw from.
         KeyError: the given means lack a layer.
         FloatingPointError: the logits are NaN or infinite.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, "addition", n=18)
+        >>> out = al.knock_out(model, pairs, ["5.5", "3.4"], progress=False)
+        >>> out.before  # sampled pairs are answered right
+        1.0
     """
     refuse_unknown_options(knock_out, options, Knockout)
     knockout = value_object(Knockout, options)
     check_kinds(model, pairs)
     chosen = checked_components(model, components)
     engine = engine_of(model, pairs, chosen, knockout)
-    (values,) = engine([frozenset(chosen)], progress=progress).unbind(1)
+    before, values = engine([frozenset(), frozenset(chosen)], progress=progress).unbind(1)
     return Outcomes(
         **_measured(values, pairs),
+        correct_before=before[0].bool(),
         components=chosen,
         means=engine.replacements.kind,
         counterfactual_answer=engine.other_answers,
@@ -337,7 +349,7 @@ def knockout_hooks(
             f"expected ablation 'mean' or 'zero' for text that is aligned with nothing, found "
             f"{ablation!r}; knock_out resamples among aligned pairs"
         )
-    check_positions(positions)
+    check_choice("positions", positions, POSITIONS)
     if (means is None) == (ablation == "mean"):
         raise ValueError(
             f"expected means with ablation='mean' and with no other, found ablation={ablation!r} "

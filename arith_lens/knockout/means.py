@@ -31,6 +31,7 @@ from arith_lens.components import (
     z_name,
 )
 from arith_lens.model import HookedLike, record
+from arith_lens.options import check_choice
 from arith_lens.pairs import PromptPairs, Role, check_pairs
 
 
@@ -53,18 +54,12 @@ def chosen_positions(
     Raises:
         ValueError: `positions` is neither `all` nor `end`.
     """
-    check_positions(positions)
+    check_choice("positions", positions, POSITIONS)
     if positions == "all":
         return tokens_that_count(pairs, tokenizer)
     end = torch.zeros_like(pairs.attention_mask)
     end[:, -1] = True
     return end
-
-
-def check_positions(positions: str) -> None:
-    """Raise ValueError if positions are neither `all` nor `end`."""
-    if positions not in ("all", "end"):
-        raise ValueError(f"expected positions 'all' or 'end', found {positions!r}")
 
 
 def aligned_groups(pairs: PromptPairs) -> Int[Tensor, " pair"]:
@@ -112,6 +107,7 @@ class MeanVectors(Mapping[str, Tensor]):
         return len(self.vectors)
 
 
+POSITIONS = ("all", "end")
 ABLATIONS = ("mean", "zero", "resample", "counterfactual")
 """What replaces outputs: a mean over counterfactual prompts, nothing, the output on the
 counterfactual of another aligned pair, or on the pair's own counterfactual."""
@@ -200,8 +196,7 @@ def replacements(
     seed: int,
 ) -> Replacements:
     """The replacements for some components. Raises the errors of `knock_out`."""
-    if ablation not in ABLATIONS:
-        raise ValueError(f"expected ablation among {', '.join(ABLATIONS)}, found {ablation!r}")
+    check_choice("ablation", ablation, ABLATIONS)
     if ablation != "mean" and means is not None:
         raise ValueError(f"expected means= with ablation='mean' alone, found {ablation!r}")
     names = hook_names(components)
@@ -215,13 +210,10 @@ def replacements(
     if ablation == "counterfactual":
         return Replacements("counterfactual", {}, alone, torch.arange(len(pairs)))
     if isinstance(means, Mapping):
-        given = {name: value[0] for name, value in given_vectors(means, names, positions).items()}
-        return Replacements("given", given, alone)
+        vectors = given_vectors(means, names, positions)
+        return Replacements("given", {name: one[0] for name, one in vectors.items()}, alone)
     kind = means or default_means(pairs)
-    if kind not in MEANS:
-        raise ValueError(
-            f"expected means among {', '.join(MEANS)}, or vectors by hook name, found {means!r}"
-        )
+    check_choice("means (or vectors by hook name)", kind, MEANS)
     place = _places(pairs, kind)
     return Replacements(kind, _means(model, pairs, names, place), place)
 
@@ -278,7 +270,7 @@ def counterfactual_means(
     if components is None:
         components = every_component(int(model.cfg.n_layers), int(model.cfg.n_heads))
     check_pairs(model, pairs)
-    check_positions(positions)
+    check_choice("positions", positions, POSITIONS)
     names = hook_names(as_components(components, neurons=True))
     place = torch.zeros_like(pairs.reference)
     place[:, -1] = int(positions == "end")

@@ -51,6 +51,19 @@ class Outcomes(HasUnits):
     counterfactual_answer: Int[Tensor, " pair"] | None = None
     """C': the answer of the counterfactual whose outputs replace those of the components (of the
     donor with `resample`, else of the pair); -1 if it has none, or the reference's."""
+    correct_before: Bool[Tensor, " pair"] | None = None
+    """Whether the untouched model answers C; None in results of earlier versions."""
+
+    @property
+    def before(self) -> float:
+        """The accuracy of the untouched model on these pairs, as `accuracy`; NaN if unknown.
+
+        1 for pairs that were filtered for right answers (`keep_correct`).
+        """
+        if self.correct_before is None:
+            return float("nan")
+        right = self.correct_before.float()[None]
+        return float(Effects(right, ("measure",), "correct", **self.units).mean())
 
     @property
     def answers_other(self) -> Float[Tensor, " pair"]:
@@ -142,23 +155,30 @@ class Outcomes(HasUnits):
 
     def __repr__(self) -> str:
         return (
-            f"Outcomes({self.accuracy():.1%} right ({range_text(self.ci())}), mean p(C) "
+            f"Outcomes({self.accuracy():.1%} right ({self._range()}), mean p(C) "
             f"{self.mean_probability():.3f}, {self._other_text()}{self.n_pairs} pairs, without "
             f"{components_text(self.components)}, ablation {self.ablation}, "
             f"positions {self.positions}, means {self.means})"
         )
 
+    def _range(self) -> str:
+        """The interval of the accuracy, and the accuracy of the untouched model, in words."""
+        before = "" if isnan(self.before) else f"; {self.before:.1%} before"
+        return range_text(self.ci()) + before
+
     def _other_text(self) -> str:
         """The share of C' for a line of text; empty if no pair has one."""
-        if not bool(self.answers_other.isfinite().any()):
+        n = int(self.answers_other.isfinite().sum())
+        if not n:
             return ""
-        return f"answered C' {self.other_share():.1%}, "
+        of = "" if n == self.n_pairs else f" of the {n} that have one"
+        return f"answered C' {self.other_share():.1%}{of}, "
 
     def _repr_html_(self) -> str:
         from arith_lens.plotting import render
 
         rows = {
-            "right": f"{self.accuracy():.1%} ({range_text(self.ci())})",
+            "right": f"{self.accuracy():.1%} ({self._range()})",
             "mean p(C)": f"{self.mean_probability():.3f}",
             "pairs": f"{self.n_pairs}",
             "without": components_text(self.components),
@@ -172,7 +192,7 @@ _TABLE = """<table>
 </table>"""
 
 
-TOKENS = ("top", "computed", "counterfactual_answer")
+TOKENS = ("top", "computed", "counterfactual_answer", "correct_before")
 SETTING = ("ablation", "positions", "means")
 
 
@@ -205,7 +225,7 @@ def read_back(
 def select_pairs(result: Any, mask: Bool[Tensor, " pair"] | Int[Tensor, " chosen"] | slice) -> Any:
     """The same outcomes or curve on some of the pairs."""
     rows = torch.arange(result.n_pairs)[mask]
-    labels = {name: getattr(result, name, None) for name in ("computed", "counterfactual_answer")}
+    labels = {name: getattr(result, name, None) for name in TOKENS[1:]}
     return replace(
         result,
         correct=result.correct[..., rows],

@@ -25,9 +25,16 @@ from arith_lens.model import (
     record,
     weights_loaded,
 )
-from arith_lens.options import refuse_unknown_options, value_object
+from arith_lens.options import check_choice, refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs, candidate_tokens, check_pairs
-from arith_lens.path_patching import LayerInput, Recording, Trunk, record_pairs, trunk_of
+from arith_lens.path_patching import (
+    LayerInput,
+    Recording,
+    Trunk,
+    record_pairs,
+    trunk_of,
+    warn_of_left_out,
+)
 from arith_lens.runs import ResultSlot, Run
 
 NeuronPaths = Literal["direct", "via_mlps"]
@@ -85,10 +92,7 @@ def neuron_effects(
     chosen = as_mlps(mlps)
     if not chosen:
         raise ValueError("expected MLPs, found none; see effects.mlps.top(3)")
-    if paths not in get_args(NeuronPaths):
-        raise ValueError(
-            f"expected paths among {', '.join(get_args(NeuronPaths))}, found {paths!r}"
-        )
+    check_choice("paths", paths, get_args(NeuronPaths))
     check_pairs(model, pairs)
     check_components(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
     widths = [n_neurons(model, mlp.layer) for mlp in chosen]
@@ -112,6 +116,9 @@ def neuron_effects(
     trunk = trunk_of(model, advice="use path_patch with engine='hooks', which patches whole MLPs")
     parts = list(_of_batches(model, trunk, pairs, chosen, reading))
     direct = torch.cat([_joined(part.direct() for part in of) for of in parts], dim=-1)
+    logit = torch.cat([of[0].own[0].answer.cpu() for of in parts])
+    rows = torch.cat([logit[None], direct.flatten(0, 1)])
+    warn_of_left_out(rows, pairs, metric, reading.metric)
     values = direct
     strongest = None if top is None else direct.nanmean(-1).abs().nan_to_num(-1).topk(top).indices
     if paths == "via_mlps":

@@ -30,6 +30,7 @@ from arith_lens.model import (
     weights_loaded,
 )
 from arith_lens.operations import OPERATIONS, operation_of
+from arith_lens.options import check_choice
 from arith_lens.pairs import PromptPairs, candidate_tokens, check_pairs, sample_pairs
 from arith_lens.path_patching import Trunk, trunk_of
 
@@ -153,8 +154,7 @@ def neuron_maps(
             this wording.
         IndexError: the model does not have an MLP.
     """
-    if read not in get_args(Read):
-        raise ValueError(f"expected read among {', '.join(get_args(Read))}, found {read!r}")
+    check_choice("read", read, get_args(Read))
     n_layers = int(model.cfg.n_layers)
     chosen = every_mlp(n_layers) if mlps is None else as_mlps(mlps)
     if not chosen:

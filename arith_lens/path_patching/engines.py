@@ -37,9 +37,11 @@ from arith_lens.metrics import (
     Readout,
     Targets,
     get_metric,
+    n_arguments,
     read_logits,
 )
 from arith_lens.model import HookedLike, active_hooks, record
+from arith_lens.options import check_choice
 from arith_lens.pairs import PromptPairs, candidate_tokens, check_kinds, check_pairs
 from arith_lens.path_patching.certificate import (
     HOOKS_INSTEAD,
@@ -174,8 +176,7 @@ def patch_settings(
     """Check the settings against the model and the pairs. Raises the errors of `path_patch`."""
     check_kinds(model, pairs)
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
-    if paths not in get_args(Paths):
-        raise ValueError(f"expected paths among {', '.join(get_args(Paths))}, found {paths!r}")
+    check_choice("paths", paths, get_args(Paths))
     function = None if isinstance(metric, str) else metric
     reads = _checked_metric(metric, foil, candidates).reads
     if not len(pairs):
@@ -207,14 +208,15 @@ def _checked_metric(
         return get_metric(metric, foil, candidates)
     if not callable(metric):
         raise ValueError(
-            f"expected a metric among {', '.join(METRICS)}, or a function of logits [row d_vocab] "
-            f"and pairs, found {metric!r:.80}"
+            f"expected a metric among {', '.join(METRICS)}, or a function of logits [row d_vocab], "
+            f"or of logits and pairs, found {metric!r:.80}"
         )
     if foil is not None or candidates is not None:
         raise ValueError(
             "expected no foil and no candidates with a metric function, found some; the function "
             "has all logits, so read these tokens there"
         )
+    n_arguments(metric)
     return OWN_METRIC
 
 

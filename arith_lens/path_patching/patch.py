@@ -26,9 +26,9 @@ from arith_lens.methods import (
     joined_notes,
     shard_size,
 )
-from arith_lens.metrics import MetricFunction
+from arith_lens.metrics import SMALL_TOTAL, Metric, MetricFunction
 from arith_lens.model import HookedLike
-from arith_lens.options import refuse_unknown_options, value_object
+from arith_lens.options import check_choice, refuse_unknown_options, value_object
 from arith_lens.pairs import NO_ANSWER, PromptPairs
 from arith_lens.path_patching.engines import (
     HookEngine,
@@ -103,10 +103,11 @@ def path_patch(
         metric: one of `metrics.METRICS`. `relative_logit` leaves out pairs whose logit is not
             positive. Shares of the total leave out pairs on which the whole counterfactual prompt
             changes almost nothing. `interchange` and `answers_other` leave out pairs whose
-            counterfactual has no answer. The result has their number. Or a function of logits
-            [row d_vocab] and the pairs of these rows that returns one number per row; the effect is
-            its value in the patched run less that in the reference run. A run knows the function
-            by its code.
+            counterfactual has no answer. The result has their number, and a warning says it. Or a
+            function of logits [row d_vocab] (and, if it takes a second argument, of the pairs of
+            these rows) that returns one number per row, such as `lambda logits: logits[:, 8]`; the
+            effect is its value in the patched run less that in the reference run. A run knows the
+            function by its code.
         foil: for `logit_difference`, one token per pair, to compare with the answer.
         candidates: for `digit_contrast`, the tokens whose mean logit is compared with the answer's.
             The default is the ten digits, written as the answers are.
@@ -204,7 +205,7 @@ class _Result:
         pairs, patching, n_senders = self.pairs, self.patching, len(self.patching.components)
         computation = computation | {"n_senders": n_senders}
         if self.places is not None:
-            warn_of_left_out(values, pairs, patching)
+            warn_of_left_out(values, pairs, patching.metric, patching.measure)
             computation["positions"] = list(self.places.names)
             return position_effects(values, pairs, patching, self.places, computation)
         if self.spot_checks:
@@ -229,8 +230,7 @@ def engine_for(
     """The engine of this name. Raises ValueError and UnsupportedTrunk as `path_patch` does."""
     if name == "hooks":
         return HookEngine(model, patching, propagation or Propagation.of(patching.paths))
-    if name != "sweep":
-        raise ValueError(f"expected engine 'sweep' or 'hooks', found {name!r}")
+    check_choice("engine", name, ("sweep", "hooks"))
     return SweepEngine.of(model, patching, certify=certify, propagation=propagation)
 
 
@@ -264,7 +264,7 @@ def component_effects(
 
     Warns as `warn_of_left_out`.
     """
-    warn_of_left_out(values, pairs, patching)
+    warn_of_left_out(values, pairs, patching.metric, patching.measure)
     n_rows, senders = 1 + len(patching.components), patching.senders
     heads, mlps = senders.split(values[1:n_rows], patching.n_heads)
     held_heads = held_mlps = None
@@ -286,26 +286,47 @@ def operation_name(pairs: PromptPairs) -> str:
 
 
 def warn_of_left_out(
-    values: Float[Tensor, "row pair"], pairs: PromptPairs, patching: PatchSettings
+    values: Float[Tensor, "row pair"], pairs: PromptPairs, metric: str, measure: Metric
 ) -> None:
     """Warn if pairs have no effect, or an unstable one, because of the metric.
+
+    Each reason has its own warning, with the number of its pairs and what to do.
 
     Args:
         values: an engine's values; row 0 is the unpatched logit of the answer.
         pairs: all pairs.
-        patching: the settings, with the metric.
+        metric: the metric's name.
+        measure: the metric.
     """
-    _warn_of_ratios(values[0], patching.metric)
-    _warn_of_no_answer(pairs, patching)
-
-
-def _warn_of_ratios(logit: Float[Tensor, " pair"], metric: str) -> None:
-    """Warn if logits are too small for a stable ratio."""
-    if metric != "relative_logit":
+    computed = ~values[0].isnan()  # a race may have needed no effect of some pairs
+    left_out = values[1:].isnan().all(0) & computed
+    if measure.share_of == "reference":
+        _warn_of_ratios(values[0][computed])
         return
-    logit = logit[~logit.isnan()]  # a race may have needed no effect of some pairs
+    if measure.reads in ("other answer", "likeliest"):
+        own = pairs.counterfactual_answer
+        without = (own == NO_ANSWER) | (own == pairs.answer)
+        _warn_of_no_answer(int(without.sum()), len(pairs))
+        left_out &= ~without
+    n, of = int(left_out.sum()), int(computed.sum())
+    if n and measure.share_of == "total":
+        warn_caller(
+            f"expected counterfactual prompts that change what {metric!r} reads by at "
+            f"least {SMALL_TOTAL}, found a smaller change in {n} of {of} pairs, which are left "
+            "out, because no share of it can be stated; take counterfactuals that change the "
+            "answer, or a metric that is no share, such as 'logit_difference' or 'logit'",
+        )
+    elif n:
+        warn_caller(
+            f"expected a number of {metric!r} for each pair, found NaN in {n} of {of} "
+            "pairs, which are left out; return finite numbers, or leave these pairs out yourself",
+        )
+
+
+def _warn_of_ratios(logit: Float[Tensor, " pair"]) -> None:
+    """Warn if logits are not positive, or too small for a stable ratio."""
     left_out, small = int((logit <= 0).sum()), int(((logit > 0) & (logit < SMALL_LOGIT)).sum())
-    if small or left_out == len(logit):
+    if small or left_out:
         warn_caller(
             f"expected logits of the answer of at least {SMALL_LOGIT}, found {left_out} of "
             f"{len(logit)} pairs left out because theirs is not positive, and {small} with a "
@@ -326,16 +347,12 @@ def _warn_of_bound(outcome: Race, components: Sequence[Component]) -> None:
         )
 
 
-def _warn_of_no_answer(pairs: PromptPairs, patching: PatchSettings) -> None:
+def _warn_of_no_answer(without: int, n_pairs: int) -> None:
     """Warn if pairs are left out because their counterfactual has no answer that is not C."""
-    if patching.measure.reads not in ("other answer", "likeliest"):
-        return
-    own = pairs.counterfactual_answer
-    without = int(((own == NO_ANSWER) | (own == pairs.answer)).sum())
     if without:
         warn_caller(
             "expected counterfactuals with another answer than the reference's "
-            f"(counterfactual_answer), found none in {without} of {len(pairs)} pairs, which are "
+            f"(counterfactual_answer), found none in {without} of {n_pairs} pairs, which are "
             "left out; counterfactual='operands' makes pairs that have one",
         )
 

@@ -40,6 +40,7 @@ from arith_lens.model import (
     weights_loaded,
 )
 from arith_lens.model.loading import tolerated_difference
+from arith_lens.options import check_choice
 from arith_lens.pairs import (
     PromptPairs,
     Role,
@@ -70,8 +71,7 @@ def _end_states(
         ValueError: `read` is not a key of `HOOKS`.
         FloatingPointError: as in `record`.
     """
-    if read not in HOOKS:
-        raise ValueError(f"expected read to be one of {', '.join(HOOKS)}, found {read!r}")
+    check_choice("read", read, HOOKS)
     check_pairs(model, pairs)
     parallel = getattr(model.cfg, "parallel_attn_mlp", False)
     name_of = resid_pre_name if parallel and read == "mlp_in" else HOOKS[read]
@@ -317,10 +317,8 @@ def _tokens_to_read(
 
     Raises ValueError for tokens or units that probes do not read, or a model without a final norm.
     """
-    if tokens not in ("roles", "digits"):
-        raise ValueError(f"expected tokens to be 'roles' or 'digits', found {tokens!r}")
-    if unit not in ("cosine", "logit"):
-        raise ValueError(f"expected unit to be 'cosine' or 'logit', found {unit!r}")
+    check_choice("tokens", tokens, ("roles", "digits"))
+    check_choice("unit", unit, ("cosine", "logit"))
     _require_final_norm(model)
     digits = digit_tokens(model, pairs)
     if tokens == "digits":

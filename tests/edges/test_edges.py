@@ -624,3 +624,26 @@ def test_what_reads_end_alone_is_the_same_without_other_tokens(mistral: Any) -> 
     assert al.plan_edges(mistral, pairs, receivers, inputs="q").sender_flops < (
         0.7 * al.plan_edges(mistral, pairs, receivers).sender_flops
     )
+
+
+def test_tiny_effects_beside_large_logits_are_certified_to_rounding(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Effects of 1e-3 where logits are about 30: float32 rounds these by 1e-6 and more."""
+    hf = SWEPT["Llama-3"].make(len(tokenizer))
+    hf.lm_head.weight.data *= 16
+    for block in hf.model.layers:
+        block.self_attn.o_proj.weight.data *= 1e-4
+    pairs = make_pairs(hf)
+    model = al.load_model((hf, tokenizer))
+    for metric in ("logprob", "logit", "relative_logit"):
+        edges = edge_effects(model, pairs, ["1.1", "MLP 1"], metric=metric, progress=False)
+        assert 0 < edges.per_pair[0].nan_to_num().abs().max() < 1e-2
+    right = EdgeEngine._values
+    monkeypatch.setattr(EdgeEngine, "_values", lambda *args: _doubled(right(*args)))
+    with pytest.raises(CertificateError, match="all senders together"):
+        edge_effects(model, pairs, ["1.1", "MLP 1"], metric="logit", progress=False)
+
+
+def _doubled(values: Tensor) -> Tensor:
+    return torch.cat([values[:1], 2 * values[1:]])

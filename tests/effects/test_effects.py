@@ -3,6 +3,8 @@
 import json
 import warnings
 from base64 import b64decode
+from dataclasses import replace
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
@@ -387,3 +389,17 @@ def test_what_does_not_fit_is_refused() -> None:
         head_effects().ci(95.0)
     with pytest.raises(ValueError, match="template"):
         head_effects().by_template()
+
+
+def test_what_was_left_out_everywhere_cannot_be_ranked() -> None:
+    nothing = Effects(torch.full((2, 3, 4), float("nan")), ("layer", "head"), "interchange")
+    with pytest.raises(ValueError, match="expected effects to rank, found NaN for every component"):
+        nothing.top(3)
+    assert nothing.top(0) == []
+    one = nothing.per_pair.clone()
+    one[1, 2, 3] = 0.5
+    assert replace(nothing, per_pair=one).top(3) == [Head(1, 2)]
+    for k in ("3", 2.5, True):
+        with pytest.raises(TypeError, match="expected a whole number of components, found"):
+            unwrap(Effects.top)(replace(nothing, per_pair=one), k)  # pyright: ignore
+    assert unwrap(Effects.top)(replace(nothing, per_pair=one), np.int64(3)) == [Head(1, 2)]  # pyright: ignore

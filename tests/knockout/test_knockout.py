@@ -217,7 +217,7 @@ def test_vectors_are_put_where_they_are_means_of(model):
             knock_out(model, pairs, MIXED, positions=positions, means=means)
         with pytest.raises(ValueError, match=f"put, found means over '{means.positions}'"):
             knockout_hooks(model, MIXED, means, positions=positions)
-    with pytest.raises(ValueError, match="expected positions 'all' or 'end', found 'END'"):
+    with pytest.raises(ValueError, match="positions among all, end, found 'END'"):
         counterfactual_means(model, pairs, MIXED, positions="END")
 
 
@@ -549,7 +549,11 @@ def test_outcomes_and_curves_come_back_from_their_arrays(mistral):
         ({"positions": "some"}, ValueError, "found 'some'"),
         ({"means": {}}, KeyError, "counterfactual_means"),
         ({"means": {z_name(0): torch.zeros(1, 9, 4, 8)}}, ValueError, "one vector per component"),
-        ({"means": "vector"}, ValueError, "template, role, all_tokens, or vectors .* 'vector'"),
+        (
+            {"means": "vector"},
+            ValueError,
+            "among template, role, all_tokens, found",
+        ),
         ({"means": "all_tokens", "ablation": "zero"}, ValueError, "ablation='mean' alone"),
     ],
 )
@@ -575,6 +579,27 @@ def test_without_ks_every_number_of_components_is_knocked_out(llama: Any) -> Non
     assert curve.ks == (0, 1, 2, 3)
     last = knock_out(llama, pairs, ["1.2", "0.0", "MLP 1"], progress=False)
     assert_close(curve.probability[-1], last.probability)
+
+
+def test_a_knockout_says_how_many_were_right_before(model: Any) -> None:
+    """Pairs that nobody filtered: half of the answers are wrong without any knockout."""
+    right = make_pairs(model)
+    pairs = replace(right, answer=torch.where(torch.arange(6) < 3, right.answer, 5))
+    logits = model(pairs.reference, attention_mask=pairs.attention_mask)[:, -1]
+    expected = logits.argmax(-1) == pairs.answer
+    assert expected.sum() == 3
+    out = knock_out(model, pairs, MIXED, progress=False)
+    assert out.before == pytest.approx(0.5) and "50.0% before" in repr(out)
+    assert "50.0% before" in out._repr_html_()
+    assert torch.equal(out.correct_before, expected)
+    assert out.select(torch.tensor([0, 1])).before == 1
+    assert Outcomes.from_arrays(out.to_arrays()).before == out.before
+    assert knock_out(model, pairs, [], progress=False).before == pytest.approx(0.5)
+    kept = keep_only(model, pairs, MIXED[:2], progress=False)
+    assert kept.before == pytest.approx(0.5)
+    assert knockout_curve(model, pairs, MIXED, ks=[2], progress=False).at(2).before == 0.5
+    assert knock_out(model, right, MIXED, progress=False).before == 1, "other pairs, other number"
+    assert "nan" not in repr(replace(out, correct_before=None))
 
 
 def test_one_pair_has_no_interval_in_words(llama: Any) -> None:

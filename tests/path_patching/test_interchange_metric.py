@@ -235,3 +235,53 @@ def test_the_strongest_carry_most_of_the_other_answer() -> None:
     assert keys and all(means[head.layer, head.index] > 0.05 for head in keys)
     with pytest.raises(ValueError, match="a threshold above 0 for interchange"):
         al.key_heads(effects, -0.05)
+
+
+@pytest.mark.parametrize("metric", ["interchange", "share_of_total", "share_of_total_contrast"])
+def test_pairs_whose_answer_hardly_changes_leave_with_a_warning(
+    metric: str, make_hf: Any, tokenizer: Any
+) -> None:
+    """Of six pairs, two have a counterfactual that is their reference."""
+    model = al.load_model((make_hf("llama"), tokenizer))
+    drawn = al.sample_pairs(model, "addition", n=6, counterfactual="operands", keep="all")
+    alike = drawn.counterfactual.clone()
+    alike[:2] = drawn.reference[:2]
+    pairs = replace(drawn, counterfactual=alike)
+    small = r"by at least 0\.1, found a smaller change in {} of 6 pairs, which are left out"
+    totals = al.path_patch(model, pairs[2:], metric="logit", senders=["0.1"], progress=False)
+    assert totals.n_left_out == 0
+    with pytest.warns(UserWarning, match=small.format(r"\d")) as caught:
+        effects = al.path_patch(model, pairs, metric=metric, progress=False)
+    assert len(caught) == 1, "once"
+    n = int(effects.heads.per_pair.isnan().all(0).all(0).sum())
+    assert n >= 2 and f" {n} of 6 " in str(caught[0].message) and effects.n_left_out == n
+    nothing = replace(drawn, counterfactual=drawn.reference)
+    with pytest.warns(UserWarning, match=small.format(6)):
+        empty = al.path_patch(model, nothing, metric=metric, certify=False, progress=False)
+    for part in (empty, empty.heads, empty.mlps):
+        with pytest.raises(ValueError, match="expected effects to rank, found NaN for every"):
+            part.top(3)
+        assert part.top(0) == []
+
+
+def test_pairs_of_a_logit_that_is_not_positive_leave_with_a_warning(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    logits = llama(pairs.reference, attention_mask=pairs.attention_mask)[:, -1]
+    answer = pairs.answer.clone()
+    answer[1] = logits[1].argmin()
+    effects: Any = None
+    with pytest.warns(UserWarning, match="found 1 of 5 pairs left out"):
+        effects = al.path_patch(llama, replace(pairs, answer=answer), progress=False)
+    assert effects.n_left_out == 1 and len(effects.top(3)) == 3
+    with pytest.warns(UserWarning, match="found 1 of 5 pairs left out"):
+        al.neuron_effects(llama, replace(pairs, answer=answer), [0])
+
+
+def test_pairs_without_a_number_of_ones_own_metric_leave_with_a_warning(llama: Any) -> None:
+    pairs = make_pairs(llama)
+
+    def partly(logits: Tensor, of: PromptPairs) -> Tensor:
+        return logits[:, 5].masked_fill(torch.isin(of.answer, pairs.answer[:2]), float("nan"))
+
+    with pytest.warns(UserWarning, match=r"'partly\(\)' for each pair, found NaN in 2 of 5 pairs"):
+        al.path_patch(llama, pairs, metric=partly, progress=False)

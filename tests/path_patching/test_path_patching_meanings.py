@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -279,3 +280,38 @@ def test_bfloat16_agrees_with_float32_of_the_same_weights(
     model.bridge.original_model.to(torch.bfloat16)
     narrow = path_patch(model, pairs, **options).heads.per_pair
     assert 0 < (wide - narrow).abs().max() < 0.1 * wide.abs().max()
+
+
+@pytest.mark.parametrize("engine", ["sweep", "hooks"])
+def test_a_metric_of_logits_alone_is_one_of_logits_and_pairs(llama: Any, engine: str) -> None:
+    """TransformerLens' form: one argument, others fixed by `partial` or by their defaults."""
+    pairs = make_pairs(llama)
+
+    def one(logits: Tensor) -> Tensor:
+        return logits[:, 7] - logits[:, 9]
+
+    def two(logits: Tensor, _: PromptPairs) -> Tensor:
+        return one(logits)
+
+    def fixed(logits: Tensor, answer_tokens: tuple[int, int]) -> Tensor:
+        return logits[:, answer_tokens[0]] - logits[:, answer_tokens[1]]
+
+    three: Any = lambda a, b, c: a  # noqa: E731
+    shared: dict[str, Any] = {"senders": ["0.1", "MLP 1"], "engine": engine, "progress": False}
+    expected = path_patch(llama, pairs, metric=two, **shared)
+    for metric in (one, lambda logits: one(logits), partial(fixed, answer_tokens=(7, 9))):
+        found = path_patch(llama, pairs, metric=metric, **shared)
+        assert torch.equal(found["0.1"].per_pair, expected["0.1"].per_pair)
+        assert torch.equal(found["MLP 1"].per_pair, expected["MLP 1"].per_pair)
+    other = path_patch(llama, pairs, metric=lambda logits: logits[:, 8], **shared)
+    assert not torch.allclose(other["0.1"].per_pair, expected["0.1"].per_pair, atol=1e-4)
+    with pytest.raises(ValueError, match=r"found .* with the arguments \(a, b, c\)"):
+        path_patch(llama, pairs, metric=three, **shared)
+
+
+def test_a_metric_that_is_spelled_wrong_gets_the_nearest_name(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    with pytest.raises(ValueError, match=r"found 'logits'; did you mean 'logit'\?"):
+        path_patch(llama, pairs, metric="logits")
+    with pytest.raises(ValueError, match=r"found 'via_mlp'; did you mean 'via_mlps'\?"):
+        path_patch(llama, pairs, paths="via_mlp")

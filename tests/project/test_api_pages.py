@@ -68,3 +68,11 @@ def test_the_pages_are_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert [name for name in al.__all__ if f'id="{name}"' not in page] == []
     assert "Args:" in page or "Arguments:" in page
     assert 'src="http' not in page and "url(http" not in page, "it opens offline"
+
+
+def test_a_public_name_that_is_spelled_wrong_gets_the_nearest_one() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'path_pach'; did you mean 'path_patch'"):
+        getattr(al, "path_pach")  # noqa: B009
+    with pytest.raises(AttributeError, match="no attribute 'zzzzzz'; docs/api"):
+        getattr(al, "zzzzzz")  # noqa: B009
+    assert not hasattr(al, "path_pach") and hasattr(al, "path_patch")
