@@ -346,7 +346,7 @@ def circuit_curve(
 
 def components_among(model: HookedLike, among: str) -> list[Component]:
     """All heads, all MLPs or both, or all neurons. Raises ValueError for another `among`."""
-    check_choice("among", among, get_args(Among))
+    check_choice("parts (among=)", among, get_args(Among))
     if among == "neurons":
         return [*every_neuron(model, every_mlp(int(model.cfg.n_layers)))]
     everything = every_component(int(model.cfg.n_layers), int(model.cfg.n_heads))

@@ -236,7 +236,7 @@ def test_a_stored_curve_is_read_again_and_others_are_not_taken_for_it(
     ("options", "message"),
     [
         ({"kind": "keep"}, "expected kind among keep_only, knock_out"),
-        ({"among": "layers"}, "expected among one of heads, mlps"),
+        ({"among": "layers"}, "parts .among=. among heads, mlps"),
         ({"among": "all"}, "append the others"),
         ({"fractions": (0.5, 2)}, "expected fractions from 0 to 1"),
         ({"metric": "relative_logit"}, "faithfulness is a share already"),

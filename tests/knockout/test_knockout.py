@@ -591,7 +591,7 @@ def test_a_knockout_says_how_many_were_right_before(model: Any) -> None:
     out = knock_out(model, pairs, MIXED, progress=False)
     assert out.before == pytest.approx(0.5) and "50.0% before" in repr(out)
     assert "50.0% before" in out._repr_html_()
-    assert torch.equal(out.correct_before, expected)
+    assert out.correct_before is not None and torch.equal(out.correct_before, expected)
     assert out.select(torch.tensor([0, 1])).before == 1
     assert Outcomes.from_arrays(out.to_arrays()).before == out.before
     assert knock_out(model, pairs, [], progress=False).before == pytest.approx(0.5)
@@ -604,7 +604,7 @@ def test_a_knockout_says_how_many_were_right_before(model: Any) -> None:
 
 def test_one_pair_has_no_interval_in_words(llama: Any) -> None:
     one = knock_out(llama, make_pairs(llama)[:1], ["1.2"], means="all_tokens", progress=False)
-    assert "(one problem, no interval)" in repr(one) and "nan" not in repr(one)
+    assert "(one problem, no interval; " in repr(one) and "nan" not in repr(one)
     assert "nan" not in one._repr_html_()
     assert "nan" not in str(drop(one, one))
 

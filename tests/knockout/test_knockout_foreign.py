@@ -10,8 +10,7 @@ import torch
 import arith_lens as al
 from arith_lens.components import Activations
 from arith_lens.knockout import counterfactual_means, knockout_hooks
-from arith_lens.model import HookedModel
-from arith_lens.model import left_pad
+from arith_lens.model import HookedModel, left_pad
 
 TEXTS = ("3 plus 5 equals to ", "Q: How much is 3 plus 5? A: ", "The sum of 3 and 5 is ")
 KNOCKED_OUT = (al.Head(0, 1), al.Head(2, 3), al.Mlp(1))
