@@ -6,6 +6,7 @@ itself or another row, raises a ValueError when this module is imported.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from fractions import Fraction
 from string import Formatter
 from types import MappingProxyType
@@ -269,5 +270,12 @@ else:
 def operation_of(name: str) -> Operation:
     """The row of an operation. Raises ValueError, which lists the names, if there is none."""
     if name not in OPERATIONS:
-        raise ValueError(f"expected an operation of {', '.join(OPERATIONS)}, found {name!r}")
+        rows = OPERATIONS.values()
+        by_symbol = {symbol: row.name for row in rows for symbol in (row.symbol, row.sign)}
+        near = get_close_matches(str(name).lower(), OPERATIONS, n=1)
+        meant = by_symbol.get(name) or (near[0] if near else None)
+        raise ValueError(
+            f"expected an operation of {', '.join(OPERATIONS)}, found {name!r}; "
+            + (f"did you mean {meant!r}?" if meant else "choose one")
+        )
     return OPERATIONS[name]

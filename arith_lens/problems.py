@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from numbers import Integral
 
 from arith_lens.operations import OPERATIONS, operation_of
 
@@ -80,8 +81,25 @@ class Problem:
 
 
 def check_operands(operands: Iterable[int]) -> set[int] | range:
-    """The distinct operands. Raises ValueError if they make more than `MOST_PROBLEMS` pairs."""
-    numbers = operands if isinstance(operands, range) else set(operands)
+    """The distinct operands.
+
+    Raises:
+        TypeError: they are not several whole numbers.
+        ValueError: they make more than `MOST_PROBLEMS` pairs.
+    """
+    if isinstance(operands, range):  # one of a million numbers is not listed
+        numbers = operands
+    elif isinstance(operands, Iterable):
+        numbers = set(operands)
+    else:
+        numbers = set()
+    if not isinstance(numbers, range) and (
+        not isinstance(operands, Iterable) or not all(isinstance(n, Integral) for n in numbers)
+    ):
+        raise TypeError(
+            f"expected operands as several whole numbers, found {operands!r:.80}; give "
+            "range(1, 10) or a list such as [3, 5, 7]"
+        )
     count = len(numbers)
     if count**2 > MOST_PROBLEMS:
         raise ValueError(

@@ -437,6 +437,11 @@ class HookedModel:
         others = {name: value for name, value in options.items() if name != "prepend_bos"}
         bos = options.get("prepend_bos")
         rows, mask = check_tokens(tokens, attention_mask, self.tokenizer, self.device, bos)
+        if rows.device.type == "cpu" and not 0 <= int(rows.min()) <= int(rows.max()) < self.d_vocab:
+            raise ValueError(
+                f"expected token ids from 0 to {self.d_vocab - 1}, found {int(rows.min())} to "
+                f"{int(rows.max())}; make them with this model's tokenizer"
+            )
         return rows, others if mask is None else others | {"attention_mask": mask}
 
 

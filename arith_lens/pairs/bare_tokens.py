@@ -13,7 +13,21 @@ def check_shapes(
     mask: Tensor | None,
     counterfactual_answer: Tensor | None = None,
 ) -> None:
-    """Raise ValueError, with the shapes, if tensors cannot be aligned pairs."""
+    """Raise ValueError, with the shapes, if tensors cannot be aligned pairs.
+
+    Raises:
+        TypeError: something else than tensors of whole numbers.
+    """
+    for name, tokens in (
+        *(("reference", reference), ("counterfactual", counterfactual), ("answer", answer)),
+        *([("counterfactual_answer", counterfactual_answer)] * (counterfactual_answer is not None)),
+    ):
+        kind = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
+        if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.is_complex():
+            raise TypeError(
+                f"expected {name} as a tensor of token ids, which are whole numbers, found {kind}; "
+                "make one with torch.tensor"
+            )
     if reference.ndim != 2 or reference.shape != counterfactual.shape:
         raise ValueError(
             "expected reference and counterfactual of one shape [pair, pos], found "
@@ -40,6 +54,15 @@ def check_shapes(
         raise ValueError(
             f"expected attention_mask of the prompts' shape {list(reference.shape)}, found "
             f"{list(mask.shape)}; give one entry per token, False at padding"
+        )
+
+
+def refuse_negative(name: str, tokens: Tensor) -> None:
+    """Raise ValueError for ids that no vocabulary has. Methods compare the others with a model."""
+    if bool((tokens < 0).any()):
+        raise ValueError(
+            f"expected token ids of 0 or more, found {int(tokens.min())} in {name}; where it is "
+            "padding, give the mask"
         )
 
 

@@ -150,6 +150,8 @@ def answer(
         batch_size: the number of pairs that run together.
     """
     require_evaluation_mode(model)
+    if hasattr(model, "cfg"):
+        _check_vocabulary(pairs, int(model.cfg.d_vocab))
     rights, probabilities = [], []
     for batch in pairs.batches(batch_size):
         logits = _logits_at_end(model, batch, side)

@@ -105,12 +105,39 @@ def read_csv(path: str | Path) -> list[Mapping[str, Any]]:
 
 
 def check_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Check rows. Raises ValueError if a key is missing or misspelt."""
+    """Check rows.
+
+    Raises:
+        TypeError: no list of rows.
+        ValueError: a key is missing or misspelt.
+    """
+    if not isinstance(rows, Sequence) or isinstance(rows, str):
+        raise TypeError(
+            f"expected a list of rows, then the model, found a {type(rows).__name__} first; write "
+            "from_rows([{'reference': …, 'counterfactual': …, 'answer': …}], model)"
+        )
     return [_checked(row, f"row {i}") for i, row in enumerate(rows)]
 
 
 def _text(path: str | Path) -> str:
-    """A file's text with its line ends. Raises ValueError if it is not UTF-8."""
+    """A file's text with its line ends.
+
+    Raises:
+        TypeError: something else than a path.
+        FileNotFoundError: there is no such file.
+        ValueError: it is not UTF-8.
+    """
+    if not isinstance(path, str | Path):
+        raise TypeError(
+            f"expected the path of a file, then the model, found a {type(path).__name__} first; "
+            "write from_jsonl(path, model)"
+        )
+    if not Path(path).is_file():
+        found = "a folder" if Path(path).is_dir() else "nothing there"
+        raise FileNotFoundError(
+            f"expected a file of pairs at {path}, found {found} (looked in "
+            f"{Path(path).absolute().parent}); check the path"
+        )
     data = Path(path).read_bytes()
     try:
         return data.decode("utf-8-sig")

@@ -12,7 +12,12 @@ from torch.nn.functional import pad
 
 from arith_lens.model import PAD
 from arith_lens.pairs import files
-from arith_lens.pairs.bare_tokens import check_mask, check_shapes, refuse_padding
+from arith_lens.pairs.bare_tokens import (
+    check_mask,
+    check_shapes,
+    refuse_negative,
+    refuse_padding,
+)
 from arith_lens.pairs.fields import PairFields
 from arith_lens.pairs.tokens import NO_ANSWER, Role
 from arith_lens.statistics import HasUnits, Units
@@ -54,8 +59,9 @@ class PromptPairs(PairFields, HasUnits):
                 no answer. None: no counterfactual has one.
 
         Raises:
-            ValueError: unequal shapes, no pairs, a mask with holes or an empty row, or padding
-                without a mask.
+            TypeError: something else than tensors of whole numbers.
+            ValueError: unequal shapes, no pairs, a negative id, a mask with holes or an empty row,
+                or padding without a mask.
         """
         check_shapes(reference, counterfactual, answer, attention_mask, counterfactual_answer)
         if attention_mask is None:
@@ -64,6 +70,9 @@ class PromptPairs(PairFields, HasUnits):
         else:
             mask = attention_mask.bool()
         check_mask(mask)
+        for name, tokens in (("reference", reference), ("counterfactual", counterfactual)):
+            refuse_negative(name, tokens[mask])
+        refuse_negative("answer", answer)
         order = torch.argsort(mask.int(), dim=1, stable=True)  # padding first, the rest in order
         return cls(
             reference=reference.masked_fill(~mask, PAD).gather(1, order),
@@ -295,7 +304,7 @@ class PromptPairs(PairFields, HasUnits):
     @staticmethod
     def from_file(path: str | Path, model: Any) -> "PromptPairs":
         """`from_csv` where the file's name ends in `.csv`, else `from_jsonl`."""
-        is_csv = Path(path).suffix.lower() == ".csv"
+        is_csv = isinstance(path, str | Path) and Path(path).suffix.lower() == ".csv"
         return (PromptPairs.from_csv if is_csv else PromptPairs.from_jsonl)(path, model)
 
 
