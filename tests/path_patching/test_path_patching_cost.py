@@ -146,7 +146,7 @@ def test_what_cannot_be_computed_cannot_be_planned(llama: Any, tokenizer: Any) -
     pairs = make_pairs(llama)
     refused: list[tuple[dict[str, Any], str]] = [
         ({"paths": "total"}, "engine='hooks'"),
-        ({"engine": "fast"}, "'sweep' or 'hooks'"),
+        ({"engine": "fast"}, "engine among sweep, hooks"),
         ({"batch_size": 0}, "batch_size"),
         ({"metric": "logit_difference"}, "foil"),
     ]

@@ -243,7 +243,7 @@ def test_nan_in_the_weights_names_the_layer(make_model: Callable[..., Any]) -> N
         ({"senders": ["1.2.3"]}, Exception, "Head"),
         ({"paths": "all"}, ValueError, "via_mlps, direct, total"),
         ({"paths": "total"}, ValueError, "engine='hooks'"),
-        ({"engine": "fast"}, ValueError, "'sweep' or 'hooks'"),
+        ({"engine": "fast"}, ValueError, "engine among sweep, hooks"),
         ({"metric": "accuracy"}, ValueError, "relative_logit"),
         ({"metric": "logit_difference"}, ValueError, "foil"),
         ({"metric": "logit_difference", "foil": torch.tensor([3])}, ValueError, "5 pairs"),
