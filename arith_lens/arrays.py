@@ -82,7 +82,7 @@ class Arrays:
 
     def save(self, path: str | Path) -> Path:
         """Write one file, which replaces an older one only when it is complete; its path."""
-        path = Path(path)
+        path = in_new_folder(path)
         partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         try:
             partial.write_bytes(self.to_bytes())
@@ -98,6 +98,13 @@ class Arrays:
             return cls.from_bytes(Path(path).read_bytes())
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
+
+
+def in_new_folder(path: str | Path) -> Path:
+    """The path of a file to write. Its folder is made if it is missing."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 _KEY = "arith_lens"  # a single entry: the order of several would differ from run to run

@@ -6,6 +6,7 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arith_lens.arrays import in_new_folder
 from arith_lens.components import Component, Head, Mlp, every_component, parse_component
 from arith_lens.edges.effects import TOGETHER
 from arith_lens.edges.recording import EMBEDDINGS
@@ -142,7 +143,7 @@ class CircuitGraph:
             "links": links,
         }
         if path is not None:
-            Path(path).write_text(json.dumps(content, allow_nan=False), encoding="utf-8")
+            in_new_folder(path).write_text(json.dumps(content, allow_nan=False), encoding="utf-8")
         return content
 
     def figure(self, *, title: str = "", most: int = 40, slider: bool = False) -> Any:

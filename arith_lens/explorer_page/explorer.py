@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from arith_lens.arrays import in_new_folder
 from arith_lens.plotting import render
 from arith_lens.views import POLICY, bundle, explorer_code, script_json
 
@@ -189,8 +190,7 @@ class Explorer:
                 every part of every head and MLP is computed first, if there is a model. It takes a
                 minute for a small model, and hours for a large one on a CPU.
         """
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = in_new_folder(path)
         whole = self
         if self.everything and not maps_only:
             whole = replace(self, sets=self.everything())

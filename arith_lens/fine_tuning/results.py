@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from arith_lens.arrays import in_new_folder
 from arith_lens.components import Head, Mlp
 from arith_lens.effects import BeforeAfter
 from arith_lens.fine_tuning.pieces import Piece, read_pieces, write_pieces
@@ -107,7 +108,7 @@ class Delta:
             "mlps": json.dumps([str(mlp) for mlp in self.mlps]),
         }
         tensors = {f"{p.parameter}:{p.dim}:{p.start}:{p.stop}": v for p, v in self.values.items()}
-        save_file(tensors, path, metadata=header)
+        save_file(tensors, in_new_folder(path), metadata=header)
         return Path(path)
 
     def apply(self, hf_model: Any) -> "Delta":

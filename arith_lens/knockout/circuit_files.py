@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from arith_lens.arrays import in_new_folder
 from arith_lens.components import (
     Component,
     Components,
@@ -125,7 +126,7 @@ class CircuitFile:
             "d_model": self.d_model,
         }
         parts = {"nodes": _plain(self.nodes), "edges": _plain(self.edges)}
-        path = Path(path)
+        path = in_new_folder(path)
         path.write_text(json.dumps({"cfg": cfg, **parts}), encoding="utf-8")
         return path
 

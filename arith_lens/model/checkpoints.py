@@ -6,6 +6,7 @@ Transformers is imported inside the functions, so that importing this module is 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -272,7 +273,7 @@ def _hub_location(model_id: str, weights: bool) -> str:
         raise ValueError(
             f"expected a directory, a shipped model ({', '.join(REFERENCE_MODELS)}) or a hub id, "
             f"found {model_id!r}, which is neither a directory nor a model that the hub shows you; "
-            "check the spelling, and log in if the model is private"
+            f"check the spelling, and log in if the model is private{_did_you_mean(model_id)}"
         ) from error
     except Exception as error:
         return _cached_snapshot(model_id, error, weights)
@@ -280,6 +281,11 @@ def _hub_location(model_id: str, weights: bool) -> str:
     if weights and files and not set(files) & set(WEIGHT_FILES):
         raise _no_weights(model_id, _shortened(files))
     return model_id
+
+
+def _did_you_mean(name: str) -> str:
+    near = get_close_matches(name, REFERENCE_MODELS, n=1, cutoff=0.7)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _cached_snapshot(model_id: str, error: Exception, weights: bool) -> str:
@@ -293,5 +299,5 @@ def _cached_snapshot(model_id: str, error: Exception, weights: bool) -> str:
         f"{model_id!r} as a directory, in the local cache or on the hub, found no such directory "
         f"(looked in {Path(model_id).absolute()}), nothing in the cache and no "
         f"answer from the hub ({type(error).__name__}: {error}); check the path and the network, "
-        "or download the model elsewhere and give its folder"
+        f"or download the model elsewhere and give its folder{_did_you_mean(model_id)}"
     ) from error

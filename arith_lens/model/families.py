@@ -22,8 +22,8 @@ MLP_NAMES = ("mlp", "ffn", "block_sparse_moe")
 ACTIVATION_NAMES = ("act_fn", "act", "activation_fn")
 """The activation function in an MLP, where it is a module."""
 
-Method: TypeAlias = Literal["edges", "fine_tuning"]
-"""Edges into heads; fine-tuning of single heads."""
+Method: TypeAlias = Literal["edges", "fine_tuning", "sweep"]
+"""Edges into heads; fine-tuning of single heads; the sweep of path patching."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,10 @@ FAMILIES = {
             kv_cache=True,
             sentencepiece=True,
             built=BuiltForm("llama"),
+        ),
+        Family(
+            "llama4_text",
+            refusals={"sweep": "experts that return the tokens of all prompts in one row"},
         ),
         Family("mistral", plain_layers=True, kv_cache=True, sentencepiece=True),
         Family("mixtral", sentencepiece=True),

@@ -33,7 +33,12 @@ from arith_lens.model.checkpoints import (
 )
 from arith_lens.model.config_files import first_line
 from arith_lens.model.hooked import HookedModel
-from arith_lens.model.state import check_device, compute_device, default_device
+from arith_lens.model.state import (
+    check_device,
+    compute_device,
+    default_device,
+    lacks_weights,
+)
 from arith_lens.model.texts import require_round_trip, set_bos
 from arith_lens.model.weights import load_weights
 
@@ -80,13 +85,15 @@ def transformers_logits(model: Any) -> Float[Tensor, "row pos d_vocab"] | None:
     """The logits of `example` by Transformers alone.
 
     Returns:
-        None if weights are offloaded, because each forward would read them all; and if the logits
-        are not finite, which every method reports with the layer.
+        None if weights have no values, or are offloaded, because each forward would read them all;
+        and if the logits are not finite, which every method reports with the layer.
 
     Raises:
         ValueError: the model does not compute logits from tokens.
     """
-    if any(weight.is_meta for weight in model.parameters()):
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    if any(weight.is_meta or isinstance(weight, FakeTensor) for weight in model.parameters()):
         return None
     tokens, mask = example(model.config.get_text_config().vocab_size, model.device)
     taken = inspect.signature(model.forward).parameters
@@ -185,7 +192,7 @@ def require_faithful(model: Any, expected: Float[Tensor, "row pos d_vocab"] | No
 
 
 def load_model(
-    source: str | Path | tuple[Any, Any],
+    source: str | Path | tuple[Any, Any] | HookedModel,
     *,
     dtype: torch.dtype | str | None = None,
     device: str | torch.device | None = None,
@@ -236,6 +243,8 @@ def load_model(
                 "from_pretrained, before this"
             )
         return _wrap(*source, dtype=dtype, device=device, bos=bos)
+    if isinstance(source, HookedModel):
+        return _as_asked(source, dtype, device)
     if not isinstance(source, str | Path):
         raise TypeError(
             f"expected a name, a path or (hf_model, tokenizer), found {type(source).__name__}; "
@@ -264,6 +273,17 @@ def load_model(
     return HookedModel(bridge, checkpoint.name)
 
 
+def _as_asked(model: HookedModel, dtype: Any, device: Any) -> HookedModel:
+    """A model that is loaded already. Raises ValueError if it has another dtype or device."""
+    wanted = dtype or model.dtype, torch.device(device or model.device)
+    if (model.dtype, torch.device(model.device)) != wanted:
+        raise ValueError(
+            f"expected a loaded model as it is, in {model.dtype} on {model.device}, found "
+            f"dtype={dtype} and device={device}; load it again from its folder with these"
+        )
+    return model
+
+
 def _as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
     """The dtype of a name. Raises ValueError if the name is not a dtype."""
     named = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
@@ -275,7 +295,7 @@ def _as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
 
 
 def empty_model(
-    source: str | Path | tuple[Any, Any],
+    source: str | Path | tuple[Any, Any] | HookedModel,
     *,
     dtype: torch.dtype | str | None = None,
     device: str | torch.device | None = None,
@@ -341,7 +361,9 @@ def _wrap(
     name = Path(hf_model.config._name_or_path or type(hf_model).__name__).name
     refuse_quantised(hf_model.config, name)
     refuse_changed(hf_model, name)
-    if dtype is not None or device is not None:
+    if all(weight.is_meta for weight in hf_model.parameters()) and lacks_weights(hf_model):
+        hf_model = _with_fake_weights(hf_model, dtype or hf_model.dtype, device)
+    elif dtype is not None or device is not None:
         hf_model = hf_model.to(device=device, dtype=dtype)
     placed = next(hf_model.parameters())
     if not hf_model.config.architectures:  # the bridge needs it, and only saving sets it
@@ -364,6 +386,18 @@ def _wrap(
         bridge.tokenizer = None
     require_faithful(bridge, logits)
     return HookedModel(bridge, name)
+
+
+def _with_fake_weights(hf_model: Any, dtype: torch.dtype, device: Any) -> Any:
+    """A model on the meta device, with weights that say where they would be, as in `empty_model`.
+
+    It is for `plan`. The model itself stays as it is.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(), torch.device(device or default_device()):
+        options = {"dtype": dtype, "attn_implementation": "eager"}
+        return type(hf_model)._from_config(copy.deepcopy(hf_model.config), **options)
 
 
 def _keep_savable(hf_model: Any) -> None:

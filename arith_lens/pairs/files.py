@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from arith_lens.arrays import in_new_folder
 from arith_lens.model import left_pad
 from arith_lens.pairs.fields import PairFields, Selection, unpadded
 from arith_lens.pairs.references import (
@@ -59,12 +60,12 @@ KEYS = (*TOKEN_KEYS, OTHER_ANSWER, *OPTIONAL_KEYS, "problem", *EXAMPLE_KEYS)
 def write_jsonl(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
     """Write one JSON object per row."""
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-    Path(path).write_text("".join(lines), encoding="utf-8")
+    in_new_folder(path).write_text("".join(lines), encoding="utf-8")
 
 
 def write_csv(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
     """Write a table with a header."""
-    with Path(path).open("w", encoding="utf-8", newline="") as file:
+    with in_new_folder(path).open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else list(TOKEN_KEYS))
         writer.writeheader()
         writer.writerows(rows)

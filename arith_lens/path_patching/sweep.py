@@ -29,6 +29,7 @@ from arith_lens.model import (
     LogitScale,
     NormScale,
     compute_device,
+    family_of,
     in_float32,
     is_offloaded,
     lacks_weights,
@@ -332,6 +333,10 @@ def _unsupported_model(model: HookedLike) -> str | None:
     """Why the sweep cannot compute what comes after the layers; None if no reason is visible."""
     if getattr(model, "ln_final", None) is None:
         return "no final norm"
+    bridge: Any = getattr(model, "bridge", model)
+    config = bridge.original_model.config
+    if reason := family_of(config.get_text_config()).refusals.get("sweep"):
+        return reason
     if lacks_weights(model.ln_final) or lacks_weights(model.unembed):
         return "a final norm or unembedding without weights (on the meta device)"
     return None
