@@ -126,7 +126,7 @@ def exhibits(options: Options) -> list[Exhibit]:
             runs,
             name="exam_shares",
             title="Effects of three components, as shares of the exact ones",
-            caption=lambda _: "100% is right. docs/known_circuits.md has what was expected.",
+            caption=lambda _: "100% is right. docs/studies/attribution.md has what was expected.",
             notes=_notes,
             cells=_share_cells,
         ),

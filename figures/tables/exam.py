@@ -39,7 +39,7 @@ PROBED = (
     ("table", "via_mlps", "MLP 0"),
     ("query_composition", "total", "0.1"),
 )
-"""Model, paths and component of the expectations in docs/known_circuits.md."""
+"""Model, paths and component of the expectations in docs/studies/attribution.md."""
 
 
 @dataclass(frozen=True)

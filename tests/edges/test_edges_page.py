@@ -400,7 +400,8 @@ def ladder_lines() -> Iterator[str]:
 
 
 def test_the_ladder_has_edges() -> None:
-    page = (ROOT / "docs" / "attribution.md").read_text(encoding="utf-8").splitlines()
+    study = ROOT / "docs" / "studies" / "attribution.md"
+    page = study.read_text(encoding="utf-8").splitlines()
     assert all(line in page for line in ladder_lines())
 
 

@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 
 import arith_lens as al
 from arith_lens.knockout import matched_order
-from figures.tables.table import Key, from_csv, records, select
+from figures.tables.table import from_csv, records, select
 
 STUDIES = Path(__file__).parents[2] / "docs" / "studies"
 PAGE = (STUDIES / "gemma.md").read_text("utf-8")
@@ -123,23 +123,6 @@ def test_from_seven_heads_on_more_than_the_whole_contrast_is_kept(table: DataFra
     (seven,) = [one for one in rows if one.k == 7]
     words = "From seven heads on, faithfulness of `digit_contrast` in × is above 1 (with seven"
     assert f"{words} {number_text(seven)})" in WORDS
-
-
-def test_accuracies_of_all_cases_with_their_base_rates(table: DataFrame) -> None:
-    columns = [(case, "operands") for case in SIGNS]
-    columns.insert(1, ("multiplication", "word"))
-
-    def cells(measure: str, *, by_lens: bool, **keys: Key) -> str:
-        numbers = []
-        for case, lens in columns:
-            of_lens = {"counterfactual": lens, "order": "effect"} if by_lens else {}
-            (one,) = records(select(table, case=case, measure=measure, **of_lens, **keys))
-            numbers.append(number_text(one))
-        return " | ".join(numbers)
-
-    for k in (0, 1, 3, 5, 7, 10, 14):
-        assert f"| {k} | {cells('accuracy', by_lens=True, k=k)} |" in PAGE
-    assert f"| base rate | {cells('base rate', by_lens=False)} |" in PAGE
 
 
 def test_the_result_is_of_the_table(table: DataFrame) -> None:
