@@ -15,7 +15,15 @@ from experiments.command import (
 )
 
 NAMES = (
-    *("coverage", "interval_rules", "measure_reference", "ship_runs"),
+    *(
+        "audits",
+        "audit_table",
+        "calibration",
+        "coverage",
+        "interval_rules",
+        "measure_reference",
+        "ship_runs",
+    ),
     *("speed", "speed_fine_tuning", "speed_scale", "train_reference"),
 )
 """Each is a function of this name."""

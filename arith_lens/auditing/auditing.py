@@ -243,14 +243,24 @@ class _Auditor:
     ) -> list[Any]:
         """Ask whether few heads suffice and are needed. Returns the heads."""
         storage: dict[str, Any] = {"run": self.run, "progress": self.progress}
+        chosen_on, few = pairs[inside], self.scale.few
         sizes, accuracy = measures.curve_of_kept(
-            self.model, pairs[inside], order, self.scale.few, name="kept-first", **storage
+            self.model, chosen_on, order, few, name="kept-by-effect", **storage
         )
-        smallest = measures.smallest_enough(sizes, accuracy)
-        reached = smallest is not None and smallest <= self.scale.few
-        heads = order[: smallest if reached else self.scale.few]
-        self.facts |= {"smallest": smallest, "heads": tuple(heads)}
-        self.facts["curve"] = tuple(zip(sizes, accuracy, strict=True))
+        enough = smallest = measures.smallest_enough(sizes, accuracy)
+        self.facts |= {"smallest": smallest, "curve": tuple(zip(sizes, accuracy, strict=True))}
+        if smallest is None or smallest > few:
+            grown = measures.grown(self.model, chosen_on, order, few, name="alone", **storage)
+            all_grown = [*grown, *(head for head in order if head not in grown)]
+            along = measures.curve_of_kept(
+                self.model, chosen_on, all_grown, few, name="kept-grown", **storage
+            )
+            enough = measures.smallest_enough(*along)
+            if enough is not None and enough <= few:
+                order = grown
+        reached = enough is not None and enough <= few
+        heads = order[: enough if reached else few]
+        self.facts["heads"] = tuple(heads)
         few_draws = max(2, self.scale.draws // 5)
         ways = (
             Replacing("means at END", "mean", "end", self.scale.draws),

@@ -14,7 +14,13 @@ from arith_lens.auditing.verdicts import ENOUGH, Measure
 from arith_lens.components import Component, Head, every_head
 from arith_lens.effects import Effects
 from arith_lens.intervals import change_interval
-from arith_lens.knockout import KnockoutCurves, Outcomes, knockout_curves, matched_order
+from arith_lens.knockout import (
+    KnockoutCurves,
+    Outcomes,
+    grow_greedily,
+    knockout_curves,
+    matched_order,
+)
 from arith_lens.model import HookedLike
 from arith_lens.pairs import NO_ANSWER, PromptPairs
 from arith_lens.runs import Run
@@ -170,6 +176,32 @@ def curve_of_kept(
     curve = curves["kept"]
     accuracy = dict(zip(curve.ks, curve.accuracy().tolist(), strict=True))
     return sizes, [accuracy[n - k] for k in sizes]
+
+
+def grown(
+    model: HookedLike, pairs: PromptPairs, order: Sequence[Head], few: int, **storage: Any
+) -> list[Head]:
+    """A few heads, one by one the one that raises p(C) most, all others giving means at END.
+
+    It finds what the order by single effects misses: heads that replace one another, and heads
+    whose output the counterfactual leaves as it is and the means do not. Candidates are the
+    strongest heads by effect, and those whose own mean costs most p(C).
+    """
+    alone = {str(head).replace(".", "-"): [head] for head in order}
+    curves = knockout_curves(model, pairs, alone, ks=[1], positions="end", **storage)  # pyright: ignore
+    costs = {name: float(curves[name].mean_probability()[-1]) for name in alone}
+    costly = sorted(order, key=lambda head: costs[str(head).replace(".", "-")])
+    candidates = list(dict.fromkeys([*order[: 2 * few], *costly[:few]]))
+    progress = bool(storage.get("progress"))
+    chosen = grow_greedily(
+        model,
+        pairs,
+        candidates,
+        n=few,
+        positions="end",
+        progress=progress,  # pyright: ignore
+    )
+    return [head for head in chosen if isinstance(head, Head)]
 
 
 def smallest_enough(sizes: Sequence[int], accuracy: Sequence[float]) -> int | None:

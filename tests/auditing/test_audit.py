@@ -334,3 +334,15 @@ def test_an_interval_is_around_its_number_and_few_is_at_most_five_percent() -> N
     assert scale.few == 13 and Scale(1, 8, 0, 5).few == 3 and Scale(1, 4, 0, 5).few == 2
     assert measure.value == pytest.approx(float(mean.flatten()[first].sum() / mean.sum()), rel=1e-4)
     assert measure.low < measure.value < measure.high
+
+
+def test_heads_that_replace_one_another_are_found_by_growing() -> None:
+    """Two heads copy A and either suffices, so each alone has no effect."""
+    built = al.built_model("redundant", counterfactual="operands")
+    audit = al.audit(built.model, built.pairs, draws=5, progress=False)
+    assert audit.effects is not None
+    copies = [audit.effects.heads[one].mean() for one in ("0.0", "0.6")]
+    assert min(map(float, copies)) > float(audit.effects.heads["0.2"].mean()) / 2
+    assert audit.smallest is None or audit.smallest > audit.few
+    assert audit.first(FEW).verdict == "holds" and len(audit.sufficient) <= 3
+    assert {al.Head(0, 1), al.Head(0, 2)} < {*audit.sufficient}

@@ -1,0 +1,141 @@
+"""The audits of pretrained and of shipped models, for docs/pretrained.md.
+
+Each task of each model is audited into a folder of its own, and can be stopped and continued. The
+table has the rows of all audits that are finished.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import arith_lens as al
+from arith_lens.auditing import Audit
+from arith_lens.operations import FOUR
+
+SHOTS = {"reference": 0, "reference-mistral": 0, "gemma-3-270m": 4}
+"""Solved examples before a problem; one where a model is not listed."""
+SETS = 2
+"""The number of sets of examples."""
+MIXED, CAPITALS = "all operations", "capitals"
+"""The tasks beside the four operations: means over all four, and no arithmetic at all."""
+CITIES = {
+    "France": "Paris", "Italy": "Rome", "Spain": "Madrid", "Germany": "Berlin", "Japan": "Tokyo",
+    "Russia": "Moscow", "China": "Beijing", "Egypt": "Cairo", "Greece": "Athens",
+    "Austria": "Vienna", "Ireland": "Dublin", "Portugal": "Lisbon", "Poland": "Warsaw",
+    "Norway": "Oslo", "Cuba": "Havana", "Iran": "Tehran", "Iraq": "Baghdad", "Israel": "Jerusalem",
+    "Syria": "Damascus", "Turkey": "Ankara", "Canada": "Ottawa", "Kenya": "Nairobi",
+    "Sweden": "Stockholm", "Hungary": "Budapest", "Denmark": "Copenhagen", "Afghanistan": "Kabul",
+    "Colombia": "Bogota", "Vietnam": "Hanoi", "Taiwan": "Taipei", "Scotland": "Edinburgh",
+    "Finland": "Helsinki", "Switzerland": "Bern", "Czechoslovakia": "Prague",
+    "Ukraine": "Kiev", "Lebanon": "Beirut", "Peru": "Lima", "England": "London",
+}  # fmt: skip
+EXAMPLES = (("India: Delhi", "Belgium: Brussels"), ("Belgium: Brussels", "India: Delhi"))
+"""Two sets of examples before each country."""
+
+
+def audits(
+    model: str = "smollm2-135m",
+    tasks: tuple[str, ...] = FOUR,
+    draws: int = 100,
+    out: Path = Path("results/audits"),
+) -> None:
+    """Audit a model on some tasks: the four operations, `all operations`, `capitals`.
+
+    Args:
+        model: a name, a folder or a GGUF file.
+        tasks: what the model is asked.
+        draws: the number of random sets of heads.
+        out: the folder of the audits; each has its page, its table and its arrays.
+    """
+    loaded = al.load_model(model)
+    for task in tasks:
+        folder = out / loaded.name / task.replace(" ", "-")
+        config = {"task": task, "draws": draws}
+        with al.open_run("audit", config, model=loaded, root=out / "runs") as run:
+            audit = al.audit(loaded, pairs_of(loaded, task), draws=draws, run=run)
+        audit.save(folder)
+        print(f"{task}: {audit}\n{folder}", flush=True)
+
+
+def pairs_of(model: al.HookedModel, task: str) -> Mapping[str, al.PromptPairs]:
+    """The pairs of a task by their counterfactual, also those that are answered wrong."""
+    if task == CAPITALS:
+        return {"another country": capitals(model)}
+    if task == MIXED:
+        parts = [sampled(model, operation, "operands") for operation in FOUR]
+        return {"operands": replace(reduce(add, parts), template=None)}
+    return {kind: sampled(model, task, kind) for kind in ("operands", "operator")}
+
+
+def sampled(model: al.HookedModel, operation: str, counterfactual: str) -> al.PromptPairs:
+    """All problems of an operation after each set of examples."""
+    shots = SHOTS.get(model.name, 1)
+    options: dict[str, Any] = {"templates": "symbols", "keep": "all", "shots": shots}
+    sets = range(SETS if shots else 1)
+    parts = [
+        al.sample_pairs(
+            model, operation, exemplar_set=number, counterfactual=counterfactual, **options
+        )
+        for number in sets
+    ]
+    return reduce(add, parts)
+
+
+def capitals(model: al.HookedModel) -> al.PromptPairs:
+    """Countries and capitals of one token each; the counterfactual asks another country."""
+
+    def length(text: str) -> int:
+        return len(model.tokenizer(text, add_special_tokens=False).input_ids)
+
+    known: dict[int, list[tuple[str, str]]] = {}
+    for country, city in CITIES.items():
+        if length(f" {city}") == 1:
+            known.setdefault(length(f"\n{country}:"), []).append((country, city))
+    aligned = [
+        (own, group[(number + len(group) // 2) % len(group)])
+        for group in known.values()
+        if len(group) > 1
+        for number, own in enumerate(group)
+    ]
+    rows = []
+    for examples in EXAMPLES:
+        for (country, city), (other, other_city) in aligned:
+            before = "\n".join(examples)
+            rows.append(
+                {
+                    "reference": f"{before}\n{country}:",
+                    "counterfactual": f"{before}\n{other}:",
+                    "answer": f" {city}",
+                    "counterfactual_answer": f" {other_city}",
+                    "problem": country,
+                }
+            )
+    return al.PromptPairs.from_rows(rows, model)
+
+
+def audit_table(out: Path = Path("results/audits"), csv: Path | None = None) -> None:
+    """Print the rows of all finished audits, and write them to a file.
+
+    Args:
+        out: the folder of the audits.
+        csv: the file to write.
+    """
+    import pandas as pd
+
+    parts = []
+    for file in sorted(out.glob("*/*/audit.safetensors")):
+        audit = Audit.load(file)
+        table = audit.verdicts
+        table.insert(0, "task", file.parent.name.replace("-", " "))
+        table.insert(0, "model", audit.model)
+        table["heads"] = " ".join(map(str, audit.heads))
+        table["smallest"] = audit.smallest
+        table["layer"], table["mlp"] = audit.layer, str(audit.mlp or "")
+        parts.append(table)
+    table = pd.concat(parts)
+    print(table.to_string(index=False, float_format="{:.3f}".format))
+    if csv is not None:
+        table.to_csv(csv, index=False, float_format="%.4f")
