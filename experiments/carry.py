@@ -57,7 +57,7 @@ CONTEXTS = {total: f"tens_sum_{total}" for total in range(2, 9)}
 """The tests of each sum of the tens digits, which the carry of a sum below 100 can have."""
 WRITERS, READERS, HELD = "writers", "readers", "held"
 NOTHING, STRONGEST, OTHERS = "nothing", "two strongest heads", "two other heads of these layers"
-"""Which components are held in the source run."""
+"""Which components are held in the source run. The others are drawn several times."""
 N_FREE = 8
 """The directions of the search in the untrained model."""
 N_SUMS = 19
@@ -78,6 +78,8 @@ class CarryConfig(ModelSettings):
     """The wording of all tests but that of other wordings: 0 to 8 of Figure 8."""
     head_layers: tuple[int, ...] = (6, 7, 8)
     """The layers whose two strongest heads are held."""
+    random_pairs: int = 20
+    """Draws of two other heads of these layers."""
     problems: int = 4000
     """Sums below 100 that are answered to find the errors."""
     context_pairs: int = 1400
@@ -271,8 +273,10 @@ def _save_components(run: Run, model: al.HookedModel, config: CarryConfig, site:
         if isinstance(one, al.Head) and one.layer == head.layer and one not in strongest
     ]
     generator = torch.Generator().manual_seed(config.seed)
-    order = torch.randperm(len(others), generator=generator).tolist()
-    sets = {NOTHING: [], STRONGEST: strongest, OTHERS: [others[i] for i in order[:2]]}
+    sets = {NOTHING: [], STRONGEST: strongest}
+    for draw in range(config.random_pairs):
+        order = torch.randperm(len(others), generator=generator).tolist()
+        sets[f"{OTHERS}-{draw}"] = [others[i] for i in order[:2]]
     written = writers(model, tested, site, direction, earlier)
     CARRY_PARTS.save(run, written, WRITERS, pairs=tested.pairs)
     held = without_writers(model, tested, site, sets)
@@ -312,10 +316,10 @@ def _wrong_sums(model: al.HookedModel, config: CarryConfig) -> Effects:
 
 
 def _plan(model: al.HookedModel, config: CarryConfig) -> str:
-    """The cost of the layers, of which each has about 17 runs of END for each tested pair."""
+    """The cost of the layers, of which each has about 130 runs of END for each tested pair."""
     rate = matrix_rate(model)
     per_token = 2 * sum(weight.numel() for weight in model.bridge.parameters())
-    runs = len(config.subjects) * config.n // 2 * model.n_layers * 17 / 2
+    runs = len(config.subjects) * config.n // 2 * model.n_layers * 130 / 2
     return f"runs of END alone: {runs:.0f}, at most {time_text(runs * per_token, rate)}"
 
 

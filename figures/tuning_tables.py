@@ -201,25 +201,16 @@ def change_cell(rows: DataFrame) -> str:
     change = select(rows, measure=CHANGE)
     text = f"{value(rows, measure=AFTER):.1%}: {changed(change)}"
     for one in records(select(rows, measure=CHANGE_BY_SEED)):
-        if not _alike(change):
-            least, most = 100 * one.low, 100 * one.high
-            text += "; " + _unbroken(f"seeds {least:+.1f} to {most:+.1f}")
+        least, most = 100 * one.low, 100 * one.high
+        text += "; " + _unbroken(f"seeds {least:+.1f} to {most:+.1f}")
     return text
 
 
 def changed(change: DataFrame, *, digits: int = 1) -> str:
     """`+27.8 [+24.1, +31.5]`."""
     (one,) = records(change)
-    if _alike(change):
-        what = "none" if one.value == 0 else "all"
-        return f"{100 * one.value:+.1f} " + _unbroken(f"({what} changed)")
     mean, interval = interval_text(one, digits).split(" ", 1)
     return f"{mean} {_unbroken(interval)}"
-
-
-def _alike(change: DataFrame) -> bool:
-    """Whether all questions changed in the same way in all trainings, so that there is no error."""
-    return bool((change.low == change.high).all())
 
 
 def _headed(name: str, before: str) -> str:

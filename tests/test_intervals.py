@@ -1,13 +1,18 @@
 """Intervals of skewed effects and of shares, against populations whose mean is known."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 from torch.testing import assert_close
 
-from arith_lens.effects import Effects
+from arith_lens.answers import Answers, change_over_seeds
+from arith_lens.effects import Effects, crossed_draws
+from arith_lens.effects.effects import SHARES
 from arith_lens.intervals import change_interval, share_interval, studentised_interval
+from arith_lens.knockout import CircuitCurve, Outcomes, drop
 from arith_lens.statistics import Sample
 from laboratory.coverage import RULES, answers, by_problem, misses, redrawn, skewed, studies
 
@@ -152,14 +157,18 @@ def test_all_right_is_not_certain() -> None:
 
 
 def test_a_studentised_interval_draws_the_ratio_of_error_and_standard_error() -> None:
-    """One wording: against SciPy's standard error of each draw."""
-    values = np.exp(np.random.default_rng(3).standard_normal(25))
+    """One wording: against SciPy's standard error of each draw, which has a least size.
+
+    The interval of one event ends at 4.74 times its mean for 90% (Poisson).
+    """
+    values = np.random.default_rng(3).exponential(size=25) ** 2
     sample = Sample(torch.tensor(values)[None], *torch.zeros(3, 25).long())
     sample = Sample(sample.values, sample.strata, torch.arange(25), sample.blocks)
     low, high = studentised_interval(sample, level=0.9, n_resamples=20_000, seed=0)[:, 0].tolist()
     drawn = values[np.random.default_rng(4).integers(0, 25, (20_000, 25))]
-    ratios = (drawn.mean(1) - values.mean()) / stats.sem(drawn, axis=1)
     error, student = stats.sem(values), stats.t.ppf(0.95, 24)
+    errors = np.maximum(stats.sem(drawn, axis=1), error / (stats.chi2.ppf(0.95, 4) / 2 - 1))
+    ratios = (drawn.mean(1) - values.mean()) / errors
     expected_high = values.mean() - error * np.quantile(ratios, 0.05)
     expected_low = values.mean() - error * max(np.quantile(ratios, 0.95), student)
     assert high == pytest.approx(expected_high, rel=0.02) and high > values.mean() + student * error
@@ -201,6 +210,117 @@ def test_a_share_is_worth_no_more_answers_than_it_has_pairs() -> None:
     assert (low, high) == pytest.approx((0.5 - width, 0.5 + width), abs=0.005)
 
 
+def shapes(draw: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+    """Effects of n problems that have broken an interval somewhere, or could."""
+    first = np.arange(n) < max(1, n // 12)
+    normal = draw.standard_normal(n)
+    return {
+        "rare": -0.5 * first,
+        "rare, with noise": -0.5 * first + 1e-7 * normal,
+        "rare, of unequal size": -draw.exponential(0.5, n) * first,
+        "two clusters": np.arange(n) % 2 - 0.5 + 1e-9 * normal,
+        "left out": np.where(np.arange(n) < max(1, n - 2), normal, np.nan),
+        "heavy tails": draw.standard_t(1.1, n),
+        "log-normal": np.exp(2 * normal),
+        "0 or 1": (np.arange(n) % 3 == 0) * 1.0,
+        "the same": np.full(n, 0.25),
+        "none": np.zeros(n),
+        "all": np.ones(n),
+    }
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 12, 30, 36])
+@pytest.mark.parametrize("wordings", [1, 3])
+def test_no_interval_is_infinite_or_leaves_its_mean_or_what_is_possible(
+    n: int, wordings: int
+) -> None:
+    """Of effects of any shape. A share also has a width, whatever was seen."""
+    draw = np.random.default_rng(n)
+    made = shapes(draw, n)
+    values = np.repeat(np.stack([*made.values()])[:, :, None], wordings, axis=2)
+    effects, least, most = studies(values), np.nanmin(values, (1, 2)), np.nanmax(values, (1, 2))
+    mean, known = effects.mean().numpy(), np.array([name != "left out" or n > 3 for name in made])
+    for method in ("studentised", "percentile"):
+        low, high = effects.ci(method=method).double().numpy()
+        assert np.isfinite([low, high])[:, known].all(), method
+        inside = (low <= mean + 1e-6) & (mean <= high + 1e-6)
+        assert inside[known].all(), method
+        varies = known & (least < most)
+        if method == "studentised":
+            assert (high > low)[varies].all()
+            student = stats.t.ppf(0.975, n - 1) * effects.stderr().numpy()
+            beyond = np.maximum(mean - low, high - mean)
+            # a twentieth of the variance: 4.6 times the error of a draw, which is within the range
+            assert (beyond <= np.maximum(1.01 * student, 4.6 * (most - least)) + 1e-5)[known].all()
+        else:
+            assert ((low >= least - 1e-5) & (high <= most + 1e-5))[known].all()
+    right = (values[[*made].index("0 or 1") :][[0, 2, 3]] > 0).astype(float)
+    for metric in SHARES:
+        low, high = studies(right, metric).ci().numpy()
+        assert ((low >= 0) & (high <= 1) & (high - low > 0.09)).all(), metric
+    how: Any = {"ablation": "mean", "positions": "end", "means": "template"}
+    outcomes = Outcomes(
+        correct=torch.tensor(right[0].reshape(-1)) == 1,
+        probability=torch.tensor(right[0].reshape(-1)).float(),
+        top=torch.zeros(n * wordings, 1).long(),
+        components=(),
+        **how,
+        **studies(right).units,
+    )
+    curve = CircuitCurve(
+        value=torch.tensor(right.reshape(3, -1)).float(),
+        correct=torch.tensor(right.reshape(3, -1)) == 1,
+        sizes=(0, 1, 2),
+        order=(),
+        kind="keep_only",
+        metric="logit",
+        **how,
+        **studies(right).units,
+    )
+    same, ends_of_curve = drop(outcomes, outcomes), curve.effects().measure("correct").ci().T
+    for ends in (outcomes.ci(), same.accuracy.absolute_ci, *ends_of_curve.tolist()):
+        assert -1 <= ends[0] < ends[1] <= 1 and np.isfinite(ends).all()
+    answered = Answers(torch.tensor(right[2, :, 0]) == 1, ("",) * n, ("",) * n, ("",) * n)
+    alike = change_over_seeds(answered, [answered, answered])
+    for ends in (answered.ci(), answered.change_to(answered).ci(), alike.ci()):
+        assert -1 <= ends[0] < ends[1] <= 1.0001
+
+
+def test_one_problem_of_many_reaches_as_far_as_one_event_of_a_poisson_count() -> None:
+    """One of 30 problems has the whole effect: the upper Poisson limit of one event is 5.57."""
+    values = np.zeros((1, 30, 1))
+    values[0, 0] = -0.5
+    low, high = studies(values).ci()[:, 0].tolist()
+    of_one = stats.chi2.ppf(0.975, 2 * (1 + 1)) / 2
+    assert low == pytest.approx(-0.5 / 30 * of_one, rel=0.01) and 0 < high < 0.02
+    exact = stats.binomtest(1, 30).proportion_ci().high
+    assert low == pytest.approx(-0.5 * exact, rel=0.1), "the exact interval of 1 of 30"
+    nearly = values + 1e-9 * np.random.default_rng(0).standard_normal(values.shape)
+    assert studies(nearly).ci()[0, 0] == pytest.approx(low, rel=1e-3), "the same with noise"
+
+
+def test_intervals_of_rare_effects_hold_where_each_study_sees_some() -> None:
+    """A tenth of the problems have -0.5. Of 36, one study in 44 sees none."""
+    draw = np.random.default_rng(1)
+    effects = studies(-0.5 * (draw.random((N_STUDIES, 36, 1)) < 0.1))
+    below, above = misses(effects.ci(), -0.05)
+    assert below + above < 0.06
+    plain = misses(effects.ci(method="percentile"), -0.05)
+    assert sum(plain) > 0.09, "the percentile interval does not"
+
+
+def test_the_interval_of_a_random_control_is_over_draws_and_problems() -> None:
+    """Draws differ, problems do not: what is sure over problems is not over draws."""
+    right = torch.zeros(1, 20, 100)
+    right[:, :4] = 1
+    like = studies(np.full((1, 100, 1), 0.2), "right")
+    low, high = crossed_draws(right, like).ci()[:, 0].tolist()
+    exact = stats.binomtest(4, 20).proportion_ci(method="wilson")
+    assert (low, high) == pytest.approx((exact.low, exact.high), abs=0.03)
+    over_problems = like.ci(method="studentised")[:, 0]
+    assert float(over_problems[1] - over_problems[0]) < 0.01
+
+
 def test_pairs_left_out_and_single_problems_are_handled() -> None:
     effects = skewed("normal", 12, 3)
     holes = torch.rand(effects.per_pair.shape, generator=torch.Generator().manual_seed(0)) < 0.2
@@ -219,5 +339,5 @@ def test_other_methods_and_other_numbers_are_refused() -> None:
     effects = skewed("normal", 4, 3)
     with pytest.raises(ValueError, match="auto, studentised, share, percentile, found 'bca'"):
         effects.ci(method="bca")
-    with pytest.raises(ValueError, match="numbers that are 0 or 1"):
+    with pytest.raises(ValueError, match="numbers from 0 to 1"):
         share_interval(effects.sample(), level=0.95)

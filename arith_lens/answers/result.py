@@ -234,12 +234,16 @@ class OverSeeds:
         """The interval of the mean over questions and seeds, by Student's t.
 
         The variance is the sum of both variances. With one seed, the interval is over questions
-        alone.
+        alone. Where all answers changed alike, or none did, this is no certainty: each end is then
+        as far as that of Wilson's interval of none of the questions, with Student's t.
         """
         from scipy.stats import t
 
         error = sqrt(self.question_error**2 + self.seed_error**2)
         half = float(t.ppf((1 + level) / 2, self.freedom)) * error
+        if not error:
+            square = float(t.ppf((1 + level) / 2, self.n_questions - 1)) ** 2
+            half = square / (self.n_questions + square)
         return self.mean - half, self.mean + half
 
 

@@ -60,8 +60,17 @@ MLP_AXES = ("layer",)
 NEURON_AXES = ("mlp", "neuron")
 
 IntervalMethod = Literal["auto", "studentised", "share", "percentile"]
-SHARES = ("correct", "right", "answers_other", "answers C'", "top-1 is C")
-"""Metrics, and labels of the axis `measure`, whose number for each pair is 0 or 1."""
+SHARES = (
+    "correct",
+    "right",
+    "wrong",
+    "answers_other",
+    "answers C'",
+    "top-1 is C",
+    "interchange_accuracy",
+)
+"""Metrics, and labels of the axis `measure`, that say of each pair whether something happened: 0 or
+1, or the share of draws in which it did. Their means have the interval of a share."""
 WINNER = "winner of "
 """How the metrics of `arith_lens.probes.winners` begin. Their numbers are 0 or 1, too."""
 
@@ -217,18 +226,19 @@ class Effects(HasUnits):
             level: such as 0.95.
             over: what counts as one observation; see `Effects`.
             method: `"auto"`: `"share"` for numbers that say whether an answer was right (the metric
-                or measure is one of `SHARES`, and all numbers are 0 or 1), else `"studentised"`.
+                or measure is one of `SHARES`, and all numbers are from 0 to 1), else
+                `"studentised"`.
                 `"studentised"`: the bootstrap-t, which holds for skewed effects. Problems are drawn
                 with replacement, each in all its wordings. `"share"`: Wilson's, for numbers that
                 are 0 or 1 (both in `arith_lens.intervals`). `"percentile"`: the quantiles of
                 redrawn means (`arith_lens.statistics.resampled_means`). It is narrower, and too
-                narrow for skewed effects and for shares near 0 or 1.
+                narrow for skewed effects and for shares near 0 or 1: 30 of 30 have no width.
             n_resamples: the number of draws; `"share"` draws nothing.
             seed: the seed of the draws.
 
         Raises:
-            ValueError: a level outside 0 to 1, another `over` or `method`, or `"share"` for other
-                numbers than 0 and 1.
+            ValueError: a level outside 0 to 1, another `over` or `method`, or `"share"` for numbers
+                below 0 or above 1.
         """
         if not 0 < level < 1:
             raise ValueError(f"expected a level between 0 and 1, found {level}; say 0.95 for 95%")
@@ -260,7 +270,7 @@ class Effects(HasUnits):
             after = [1] * (len(shape) - 1 - self.axes.index("measure"))
             is_named |= torch.tensor([name in SHARES for name in names]).reshape(-1, *after)
         values = self.per_pair
-        is_answer = ((values == 0) | (values == 1) | values.isnan()).all(-1).cpu()
+        is_answer = (((values >= 0) & (values <= 1)) | values.isnan()).all(-1).cpu()
         return (is_named & is_answer).reshape(-1)
 
     def sign_test(self, *, over: str = "problem") -> Float[Tensor, "*component"]:
@@ -335,6 +345,26 @@ class Effects(HasUnits):
             per_pair=self.per_pair[..., rows],
             held_norm=held,
             **chosen_units(self.units, rows),
+        )
+
+    def measure(self, name: str) -> "Effects":
+        """One measure of several on the axis `measure`. It is the metric, whose interval it has.
+
+        Raises:
+            KeyError: there is no such measure.
+        """
+        names = (self.labels or {}).get("measure", ())
+        if name not in names:
+            raise KeyError(f"expected a measure among {', '.join(names)}, found {name!r}")
+        axis, labels = self.axes.index("measure"), dict(self.labels or {})
+        del labels["measure"]
+        return replace(
+            self,
+            per_pair=self.per_pair.select(axis, names.index(name)),
+            axes=(*self.axes[:axis], *self.axes[axis + 1 :]),
+            metric=name,
+            labels=labels or None,
+            held_norm=None,
         )
 
     def without_norm_scale(self) -> "Effects":

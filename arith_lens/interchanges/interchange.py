@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.components import Neuron
@@ -14,10 +14,8 @@ from arith_lens.interchanges.controls import (
     COMPLEMENT,
     CONTROLS,
     ELSEWHERE,
-    SHUFFLED,
+    RANDOM,
     SPAN,
-    STREAM,
-    WRITE,
     WRITE_SPAN,
     WRITES,
     FittedSite,
@@ -43,6 +41,7 @@ def interchange(
     space: str | None = None,
     k: int = 1,
     controls: bool = True,
+    draws: int = 30,
     seed: int = 0,
 ) -> Interchange:
     """Exchange a subspace of a site between two problems, and read the answer (not in the paper).
@@ -63,24 +62,28 @@ def interchange(
             finds. None: `"mean"`, and `"whole"` for prompts of your own.
         k: the number of directions.
         controls: whether to add the controls below.
-        seed: of the search and of random directions.
+        draws: how many times each control with a random part is drawn: shuffled fits, and random
+            directions. `"das"` searches again in each shuffle.
+        seed: of the search, the shuffles and random directions.
 
     Returns:
         Whether the answer was the expected one, [site space pair]. The spaces are `whole`, the one
         that was asked for, and its controls, all at the same site with the same pairs:
-        `everything but` it; `random in the span` of the differences, orthogonal to it; `variable
-        shuffled`, the same fit with permuted values; `of another site`, the directions of the first
-        other site of this width (of the last one for the first); `random (cannot fail)`, random
-        directions of the whole width. One direction of a variable with two values is also
-        `written` without a source: h ± its mean change; and so are random ones of the span.
+        `everything but` it; `largest variance (no values)`, the first principal components of the
+        states; `random in the span` of the differences, orthogonal to it; `variable shuffled`, the
+        same fit with permuted values; `of another site`, the directions of the first other site of
+        this width (of the last one for the first); `random (cannot fail)`, random directions of the
+        whole width. One direction of a variable with two values is also `written` without a source:
+        h ± its mean change; and so are random ones of the span. Of random controls, the result has
+        each draw (`Interchange.draws`).
 
     Raises:
         TooFewPairs: a half has one value of the variable alone, or no counterfactual has an answer
             of its own.
         TypeError: pairs of another kind.
         IndexError: the model does not have a site.
-        ValueError: an unknown space; a subspace of a neuron, or an MLP that does not write its
-            neurons times W_out; as many directions as classes less one, which could remember
+        ValueError: an unknown space; no draw; a subspace of a neuron, or an MLP that does not write
+            its neurons times W_out; as many directions as classes less one, which could remember
             every answer; directions of several tokens together, or of a search before END; a mean
             of more than two values; values of the variable that no problem has.
         UnsupportedEndRuns: the model cannot be run at END alone.
@@ -94,8 +97,10 @@ def interchange(
         return _other_answers(model, pairs, sites)
     space = space or "mean"
     chosen = _checked(model, pairs, sites, space, k)
+    if not isinstance(draws, int) or draws < 1:
+        raise ValueError(f"expected draws of at least 1, found {draws!r}; give draws=30")
     with torch.no_grad():
-        return _exchanged(model, pairs, chosen, _Wish(space, k, controls, seed))
+        return _exchanged(model, pairs, chosen, _Wish(space, k, controls, draws, seed))
 
 
 @torch.no_grad()
@@ -133,6 +138,7 @@ class _Wish:
     space: str
     k: int
     controls: bool
+    draws: int
     seed: int
 
 
@@ -146,14 +152,15 @@ def _exchanged(
             FitData(runs, data.expected, data.pairs.answer, data.values),
             wish.space,
             wish.k,
-            wish.controls,
+            wish.draws * wish.controls,
             generator,
         )
         for runs in _recorded(model, data, sites)
     ]
     names = _spaces(wish, pairs)
+    right = _answers(model, tested, sites, fitted, names)
     effects = Effects(
-        _answers(model, tested, sites, fitted, names),
+        torch.stack([_mean_of_draws(right[name]) for name in names], dim=1),
         ("site", "space"),
         metric="interchange_accuracy",
         labels={"site": tuple(map(str, sites)), "space": names},
@@ -164,7 +171,9 @@ def _exchanged(
         for site, one in zip(sites, fitted, strict=True)
         if one.basis is not None
     }
-    return Interchange(effects, bases, _computation(pairs, sites, fitted, wish))
+    drawn = {name: torch.stack(right[name]) for name in RANDOM if name in names}
+    drawn = {name: answers for name, answers in drawn.items() if answers.shape[1]}
+    return Interchange(effects, bases, _computation(pairs, sites, fitted, wish), drawn)
 
 
 def _checked_sites(model: HookedLike, sites: Any) -> tuple[AnySite, ...]:
@@ -255,27 +264,31 @@ def _answers(
     sites: Sequence[AnySite],
     fitted: Sequence[FittedSite],
     names: Sequence[str],
-) -> Float[Tensor, "site space pair"]:
-    parts, start = [], 0
+) -> dict[str, list[Bool[Tensor, "draw pair"]]]:
+    """By space, whether each draw gives the expected answer, at each site."""
+    parts: dict[str, list[list[Tensor]]] = {name: [[] for _ in sites] for name in names}
+    start = 0
     for batch in site_runs(model, pairs.pairs, sites, batch_size=BATCH):
         rows = slice(start, start + len(batch[0].base))
         start = rows.stop
         expected, value = pairs.expected[rows], pairs.values[rows, 0]
-        of_sites = []
         for number, run in enumerate(batch):
             other = _other_basis(fitted, number)
             states = [_states(run, fitted[number], other, name, value) for name in names]
-            answers = run.answers(torch.cat(states)) if states else None
-            assert answers is not None
-            right = (answers == expected).float().split([len(state) for state in states])
-            means = [part.mean(0) if len(part) else _missing(expected) for part in right]
-            of_sites.append(torch.stack(means))
-        parts.append(torch.stack(of_sites))
-    return torch.cat(parts, dim=-1)
+            right = run.answers(torch.cat(states)) == expected
+            for name, part in zip(names, right.split([*map(len, states)]), strict=True):
+                parts[name][number].append(part)
+    return {
+        name: [torch.cat(of_site, dim=1) for of_site in of_sites]
+        for name, of_sites in parts.items()
+    }
 
 
-def _missing(like: Tensor) -> Tensor:
-    return torch.full(like.shape, float("nan"))
+def _mean_of_draws(
+    of_sites: Sequence[Bool[Tensor, "draw pair"]],
+) -> Float[Tensor, "site pair"]:
+    """NaN at a site that has no draw."""
+    return torch.stack([right.float().mean(0) for right in of_sites])
 
 
 def _other_basis(fitted: Sequence[FittedSite], number: int) -> Tensor | None:
@@ -301,21 +314,15 @@ def _states(
     if name == WHOLE or basis is None:
         return source[None]
     value = value.to(base.device)
-    made: list[Tensor] = []
+    bases = fitted.controls.get(SPAN if name == WRITE_SPAN else name, (basis,))
+    if name == ELSEWHERE:
+        bases = () if other is None else (other,)
     if name == COMPLEMENT:
         made = [without(base, source, basis)]
-    elif name in (SPAN, STREAM):
-        draws = fitted.span if name == SPAN else fitted.stream
-        made = [swapped(base, source, draw) for draw in draws]
-    elif name in (SHUFFLED, ELSEWHERE):
-        one = fitted.shuffled if name == SHUFFLED else other
-        made = [] if one is None else [swapped(base, source, one)]
-    elif name == WRITE:
-        made = [written(base, basis, fitted.length, value)]
-    elif name == WRITE_SPAN:
-        made = [written(base, draw, fitted.length, value) for draw in fitted.span]
+    elif name in WRITES:
+        made = [written(base, one, fitted.length, value) for one in bases]
     else:
-        made = [swapped(base, source, basis)]
+        made = [swapped(base, source, one) for one in bases]
     return torch.stack(made) if made else base.new_empty(0, *base.shape)
 
 

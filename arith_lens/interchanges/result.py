@@ -1,15 +1,15 @@
 """What interchanges did at each site, pair by pair, with the subspaces that were exchanged."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined_arrays
-from arith_lens.effects import Effects
+from arith_lens.effects import Effects, crossed_draws
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -26,6 +26,8 @@ class Interchange:
     """By site, the orthonormal basis that was exchanged; none for the whole space."""
     computation: Mapping[str, Any] = field(default_factory=dict)
     """Causal model, variable, halves, base rates, the length that is written at each site."""
+    draws: Mapping[str, Bool[Tensor, "site draw pair"]] = field(default_factory=dict)
+    """By random control, whether each draw gives the expected answer."""
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -42,9 +44,39 @@ class Interchange:
         """The interchange accuracy: the share of pairs with the expected answer."""
         return self.effects.mean()
 
+    def of_draws(self, space: str) -> Float[Tensor, "site draw"]:
+        """The interchange accuracy of each draw of a random control.
+
+        Raises:
+            KeyError: the control has no draws.
+        """
+        if space not in self.draws:
+            raise KeyError(
+                f"expected a control with draws, of {', '.join(self.draws) or 'none'}, found "
+                f"{space!r}; iia has the accuracy of all spaces"
+            )
+        own = replace(
+            self.effects, per_pair=self.draws[space].float(), axes=("site", "draw"), labels=None
+        )
+        return own.mean()
+
     def ci(self, **options: Any) -> Float[Tensor, "bound=2 site space"]:
-        """95% bootstrap intervals over problems. The options are those of `Effects.ci`."""
-        return self.effects.ci(**options)
+        """95% intervals of shares, over problems; of random controls, over draws and problems.
+
+        The options are those of `Effects.ci`.
+        """
+        ends = self.effects.ci(**options)
+        for space, crossed in self._crossed():
+            ends[:, :, self.spaces.index(space)] = crossed.ci(**options)
+        return ends
+
+    def _crossed(self) -> Iterator[tuple[str, Effects]]:
+        """All draws of each random control, [site draw-and-pair]."""
+        like = replace(
+            self.effects, per_pair=self.effects.per_pair[:, 0], axes=("site",), labels=None
+        )
+        for space, right in self.draws.items():
+            yield space, crossed_draws(right.float(), like)
 
     @property
     def n_problems(self) -> int:
@@ -52,13 +84,28 @@ class Interchange:
         return len({*(self.effects.problem or ())})
 
     def to_dataframe(self) -> "DataFrame":
-        """One row per site and space: mean and interval of the interchange accuracy."""
-        return self.effects.to_dataframe()
+        """One row per site and space: mean and interval of the interchange accuracy.
+
+        Of random controls also the number of draws, and the lowest, the median and the highest
+        accuracy of a draw.
+        """
+        table: Any = self.effects.to_dataframe()
+        of_draws = torch.full((4, *self.iia.shape), float("nan"))
+        stderr = self.effects.stderr()
+        for space, crossed in self._crossed():
+            column, accuracies = self.spaces.index(space), self.of_draws(space)
+            stderr[:, column] = crossed.stderr()
+            of_draws[0, :, column] = accuracies.shape[1]
+            of_draws[1:, :, column] = accuracies.quantile(torch.tensor([0.0, 0.5, 1.0]), dim=1)
+        columns = dict(zip(("stderr", "ci_low", "ci_high"), (stderr, *self.ci()), strict=True))
+        columns |= dict(zip(("draws", "lowest", "median", "highest"), of_draws, strict=True))
+        return table.assign(**{name: one.flatten().numpy() for name, one in columns.items()})
 
     def to_arrays(self) -> Arrays:
         """The arrays for a file."""
         parts = {"effects": self.effects.to_arrays()}
         tensors = {f"basis.{name}": basis for name, basis in self.bases.items()}
+        tensors |= {f"draws.{name}": right for name, right in self.draws.items()}
         header = {"computation": dict(self.computation)}
         return joined_arrays("interchange", parts, tensors, header)
 
@@ -66,13 +113,16 @@ class Interchange:
     def from_arrays(cls, arrays: Arrays) -> "Interchange":
         """Read `to_arrays` back, bit for bit. Raises ValueError for another kind of result."""
         arrays.require("interchange")
-        bases = {
-            name.removeprefix("basis."): tensor
-            for name, tensor in arrays.tensors.items()
-            if name.startswith("basis.")
-        }
+        bases, draws = (
+            {
+                name.removeprefix(prefix): tensor
+                for name, tensor in arrays.tensors.items()
+                if name.startswith(prefix)
+            }
+            for prefix in ("basis.", "draws.")
+        )
         effects = Effects.from_arrays(arrays.part("effects"))
-        return cls(effects, bases, arrays.header["computation"])
+        return cls(effects, bases, arrays.header["computation"], draws)
 
     def __repr__(self) -> str:
         best = int(torch.nan_to_num(self.iia[:, min(1, len(self.spaces) - 1)], nan=-1.0).argmax())

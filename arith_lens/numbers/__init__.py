@@ -11,6 +11,7 @@ from arith_lens.numbers.overlap import mediation_overlap as mediation_overlap
 from arith_lens.numbers.products import number_products as number_products
 from arith_lens.numbers.result import OWN as OWN
 from arith_lens.numbers.result import UNSEEN as UNSEEN
+from arith_lens.numbers.result import UNSEEN_LABELS as UNSEEN_LABELS
 from arith_lens.numbers.result import WHOLE as WHOLE
 from arith_lens.numbers.result import Swaps as Swaps
 from arith_lens.numbers.shapes import KINDS as KINDS
@@ -21,6 +22,5 @@ from arith_lens.numbers.spectrum import power_by_frequency as power_by_frequency
 from arith_lens.numbers.subspace import NumberSpace as NumberSpace
 from arith_lens.numbers.subspace import number_subspace as number_subspace
 from arith_lens.numbers.swap import CONTROLS as CONTROLS
-from arith_lens.numbers.swap import UNSEEN_LABELS as UNSEEN_LABELS
 from arith_lens.numbers.swap import swap_values as swap_values
 from arith_lens.numbers.values import VALUES as VALUES

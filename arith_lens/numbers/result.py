@@ -1,21 +1,23 @@
 """What swaps of values did, swap by swap, beside their controls."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined_arrays
-from arith_lens.effects import Effects
+from arith_lens.effects import Effects, crossed_draws
 from arith_lens.statistics import permutation_p_value
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 UNSEEN, OWN, WHOLE = "unseen values", "the subspace", "whole vector"
+LABELS = "labels permuted"
+UNSEEN_LABELS = f"{UNSEEN}, {LABELS}"
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,9 @@ class Swaps:
     """Whether the answer was that of the source's value, [space swap], on problems that were not
     fitted. Controls with several draws have the share of draws. The tests of unseen values are
     swaps of their own: there all other spaces are NaN, and the other way round."""
-    null: Mapping[str, Float[Tensor, " permutation"]]
-    """The share for each permutation of the labels, by what was permuted."""
+    draws: Mapping[str, Bool[Tensor, "draw swap"]]
+    """By control with several draws, whether each gave the source's value, on the swaps that the
+    control has."""
     computation: Mapping[str, Any] = field(default_factory=dict)
     """The shape, the place, the value, and the settings."""
 
@@ -52,14 +55,45 @@ class Swaps:
         row = one.per_pair[self.spaces.index(space)]
         return Effects(row, (), metric=one.metric, **one.units)
 
+    @property
+    def null(self) -> Mapping[str, Float[Tensor, " permutation"]]:
+        """The share for each permutation of the labels, by what was permuted."""
+        permuted = {OWN: LABELS, UNSEEN: UNSEEN_LABELS}
+        return {
+            name: self.of_draws(control)
+            for name, control in permuted.items()
+            if control in self.draws
+        }
+
+    def of_draws(self, space: str) -> Float[Tensor, " draw"]:
+        """The accuracy of each draw of a control.
+
+        Raises:
+            KeyError: the control has no draws.
+        """
+        if space not in self.draws:
+            raise KeyError(
+                f"expected a control with draws, of {', '.join(self.draws) or 'none'}, found "
+                f"{space!r}; iia has the accuracy of each space"
+            )
+        return replace(self.of(space), per_pair=self.draws[space].float(), axes=("draw",)).mean()
+
     def iia(self, space: str = OWN) -> float:
         """The interchange accuracy: the share of swaps that answer the source's value."""
         return float(self.of(space).mean())
 
     def ci(self, space: str = OWN, **options: Any) -> tuple[float, float]:
-        """Its 95% interval over problems. The options are those of `Effects.ci`."""
-        low, high = self.of(space).ci(**options).tolist()
+        """Its 95% interval over problems; of controls with draws, over draws and problems.
+
+        The options are those of `Effects.ci`.
+        """
+        low, high = self._crossed(space).ci(**options).tolist()
         return low, high
+
+    def _crossed(self, space: str) -> Effects:
+        """The swaps of one space; all draws of those that have several."""
+        own = self.of(space)
+        return crossed_draws(self.draws[space].float(), own) if space in self.draws else own
 
     def p_value(self, space: str = OWN) -> float:
         """The share of permutations of the labels that reach the accuracy, this order included.
@@ -78,6 +112,8 @@ class Swaps:
     def to_dataframe(self) -> "DataFrame":
         """One row per space: mean and interval of the accuracy, and p of permuted labels."""
         table: Any = self.effects.to_dataframe()
+        table["stderr"] = [float(self._crossed(name).stderr()) for name in self.spaces]
+        table["ci_low"], table["ci_high"] = zip(*map(self.ci, self.spaces), strict=True)
         known = [self.p_value(name) if name in self.null else float("nan") for name in self.spaces]
         table["p"] = known
         return table
@@ -85,20 +121,20 @@ class Swaps:
     def to_arrays(self) -> Arrays:
         """The arrays for a file."""
         parts = {"effects": self.effects.to_arrays()}
-        tensors = {f"null.{name}": values for name, values in self.null.items()}
+        tensors = {f"draws.{name}": values for name, values in self.draws.items()}
         return joined_arrays("swaps", parts, tensors, {"computation": dict(self.computation)})
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "Swaps":
         """Read `to_arrays` back, bit for bit. Raises ValueError for another kind of result."""
         arrays.require("swaps")
-        null = {
-            name.removeprefix("null."): values
+        draws = {
+            name.removeprefix("draws."): values
             for name, values in arrays.tensors.items()
-            if name.startswith("null.")
+            if name.startswith("draws.")
         }
         effects = Effects.from_arrays(arrays.part("effects"))
-        return cls(effects, null, arrays.header["computation"])
+        return cls(effects, draws, arrays.header["computation"])
 
     def __repr__(self) -> str:
         parts = [f"{name} {self.iia(name):.0%}" for name in self.spaces]

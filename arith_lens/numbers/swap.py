@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from arith_lens.effects import Effects
 from arith_lens.interchanges import SiteRuns, site_runs, swapped
 from arith_lens.model import HookedLike
-from arith_lens.numbers.result import OWN, UNSEEN, WHOLE, Swaps
+from arith_lens.numbers.result import LABELS, OWN, UNSEEN, UNSEEN_LABELS, WHOLE, Swaps
 from arith_lens.numbers.shapes import principal_directions
 from arith_lens.numbers.subspace import NumberSpace, check_space
 from arith_lens.numbers.values import (
@@ -28,16 +28,17 @@ from arith_lens.pairs import PromptPairs
 CONTROLS = {
     "pca": "PCA",
     "polynomial": "polynomial",
-    "labels": "labels permuted",
+    "labels": LABELS,
     "span": "random in the span",
     "means": "all class means",
     "stream": "random (cannot fail)",
     "unseen": UNSEEN,
 }
 """The controls, with the name that the result gives them."""
-UNSEEN_LABELS = f"{UNSEEN}, labels permuted"
-DRAWS = 5
-"""Random subspaces of each kind, over which a swap's result is averaged."""
+RANDOM = (LABELS, UNSEEN_LABELS, CONTROLS["span"], CONTROLS["stream"])
+"""The controls with a random part, of which there are several draws."""
+DRAWS = 20
+"""Random subspaces of each kind."""
 BATCH = 64
 """The number of swaps that run together."""
 
@@ -121,17 +122,18 @@ def swap_values(
     swaps = swap_tests(tested, space, n, rng)
     plan = _Plan.of(space, controls, nulls.permutations, seed)
     with torch.no_grad():
-        shares, null = _swapped_answers(model, tested, space, swaps, plan)
+        right = _swapped_answers(model, tested, space, swaps, plan)
+        shares = {name: of_draws.float().mean(0) for name, of_draws in right.items()}
         test = swaps
         if "unseen" in controls and space.shape.kind != "pca":
             written = unseen_tests(pairs, tested, space, n, rng)
-            more, more_null = _written_answers(model, tested, space, written, plan)
+            more = _written_answers(model, tested, space, written, plan)
             n_swaps, n_written = len(swaps.rows), len(written.rows)
             shares = {
                 **{name: _padded(row, 0, n_written) for name, row in shares.items()},
-                **{name: _padded(row, n_swaps, 0) for name, row in more.items()},
+                **{name: _padded(of.float().mean(0), n_swaps, 0) for name, of in more.items()},
             }
-            null |= more_null
+            right |= more
             test = SwapTest(swaps.rows + written.rows, [], [], [])
     names = [name for name in (UNSEEN, OWN, WHOLE) if name in shares]
     names += [name for name in shares if name not in names]
@@ -142,7 +144,8 @@ def swap_values(
         labels={"space": tuple(names)},
         **tested[test.rows].units,
     )
-    return Swaps(effects, null, _computation(space, swaps, nulls, seed))
+    draws = {name: of_draws for name, of_draws in right.items() if name in RANDOM}
+    return Swaps(effects, draws, _computation(space, swaps, nulls, seed))
 
 
 def _check_request(controls: Sequence[str], n: int, permutations: int) -> None:
@@ -288,29 +291,26 @@ def swap_runs(
 
 def _swapped_answers(
     model: HookedLike, tested: PromptPairs, space: NumberSpace, test: SwapTest, plan: _Plan
-) -> tuple[dict[str, Float[Tensor, " swap"]], dict[str, Float[Tensor, " permutation"]]]:
-    """Whether each swap follows, by space; and the share of each permutation."""
+) -> dict[str, Bool[Tensor, "draw swap"]]:
+    """Whether each swap follows, by space and draw."""
     expected = torch.tensor(test.expected)
     rights: dict[str, list[Tensor]] = defaultdict(list)
     for rows, runs in swap_runs(model, tested, space, test):
         for name, bases in {WHOLE: [None], **plan.bases}.items():
             states = (swapped(runs.base, runs.source, basis) for basis in bases)
             rights[name].append(_right(runs, states, expected[rows]))
-    shares = {name: torch.cat(parts, dim=1) for name, parts in rights.items()}
-    labels = CONTROLS["labels"]
-    null = {OWN: shares[labels].mean(1)} if labels in shares else {}
-    return {name: share.mean(0) for name, share in shares.items()}, null
+    return {name: torch.cat(parts, dim=1) for name, parts in rights.items()}
 
 
 def _right(
     runs: SiteRuns, states: Iterator[Tensor], expected: Int[Tensor, " swap"]
-) -> Float[Tensor, "draw swap"]:
-    return (runs.answers(torch.stack([*states])) == expected).float()
+) -> Bool[Tensor, "draw swap"]:
+    return runs.answers(torch.stack([*states])) == expected
 
 
 def _written_answers(
     model: HookedLike, tested: PromptPairs, space: NumberSpace, test: SwapTest, plan: _Plan
-) -> tuple[dict[str, Float[Tensor, " swap"]], dict[str, Float[Tensor, " permutation"]]]:
+) -> dict[str, Bool[Tensor, "draw swap"]]:
     """Whether each value that was left out of the fit follows; the same with permuted labels."""
     numbers = values_of(tested, space.value)[test.rows]
     targets, expected = torch.tensor(test.numbers), torch.tensor(test.expected)
@@ -327,12 +327,7 @@ def _written_answers(
         states = (runs.base + step[other, own].to(runs.base) for step in steps)
         parts.append(_right(runs, states, expected[rows]))
     right = torch.cat(parts, dim=1)
-    if not plan.orders:
-        return {UNSEEN: right[0]}, {}
-    return (
-        {UNSEEN: right[0], UNSEEN_LABELS: right[1:].mean(0)},
-        {UNSEEN: right[1:].mean(1)},
-    )
+    return {UNSEEN: right[:1]} | ({UNSEEN_LABELS: right[1:]} if plan.orders else {})
 
 
 def unseen_steps(

@@ -15,10 +15,11 @@ import torch
 
 from arith_lens.effects import Effects
 from arith_lens.interchanges import Interchange
+from arith_lens.interchanges.controls import SHUFFLED
 from arith_lens.runs import Run
 from experiments import carry as tests
 from experiments.results import CARRY, CARRY_PARTS, CARRY_STEP, WRONG_SUMS
-from figures.tables.number import PROBLEMS, Number
+from figures.tables.number import PROBLEMS, Number, over_draws
 from figures.tables.table import (
     QuestionTable,
     Row,
@@ -38,6 +39,8 @@ KINDS = (
     "accuracy",
     "error",
 )
+DRAWS = {SHUFFLED: "shuffles"}
+"""What a draw of a control is, where it is not simply a draw."""
 FOLLOWS = "answers that follow the variable"
 STEP = "projection, 0 without a carry and 1 with one"
 WRITES = "share of the change"
@@ -91,11 +94,17 @@ def layer_of_site(site: str) -> int:
 
 
 def interchange_numbers(result: Interchange) -> Iterator[tuple[int, str, Number]]:
-    """Layer, space and share of each site of the stream; without controls that do not exist."""
-    numbers = iter(bootstrap_numbers(result.effects))
-    for site in result.sites:
+    """Layer, space and share of each site of the stream; without controls that do not exist.
+
+    Random controls have the median and the range of their draws.
+    """
+    numbers = iter(interval_numbers(result.effects, "share"))
+    for index, site in enumerate(result.sites):
         for space in result.spaces:
             number = next(numbers)
+            if space in result.draws:
+                of_draws, what = result.of_draws(space)[index].numpy(), DRAWS.get(space, "draws")
+                number = over_draws(of_draws, unit="share", what=what, middle="median")
             if number.value == number.value:
                 yield layer_of_site(site), space, number
 
@@ -127,19 +136,19 @@ def _part_rows(run: Run) -> Iterator[Row]:
         (tests.READERS, "reader", FOLLOWS),
     ):
         effects = CARRY_PARTS.load(run, part)
-        numbers = (
-            interval_numbers(effects, "relative")
-            if kind == "writer"
-            else bootstrap_numbers(effects)
-        )
+        numbers = interval_numbers(effects, "relative" if kind == "writer" else "share")
         names = (effects.labels or {})["component"]
         for name, number in zip(names, numbers, strict=True):
             yield row(measure, number, kind=kind, component=name)
     held = CARRY_PARTS.load(run, tests.HELD)
     sets = CARRY_PARTS.facts(run, tests.HELD).get("sets", {})
-    for name, number in zip((held.labels or {})["set"], bootstrap_numbers(held), strict=True):
+    numbers = dict(zip((held.labels or {})["set"], interval_numbers(held, "share"), strict=True))
+    others = [one.value for name, one in numbers.items() if name.startswith(tests.OTHERS)]
+    for name in (tests.NOTHING, tests.STRONGEST):
         components = " ".join(sets.get(name, ()))
-        yield row(FOLLOWS, number, kind="held", held=name, component=components)
+        yield row(FOLLOWS, numbers[name], kind="held", held=name, component=components)
+    number = over_draws(others, unit="share", middle="median")
+    yield row(FOLLOWS, number, kind="held", held=tests.OTHERS)
 
 
 def _right_sums(wrong: Effects) -> dict[str, Effects]:
@@ -155,7 +164,7 @@ def _right_sums(wrong: Effects) -> dict[str, Effects]:
 def _error_rows(run: Run) -> Iterator[Row]:
     wrong = WRONG_SUMS.load(run)
     for what, right in _right_sums(wrong).items():
-        yield row(RIGHT, bootstrap_numbers(right)[0], kind="accuracy", what=what)
+        yield row(RIGHT, *interval_numbers(right, "share"), kind="accuracy", what=what)
     names = (wrong.labels or {})["ones_sum"]
     for name, number in zip(names, interval_numbers(wrong, "share"), strict=True):
         if number.value == number.value:
@@ -165,16 +174,6 @@ def _error_rows(run: Run) -> Iterator[Row]:
 
 def _n_wrong(wrong: Effects) -> int:
     return int(wrong.per_pair.nansum())
-
-
-def bootstrap_numbers(effects: Effects) -> list[Number]:
-    """Means with the intervals over problems that are drawn with replacement."""
-    n = n_problems(effects)
-    means, ends = effects.mean().flatten(), effects.ci(method="percentile").flatten(1)
-    return [
-        Number(mean, low, high, PROBLEMS, n, "share")
-        for mean, low, high in zip(means.tolist(), *ends.tolist(), strict=True)
-    ]
 
 
 OF_TESTS = {

@@ -141,14 +141,15 @@ def _kept_rows(run: Run, key: tuple[str, str, str]) -> Iterator[Row]:
         kept = results.KEPT.load(run, *key, positions)
         labels = kept.labels or {}
         metric = labels["measure"][-1]
-        measures: tuple[tuple[str, Unit], ...] = (
-            (ACCURACY, "share"),
-            (OTHER, "share"),
-            (f"mean of {metric}", _unit(metric)),
+        correct, other, _ = labels["measure"]
+        measures: tuple[tuple[str, str, Unit], ...] = (
+            (ACCURACY, correct, "share"),
+            (OTHER, other, "share"),
+            (f"mean of {metric}", metric, _unit(metric)),
         )
-        for index, (name, unit) in enumerate(measures):
-            own = replace(kept, per_pair=kept.per_pair[index], axes=("set",), labels=None)
-            yield from _set_rows(name, interval_numbers(own, unit), positions, labels["set"])
+        for name, measure, unit in measures:
+            numbers = interval_numbers(kept.measure(measure), unit)
+            yield from _set_rows(name, numbers, positions, labels["set"])
         yield from _set_rows(LEFT, _left(kept), positions, labels["set"])
 
 
@@ -170,7 +171,7 @@ def _set_rows(
 def _left(kept: Effects) -> list[Number]:
     """The share of the metric that is left: 0 where nothing is kept, 1 where everything is."""
     names = (kept.labels or {})["set"]
-    own = replace(kept, per_pair=kept.per_pair[-1], axes=("set",), labels=None)
+    own = kept.measure((kept.labels or {})["measure"][-1])
 
     def left(means: torch.Tensor) -> np.ndarray:
         nothing, everything = means[names.index(NOTHING)], means[names.index(EVERYTHING)]

@@ -22,9 +22,9 @@ from experiments.built_carries import SPACES
 from experiments.results import EXACT
 from figures.tables.carry import FOLLOWS as FOLLOWS_CARRY
 from figures.tables.carry import interchange_numbers
-from figures.tables.number import PROBLEMS, Number, Unit
-from figures.tables.numbers import FOLLOWS, P_LABELS
-from figures.tables.table import Key, QuestionTable, Row, n_problems, row
+from figures.tables.number import Number, Unit
+from figures.tables.numbers import FOLLOWS, P_LABELS, swap_number
+from figures.tables.table import Key, QuestionTable, Row, row
 
 ALL_MODELS = "all"
 PAIRS, ERROR, SHARE = "pairs", "largest error", "share of the exact effect"
@@ -163,9 +163,7 @@ def shapes(exam_runs: Sequence[ExamRun]) -> list[QuestionTable]:
         for shape in results.BUILT_SWAPS.labels(one.run):
             swaps = results.BUILT_SWAPS.load(one.run, shape)
             for space in swaps.spaces:
-                own = swaps.of(space)
-                low, high = own.ci(method="percentile").tolist()
-                number = Number(float(own.mean()), low, high, PROBLEMS, n_problems(own))
+                number = swap_number(swaps, space)
                 rows.append(row(FOLLOWS, number, shape=shape, space=space))
             for space in swaps.null:
                 number = Number(swaps.p_value(space), unit="p")

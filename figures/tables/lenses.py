@@ -254,9 +254,12 @@ def _last_mlp_effect(lens: Lens) -> Number:
 
 def _exchanged(answers: Effects, measure: int, *sets: str) -> Number:
     """A measure of one set; of two, that of the first less that of the second."""
+    if len(sets) == 1:
+        own = answers.measure((answers.labels or {})["measure"][measure])
+        return interval_numbers(own, "share")[_set(answers, *sets)]
     values = torch.stack([answers.per_pair[measure, _set(answers, name)] for name in sets])
     sampled = _sampled(values, answers)
-    return _number(sampled[0] - sampled[1] if len(sets) > 1 else sampled[0], n_problems(answers))
+    return _number(sampled[0] - sampled[1], n_problems(answers))
 
 
 def _needed(lens: Lens) -> Number:
@@ -372,7 +375,7 @@ def _answer_rows(lens: Lens) -> Iterator[Row]:
     """The last MLP and the whole prompt exchanged; heads by chance in each test."""
     answers = lens.exchange()
     for index, measure in enumerate((ACCURACY, OTHER)):
-        own = replace(answers, per_pair=answers.per_pair[index], axes=("set",), labels=None)
+        own = answers.measure((answers.labels or {})["measure"][index])
         for name, number in zip(
             (answers.labels or {})["set"], interval_numbers(own, "share"), strict=True
         ):
@@ -410,7 +413,7 @@ def _test_rows(answers: Effects, test: str, order: str) -> Iterator[Row]:
     """Accuracy, and the share that answers C', by the number of heads; chance's mean over draws."""
     names = (answers.labels or {})["set"]
     for index, measure in enumerate((ACCURACY, OTHER)):
-        own = replace(answers, per_pair=answers.per_pair[index], axes=("set",), labels=None)
+        own = answers.measure((answers.labels or {})["measure"][index])
         by_set = dict(zip(names, interval_numbers(own, "share"), strict=True))
         if any(isnan(number.value) for number in by_set.values()):
             continue

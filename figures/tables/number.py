@@ -100,15 +100,23 @@ class Number:
         return text
 
 
-def over_draws(values: "np.ndarray | list[float]", *, unit: Unit, what: str = "draws") -> Number:
-    """The mean over draws of a control, with the least and the largest. The one place for it.
+def over_draws(
+    values: "np.ndarray | list[float]",
+    *,
+    unit: Unit,
+    what: str = "draws",
+    middle: Literal["mean", "median"] = "mean",
+) -> Number:
+    """A control over its draws, with the least and the largest. The one place for it.
 
     Args:
         values: the number in each draw.
         unit: of the number.
         what: what a draw is, in the plural.
+        middle: what stands for all draws. With few strong draws, the mean is of them.
     """
     sampled = np.asarray(values, dtype=float)
-    spread = f"range of {len(sampled)} {what}"
+    spread = f"{'median and ' * (middle == 'median')}range of {len(sampled)} {what}"
+    value = float(np.median(sampled) if middle == "median" else sampled.mean())
     low, high = float(sampled.min()), float(sampled.max())
-    return Number(float(sampled.mean()), low, high, spread, len(sampled), unit)
+    return Number(value, low, high, spread, len(sampled), unit)

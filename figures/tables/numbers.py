@@ -13,7 +13,7 @@ from arith_lens.numbers import Swaps
 from arith_lens.runs import Run
 from experiments import numbers as tests
 from experiments.results import NUMBER_OVERLAP, NUMBER_PRODUCTS, NUMBER_SPECTRUM, NUMBER_SWAPS
-from figures.tables.number import PROBLEMS, Number
+from figures.tables.number import PROBLEMS, Number, over_draws
 from figures.tables.table import QuestionTable, Row, model_key, n_problems, row
 
 KINDS = ("swap", "p", "spectrum", "products", "overlap")
@@ -64,17 +64,18 @@ def _keys(parts: tests.Parts) -> dict[str, str | int]:
 
 def _swap_rows(parts: tests.Parts, swaps: Swaps) -> Iterator[Row]:
     for space in swaps.spaces:
-        number = _number(swaps.of(space))
-        yield row(FOLLOWS, number, kind="swap", **_keys(parts), space=space)
+        yield row(FOLLOWS, swap_number(swaps, space), kind="swap", **_keys(parts), space=space)
     for space in swaps.null:
         number = Number(swaps.p_value(space), unit="p")
         yield row(P_LABELS, number, kind="p", **_keys(parts), space=space)
 
 
-def _number(effects: Effects) -> Number:
-    """A share with its interval over problems that are drawn with replacement."""
-    low, high = effects.ci(method="percentile").tolist()
-    return Number(float(effects.mean()), low, high, PROBLEMS, n_problems(effects))
+def swap_number(swaps: Swaps, space: str) -> Number:
+    """The share of swaps that follow; of random controls, the median and the range of the draws."""
+    if space in swaps.draws:
+        return over_draws(swaps.of_draws(space).numpy(), unit="share", middle="median")
+    own = swaps.of(space)
+    return Number(swaps.iia(space), *swaps.ci(space), PROBLEMS, n_problems(own))
 
 
 def _spectrum_rows(parts: tuple[str, str, str], spectrum: Effects) -> Iterator[Row]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -35,10 +36,17 @@ def test_the_table_has_the_numbers_of_the_stored_interchange(run: Any, tmp_path:
     table: Any = from_csv(file.read_text(encoding="utf-8"))
     stored = CARRY.load(run, "borrow", "layers")
     own: Any = select(table, kind="interchange", variable="borrow")
-    assert len(own) == stored.iia.numel() and own["n"].nunique() == 1
+    assert len(own) == stored.iia.numel() and {*own["n"]} == {8, 30}
     for one in own.itertuples():
         at = int(one.layer), stored.spaces.index(one.space)
+        if one.space in stored.draws:
+            shares = stored.draws[one.space][at[0]].double().mean(1)
+            middle, low, high = np.median(shares), float(shares.min()), float(shares.max())
+            assert one.spread.startswith("median and range of 30 ")
+            assert (one.value, one.low, one.high) == pytest.approx((middle, low, high), abs=1e-5)
+            continue
         assert one.value == pytest.approx(float(stored.iia[at]), abs=1e-5)
+        assert one.low < one.high and 0 <= one.low <= one.value <= one.high <= 1, "of 8 problems"
     last: Any = select(own, layer=11)
     by_space = dict(zip(last["space"], last["value"], strict=True))
     assert by_space["whole"] == 1 and by_space["random in the span"] < 0.5

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from pandas import DataFrame
+from scipy import stats
 
 from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import open_run
@@ -106,7 +107,7 @@ def test_each_task_stands_beside_the_papers_accuracy(drawn: tuple[Table, Table])
     assert plain(shown.iloc[1, 2]).startswith("87.5%: +62.5 [") and "paper 27.4%" in plain(
         shown.iloc[1, 2]
     )
-    assert plain(shown.iloc[1, 4]) == "50.0%: +0.0 (none changed); paper 46.4%"
+    assert plain(shown.iloc[1, 4]) == "50.0%: +0.0 [-50, +50]; paper 46.4%"
     assert "paper 24.6%" in plain(shown.iloc[0, 2])
     assert value(lines, measure=CHANGE, method="full", task="mmlu") == pytest.approx(-3 / 8)
     assert value(lines, measure=PAPERS_AFTER, method="precise", task="gsm8k") == 0.274
@@ -165,7 +166,12 @@ def test_intervals_in_files_end_where_those_of_the_printed_table_end(
         assert at_an_end.any(), "some are cut"
 
 
-def test_without_any_error_there_is_no_interval() -> None:
-    unchanged, lost = OverSeeds((0.0, 0.0), 0.0, 4), OverSeeds((-1.0,), 0.0, 4)
-    assert plain(change_cell(change_rows(0.25, unchanged))) == "25.0%: +0.0 (none changed)"
-    assert plain(change_cell(change_rows(1.0, lost))) == "0.0%: -100.0 (all changed)"
+def test_answers_that_all_change_alike_are_no_certainty() -> None:
+    """Student's t for 39 degrees of freedom; the ends are cut at what is possible."""
+    unchanged, lost = OverSeeds((0.0, 0.0), 0.0, 40), OverSeeds((-1.0,), 0.0, 40)
+    square = stats.t.ppf(0.975, 39) ** 2
+    reach = 100 * square / (40 + square)
+    cell = f"25.0%: +0.0 [-{reach:.1f}, +{reach:.1f}]; seeds +0.0 to +0.0"
+    assert plain(change_cell(change_rows(0.25, unchanged))) == cell
+    cell = f"0.0%: -100.0 [-100.0, {reach - 100:.1f}]; seeds -100.0 to -100.0"
+    assert plain(change_cell(change_rows(1.0, lost))) == cell
