@@ -19,13 +19,12 @@ from arith_lens.interchanges.controls import SHUFFLED
 from arith_lens.runs import Run
 from experiments import carry as tests
 from experiments.results import CARRY, CARRY_PARTS, CARRY_STEP, WRONG_SUMS
-from figures.tables.number import PROBLEMS, Number, over_draws
+from figures.tables.number import Number, over_draws
 from figures.tables.table import (
     QuestionTable,
     Row,
     interval_numbers,
     model_key,
-    n_problems,
     row,
 )
 

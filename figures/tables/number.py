@@ -116,7 +116,8 @@ def over_draws(
         middle: what stands for all draws. With few strong draws, the mean is of them.
     """
     sampled = np.asarray(values, dtype=float)
-    spread = f"{'median and ' * (middle == 'median')}range of {len(sampled)} {what}"
-    value = float(np.median(sampled) if middle == "median" else sampled.mean())
+    spread, value = f"range of {len(sampled)} {what}", float(sampled.mean())
+    if middle == "median":
+        spread, value = f"median and {spread}", float(np.median(sampled))
     low, high = float(sampled.min()), float(sampled.max())
     return Number(value, low, high, spread, len(sampled), unit)

@@ -406,3 +406,40 @@ def test_terms_by_hand() -> None:
     assert shape.n_terms == 4 and str(shape) == "waves 10, 2 and line"
     with pytest.raises(TypeError, match="found PCA"):
         Shape("pca", k=2).terms(torch.tensor([1]))
+
+
+def test_p_values_of_a_spectrum_are_against_the_largest_power_of_any_frequency() -> None:
+    """By numpy, with the same permutations of ten values."""
+    means = torch.randn(10, 3, generator=torch.Generator().manual_seed(1)).double()
+    _, p = _tested(means, Permutations(permutations=50, seed=4))
+    generator = torch.Generator().manual_seed(4)
+
+    def powers(rows: np.ndarray) -> np.ndarray:
+        waves = (np.abs(np.fft.fft(rows, axis=0)) ** 2).sum(1)[1:6] * [2, 2, 2, 2, 1]
+        return waves / waves.sum()
+
+    orders = [torch.randperm(10, generator=generator).numpy() for _ in range(50)]
+    null, own = np.stack([powers(means.numpy()[order]) for order in orders]), powers(means.numpy())
+    by_frequency, by_largest = (
+        (1 + (draws >= own - 1e-9).sum(0)) / 51 for draws in (null, null.max(1, keepdims=True))
+    )
+    assert p.tolist() == pytest.approx(by_largest.tolist())
+    assert (by_frequency < by_largest - 0.1).any(), "each frequency alone would pass too often"
+
+
+def test_random_controls_of_a_swap_keep_each_of_at_least_twenty_draws(
+    llama: HookedModel, pairs: al.PromptPairs
+) -> None:
+    space = al.number_subspace(llama, pairs, al.Shape("line"), at=Role.OPERAND_A, value="a")
+    swaps = al.swap_values(
+        llama, pairs, space, controls=("labels", "span", "stream"), n=12, permutations=25
+    )
+    for name, n_draws in (("labels", 25), ("span", 20), ("stream", 20)):
+        control = CONTROLS[name]
+        assert swaps.draws[control].shape == (n_draws, 12)
+        by_draw = swaps.of_draws(control)
+        assert swaps.iia(control) == pytest.approx(float(by_draw.mean()), abs=1e-6)
+    assert torch.equal(swaps.null[OWN], swaps.of_draws(CONTROLS["labels"]))
+    assert "the subspace" not in swaps.draws
+    with pytest.raises(KeyError, match="expected a control with draws"):
+        swaps.of_draws(OWN)

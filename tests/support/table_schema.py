@@ -12,12 +12,12 @@ from figures.tables.number import _STYLES, Unit  # pyright: ignore[reportPrivate
 from figures.tables.table import DIGITS, IDENTITY, MEASURED, NUMERIC
 
 INTERVAL = re.compile(
-    r"95% over (problems|questions|sentences|trainings|seeds and questions|draws and problems"
-    r"|draws and questions|problems and sets of examples)"
+    r"95% over (problems( of one shuffle| of the mean of 5 draws)?|questions|sentences|trainings"
+    r"|seeds and questions|draws and problems|draws and questions|problems and sets of examples)"
 )
 RANGE = re.compile(
-    r"range of \d+ (draws|seeds|trainings|prompts|orders|splits|tasks|operations|random sets"
-    r"|random graphs|untrained models)"
+    r"(median and )?range of \d+ (draws|shuffles|seeds|trainings|prompts|orders|splits|tasks"
+    r"|operations|random sets|random graphs|untrained models)"
 )
 PERCENTILES = re.compile(
     r"10th to 90th percentile of \d+ samples|2\.5th to 97\.5th percentile of \d+ draws"
