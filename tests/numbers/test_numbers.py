@@ -14,8 +14,17 @@ from torch import Tensor
 import arith_lens as al
 from arith_lens.interchanges import Site
 from arith_lens.model import HookedModel
-from arith_lens.numbers import OWN, UNSEEN, WHOLE, NumberSpace, Shape, Swaps, power_by_frequency
-from arith_lens.numbers.spectrum import P_VALUE, POWER
+from arith_lens.numbers import (
+    CONTROLS,
+    OWN,
+    UNSEEN,
+    WHOLE,
+    NumberSpace,
+    Shape,
+    Swaps,
+    power_by_frequency,
+)
+from arith_lens.numbers.spectrum import P_VALUE, POWER, Permutations, _tested
 from arith_lens.numbers.swap import swap_tests, unseen_steps, unseen_tests
 from arith_lens.numbers.values import class_means, states_at, values_of
 from arith_lens.pairs import Role
@@ -430,7 +439,7 @@ def test_p_values_of_a_spectrum_are_against_the_largest_power_of_any_frequency()
 def test_random_controls_of_a_swap_keep_each_of_at_least_twenty_draws(
     llama: HookedModel, pairs: al.PromptPairs
 ) -> None:
-    space = al.number_subspace(llama, pairs, al.Shape("line"), at=Role.OPERAND_A, value="a")
+    space = al.number_subspace(llama, pairs, 0, "end", "a", "helix", (10,))
     swaps = al.swap_values(
         llama, pairs, space, controls=("labels", "span", "stream"), n=12, permutations=25
     )
