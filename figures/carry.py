@@ -221,7 +221,7 @@ def _finding(models: Sequence[DataFrame]) -> str:
     }
     return (
         f"One direction has the carry at chosen layers: {shares[MEAN]} follow it, "
-        f"{shares[COMPLEMENT]} all else, {shares[SHUFFLED]} shuffled fits (median)"
+        f"{shares[COMPLEMENT]} all else, {shares[SHUFFLED]} median shuffles"
     )
 
 
@@ -244,11 +244,11 @@ def _direction(table: DataFrame) -> plotting.CurvePanel:
     for space in (MEAN, WHOLE, SHUFFLED) if chosen else ():
         one = chosen[space]
         text, at = f"{LINES[space][0]}: " * (space == MEAN) + f"{one.value:.0%}", one.layer
+        if space == SHUFFLED:
+            text = f"{one.value:.0%}, up to {one.high:.0%}"
         if space == WHOLE:
             text, at = LINES[space][0], (at + rows.layer.max()) / 2
         points.append(plotting.Point(at, text, spaces.index(space), space == WHOLE))
-    if chosen and (peak := _peak(table)).layer != chosen[MEAN].layer:
-        points.append(plotting.Point(peak.layer, f"{peak.value:.0%}", spaces.index(SHUFFLED)))
     arrives = f", chosen layer {chosen_layer(table)}" if chosen else ""
     return plotting.CurvePanel(
         f"{table.model.iloc[0]}{arrives}, n = {rows.n.max():.0f}",

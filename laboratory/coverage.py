@@ -47,13 +47,19 @@ def skewed(kind: str, n: int, k: int, *, n_studies: int = N_STUDIES, seed: int =
     """Studies of mean 0. Problems differ as `kind` says, and pairs of a problem a little.
 
     Args:
-        kind: "normal", "log-normal" or "heavy tails" (Student's t with three degrees of freedom).
+        kind: "normal", "log-normal", "heavy tails" (Student's t with three degrees of freedom),
+            "rare" (a tenth of the problems have -50 times the pairs' deviation, the others none) or
+            "rare, unequal" (the same on average, of exponential size).
         n, k: how many problems a study has, and how many wordings.
         n_studies: how many studies.
         seed: of the draws.
     """
     draw = np.random.default_rng(seed)
     size = (n_studies, n, 1)
+    if kind.startswith("rare"):
+        strength = draw.exponential(0.5, size) if "unequal" in kind else 0.5
+        between = 0.05 - strength * (draw.random(size) < 0.1)
+        return studies(between + 0.01 * draw.standard_normal((n_studies, n, k)))
     between = {
         "normal": lambda: draw.standard_normal(size),
         "log-normal": lambda: np.exp(draw.standard_normal(size)) - np.exp(0.5),
@@ -141,7 +147,7 @@ def coverage(*, roots: tuple[Path, ...] = (Path("results"),), n_studies: int = N
 def _table(
     roots: tuple[Path, ...], n_studies: int
 ) -> Iterator[tuple[str, list[tuple[float, float]]]]:
-    for kind in ("normal", "log-normal", "heavy tails"):
+    for kind in ("normal", "log-normal", "heavy tails", "rare", "rare, unequal"):
         for n, k in ((12, 9), (36, 9)):
             effects = skewed(kind, n, k, n_studies=n_studies)
             yield f"{kind}, {n} problems", [misses(effects.ci(method=m), 0.0) for m in METHODS]
