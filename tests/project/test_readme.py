@@ -408,15 +408,15 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     of_best = percent(direction[direction.layer == 9])
     words = f"Taken in layer 9 from a two-digit sum with another carry, it turns {of_best} of"
     assert words in text
-    of_layer = carry[
+    of_layer: Any = carry[
         (carry.test == "layers") & (carry.variable == "ones_carry") & (carry.layer == 9)
     ]
-    (shuffled,) = of_layer[of_layer.space == "variable shuffled"].itertuples()
+    shuffled: Any = of_layer[of_layer.space == "variable shuffled"].iloc[0]
     assert shuffled.spread == "median and range of 30 shuffles"
     words = f"30 shuffled fits {shuffled.value:.0%} (median) to {shuffled.high:.0%}"
     assert words in text
-    (largest,) = of_layer[of_layer.space == "largest variance (no values)"].value
-    assert f"the first principal component {largest:.0%}" in text
+    largest: Any = of_layer[of_layer.space == "largest variance (no values)"].iloc[0]
+    assert f"the first principal component {largest.value:.0%}" in text
     others = []
     for name in (f"reference-{seed}" for seed in range(1, 5)):
         table = pd.read_csv(GALLERY / name / "carry.csv")
