@@ -1,37 +1,22 @@
 """Run one experiment: `python -m experiments <question> [options]`."""
 
-from arith_lens.progress import working
-from experiments.catalogue import SHARED_TOOLS, experiments
-from experiments.command import (
-    Command,
-    check_arguments,
-    command,
-    is_first,
-    named_command,
-)
+import sys
+from collections.abc import Sequence
+
+from experiments.catalogue import exhibits_and_pages, experiments
+from experiments.command import named_command, start
 from experiments.questions import questions
 
+USAGE = """python -m experiments <question> [options]; each has --help and most --dry-run
+In brackets: the exhibit that draws it."""
 
-def main() -> None:
-    """Start the command that the first argument names."""
-    usage = (
-        "python -m experiments <question> [options]; each has --help and most --dry-run\n"
-        "In brackets: the exhibit that draws it."
-    )
-    every = experiments()
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Start the command that the first word names; the words of the command line if not given."""
+    words = sys.argv[1:] if words is None else words
     keys = {key: one.experiment for key, one in questions().items() if one.experiment}
-    if (name := named_command(every, usage, _exhibits, keys)) is not None:
-        check_arguments(every[name], name)
-        with working("importing PyTorch and what computes", visible=is_first()):
-            main = every[name].load()  # an Experiment, or a function
-        shares = getattr(main, "shares", name in SHARED_TOOLS)
-        command(getattr(main, "command", main), name, every[name].about, shares=shares)
-
-
-def _exhibits() -> dict[str, Command]:
-    from figures.catalogue import exhibits_and_pages
-
-    return exhibits_and_pages()
+    if command := named_command(words, experiments(), USAGE, exhibits_and_pages, keys):
+        start(command, words[1:])
 
 
 if __name__ == "__main__":

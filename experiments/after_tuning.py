@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import arith_lens as al
 from arith_lens.answers import Question
@@ -15,6 +15,7 @@ from arith_lens.pairs.correctness import answer
 from arith_lens.reference.sets import unfamiliar_questions
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
+from experiments.configs.tuning import CarryingConfig, ChangesConfig, GainConfig
 from experiments.does_tuning_help.models import AfterTuning, precise_models, tuning_run
 from experiments.does_tuning_help.studies import World
 from experiments.results import (
@@ -29,9 +30,6 @@ from experiments.selection import some_questions
 from experiments.settings import (
     BEFORE_FILTER,
     Experiment,
-    Metric,
-    ModelSettings,
-    PooledSampleSettings,
     answer_without,
     control_sets,
     pooled,
@@ -79,18 +77,6 @@ class TunedSource:
         """The model, ready to be patched."""
         output = self.tuning_output()
         return al.load_model(output.model(base) if output else str(self.path), device=device)
-
-
-@dataclass(frozen=True)
-class ChangesConfig(PooledSampleSettings):
-    """What does tuning change? Effects of every head and MLP before it and after."""
-
-    tuned: tuple[Path, ...] = ()
-    """Delta files, outputs of fine_tune, or checkpoints; by default those of Table 1."""
-    paths: Literal["via_mlps", "direct"] = "via_mlps"
-    """What may react to a change: only MLPs (Appendix B), or nothing (Algorithm 1)."""
-    metric: Metric = "relative_logit"
-    """What is read from the logits."""
 
 
 @dataclass(frozen=True)
@@ -194,27 +180,6 @@ what_tuning_changes = Experiment(
     identity=lambda question: question.settings,
     inputs=lambda question: [path for tuned in question.tuned for path in tuned.files],
 )
-"""What does tuning change? Effects of every head and MLP before it and after, on the same prompts.
-
-Path patching over the four operations, of the model before tuning and of each tuned one: do the
-tuned heads matter more, does the calculation move to other heads? The prompts are those that the
-model answers right before tuning; the run also has the share that is still right. By default the
-tuned models are the precise ones of Table 1, from the newest run of experiments/does_tuning_help.
-Other models can be delta files, outputs of `fine_tune`, or checkpoints. Saves a run under
-results/what_tuning_changes/, which `figures/after_tuning.py` draws.
-"""
-
-
-@dataclass(frozen=True)
-class CarryingConfig(PooledSampleSettings):
-    """Do other abilities hang on the tuned heads?"""
-
-    questions: int = 500
-    """Test questions of each family of word problems; 0 takes all."""
-    controls: int = 20
-    """Control sets of each kind, of as many heads."""
-    control_limit: int = 30
-    """Questions of each task that are answered without control heads, drawn at random; 0: all."""
 
 
 def _save_carrying(run: Run, model: al.HookedModel, question: AfterTuning[CarryingConfig]) -> None:
@@ -255,25 +220,6 @@ do_tuned_heads_carry_more = Experiment(
     question=AfterTuning.of_precise,
     identity=lambda question: question.identity,
 )
-"""Do other abilities hang on the tuned heads? Knockout of them before and after tuning.
-
-Negative transfer: tuning could move other abilities into the tuned heads, or damage them. The model
-before tuning and each precisely tuned model answer word problems and generic tasks, with and
-without the heads that Table 1 tunes. Some of the questions are also answered without control heads:
-as many drawn from all heads, and as many of the same layers, drawn from all heads but the tuned
-ones. A head is knocked out by one vector, its mean over the model's own counterfactuals of the
-four operations, at every token but BOS. Reads the newest finished run of
-experiments/does_tuning_help, and saves one under results/do_tuned_heads_carry_more/, which
-`figures/tasks.py` prints.
-"""
-
-
-@dataclass(frozen=True)
-class GainConfig(ModelSettings):
-    """Does the gain of tuning hold on questions that were not tuned on?"""
-
-    questions: int = 50
-    """Questions of each family or operation in each set, at most; each problem once."""
 
 
 def _save_gain(run: Run, model: al.HookedModel, question: AfterTuning[GainConfig]) -> None:
@@ -316,12 +262,3 @@ does_the_gain_hold = Experiment(
     question=AfterTuning.of_every_method,
     identity=lambda question: question.identity,
 )
-"""Does the gain of tuning hold on questions that were not tuned on?
-
-Tuning sees four families of word problems, in fixed wordings and ranges of numbers. The model
-before tuning and those that Table 1 tuned (everything, the strongest heads, LoRA, random heads; at
-both chosen rates) answer unseen problems of these families, the same problems in other wordings,
-problems with larger numbers, and calculations of other kinds. Reads the newest finished run of
-experiments/does_tuning_help, uses the models whose weights are stored, and saves a run under
-results/does_the_gain_hold/, which `figures/after_tuning.py` draws.
-"""

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import tyro
 from jaxtyping import Float, Int
 from pandas import DataFrame
 from torch import Tensor
@@ -32,6 +31,7 @@ from arith_lens.runs import Run, open_run
 from arith_lens.statistics import strata_of
 from experiments.built_carries import CARRY_MODELS, save_carries
 from experiments.command import continue_after_part, exit_on_user_error
+from experiments.configs.effects import AgreementConfig, ExamConfig, RacesConfig
 from experiments.results import (
     BUILT_EDGES,
     BUILT_EFFECTS,
@@ -46,31 +46,11 @@ from experiments.results import (
 from experiments.settings import (
     RESULTS,
     Experiment,
-    Keep,
-    Metric,
-    SampleSettings,
     operation_pairs,
     patch_and_store,
     plan_maps,
     some_pairs,
 )
-
-
-@dataclass(frozen=True)
-class AgreementConfig(SampleSettings):
-    """How well do gradients and relevance agree with the exact effects, and at what cost?"""
-
-    via_mlps: int = 54
-    """Pairs per operation with other heads frozen; 0: all, whose exact effects other experiments
-    may have stored."""
-    total: int = 18
-    """Pairs per operation over all paths; 0: all."""
-    steps: int = 5
-    """Points of the methods that integrate."""
-    metric: Metric = "relative_logit"
-    """What is read from the logits."""
-    keep: Keep = "correct"
-    """Use the prompts that the model answers right, or all."""
 
 
 def sizes(config: AgreementConfig) -> dict[str, int]:
@@ -111,30 +91,10 @@ def _plan_ladder(model: al.HookedModel, config: AgreementConfig) -> str:
 do_gradients_agree = Experiment(
     "do_gradients_agree", AgreementConfig, _save_ladder, _plan_ladder, figure="ladder"
 )
-"""How well do gradients and relevance agree with the exact effects, and at what cost?
-
-For each operation some pairs are drawn. Their exact effects are computed, and every method of
-attribution approximates them, with other heads frozen (via MLPs) and over all paths (total).
-`figures/ladder.py` sets cost against agreement.
-"""
 
 
 GOALS = ("threshold", "top10")
 RACE_MEASURES = ("evaluations", "same components", "all intervals hold")
-
-
-@dataclass(frozen=True)
-class RacesConfig(SampleSettings):
-    """How few evaluations find the same heads? Races and screening against all evaluations."""
-
-    repeats: int = 200
-    """Races per operation and goal."""
-    method: str = "relp"
-    """The approximation that screens."""
-    kept: int = 24
-    """Components that screening keeps."""
-    bound: float | None = None
-    """The largest size of an effect, on which the intervals of races rest; None: no bound."""
 
 
 def _save_races(run: Run, model: al.HookedModel, config: RacesConfig) -> None:
@@ -252,13 +212,6 @@ def _report_races(run: Run) -> None:
 how_few_evaluations = Experiment(
     "how_few_evaluations", RacesConfig, _save_races, _plan_races, _report_races
 )
-"""How few evaluations find the same heads? Races and screening against the full computation.
-
-For each operation the exact effects of all components on all pairs are computed, and approximated.
-Then races (`path_patch(until=)`) are repeated on these numbers, each with another order of the
-pairs: for all components, and for those that an approximation on the first pairs keeps. Saves a run
-under results/how_few_evaluations/, and prints a table.
-"""
 
 
 PATHS_VALUES = ("via_mlps", "direct", "total")
@@ -271,27 +224,6 @@ REPEATS = 200
 """Races per model."""
 DIAL = {"table": "via_mlps", "query_composition": "total"}
 """The models of the curves, and their paths: through neurons, and through attention too."""
-
-
-@dataclass(frozen=True)
-class ExamConfig:
-    """Do the methods find circuits that are known?"""
-
-    models: tuple[str, ...] = ()
-    """Built models; by default all."""
-    dial: tuple[float, ...] = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-    """The values of beta and of G, together, for the curves."""
-    n: int = 24
-    """Pairs per model."""
-    steps: int = 5
-    """Points of the methods that integrate."""
-    seed: int = 0
-    """The seed of the choice of pairs."""
-
-    @classmethod
-    def filled(cls, settings: Mapping[str, Any], n_layers: int | None) -> dict[str, Any]:
-        """The defaults that depend on the model: a run is of one value of the dial."""
-        return {"dial": settings.get("dial")}
 
 
 @dataclass(frozen=True)
@@ -323,7 +255,7 @@ def exam_models(config: ExamConfig) -> list[ExamModel]:
 
 
 def do_they_find_known_circuits(
-    config: Annotated[ExamConfig, tyro.conf.arg(name="")],
+    config: ExamConfig,
     *,
     root: Path = RESULTS,
     dry_run: bool = False,

@@ -1,18 +1,9 @@
-"""Are the key heads needed? Accuracy as more and more heads are knocked out (the paper's Figure 3).
-
-For each operation, heads are knocked out in the order of their effect on the answer's logit, which
-path patching measures on the same prompts. There are two kinds of control: heads drawn from all
-heads, and for the strongest k heads other heads of the same layers, drawn from all heads but these
-k. Further curves are a knockout at END alone, one with outputs of a counterfactual in place of
-means, and iterative masking, which picks each next head by what its knockout costs. MLPs are
-knocked out too, in the order of their effect and at random. Saves a run under
-results/are_they_needed/, which `python -m figures fig3` draws.
-"""
+"""Are the key heads needed? Accuracy as more and more heads are knocked out (Figure 3)."""
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import arith_lens as al
 from arith_lens.components import Component, every_mlp
@@ -26,6 +17,7 @@ from arith_lens.knockout import (
 )
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
+from experiments.configs.answers import KnockoutConfig
 from experiments.results import (
     CONTROL_CURVES,
     GREEDY_MASK,
@@ -35,39 +27,7 @@ from experiments.results import (
     MLP_CONTROL_CURVES,
     controls_at,
 )
-from experiments.settings import (
-    Experiment,
-    OperandSettings,
-    operation_maps,
-    operation_pairs,
-    strongest_heads,
-)
-
-
-@dataclass(frozen=True)
-class KnockoutConfig(OperandSettings):
-    """Are the key heads needed? Accuracy without the first k heads of several orders."""
-
-    heads: tuple[str, ...] = ()
-    """Heads to knock out first, such as 5.5, in this order; by default in the order of effect."""
-    most: int | None = None
-    """Knock out up to so many heads; by default a quarter of all."""
-    controls: int = 20
-    """Draws of each kind of control."""
-    candidates: int = 24
-    """Heads that iterative masking chooses from, the strongest by effect; 0 leaves it out."""
-    masked: int = 12
-    """Heads that iterative masking takes out."""
-    search_every: int = 3
-    """Iterative masking chooses on every third pair; its curve is over all pairs."""
-    ablation: Literal["mean", "zero", "resample"] = "mean"
-    """What replaces a head's output; in the paper it is the mean over counterfactuals."""
-    means: Literal["template", "role", "all_tokens"] | None = None
-    """Over which tokens a mean is taken, as in `al.knock_out`; None: per template and position."""
-    second_ablation: Literal["mean", "zero", "resample"] | None = "resample"
-    """What replaces it in one further curve; None leaves it out."""
-    mlps: bool = True
-    """Whether MLPs are knocked out too."""
+from experiments.settings import Experiment, operation_maps, operation_pairs, strongest_heads
 
 
 def compute(run: Run, model: al.HookedModel, config: KnockoutConfig) -> None:

@@ -2,23 +2,21 @@
 
 import time
 from collections import Counter
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import arith_lens as al
 from arith_lens.answers import Question
 from arith_lens.components import NamedHook
 from arith_lens.knockout import counterfactual_means, knockout_hooks
-from arith_lens.model.checkpoints import REFERENCE_MODELS
+from arith_lens.named_models import REFERENCE_MODELS
 from arith_lens.reference.sets import world_questions
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
+from experiments.configs.answers import BenchmarksConfig, TransferConfig
 from experiments.results import ANSWERS, EVALUATION
 from experiments.selection import some_questions
 from experiments.settings import (
     CONTROL_SETS,
     Experiment,
-    PooledSampleSettings,
     answer_without,
     control_sets,
     operation_maps,
@@ -29,24 +27,6 @@ from experiments.settings import (
 )
 
 MATH, GENERIC = ("gsm8k", "svamp"), "mmlu"
-
-
-@dataclass(frozen=True)
-class TransferConfig(PooledSampleSettings):
-    """What else breaks without the key heads? Word problems and generic tasks."""
-
-    data_dir: Path | None = None
-    """Holds gsm8k/, svamp/ and mmlu/; by default the closed world's sets."""
-    heads: int = 10
-    """How many of the strongest heads are knocked out."""
-    controls: int = 20
-    """Control sets of each kind, of as many heads."""
-    limit: int = 150
-    """Questions of each task, drawn at random; 0 takes all."""
-    control_limit: int = 30
-    """As many of these questions of each task are answered without control heads; 0 takes all."""
-    benchmark_shots: int = 5
-    """Examples in front of a question of MMLU."""
 
 
 def _save_transfer(run: Run, model: al.HookedModel, config: TransferConfig) -> None:
@@ -98,47 +78,12 @@ def head_sets(
 what_else_breaks = Experiment(
     "what_else_breaks", TransferConfig, _save_transfer, _plan_transfer, figure="transfer"
 )
-"""What else breaks without the key heads? Word problems and generic tasks, before and after.
-
-The paper's transfer (section 5.1: SVAMP) and control (Appendix E: MMLU humanities). Without
-`--data-dir`, the questions are the closed world's: unseen word problems and generic tasks. Heads
-are chosen by their mean effect over the four operations and replaced by one vector, their mean over
-the counterfactuals, at every token but BOS, generated ones too. Other sets are every head that is
-key in some operation, and two kinds of control: heads drawn from all heads, and heads of the same
-layers as the strongest ones, drawn from all heads but these. Saves a run under
-results/what_else_breaks/, which `figures/tasks.py` prints.
-"""
 
 
 BENCHMARK_TASKS = ("gsm8k", "addsub", "singleeq", "svamp", "mmlu", "commonsense_qa")
 PLAIN, PLAIN_FOR_CONTROLS = "plain", "plain-for-controls"
 """The model as it is, on all questions, and on those that are answered without control heads."""
 WORLD_TASKS = ("world_word_problems", "world_two_digit", "world_generic")
-
-
-@dataclass(frozen=True)
-class BenchmarksConfig(PooledSampleSettings):
-    """How good is a model at benchmarks, as it is and without its key heads?"""
-
-    tasks: tuple[str, ...] = ()
-    """Names of `al.evaluate`; by default the six benchmarks, or the closed world's tasks."""
-    data_dir: Path | None = None
-    """Holds gsm8k/, svamp/, addsub/, singleeq/, mmlu/ and csqa/; by default the hub."""
-    limit: int | None = None
-    """The first so many questions of each task, and of each subject of MMLU."""
-    benchmark_shots: dict[str, int] = field(default_factory=dict)
-    """Worked examples by task, such as gsm8k 5; by default as published results have them."""
-    max_new_tokens: int | None = None
-    """Of a written answer; by default what the task says, mostly 256."""
-    heads: int = 10
-    """How many heads are knocked out; 0: only the model as it is."""
-    controls: int = 20
-    """Control sets of each kind, of as many heads."""
-    control_limit: int | None = 30
-    """The first so many questions of each task that are answered without control heads, if fewer
-    than `limit`; None: as many as without the strongest heads."""
-    batch_size: int | None = None
-    """Prompts per batch, at most."""
 
 
 def _save_benchmarks(run: Run, model: al.HookedModel, config: BenchmarksConfig) -> None:
@@ -206,13 +151,3 @@ def interventions(
 how_good_is_it = Experiment(
     "how_good_is_it", BenchmarksConfig, _save_benchmarks, _plan_benchmarks, figure="benchmarks"
 )
-"""How good is a model at benchmarks, as it is and without its key heads?
-
-GSM8K, AddSub, SingleEq, SVAMP, MMLU and CommonsenseQA through the lm-evaluation-harness, from the
-published files under `--data-dir` or from the hub. A shipped model without `--data-dir` gets its
-closed world's tasks. The model answers as it is; without the heads of the most negative mean effect
-over the four operations (each replaced by one vector, its mean over the counterfactuals, at every
-token but BOS); and without control heads, as many drawn from all heads, and as many of the same
-layers drawn from all heads but these. Saves a run under results/how_good_is_it/,
-question by question, which `figures/tasks.py` prints. A killed run can be continued.
-"""

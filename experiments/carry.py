@@ -1,17 +1,8 @@
-"""Where does a model keep the carry of a sum, and is it one direction?
-
-Interchanges at END, layer by layer: the whole residual stream, the difference of means between
-problems with and without a carry, everything but this direction, and controls. The layer is chosen
-on problems of its own. There, the direction is tested in wordings and on digits that it was not
-fitted to, with sources of other tens, at each sum of the tens, and in larger sums; a gradient
-search looks for a better one; components are held to see who writes it and who reads it. Where the
-model answers too few sums right, only the share of right answers is measured. Saves a run under
-results/carry/, which `python -m figures carry` draws.
-"""
+"""Where does a model keep the carry of a sum, and is it one direction?"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,9 +19,10 @@ from arith_lens.interchanges import (
     writers,
 )
 from arith_lens.runs import Run
+from experiments.configs.states import CarryConfig
 from experiments.estimates import matrix_rate, time_text
 from experiments.results import CARRY, CARRY_PARTS, CARRY_STEP, WRONG_SUMS
-from experiments.settings import Experiment, ModelSettings
+from experiments.settings import Experiment
 
 SUBJECTS: Mapping[str, tuple[str, str, str]] = {
     "ones_carry": ("addition", "carry", "ones_carry"),
@@ -62,32 +54,6 @@ N_FREE = 8
 """The directions of the search in the untrained model."""
 N_SUMS = 19
 """The sums of two digits: 0 to 18."""
-
-
-@dataclass(frozen=True)
-class CarryConfig(ModelSettings):
-    """Where is the carry, and is it one direction?"""
-
-    n: int = 400
-    """Pairs for each test, half of them to fit and half to test."""
-    seed: int = 0
-    """The seed of all draws."""
-    subjects: tuple[str, ...] = tuple(SUBJECTS)
-    """The variables."""
-    template: int = 0
-    """The wording of all tests but that of other wordings: 0 to 8 of Figure 8."""
-    head_layers: tuple[int, ...] = (6, 7, 8)
-    """The layers whose two strongest heads are held."""
-    random_pairs: int = 20
-    """Draws of two other heads of these layers."""
-    problems: int = 4000
-    """Sums below 100 that are answered to find the errors."""
-    context_pairs: int = 1400
-    """Pairs for the tests of each sum of the tens digits."""
-    shots: int = 0
-    """Solved examples before each problem."""
-    layers_alone: bool = False
-    """Only the layers of each variable, without the tests at one layer: for a large model."""
 
 
 def compute(run: Run, model: al.HookedModel, config: CarryConfig) -> None:

@@ -9,10 +9,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from arith_lens.named_models import PRETRAINED, REFERENCE_MODELS
 from arith_lens.operations import FOUR, OPERATIONS
 from arith_lens.problems import all_problems, check_operands
 from arith_lens.templates import FIGURE_10, TEMPLATES
-from experiments.arguments import constant
 
 POSITIVE = (
     *("batch", "batch_size", "computed", "d_mlp", "d_model", "draws", "epochs"),
@@ -97,10 +97,7 @@ def _check_count(name: str, value: Any) -> None:
 
 def _check_model_names(settings: Mapping[str, Any]) -> None:
     """Refuse a name that is almost that of a shipped model, if nothing else has this name."""
-    shipped = [
-        *constant("arith_lens.model.checkpoints", "REFERENCE_MODELS"),
-        *constant("arith_lens.model.pretrained", "PRETRAINED"),
-    ]
+    shipped = [*REFERENCE_MODELS, *PRETRAINED]
     for name in [settings.get("model"), *(settings.get("models") or ())]:
         if not isinstance(name, str) or name in shipped:
             continue

@@ -1,17 +1,10 @@
-"""Which circuit answers? The strongest heads and MLPs, and who writes what they read.
-
-For each operation, counterfactual and metric, the effects of all components are measured, and those
-of all edges into the strongest ones. The problems are split in two halves. The receivers and the
-smallest graph with most of the effect are chosen on one half. On the other half this graph is kept
-alone, beside random graphs of the same size. Saves a run under results/circuit/, which
-`python -m figures circuit` draws.
-"""
+"""Which circuit answers? The strongest heads and MLPs, and who writes what they read."""
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -22,6 +15,7 @@ from arith_lens.edges import SUBSETS, UnsupportedReceiver
 from arith_lens.knockout import half_of_problems
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
+from experiments.configs.effects import CircuitConfig
 from experiments.estimates import matrix_rate, time_text
 from experiments.results import (
     DIRECT_EDGES,
@@ -35,53 +29,17 @@ from experiments.results import (
 from experiments.settings import (
     BEFORE_FILTER,
     Experiment,
-    Keep,
-    Metric,
-    SampleSettings,
     patch_and_store,
     sampled_operation,
     some_pairs,
 )
 
-Counterfactual = Literal["word", "operator", "operands"]
 POSITIONS = ("end", "all")
 """Where all but the graph is exchanged."""
 GROUP = "head"
 """Each head reads a changed key or value alone: an edge belongs to one head, and counts once."""
 GRAPH, RANDOM, NOTHING, EVERYTHING = "graph", "random", "nothing", "everything"
 """The sets that are kept: the graph, random ones with a number, and the two ends of the scale."""
-
-
-@dataclass(frozen=True)
-class CircuitConfig(SampleSettings):
-    """Which circuit answers? Nodes, edges into the strongest, and the graph kept alone."""
-
-    counterfactuals: tuple[Counterfactual, ...] = ("word", "operands")
-    """What the counterfactuals change; each is a question of its own."""
-    metrics: tuple[Metric, ...] = ("relative_logit", "digit_contrast")
-    """What is read from the logits; each is a question of its own."""
-    drawn: int = 108
-    """Pairs per operation and counterfactual; 0: all."""
-    heads: int = 5
-    """Heads that receive, the strongest of the first half of the problems."""
-    mlps: int = 3
-    """MLPs that receive, the strongest of the first half."""
-    which_heads: tuple[str, ...] = ()
-    """Name the heads that receive instead, such as 5.5 4.3."""
-    by_role: bool = True
-    """Measure the edges for the tokens of each role, too: the picture shows where senders write."""
-    steps: int = 5
-    """Points of EAP-IG, whose edge scores are graded; 0: no scores are computed."""
-    share: float = 0.8
-    """The tested graph has the fewest edges with this share of the sizes of all."""
-    kept_on: int = 36
-    """Pairs of the second half on which graphs are kept alone; 0: all."""
-    controls: int = 20
-    """Random graphs, each with as many heads in each layer as the graph, and its MLPs."""
-    measure: Metric = "digit_contrast"
-    """What is read when a graph is kept alone."""
-    keep: Keep = "correct"
-    """Use the prompts that the model answers right, or all."""
 
 
 def compute(run: Run, model: al.HookedModel, config: CircuitConfig) -> None:

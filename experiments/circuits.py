@@ -5,10 +5,9 @@ other.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,11 +28,10 @@ from arith_lens.knockout import (
 from arith_lens.knockout.circuits import FRACTIONS, components_among
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
+from experiments.configs.answers import OrderConfig, SufficiencyConfig
 from experiments.results import CIRCUIT_CURVE, EXACT, FAITHFUL_SCORES, MAP, SEARCH_MAP
 from experiments.settings import (
     Experiment,
-    Metric,
-    SampleSettings,
     operation_pairs,
     patch_and_store,
     some_pairs,
@@ -45,26 +43,6 @@ FINE = tuple(sorted({*FRACTIONS, 0.03, 0.075, 0.15, 0.3, 0.4, 0.75}))
 """The shares of components at which the curves are read."""
 SPLIT_SIZES = (5, 14)
 """The numbers of heads that are kept in further splits of the problems."""
-
-
-@dataclass(frozen=True)
-class SufficiencyConfig(SampleSettings):
-    """Do the strongest heads suffice? Accuracy with only the first k heads, and without them."""
-
-    controls: int = 5
-    """Random orders."""
-    candidates: int = 24
-    """Heads that the two searches choose from, the strongest by effect; 0 leaves them out."""
-    searched: int = 12
-    """Heads that each search chooses; the others follow by effect."""
-    search_every: int = 3
-    """The searches use every third pair."""
-    splits: int = 20
-    """Further splits of the problems in halves, each with its own order by effect."""
-    measure: Metric = "probability"
-    """The metric that faithfulness is made of."""
-    ablation: Literal["mean", "resample"] = "mean"
-    """What replaces a component's output."""
 
 
 def _save_head_curves(run: Run, model: al.HookedModel, config: SufficiencyConfig) -> None:
@@ -191,14 +169,6 @@ do_they_suffice = Experiment(
     figure="sufficiency",
     shares=True,
 )
-"""Do the strongest heads suffice, and not only matter? Keep only the first k, and knock them out.
-
-For each operation, the problems are split in two halves. Orders of the heads are chosen on one
-half: by effect, growing (each next head raises p(C) most), by iterative masking, by the norm of the
-weights, and at random. On the other half the first k heads of each order are kept while all other
-heads are replaced, and knocked out while all others stay. The same is done with MLPs by effect.
-Saves a run under results/do_they_suffice/, which `python -m figures sufficiency` draws.
-"""
 
 
 SIGNED, BY_SIZE = "signed", "by_size"
@@ -207,30 +177,6 @@ GREEDY, SHRINKING = "greedy", "shrinking"
 """The orders of the two searches."""
 RIVAL = "eap_ig"
 """The node attribution by integrated gradients that circuits are compared with."""
-
-
-@dataclass(frozen=True)
-class OrderConfig(SampleSettings):
-    """Which order of heads and MLPs gives faithful circuits?"""
-
-    total: int = 18
-    """Pairs of which the exact effects over all paths are computed."""
-    approximated: int = 54
-    """Pairs on which the other scores are computed; 0: all of the half."""
-    candidates: int = 24
-    """Components that the greedy search chooses from, the strongest by effect."""
-    searched: int = 12
-    """Components that it chooses; the others follow by effect."""
-    searched_on: int = 18
-    """Pairs of the greedy search."""
-    drawn_on: int = 108
-    """Pairs on which curves are drawn, at most; 0: all of the other half."""
-    controls: int = 5
-    """Random orders."""
-    measure: Literal["digit_contrast", "logit", "probability"] = "digit_contrast"
-    """What is approximated, and what faithfulness is made of."""
-    ablation: Literal["mean", "resample"] = "mean"
-    """What replaces a component's output at END."""
 
 
 def _save_curves(run: Run, model: al.HookedModel, config: OrderConfig) -> None:
@@ -337,11 +283,3 @@ def cmd_ratio(curve: al.CircuitCurve, rival: al.CircuitCurve) -> tuple[float, tu
 which_order_is_faithful = Experiment(
     "which_order_is_faithful", OrderConfig, _save_curves, _plan_curves, _report_curves, shares=True
 )
-"""Which order of heads and MLPs gives faithful circuits? Exact effects, approximations, searches.
-
-For each operation, the problems are split in two halves. Orders of all heads and MLPs are chosen on
-one half: by exact effects, by each method of attribution, by two greedy searches, and at random. On
-the other half the first k components of each order are kept while the others are replaced at END,
-and the curve is summed up as MIB does: by CPR, for orders by score, and by CMD, for orders by the
-size of the score. Saves a run under results/which_order_is_faithful/, and prints a table.
-"""

@@ -1,4 +1,4 @@
-"""The commands of `experiments/` and `figures/`: find one by its name, and start it.
+"""Start a command: find it by its name, read and check its arguments, run what it names.
 
 Mistakes end with a message, and only one of several processes prints.
 """
@@ -9,108 +9,45 @@ import re
 import select
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import field, make_dataclass
 from difflib import SequenceMatcher
-from importlib import import_module
-from inspect import cleandoc
+from functools import partial, wraps
+from inspect import signature
 from io import StringIO, TextIOWrapper
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO, TypeAlias
 
 import tyro
 
-from experiments.arguments import experiment_settings, signature
+from arith_lens.progress import working
+from experiments.catalogue import Command, imported
 from experiments.checks import check_settings, suggestion
 
 
-@dataclass(frozen=True)
-class Command:
-    """A function or an `Experiment` that a command starts."""
-
-    module: str
-    """Dotted."""
-    variable: str
-    """Its name in the module."""
-    about: str
-    """Its docstring; that of the module if it has the module's name."""
-    other: str
-    """The exhibit of an experiment, the experiment of an exhibit; "" if it has none."""
-
-    @property
-    def package(self) -> str:
-        """`experiments`, `figures` or `laboratory`."""
-        return self.module.partition(".")[0]
-
-    @property
-    def sentence(self) -> str:
-        """The first line of its docstring, with its exhibit or experiment in brackets."""
-        kind = "experiments" if self.module.startswith("figures.") else "figures"
-        return self.about.partition("\n")[0] + f" [{kind} {self.other}]" * bool(self.other)
-
-    def load(self) -> Any:
-        """The function or the `Experiment`."""
-        return getattr(import_module(self.module), self.variable)
-
-
-def commands(
-    folder: Path, definition: re.Pattern[str], other: re.Pattern[str]
-) -> dict[str, Command]:
-    """The commands of a package, by name, read from its code without importing it.
-
-    A function or `Experiment` gives a command its own name, and its docstring is the help. If it is
-    called `main` or `exhibits`, both are the module's.
-
-    Args:
-        folder: the package.
-        definition: what defines a command; its only group that matches is the variable.
-        other: what names the other side: the exhibit of an experiment, the experiment of an
-            exhibit. It is searched in the definition, then in the docstring, then in the module's.
-    """
-    commands_by_name = {}
-    for file in sorted(folder.rglob("*.py")):
-        module = file.relative_to(folder.parent).with_suffix("").parts
-        source = file.read_text(encoding="utf-8")
-        for part in definition.finditer(source):
-            variable, story = str(part[part.lastindex or 0]), _docstring(source)
-            is_module = variable in ("main", "exhibits")
-            if is_module and len(module) != (3 if module[-1] == "__main__" else 2):
-                continue  # a part of a package's command, or the list of commands
-            name = module[1] if is_module else variable
-            about = story if is_module else _docstring(source[part.end() :])
-            names = (match[1] for text in (part[0], about, story) for match in other.finditer(text))
-            commands_by_name[name] = Command(".".join(module), variable, about, next(names, ""))
-    return commands_by_name
-
-
-def _docstring(source: str) -> str:
-    """The first docstring in some code, without sections such as the arguments."""
-    text = cleandoc(source.partition('"""')[2].partition('"""')[0])
-    return re.split(r"\n\n(?:Args|Raises|Returns):", text)[0]
-
-
 def named_command(
+    words: Sequence[str],
     commands: Mapping[str, Command],
     usage: str,
     others: Callable[[], Mapping[str, Command]],
     keys: Mapping[str, str] | None = None,
-) -> str | None:
-    """The command that the first argument names; it is removed from the arguments.
+) -> Command | None:
+    """The command that the first word of a command line names.
 
     Args:
+        words: the command line.
         commands: the commands, by name, in the order of the help.
         usage: the first line of the help.
         others: reads the commands of the other package, for an error.
         keys: the command of each question, by its key.
 
     Returns:
-        The name, or None if the user wanted help, which is printed.
+        The command, or None if the user wanted help, which is printed.
 
     Raises:
         SystemExit: no command has this name; the message has the nearest names.
     """
-    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    name = words[0] if words else "--help"
     if name in ("-h", "--help"):
         width = max(map(len, commands))
         lines = [f"{entry:{width}}  {one.sentence}" for entry, one in commands.items()]
@@ -121,8 +58,7 @@ def named_command(
         name = (keys or {}).get(name.replace("-", "_"), name)
     if name not in commands:
         sys.exit(_unknown(name, commands, others()))
-    del sys.argv[1]
-    return name
+    return commands[name]
 
 
 KINDS = {
@@ -155,29 +91,23 @@ def _likeness(name: str, known: Iterable[str]) -> float:
     return max((SequenceMatcher(None, name, one).ratio() for one in known), default=0.0)
 
 
-def check_arguments(entry: Command, name: str, experiment: Command | None = None) -> None:
-    """Read and check the command line before anything is imported that computes.
+Arguments: TypeAlias = tuple[Sequence[Any], dict[str, Any]]
+"""What a function is called with: by position, and by name."""
+
+
+def checked_arguments(command: Command, words: Sequence[str]) -> Arguments:
+    """Read and check a command line before anything is imported that computes.
 
     A word that is not among the choices of an option gets the nearest ones.
-
-    Args:
-        entry: the command.
-        name: its name.
-        experiment: of an exhibit, the experiment whose settings it takes.
 
     Raises:
         SystemExit: the user wanted help, which is printed; or something is wrong.
     """
     messages = StringIO()
-    settings = experiment and experiment_settings(experiment.module, experiment.variable)
     with rank_zero_prints(), robust_output():
         try:
             with redirect_stderr(messages):
-                values = tyro.cli(
-                    signature(entry.module, entry.variable, settings),
-                    prog=f"python -m {entry.package} {name}",
-                    description=entry.about,
-                )
+                arguments = read_arguments(command, words)
         except SystemExit as end:
             print(messages.getvalue(), end="", file=sys.stderr)
             wrong = re.search(
@@ -186,10 +116,59 @@ def check_arguments(entry: Command, name: str, experiment: Command | None = None
             if wrong and (near := suggestion(wrong[1], re.findall(r"'([^']*)'", wrong[2]))):
                 print(near.removeprefix("; ").capitalize(), file=sys.stderr)
             sys.exit(end.code)
+    positional, by_name = arguments
     try:
-        check_settings(values)
+        check_settings({str(i): one for i, one in enumerate(positional)} | by_name)
     except (OSError, ValueError) as error:
         sys.exit(f"{type(error).__name__}: {error}")
+    return arguments
+
+
+def read_arguments(command: Command, words: Sequence[str]) -> Arguments:
+    """The arguments of a command's function, from the words of a command line.
+
+    An experiment gets its settings, and its options by name. An exhibit gets its options, then the
+    settings of its experiment. Any other function gets what its signature says.
+
+    Raises:
+        SystemExit: the words have another form, or ask for help.
+    """
+    options: dict[str, Any] = {
+        "prog": f"python -m {command.package} {command.name}",
+        "description": command.about,
+        "args": words,
+    }
+    if not command.takes:
+        function = command.load()
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> dict[str, Any]:
+            return signature(function).bind(*args, **kwargs).arguments
+
+        return (), tyro.cli(call, **options)
+    classes = [imported(reference) for reference in command.takes]
+    if command.package == "figures" and not hasattr(classes[0], "model"):
+        classes[1:] = map(_without_model, classes[1:])
+    parts = [(f"part{i}", _without_prefix(kind)) for i, kind in enumerate(classes)]
+    read = tyro.cli(make_dataclass("Arguments", parts), **options)
+    values = [getattr(read, name) for name, _ in parts]
+    if command.package == "figures":
+        return values, {}
+    return values[:1], vars(values[1])
+
+
+def _without_prefix(kind: Any) -> Any:
+    """A class whose fields are options of their own names."""
+    return Annotated[kind, tyro.conf.arg(name="")]
+
+
+def _without_model(settings_class: Any) -> Any:
+    """The class of settings, without the option `--model`."""
+    if not hasattr(settings_class, "model"):
+        return settings_class
+    hidden = ("model", tyro.conf.Suppress[str], field(default=settings_class.model))
+    name = settings_class.__name__
+    return make_dataclass(name, [hidden], bases=(settings_class,), frozen=True)
 
 
 def _unframed(text: str) -> str:
@@ -197,23 +176,23 @@ def _unframed(text: str) -> str:
     return " ".join(re.sub("[│|╭╮╰╯─]", " ", text).split())
 
 
-def command(
-    main: Callable[..., Any],
-    name: str,
-    about: str | None,
-    *,
-    shares: bool,
-    package: str = "experiments",
-) -> None:
-    """Read the command line and run `main`.
+def start(command: Command, words: Sequence[str]) -> None:
+    """Read a command line, and run the function or the `Experiment` of the command."""
+    positional, by_name = checked_arguments(command, words)
+    with working("importing PyTorch and what computes", visible=is_first()):
+        main = command.load()
+    shares = getattr(main, "shares", command.shares)
+    run(partial(main, *positional, **by_name), command.name, shares=shares)
+
+
+def run(main: Callable[[], Any], name: str, *, shares: bool) -> None:
+    """Run what computes. Errors that a user can mend end it with a message.
 
     Args:
-        main: the function of the experiment.
-        name: the name of its module.
-        about: what it does, for the help.
+        main: computes.
+        name: the name of its command.
         shares: whether several processes share its work. If not, the first process that torchrun
             or accelerate started does all of it, and the others exit at once.
-        package: the package whose command it is, for the help.
     """
     from arith_lens.runs import RunError
     from arith_lens.runs.shards import PART_VARIABLE, claim_rank_zero
@@ -225,7 +204,7 @@ def command(
                 f"{os.environ[PART_VARIABLE]}: it is not computed in parts. Start it without."
             )
         if shares or claim_rank_zero():
-            tyro.cli(main, prog=f"python -m {package} {name}", description=about)
+            main()
 
 
 _ASCII = str.maketrans(

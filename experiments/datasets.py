@@ -6,13 +6,12 @@ prints a table and saves it as CSV.
 
 import base64
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import pandas
 import torch
-import tyro
 
 import arith_lens as al
 from arith_lens.benchmarks import (
@@ -23,7 +22,6 @@ from arith_lens.benchmarks import (
     to_dataset,
     training_parts,
 )
-from arith_lens.benchmarks.training import TRAINING_BENCHMARKS
 from arith_lens.model import find_checkpoint, load_tokenizer, read_config
 from arith_lens.operations import IN_PAPER
 from arith_lens.pairs import keep_correct, template_facts
@@ -34,6 +32,7 @@ from arith_lens.reference.sets import world_pairs
 from arith_lens.templates import FIGURE_10
 from arith_lens.word_problems import gsm8k_pairs
 from experiments.command import exit_on_user_error
+from experiments.configs.data import Gsm8kConfig, SplitConfig, TemplateConfig, WorldConfig
 
 FIGURE_TITLES = {
     "8": "Figure 8: templates of the operations",
@@ -55,25 +54,7 @@ th { background: #f4f4f4 }
 BEGIN = "<|begin_of_text|>"
 
 
-@dataclass(frozen=True)
-class TemplateConfig:
-    """What do the paper's templates become under a tokenizer?"""
-
-    figure: Literal["8", "10"] = "8"
-    """8: the operations' own templates; 10: the stories of addition."""
-    tokenizers: tuple[str, ...] = ("reference",)
-    """A shipped model's name, a Hugging Face id, or a folder that holds a tokenizer."""
-    operands: tuple[int, int] = (1, 9)
-    """The smallest and the largest number for A and B."""
-    answer_token: Literal["whole", "first", "last"] = "whole"
-    """The token after END: C, or the first or last token of a longer C."""
-    seed: int = 0
-    """The seed of the examples."""
-
-
-def template_tables(
-    config: Annotated[TemplateConfig, tyro.conf.arg(name="")], *, out: Path | None = None
-) -> None:
+def template_tables(config: TemplateConfig, *, out: Path | None = None) -> None:
     """What do the paper's templates become under a tokenizer? (Figures 8 and 10)
 
     For each template, the table has an example prompt, its counterfactual, the number of their
@@ -209,24 +190,8 @@ JsonRow: TypeAlias = dict[str, Any]
 BATCH = 128
 
 
-@dataclass(frozen=True)
-class SplitConfig:
-    """Which training questions are test questions?"""
-
-    data_dir: Path | None = None
-    """Holds gsm8k/, svamp/, addsub/, singleeq/, mmlu/ and csqa/ as published; else the hub."""
-    names: tuple[str, ...] = TRAINING_BENCHMARKS
-    """Benchmarks whose train parts are used."""
-    form: Literal["solution", "answer"] = "solution"
-    """The published solutions, or only the answers."""
-    mawps: Literal["refuse", "decontaminate"] = "refuse"
-    """Whether the remaining questions of MAWPS may be used."""
-    examples: int = 2
-    """Pairs of a training and a test question to print for each test set and rule."""
-
-
 def training_splits(
-    config: Annotated[SplitConfig, tyro.conf.arg(name="")],
+    config: SplitConfig,
     *,
     root: Path = Path("results"),
     dry_run: bool = False,
@@ -292,28 +257,8 @@ def _counts(parts: list[TrainingPart]) -> pandas.DataFrame:
     return pandas.DataFrame(rows)
 
 
-@dataclass(frozen=True)
-class Gsm8kConfig:
-    """How many of GSM8K's questions become prompt pairs?"""
-
-    data_dir: Path
-    """Holds gsm8k/train.jsonl and gsm8k/test.jsonl, and a folder for each tokenizer."""
-    tokenizers: tuple[str, ...] = ("llama2", "mistral", "llama3")
-    """Folders in <data-dir>/tokenizers, or paths of folders."""
-    model: str | None = None
-    """A model that also answers them, with its own tokenizer: an id or a directory."""
-    modes: tuple[str, ...] = ("question", "equation")
-    """Where the prompt ends: after the question, or before the solution's last result."""
-    splits: tuple[str, ...] = ("train", "test")
-    """Files to read."""
-    seed: int = 0
-    """The seed of the draw among replacements."""
-    examples: int = 0
-    """Conversions to print for each row of the table."""
-
-
 def convert_gsm8k(
-    config: Annotated[Gsm8kConfig, tyro.conf.arg(name="")],
+    config: Gsm8kConfig,
     *,
     root: Path = Path("results"),
     dry_run: bool = False,
@@ -378,29 +323,8 @@ def _answered(model: Any, pairs: al.PromptPairs) -> JsonRow:
     return {"answered right": chosen.n_kept, "X_c still answered C": chosen.counterfactual_correct}
 
 
-@dataclass(frozen=True)
-class WorldConfig:
-    """Which words make the closed world's word problems calculations?"""
-
-    models: tuple[str, ...] = ("reference", "reference-mistral")
-    """Reference models, by name or directory."""
-    families: tuple[str, ...] = ()
-    """Families of word problems; by default the world's four."""
-    changes: tuple[str, ...] = (
-        *("question", "operators", "referents", "operators+referents"),
-        *("question+operators+referents", "question+operators+referents+possession"),
-    )
-    """The parts to reword, joined by +."""
-    split: str = "test"
-    """Which of the world's problems to convert."""
-    seed: int = 0
-    """The seed of the draw among replacements."""
-    examples: int = 0
-    """Pairs to print for each row of the table."""
-
-
 def convert_world(
-    config: Annotated[WorldConfig, tyro.conf.arg(name="")],
+    config: WorldConfig,
     *,
     root: Path = Path("results"),
     dry_run: bool = False,

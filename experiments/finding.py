@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run, RunError, find_runs, plain_value
-from experiments.arguments import DEFAULT_ROOT as RESULTS
 from experiments.catalogue import experiments
+from experiments.configs.shared import RESULTS
 
 PAPER_SETTINGS: Mapping[str, Any] = {
     "paths": "via_mlps",
@@ -224,10 +224,7 @@ def _is_same(name: str, value: Any, actual: Any) -> bool:
 def config_class(experiment: str) -> type | None:
     """The class of an experiment's settings; None for a name that is no experiment's."""
     command = experiments().get(experiment)
-    if command is None:
-        return None
-    main = command.load()  # an Experiment, or a function
-    return getattr(main, "config", None) or get_type_hints(main).get("config")
+    return command and command.settings
 
 
 @cache

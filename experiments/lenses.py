@@ -1,15 +1,8 @@
-"""Does a conclusion hold under every lens? The main results for each counterfactual and metric.
-
-A lens is a counterfactual and a metric. For each operation and lens the effects of all heads and
-MLPs are measured, and approximated by gradients. Heads are chosen on one half of the problems. On
-the other half they are knocked out, kept alone and exchanged, and the MLPs that carry their effects
-are found. Saves a run under results/lenses/, which `python -m figures lenses` draws.
-"""
+"""Does a conclusion hold under every lens? The main results for each counterfactual and metric."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -21,22 +14,20 @@ from arith_lens.components import Component, every_component
 from arith_lens.knockout import matched_order, random_order
 from arith_lens.pairs import NO_ANSWER
 from arith_lens.runs import Run
-from experiments.circuit import Counterfactual, first_half, selected
+from experiments.circuit import first_half, selected
 from experiments.command import continue_after_part
+from experiments.configs.effects import LensesConfig
 from experiments.results import LENS_KEPT, LENS_MEDIATION, LENS_SCORES, NODES, PROMPT_EXCHANGE
 from experiments.selection import some_of
 from experiments.settings import (
     BEFORE_FILTER,
     Experiment,
-    Keep,
-    SampleSettings,
     patch_and_store,
     plan_maps,
     sampled_operation,
     some_pairs,
 )
 
-LensMetric: TypeAlias = Literal["relative_logit", "digit_contrast", "interchange"]
 METHODS = ("atp", "eap_ig", "relp", "ig_activations")
 """The approximations that are graded."""
 TESTS: Mapping[str, tuple[str, str]] = {
@@ -58,28 +49,6 @@ RANDOM, MATCHED = "random", "matched"
 NOTHING, LAST_MLP, EVERYTHING = "nothing", "last MLP", "everything"
 """What gets its output from the counterfactual prompt at END; everything: as if the whole prompt
 were exchanged, because both prompts end with the same token."""
-
-
-@dataclass(frozen=True)
-class LensesConfig(SampleSettings):
-    """Does a conclusion hold under every lens? Counterfactuals and metrics side by side."""
-
-    counterfactuals: tuple[Counterfactual, ...] = ("word", "operator", "operands")
-    """What the counterfactuals change."""
-    metrics: tuple[LensMetric, ...] = ("relative_logit", "digit_contrast", "interchange")
-    """What is read from the logits."""
-    drawn: int = 72
-    """Pairs per operation and counterfactual; 0: all."""
-    approximated: int = 27
-    """Pairs on which attribution is graded; 0: all."""
-    tested: int = 36
-    """Pairs of the second half on which heads are knocked out, kept and exchanged; 0: all."""
-    carried: int = 18
-    """Pairs of the second half on which the MLPs that carry effects are found; 0: all."""
-    controls: int = 5
-    """Random sets of heads, and as many with the layers of each lens's heads."""
-    keep: Keep = "correct"
-    """Use the prompts that the model answers right, or all."""
 
 
 def compute(run: Run, model: al.HookedModel, config: LensesConfig) -> None:

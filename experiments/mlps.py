@@ -1,6 +1,5 @@
 """What do MLPs do? What they read and add, whose effects they carry, and how they add digits."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +12,8 @@ from arith_lens.path_patching import trunk_of
 from arith_lens.probes import chance, curve_of, distinct, turning_layers, winners
 from arith_lens.runs import Run
 from experiments.command import continue_after_part, exit_on_user_error
+from experiments.configs.effects import CarriersConfig
+from experiments.configs.states import AddConfig, SumsConfig
 from experiments.results import (
     CHANCE,
     DIGIT_COSINES,
@@ -24,28 +25,11 @@ from experiments.results import (
     WINNERS,
     WRITES,
 )
-from experiments.settings import (
-    BEFORE_FILTER,
-    Experiment,
-    Keep,
-    Metric,
-    ModelSettings,
-    SampleSettings,
-    operation_pairs,
-    strongest_heads,
-)
+from experiments.settings import BEFORE_FILTER, Experiment, operation_pairs, strongest_heads
 
 CASE = (4, 3)
 """The paper's example is 4 + 3. If it is not among the pairs, the example is the first pair whose
 A, B, C and C±1 all differ."""
-
-
-@dataclass(frozen=True)
-class AddConfig(SampleSettings):
-    """What do MLPs read, and what do they add?"""
-
-    final_norm: bool = False
-    """Send what is read and written through the final norm first; the paper does not."""
 
 
 def _save_curves(run: Run, model: al.HookedModel, config: AddConfig) -> None:
@@ -140,24 +124,6 @@ def _print_winners(run: Run, name: str) -> None:
 what_do_mlps_add = Experiment(
     "what_do_mlps_add", AddConfig, _save_curves, _plan_curves, _report_curves, figure="fig6"
 )
-"""What do MLPs read, and what do they add? Cosines with the numbers' columns of W_U, by layer.
-
-At END: the operands in what each MLP reads, the answer in what it writes, which digit each layer
-writes most, and the model's answer if it ended at this layer. Saves a run under
-results/what_do_mlps_add/, which `figures/probes.py` draws.
-"""
-
-
-@dataclass(frozen=True)
-class CarriersConfig(SampleSettings):
-    """Which MLPs carry the key heads' effects?"""
-
-    top: int = 5
-    """Heads per operation, the strongest via MLPs."""
-    metric: Metric = "relative_logit"
-    """What is read from the logits."""
-    keep: Keep = "correct"
-    """Use the prompts that the model answers right, or all."""
 
 
 def _save_carriers(run: Run, model: al.HookedModel, config: CarriersConfig) -> None:
@@ -215,22 +181,10 @@ which_mlps_carry_them = Experiment(
     figure="carriers",
     shares=True,
 )
-"""Which MLPs carry the key heads' effects? A causal test of what the probes of Figure 6 show.
-
-For each operation, each of the strongest heads is patched while one MLP at a time is frozen, and
-while only one MLP may react. The run also has the cosine of what each MLP writes with the
-unembedding of each number. Saves a run under results/which_mlps_carry_them/, which
-`python -m figures carriers` draws.
-"""
 
 
 CASES = ((3, 4, "whole"), (7, 8, "first"), (7, 8, "last"), (27, 15, "last"))
 """A, B, and the token of C that follows the prompt."""
-
-
-@dataclass(frozen=True)
-class SumsConfig(ModelSettings):
-    """Does the model add like a computer?"""
 
 
 def _save_sums(run: Run, model: al.HookedModel, config: SumsConfig) -> None:
@@ -277,9 +231,3 @@ def _report_sums(run: Run) -> None:
 like_a_computer = Experiment(
     "like_a_computer", SumsConfig, _save_sums, _plan_sums, _report_sums, figure="fig17"
 )
-"""Does the model add like a computer? Which digit each layer's MLP writes most (Figure 17).
-
-The paper's sum, and sums with a carry, of whose answer the model writes the first or
-the last digit. Saves a run under results/like_a_computer/, which `figures/probes.py` compares with
-the column addition of a computer.
-"""

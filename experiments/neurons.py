@@ -1,14 +1,8 @@
-"""What does one neuron do? Exact effects, rules with nulls, classes, and the smallest sets.
-
-Maps of all neurons over two-digit additions are compared with rules, beside permuted digits and
-untrained models. Classes of neurons with one rule are knocked out. Neurons are ranked by their
-exact effects and by a gradient, and the first ones of each ranking are kept alone. Saves a run
-under results/neurons/, which `python -m figures neurons` draws.
-"""
+"""What does one neuron do? Exact effects, rules with nulls, classes, and the smallest sets."""
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -29,6 +23,7 @@ from arith_lens.neurons import (
     untrained_model,
 )
 from arith_lens.runs import Run
+from experiments.configs.states import NeuronConfig
 from experiments.results import (
     CLASS_KNOCKOUTS,
     HEURISTIC_MATCHES,
@@ -36,7 +31,7 @@ from experiments.results import (
     NEURON_EFFECTS,
     NEURON_SCORES,
 )
-from experiments.settings import Experiment, ModelSettings
+from experiments.settings import Experiment
 
 OPERATION = "addition"
 TRAINED, UNTRAINED, NOISE = "trained", "untrained-{}", "noise"
@@ -44,26 +39,6 @@ REMOVAL, PUBLISHED = "removal", "precision"
 RANKINGS = ("direct", "via_mlps", "gradient")
 CURVE_METRIC = "digit_contrast"
 FRACTIONS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7)
-
-
-@dataclass(frozen=True)
-class NeuronConfig(ModelSettings):
-    """What does one neuron do?"""
-
-    values: int = 30
-    """How many of the values from 10 to 99 are operands of the maps."""
-    untrained: int = 20
-    """Untrained models, each with another seed."""
-    permutations: int = 20
-    """Permutations of the operands' digits."""
-    classes: int = 8
-    """The largest classes are knocked out; each has two neurons or more."""
-    draws: int = 1000
-    """Random sets of each class."""
-    drawn: int = 64
-    """Pairs on which neurons are ranked or kept alone, half each; and pairs for the classes."""
-    seed: int = 0
-    """The seed of all draws."""
 
 
 def compute(run: Run, model: al.HookedModel, config: NeuronConfig) -> None:

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -19,12 +18,10 @@ from arith_lens.reference.sets import load_set
 from arith_lens.runs import Run
 from arith_lens.templates import FIGURE_10
 from experiments.command import exit_on_user_error
+from experiments.configs.answers import CalculationConfig, InsteadConfig
 from experiments.results import ANSWER_PROBABILITY, LIKELIEST, NEXT_TOKENS
 from experiments.settings import (
     Experiment,
-    Keep,
-    ModelSettings,
-    PooledSampleSettings,
     operation_maps,
     pooled,
     pooled_map,
@@ -48,21 +45,6 @@ N_SAMPLED = 200  # reference prompts of kinds that have thousands
 BATCH = 128
 AFTER, RANDOM = "after", "random-"
 """The names of knockouts: of the strongest heads, and of a random draw with its number."""
-
-
-@dataclass(frozen=True)
-class CalculationConfig(ModelSettings):
-    """What does the model say with the calculation, and without it?"""
-
-    n: int | None = None
-    """Distinct reference prompts of each kind, before the filter; by default all problems of one
-    digit in each wording, and 200 two-digit sums."""
-    seed: int = 0
-    """The seed of the sampling."""
-    k: int = 5
-    """How many next tokens."""
-    keep: Keep = "correct"
-    """Use the prompts that the model answers right (if a kind has any), or all."""
 
 
 def _save_both_sides(run: Run, model: al.HookedModel, config: CalculationConfig) -> None:
@@ -115,28 +97,10 @@ what_the_calculation_does = Experiment(
     _report_both_sides,
     figure="fig9",
 )
-"""What does the model say with the calculation, and without it? (Figure 9.)
-
-The likeliest next tokens of reference and counterfactual prompts: the four operations, two-digit
-sums whose answer lacks its last digit, and stories of objects. Saves a run under
-results/what_the_calculation_does/, which `figures/next_tokens.py` draws.
-"""
 
 
 Exercise: TypeAlias = tuple[str, str]
 """A prompt, and the answer that should follow it."""
-
-
-@dataclass(frozen=True)
-class InsteadConfig(PooledSampleSettings):
-    """What does the model say without its key heads? Next tokens before and after."""
-
-    heads: int = 10
-    """How many heads to knock out: the strongest by mean effect over the four operations."""
-    prompts: int = 300
-    """Prompts of each kind."""
-    controls: int = 10
-    """Random draws of as many heads, which are knocked out in the same way."""
 
 
 def _save_instead(run: Run, model: al.HookedModel, config: InsteadConfig) -> None:
@@ -259,10 +223,3 @@ what_comes_instead = Experiment(
     _report_instead,
     figure="fig4",
 )
-"""What does the model say without its key heads? Next tokens before and after (Figure 4).
-
-Word problems, multi-digit integers, time spans and decimals: none of these prompts was used to
-choose the heads. These are the strongest by mean effect over the four operations; each is replaced
-by one vector, its mean over the counterfactuals. So are as many random heads, several times. Saves
-a run under results/what_comes_instead/, which `figures/next_tokens.py` draws.
-"""

@@ -1,24 +1,16 @@
-"""How does a model represent a number: as a line, as waves, or as a table?
-
-A number is swapped between two problems inside a subspace, at the tokens of the operands and at
-END, layer by layer. The subspace is that of a shape: a line, waves of a period, a helix, a
-polynomial. Beside it are PCA with as many directions, permuted labels, and random directions. The
-first test is of unseen values, which were left out of the fit. Spectra show which frequencies the
-class means have; products, where A and B are joined; overlaps, whether the directions of a shape
-decide the answer. Saves a run under results/numbers/, which `python -m figures numbers` draws.
-"""
+"""How does a model represent a number: as a line, as waves, or as a table?"""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import arith_lens as al
 from arith_lens.numbers import mediation_overlap, number_products
 from arith_lens.pairs import Role
 from arith_lens.runs import Run
+from experiments.configs.states import NumbersConfig
 from experiments.estimates import matrix_rate, time_text
 from experiments.results import NUMBER_OVERLAP, NUMBER_PRODUCTS, NUMBER_SPECTRUM, NUMBER_SWAPS
-from experiments.settings import Experiment, PromptSettings
+from experiments.settings import Experiment
 
 LINE, WAVES_10, WAVES_5, WAVES_2, HELIX, CUBIC = (
     "line",
@@ -41,7 +33,6 @@ sums has eight values."""
 AT_END = (LINE, HELIX, WAVES_10, CUBIC)
 """The shapes that are fitted at END."""
 END, OPERAND = "end", "operand"
-Subject = Literal["addition", "multiplication", "division", "ones", "tens", "long_multiplication"]
 SUBJECTS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "addition": ("addition", "a", {}),
     "multiplication": ("multiplication", "a", {}),
@@ -78,31 +69,6 @@ PRODUCT_SHAPES = (WAVES_10, LINE, HELIX)
 OVERLAP_SHAPES = (LINE, HELIX)
 """The shapes that are compared with the directions that decide the answer."""
 CONTROLS = ("pca", "polynomial", "labels", "span", "means", "stream", "unseen")
-
-
-@dataclass(frozen=True)
-class NumbersConfig(PromptSettings):
-    """Is a number a line, a wave, or a table?"""
-
-    subjects: tuple[Subject, ...] = ("addition", "multiplication", "division", "ones", "tens")
-    """Which numbers of which problems. "addition", "multiplication" and "division": A of one-digit
-    numbers and answers. "ones": the ones digit of A, of 10 to 39, and of the sum. "tens": the tens
-    digit of both, of sums below 100. "long_multiplication": A, and the first digit of longer
-    products."""
-    waves_alone: bool = False
-    """Only waves at A's token, in layer 0, beside permuted labels: for a large model."""
-    n: int | None = None
-    """Problems before the filter; by default all."""
-    swaps: int = 150
-    """Swaps, and tests of unseen values, for each place and shape at END."""
-    operand_swaps: int = 80
-    """The same at the tokens of operands, where all tokens are computed again."""
-    permutations: int = 39
-    """Permutations of the labels at END."""
-    operand_permutations: int = 19
-    """The same at the tokens of operands."""
-    seed: int = 0
-    """The seed of all draws."""
 
 
 def compute(run: Run, model: al.HookedModel, config: NumbersConfig) -> None:

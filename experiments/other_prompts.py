@@ -5,7 +5,6 @@ those of other prompts, and compares or counts them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -24,11 +23,11 @@ from arith_lens.templates import TEMPLATES
 from arith_lens.word_problems import gsm8k_pairs
 from experiments.are_they_needed import control_orders
 from experiments.command import continue_after_part, exit_on_user_error
+from experiments.configs.answers import PowersConfig, WordProblemsConfig
+from experiments.configs.shared import PooledSampleSettings
 from experiments.results import CLASS_ATTENTION, KNOCKOUT_CURVES, MAP, OUTCOMES
 from experiments.settings import (
     Experiment,
-    ModelSettings,
-    PooledSampleSettings,
     control_sets,
     operation_maps,
     patch_and_store,
@@ -41,18 +40,6 @@ from experiments.settings import (
 )
 
 POWERS = tuple(template.name for template in TEMPLATES["exponentiation"])
-
-
-@dataclass(frozen=True)
-class PowersConfig(ModelSettings):
-    """Do powers use the same heads? Key heads of exponentiation, and their knockout."""
-
-    controls: int = 20
-    """Draws of each kind of control: of all heads, and of the same layers."""
-    draws: int = 3
-    """Counterfactuals drawn for each reference prompt: there are only 20 of each wording."""
-    seed: int = 0
-    """The seed of the sampling, and of the first random order."""
 
 
 def _save_powers(run: Run, model: al.HookedModel, config: PowersConfig) -> None:
@@ -87,34 +74,12 @@ def _save_wording(run: Run, model: al.HookedModel, template: str, config: Powers
 do_powers_use_them = Experiment(
     "do_powers_use_them", PowersConfig, _save_powers, _plan_powers, figure="table3", shares=True
 )
-"""Do powers use the same heads? Key heads of exponentiation, and their knockout (Table 3).
-
-For each of the two wordings ("2 ^ 3 = " and "2 to the power of 3 equals "): the heads whose effect
-is below -5%, what knocking them out costs, what as many control heads cost (drawn from all heads,
-and from the other heads of the same layers), and which of the heads are key heads of the four
-operations too. Saves a run under results/do_powers_use_them/, which
-`figures/shared_heads.py` prints.
-"""
 
 
 MEANS = {"generated": "template", "word_problems": "role"}
 """Over which tokens a mean is taken. Word problems share no position but END."""
 
 TOKEN_CLASSES = ("numbers", "operator", "BOS", "END", "other words")
-
-
-@dataclass(frozen=True)
-class WordProblemsConfig(PooledSampleSettings):
-    """Do word problems use the same heads? Key heads of both, crosswise."""
-
-    data_dir: Path | None = None
-    """Holds gsm8k/test.jsonl; by default the closed world's word problems."""
-    heads: int = 10
-    """Heads per set."""
-    controls: int = 20
-    """Control sets of each kind to compare with."""
-    most: int = 400
-    """Pairs of each kind for knockouts, at most; effects use all pairs."""
 
 
 def _save_crosswise(run: Run, model: al.HookedModel, config: WordProblemsConfig) -> None:
@@ -213,11 +178,3 @@ do_word_problems_use_them = Experiment(
     figure="table4",
     inputs=_inputs,
 )
-"""Do word problems use the same heads? Key heads of both kinds of prompt, crosswise (Table 4).
-
-The ten strongest heads on the generated prompts (four operations) and on word problems; what a
-knockout of each set, of their overlap and of the rest costs on both kinds of prompt; what as many
-control heads cost; and where each head looks from END. With `--data-dir`, the word problems are
-rewritten ones of GSM8K; else they are the closed world's. Saves a run under
-results/do_word_problems_use_them/, which `figures/shared_heads.py` prints.
-"""

@@ -2,8 +2,6 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from textwrap import indent
 from typing import Any
 
@@ -18,13 +16,12 @@ from arith_lens.knockout import random_order
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
 from experiments.command import continue_after_part
+from experiments.configs.states import ExplorationConfig, LookConfig
 from experiments.next_tokens import EXERCISES as FORMATS
 from experiments.results import EXPLORATION, MAP, PATTERNS, RANDOM_ATTENTION, ROLE_ATTENTION
 from experiments.selection import OWN_PAIRS
 from experiments.settings import (
     Experiment,
-    Keep,
-    SampleSettings,
     file_pairs,
     fitting_engine,
     operation_pairs,
@@ -35,18 +32,6 @@ from experiments.settings import (
 
 PATTERN_OPERANDS = (8, 2)
 """One sentence for every operation's word: 8 plus 2, 8 minus 2, 8 times 2, 8 over 2."""
-
-
-@dataclass(frozen=True)
-class LookConfig(SampleSettings):
-    """Where do the key heads look?"""
-
-    top: int = 10
-    """Heads per operation, the strongest by effect; more if there are more key heads."""
-    shown: int = 4
-    """Heads of each kind whose patterns are shown."""
-    blank: bool = True
-    """Whether the blank token before B is a role of its own."""
 
 
 def _save_looks(run: Run, model: al.HookedModel, config: LookConfig) -> None:
@@ -126,28 +111,10 @@ def _report_looks(run: Run) -> None:
 where_do_they_look = Experiment(
     "where_do_they_look", LookConfig, _save_looks, _plan_looks, _report_looks, figure="fig5"
 )
-"""Where do the key heads look? Attention from END to operands, operator and everything else.
-
-For each operation, the attention of the heads with the strongest effects and of random other heads,
-on all pairs; then whole patterns on prompts of other formats, and on one sentence with each
-operation's word. Saves a run under results/where_do_they_look/, which `figures/attention.py`
-draws.
-"""
 
 
 OPERANDS_RESULT = "{}-other_operands"
 """The name of the pairs whose counterfactual has other operands."""
-
-
-@dataclass(frozen=True)
-class ExplorationConfig(SampleSettings):
-    """What does each head and each MLP do?"""
-
-    keep: Keep = "correct"
-    """Use the prompts that the model answers right, or all."""
-    pairs: Path | None = None
-    """Prompts of your own (reference, counterfactual, answer), instead of the templates: JSONL, or
-    a table if the name ends in .csv."""
 
 
 def _explored_pairs(
@@ -212,10 +179,3 @@ what_does_each_part_do = Experiment(
     figure="explorer",
     inputs=lambda config: () if config.pairs is None else (config.pairs,),
 )
-"""What does each head and each MLP do? Everything that the explorer shows, for every part.
-
-For each operation: maps on several paths and metrics, and for one more counterfactual; of each head
-what it looks at, writes, is fed by and acts through; of each MLP what it reads and writes, and its
-strongest neurons; and the answers without every set of the ten strongest heads. Saves a run under
-results/what_does_each_part_do/, which `python -m figures explorer` shows.
-"""

@@ -15,12 +15,14 @@ class ExhibitEntry:
 
     name: str
     """Its command."""
-    options: str | None = None
-    """The variable of the Makefile that has its options; None without a generic target."""
+    draw: str
+    """The import string of the function that makes it."""
+    help: str = ""
+    """What it shows, for the help of make and of its command."""
+    options: str = "figures.options:Options"
+    """The import string of the class of the function's options."""
     arguments: str = ""
     """More arguments of the experiment, in make."""
-    help: str = ""
-    """Its line in `make help`."""
     minutes: int | None = None
     """How long it takes on `reference` with two cores, roughly."""
     own_prompts: bool = False
@@ -66,12 +68,73 @@ class SectionEntry:
     question: tuple[Question, ...]
 
 
+@dataclass(frozen=True)
+class CommandEntry:
+    """An experiment, or a command beside the experiments and exhibits."""
+
+    run: str
+    """The import string of what it starts."""
+    settings: str = ""
+    """The import string of the class of its settings."""
+    options: str = ""
+    """The import string of the class of what it takes beside them."""
+    help: str = ""
+    """What it does, if no class of settings says it."""
+    experiment: str = ""
+    """Of a page, the command whose settings it takes too."""
+    shares: bool = False
+    """Whether several processes share its work, where no `Experiment` says it."""
+    processes: bool = False
+    """Whether make starts several processes of it with PROCESSES=."""
+
+
+@dataclass(frozen=True)
+class TargetEntry:
+    """A target of make that is no figure or table of a question."""
+
+    group: str = ""
+    """The title of its group in the help."""
+    help: str = ""
+    minutes: int | None = None
+    run: tuple[str, ...] = ()
+    """The commands that it starts; without any and without `draws`, its recipe is in Makefile."""
+    draws: str = ""
+    """The exhibit that it is another name of."""
+    variables: str = ""
+    """Those that its recipe uses."""
+
+
 @cache
 def sections() -> tuple[SectionEntry, ...]:
     """All questions, by section, in order."""
+    return tuple(_entry(SectionEntry, entry) for entry in _file()["section"])
+
+
+def command_entries(kind: str) -> dict[str, CommandEntry]:
+    """The commands of a kind, `experiment`, `tool` or `page`, by name."""
+    return {name: _entry(CommandEntry, entry) for name, entry in _file()[kind].items()}
+
+
+@cache
+def targets() -> dict[str, TargetEntry]:
+    """The targets of make beside those of figures and tables."""
+    return {name: _entry(TargetEntry, entry) for name, entry in _file()["target"].items()}
+
+
+def variables() -> dict[str, str]:
+    """The variables of make, with their meaning."""
+    return _file()["variable"]
+
+
+def short_list() -> list[str]:
+    """The targets that the short help explains."""
+    return _file()["help"]["short"]
+
+
+@cache
+def _file() -> dict[str, Any]:
     with FILE.open("rb") as file:
-        entries = tomllib.load(file)["section"]
-    return tuple(_entry(SectionEntry, entry) for entry in entries)
+        return tomllib.load(file)
 
 
 def _entry(kind: type[Any], values: dict[str, Any]) -> Any:

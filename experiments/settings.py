@@ -7,24 +7,29 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import torch
 
 import arith_lens as al
 from arith_lens.answers import Question
 from arith_lens.knockout import counterfactual_means, knockout_hooks, matched_order, random_order
-from arith_lens.model import empty_model
-from arith_lens.operations import FOUR, OperationName
+from arith_lens.model import default_device, empty_model, files_state
+from arith_lens.operations import FOUR
 from arith_lens.pairs import keep_correct
 from arith_lens.pairs.sampling import choose_templates
 from arith_lens.path_patching import fitting_engine as library_choice
 from arith_lens.progress import working
-from arith_lens.runs import Run, open_run
-from experiments.arguments import DEFAULT_ROOT as RESULTS
-from experiments.arguments import experiment_command
+from arith_lens.runs import Run, open_run, stored_run
 from experiments.checks import check_settings
 from experiments.command import continue_after_part, exit_on_user_error, is_first
+from experiments.configs.shared import (
+    RESULTS,
+    OperandSettings,
+    PooledSampleSettings,
+    Problems,
+    SampleSettings,
+)
 from experiments.estimates import matrix_rate, time_text
 from experiments.finding import figure_command
 from experiments.results import MAP, POOLED_MAP, Stored
@@ -32,89 +37,6 @@ from experiments.selection import LARGEST_OPERAND, OWN_PAIRS, some_of, some_ques
 
 BEFORE_FILTER = "; of all prompts: those that the model answers wrongly are left out later"
 """A note of dry runs: without weights, it is not known which prompts are answered right."""
-
-Engine: TypeAlias = Literal["auto", "sweep", "hooks"]
-Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"] | None
-Metric: TypeAlias = Literal[
-    "relative_logit",
-    "logit",
-    "logprob",
-    "probability",
-    "digit_contrast",
-    "share_of_total",
-    "share_of_total_contrast",
-    "share_of_total_probability",
-]
-Keep: TypeAlias = Literal["correct", "all"]
-Operation: TypeAlias = OperationName
-Problems: TypeAlias = Literal["any", "computed"]
-
-
-@dataclass(frozen=True)
-class ModelSettings:
-    """Which model, and how it is loaded."""
-
-    model: str = "reference"
-    """A shipped model's name, a Hugging Face id, or a directory."""
-    dtype: Dtype = None
-    """By default the checkpoint's own on a GPU, and float32 on a CPU."""
-    device: str | None = None
-    """Such as cuda:1; the GPU if there is one."""
-
-
-@dataclass(frozen=True)
-class PromptSettings(ModelSettings):
-    """How prompts are worded, and what stands before them."""
-
-    templates: tuple[str, ...] = ("operation",)
-    """The operation's own (Figure 8), "symbols" (`3 + 5 = `), "all" (with the stories of addition,
-    Figure 10), or names."""
-    shots: int = 0
-    """Solved examples before each prompt."""
-    exemplars: Literal["same", "mixed"] = "same"
-    """Examples of the prompt's operation, or of the four operations in turn."""
-    exemplar_sets: int = 1
-    """How many sets of examples are drawn; each prompt stands after each of them."""
-
-
-@dataclass(frozen=True)
-class PooledSampleSettings(PromptSettings):
-    """Prompts of the four operations together."""
-
-    n: int | None = None
-    """Distinct reference prompts per operation and set of examples, before the filter; by
-    default all."""
-    seed: int = 0
-    """The seed of the sampling and of all random draws."""
-
-
-@dataclass(frozen=True)
-class SampleSettings(PooledSampleSettings):
-    """Prompts of each operation."""
-
-    operations: tuple[Operation, ...] = FOUR
-    """The operations to use."""
-    problems: Problems = "any"
-    """"computed": problems whose answer cannot be copied from the prompt. Multiplication and
-    division then have larger operands, and the answer's last token is read."""
-
-
-@dataclass(frozen=True)
-class OperandSettings(SampleSettings):
-    """Prompts of each operation, of numbers of any size."""
-
-    operands: tuple[int, int] = (1, 9)
-    """First and last number that A and B are taken from."""
-    answer_token: Literal["whole", "first", "last"] = "whole"
-    """What the token after END says: C, or the first or last token of a longer C."""
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """Which problems there are, and what of their answer is read, for `sampled_operation`."""
-        first, last = self.operands
-        operands = range(first, last + 1)
-        of_answer = {"answer_token": self.answer_token, "problems": self.problems}
-        return {"operands": operands, **of_answer}
 
 
 def loaded_model(config: Any, *, weights: bool = True) -> al.HookedModel:
@@ -128,6 +50,11 @@ def loaded_model(config: Any, *, weights: bool = True) -> al.HookedModel:
     load = al.load_model if weights else empty_model
     with exit_on_user_error():
         return load(config.model, dtype=dtype, device=config.device)
+
+
+def model_files(config: Any) -> str | None:
+    """The state of the files of the model that a configuration names; None for a hub id."""
+    return files_state(config.model)
 
 
 Config = TypeVar("Config")
@@ -170,19 +97,39 @@ class Experiment(Generic[Config]):
         with exit_on_user_error():
             check_settings({"config": config, "root": root})
             question = self.question(config, root)
+            files = None if dry_run else model_files(config)
+            stored = None if again else self._stored(config, question, root, files)
+        if stored is not None:
+            self._show_stored(stored)
+            return
         with working(f"{self.name}: loading the model", visible=is_first()):
             model = loaded_model(config, weights=not dry_run)
         if dry_run:
             print(self.plan(model, question))
             return
-        run = self.open(question, model, root, again=again)
+        run = self.open(question, model, root, files=files, again=again)
         if run.complete and not again:
-            print(f"saved before in {run.path}, not computed again\n")
-            with run:  # this makes it the newest run
-                pass
-            self._conclude(run)
+            self._show_stored(run)
         else:
             self.fill(run, model, question)
+
+    def _stored(self, config: Any, question: Any, root: Path, files: str | None) -> Run | None:
+        """The complete run of a question, found without loading the model."""
+        return stored_run(
+            self.name,
+            self.identity(question),
+            files=files,
+            device=config.device or default_device(),
+            inputs=self.inputs(question),
+            root=root,
+        )
+
+    def _show_stored(self, run: Run) -> None:
+        """Print the results of a complete run, which becomes the newest one."""
+        print(f"saved before in {run.path}, not computed again\n")
+        with run:
+            pass
+        self._conclude(run)
 
     def fill(self, run: Run, model: Any, question: Any) -> None:
         """Compute what an opened run lacks, and print the report.
@@ -210,16 +157,11 @@ class Experiment(Generic[Config]):
         if self.figure:
             print(f"{figure_command(self.figure, run)} draws it")
 
-    def open(self, question: Any, model: Any, root: Path, *, again: bool = False) -> Run:
-        """The run of a question, new or stored."""
+    def open(self, question: Any, model: Any, root: Path, **options: Any) -> Run:
+        """The run of a question, new or stored; `options` are as of `open_run`."""
         with exit_on_user_error():
-            settings, inputs = self.identity(question), self.inputs(question)
-            return open_run(self.name, settings, model=model, inputs=inputs, root=root, again=again)
-
-    @property
-    def command(self) -> Callable[..., None]:
-        """The function that the command line calls."""
-        return experiment_command(self.config, self)
+            settings, more = self.identity(question), {"inputs": self.inputs(question)}
+            return open_run(self.name, settings, model=model, root=root, **more, **options)
 
 
 fitting_engine = partial(library_choice, explain=print)

@@ -3,20 +3,19 @@
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 import arith_lens as al
 from arith_lens.progress import counted, working
 from arith_lens.runs import find_runs, plain_value
 from experiments.catalogue import experiments
 from experiments.command import exit_cleanly
+from experiments.configs.data import StudyConfig
 from experiments.questions import study
 from experiments.selection import LARGEST_OPERAND
-from experiments.settings import Experiment, Keep, PooledSampleSettings, loaded_model
+from experiments.settings import Experiment, loaded_model
 
 _COMMANDS = experiments()
 STUDY: tuple[Experiment[Any], ...] = tuple(_COMMANDS[name].load() for name in study())
@@ -37,20 +36,8 @@ OF_COMPUTED_PROBLEMS: Mapping[str, Mapping[str, Any]] = {
 copied, with the settings that differ. The claims about these operations rest on them."""
 
 
-@dataclass(frozen=True)
-class StudyConfig(PooledSampleSettings):
-    """What do minutes of computing show of a model? Each experiment gets the settings it has."""
-
-    data_dir: Path | None = None
-    """Holds gsm8k/, svamp/ and mmlu/; by default the closed world's sets."""
-    pairs: Path | None = None
-    """Prompts of your own, instead of the templates: only the experiments that can use them run."""
-    keep: Keep = "correct"
-    """Which of your own prompts: those that the model answers right, or all."""
-
-
 def whole_study(
-    config: Annotated[StudyConfig, tyro.conf.arg(name="")],
+    config: StudyConfig,
     *,
     root: Path = Path("results"),
     dry_run: bool = False,

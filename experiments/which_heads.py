@@ -1,16 +1,9 @@
-"""Which heads does the answer depend on? Path patching from every head and MLP to the logits.
-
-For each operation, there are prompts with a calculation and the same prompts without it. One
-component at a time gets its output on the latter; the effect is the change of the right answer's
-logit (the paper's Figures 2, 12 and 15). Saves a run under results/which_heads/, which
-`python -m figures fig2` draws.
-"""
+"""Which heads does the answer depend on? Path patching from every head and MLP to the logits."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, product
-from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from pandas import DataFrame
 from torch import Tensor
@@ -20,18 +13,15 @@ from arith_lens.effects import KEY
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
+from experiments.configs.effects import CopiesConfig, CounterfactualConfig, MapConfig, PathsConfig
+from experiments.configs.shared import (
+    Problems,
+)
 from experiments.results import COUNTERFACTUAL_MAP, MAP, PATH_EFFECTS, SET_MAP, Stored
 from experiments.results import PairFacts as Facts
 from experiments.selection import LARGEST_OPERAND
 from experiments.settings import (
-    Engine,
     Experiment,
-    Keep,
-    Metric,
-    OperandSettings,
-    PooledSampleSettings,
-    Problems,
-    SampleSettings,
     file_pairs,
     fitting_engine,
     operation_pairs,
@@ -45,28 +35,6 @@ DRAW_OPTIONS = ("counterfactual", "draws", "keep")
 """Settings that say which pairs are drawn, in the words of `sampled_operation`."""
 N_ROWS = 12
 """How many key heads are printed."""
-
-
-@dataclass(frozen=True)
-class MapConfig(OperandSettings):
-    """Which heads does the answer depend on? Path patching from every head and MLP."""
-
-    counterfactual: Literal["word", "operands", "operator"] = "word"
-    """What the counterfactual changes: the operator to a null word, A and B, or the operation."""
-    draws: int = 1
-    """Counterfactuals drawn for each reference prompt."""
-    paths: Literal["via_mlps", "direct", "total"] = "via_mlps"
-    """What may react to a change: only MLPs (Appendix B), nothing (Algorithm 1), or everything."""
-    metric: Metric = "relative_logit"
-    """What is read from the logits."""
-    keep: Keep = "correct"
-    """Use the prompts that the model answers right, or all."""
-    pairs: Path | None = None
-    """Prompts of your own (reference, counterfactual, answer), instead of the templates: JSONL, or
-    a table if the name ends in .csv."""
-    engine: Engine = "auto"
-    """"sweep", fast, for most families; "hooks", a forward for each component, for all;
-    "auto": the sweep where it fits the model, else hooks."""
 
 
 def compute(run: Run, model: al.HookedModel, config: MapConfig) -> None:
@@ -214,18 +182,6 @@ PATHS_SETTINGS: tuple[dict[str, Any], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class PathsConfig(SampleSettings):
-    """On which paths do the strongest heads act? Direct, through MLPs, through later heads."""
-
-    top: int = 5
-    """Heads per operation, the strongest via MLPs."""
-    metric: Metric = "relative_logit"
-    """What is read from the logits."""
-    keep: Keep = "correct"
-    """Use the prompts that the model answers right, or all."""
-
-
 def _save_paths(run: Run, model: al.HookedModel, config: PathsConfig) -> None:
     """The map of each operation, then its strongest heads on the other kinds of paths."""
     shared = {"metric": config.metric, "engine": fitting_engine(model)}
@@ -252,23 +208,8 @@ def _plan_paths(model: al.HookedModel, config: PathsConfig) -> str:
 which_paths = Experiment(
     "which_paths", PathsConfig, _save_paths, _plan_paths, figure="paths", shares=True
 )
-"""On which paths do the strongest heads act? Direct, through MLPs, through later heads.
-
-For each operation, the heads with the strongest effects via MLPs, and their effect on the answer's
-logit if nothing else may react (direct, Algorithm 1), if MLPs may react (Appendix B), and if
-everything may (total, activation patching by hooks). Saves a run under results/which_paths/, which
-`python -m figures paths` shows.
-"""
 
 COMPARED_KINDS = ("word", "operator", "operands")
-
-
-@dataclass(frozen=True)
-class CounterfactualConfig(SampleSettings):
-    """Do the strongest heads depend on the counterfactual? Three kinds of it, side by side."""
-
-    metric: Metric = "relative_logit"
-    """What is read from the logits."""
 
 
 LabelledPairs: TypeAlias = Iterator[tuple[tuple[str, str], al.PromptPairs]]
@@ -317,24 +258,9 @@ which_counterfactual = Experiment(
     figure="counterfactuals",
     shares=True,
 )
-"""Do the strongest heads depend on the counterfactual? Three kinds of it, on the same problems.
-
-A counterfactual prompt replaces the operator by a word without meaning (`word`), the operator by
-another one (`operator`), or the operands by others (`operands`). For each operation and kind, every
-head and MLP is patched. Saves a run under results/which_counterfactual/, which
-`figures/agreement.py` draws.
-"""
 
 PROBLEM_SETS: Mapping[str, Problems] = {"one-digit": "any", "computed": "computed"}
 """All problems of single digits; computed problems of larger operands."""
-
-
-@dataclass(frozen=True)
-class CopiesConfig(PooledSampleSettings):
-    """Do the same heads matter where no answer can be copied?"""
-
-    metric: Metric = "relative_logit"
-    """What is read from the logits."""
 
 
 def _pairs_by_problems(
@@ -356,10 +282,3 @@ do_copies_decide = Experiment(
     figure="computed",
     shares=True,
 )
-"""Do the same heads matter where no answer can be copied? Larger numbers, computed problems alone.
-
-In most products and quotients of single digits the answer equals an operand, so that a head which
-copies looks like one which calculates. With larger operands there are enough problems whose
-answer's token is no token of the prompt. This experiment compares the maps of both sets of
-problems. Saves a run under results/do_copies_decide/, which `python -m figures computed` draws.
-"""

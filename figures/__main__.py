@@ -1,18 +1,13 @@
 """Draw one exhibit: `python -m figures <exhibit> [options]`."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, get_type_hints
-
-import tyro
 
 from arith_lens.progress import working
-from experiments.catalogue import experiments
-from experiments.command import Command, check_arguments, named_command, robust_output
+from experiments.catalogue import Command, exhibits, exhibits_and_pages, experiments, with_settings
+from experiments.command import checked_arguments, named_command, robust_output
 from experiments.questions import questions
-from figures.catalogue import exhibits_and_pages, table_functions
 
 USAGE = """python -m figures <exhibit or question> [options]; each has --help
 python -m figures table <exhibit or question> [--where KEY=VALUE ...] [options] prints its numbers
@@ -26,59 +21,65 @@ PRINTS = """Print the numbers of {name} as a table, and draw nothing.
 {name}: {about}"""
 
 
-def main() -> None:
-    """Start the exhibit that the first argument names, or print its table."""
-    every = exhibits_and_pages()
+def main(words: Sequence[str] | None = None) -> None:
+    """Start the exhibit that the first word names, or print its table.
+
+    Args:
+        words: those of the command line if not given.
+    """
+    words = [*(sys.argv[1:] if words is None else words)]
     keys = {key: one.exhibit[0].name for key, one in questions().items()}
-    prints_table = sys.argv[1:2] == ["table"]
-    where: list[str] = []
-    if prints_table:
-        del sys.argv[1]
-        every = {name: _printing(name, one) for name, one in table_functions().items()}
-        where = _conditions(sys.argv)
     usage = USAGE.format(questions=", ".join(keys))
-    if (name := named_command(every, usage, experiments, keys)) is not None:
-        experiment, full_name = every[name].other, f"{'table ' * prints_table}{name}"
-        check_arguments(every[name], full_name, experiments().get(experiment))
-        with working(f"{'reading' if prints_table else 'drawing'} {name}"):
-            from figures import exhibit  # imports what draws
-
-            function = every[name].load()
-            if every[name].variable != "main":
-                write = partial(exhibit.print_numbers, where=where)
-                write = write if prints_table else exhibit.show
-                function = exhibit.command_for(function, experiment, write)
-            elif experiment:
-                options = get_type_hints(function)["options"]
-                function = exhibit.with_settings(function, options, experiment)
-            command(function, full_name, every[name].about)
+    if words[:1] == ["table"]:
+        words, where = without_conditions(words[1:])
+        if command := named_command(words, tables(), usage, experiments, keys):
+            shown = replace(command, name=f"table {command.name}")
+            _start(shown, words[1:], f"reading {command.name}", where)
+    elif command := named_command(words, exhibits_and_pages(), usage, experiments, keys):
+        _start(command, words[1:], f"drawing {command.name}")
 
 
-def _printing(name: str, one: Command) -> Command:
-    """The command that prints the numbers of an exhibit."""
-    return replace(one, about=PRINTS.format(name=name, about=one.about.partition("\n")[0]))
+def tables() -> dict[str, Command]:
+    """What `python -m figures table` prints: the exhibits, and the list of the paper's claims."""
+    claims = replace(exhibits_and_pages()["claims"], run="figures.claims.checking:exhibits")
+    return {
+        name: replace(one, words=PRINTS.format(name=name, about=one.sentence))
+        for name, one in (exhibits() | {"claims": claims}).items()
+    }
 
 
-def _conditions(arguments: list[str]) -> list[str]:
-    """The conditions after each `--where`; they are removed from the arguments."""
-    conditions = []
-    while "--where" in arguments:
-        at = arguments.index("--where")
-        condition = arguments[at + 1 : at + 2]
+def _start(
+    command: Command, words: Sequence[str], doing: str, where: Sequence[str] | None = None
+) -> None:
+    """Read the command line, and draw, or print the numbers that meet the conditions."""
+    (options, *config), _ = checked_arguments(with_settings(command), words)
+    with working(doing), robust_output():
+        from figures import exhibit  # imports what draws
+
+        function = command.load()
+        options = exhibit.with_settings(options, *config)
+        if where is not None:
+            exhibit.print_numbers(function, options, where)
+        elif command.name in exhibits():
+            exhibit.show(function, options)
+        else:
+            function(options)
+
+
+def without_conditions(words: list[str]) -> tuple[list[str], list[str]]:
+    """The words without each `--where`, and the conditions after it."""
+    words, conditions = [*words], []
+    while "--where" in words:
+        at = words.index("--where")
+        condition = words[at + 1 : at + 2]
         if not condition or "=" not in condition[0]:
             sys.exit(
                 f"expected --where KEY=VALUE, found --where {' '.join(condition)}".rstrip()
                 + "; name a column of the table, such as --where operation=addition"
             )
         conditions += condition
-        del arguments[at : at + 2]
-    return conditions
-
-
-def command(main: Callable[..., Any], name: str, about: str | None) -> None:
-    """Read the command line and run the function of an exhibit."""
-    with robust_output():
-        tyro.cli(main, prog=f"python -m figures {name}", description=about)
+        del words[at : at + 2]
+    return words, conditions
 
 
 if __name__ == "__main__":

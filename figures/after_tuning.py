@@ -12,8 +12,9 @@ from arith_lens import plotting
 from arith_lens.components import Head
 from experiments import results
 from experiments.finding import NotComputed
-from figures.common import Options, chosen_run, command_for_run
+from figures.common import chosen_run, command_for_run
 from figures.exhibit import Chart, chart_of
+from figures.options import Options
 from figures.tables import before_after as comparison
 from figures.tables import generalisation as generalisation_numbers
 from figures.tables.answers import ALL, BEFORE, CHANGE, PLACE

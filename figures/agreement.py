@@ -5,8 +5,9 @@ from functools import partial
 from pandas import DataFrame
 
 from arith_lens import plotting
-from figures.common import Options, chosen_run
+from figures.common import chosen_run
 from figures.exhibit import Chart, chart_of
+from figures.options import Options
 from figures.tables import agreement as numbers
 from figures.tables.agreement import CORRELATION, IN_COMMON, N_STRONGEST
 from figures.tables.effects import EFFECT

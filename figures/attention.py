@@ -16,8 +16,9 @@ from arith_lens.plotting.widths import is_narrow
 from arith_lens.runs import Run
 from arith_lens.views import HeadMap, head_map
 from experiments import results
-from figures.common import Options, chosen_run, has_tables_alone
+from figures.common import chosen_run, has_tables_alone
 from figures.exhibit import Chart, Settings, chart_of
+from figures.options import Options
 from figures.tables import attention as numbers
 from figures.tables.attention import MEAN, RANDOM
 from figures.tables.table import QuestionTable, keys_of, records, select, value

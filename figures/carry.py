@@ -15,14 +15,9 @@ from arith_lens.interchanges.controls import COMPLEMENT, SHUFFLED, SPAN, WRITE, 
 from arith_lens.plotting import COLOURS
 from arith_lens.plotting.page import reach
 from arith_lens.plotting.widths import is_narrow
-from figures.common import (
-    ModelOptions,
-    Options,
-    chosen_run,
-    chosen_runs,
-    rows_of,
-)
+from figures.common import chosen_run, chosen_runs, rows_of
 from figures.exhibit import Exhibit, Settings, Words, chart_of, text_table_of
+from figures.options import ModelOptions, Options
 from figures.tables import carry as numbers
 from figures.tables.carry import FOLLOWS, MEAN, ONES, STEP, WHOLE
 from figures.tables.table import (

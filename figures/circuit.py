@@ -24,8 +24,9 @@ from arith_lens.plotting.circuit_paths import paths_of
 from arith_lens.runs import Run
 from arith_lens.views import FigureView
 from experiments.circuit import GRAPH, POSITIONS, RANDOM
-from figures.common import Options, chosen_run, has_tables_alone, stored_rows
+from figures.common import chosen_run, has_tables_alone, stored_rows
 from figures.exhibit import Chart, Exhibit, Settings, Table, chart_of, text_table_of
+from figures.options import Options
 from figures.tables import circuit as numbers
 from figures.tables.circuit import (
     ACCURACY,

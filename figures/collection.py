@@ -11,12 +11,13 @@ from pandas import DataFrame
 
 from arith_lens.progress import counted, working
 from arith_lens.runs import Run, RunError, find_runs, load_run
+from experiments.catalogue import exhibits
 from experiments.finding import RESULTS, NotComputed, RunSettings, weights_of
 from experiments.questions import ExhibitEntry, exhibit_entries, questions, sections
-from figures.catalogue import exhibit_functions
 from figures.claims import Verdict, check_claims
-from figures.common import SHIPPED, run_with
+from figures.common import run_with
 from figures.exhibit import Exhibit, MakesExhibits, options_of
+from figures.options import SHIPPED
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Section:
 
 def _sections() -> Iterator[Section]:
     """The sections of `questions.toml`, with the functions that make their exhibits."""
-    commands = exhibit_functions()
+    commands = exhibits()
     for section in sections():
         entries = [entry for question in section.question for entry in question.exhibit]
         functions = tuple(commands[entry.name].load() for entry in entries)
@@ -215,7 +216,7 @@ def table(
     name = known[key].exhibit[0].name if key in known else key
     if name not in exhibit_entries():
         raise KeyError(f"expected a question among {', '.join(known)}, found {key!r}")
-    parts = collected(exhibit_functions()[name].load(), model, root, settings=settings)
+    parts = collected(exhibits()[name].load(), model, root, settings=settings)
     if isinstance(parts, MissingExhibit):
         raise NotComputed(parts.reason, parts.command)
     return parts[0].numbers

@@ -2,14 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-import tyro
 from pandas import DataFrame
 
-from arith_lens.plotting import Width
 from arith_lens.runs import Run, RunError, load_run
 from experiments.finding import (
     RESULTS,
@@ -21,68 +19,22 @@ from experiments.finding import (
     settings_text,
     unusual_settings,
 )
+from figures.options import (
+    SHIPPED,
+    ModelOptions,
+    TableOptions,
+)
 from figures.tables.table import QuestionTable, from_csv, joined, read_back
-
-Formats: TypeAlias = tuple[Literal["png", "svg", "pdf"], ...]
 
 FREE = RunSettings({})
 """Any settings, as far as one run has them: see `find_run`."""
 
 GALLERY = Path(__file__).parent / "gallery"
 """The tables of the reference models, which ship with the project."""
-SHIPPED = GALLERY / "runs"
-"""Small runs of the reference models that come with the project."""
 
 
 PAPER_TASK_NAMES = {"commonsense_qa": "csqa"}
 """The paper's names of benchmarks, where they differ."""
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """Which run to show, and where its files go."""
-
-    model: tyro.conf.Suppress[str] = "reference"
-    """Its model; the command line has it among the experiment's settings."""
-    run: Path | None = None
-    """Show this run folder, instead of the run with these settings."""
-    out: Path | None = None
-    """Where the files go; figures/<model> if not given."""
-    root: Path = RESULTS
-    """The folder of all runs."""
-    settings: tyro.conf.Suppress[RunSettings] = FREE
-    """The settings of the run; the command line has those of its experiment."""
-
-
-@dataclass(frozen=True)
-class PictureOptions:
-    """How pictures are drawn."""
-
-    formats: Formats = ("png", "svg", "pdf")
-    """Static pictures to draw as well."""
-    width: Width = "screen"
-    """A column (3.3 in) or a page (6.9 in) of a paper, in files of their own; or a screen."""
-
-
-@dataclass(frozen=True)
-class Options(PictureOptions, TableOptions):
-    """Which run to draw, and where its files go."""
-
-
-@dataclass(frozen=True)
-class ModelOptions(PictureOptions):
-    """Which runs to draw, and where their files go."""
-
-    models: tuple[str, ...] = ("reference", "reference-mistral")
-    """Draw the run of each with these settings, in this order."""
-    runs: tuple[Path, ...] = ()
-    """Draw these run folders instead."""
-    out: Path = Path("figures") / "models"
-    """Where the files go."""
-    root: Path = RESULTS
-    """The folder of all runs."""
-    settings: tyro.conf.Suppress[RunSettings] = FREE
-    """The settings of the runs; the command line has those of their experiment."""
 
 
 def chosen_run(options: TableOptions, experiment: str) -> Run:
@@ -92,7 +44,7 @@ def chosen_run(options: TableOptions, experiment: str) -> Run:
         RunError: there is no such run, or it has no results or other settings.
     """
     if options.run is None:
-        return run_with(options.settings, experiment, options.model, options.root)
+        return run_with(options.settings or FREE, experiment, options.model, options.root)
     run = load_run(options.run)
     if run.experiment != experiment or not run.names:
         raise NotComputed(
@@ -100,7 +52,7 @@ def chosen_run(options: TableOptions, experiment: str) -> Run:
             f"{len(run.names)} ({run.manifest['status']}) in {run.path}",
             experiment_command(experiment, str(run.config.get("model", "")), {}),
         )
-    if differences := options.settings.differences(run):
+    if differences := (options.settings or FREE).differences(run):
         raise RunError(
             f"expected a run with the settings that are named beside --run, found {run.path} with "
             f"{settings_text(differences)}. Leave these settings out, or name another run."

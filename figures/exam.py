@@ -5,13 +5,11 @@ without loading a model.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from textwrap import fill
 from typing import Any, cast
 
 import numpy as np
-import tyro
 from pandas import DataFrame
 
 from arith_lens import plotting
@@ -21,10 +19,11 @@ from arith_lens.plotting.widths import is_narrow
 from arith_lens.runs import Run, find_runs
 from experiments.approximations import DIAL
 from experiments.built_carries import CARRY_MODELS
-from experiments.finding import RESULTS, NotComputed, RunSettings, experiment_command, find_run
+from experiments.finding import NotComputed, RunSettings, experiment_command, find_run
 from experiments.results import EXACT
-from figures.common import FREE, PictureOptions, holds_tables, run_with
+from figures.common import FREE, holds_tables, run_with
 from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
+from figures.options import ExamOptions
 from figures.tables import exam as numbers
 from figures.tables.carry import MEAN, SEARCH
 from figures.tables.exam import ExamRun
@@ -56,19 +55,7 @@ DIFFICULTIES = {
 """What a model has that a method may miss; a row of several models has that of the first one."""
 
 
-@dataclass(frozen=True)
-class Options(PictureOptions):
-    """Which runs to show, and where the files go."""
-
-    out: Path = Path("figures") / "built_models"
-    """Where the files go."""
-    root: Path = RESULTS
-    """The folder of all runs."""
-    settings: tyro.conf.Suppress[RunSettings] = FREE
-    """The settings of the runs; the command line has those of their experiment."""
-
-
-def exhibits(options: Options) -> list[Exhibit]:
+def exhibits(options: ExamOptions) -> list[Exhibit]:
     """Charts of errors and of the dial, and two tables. Raises RunError if a model has no run."""
     if holds_tables(options.root, EXPERIMENT):
         exam_models, runs = [], [run_with(RunSettings({}), EXPERIMENT, "reference", options.root)]
@@ -224,9 +211,9 @@ def _shape_cells(table: DataFrame) -> DataFrame:
     return DataFrame(lines)
 
 
-def _exam_models(options: Options) -> list[ExamRun]:
+def _exam_models(options: ExamOptions) -> list[ExamRun]:
     """The run of each model with the settings of the options, sorted by name and dial."""
-    values = dict(options.settings.values)
+    values = dict((options.settings or FREE).values)
     names, dial = values.pop("models", None) or None, values.pop("dial", None)
     configs = {run.config["model"]: run.config for run in find_runs(EXPERIMENT, root=options.root)}
     exam_models = [
@@ -239,7 +226,7 @@ def _exam_models(options: Options) -> list[ExamRun]:
     if not exam_models:
         raise NotComputed(
             f"expected finished runs under {options.root / EXPERIMENT}, found none",
-            experiment_command(EXPERIMENT, "", options.settings.values, options.root),
+            experiment_command(EXPERIMENT, "", (options.settings or FREE).values, options.root),
         )
     return sorted(exam_models, key=lambda paper: (paper.built, paper.dial or 0.0))
 

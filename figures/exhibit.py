@@ -8,7 +8,7 @@ name. A report collects them.
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, Unpack, get_type_hints
@@ -21,15 +21,14 @@ from arith_lens.plotting import render
 from arith_lens.runs import Run, RunError
 from arith_lens.runs import write as write_file
 from arith_lens.views import Viewed, save_page
-from experiments.arguments import exhibit_command
 from experiments.finding import (
     RunSettings,
-    config_class,
     settings_text,
     suffix,
     unusual_settings,
 )
-from figures.common import Formats, files_folder, has_tables_alone, shipped, stored_rows
+from figures.common import files_folder, has_tables_alone, shipped, stored_rows
+from figures.options import Formats
 from figures.tables.table import QuestionTable, joined, read_back, to_csv
 
 
@@ -299,45 +298,21 @@ def _key_text(one: Any) -> str:
     return str(one)
 
 
-def command_for(
-    exhibits: MakesExhibits,
-    experiment: str = "",
-    write: Callable[[MakesExhibits, Any], None] = show,
-) -> Callable[..., None]:
-    """The function that the command line calls: it shows the exhibits.
+def with_settings(options: Any, config: Any = None) -> Any:
+    """The options with the settings of their experiment, if there are some, and its model.
 
-    Its options are those of `exhibits`, and the settings of their experiment.
+    With a run that is named by its folder, only settings that are not the defaults are demanded.
 
     Args:
-        exhibits: makes the exhibits.
-        experiment: the name of the experiment whose runs they show; "" if there is not one.
-        write: what is done with them.
+        options: of an exhibit or page.
+        config: the settings of the experiment whose run it shows.
     """
-    return with_settings(partial(write, exhibits), options_of(exhibits), experiment)
-
-
-def with_settings(
-    write: Callable[[Any], None], options_class: Any, experiment: str
-) -> Callable[..., None]:
-    """A command with the options of `write` and the settings of an experiment.
-
-    The settings become `options.settings`, and its model. With a run that is named by its folder,
-    only settings that are not the defaults are demanded.
-    """
-
-    def show_run(options: Any, config: Any = None) -> None:
-        if config is None:
-            write(options)
-            return
-        is_named = bool(getattr(options, "run", None) or getattr(options, "runs", ()))
-        settings = RunSettings.of_config(config, changed_only=is_named)
-        model = {"model": config.model} if hasattr(options, "model") else {}
-        write(replace(options, settings=settings, **model))
-
-    shows_runs = experiment and "settings" in {field.name for field in fields(options_class)}
-    return exhibit_command(
-        options_class, config_class(experiment) if shows_runs else None, show_run
-    )
+    if config is None:
+        return options
+    is_named = bool(getattr(options, "run", None) or getattr(options, "runs", ()))
+    settings = RunSettings.of_config(config, changed_only=is_named)
+    model = {"model": config.model} if hasattr(options, "model") else {}
+    return replace(options, settings=settings, **model)
 
 
 def named_by_settings(exhibit: Exhibit) -> Exhibit:

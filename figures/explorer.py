@@ -1,6 +1,6 @@
 """The explorer: a page on what each head and each MLP does."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from pandas import DataFrame
@@ -10,19 +10,11 @@ from arith_lens.explorer_page import Explorer, SetFacts, Tables
 from arith_lens.runs import Run
 from experiments import results
 from experiments.selection import OWN_PAIRS
-from figures.common import TableOptions, chosen_run, sample_size
+from figures.common import chosen_run, sample_size
 from figures.exhibit import Interactive
+from figures.options import ExplorerOptions
 from figures.tables import explorer as explorer_numbers
 from figures.tables.table import joined, read_back, select
-
-
-@dataclass(frozen=True)
-class ExplorerOptions(TableOptions):
-    """Which run to show, and beside which other models."""
-
-    compare: tuple[str, ...] = ()
-    """Other models, such as the same one after tuning, whose runs have the same settings. The page
-    begins with the first one beside the model."""
 
 
 def explorer(options: ExplorerOptions) -> list[Interactive]:

@@ -12,9 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from arith_lens import plotting
 from arith_lens.runs import Run, RunError
@@ -26,8 +23,9 @@ from figures.claims.checking import with_earlier
 from figures.claims.page import write_page
 from figures.claims_glance import glance
 from figures.collection import SECTIONS, MissingExhibit, Section, collected, name_of
-from figures.common import FIRST_MODEL, FREE, SHIPPED, run_with, stored_rows, tables_of
+from figures.common import FIRST_MODEL, FREE, run_with, stored_rows, tables_of
 from figures.exhibit import Chart, Exhibit, MakesExhibits, Table, one_chart
+from figures.options import SHIPPED, GalleryOptions
 from figures.tables.table import from_csv, joined
 
 GALLERY_MODELS = ("reference", "reference-mistral")
@@ -35,25 +33,7 @@ MOST_NUMBERS = 400_000
 """Larger CSV files, in letters, are left out; the exhibit's command writes them."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """Which runs to show, and where the files go."""
-
-    root: Path = Path("results")
-    """The folder of all runs."""
-    out: Path = Path("figures") / "gallery"
-    """Where pictures and numbers go."""
-    page: Path = Path("docs") / "gallery.md"
-    """The page that shows them."""
-    claims_page: Path = Path("docs") / "claims.md"
-    """The page that gets the verdicts; it is left alone if it does not exist."""
-    from_tables: bool = False
-    """Draw the tables that are there, without any run."""
-    pictures: bool = True
-    """Draw the pictures; else write only the page and the numbers."""
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+def main(options: GalleryOptions) -> None:
     """Write the tables, then draw them. Without the first map, change nothing."""
     if not options.from_tables:
         try:
@@ -65,7 +45,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     print(options.page)
 
 
-def write_tables(options: Options) -> None:
+def write_tables(options: GalleryOptions) -> None:
     """Write the tables of all exhibits, and the verdicts on claims; print what is missing.
 
     A table or a claim whose run is not there stays as it is.
@@ -103,7 +83,7 @@ class PageExhibit:
     files: tuple[Path, ...]
 
 
-def draw_page(options: Options) -> None:
+def draw_page(options: GalleryOptions) -> None:
     """Draw the page and its pictures from the tables in `options.out`."""
     by_title = {section.title: [*page_exhibits(section, options.out)] for section in SECTIONS}
     by_title[CLAIMS_TITLE] = [*_claims(options.out)]
@@ -119,7 +99,7 @@ def draw_page(options: Options) -> None:
         _draw({options.out / f"{chart.name}.png": chart.figure for chart in charts})
 
 
-def _linked(drawn: Collection[str], options: Options) -> Iterator[Chart]:
+def _linked(drawn: Collection[str], options: GalleryOptions) -> Iterator[Chart]:
     """Further pictures that other pages link: of the first model, or of all models together."""
     folder = options.page.parent
     pages = [*folder.glob("*.md"), *folder.parent.glob("README.md")]
@@ -194,7 +174,7 @@ def _claims_tables(tables: Path) -> list[Run]:
     return [tables_of("which_heads", model, FREE, tables) for model in models]
 
 
-def _draw_claims_page(options: Options) -> None:
+def _draw_claims_page(options: GalleryOptions) -> None:
     """Write the verdicts of the tables into the page of claims, if both exist."""
     files = [run.path / "claims.csv" for run in _claims_tables(options.out)]
     tables = [from_csv(file.read_text("utf-8")) for file in files if file.exists()]
@@ -212,7 +192,7 @@ def _lasting(table: Table, folder: Path) -> Table:
     return replace(table, numbers=numbers.drop(columns=folders, errors="ignore"))
 
 
-def _entry(one: PageExhibit, options: Options) -> str:
+def _entry(one: PageExhibit, options: GalleryOptions) -> str:
     """The Markdown of a picture, as wide as in print, and its caption with its numbers.
 
     The first table has the link "Numbers", others their name, and further models theirs.
@@ -233,7 +213,7 @@ def _entry(one: PageExhibit, options: Options) -> str:
     return f'<img alt="{alt}" src="{picture}" width="{PRINTED}">\n\n{caption}\n'
 
 
-def _link(file: Path, options: Options) -> str:
+def _link(file: Path, options: GalleryOptions) -> str:
     """A file of the gallery, as the page names it."""
     up = [".."] * len(options.page.parent.parts)
     return "/".join([*up, *file.parts])

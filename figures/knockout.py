@@ -6,8 +6,9 @@ from typing import Any
 
 from pandas import DataFrame
 
-from figures.common import Options, chosen_run
+from figures.common import chosen_run
 from figures.exhibit import Chart, chart_of
+from figures.options import Options
 from figures.tables import knockout as numbers
 from figures.tables import sufficiency as sufficiency_numbers
 from figures.tables.base_rates import MAJORITY

@@ -15,8 +15,9 @@ from arith_lens.plotting.widths import is_narrow
 from arith_lens.runs import RunError
 from experiments import results
 from experiments.results import EXACT
-from figures.common import Options, chosen_run, has_tables_alone
+from figures.common import chosen_run, has_tables_alone
 from figures.exhibit import Chart, Settings, chart_of
+from figures.options import Options
 from figures.tables import approximations
 from figures.tables.table import has, keys_of, records, select
 from figures.views.words import LENS, PATHS_TITLES, display_name, listed, span_text

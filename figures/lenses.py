@@ -9,8 +9,9 @@ from typing import Any
 
 from pandas import DataFrame
 
-from figures.common import TableOptions, chosen_run
+from figures.common import chosen_run
 from figures.exhibit import Settings, Table, text_table_of
+from figures.options import TableOptions
 from figures.tables import lenses as numbers
 from figures.tables.conclusions import ANSWER, CONCLUSIONS, Conclusion, Verdict, in_words
 from figures.tables.table import QuestionTable, number_of, records, select

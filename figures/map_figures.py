@@ -1,7 +1,7 @@
 """Figures 2, 12 and 15: what every head and every MLP does, as maps."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,16 +12,9 @@ from arith_lens import plotting
 from arith_lens.plotting.style import signed
 from arith_lens.runs import Run, RunError
 from experiments import results
-from figures.common import (
-    ModelOptions,
-    Options,
-    chosen_run,
-    chosen_runs,
-    command_for_run,
-    has_tables_alone,
-    runs_by_name,
-)
+from figures.common import chosen_run, chosen_runs, command_for_run, has_tables_alone, runs_by_name
 from figures.exhibit import Chart, Settings, chart_of
+from figures.options import ALL_OPERATIONS, LargeMapOptions, ModelOptions, Options
 from figures.tables import effects
 from figures.tables.table import keys_of, records, select
 from figures.views import maps
@@ -306,17 +299,8 @@ def _model_notes(table: DataFrame, configs: Mapping[str, Settings]) -> list[str]
     return lines
 
 
-ALL_OPERATIONS = "all"
 MANY = 16  # the most layers or heads for which cells are large
 LARGE, MIDDLE, SMALL = (64, 38), (33, 27), (30, 26)  # pixels of a cell
-
-
-@dataclass(frozen=True)
-class LargeMapOptions(Options):
-    """Which run to draw, and where to."""
-
-    operation: str = ALL_OPERATIONS
-    """The operation to draw; "all" of the run, or their "mean"."""
 
 
 def fig15(options: LargeMapOptions) -> list[Chart]:

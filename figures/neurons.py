@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from pandas import DataFrame
 
-from figures.common import TableOptions, chosen_run
+from figures.common import chosen_run
 from figures.exhibit import Settings, Table, text_table_of
+from figures.options import TableOptions
 from figures.tables import neurons as numbers
 from figures.tables.table import keys_of, number_of, records, select
 

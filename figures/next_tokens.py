@@ -10,8 +10,9 @@ from typing import Any
 
 from arith_lens import plotting
 from arith_lens.operations import FOUR
-from figures.common import Options, chosen_run
+from figures.common import chosen_run
 from figures.exhibit import Chart, chart_of
+from figures.options import Options
 from figures.tables import next_tokens as numbers
 from figures.tables.base_rates import MAJORITY
 from figures.views import marks

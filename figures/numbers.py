@@ -9,8 +9,9 @@ from pandas import DataFrame
 
 from arith_lens.numbers import CONTROLS, OWN, UNSEEN, UNSEEN_LABELS, WHOLE
 from experiments.numbers import END
-from figures.common import TableOptions, chosen_run
+from figures.common import chosen_run
 from figures.exhibit import Table, text_table_of
+from figures.options import TableOptions
 from figures.tables import numbers
 from figures.tables.table import records, select
 from figures.views.words import percent_text

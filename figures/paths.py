@@ -9,8 +9,9 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.effects import KEY
-from figures.common import Options, TableOptions, chosen_run
+from figures.common import chosen_run
 from figures.exhibit import Chart, Settings, Table, chart_of, text_table_of
+from figures.options import Options, TableOptions
 from figures.tables import carriers as carrier_numbers
 from figures.tables import paths as path_numbers
 from figures.tables.effects import KEY_ROLE

@@ -1,7 +1,7 @@
 """Figures 6, 13, 14 and 17: what MLPs read and what they write, layer by layer."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,9 @@ from pandas import DataFrame
 from arith_lens import plotting
 from arith_lens.plotting import COLOURS
 from arith_lens.runs import RunError
-from figures.common import ModelOptions, Options, chosen_run, chosen_runs, runs_by_name
+from figures.common import chosen_run, chosen_runs, runs_by_name
 from figures.exhibit import Chart, chart_of
+from figures.options import ModelOptions, OperationOptions, Options
 from figures.tables import probes as numbers
 from figures.tables import sums
 from figures.tables.table import keys_of, records, select, value
@@ -84,14 +85,6 @@ SEVERAL_MODELS = [
         **LAYERS,
     )
 ]
-
-
-@dataclass(frozen=True)
-class OperationOptions(Options):
-    """Which run to draw, and where to."""
-
-    operation: str | None = None
-    """Which of the run's operations; the first, addition, if not given."""
 
 
 def fig6(options: OperationOptions) -> list[Chart]:

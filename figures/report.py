@@ -16,9 +16,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from jinja2 import Template
 from markupsafe import Markup
 from pandas import DataFrame
@@ -46,6 +45,7 @@ from figures.collection import (
 from figures.common import FREE, RESULTS, shipped, slug
 from figures.exhibit import Chart, Exhibit, Interactive, html_table, minus, prose
 from figures.findings import findings, lens_sentence
+from figures.options import ReportOptions
 from figures.tables.table import to_csv
 
 WIDTH = 690
@@ -133,25 +133,9 @@ MOST_TERMS = 4
 """The most terms in a figure's margin."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """Which model to show, and where the page goes."""
-
-    model: tyro.conf.Suppress[str] = "reference"
-    """Its model; the command line has it among the study's settings."""
-    settings: tyro.conf.Suppress[RunSettings] = FREE
-    """The settings of the runs, in place of the paper's; the command line has the study's."""
-    beside: tuple[str, ...] = ("reference", "reference-mistral")
-    """Models to show beside it in figures of several models, if they have runs."""
-    out: Path | None = None
-    """The page's file; figures/<model>/report.html if not given."""
-    root: Path = RESULTS
-    """The folder of all runs."""
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+def main(options: ReportOptions) -> None:
     """Write the page, and print what it shows and what is missing."""
-    settings = RunSettings.of_paper(**options.settings.values)
+    settings = RunSettings.of_paper(**(options.settings or FREE).values)
     collection = collection_of(options.model, options.root, options.beside, settings=settings)
     if not any(exhibit.runs for exhibit in collection.exhibits):
         sys.exit(

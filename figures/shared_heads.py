@@ -6,8 +6,9 @@ from typing import Any
 from pandas import DataFrame
 
 from arith_lens.paper import paper_model
-from figures.common import TableOptions, chosen_run
+from figures.common import chosen_run
 from figures.exhibit import Table, text_table_of
+from figures.options import TableOptions
 from figures.tables import powers, word_problems
 from figures.tables.answers import AFTER, BEFORE, HEADS, RELATIVE_CHANGE
 from figures.tables.table import QuestionTable, keys_of, records, select, value

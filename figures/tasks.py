@@ -9,8 +9,9 @@ from pandas import DataFrame
 from arith_lens.paper import paper_model
 from experiments import results
 from experiments.benchmarks import PLAIN
-from figures.common import TableOptions, chosen_run, has_tables_alone
+from figures.common import chosen_run, has_tables_alone
 from figures.exhibit import Table, text_table_of
+from figures.options import TableOptions
 from figures.tables import benchmarks as benchmark_numbers
 from figures.tables import carrying as carrying_numbers
 from figures.tables import transfer as transfer_numbers

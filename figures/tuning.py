@@ -12,8 +12,9 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.plotting import COLOURS
 from experiments.does_tuning_help import MOST_LOST, Criterion, TuningMethod
-from figures.common import Options, chosen_run
+from figures.common import chosen_run
 from figures.exhibit import Chart, chart_of
+from figures.options import Options
 from figures.tables import tuning as numbers
 from figures.tables.answers import ALL, BEFORE, CHANGE
 from figures.tables.table import has, keys_of, records, select, value

@@ -10,8 +10,9 @@ from pandas import DataFrame
 from arith_lens.paper import paper_model
 from experiments import results
 from experiments.does_tuning_help import Criterion
-from figures.common import PAPER_TASK_NAMES, TableOptions, chosen_run, has_tables_alone
+from figures.common import PAPER_TASK_NAMES, chosen_run, has_tables_alone
 from figures.exhibit import Table, text_table_of
+from figures.options import TableOptions
 from figures.tables import tuning as numbers
 from figures.tables.answers import AFTER, ALL, BEFORE, CHANGE, CHANGE_BY_SEED
 from figures.tables.table import has, keys_of, records, select, value

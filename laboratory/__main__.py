@@ -1,51 +1,38 @@
 """Run one command for maintainers: `python -m laboratory <command> [options]`."""
 
-import re
-from pathlib import Path
+import sys
 
-from arith_lens.progress import working
-from experiments.catalogue import experiments
-from experiments.command import (
-    Command,
-    check_arguments,
-    command,
-    commands,
-    is_first,
-    named_command,
-)
+from experiments.catalogue import Command, experiments
+from experiments.command import named_command, start
 
-NAMES = (
-    *(
-        "audits",
-        "audit_table",
-        "calibration",
-        "coverage",
-        "interval_rules",
-        "measure_reference",
-        "ship_runs",
-    ),
-    *("speed", "speed_fine_tuning", "speed_scale", "train_reference"),
-)
-"""Each is a function of this name."""
-DEFINITION = re.compile(rf"^def ({'|'.join(NAMES)})\(", re.MULTILINE)
-EXHIBIT = re.compile(r"`python -m figures (\w+)`")
-"""How a command would name its exhibit; none has one."""
-
-
-def laboratory() -> dict[str, Command]:
-    """The commands by name."""
-    return commands(Path(__file__).parent, DEFINITION, EXHIBIT)
+SENTENCES = {
+    "audits:audits": "Audit a model on tasks, and store what the audits find.",
+    "audits:audit_table": "Print the rows of all finished audits, and write them to a file.",
+    "calibration:calibration": "Audit every model whose truth is known: how many verdicts are right?",
+    "coverage:coverage": "How often do intervals hold the truth, by today's default?",
+    "coverage:interval_rules": "How often do other rules for a mean hold the truth?",
+    "training:measure_reference": "What can a reference model do? Its model card, measured again.",
+    "shipping:ship_runs": "Copy what figures read of finished runs, small enough to ship.",
+    "speed.path_patching:speed": "How fast is path patching, how do its cost and memory grow?",
+    "speed.fine_tuning:speed_fine_tuning": "What does a training step cost?",
+    "speed.scale:speed_scale": "Does path patching hold at seven billion parameters?",
+    "training:train_reference": "Train a reference model on the closed world, from scratch.",
+}
+"""The functions that are commands of their names, and what they do."""
+COMMANDS = {
+    reference.partition(":")[2]: Command(
+        "laboratory", reference.partition(":")[2], f"laboratory.{reference}", words=sentence
+    )
+    for reference, sentence in SENTENCES.items()
+}
 
 
 def main() -> None:
     """Start the command that the first argument names."""
-    every = laboratory()
+    words = sys.argv[1:]
     usage = "python -m laboratory <command> [options]; each has --help"
-    if (name := named_command(every, usage, experiments)) is not None:
-        check_arguments(every[name], name)
-        with working("importing PyTorch and what computes", visible=is_first()):
-            function = every[name].load()
-        command(function, name, every[name].about, shares=False, package="laboratory")
+    if command := named_command(words, COMMANDS, usage, experiments):
+        start(command, words[1:])
 
 
 if __name__ == "__main__":

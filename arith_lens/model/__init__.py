@@ -6,6 +6,7 @@ paper's metric needs raw logits. TransformerLens 4.0 removed HookedTransformer; 
 and values are the same (see `docs/names.md`).
 """
 
+from arith_lens.model.checkpoints import files_state as files_state
 from arith_lens.model.checkpoints import find_checkpoint as find_checkpoint
 from arith_lens.model.checkpoints import load_tokenizer as load_tokenizer
 from arith_lens.model.checkpoints import read_config as read_config
@@ -49,7 +50,6 @@ from arith_lens.model.own_modules import plain_layers as plain_layers
 from arith_lens.model.own_modules import with_parts as with_parts
 from arith_lens.model.own_modules import without_bridge as without_bridge
 from arith_lens.model.own_modules import without_patterns as without_patterns
-from arith_lens.model.pretrained import PRETRAINED as PRETRAINED
 from arith_lens.model.pretrained import get_pretrained as get_pretrained
 from arith_lens.model.settings import numeric_settings as numeric_settings
 from arith_lens.model.state import active_hooks as active_hooks
@@ -73,3 +73,4 @@ from arith_lens.model.texts import token_rows as token_rows
 from arith_lens.model.writes import NormScale as NormScale
 from arith_lens.model.writes import PartWrites as PartWrites
 from arith_lens.model.writes import check_writes as check_writes
+from arith_lens.named_models import PRETRAINED as PRETRAINED

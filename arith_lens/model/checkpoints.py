@@ -3,6 +3,8 @@
 Transformers is imported inside the functions, so that importing this module is cheap.
 """
 
+import hashlib
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +14,10 @@ from typing import Any
 
 from arith_lens.model.config_files import check_index, check_sizes, first_line, settings_in
 from arith_lens.model.families import family_of
-from arith_lens.model.pretrained import PRETRAINED, pretrained_file
+from arith_lens.model.pretrained import pretrained_file
 from arith_lens.model.texts import require_round_trip, set_bos
 from arith_lens.model.weights import converted
-
-REFERENCE_MODELS = ("reference", "reference-mistral")
-"""The small trained models that ship with this package (see their model cards)."""
+from arith_lens.named_models import PRETRAINED, REFERENCE_MODELS
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
 """The files that Transformers reads first. Without them it would unpickle a `*.bin`."""
@@ -76,6 +76,31 @@ def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
     else:
         return Checkpoint(_hub_location(source, weights), source)
     return Checkpoint(_checked_directory(folder, weights), name)
+
+
+def files_state(source: str | Path) -> str | None:
+    """A digest of the paths, sizes and times of a local checkpoint's files, which are not read.
+
+    As long as it is the same, the files are unchanged.
+
+    Args:
+        source: as of `find_checkpoint`.
+
+    Returns:
+        None for a hub id.
+
+    Raises:
+        FileNotFoundError: the file of a pretrained model was not downloaded.
+    """
+    path, name = Path(source).expanduser(), str(source)
+    if name in REFERENCE_MODELS:
+        path = _reference_directory(name)
+    elif name in PRETRAINED:
+        path = pretrained_file(name)
+    files = sorted(path.iterdir()) if path.is_dir() else [path] if path.is_file() else []
+    states = [(str(file.resolve()), file.stat()) for file in files]
+    facts = [[file, state.st_size, state.st_mtime_ns] for file, state in states]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest() if facts else None
 
 
 def read_config(checkpoint: Checkpoint, *, trust_remote_code: bool = False) -> Any:

@@ -36,6 +36,7 @@ def open_run(
     config: Any,
     *,
     model: Any = None,
+    files: str | None = None,
     inputs: Iterable[Path] = (),
     root: str | Path = "results",
     again: bool = False,
@@ -53,6 +54,8 @@ def open_run(
         config: a dataclass or a mapping of plain values.
         model: the model that the run is about. Its weights and configuration are part of the key
             and of the manifest, so another checkpoint of the same name gets its own folder.
+        files: the state of the model's files (`arith_lens.model.files_state`), by which
+            `stored_run` finds the run again.
         inputs: files that the experiment reads. Their contents are part of the key.
         again: compute stored results again. Each old result stays until its new one is complete.
 
@@ -68,7 +71,8 @@ def open_run(
             "another"
         )
     plain_config = plain_value(config)
-    provenance = software() | {"model": describe_model(model), "inputs": digests(inputs)}
+    description = describe_model(model) | ({"files": files} if files else {})
+    provenance = software() | {"model": description, "inputs": digests(inputs)}
     fresh = new_manifest(experiment, plain_config, provenance)
     key = digest(json.dumps(key_parts(fresh), sort_keys=True).encode())[:12]
     path = Path(root) / experiment / key
@@ -83,6 +87,37 @@ def open_run(
             f"{', another '.join(other)}. Move that folder away, or choose another root."
         )
     return Run(path, manifest, provenance, again=again)
+
+
+def stored_run(
+    experiment: str,
+    config: Any,
+    *,
+    files: str | None,
+    device: str,
+    inputs: Iterable[Path] = (),
+    root: str | Path = "results",
+) -> Run | None:
+    """The complete run of this configuration, found without the model.
+
+    Its model was loaded from files in the same state, on the same device, by the same versions.
+
+    Args:
+        experiment: the name of the experiment.
+        config: as of `open_run`.
+        files: the state of the model's files; with None no run is found.
+        device: where the model would be.
+        inputs: files that the experiment reads.
+        root: the folder of all runs.
+    """
+    wanted = {"versions": software()["versions"], "inputs": digests(inputs)}
+    plain_config, of_model = plain_value(config), {"files": files, "device": device}
+    for run in find_runs(experiment, root=root) if files else ():
+        provenance = run.manifest["provenance"]
+        known = [provenance | (provenance.get("model") or {}), wanted | of_model]
+        if run.config == plain_config and known[0] | known[1] == known[0] and run.complete:
+            return run
+    return None
 
 
 def load_run(path: str | Path) -> Run:

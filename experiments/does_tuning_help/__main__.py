@@ -22,10 +22,9 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
 from threading import Thread
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
-import tyro
 
 import arith_lens as al
 from arith_lens.answers import Answers
@@ -34,6 +33,7 @@ from arith_lens.fine_tuning.results import CHECKPOINT_FOLDER
 from arith_lens.model import default_device
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
+from experiments.configs.shared import PooledSampleSettings
 from experiments.does_tuning_help import (
     Rates,
     SelectedRates,
@@ -60,7 +60,6 @@ from experiments.does_tuning_help.plan import (
 from experiments.finding import figure_command
 from experiments.results import CHOSEN_RATES, POOLED_MAP, TUNED_ANSWERS, UNTUNED_ANSWERS
 from experiments.settings import (
-    PooledSampleSettings,
     loaded_model,
     operation_maps,
     pooled_map,
@@ -73,12 +72,12 @@ Result = TypeVar("Result")
 
 
 def main(
-    config: Annotated[TuningConfig, tyro.conf.arg(name="")],
+    config: TuningConfig,
     *,
     table: Literal[1, 2, 5] = 1,
     seeds: int = 5,
     processes: int | None = None,
-    room: Annotated[TrainingBudget, tyro.conf.arg(name="")] = TrainingBudget(),  # noqa: B008 -- frozen
+    room: TrainingBudget = TrainingBudget(),  # noqa: B008 -- frozen
     root: Path = Path("results"),
     dry_run: bool = False,
     again: bool = False,

@@ -11,10 +11,10 @@ import torch
 import arith_lens as al
 from arith_lens.fine_tuning import RESULT_FILE, TuningResult
 from arith_lens.runs import Run, RunError
+from experiments.configs.shared import ModelSettings
 from experiments.does_tuning_help import Criterion, Training
 from experiments.finding import RunSettings, experiment_command, find_run, unusual_settings
 from experiments.results import CHOSEN_RATES, TUNED_ANSWERS, trainings, tuned_by
-from experiments.settings import ModelSettings
 
 EXPERIMENT, TABLE_1 = "does_tuning_help", "1"
 ConfigClass = TypeVar("ConfigClass", bound=ModelSettings)

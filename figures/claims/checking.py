@@ -9,11 +9,10 @@ the tables of docs/claims.md.
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from pandas import DataFrame
 
 from arith_lens.runs import Run, RunError, load_run
@@ -27,8 +26,9 @@ from figures.claims.claim import (
 )
 from figures.claims.evidence import HEADS_EXPERIMENT, PROBES_EXPERIMENT, Evidence, NotMeasured
 from figures.claims.multiplicity import TOGETHER, multiplicity_rows, multiplicity_sentence
-from figures.common import SHIPPED, counts_prompts, slug
+from figures.common import counts_prompts, slug
 from figures.exhibit import Table, show, text_table_of
+from figures.options import ClaimsOptions
 from figures.tables.number import Number
 from figures.tables.table import (
     QuestionTable,
@@ -141,27 +141,13 @@ def check_claims(
     return [verdict_on(claim, evidence) for claim in CLAIMS]
 
 
-@dataclass(frozen=True)
-class Options:
-    """Which model's claims to check, and where to."""
-
-    model: str = "reference"
-    """The model's name in the experiments."""
-    roots: tuple[Path, ...] = (Path("results"), SHIPPED)
-    """Folders with runs. Of each experiment, the first folder that has a run is used."""
-    out: Path | None = None
-    """Where the files go; figures/<model> if not given."""
-    n: int | None = None
-    """Use runs with this number of reference prompts per operation; with all if not given."""
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+def main(options: ClaimsOptions) -> None:
     """Check, print and write."""
     out = options.out or Path("figures") / slug(options.model)
     show(exhibits, replace(options, out=out))
 
 
-def exhibits(options: Options) -> list[Table]:
+def exhibits(options: ClaimsOptions) -> list[Table]:
     """The list of claims. Raises RunError if no claim has a run."""
     verdicts = check_claims(
         options.model, roots=options.roots, settings=RunSettings.of_paper(n=options.n)

@@ -20,8 +20,8 @@ from experiments.does_tuning_help import SelectedRates, Training, TuningRow
 from experiments.does_tuning_help.models import precise_models, stored_models, tuning_run
 from experiments.does_tuning_help.studies import World
 from figures.after_tuning import generalisation
-from figures.common import Options, TableOptions
 from figures.exhibit import MakesExhibits, options_of, show
+from figures.options import Options, TableOptions
 from figures.tables.answers import BEFORE, CHANGE
 from figures.tables.carrying import MORE
 from figures.tables.table import from_csv, records, select, value

@@ -19,8 +19,8 @@ from arith_lens.runs import find_runs, load_run, open_run
 from experiments import after_tuning, results
 from experiments.after_tuning import what_tuning_changes
 from figures.after_tuning import before_after, changes
-from figures.common import Options
 from figures.exhibit import show
+from figures.options import Options
 from figures.tables.effects import MapStatistics, Statistics, map_rows
 from figures.tables.table import QuestionTable, from_csv, keys_of, read_back, select, value
 

@@ -15,8 +15,8 @@ from experiments import results
 from experiments.mlps import which_mlps_carry_them
 from experiments.next_tokens import what_the_calculation_does
 from figures import next_tokens
-from figures.common import Options
 from figures.exhibit import show
+from figures.options import Options
 from figures.paths import carriers
 from figures.tables.next_tokens import shown_pair
 from figures.tables.table import from_csv, select, value

@@ -15,8 +15,8 @@ from experiments import carry as experiment
 from experiments.carry import CONTEXTS, CarryConfig, main
 from experiments.results import CARRY
 from figures.carry import exhibits
-from figures.common import Options
 from figures.exhibit import show
+from figures.options import Options
 from figures.tables.carry import ALL, WITH, WITHOUT, _right_sums
 from figures.tables.table import from_csv, select
 

@@ -14,8 +14,9 @@ from arith_lens.runs import find_runs
 from experiments import results
 from experiments.circuit import CircuitConfig, first_half, kept_sets, main, sampled_pairs
 from figures.circuit import cited_rows, exhibits, strongest_paths
-from figures.common import GALLERY, Options
+from figures.common import GALLERY
 from figures.exhibit import show
+from figures.options import Options
 from figures.tables.table import from_csv, keys_of, select
 
 KEYS = ["operation", "counterfactual", "metric"]

@@ -9,12 +9,13 @@ from support.drawings import written
 from arith_lens.model import empty_model
 from arith_lens.runs import find_runs
 from experiments import results
+from experiments.configs.shared import SampleSettings
 from experiments.selection import LARGEST_OPERAND
-from experiments.settings import SampleSettings, operation_pairs
+from experiments.settings import operation_pairs
 from experiments.which_heads import PROBLEM_SETS, do_copies_decide
 from figures.agreement import N_SHOWN, computed
-from figures.common import Options
 from figures.exhibit import show
+from figures.options import Options
 from figures.tables.agreement import IN_COMMON
 from figures.tables.table import from_csv, value
 

@@ -11,9 +11,9 @@ from arith_lens.attribution import ATTRIBUTION_METHODS
 from arith_lens.runs import find_runs
 from experiments import results
 from experiments.approximations import do_gradients_agree
-from figures.common import Options
 from figures.exhibit import show
 from figures.ladder import exhibits as ladder
+from figures.options import Options
 from figures.tables.approximations import COST
 from figures.tables.table import from_csv, keys_of, records, select, value
 

@@ -14,9 +14,9 @@ from arith_lens.knockout import halves
 from arith_lens.runs import Run, find_runs
 from experiments import circuits, results
 from experiments.circuits import do_they_suffice
-from figures.common import Options
 from figures.exhibit import show
 from figures.knockout import sufficiency
+from figures.options import Options
 from figures.tables.table import from_csv, select, value
 
 SMALL = do_they_suffice.config(

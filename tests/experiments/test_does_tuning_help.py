@@ -23,8 +23,8 @@ from experiments.does_tuning_help import __main__ as command
 from experiments.does_tuning_help import plan as planning
 from experiments.does_tuning_help.plan import table_rows
 from experiments.does_tuning_help.studies import World
-from figures.common import Options, TableOptions
 from figures.exhibit import show
+from figures.options import Options, TableOptions
 from figures.tables.answers import CHANGE, PLACE
 from figures.tables.table import from_csv, records, select, value
 from figures.tables.tuning import CHOOSING_CHANGE, CHOSEN_RATE, PARAMETERS, TRAININGS

@@ -4,19 +4,19 @@ import shutil
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 
 import arith_lens as al
 from arith_lens.model import HookedModel
 from experiments import after_tuning, other_prompts, settings
-from experiments.catalogue import TOOLS, experiments
+from experiments.catalogue import experiments
 from experiments.does_tuning_help import models
+from experiments.questions import command_entries
 from experiments.selection import LARGEST_OPERAND
-from experiments.settings import Experiment
 
-EXPERIMENTS = sorted(experiments().keys() - {*TOOLS})
+EXPERIMENTS = sorted(command_entries("experiment"))
 """Of tools a dry run, where there is one, plans from the settings alone."""
 SHIPPED = Path(al.__file__).parent / "reference" / "reference"
 
@@ -62,11 +62,7 @@ def test_a_dry_run_needs_no_weights(
     monkeypatch.setitem(LARGEST_OPERAND, "division", 40)
     command = experiments()[name]
     experiment = command.load()
-    if isinstance(experiment, Experiment):
-        assert experiment.name == name
-        config_class = experiment.config
-    else:
-        config_class = get_type_hints(experiment)["config"]
+    config_class = command.settings
     names = {field.name for field in fields(config_class)}
     small: dict[str, Any] = {"n": 4} if "n" in names else {}
     config = config_class(model=str(folder_of_7b), **small)

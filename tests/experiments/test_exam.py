@@ -30,7 +30,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_exact_effects_are_right_and_one_gradient_is_twice_too_large(root: Path) -> None:
     """The gate falls from G/2 to -G/2, and a gradient follows the slope of the first half."""
-    charts: Any = exam.exhibits(exam.Options(root=root, out=root))
+    charts: Any = exam.exhibits(exam.ExamOptions(root=root, out=root))
     of_exact = select(charts[0].numbers, model="table", paths="via_mlps", method="exact")
     assert value(of_exact, measure="largest error") < 1e-5
     assert value(of_exact, measure="AUROC of heads") == 1

@@ -16,9 +16,9 @@ from arith_lens.path_patching import CertificateError, UnsupportedTrunk
 from arith_lens.runs import Run, RunError, find_runs, open_run
 from arith_lens.runs.shards import Processes, processes
 from experiments import are_they_needed
-from experiments.command import command, continue_after_part, robust_output
-from experiments.settings import Experiment, ModelSettings
-from figures.__main__ import command as figures_command
+from experiments.command import continue_after_part, robust_output, run
+from experiments.configs.shared import ModelSettings
+from experiments.settings import Experiment
 
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
@@ -37,12 +37,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
             print("said")
             warnings.warn("warned", stacklevel=1)
 
-        monkeypatch.setattr(sys, "argv", ["experiment"])
         for name in LAUNCHED:
             monkeypatch.delenv(name, raising=False)
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        command(main or prints, "name", None, shares=shares)
+        run(main or prints, "name", shares=shares)
         return did
 
     return start
@@ -189,18 +188,16 @@ def test_characters_that_the_output_lacks_are_replaced(
     assert (tmp_path / "out").read_text() == "-5% x 3 >= ..., J?rgen\n"
 
 
-@pytest.mark.parametrize("start", [command, figures_command], ids=["experiment", "figure"])
+@pytest.mark.parametrize("shares", [True, False])
 def test_output_that_nobody_reads_ends_the_command_quietly(
-    start: Any, monkeypatch: pytest.MonkeyPatch
+    shares: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, write = os.pipe()
     os.close(read)
-    shares = {"shares": True} if start is command else {}
-    monkeypatch.setattr(sys, "argv", ["command"])
     with os.fdopen(write, "w", encoding="utf-8") as out:
         monkeypatch.setattr(sys, "stdout", out)
         with pytest.raises(SystemExit) as ended:
-            start(lambda: print("a line"), "name", None, **shares)
+            run(lambda: print("a line"), "name", shares=shares)
         out.flush()  # as Python does at its end
     assert ended.value.code == 141
 

@@ -1,21 +1,16 @@
 """A run is found by its settings, never by its age alone, with the options that computed it."""
 
-import re
 import shlex
-import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
-import tyro
 from support.made_runs import make_run
-from support.makefiles import copy_makefile
 
 from arith_lens.runs import RunError
+from experiments import catalogue
 from experiments.catalogue import experiments
-from experiments.command import check_arguments
+from experiments.command import checked_arguments, read_arguments
 from experiments.finding import (
     NotComputed,
     RunSettings,
@@ -25,12 +20,13 @@ from experiments.finding import (
     find_run,
     suffix,
 )
+from experiments.make import steps, taken
 from experiments.questions import exhibit_entries
 from experiments.which_heads import MapConfig
-from figures.catalogue import exhibits_and_pages
-from figures.common import SHIPPED, Options, TableOptions, chosen_run
-from figures.exhibit import named_by_settings, options_of, show, with_settings
+from figures.common import chosen_run
+from figures.exhibit import named_by_settings, show, with_settings
 from figures.map_figures import fig2
+from figures.options import SHIPPED, Options, TableOptions
 from figures.tuning_tables import table1
 
 ROOT = Path(__file__).parents[2]
@@ -126,43 +122,31 @@ def test_long_settings_are_cut_and_stay_apart(tmp_path: Path) -> None:
 
 def test_a_run_that_is_named_must_have_the_settings_that_are_named(tmp_path: Path) -> None:
     run = make_run(tmp_path, "made", n=9)
-    drawn: list[Any] = []
-    draw = with_settings(drawn.append, options_of(fig2), "which_heads")
-    for n in ("9", "8"):
-        tyro.cli(draw, args=["--run", str(run.path), "--n", n])
-    assert chosen_run(drawn[0], "which_heads").path == run.path
+    command = catalogue.with_settings(catalogue.exhibits()["fig2"])
+    same, other = (
+        with_settings(*read_arguments(command, ["--run", str(run.path), "--n", n])[0])
+        for n in ("9", "8")
+    )
+    assert chosen_run(same, "which_heads").path == run.path
     with pytest.raises(RunError, match=r"found .* with n 9"):
-        chosen_run(drawn[1], "which_heads")
+        chosen_run(other, "which_heads")
 
 
 def test_hints_are_commands_that_find_the_same_run(tmp_path: Path) -> None:
     run = make_run(tmp_path / "my runs", "made", shots=2, operations=["division"])
     words = shlex.split(figure_command("fig2", run))
     assert words[:4] == ["python", "-m", "figures", "fig2"]
-    drawn: list[Any] = []
-    tyro.cli(with_settings(drawn.append, options_of(fig2), "which_heads"), args=words[4:])
-    assert chosen_run(drawn[0], "which_heads").path == run.path
+    command = catalogue.with_settings(catalogue.exhibits()["fig2"])
+    options = with_settings(*read_arguments(command, words[4:])[0])
+    assert chosen_run(options, "which_heads").path == run.path
     wanted = MapConfig(model="my model", shots=2, operations=("division",), n=8)
     text = experiment_command(
         "which_heads", "my model", RunSettings.of_config(wanted).values, tmp_path / "my runs"
     )
     words = shlex.split(text)
     assert words[:4] == ["python", "-m", "experiments", "which_heads"]
-    parsed, root = tyro.cli(command_of("which_heads"), args=words[4:])
-    assert parsed == wanted and root == tmp_path / "my runs"
-
-
-def command_of(experiment: str) -> Any:
-    """A command with the options of an experiment, which returns its settings and its folder."""
-    settings: Any = config_class(experiment)
-
-    def command(
-        config: Annotated[settings, tyro.conf.arg(name="")],  # pyright: ignore
-        root: Path = Path("results"),
-    ) -> tuple[Any, Path]:
-        return config, root
-
-    return command
+    (parsed,), more = read_arguments(experiments()["which_heads"], words[4:])
+    assert parsed == wanted and more["root"] == tmp_path / "my runs"
 
 
 @pytest.mark.parametrize(
@@ -170,37 +154,24 @@ def command_of(experiment: str) -> Any:
 )
 @pytest.mark.parametrize("command", ["experiments which_heads", "figures fig2"])
 def test_a_file_of_prompts_with_settings_of_templates_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, more: list[str]
+    tmp_path: Path, command: str, more: list[str]
 ) -> None:
     arguments = ["--pairs", str(tmp_path / "mine.jsonl"), *more, "--root", str(tmp_path)]
     package, name = command.split()
-    entry = (experiments() if package == "experiments" else exhibits_and_pages())[name]
-    monkeypatch.setattr(sys, "argv", [package, *arguments])
+    entry = (experiments() if package == "experiments" else catalogue.exhibits())[name]
+    entry = catalogue.with_settings(entry) if package == "figures" else entry
     with pytest.raises(SystemExit, match=f"--pairs without settings of the templates.*{more[0]}"):
-        check_arguments(entry, name, experiments().get(entry.other))
-    monkeypatch.setattr(sys, "argv", [package, *more, "--root", str(tmp_path)])
-    check_arguments(entry, name, experiments().get(entry.other))
+        checked_arguments(entry, arguments)
+    checked_arguments(entry, [*more, "--root", str(tmp_path)])
 
 
-def lines_of(target: str, folder: Path) -> tuple[list[list[str]], list[list[str]]]:
-    """The arguments of the experiments and of the figures that a target starts."""
-    copy_makefile(folder)
-    variables = dict(EVERY_VARIABLE)
-    while True:
-        settings = [f"{name}={value}" for name, value in variables.items()]
-        done = subprocess.run(
-            ["make", "-n", "-C", str(folder), target, *settings], capture_output=True, text=True
-        )
-        refused = re.search(r"takes no (\w+)=", done.stderr)
-        if refused is None:
-            break
-        del variables[refused[1]]
-    text = done.stdout.replace('"$model"', "made")
-    calls = re.findall(r"-m (experiments|figures) ([^;|&\n]*)", text.replace("\\\n", " "))
-    of = {
-        kind: [shlex.split(call) for k, call in calls if k == kind]
-        for kind in ("experiments", "figures")
-    }
+def lines_of(target: str) -> tuple[list[list[str]], list[list[str]]]:
+    """The names and arguments of the experiments and of the figures that a target starts."""
+    used = taken(target)
+    values = {name: value for name, value in EVERY_VARIABLE.items() if name in used}
+    of: dict[str, list[list[str]]] = {"experiments": [], "figures": []}
+    for step in steps(target, values):
+        of[step.command.package].append([step.command.name, *step.words])
     return of["experiments"], of["figures"]
 
 
@@ -218,34 +189,26 @@ def options_in(arguments: list[str]) -> dict[str, list[str]]:
 def targets() -> list[str]:
     """The targets that compute with an experiment and draw with a figure."""
     return [
-        *(entry.target for _, entry in exhibit_entries().values() if entry.options is not None),
-        "fig12",
-        "fig13",
-        "fig14",
+        *(entry.target for _, entry in exhibit_entries().values()),
         "evaluate",
         "report",
     ]
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="no make")
 @pytest.mark.parametrize("target", targets())
-def test_each_option_of_an_experiment_reaches_its_figure(target: str, tmp_path: Path) -> None:
-    computed, drawn = lines_of(target, tmp_path)
-    assert len(computed) == len(drawn) == 1
+def test_each_option_of_an_experiment_reaches_its_figure(target: str) -> None:
+    computed, drawn = lines_of(target)
+    assert len(computed) == 2 - ("MODELS" not in taken(target)) and len(drawn) == 1
     ours, theirs = options_in(computed[0]), options_in(drawn[0])
     assert {**ours, "--models": 0}.keys() >= theirs.keys()
     missing = ours.keys() - theirs.keys() - CHANGES_NO_RUN
     assert missing <= ({"--model"} if "--models" in theirs else set())
     assert all(ours[name] == value for name, value in theirs.items() if name in ours)
-    page = exhibits_and_pages()[drawn[0][0]]
+    page = catalogue.exhibits_and_pages()[drawn[0][0]]
     assert page.other == computed[0][0]
     function = page.load()
     options = get_type_hints(function)["options"]
     settings: Any = config_class(page.other)
     known = {f"--{name.replace('_', '-')}" for name in settings.__dataclass_fields__}
-    assert {*ours} - CHANGES_NO_RUN <= known | BEYOND.get(target, set())
+    assert {*ours} - CHANGES_NO_RUN <= known
     assert "settings" in options.__dataclass_fields__
-
-
-BEYOND = {"fig9": {"--shots", "--exemplar-sets", "--templates"}}
-"""Options that a target passes although its experiment has no such setting: both refuse them."""

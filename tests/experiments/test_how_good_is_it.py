@@ -6,8 +6,8 @@ import pytest
 from support.drawings import written
 
 from experiments.benchmarks import BenchmarksConfig, how_good_is_it, tasks_of
-from figures.common import TableOptions
 from figures.exhibit import show
+from figures.options import TableOptions
 from figures.tables.answers import AFTER, BEFORE, CHANGE, HEADS
 from figures.tables.benchmarks import GAINED, LOST
 from figures.tables.table import from_csv, records, select, value

@@ -17,13 +17,13 @@ from arith_lens.path_patching.engines import SweepEngine
 from arith_lens.runs import find_runs
 from experiments import are_they_needed, other_prompts, results
 from experiments.benchmarks import what_else_breaks
+from experiments.configs.shared import PooledSampleSettings
 from experiments.mlps import which_mlps_carry_them
 from experiments.next_tokens import first_tokens, right_share, what_comes_instead
 from experiments.other_prompts import do_powers_use_them, do_word_problems_use_them
 from experiments.parts import where_do_they_look
 from experiments.settings import (
     Experiment,
-    PooledSampleSettings,
     operation_maps,
     operation_pairs,
     pooled,
@@ -32,9 +32,9 @@ from experiments.settings import (
 )
 from experiments.which_heads import main as which_heads
 from figures import next_tokens
-from figures.common import Options, TableOptions
 from figures.exhibit import MakesExhibits, options_of, show
 from figures.knockout import fig3
+from figures.options import Options, TableOptions
 from figures.shared_heads import table3, table4
 from figures.tables import word_problems
 from figures.tables.answers import BEFORE, CHANGE, PLACE, RELATIVE_CHANGE

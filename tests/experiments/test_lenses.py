@@ -13,9 +13,9 @@ from arith_lens.knockout import knock_out
 from arith_lens.runs import find_runs
 from experiments import lenses, results
 from experiments.lenses import LensesConfig, main, sampled_pairs
-from figures.common import Options
 from figures.exhibit import show
 from figures.lenses import exhibits
+from figures.options import Options
 from figures.tables.conclusions import CONCLUSIONS, Conclusion, in_words, lens_verdict
 from figures.tables.lenses import NO_OTHER, Lens, table
 from figures.tables.number import Number

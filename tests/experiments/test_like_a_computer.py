@@ -10,8 +10,8 @@ from arith_lens.problems import column_addition
 from arith_lens.runs import find_runs
 from experiments import results
 from experiments.mlps import like_a_computer
-from figures.common import Options
 from figures.exhibit import show
+from figures.options import Options
 from figures.probes import fig17
 from figures.tables.table import from_csv, select
 

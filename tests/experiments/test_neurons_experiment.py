@@ -10,9 +10,9 @@ import arith_lens as al
 from arith_lens.runs import find_runs
 from experiments import results
 from experiments.neurons import TRAINED, NeuronConfig, largest_classes, main, ranked
-from figures.common import Options
 from figures.exhibit import show
 from figures.neurons import neurons
+from figures.options import Options
 from figures.tables import neurons as numbers
 from figures.tables.table import from_csv, select
 

@@ -10,9 +10,9 @@ from arith_lens.runs import find_runs
 from experiments import numbers as experiment
 from experiments.numbers import END, HELIX, LINE, OPERAND, NumbersConfig, main
 from experiments.results import NUMBER_SWAPS
-from figures.common import Options
 from figures.exhibit import show
 from figures.numbers import exhibits
+from figures.options import Options
 from figures.tables.numbers import POWER
 from figures.tables.table import from_csv, select, value
 

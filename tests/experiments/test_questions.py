@@ -1,25 +1,24 @@
 """Every question has one key, and the list of questions fits the commands."""
 
-import sys
 from typing import Any
 
 import pytest
 
+from experiments import catalogue
 from experiments import questions as listed
 from experiments.__main__ import main
 from experiments.catalogue import experiments
 from experiments.questions import exhibit_entries, questions, study
 from experiments.study import OF_COMPUTED_PROBLEMS, STUDY
-from figures.catalogue import exhibit_functions
 
 
 def test_the_questions_are_those_of_the_commands() -> None:
-    assert exhibit_entries().keys() == exhibit_functions().keys()
+    assert exhibit_entries().keys() == catalogue.exhibits().keys()
     for question, entry in exhibit_entries().values():
         assert question.title.endswith("?") and question.exhibit
-        own = exhibit_functions()[entry.name].other
+        own = catalogue.exhibits()[entry.name].other
         assert question.experiment in (own, ""), entry.name
-        assert (entry.options is None) or entry.help, entry.name
+        assert entry.help, entry.name
     assert {one.experiment for one in questions().values()} - {""} <= experiments().keys()
 
 
@@ -34,10 +33,9 @@ def test_the_study_is_what_the_questions_mark() -> None:
     assert {*OF_COMPUTED_PROBLEMS} <= {*study()}
 
 
-def test_a_question_can_be_asked_by_its_key(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(sys, "argv", ["experiments", "knockout", "--help"])
+def test_a_question_can_be_asked_by_its_key(capsys: Any) -> None:
     with pytest.raises(SystemExit) as end:
-        main()
+        main(["knockout", "--help"])
     assert end.value.code in (0, None) and "--controls" in capsys.readouterr().out
 
 
@@ -47,5 +45,6 @@ def test_a_misspelt_field_of_the_list_is_an_error(
     file = tmp_path / "questions.toml"
     file.write_text(listed.FILE.read_text().replace("minutes = 3", "minuts = 3"))
     monkeypatch.setattr(listed, "FILE", file)
+    monkeypatch.setattr(listed, "_file", listed._file.__wrapped__)
     with pytest.raises(TypeError, match=r"found \['minuts'\] in explorer"):
         listed.sections.__wrapped__()

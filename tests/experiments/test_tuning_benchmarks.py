@@ -25,8 +25,8 @@ from experiments.does_tuning_help.plan import (
     table_rows,
 )
 from experiments.does_tuning_help.studies import Benchmarks, ShortAnswers
-from figures.common import TableOptions
 from figures.exhibit import show
+from figures.options import TableOptions
 from figures.tables.answers import AFTER, BEFORE, CHANGE
 from figures.tables.table import from_csv, records, select, value
 from figures.tables.tuning import TRAININGS

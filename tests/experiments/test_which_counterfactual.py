@@ -11,8 +11,8 @@ from arith_lens.runs import find_runs
 from experiments import results, which_heads
 from experiments.which_heads import which_counterfactual
 from figures.agreement import counterfactuals
-from figures.common import Options
 from figures.exhibit import show
+from figures.options import Options
 from figures.tables.agreement import CORRELATION, IN_COMMON
 from figures.tables.table import from_csv, select, value
 

@@ -14,9 +14,9 @@ from arith_lens.paper import paper_model
 from arith_lens.runs import RunError, find_runs
 from experiments import results
 from experiments.which_heads import MapConfig, _print_paper, _print_table, main, sampled_pairs
-from figures.common import Options
 from figures.exhibit import show
 from figures.map_figures import fig2
+from figures.options import Options
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from support.drawings import written
 from arith_lens.runs import find_runs
 from experiments import results
 from experiments.which_heads import which_paths
-from figures.common import TableOptions
 from figures.exhibit import show
+from figures.options import TableOptions
 from figures.paths import paths
 from figures.tables.paths import PARTS
 from figures.tables.table import from_csv, select

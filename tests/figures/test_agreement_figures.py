@@ -10,9 +10,10 @@ from pandas import DataFrame
 from arith_lens.plotting import Figure
 from figures import agreement, carry, exam, knockout, ladder, next_tokens, tuning
 from figures.claims_glance import glance
-from figures.common import FREE, Options, stored_rows, tables_of
+from figures.common import FREE, stored_rows, tables_of
 from figures.exam import Options as ExamOptions
 from figures.exhibit import Chart, one_chart
+from figures.options import Options
 from figures.tables import agreement as numbers
 from figures.tables import exam as exam_numbers
 from figures.tables.approximations import COST

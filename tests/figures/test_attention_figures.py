@@ -11,8 +11,8 @@ from experiments import results
 from experiments.parts import where_do_they_look
 from figures.attention import fig5, fig7, fig16
 from figures.collection import name_of
-from figures.common import Options
 from figures.exhibit import MakesExhibits, one_chart, show
+from figures.options import Options
 from figures.tables.attention import EFFECT, WEIGHT
 from figures.tables.table import from_csv, keys_of, records, select, value
 

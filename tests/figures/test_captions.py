@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from experiments.settings import Metric
+from experiments.configs.shared import Metric
 from figures.views import maps
 
 

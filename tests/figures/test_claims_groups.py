@@ -11,7 +11,7 @@ from arith_lens.components import Head
 from arith_lens.operations import FOUR
 from experiments import results
 from figures.claims import accuracy
-from figures.common import TableOptions
+from figures.options import TableOptions
 from figures.shared_heads import table3
 from figures.tables.answers import CHANGE
 from figures.tables.number import Number

@@ -7,8 +7,8 @@ import pytest
 
 from arith_lens.plotting import plain
 from figures import agreement, knockout, next_tokens, probes
-from figures.common import ModelOptions, Options
 from figures.exhibit import Chart, one_chart
+from figures.options import ModelOptions, Options
 
 GALLERY = Path(__file__).parents[2] / "figures" / "gallery"
 MODELS = ("reference", "reference-mistral")

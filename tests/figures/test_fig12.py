@@ -12,9 +12,10 @@ from support.made_runs import OPERATIONS, MadePairs, make_effects, make_run
 from arith_lens.runs import Run, open_run
 from experiments import results
 from figures import map_figures
-from figures.common import GALLERY, ModelOptions
+from figures.common import GALLERY
 from figures.exhibit import Chart, show
 from figures.map_figures import fig12
+from figures.options import ModelOptions
 from figures.tables.table import from_csv, keys_of, select, value
 from figures.views import maps
 

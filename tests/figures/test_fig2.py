@@ -14,9 +14,10 @@ from arith_lens.paper import PAPER_MODELS, paper_model
 from arith_lens.runs import Run, load_run, open_run
 from experiments import results
 from figures import map_figures
-from figures.common import Options, chosen_run
+from figures.common import chosen_run
 from figures.exhibit import Chart, show
 from figures.map_figures import fig2
+from figures.options import Options
 from figures.tables.table import from_csv, records, select, value
 from figures.views import maps
 

@@ -10,16 +10,16 @@ from support.made_runs import make_run
 
 from arith_lens import plotting
 from arith_lens.plotting.widths import INCHES, MOST_INCHES, PER_INCH
+from experiments import catalogue
 from experiments.finding import RunSettings
 from figures import gallery
 from figures.attention import fig5
 from figures.carry import exhibits as carry
-from figures.catalogue import exhibit_functions
 from figures.collection import SECTIONS, MissingExhibit, collected
-from figures.common import Options
 from figures.exhibit import Chart, MakesExhibits, one_chart, show
 from figures.gallery import GALLERY_MODELS
 from figures.map_figures import fig2, fig15
+from figures.options import Options
 
 POINTS = 6.0
 EXPERIMENTS = ("", "which_heads", "does_tuning_help", "does_the_gain_hold")
@@ -64,7 +64,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_figure_with_a_run_fits_the_paper(root: Path, width: plotting.Width) -> None:
     charts: list[Chart] = []
     with plotting.drawn_for(width):
-        for command in exhibit_functions().values():
+        for command in catalogue.exhibits().values():
             if command.other in EXPERIMENTS:
                 parts = collected(command.load(), "reference", root, settings=RunSettings({}))
                 if not isinstance(parts, MissingExhibit):

@@ -11,8 +11,8 @@ from experiments import results
 from experiments.mlps import what_do_mlps_add
 from figures import probes
 from figures.collection import name_of
-from figures.common import ModelOptions
 from figures.exhibit import Chart, MakesExhibits, show
+from figures.options import ModelOptions
 from figures.tables import probes as probe_numbers
 from figures.tables.table import from_csv, read_back, records, select, value
 

@@ -18,21 +18,21 @@ from support.made_runs import make_run
 from arith_lens.model import HookedModel
 from arith_lens.plotting import browser_path
 from arith_lens.runs import find_runs
-from experiments import results, study, which_heads
+from experiments import catalogue, results, study, which_heads
 from experiments.finding import NotComputed, RunSettings
 from experiments.questions import exhibit_entries
 from experiments.selection import LARGEST_OPERAND
 from experiments.settings import Experiment
 from experiments.study import whole_study
 from figures import collection, gallery, report
-from figures.catalogue import exhibit_functions
 from figures.claims import CLAIMS
 from figures.claims.page import GROUPS
 from figures.collection import SECTIONS, MissingExhibit, collected, name_of
-from figures.common import Options, chosen_run
+from figures.common import chosen_run
 from figures.exhibit import Chart, Table, named_by_settings, prose, show, write_exhibit
 from figures.findings import _few_heads, findings
 from figures.map_figures import fig2, fig15
+from figures.options import Options
 from figures.tables import effects
 from figures.tables.table import IDENTITY, MEASURED, from_csv
 from figures.views import maps
@@ -45,7 +45,7 @@ HOSTILE = f"</script><script>{RUN}</script><img src=x onerror={RUN}>&lt;b&gt;"
 
 def page_of(root: Path, model: str = "made") -> str:
     out = root / "report.html"
-    report.main(report.Options(model=model, root=root, out=out, beside=()))
+    report.main(report.ReportOptions(model=model, root=root, out=out, beside=()))
     return out.read_text(encoding="utf-8")
 
 
@@ -244,7 +244,7 @@ def test_the_report_on_own_prompts_shows_what_applies_and_says_what_does_not(
     monkeypatch.chdir(tmp_path)
     options: dict[str, Any] = {"model": "made", "root": tmp_path, "beside": ()}
     own = RunSettings({"pairs": "my/mine.jsonl", "keep": "all"})
-    report.main(report.Options(**options, settings=own))
+    report.main(report.ReportOptions(**options, settings=own))
     page = (tmp_path / "figures" / "made" / "report-mine-keep-all.html").read_text("utf-8")
     assert "<title>How made answers mine.jsonl</title>" in page
     drawn = re.findall(r'class="chart" id="([\w-]+)-chart"', page)
@@ -254,7 +254,7 @@ def test_the_report_on_own_prompts_shows_what_applies_and_says_what_does_not(
     assert "Figure 3" in line and line in html.unescape(page)
     assert "whole_study --model made --pairs my/mine.jsonl --keep all" in page
     with pytest.raises(SystemExit, match=r"whole_study --model made --pairs other.jsonl"):
-        report.main(report.Options(**options, settings=RunSettings({"pairs": "other.jsonl"})))
+        report.main(report.ReportOptions(**options, settings=RunSettings({"pairs": "other.jsonl"})))
 
 
 def test_the_study_of_own_prompts_computes_what_can_use_them(
@@ -291,7 +291,7 @@ def test_sections_headings_and_heads_are_links_to_where_they_are_shown(tmp_path:
 
 def test_without_any_run_the_command_is_said(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"found none.*whole_study --model gpt2 --root"):
-        report.main(report.Options(model="gpt2", root=tmp_path))
+        report.main(report.ReportOptions(model="gpt2", root=tmp_path))
 
 
 def test_a_damaged_run_is_said_on_the_page(tmp_path: Path) -> None:
@@ -453,14 +453,14 @@ def test_the_small_print_is_text_below_and_the_chart_is_shorter(page: str, root:
 def test_every_exhibit_answers_a_question() -> None:
     answers = [exhibits for question in SECTIONS for exhibits in question.exhibits]
     assert len(answers) == len({*answers})
-    assert {*map(name_of, answers)} == exhibit_functions().keys()
+    assert {*map(name_of, answers)} == catalogue.exhibits().keys()
     folder = Path(report.__file__).parent
     modules = {
         path.stem
         for path in folder.glob("*.py")
         if "\ndef exhibits(" in path.read_text(encoding="utf-8")
     }
-    assert modules < exhibit_functions().keys(), "no module's exhibits are overlooked"
+    assert modules < catalogue.exhibits().keys(), "no module's exhibits are overlooked"
 
 
 def test_a_table_and_a_chart_write_what_they_show(tmp_path: Path) -> None:
@@ -549,7 +549,7 @@ def test_a_gallery_is_drawn_from_runs_the_same_twice(
     (tmp_path / "docs").mkdir()
     claims_page = tmp_path / "docs" / "claims.md"
     claims_page.write_text("before\n<!-- verdicts -->\nstale\n<!-- end of verdicts -->\nafter\n")
-    options = gallery.Options(
+    options = gallery.GalleryOptions(
         root=tmp_path,
         out=tmp_path / "gallery",
         page=tmp_path / "docs" / "g.md",
@@ -582,7 +582,7 @@ def test_a_gallery_without_runs_leaves_the_page_alone(tmp_path: Path) -> None:
     page = tmp_path / "gallery.md"
     page.write_text("as it was", encoding="utf-8")
     with pytest.raises(SystemExit, match="which_heads"):
-        gallery.main(gallery.Options(root=tmp_path, out=tmp_path / "gallery", page=page))
+        gallery.main(gallery.GalleryOptions(root=tmp_path, out=tmp_path / "gallery", page=page))
     assert page.read_text(encoding="utf-8") == "as it was"
 
 

@@ -12,8 +12,8 @@ from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import open_run
 from experiments import results
 from experiments.does_tuning_help import SelectedRates, Training, TuningRow
-from figures.common import TableOptions
 from figures.exhibit import Table
+from figures.options import TableOptions
 from figures.tables.answers import AFTER, BEFORE, CHANGE, CHANGE_BY_SEED, change_number
 from figures.tables.number import Number, over_draws
 from figures.tables.table import QuestionTable, read_back, row, select, value

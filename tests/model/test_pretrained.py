@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from arith_lens.model import load_model, pretrained, weights
-from arith_lens.model.pretrained import PRETRAINED, Pretrained, get_pretrained, pretrained_file
+from arith_lens.model.pretrained import get_pretrained, pretrained_file
+from arith_lens.named_models import PRETRAINED, Pretrained
 
 CONTENT = b"GGUF" + bytes(range(256)) * 8
 

@@ -2,14 +2,9 @@
 
 import functools
 import itertools
-import os
 import re
-import runpy
 import shlex
 import shutil
-import subprocess
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -18,13 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tyro
 from markdown_it import MarkdownIt
 
 from arith_lens.benchmarks.readers import HUMANITIES
 from arith_lens.model import empty_model
 from arith_lens.reference.sets import load_set
-from experiments import settings
+from experiments import catalogue, make, settings
+from experiments.catalogue import Command
+from experiments.command import Arguments, read_arguments
+from experiments.questions import questions
+from figures.__main__ import tables, without_conditions
+from laboratory.__main__ import COMMANDS as LABORATORY
 from laboratory.speed import path_patching
 from laboratory.speed.fine_tuning_plan import STEP_SHAPES
 from laboratory.speed.measure import SHAPES
@@ -83,10 +82,10 @@ STAND_INS = {
 }
 # What these plan from is not here: a run of an hour, a model of the world, the hub, all of MMLU.
 LACKS = {
-    "experiments.do_tuned_heads_carry_more --model reference": "does_tuning_help --table 1",
+    "experiments.do_tuned_heads_carry_more": "does_tuning_help --table 1",
     "experiments.do_tuned_heads_carry_more --controls 0 --questions 250": "does_tuning_help",
-    "experiments.does_the_gain_hold --model reference": "does_tuning_help --table 1",
-    "experiments.what_tuning_changes --model reference": "does_tuning_help --table 1",
+    "experiments.does_the_gain_hold": "does_tuning_help --table 1",
+    "experiments.what_tuning_changes": "does_tuning_help --table 1",
     "experiments.training_splits": "data_dir",
     **dict.fromkeys(
         (
@@ -100,10 +99,6 @@ LACKS = {
         "in data/mmlu",
     ),
 }
-
-
-class Parsed(Exception):
-    """A command's function, and what its arguments become."""
 
 
 def page_id(page: Path) -> str:
@@ -130,21 +125,18 @@ def expanded(command: str) -> str:
     if not re.match(r"make [a-z]", command):
         return command
     words = [word for word in shlex.split(command)[1:] if word != "MODEL=…"]
-    shown = subprocess.run(
-        ["make", "--no-print-directory", "-n", "-o", ".venv/.installed", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "MAKEFLAGS": ""},
-    )
-    assert shown.returncode == 0, f"{command}: {shown.stderr}"
-    return shown.stdout.replace("\\\n", "")
+    values = dict(word.split("=", 1) for word in words if "=" in word)
+    goals = [word for word in words if "=" not in word]
+    assert not (wrong := make.check(goals, values)), f"{command}: {wrong}"
+    return "\n".join(step.line for goal in goals for step in make.steps(goal, values))
 
 
 def documented_commands() -> dict[str, str]:
     """Every module with its arguments that a page has a reader run, and the page."""
     pages: dict[str, str] = {}
     for page in PAGES:
+        if page.name == "CHANGELOG.md" or page.parent.name == "studies":
+            continue  # they tell of earlier versions, whose commands may be gone
         for command in commands(page.read_text("utf-8")):
             for module, rest in PYTHON.findall(expanded(command)):
                 words = [STAND_INS.get(word, word) for word in shlex.split(rest)]
@@ -153,33 +145,22 @@ def documented_commands() -> dict[str, str]:
     return pages
 
 
-def parsed_command(
-    monkeypatch: pytest.MonkeyPatch, module: str, arguments: list[str]
-) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """A command's function and what its arguments become, not yet called.
-
-    They are not checked first: a page names folders that are not here.
-    """
-    real = tyro.cli
-    monkeypatch.setattr("experiments.command.check_arguments", lambda *_: None)
-
-    def parse(call: Callable[..., Any], **options: Any) -> None:
-        @functools.wraps(call)
-        def stand_in(*args: Any, **kwargs: Any) -> None:
-            raise Parsed(call, signature(call).bind(*args, **kwargs).arguments)
-
-        real(stand_in, **options)
-
-    monkeypatch.setattr(tyro, "cli", parse)
+def parsed_command(module: str, words: list[str]) -> tuple[Command, Arguments]:
+    """A command, and what its words become. They are not checked: pages name folders that are not
+    here."""
     package, _, name = module.partition(".")
-    if package in ("experiments", "figures", "laboratory") and name:
-        module, arguments = package, [name, *arguments]
-    monkeypatch.setattr(sys, "argv", [module, *arguments])
-    with pytest.raises(Parsed) as parsed, warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a module that others imported
-        runpy.run_module(module, run_name="__main__")
-    monkeypatch.undo()
-    return parsed.value.args
+    if package == "figures":
+        printed = name == "table"
+        known = tables() if printed else catalogue.exhibits_and_pages()
+        name, words = (words[0], words[1:]) if printed else (name, words)
+        words = without_conditions(words)[0]
+        key = questions().get(name.replace("-", "_"))
+        command = catalogue.with_settings(known[key.exhibit[0].name if key else name])
+    else:
+        every = LABORATORY if package == "laboratory" else catalogue.experiments()
+        key = questions().get(name)
+        command = every[key.experiment if key and package == "experiments" else name]
+    return command, read_arguments(command, words)
 
 
 @pytest.fixture(scope="module")
@@ -255,17 +236,18 @@ def test_commands_are_understood_and_plan(
     monkeypatch.syspath_prepend(str(ROOT))
     if "--help" in words:
         with pytest.raises(SystemExit, match="0"):
-            parsed_command(monkeypatch, module, words)
+            parsed_command(module, words)
         return
-    call, arguments = parsed_command(monkeypatch, module, words)
-    if "dry_run" not in signature(call).parameters:
+    command_, (positional, by_name) = parsed_command(module, words)
+    call = command_.load()
+    if not hasattr(call, "plan") and "dry_run" not in signature(call).parameters:
         return
-    config = arguments["config"]
+    config, *others = positional or [by_name.pop("config")]
     if hasattr(config, "n") and getattr(config, "pairs", None) is None:
-        arguments["config"] = replace(config, n=4)
+        config = replace(config, n=4)
     monkeypatch.chdir(desk)
     monkeypatch.setattr("arith_lens.reference.sets.load_set", lambda name: load_set(name)[::50])
-    for names in (call.__globals__, vars(settings)):
+    for names in (getattr(call, "__globals__", {}), vars(settings)):
         if names.get("empty_model") is empty_model:
             monkeypatch.setitem(names, "empty_model", empty_models)
     for known in (SHAPES, STEP_SHAPES):
@@ -274,7 +256,7 @@ def test_commands_are_understood_and_plan(
     monkeypatch.setattr(path_patching, "FULL", path_patching.QUICK)
     refused = pytest.raises(SystemExit, match=LACKS[command]) if command in LACKS else nullcontext()
     with refused:
-        call(**arguments | {"dry_run": True})
+        call(config, *others, **by_name | {"dry_run": True})
         assert capsys.readouterr().out
 
 

@@ -19,7 +19,17 @@ PACKAGE = Path(arith_lens.__file__).parent
 LAYERS = {
     **dict.fromkeys(["activations", "caller_warnings", "code_digest", "components"], 0),
     **dict.fromkeys(
-        ["memory", "operations", "options", "plotting", "progress", "statistics", "untrusted"], 0
+        [
+            "memory",
+            "named_models",
+            "operations",
+            "options",
+            "plotting",
+            "progress",
+            "statistics",
+            "untrusted",
+        ],
+        0,
     ),
     **dict.fromkeys(["arrays", "hooks", "intervals", "model", "paper"], 1),
     **dict.fromkeys(["problems", "templates", "views"], 1),

@@ -29,7 +29,7 @@ for name in methods:
     import_module(f"arith_lens.{name}")
 """,
     "drawing": """
-from figures.common import Options
+from figures.options import Options
 from figures.exhibit import show
 from figures.map_figures import fig2
 from pathlib import Path

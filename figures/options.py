@@ -1,0 +1,153 @@
+"""The options of exhibits and pages: which run is shown, and where files go.
+
+Nothing here imports PyTorch, so that help and refusals are quick. `settings` are a `RunSettings`,
+which the command line makes from the settings of the experiment; None: any.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import tyro
+
+from experiments.configs.shared import RESULTS
+
+Formats: TypeAlias = tuple[Literal["png", "svg", "pdf"], ...]
+Width: TypeAlias = Literal["screen", "column", "page"]
+
+SHIPPED = Path(__file__).parent / "gallery" / "runs"
+"""Small runs of the reference models that come with the project."""
+ALL_OPERATIONS = "all"
+"""In place of an operation's name: every one of the run."""
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Which run to show, and where its files go."""
+
+    model: tyro.conf.Suppress[str] = "reference"
+    """Its model; the command line has it among the experiment's settings."""
+    run: Path | None = None
+    """Show this run folder, instead of the run with these settings."""
+    out: Path | None = None
+    """Where the files go; figures/<model> if not given."""
+    root: Path = RESULTS
+    """The folder of all runs."""
+    settings: tyro.conf.Suppress[Any] = None
+    """The settings of the run."""
+
+
+@dataclass(frozen=True)
+class PictureOptions:
+    """How pictures are drawn."""
+
+    formats: Formats = ("png", "svg", "pdf")
+    """Static pictures to draw as well."""
+    width: Width = "screen"
+    """A column (3.3 in) or a page (6.9 in) of a paper, in files of their own; or a screen."""
+
+
+@dataclass(frozen=True)
+class Options(PictureOptions, TableOptions):
+    """Which run to draw, and where its files go."""
+
+
+@dataclass(frozen=True)
+class ModelOptions(PictureOptions):
+    """Which runs to draw, and where their files go."""
+
+    models: tuple[str, ...] = ("reference", "reference-mistral")
+    """Draw the run of each with these settings, in this order."""
+    runs: tuple[Path, ...] = ()
+    """Draw these run folders instead."""
+    out: Path = Path("figures") / "models"
+    """Where the files go."""
+    root: Path = RESULTS
+    """The folder of all runs."""
+    settings: tyro.conf.Suppress[Any] = None
+    """The settings of the runs."""
+
+
+@dataclass(frozen=True)
+class ExamOptions(PictureOptions):
+    """Which runs to show, and where the files go."""
+
+    out: Path = Path("figures") / "built_models"
+    """Where the files go."""
+    root: Path = RESULTS
+    """The folder of all runs."""
+    settings: tyro.conf.Suppress[Any] = None
+    """The settings of the runs."""
+
+
+@dataclass(frozen=True)
+class ExplorerOptions(TableOptions):
+    """Which run to show, and beside which other models."""
+
+    compare: tuple[str, ...] = ()
+    """Other models, such as the same one after tuning, whose runs have the same settings. The page
+    begins with the first one beside the model."""
+
+
+@dataclass(frozen=True)
+class LargeMapOptions(Options):
+    """Which run to draw, and where to."""
+
+    operation: str = ALL_OPERATIONS
+    """The operation to draw; "all" of the run, or their "mean"."""
+
+
+@dataclass(frozen=True)
+class OperationOptions(Options):
+    """Which run to draw, and where to."""
+
+    operation: str | None = None
+    """Which of the run's operations; the first, addition, if not given."""
+
+
+@dataclass(frozen=True)
+class ClaimsOptions:
+    """Which model's claims to check, and where to."""
+
+    model: str = "reference"
+    """The model's name in the experiments."""
+    roots: tuple[Path, ...] = (RESULTS, SHIPPED)
+    """Folders with runs. Of each experiment, the first folder that has a run is used."""
+    out: Path | None = None
+    """Where the files go; figures/<model> if not given."""
+    n: int | None = None
+    """Use runs with this number of reference prompts per operation; with all if not given."""
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """Which model to show, and where the page goes."""
+
+    model: tyro.conf.Suppress[str] = "reference"
+    """Its model; the command line has it among the study's settings."""
+    settings: tyro.conf.Suppress[Any] = None
+    """The settings of the runs, in place of the paper's; the command line has the study's."""
+    beside: tuple[str, ...] = ("reference", "reference-mistral")
+    """Models to show beside it in figures of several models, if they have runs."""
+    out: Path | None = None
+    """The page's file; figures/<model>/report.html if not given."""
+    root: Path = RESULTS
+    """The folder of all runs."""
+
+
+@dataclass(frozen=True)
+class GalleryOptions:
+    """Which runs to show, and where the files go."""
+
+    root: Path = RESULTS
+    """The folder of all runs."""
+    out: Path = Path("figures") / "gallery"
+    """Where pictures and numbers go."""
+    page: Path = Path("docs") / "gallery.md"
+    """The page that shows them."""
+    claims_page: Path = Path("docs") / "claims.md"
+    """The page that gets the verdicts; it is left alone if it does not exist."""
+    from_tables: bool = False
+    """Draw the tables that are there, without any run."""
+    pictures: bool = True
+    """Draw the pictures; else write only the page and the numbers."""
