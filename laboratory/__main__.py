@@ -13,7 +13,7 @@ SENTENCES = {
     "coverage:interval_rules": "How often do other rules for a mean hold the truth?",
     "training:measure_reference": "What can a reference model do? Its model card, measured again.",
     "shipping:ship_runs": "Copy what figures read of finished runs, small enough to ship.",
-    "speed.path_patching:speed": "How fast is path patching, how do its cost and memory grow?",
+    "speed.path_patching:speed": "How fast is path patching, how do cost and memory grow?",
     "speed.fine_tuning:speed_fine_tuning": "What does a training step cost?",
     "speed.scale:speed_scale": "Does path patching hold at seven billion parameters?",
     "training:train_reference": "Train a reference model on the closed world, from scratch.",
