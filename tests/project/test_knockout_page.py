@@ -15,8 +15,6 @@ SETTINGS = {
     "first digit, one mean per head, over all tokens": "fig3-two-digits-first-vector",
     "+, heads of one-digit problems": "fig3-two-digits-heads",
     "+, these, one mean per head, over all tokens": "fig3-two-digits-heads-vector",
-    "×, first digit": "fig3-two-digits-products",
-    "÷, whole answer": "fig3-two-digits-quotients",
 }
 """The rows of the table, and the files of their numbers."""
 N_HEADS = 10
