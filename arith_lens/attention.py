@@ -74,6 +74,14 @@ def attention_by_role(
         ValueError: the pairs have no roles, or no head is given; or groups share a token, or are
             neither masks nor positions.
         IndexError: the model does not have a head.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
+        >>> looks = al.attention_by_role(model, pairs, ["5.5"])
+        >>> looks.per_pair.shape                   # [head role pair]
+        torch.Size([1, 6, 6])
     """
     if groups is not None:
         masks = _group_masks(pairs, groups)

@@ -234,6 +234,14 @@ def attribute(
         ValueError: method, paths, metric, foil or a number is not valid, or there are no pairs.
         RunError: the run is not open or was opened with another model; or the disk is not writable.
         TypeError: an option does not exist.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
+        >>> approximate = al.attribute(model, pairs, method="relp", progress=False)
+        >>> approximate.heads.per_pair.shape       # as path_patch returns: [layer head pair]
+        torch.Size([12, 8, 6])
     """
     refuse_unknown_options(attribute, options, MetricTokens, Storage)
     tokens, storage = value_object(MetricTokens, options), value_object(Storage, options)

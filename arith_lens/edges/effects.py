@@ -126,6 +126,14 @@ def edge_effects(
         FloatingPointError, IndexError, RunError: as in `path_patch`.
         ValueError: receivers, inputs, positions, group, via, paths or metric are not valid.
         TypeError: an option does not exist.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
+        >>> edges = al.edge_effects(model, pairs, ["5.5"], inputs=("v",), progress=False)
+        >>> edges.axes                             # of per_pair, before the pairs
+        ('receiver', 'input', 'sender')
     """
     refuse_unknown_options(edge_effects, options, EdgeReading, Storage)
     reading, storage = value_object(EdgeReading, options), value_object(Storage, options)

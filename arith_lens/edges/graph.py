@@ -229,6 +229,15 @@ def circuit_graph(
         TypeError: something else is given, or the two in another order.
         ValueError: the edges have other axes, senders together, or another metric than the effects;
             or a component of the graph has no effect.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
+        >>> effects = al.path_patch(model, pairs, metric="digit_contrast", progress=False)
+        >>> edges = al.edge_effects(model, pairs, ["5.5"], metric="digit_contrast", progress=False)
+        >>> graph = al.circuit_graph(edges, effects)
+        >>> columns = list(graph.edges)            # a row per path, with mean, interval and n
     """
     from pandas import DataFrame
 

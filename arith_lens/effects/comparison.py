@@ -121,6 +121,13 @@ def compare(a: Effects | ComponentEffects, b: Effects | ComponentEffects) -> "Da
     Raises:
         TypeError: the sides are of two kinds, or are not effects.
         ValueError: effects of other components, or measured in another way.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
+        >>> effects = al.path_patch(model, pairs, metric="logit", progress=False)
+        >>> rows = al.compare(effects, al.attribute(model, pairs, metric="logit", progress=False))
     """
     from pandas import DataFrame
 

@@ -179,6 +179,13 @@ def key_heads(effects: Effects | ComponentEffects, threshold: float | None = Non
     Raises:
         ValueError: the effects are of another metric and there is no threshold, or the threshold is
             0 or more.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
+        >>> effects = al.path_patch(model, pairs, metric="digit_contrast", progress=False)
+        >>> heads = al.key_heads(effects, threshold=-0.5)   # in logits, as the metric is
     """
     heads = effects.heads if isinstance(effects, ComponentEffects) else effects
     if heads.axes != HEAD_AXES:

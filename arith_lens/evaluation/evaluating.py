@@ -283,6 +283,14 @@ def evaluate(
             files have another schema.
         FileNotFoundError: the data folder lacks a file, or the hub cannot be reached.
         ConnectionError: the hub cannot be reached for a task that only the harness can read.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> result = al.evaluate(model, ["world_two_digit"], limit=2, progress=False)
+        >>> print(result)                          # right, of how many, Wilson's interval
+        world_two_digit: 2 of 2 right, 100.0% (34.2% to 100.0%)
+        ...
     """
     refuse_unknown_options(evaluate, options, Prompting, Decoding, Entry)
     prompting, decoding = value_object(Prompting, options), value_object(Decoding, options)

@@ -148,6 +148,14 @@ def explore(
         TypeError: `compare` has no dictionary of models.
         ValueError: another model has another tokenizer; or as in `path_patch`.
         FloatingPointError: as in `path_patch`.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, "addition", n=2, templates="symbols")
+        >>> explorer = al.explore(model, pairs, progress=False)
+        >>> explorer.title                         # in a notebook the explorer shows itself
+        'Explorer: reference'
     """
     sets = {_name(pairs): pairs} if isinstance(pairs, PromptPairs) else dict(pairs)
     own = getattr(model, "name", None) or getattr(model.cfg, "model_name", "a model")

@@ -90,6 +90,15 @@ def fine_tune(
             the model is quantised, its heads cannot be cut, or the folder has another tuning.
         IndexError: the model does not have a component.
         FloatingPointError: the loss became NaN or infinite.
+
+    Example:
+        >>> import arith_lens as al
+        >>> examples = [{"prompt": f"{a} + 2 = ", "answer": str(a + 2)} for a in (1, 3)]
+        >>> result = al.fine_tune("reference", examples, heads=["5.5"], output="tuned", max_steps=1)
+        {...
+        2,567,296 untouched weights bit-identical to the base...
+        >>> result.n_tuned                         # four slices of one head
+        8192
     """
     chosen, blocks = sorted(set(as_heads(heads))), sorted(set(as_mlps(mlps)))
     refuse_unknown_options(fine_tune, settings, TuningSettings, Placement)

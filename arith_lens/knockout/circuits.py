@@ -75,6 +75,14 @@ def keep_only(
 
     Raises:
         ValueError: a chosen component is not one of `among`; or as in `knock_out`.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
+        >>> alone = al.keep_only(model, pairs, ["5.5", "4.3", "6.0"], positions="end")
+        >>> alone.correct.shape                    # [pair]
+        torch.Size([6])
     """
     refuse_unknown_options(keep_only, options, Knockout)
     others = complement(model, components, among)
@@ -294,6 +302,15 @@ def circuit_curve(
         ValueError: the order is not of exactly the components of `among`; a fraction outside 0 to
             1; a metric that is a share or needs a foil; or as in `knock_out`.
         TypeError: an option does not exist.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
+        >>> effects = al.path_patch(model, pairs, metric="digit_contrast", progress=False)
+        >>> order = effects.heads.top(96)          # of all heads, strongest first
+        >>> curve = al.circuit_curve(model, pairs, order, fractions=(0, 0.05, 1))
+        >>> cpr = curve.cpr                        # the area under the curve
     """
     refuse_unknown_options(circuit_curve, options, Knockout, CurveReading)
     knockout, reading = value_object(Knockout, options), value_object(CurveReading, options)

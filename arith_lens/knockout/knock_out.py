@@ -81,9 +81,9 @@ def knock_out(
     Example:
         >>> import arith_lens as al
         >>> model = al.load_model("reference")
-        >>> pairs = al.sample_pairs(model, "addition", n=18)
-        >>> out = al.knock_out(model, pairs, ["5.5", "3.4"], progress=False)
-        >>> out.before  # sampled pairs are answered right
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
+        >>> outcomes = al.knock_out(model, pairs, ["5.5", "4.3"], progress=False)
+        >>> outcomes.before                        # sampled pairs are answered right
         1.0
     """
     refuse_unknown_options(knock_out, options, Knockout)
@@ -132,6 +132,14 @@ def knockout_curve(
     Raises:
         ValueError: a k beyond the order; or as in `knock_out`.
         TypeError, IndexError, KeyError, FloatingPointError: as `knock_out`.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
+        >>> curve = al.knockout_curve(model, pairs, ["5.5", "4.3", "6.0"], ks=[0, 3])
+        >>> curve.ks
+        (0, 3)
     """
     refuse_unknown_options(knockout_curve, options, Knockout)
     check_kinds(model, pairs)

@@ -227,6 +227,12 @@ def load_model(
             the architecture, the GPU does not exist, both `device` and `device_map` are given, or
             the tokenizer does not give a text back or has no BOS for `bos=True`.
         MemoryError: the weights do not fit in memory.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> model.n_layers, model.n_heads
+        (12, 8)
     """
     dtype = _as_dtype(dtype)
     if device is not None and device_map is not None:

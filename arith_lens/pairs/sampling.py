@@ -149,6 +149,13 @@ def sample_pairs(
         ValueError: a choice is unknown, n is larger than the number of prompts, no problem has such
             an answer, no template aligns, or the filter keeps no pair. A template that does not
             align is an error if it was named; of a collection, it is left out with a warning.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, "addition", n=6, templates="symbols")
+        >>> len(pairs), pairs.reference.shape == pairs.counterfactual.shape
+        (6, True)
     """
     refuse_unknown_options(sample_pairs, options, Sampling, Examples, NullWords)
     sampling, example_options = value_object(Sampling, options), value_object(Examples, options)

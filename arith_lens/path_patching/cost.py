@@ -90,6 +90,14 @@ def plan(
     Raises:
         UnsupportedTrunk: the sweep cannot compute this model.
         IndexError, ValueError: as in `path_patch`.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
+        >>> plan = al.plan(model, pairs)           # FLOPs and bytes, before anything runs
+        >>> plan.flops > 0
+        True
     """
     if method is not None:
         return _method_plan(method, model, pairs, shard_size(batch_size, HOOKS_SHARD))

@@ -144,6 +144,15 @@ def path_patch(
             pairs, or `screen` lacks a sender.
         RunError: the run is not open or was opened with another model; or the disk cannot be
             written, and finished shards are kept.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
+        >>> effects = al.path_patch(model, pairs, metric="digit_contrast", progress=False)
+        >>> effects.heads.per_pair.shape           # [layer head pair]
+        torch.Size([12, 8, 6])
+        >>> strongest = effects.heads.top(3)       # most negative means first
     """
     refuse_unknown_options(path_patch, options, *PATH_PATCH_KINDS)
     tokens, storage = value_object(MetricTokens, options), value_object(Storage, options)

@@ -201,6 +201,14 @@ def mlp_probe(
         ValueError: the pairs have no roles or no text, an operand has several tokens, or an
             argument is not valid.
         FloatingPointError: an activation is NaN or infinite; the message says where.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
+        >>> probe = al.mlp_probe(model, pairs, read="write")
+        >>> probe.per_pair.shape                   # [layer token pair]: cosines
+        torch.Size([12, 5, 6])
     """
     columns = _tokens_to_read(model, pairs, tokens, unit)
     states = _end_states(model, pairs, read)
@@ -405,6 +413,14 @@ def logit_lens(model: HookedLike, pairs: PromptPairs, *, read: str = "mlp_out") 
     Raises:
         ValueError: `read` is not valid, or the model computes its logits in another way.
         FloatingPointError: an activation is NaN or infinite; the message says where.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
+        >>> lens = al.logit_lens(model, pairs)
+        >>> lens.per_pair.shape                    # [layer measure pair]: rank and probability of C
+        torch.Size([12, 2, 6])
     """
     _require_final_norm(model)
     states = _end_states(model, pairs, read)

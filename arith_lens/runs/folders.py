@@ -63,6 +63,13 @@ def open_run(
         ValueError: the name of the experiment is not valid.
         RunError: an input cannot be read; or the folder of this key is damaged, of another version,
             or contains another run. `with` raises it if another process has the folder open.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
+        >>> with al.open_run("my_study", {"n": 6}, root="results") as run:
+        ...     effects = al.path_patch(model, pairs, run=run, progress=False)  # stored
     """
     check_name(experiment, "an experiment's name")
     if experiment == STORE_FOLDER:
@@ -125,6 +132,13 @@ def load_run(path: str | Path) -> Run:
 
     Raises:
         RunError: there is no run, or it is damaged or of another version.
+
+    Example:
+        >>> import arith_lens as al
+        >>> with al.open_run("my_study", {"n": 1}, root="results") as run:
+        ...     path = run.path
+        >>> al.load_run(path).config["n"]
+        1
     """
     folder = Path(path).parent if Path(path).name == RUN_FILE else Path(path)
     return Run(folder, read_manifest(folder))
