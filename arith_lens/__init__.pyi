@@ -3,6 +3,30 @@
 .. include:: ../docs/api.md
 """
 
+from . import answers as answers
+from . import attention as attention
+from . import attribution as attribution
+from . import auditing as auditing
+from . import benchmarks as benchmarks
+from . import built as built
+from . import edges as edges
+from . import effects as effects
+from . import evaluation as evaluation
+from . import exploration as exploration
+from . import fine_tuning as fine_tuning
+from . import hooks as hooks
+from . import interchanges as interchanges
+from . import knockout as knockout
+from . import mediation as mediation
+from . import methods as methods
+from . import model as model
+from . import neurons as neurons
+from . import numbers as numbers
+from . import pairs as pairs
+from . import path_patching as path_patching
+from . import probes as probes
+from . import runs as runs
+from . import word_problems as word_problems
 from .answers import Answers as Answers
 from .answers import Question as Question
 from .answers import answer_questions as answer_questions
@@ -109,4 +133,5 @@ from .runs import open_run as open_run
 from .runs import run_table as run_table
 from .word_problems import gsm8k_pairs as gsm8k_pairs
 
+_NAMES: list[str]
 __all__: list[str]

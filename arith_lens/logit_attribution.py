@@ -53,6 +53,13 @@ def logit_attribution(
     Raises:
         UnsupportedTrunk: the model's layers do not add to one stream.
         ValueError: the writes do not add up to the model's logits, or tokens do not fit.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols")
+        >>> al.logit_attribution(model, pairs).axes
+        ('component', 'token')
     """
     check_pairs(model, pairs)
     advice = "path_patch with engine='hooks' computes effects of its components"

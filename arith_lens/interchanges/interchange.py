@@ -87,6 +87,13 @@ def interchange(
             every answer; directions of several tokens together, or of a search before END; a mean
             of more than two values; values of the variable that no problem has.
         UnsupportedEndRuns: the model cannot be run at END alone.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
+        >>> al.interchange(model, pairs, [al.Site(11)]).iia    # the last layer's stream: C' in all
+        tensor([[1.]])
     """
     if isinstance(pairs, PromptPairs):
         if space not in (None, WHOLE):

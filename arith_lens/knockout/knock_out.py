@@ -174,7 +174,9 @@ def knockout_curves(
     `n_forwards` is that of all of them together. `run` and `name` as there.
 
     Args:
-        ks: of all orders, or by the order's name
+        orders: components by the order's name.
+        ks: of all orders, or by the order's name.
+        ablation, positions, means, seed: as in `knock_out`.
     """
     refuse_unknown_options(knockout_curves, options, Knockout)
     knockout = value_object(Knockout, options)

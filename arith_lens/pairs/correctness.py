@@ -108,6 +108,14 @@ def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> Pr
         ValueError: the model answers none of the pairs right; or logits are not finite, if `model`
             is neither a HookedModel nor its bridge.
         FloatingPointError: an activation is NaN or infinite; the message names the first layer.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.load_model("reference")
+        >>> every = al.sample_pairs(model, n=6, templates="symbols", keep="all")
+        >>> pairs = al.keep_correct(model, every)
+        >>> len(pairs) <= len(every)
+        True
     """
     right, probability = answer(model, pairs, "reference", batch_size)
     correct = pairs.filter(right)

@@ -10,7 +10,7 @@ import pytest
 
 import arith_lens as al
 
-FUNCTIONS = [name for name in al.__all__ if inspect.isfunction(getattr(al, name))]
+FUNCTIONS = [name for name in al._NAMES if inspect.isfunction(getattr(al, name))]
 EXAMPLES = {
     name: example
     for name in FUNCTIONS
@@ -33,3 +33,7 @@ def test_the_example_of_a_public_function_runs(cached_models: ModuleType, name: 
     assert cached_models is al
     results = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(EXAMPLES[name])
     assert results.attempted and not results.failed
+
+
+def test_every_function_to_begin_with_has_an_example() -> None:
+    assert {name for name in FUNCTIONS if name in al.__all__} <= {*EXAMPLES}

@@ -75,7 +75,7 @@ def test_an_interval_that_no_table_has_is_found() -> None:
 def test_the_layers_from_which_mlps_read_more_of_the_answer_than_of_operands_are_the_tables() -> (
     None
 ):
-    table = pd.read_csv(ROOT / "figures" / "gallery" / "fig13.csv", low_memory=False)
+    table: Any = pd.read_csv(ROOT / "figures" / "gallery" / "fig13.csv", low_memory=False)
     read = table[(table.site == "mlp_in") & (table.measure == "cosine") & table.less.notna()]
     first: dict[str, set[int]] = {}
     apart = set()
@@ -93,7 +93,7 @@ def test_the_layers_from_which_mlps_read_more_of_the_answer_than_of_operands_are
     assert "apart from layer 9 on in all eight cases" in text
 
 
-def _last_false(above: pd.DataFrame, below: pd.DataFrame, of_above: str, of_below: str) -> int:
+def _last_false(above: Any, below: Any, of_above: str, of_below: str) -> int:
     """The last layer in which the first curve is not above the second; -1 if there is none."""
     not_above = above[of_above].to_numpy() <= below[of_below].to_numpy()
     return max((layer for layer, one in enumerate(not_above) if one), default=-1)
