@@ -134,9 +134,9 @@ def _text(path: str | Path) -> str:
             "write from_jsonl(path, model)"
         )
     if not Path(path).is_file():
-        found = "a folder" if Path(path).is_dir() else "nothing there"
+        kind = "a folder" if Path(path).is_dir() else "nothing there"
         raise FileNotFoundError(
-            f"expected a file of pairs at {path}, found {found} (looked in "
+            f"expected a file of pairs at {path}, found {kind} (looked in "
             f"{Path(path).absolute().parent}); check the path"
         )
     data = Path(path).read_bytes()
