@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isnan
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from arith_lens.attention import attention_by_role
 from arith_lens.auditing import measures
 from arith_lens.auditing.measures import Replacing, Scale, problems
 from arith_lens.auditing.result import Audit
@@ -32,21 +34,28 @@ from arith_lens.auditing.verdicts import (
     suffices,
 )
 from arith_lens.components import Mlp
+from arith_lens.edges import UnsupportedReceiver, edge_effects
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.interchanges import Site, TooFewPairs, interchange
 from arith_lens.knockout import NoAlignedPrompt, half_of_problems, knock_out
 from arith_lens.model import HookedLike, UnsupportedEndRuns
 from arith_lens.neurons import untrained_model
 from arith_lens.pairs import NO_ANSWER, PromptPairs, check_kinds, check_pairs
-from arith_lens.path_patching import fitting_engine, path_patch
+from arith_lens.path_patching import UnsupportedTrunk, fitting_engine, path_patch
 from arith_lens.progress import working
 from arith_lens.runs import ResultSlot, Run
 
+VERSION = 2
+"""The version of the questions; a stored audit of another one is asked anew."""
 LEAST_PROBLEMS = 6
 """Fewer problems that are answered right are too few for two halves."""
 OWN = "the pairs' own"
 """The name of the counterfactual of pairs without one."""
 LEAD, LOGIT = "digit_contrast", "logit"
+MOST_READERS = 5
+"""The number of heads whose edges are computed."""
+TOGETHER = "together"
+"""All senders as one, as `edge_effects` names them."""
 WORDS = {LEAD: "C's lead", LOGIT: "C's logit"}
 """By metric, its name in a table."""
 LARGEST_UNTRAINED = 10**9
@@ -101,7 +110,13 @@ def audit(
     lenses = _checked(model, pairs, draws)
     first = next(iter(lenses.values()))
     scale = Scale.of(model, seed, draws)
-    settings = {"method": "audit", "draws": draws, "seed": seed, "lenses": _digests(lenses)}
+    settings = {
+        "method": "audit",
+        "version": VERSION,
+        "draws": draws,
+        "seed": seed,
+        "lenses": _digests(lenses),
+    }
     slot = ResultSlot.of(run, "audit", model, first, **settings)
     if (arrays := slot.stored(progress=progress)) is not None:
         return Audit.from_arrays(arrays)
@@ -200,6 +215,7 @@ class _Auditor:
         heads = self._few(pairs, inside, order)
         looks = measures.attention_to_changes(self.model, pairs[~inside], heads, self.scale)
         self._say(READ, "attention of END", above(looks), looks)
+        self._reads(pairs[~inside], heads[:MOST_READERS])
         self._origin(pairs)
         self._other_lenses(effects, inside)
 
@@ -288,6 +304,23 @@ class _Auditor:
         if way.draws == self.scale.draws and verdict == HOLDS:
             self.facts["sufficient" if alone else "needed"] = tuple(heads)
         self._say(question, way.name, verdict, measure)
+
+    def _reads(self, pairs: PromptPairs, heads: list[Any]) -> None:
+        """Which tokens the heads read, by which input: attention, and exact edges into q, k, v."""
+        if pairs.spans is not None:
+            self.facts["attention"] = attention_by_role(self.model, pairs, heads)
+        by_place = pairs.spans is not None or len(pairs.lengths.unique()) == 1
+        with suppress(UnsupportedTrunk, UnsupportedReceiver):
+            self.facts["reads"] = edge_effects(
+                self.model,
+                pairs,
+                heads,
+                senders=TOGETHER,
+                positions="each" if by_place else "all",
+                metric=LOGIT,
+                run=self.run,
+                progress=self.progress,
+            )
 
     def _origin(self, pairs: PromptPairs) -> None:
         """Exchange END's stream after each layer, and each MLP, with the other problem's."""

@@ -9,6 +9,7 @@ from arith_lens.plotting.markup import render
 
 WIDTH, HEIGHT = 150, 16
 """Pixels of the strip that shows a number from 0 to 1."""
+NAMES = {"digit_contrast": "C's lead over the other answers", "logit": "C's logit"}
 COLOURS = {"holds": "#1b7f4b", "fails": "#b3392f", "open": "#8a6d1d"}
 
 _STRIP = """
@@ -47,6 +48,11 @@ numbers are of the other half.</p>
 {% if image %}<h2>Which heads</h2>{{ image|safe }}
 <p class="small">The effect on {{ metric }} of giving each head its counterfactual output at END.
 Kept alone: {{ heads }}.</p>{% endif %}
+{% if readers %}<h2>What each head reads</h2>
+<table class="numbers"><tr><th>head</th><th>strongest path into it</th><th>effect on C's logit</th>
+</tr>{% for row in readers %}<tr><td>{{ row.head }}</td>
+<td>{{ row.reads }}, by its {{ row.input }}</td><td>{{ "%.2f"|format(row.effect) }}</td></tr>
+{% endfor %}</table>{% endif %}
 <h2>Every number</h2>
 <table class="numbers"><tr>{% for name in columns %}<th>{{ name }}</th>{% endfor %}</tr>
 {% for cells in table %}<tr>{% for cell in cells %}<td>{{ cell }}</td>{% endfor %}</tr>
@@ -81,8 +87,9 @@ def page_of(audit: Any) -> str:
         _PAGE,
         model=audit.model,
         answer=answer_of(audit),
-        image="" if effects is None else effects.heads.figure_html(),
-        metric="" if effects is None else effects.heads.metric,
+        image="" if effects is None else effects.heads.figure_html("effects"),
+        metric="" if effects is None else NAMES.get(effects.heads.metric, effects.heads.metric),
+        readers=[*audit.readers().itertuples()],
         heads=", ".join(map(str, audit.heads)) or "none",
         columns=[str(name).replace("_", " ") for name in table.columns],
         table=[[*_cells(row)] for row in table.itertuples(index=False)],

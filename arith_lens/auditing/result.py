@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arith_lens.arrays import Arrays, joined_arrays
-from arith_lens.auditing.verdicts import QUESTIONS, Measure, Verdict, sentence
+from arith_lens.auditing.verdicts import QUESTIONS, Measure, Verdict, reading, sentence
 from arith_lens.components import Head, Mlp
 from arith_lens.effects import ComponentEffects, Effects
 
@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 COLUMNS = ("question", "lens", "verdict", *(field.name for field in fields(Measure)))
-PARTS = {"effects": ComponentEffects, "origin": Effects}
+PARTS = {
+    "effects": ComponentEffects,
+    "origin": Effects,
+    "attention": Effects,
+    "reads": Effects,
+}
 """The results that an audit holds, and their classes."""
 
 
@@ -46,6 +51,11 @@ class Audit:
     origin: Effects | None = None
     """Whether the answer is the other problem's, [site space pair]: streams, then MLPs."""
 
+    attention: Effects | None = None
+    """The attention of the heads from END by role, [head role pair]; None without roles."""
+    reads: Effects | None = None
+    """The effect on C's logit of each path from tokens into the heads' q, k and v."""
+
     @property
     def verdicts(self) -> "DataFrame":
         """One row per question and lens, with a number, its 95% interval and its controls."""
@@ -61,6 +71,20 @@ class Audit:
         """The verdicts."""
         return self.verdicts
 
+    def readers(self) -> "DataFrame":
+        """For each head, the path into it that helps the answer most: from which tokens, by which
+        input (q, k or v). Empty where no path helps, or edges cannot be computed."""
+        from pandas import DataFrame
+
+        if self.reads is None:
+            return DataFrame(columns=["head", "reads", "input", "effect"])
+        table = self.reads.to_dataframe().rename(columns={"receiver": "head", "mean": "effect"})
+        places = [name for name in self.reads.axes if name not in ("receiver", "input", "sender")]
+        table["reads"] = table[places[0]] if places else "all tokens"
+        table = table[table.effect < 0]
+        strongest = table.groupby("head", sort=False).effect.idxmin()
+        return table.loc[strongest, ["head", "reads", "input", "effect"]].reset_index(drop=True)
+
     def first(self, question: str) -> Verdict:
         """The verdict on a question under the first lens."""
         return next(one for one in self.rows if one.question == question)
@@ -73,6 +97,7 @@ class Audit:
             "size": len(self.heads),
             "heads": ", ".join(map(str, self.heads)),
             "place": f"layer {self.layer}",
+            "reads": reading(self.readers().itertuples()),
         }
         return {question: sentence(self.first(question), **names) for question in QUESTIONS}
 

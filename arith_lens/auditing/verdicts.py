@@ -5,9 +5,10 @@ interval is beyond every control, `fails` if the number itself is not beyond the
 and where nothing could be measured.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
+from typing import Any
 
 TASK = "Can the model do it?"
 PARTS = "Which parts does the answer depend on?"
@@ -81,10 +82,14 @@ def suffices(measure: Measure, reached: bool) -> str:
 
 def agreement(question: str, lenses: Sequence[Verdict]) -> Verdict:
     """Whether the verdicts on parts of the model are the same under every lens."""
-    first = {one.question: one.verdict for one in reversed(lenses)}
-    of_parts = (PARTS, FEW, NEED)
-    pairs = [(first[one.question], one.verdict) for one in lenses if one.question in of_parts]
-    others = pairs[len({one.question for one in lenses if one.question in of_parts}) :]
+    first: dict[str, str] = {}
+    others: list[tuple[str, str]] = []
+    for one in lenses:
+        if one.question not in (PARTS, FEW, NEED) or one.reason:
+            continue
+        if one.question in first:
+            others.append((first[one.question], one.verdict))
+        first.setdefault(one.question, one.verdict)
     if not others:
         return Verdict(question, "verdicts", OPEN, reason="there is one lens alone")
     same = sum(own == other for own, other in others)
@@ -129,11 +134,12 @@ _SENTENCES = {
     },
     READ: {
         HOLDS: "What the counterfactual changes: these heads have {value} of their attention "
-        "(without the first token) on it, other heads of their layers {control_high} at most.",
+        "(without the first token) on it, other heads of their layers {control_high} at most."
+        "{reads}",
         FAILS: "Not more of what the counterfactual changes than others: they have {value} of "
-        "their attention on it, and other heads of their layers up to {control_high}.",
+        "their attention on it, and other heads of their layers up to {control_high}.{reads}",
         OPEN: "They have {value} of their attention on what the counterfactual changes, which "
-        "cannot be told from the {control_high} of other heads of their layers.",
+        "cannot be told from the {control_high} of other heads of their layers.{reads}",
     },
     ORIGIN: {
         HOLDS: "In one layer: when END's stream is exchanged after {place} and not before it, "
@@ -154,12 +160,22 @@ _SENTENCES = {
 """By question and verdict; the sentences are filled in by `sentence`."""
 
 
+def reading(rows: Iterable[Any]) -> str:
+    """What each head reads in words; empty if no row says it.
+
+    Args:
+        rows: with `head`, `reads` and `input`, as `Audit.readers` has them.
+    """
+    parts = [f"{row.head} reads {row.reads} by its {row.input}" for row in rows]
+    return f" By exact edges, {', '.join(parts)}." if parts else ""
+
+
 def sentence(verdict: Verdict, **names: str | int) -> str:
     """A verdict in words.
 
     Args:
         verdict: the first one of its question.
-        names: `few`, `n_heads`, `size`, `heads` and `place`, as far as they are known.
+        names: `few`, `n_heads`, `size`, `heads`, `place` and `reads`.
     """
     measure = verdict.measure
     if verdict.reason:

@@ -152,6 +152,10 @@ def test_the_circuit_of_a_built_model_suffices_and_is_needed(table: tuple[Any, A
     )
     assert audit.first(FEW).measure.control_high < 0.5
     assert {*audit.sufficient} >= built.truth.heads
+    reads = audit.readers().set_index("head")
+    assert dict(reads.reads) == {"0.2": "operand b", "0.0": "operand a"}
+    assert {*reads.input} == {"v"}
+    assert "0.2 reads operand b by its v" in audit.sentences()[READ]
 
 
 def test_of_one_operation_alone_the_operator_is_no_part(table: tuple[Any, Audit]) -> None:
@@ -307,11 +311,14 @@ def test_a_verdict_depends_on_the_lens_if_another_lens_says_the_opposite() -> No
     assert of(*same) == "fails"
     assert of(*same, (FEW, "open")) == "open"
     assert of(*same, (FEW, "open"), (NEED, "holds")) == "holds"
+    assert of((FEW, "holds"), (FEW, "fails"), (FEW, "holds"), (NEED, "holds")) == "holds"
+    assert of((PARTS, "holds"), (FEW, "holds"), (FEW, "fails"), (NEED, "holds")) == "holds"
     assert of((FEW, "holds"), (NEED, "fails"), (PARTS, "open"), (READ, "holds")) == "open"
 
 
 def test_every_verdict_has_its_sentence() -> None:
     names = {"few": 3, "n_heads": 8, "size": 3, "heads": "0.1", "place": "layer 0"}
+    names["reads"] = ""
     for question in QUESTIONS:
         for verdict in ("holds", "fails", "open"):
             row = Verdict(question, "", verdict, Measure(0.5, 0.4, 0.6, 0.1, 0.2, 9))
