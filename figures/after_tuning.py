@@ -1,9 +1,8 @@
 """After tuning: does the gain hold on other questions, and which effects of heads have changed?"""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from pandas import DataFrame
@@ -19,11 +18,10 @@ from figures.tables import before_after as comparison
 from figures.tables import generalisation as generalisation_numbers
 from figures.tables.answers import ALL, BEFORE, CHANGE, PLACE
 from figures.tables.effects import EFFECT, HELD
-from figures.tables.table import keys_of, records, select, value
-from figures.tables.tuning import TRAININGS
+from figures.tables.table import keys_of, records, select
 from figures.tuning import METHOD_NAMES, RATE_MARKS, rate_dots
 from figures.views import maps
-from figures.views.words import components_text, span_text
+from figures.views.words import components_text
 
 STEP = 25.0
 """The x axis ends at multiples of so many points."""
@@ -41,45 +39,17 @@ def generalisation(options: Options) -> list[Chart]:
     run = chosen_run(options, "does_the_gain_hold")
     return [
         chart_of(
-            lambda: generalisation_numbers.table(run),
+            partial(generalisation_numbers.table, run),
             [run],
             name="generalisation",
             title="Does the gain of tuning hold on questions that were not tuned on?",
-            caption=_generalisation_caption,
-            notes=_generalisation_notes,
+            caption="A mark is the change of accuracy on one set of questions, bold those that "
+            "were tuned on; in brackets the accuracy before tuning, and the number of problems. "
+            "Lines: 95% intervals over problems and trainings, cut where none or all answers "
+            "would be right.",
             draw=_draw_generalisation,
         )
     ]
-
-
-def _generalisation_caption(rows: DataFrame) -> str:
-    """What the best rate of each method changes on the tuned families, and elsewhere."""
-    texts = "; ".join(f"{gain} points, {damaged} damaged" for gain, damaged in _findings(rows))
-    n_others = select(rows, measure=BEFORE, task=ALL).group.nunique() - 1
-    return (
-        "At its best learning rate, a method changes the questions that it was tuned on and "
-        f"damages some of {n_others} other sets: {texts}. A mark is the change of accuracy on one "
-        "set of questions; the set's accuracy before tuning is in brackets. Lines are 95% "
-        f"intervals over problems and {_seeds(rows)} trainings; a set is damaged if its whole "
-        "interval is below 0."
-    )
-
-
-def _seeds(rows: DataFrame) -> str:
-    """How many trainings of each method there are."""
-    return span_text(select(rows, measure=TRAININGS).value, ".0f")
-
-
-def _findings(rows: DataFrame) -> Iterator[tuple[str, int]]:
-    """Each method's gain at its best rate, and how many other sets it damages.
-
-    A set is damaged if the whole interval of its change is below 0.
-    """
-    changes = select(rows, measure=CHANGE, task=ALL, chosen_for="mathematics")
-    for method in keys_of(changes, "method"):
-        tuned_on, *others = records(select(changes, method=method))
-        damaged = sum(one.high < 0 for one in others)
-        yield f"{METHOD_NAMES[method]} {100 * tuned_on.value:+.0f}", damaged
 
 
 def _draw_generalisation(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
@@ -95,23 +65,12 @@ def _draw_generalisation(rows: DataFrame, notes: Sequence[str]) -> plotting.Figu
         columns.append(plotting.DotPanel(METHOD_NAMES[method], names, tuple(series)))
     low, high = (100 * end / STEP for end in (changes.low.min(), changes.high.max()))
     low, high = np.floor(low), max(np.ceil(high), np.floor(low) + 1)
-    texts = ", ".join(f"{gain} ({damaged})" for gain, damaged in _findings(rows))
     return plotting.dot_panels(
         columns,
         plotting.DotAxis((STEP * low, STEP * high), "change in points"),
-        headings=[f"Points gained (other sets damaged, of {len(sets) - 1}): {texts}"],
         row=24,
         notes=notes,
     )
-
-
-def _generalisation_notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
-    """How to read the figure."""
-    return [
-        f"Model: {config['model']}. In brackets: accuracy before tuning, and the number of "
-        f"problems. Lines: 95% intervals over problems and {_seeds(rows)} seeds, cut where none or "
-        "all answers would be right.",
-    ]
 
 
 N_LABELS = 6
@@ -136,15 +95,14 @@ def before_after(options: Options) -> list[Chart]:
         )
     return [
         chart_of(
-            lambda: comparison.table(run),
+            partial(comparison.table, run),
             [run],
             name="before_after",
             title=f"What tuning changed: effects before and after, {run.config['model']}",
-            caption=lambda _: (
-                "Whether the clear changes stand at the tuned heads, which have dots, or "
-                "elsewhere: then parts that were not touched do other work now."
-            ),
-            notes=_comparison_notes,
+            caption="Maps before and after tuning, and the change within each pair, in which parts "
+            "are outlined whose 95% interval has no zero and whose change is beyond 1% of the "
+            "answer's logit: dark where they support the answer more. Dots: tuned heads. The four "
+            "operations together; prompts that were answered right before.",
             draw=partial(_draw_comparison, reading=maps.EffectScale.of(run.config)),
         )
     ]
@@ -201,36 +159,3 @@ def changes(effects: DataFrame, least: float) -> list[plotting.Mark]:
     means, low, high = (maps.cells(heads, name) for name in ("value", "low", "high"))
     certain = (low > 0) | (high < 0)
     return maps.outlines(means, certain & (np.abs(means) > least), N_LABELS)
-
-
-def _comparison_notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
-    """The small print: how to read the figure, and the data of each row."""
-    reading = maps.EffectScale.of(config)
-    clear = f", beyond {CLEAR:.0%} of the logit" if reading.relative else ""
-    return [
-        maps.map_note(reading),
-        "Third column: the change within each pair; outlined where the 95% bootstrap interval of "
-        f"its mean leaves out zero{clear}: dark where the component's effect fell (it supports "
-        "the answer more), light where it rose. Dots: tuned heads.",
-        *(f"{name}: {_summary(select(rows, tuned=name))}." for name in keys_of(rows, "tuned")),
-        f"{maps.data_note(config)[:-1]}; the four operations together. Right: before tuning.",
-    ]
-
-
-def _summary(rows: DataFrame) -> str:
-    """One tuned model in words: its right answers, its logits, how much changed and where."""
-    before, after = (
-        value(rows, measure=comparison.LOGIT, side=side)
-        for side in (comparison.BEFORE, comparison.AFTER)
-    )
-    changed, of, right = (
-        value(rows, measure=measure)
-        for measure in (comparison.CHANGED_HEADS, comparison.ALL_HEADS, comparison.STILL_RIGHT)
-    )
-    total = f"{changed:.0f} of {of:.0f} heads changed"
-    for one in records(select(rows, measure=comparison.TUNED_SHARE)):
-        total += f", the tuned ones by {one.value:.0%} of all change"
-    return (
-        f"{right:.1%} of prompts still answered right, mean logit of the answer {before:.1f} "
-        f"before and {after:.1f} after; {total}"
-    )

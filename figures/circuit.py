@@ -5,27 +5,25 @@ Reads a run of `experiments circuit`.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pandas import DataFrame
 
-from arith_lens.components import Head, Mlp, parse_component
-from arith_lens.edges import EMBEDDINGS
+from arith_lens.components import parse_component
 from arith_lens.pairs import Role
 from arith_lens.plotting import Figure
 from arith_lens.plotting.circuit import (
     LEGEND,
-    ROLE_NAMES,
     CircuitPanel,
     draw_circuits,
     with_slider,
 )
-from arith_lens.plotting.circuit_paths import paths_of
 from arith_lens.runs import Run
 from arith_lens.views import FigureView
 from experiments.circuit import GRAPH, POSITIONS, RANDOM
 from figures.common import chosen_run, has_tables_alone, stored_rows
-from figures.exhibit import Chart, Exhibit, Settings, Table, chart_of, text_table_of
+from figures.exhibit import Chart, Exhibit, Table, chart_of, text_table_of
 from figures.options import Options
 from figures.tables import circuit as numbers
 from figures.tables.circuit import (
@@ -35,13 +33,12 @@ from figures.tables.circuit import (
     EFFECT,
     LEFT,
     MEASURED_EDGES,
-    OTHER,
 )
 from figures.tables.table import has, keys_of, select, value
-from figures.views.words import listed, span_text
+from figures.views.words import span_text
 
 N_PATHS = 3
-"""The paths that are said in words."""
+"""The largest paths that a table has."""
 DRAWN, DRAWN_ALONE = 20, 60
 """The most edges in a panel, and in an interactive picture of one circuit."""
 NOTE = "In brackets: 95% bootstrap intervals over problems. Random graphs: the range of draws."
@@ -50,11 +47,14 @@ CITED_NOTE = (
     "The CSV file also has the counts of edges, the shares of q, k and v, what graphs keep, and "
     "the grades of gradients' scores, under each metric."
 )
-INPUT_WORDS = {"q": " by its queries", "k": " by its keys", "v": " by its values", "mlp": ""}
-METRIC_WORDS = {
-    "relative_logit": "of C's logit",
-    "digit_contrast": "of C's lead over the other digits",
-}
+METRIC_WORDS = {"relative_logit": "C's logit", "digit_contrast": "C's lead over the other digits"}
+CHANGES = {"word": "no operator", "operator": "another operator", "operands": "other operands"}
+"""What a counterfactual has."""
+CAPTION = (
+    f"{LEGEND} Drawn: the edges with 80% of the sizes of all whose 95% interval has no zero, at "
+    f"most {DRAWN} a panel, or {DRAWN_ALONE} where one circuit is drawn; they are measured into "
+    "the strongest heads and MLPs alone. Right: with all but the graph exchanged at END."
+)
 NUMBERS = ("value", "low", "high")
 PLACES = {"end": "at END", "all": "everywhere"}
 CITED_SCORES = ("pearson", f"recall {numbers.N_RECALLED}")
@@ -68,15 +68,12 @@ def exhibits(options: Options) -> list[Exhibit]:
     """
     run = chosen_run(options, "circuit")
     words = text_table_of(
-        lambda: numbers.table(run),
+        partial(numbers.table, run),
         [run],
         name="circuit",
         title=f"The strongest paths, and their graph kept alone: {run.config['model']}",
-        caption=lambda rows: (
-            "Whether the same paths are strongest under each counterfactual, and how much of the "
-            "answer the graph keeps where random graphs of the same size keep nothing."
-        ),
-        notes=lambda rows, settings: [NOTE, *_tests_in_words(rows)],
+        caption=f"A path is who reads whom, at which input, and its effect. Kept: how much of C's "
+        f"lead is left if all but the graph is exchanged. {NOTE}",
         cells=lambda rows: DataFrame(list(_cells(rows))),
     )
     metric, operations = shown_metric(words.numbers), keys_of(words.numbers, "operation")
@@ -93,8 +90,7 @@ def _cited(run: Run, whole: DataFrame) -> Table:
         [run],
         name=name,
         title=f"The strongest edge into each head and MLP: {run.config['model']}",
-        caption=lambda rows: "Which part writes what each of the strongest heads and MLPs reads.",
-        notes=lambda rows, settings: [NOTE, CITED_NOTE],
+        caption=f"{CITED_NOTE} {NOTE}",
         cells=lambda rows: DataFrame(list(_cited_cells(rows))),
         printed=lambda rows: f"{(rows['kind'] == 'edge').sum()} edges",
     )
@@ -146,8 +142,7 @@ def _chart(whole: DataFrame, run: Run, operation: str, metric: str) -> Chart:
         [run],
         name=f"circuit-of-{operation}",
         title=f"The circuit of {operation}: {run.config['model']}",
-        caption=lambda rows: _caption(_of_first(rows)),
-        notes=lambda rows, settings: _notes(_of_first(rows), settings),
+        caption=CAPTION,
         draw=lambda rows, _: _draw(_of_first(rows)),
     )
     views = tuple(_views(chart.numbers))
@@ -159,62 +154,10 @@ def _of_first(rows: DataFrame) -> DataFrame:
     return select(rows, model=keys_of(rows, "model")[0])
 
 
-def _caption(table: Any) -> str:
-    """For each counterfactual who reads whom, and what these parts keep."""
-    stories = [_story(own, name) for name, own in _by_counterfactual(table)]
-    return " ".join([*stories, "Lines, as broad as their effects, have 95% intervals without 0."])
-
-
-def _story(table: Any, counterfactual: str) -> str:
-    """The finding of one counterfactual, what is left alone, and the strongest path's effect."""
-    largest = paths_of(_panel(table, N_PATHS * 2, counterfactual).by_token().edges)[-1]
-    alone, left, right = "", _kept(table, LEFT), _kept(table, ACCURACY)
-    if left and right:
-        (graph, random), (own, by_chance) = left, right
-        other = _share_left(table, GRAPH, "end", OTHER)
-        c_prime = "" if other is None else f", {_percent(other)} as the counterfactual"
-        alone = (
-            f" Alone at END, a graph chosen this way keeps {_percent(graph)} of "
-            f"{_lead(table)} and answers {_only(right)}{_percent(own)} right{c_prime} "
-            f"(n = {graph['n']:.0f}; {random['n']:.0f} random graphs: {_range(random)}, "
-            f"{_range(by_chance)} right)."
-        )
-    return (
-        f"{_finding(table)}.{alone} With {_change(counterfactual)} in the counterfactual "
-        f"(n = {_n(table)}), the broadest line is {_signed_sizes(largest.rows[0])}."
-    )
-
-
 def _kept(table: Any, measure: str) -> tuple[Any, Any] | None:
     """What is left with the graph alone at END, and with random ones; None: not measured."""
     graph, random = (_share_left(table, name, "end", measure) for name in (GRAPH, RANDOM))
     return None if graph is None or random is None else (graph, random)
-
-
-def _only(right: tuple[Any, Any]) -> str:
-    """A word before a share of right answers below half that is not surely above random graphs."""
-    own, random = right
-    return "only " * bool(own["value"] < 0.5 and own["low"] <= random["high"])
-
-
-def _measured(table: Any) -> str:
-    """What effects are measured on, in words."""
-    metric = str(table["metric"].iloc[0])
-    return METRIC_WORDS.get(metric, f"of {metric}").removeprefix("of ")
-
-
-def _lead(table: Any) -> str:
-    """The same in short: `C's lead`."""
-    return _measured(table).partition(" over")[0]
-
-
-def _notes(table: Any, settings: Settings) -> list[str]:
-    return [
-        LEGEND,
-        f"Model: {settings['model']}; effects on {shown_metric(table)}; the edges with 80% of the "
-        f"sizes of all that differ from 0, at most {DRAWN} a panel, or {DRAWN_ALONE} where one "
-        "circuit is drawn. Edges enter the strongest heads and MLPs alone.",
-    ]
 
 
 def _draw(table: Any) -> Figure:
@@ -246,66 +189,9 @@ def _n_layers(table: Any) -> int:
 
 
 def _heading(table: Any, counterfactual: str) -> str:
-    operation = str(table["operation"].iloc[0])
-    change = _change(counterfactual)
-    return f"{operation.capitalize()}, counterfactual with {change}, n = {_n(table)} problems"
-
-
-def _finding(table: Any) -> str:
-    """Which heads read the operands, and which MLPs read these heads; else the strongest path."""
-    edges = _by_size(_strongest(table))
-    strongest = f"Strongest path: {_reads(edges.iloc[0])}"
-    if "role" not in edges:
-        return strongest
-    tokens = {Role.OPERAND_A: "A", Role.OPERATOR: "the operator", Role.OPERAND_B: "B"}
-    by_values = edges[(edges["input"] == "v") & edges["role"].isin(tokens)]
-    readers: dict[str, list[str]] = {}
-    for head, own in by_values.groupby("receiver", sort=False):
-        read = {tokens[role] for role in own["role"]}
-        words = " and ".join(one for one in tokens.values() if one in read)
-        readers.setdefault(words, []).append(str(head))
-    if not readers:
-        return f"No head here reads A or B. {strongest}"
-    parts = [
-        f"head{'s' * (len(heads) > 1)} {listed(heads)} read{'s' * (len(heads) == 1)} {words}"
-        for words, heads in readers.items()
-    ]
-    is_through = edges["sender"].isin(by_values["receiver"]) & (edges["input"] == "mlp")
-    through = edges[is_through]
-    if len(through):
-        names = [
-            name for heads in readers.values() for name in heads if name in {*through["sender"]}
-        ]
-        plural = "s" * (len(names) > 1)
-        act = f"act{'' if plural else 's'} through {_through(through, names)}"
-        if len(readers) == 1 and len(names) == by_values["receiver"].nunique():
-            parts[-1] += f" and {act}"
-        else:
-            parts.append(f"head{plural} {listed(names)} {act}")
-    finding = "; ".join(parts)
-    return finding[0].upper() + finding[1:]
-
-
-def _through(edges: Any, names: list[str]) -> str:
-    """The MLPs through which all named heads act, then those of some heads."""
-    by_heads: dict[str, list[int]] = {}
-    every = sorted({Mlp.parse(name) for name in edges["receiver"]})
-    for mlp in every:
-        own = {*edges["sender"][edges["receiver"] == str(mlp)]}
-        by_heads.setdefault(listed(name for name in names if name in own), []).append(mlp.layer)
-    of_all = by_heads.pop(listed(names), [])
-    some = ", ".join(
-        f"{heads} {'also ' * bool(of_all)}through {listed(mlps)}"
-        for heads, mlps in by_heads.items()
-    )
-    mlps = of_all or [mlp.layer for mlp in every]
-    return f"MLP{'s' * (len(mlps) > 1)} {listed(mlps)}" + f" ({some})" * bool(some)
-
-
-def _change(counterfactual: str) -> str:
-    return {"word": "no operator", "operator": "another operator", "operands": "other operands"}[
-        counterfactual
-    ]
+    operation = str(table["operation"].iloc[0]).capitalize()
+    n = table["n"][table["kind"] == "node"].max()
+    return f"{operation}, counterfactual with {CHANGES[counterfactual]}, n = {n:.0f} problems"
 
 
 def _panel(table: Any, most: int, counterfactual: str) -> CircuitPanel:
@@ -317,30 +203,23 @@ def _panel(table: Any, most: int, counterfactual: str) -> CircuitPanel:
     nodes = select(table, kind="node", measure=EFFECT, sender=[*joined])
     nodes = nodes.rename(columns={"sender": "node", "value": "mean"})
     nodes["layer"] = [parse_component(name).layer for name in nodes["node"]]
-    title, shares = _finding(table) + ".", list[Any]()
-    left, right = _kept(table, LEFT), _kept(table, ACCURACY)
-    lead = _lead(table)
-    if left and right:
-        texts = [_percent(one[0]).partition(" ")[0] for one in (left, right)]
-        title += (
-            f"\nAlone, a graph chosen this way keeps {texts[0]} of {lead} "
-            f"(random {_range(left[1])}), {_only(right)}{texts[1]} right ({_range(right[1])})."
-        )
-        for name, (own, others) in ((f"{lead} kept", left), ("right answers", right)):
-            for named, row, text in (
-                (name, own, f"{_percent(own)}, n = {own['n']:.0f}"),
-                ("by random graphs", others, f"{_range(others)}, {others['n']:.0f} graphs"),
-            ):
+    shares, metric = list[Any](), str(table["metric"].iloc[0])
+    measured = METRIC_WORDS.get(metric, metric)
+    lead = measured.partition(" over")[0]
+    for name, kept in (
+        (f"{lead} kept", _kept(table, LEFT)),
+        ("right answers", _kept(table, ACCURACY)),
+    ):
+        if kept:
+            own, others = kept
+            texts = (
+                f"{_percent(own)}, n = {own['n']:.0f}",
+                f"{_range(others)}, {others['n']:.0f} graphs",
+            )
+            for named, row, text in zip((name, "by random graphs"), kept, texts, strict=True):
                 shares.append((named, text, *(row[end] for end in NUMBERS)))
-    receivers = [*map(parse_component, select(table, kind="edge")["receiver"].unique())]
-    heads = sorted(one for one in receivers if isinstance(one, Head))
-    mlps = sorted(one for one in receivers if isinstance(one, Mlp))
-    into = [", ".join(map(str, heads))] * bool(heads)
-    into += ["MLPs " + ", ".join(str(one.layer) for one in mlps)] * bool(mlps)
-    subtitle = (
-        f"{_heading(table, counterfactual)}; numbers: effects on {_measured(table)}\n"
-        f"Lines are measured into {' and '.join(into)} alone; the largest are drawn."
-    )
+    title = _heading(table, counterfactual)
+    subtitle = f"Numbers: effects on {measured}"
     roles = _roles(edges) if "role" in edges else ()
     return CircuitPanel(nodes, edges, title, subtitle, roles, shares, lead)
 
@@ -350,11 +229,6 @@ def _strongest(table: Any) -> Any:
     if has(table, kind="part"):
         return select(table, kind="part", strongest="yes")
     return select(table, kind="edge", strongest="yes").drop(columns="role", errors="ignore")
-
-
-def _n(table: Any) -> str:
-    """The number of problems."""
-    return f"{table['n'][table['kind'] == 'node'].max():.0f}"
 
 
 def _roles(edges: Any) -> list[str]:
@@ -376,46 +250,17 @@ def _by_size(edges: Any) -> Any:
 
 
 def strongest_paths(table: Any) -> list[str]:
-    """The largest edges of one operation, counterfactual and metric, a sentence each."""
+    """The largest edges of one operation, counterfactual and metric."""
     edges = _by_size(table[table["kind"] == "edge"]).head(N_PATHS)
     return [_path_words(row) for _, row in edges.iterrows()]
 
 
 def _path_words(row: Any) -> str:
-    """An edge as a sentence: who reads whom, through what, and what that does."""
-    does = "carries" if row["value"] < 0 else "takes away"
-    what = METRIC_WORDS.get(row["metric"], f"of {row['metric']}")
-    reads = _reads(row)
-    return f"{reads[0].upper()}{reads[1:]}: this path {does} {_sizes(row)} {what}."
-
-
-def _reads(row: Any) -> str:
-    """Who reads whom, and through what."""
-    receiver, sender = (
-        name if "MLP" in name or name == EMBEDDINGS else f"head {name}"
-        for name in (row["receiver"], row["sender"])
-    )
-    sender = "the embeddings" if sender == EMBEDDINGS else sender
-    role = row.get("role", "")
-    at = f" at {ROLE_NAMES.get(role, role)}" if role and row["kind"] == "part" else ""
-    return f"{receiver} reads {sender}{at}{INPUT_WORDS[row['input']]}"
-
-
-def _sizes(row: Any) -> str:
-    """The size of an effect and its interval, without the sign."""
-    sign = -1 if row["value"] < 0 else 1
-    low, high = sorted((sign * row["low"], sign * row["high"]))
-    if row["unit"] == "relative":
-        return f"{100 * sign * row['value']:.1f}% [{100 * low:.1f}, {100 * high:.1f}]"
-    return f"{sign * row['value']:.2f} [{low:.2f}, {high:.2f}] logits"
-
-
-def _signed_sizes(row: Any) -> str:
-    """An effect and its interval as the picture has them: below 0 where the path helps."""
-    scale, form = (100, ".1f") if row.unit == "relative" else (1, ".2f")
-    ends = (row.mean, row.low, row.high)
-    mean, low, high = (f"{scale * one:{form}}".replace("-", "−") for one in ends)
-    return f"{mean}{'%' if scale == 100 else ''} [{low}, {high}]" + " logits" * (scale == 1)
+    """An edge as who reads whom at which input, and its effect: `5.5 v ← 4.3: −2% [−3, −1]`."""
+    scale, unit = (100, "%") if row["unit"] == "relative" else (1, " logits")
+    mean, low, high = (f"{scale * row[name]:.2f}".replace("-", "−") for name in NUMBERS)
+    end = "" if row["input"] == "mlp" else f" {row['input']}"
+    return f"{row['receiver']}{end} ← {row['sender']}: {mean}{unit} [{low}, {high}]"
 
 
 def _groups(table: Any) -> Iterator[tuple[Any, Any]]:
@@ -470,24 +315,3 @@ def _percent(row: Any) -> str:
 def _range(row: Any) -> str:
     """From the least to the greatest draw."""
     return span_text((row["low"], row["high"])).replace("−0%", "0%").replace("0% to", "0 to")
-
-
-def _tests_in_words(table: Any) -> Iterator[str]:
-    """One sentence per operation and counterfactual: what the graph keeps, and random ones."""
-    shown = shown_metric(table)
-    for (operation, counterfactual, metric), own in _groups(table):
-        graph, random, right, other = (
-            _share_left(own, graph_set, "end", measure)
-            for graph_set, measure in (
-                *((name, LEFT) for name in (GRAPH, RANDOM)),
-                *((GRAPH, name) for name in (ACCURACY, OTHER)),
-            )
-        )
-        if metric != shown or graph is None or random is None:
-            continue
-        c_prime = "" if other is None else f", answers C' {_percent(other)}"
-        yield (
-            f"{operation.capitalize()}, {_change(counterfactual)}: with all but the graph "
-            f"exchanged at END, {_percent(graph)} of the answer's lead is left (random graphs: "
-            f"{_percent(random)}); right {_percent(right)}{c_prime}."
-        )

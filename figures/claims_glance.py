@@ -33,11 +33,9 @@ def glance(rows: DataFrame) -> Chart:
         [],
         name="claims",
         title="The paper's claims at a glance",
-        caption=_caption,
-        notes=lambda *_: [
-            "In brackets: how many claims hold in each model. A claim holds if all its numbers lie "
-            "within their bounds (one-sided tests, 5%), and does not if one lies outside (Holm)."
-        ],
+        caption="A mark is the verdict of one-sided tests at 5% over problems, seeds or draws. In "
+        "brackets: how many claims hold in each model. A claim holds if all its numbers lie within "
+        "their bounds, and does not if one lies outside (Holm).",
         draw=_draw,
     )
 
@@ -49,46 +47,6 @@ def verdicts(rows: DataFrame, model: str, groups: tuple[str, ...] = ()) -> dict[
     for one in records(DataFrame(of_model[of_model.group != TOGETHER])):
         known.setdefault(one.claim, one.holds)
     return known
-
-
-def _counts(rows: DataFrame) -> tuple[dict[str, dict[str, str]], int]:
-    """The verdicts of each model, and how many claims hold in all of them."""
-    by_model = {model: verdicts(rows, model) for model in keys_of(rows, "model")}
-    first, *others = by_model.values()
-    both = sum(
-        all(known.get(claim) == "holds here" for known in (first, *others)) for claim in first
-    )
-    return by_model, both
-
-
-def _finding(rows: DataFrame) -> str:
-    """How many claims hold and fail in each model, and how many hold in all of them."""
-    by_model, both = _counts(rows)
-    texts = []
-    for model, known in by_model.items():
-        holds, fails = ([*known.values()].count(ORDER[at]) for at in (0, -1))
-        texts.append(f"{model}: {holds} hold, {fails} not")
-    total = len(next(iter(by_model.values())))
-    where = {1: "this model", 2: "both models"}.get(len(texts), "all models")
-    return f"Of the paper's {total} claims, {both} hold in {where} ({'; '.join(texts)})"
-
-
-def _caption(rows: DataFrame) -> str:
-    """How many claims have each verdict in each model, and how many hold in all."""
-    by_model, both = _counts(rows)
-    counts = []
-    where = "both models" if len(by_model) == 2 else "every model"
-    for model, known in by_model.items():
-        n = [[*known.values()].count(verdict) for verdict in ORDER]
-        counts.append(
-            f"`{model}`: {n[0]} hold, {n[3]} do not, {n[1]} undecided, {n[2]} not measured"
-        )
-    total = len(next(iter(by_model.values())))
-    return (
-        f"Of {total} claims of the paper, {both} hold in {where} ({'; '.join(counts)}). A mark is "
-        "the verdict of one-sided tests at 5% over problems, seeds or draws; "
-        "[claims.md](claims.md) has rules, intervals and n."
-    )
 
 
 ORDER = ("holds here", "not decided", "not measured", "does not hold here")
@@ -110,7 +68,6 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         plotting.DotAxis((-0.6, len(models) - 0.4), columns=tuple(models)),
         across=ACROSS,
         row=16,
-        headings=[_finding(rows), *[""] * (-(-len(panels) // ACROSS) - 1)],
         notes=notes,
     )
 

@@ -22,7 +22,7 @@ from experiments.built_carries import CARRY_MODELS
 from experiments.finding import NotComputed, RunSettings, experiment_command, find_run
 from experiments.results import EXACT
 from figures.common import FREE, holds_tables, run_with
-from figures.exhibit import Exhibit, Settings, chart_of, text_table_of
+from figures.exhibit import Exhibit, chart_of, text_table_of
 from figures.options import ExamOptions
 from figures.tables import exam as numbers
 from figures.tables.carry import MEAN, SEARCH
@@ -36,8 +36,11 @@ EXPERIMENT = "do_they_find_known_circuits"
 DIALS_ACROSS = 5
 LETTERS = 11
 """A line of a method's name."""
-CORRECT = 0.05
-"""A method is called right in the caption if its error is below this share."""
+ERRORS = (
+    "Errors: the largest of any component and pair, as a share of the model's largest true effect; "
+    "effects of 0 have 100%. They follow from the weights, so there is no interval. AtP* has no "
+    "sign: sizes are compared."
+)
 DIFFICULTIES = {
     "table": "saturation",
     "cancelling": "opposite heads",
@@ -78,8 +81,7 @@ def exhibits(options: ExamOptions) -> list[Exhibit]:
             runs,
             name="exam_dial",
             title="Where do approximations fail as attention and neurons become sharp?",
-            caption=_dial_caption,
-            notes=_notes,
+            caption=f"A line is the largest error of one method. {ERRORS}",
             draw=draw_dial,
         )
         dial.append(chart)
@@ -89,8 +91,9 @@ def exhibits(options: ExamOptions) -> list[Exhibit]:
             runs,
             name="exam",
             title="Which methods give the true effects on models whose circuit is known?",
-            caption=_caption,
-            notes=_chart_notes,
+            caption="A cell is the largest error of one method on models whose circuit is known; "
+            "where all paths give other errors than with other heads frozen, the next row has "
+            f"them. Models with equal errors share a row. {ERRORS}",
             draw=_draw,
         ),
         *dial,
@@ -99,11 +102,8 @@ def exhibits(options: ExamOptions) -> list[Exhibit]:
             runs,
             name="exam_summary",
             title="What each method finds, and where it fails",
-            caption=lambda _: (
-                "AUROC is 100% if every member of the circuit has a larger effect than every "
-                "other component."
-            ),
-            notes=_notes,
+            caption="AUROC is 100% if every member of the circuit has a larger effect than every "
+            f"other component. {ERRORS}",
             cells=_summary_cells,
         ),
         *_shape_table(plain, runs),
@@ -113,8 +113,7 @@ def exhibits(options: ExamOptions) -> list[Exhibit]:
             runs,
             name="exam_shares",
             title="Effects of three components, as shares of the exact ones",
-            caption=lambda _: "100% is right. docs/studies/attribution.md has what was expected.",
-            notes=_notes,
+            caption="100% is right. docs/studies/attribution.md has what was expected.",
             cells=_share_cells,
         ),
     ]
@@ -130,14 +129,9 @@ def _shape_table(exam_runs: Sequence[ExamRun], runs: Sequence[Run]) -> list[Exhi
         runs,
         name="exam_shapes",
         title="Do swaps of a number find the shape that was built?",
-        caption=lambda _: (
-            "Only values that were not fitted tell a shape from a table: permuted labels fail "
-            "there."
-        ),
-        notes=lambda *_: [
-            "A's digit is at END after layer 0, and is used later. Unseen values: left out of the "
-            "fit and written by the shape. In brackets: p of permuted labels."
-        ],
+        caption="A's digit is at END after layer 0, and is used later. Unseen values: left out of "
+        "the fit and written by the shape; only they tell a shape from a table. In brackets: p of "
+        "permuted labels.",
         cells=_shape_cells,
     )
     return [table]
@@ -153,14 +147,9 @@ def _carry_table(exam_runs: Sequence[ExamRun]) -> list[Exhibit]:
         [paper.run for paper in exam_runs],
         name="exam_carries",
         title="Does an interchange find the carry that was built?",
-        caption=lambda _: (
-            "The difference of means follows the carry where it is one number, and not where it is "
-            "the product of two."
-        ),
-        notes=lambda *_: [
-            "Residual stream at END. The carry is there from the exit of layer 1 on, and layer 2 "
-            "reads it. Percent of answers that follow."
-        ],
+        caption="Residual stream at END. The carry is there from the exit of layer 1 on, and "
+        "layer 2 reads it: as one number, or as the product of two. Percent of answers that "
+        "follow.",
         cells=_carry_cells,
     )
     return [table]
@@ -231,83 +220,6 @@ def _exam_models(options: ExamOptions) -> list[ExamRun]:
     return sorted(exam_models, key=lambda paper: (paper.built, paper.dial or 0.0))
 
 
-def _caption(table: DataFrame) -> str:
-    """Which methods are right on every model, and the best approximations."""
-    return (
-        f"{_finding(table)}. The best approximation is {_best(table)}. A cell is the largest "
-        "error of one method on models whose circuit is known, as a share of the model's largest "
-        "true effect; effects that are all 0 would have 100%. Other heads are frozen; "
-        "where all paths give other errors, the next row has them. The errors follow from the "
-        "weights, so there is no interval."
-    )
-
-
-def _best(table: DataFrame) -> str:
-    """The approximations that share the smallest median error, by their mean error."""
-    best = _of_best(table)
-    if not best:
-        return ""
-    (first, errors), *others = best.items()
-    text = f"{display_name(first)} (median error {errors.value.median():.0%}, largest "
-    text += f"{errors.value.max():.0%})"
-    return text + f", then {', '.join(display_name(one) for one, _ in others)}" * bool(others)
-
-
-def _next_best(table: DataFrame) -> str:
-    """The same in a title, with the number of models where all are as wrong as effects of 0."""
-    best = _of_best(table)
-    if not best:
-        return ""
-    largest = DataFrame({name: one.groupby("model").value.max() for name, one in best.items()})
-    wrong = (largest.round(2) >= 1).all(axis="columns").sum()
-    median = next(iter(best.values())).value.median()
-    return (
-        f"{', '.join(map(display_name, best))} (median error {median:.0%}"
-        + f"; 100% in {wrong} models" * bool(wrong)
-        + ")"
-    )
-
-
-def _of_best(table: DataFrame) -> dict[str, DataFrame]:
-    """The errors of the approximations with the smallest median error, by their mean error."""
-    errors = select(table, measure=numbers.ERROR, paths=[*PATHS_TITLES])
-    by_method = errors[errors.method != EXACT].groupby("method").value
-    medians, means = by_method.median().round(2), by_method.mean()
-    names = means[medians == medians.min()].sort_values().index
-    return {str(name): select(errors, method=str(name)) for name in names}
-
-
-def _finding(table: DataFrame) -> str:
-    """Which methods are right on how many models."""
-    errors = select(table, measure=numbers.ERROR)
-    worst = errors.groupby("method").value.max()
-    right = [display_name(str(name)) for name in worst[worst < CORRECT].index]
-    every = f"all {errors.model.nunique()} models"
-    if not right:
-        return f"No method is right on {every}"
-    only = " alone" * (len(right) < len(worst))
-    return f"{', '.join(right).capitalize()}{only} are right on {every}"
-
-
-def _dial_caption(table: DataFrame) -> str:
-    """How many approximations are right on each model at both ends of the dial."""
-    findings = []
-    errors = select(table, measure=numbers.ERROR)
-    for model in keys_of(errors, "model"):
-        rows = DataFrame(errors[(errors.model == model) & (errors.method != EXACT)])
-        ends = [rows[rows.dial == end] for end in (rows.dial.min(), rows.dial.max())]
-        right = [int((part.value < CORRECT).sum()) for part in ends]
-        findings.append(
-            f"on {_spaced(model)} {right[0]} of {len(ends[0])} approximations are right at the "
-            f"soft end and {right[1]} at the sharp end"
-        )
-    return (
-        f"O{'; '.join(findings)[1:]}. A line is the largest error of one method, and right is an "
-        f"error below {CORRECT:.0%} of the largest true effect. Without sampling there is no "
-        "interval."
-    )
-
-
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """The errors: models by their largest, methods by their median error.
 
@@ -335,10 +247,9 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     rows, values, strong = (tuple(column) for column in zip(*lines, strict=True))
     letters = 100 if is_narrow() else LETTERS
     names = tuple(fill(display_name(name), letters) for name in methods)
-    heading = f"{_finding(table)}; next: {_next_best(table)}"
     columns = plotting.Columns("", names, np.stack(values))
     return plotting.matrix_panels(
-        [plotting.Matrix("", rows, (columns,), strong, heading=heading)],
+        [plotting.Matrix("", rows, (columns,), strong)],
         colour_title="error, % of the largest effect"
         + " (effects of 0 have 100%)" * (not is_narrow()),
         unit="%",
@@ -444,22 +355,3 @@ def _share_cells(table: DataFrame) -> DataFrame:
         )
         line[f"{one.model}, {one.paths}: {one.component}"] = f"{one.value:.0%}"
     return DataFrame([*lines.values()])
-
-
-def _notes(table: DataFrame, _: Settings) -> list[str]:
-    """How many models and pairs there are, and what an error is."""
-    pairs = select(table, measure=numbers.PAIRS)
-    models, sizes = keys_of(pairs, "model"), sorted(keys_of(pairs, "value"))
-    return [
-        f"{len(models)} models, {'/'.join(f'{size:.0f}' for size in sizes)} pairs each; metric: "
-        "C's logit; error: the largest of any component and pair; AtP* has no sign: sizes are "
-        "compared."
-    ]
-
-
-def _chart_notes(table: DataFrame, settings: Settings) -> list[str]:
-    """`_notes`, and which models share a row."""
-    shared = [some for some in _equal_models(select(table, measure=numbers.ERROR)) if some[1:]]
-    texts = "; ".join(", ".join(map(_spaced, some)) for some in shared)
-    rows = [f"Models with equal errors share a row: {texts}."] * bool(shared)
-    return [*rows, *_notes(table, settings)]

@@ -7,11 +7,11 @@ name. A report collects them.
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, Unpack, get_type_hints
+from typing import Any, Protocol, TypeAlias, TypedDict, Unpack, get_type_hints
 
 from markupsafe import Markup, escape
 from pandas import DataFrame
@@ -29,7 +29,7 @@ from experiments.finding import (
 )
 from figures.common import files_folder, has_tables_alone, shipped, stored_rows
 from figures.options import Formats
-from figures.tables.table import QuestionTable, joined, read_back, to_csv
+from figures.tables.table import QuestionTable, joined, keys_of, read_back, to_csv
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,7 +50,13 @@ class _Exhibit:
     @property
     def small_print(self) -> list[str]:
         """What stands below it."""
-        return [*self.notes, self.caption]
+        return _small_print(self.numbers, self.notes, self.caption)
+
+
+def _small_print(rows: DataFrame, notes: Sequence[str], caption: str) -> list[str]:
+    """The notes, and the caption after the model, if there is one (a picture names several)."""
+    models = keys_of(rows, "model")
+    return [*notes, f"Model: {models[0]}. " * (len(models) == 1) + caption]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,8 +139,6 @@ def _show(exhibits: MakesExhibits, options: Destination, ending: str) -> None:
             )
 
 
-Settings: TypeAlias = Mapping[str, Any]
-"""The settings of a run."""
 Tables: TypeAlias = QuestionTable | Sequence[QuestionTable]
 Numbers: TypeAlias = Callable[[], Tables] | Tables | DataFrame
 """What an exhibit is made from: a function that makes one table, or several as one file, which is
@@ -142,37 +146,12 @@ called if the runs have results; or the rows of a file."""
 
 
 class Words(TypedDict):
-    """The words of an exhibit that are made from its table, as its CSV file has it."""
-
-    name: str
-    title: str
-    caption: str | Callable[[DataFrame], str]
-    """How to read it."""
-    notes: NotRequired[Callable[[DataFrame, Settings], list[str]]]
-
-
-class _Shared(TypedDict):
-    """The fields that every exhibit has."""
+    """The words of an exhibit, which are the same for every model."""
 
     name: str
     title: str
     caption: str
-    notes: list[str]
-    runs: tuple[Run, ...]
-    numbers: DataFrame
-
-
-def _shared(tables: Numbers, runs: Sequence[Run], words: Words) -> _Shared:
-    rows = _rows_of(tables, runs, words["name"])
-    settings, caption = runs[0].config if runs else {}, words["caption"]
-    return {
-        "name": words["name"],
-        "title": words["title"],
-        "caption": caption if isinstance(caption, str) else caption(rows),
-        "notes": words["notes"](rows, settings) if "notes" in words else [],
-        "runs": tuple(runs),
-        "numbers": rows,
-    }
+    """How to read it."""
 
 
 def _rows_of(tables: Numbers, runs: Sequence[Run], name: str) -> DataFrame:
@@ -203,13 +182,20 @@ def chart_of(
         small_table: what is printed with it, from the rows.
         words: as in `Words`.
     """
-    shared = _shared(tables, runs, words)
-    rows = shared["numbers"]
-    small_print = shared["notes"] or [shared["caption"]]
+    rows = _rows_of(tables, runs, words["name"])
+    small_print = _small_print(rows, [], words["caption"])
     redraw = partial(draw, rows, small_print)
     small = small_table and small_table(rows)
     of_rows = partial(chart_of, draw=draw, small_table=small_table, **words)
-    return Chart(**shared, figure=redraw(), redraw=redraw, small_table=small, of_rows=of_rows)
+    return Chart(
+        **words,
+        runs=tuple(runs),
+        numbers=rows,
+        figure=redraw(),
+        redraw=redraw,
+        small_table=small,
+        of_rows=of_rows,
+    )
 
 
 def one_chart(charts: Sequence[Chart]) -> Chart:
@@ -236,9 +222,8 @@ def text_table_of(
         cells: the texts, from the rows.
         printed: the text for a terminal, from the rows.
     """
-    shared = _shared(tables, runs, words)
-    rows = shared["numbers"]
-    return Table(**shared, cells=cells(rows), printed=printed(rows))
+    rows = _rows_of(tables, runs, words["name"])
+    return Table(**words, runs=tuple(runs), numbers=rows, cells=cells(rows), printed=printed(rows))
 
 
 def options_of(exhibits: MakesExhibits) -> Any:
@@ -324,7 +309,9 @@ def named_by_settings(exhibit: Exhibit) -> Exhibit:
     changes["notes"] = notes = [*settings_notes(exhibit.runs), *exhibit.notes]
     if isinstance(exhibit, Chart):
         changes["views_name"] = exhibit.views_name and exhibit.views_name + ending
-        changes["figure"] = plotting.with_notes(exhibit.figure, [*notes, exhibit.caption])
+        changes["figure"] = plotting.with_notes(
+            exhibit.figure, _small_print(exhibit.numbers, notes, exhibit.caption)
+        )
     return replace(exhibit, **changes)
 
 

@@ -59,12 +59,10 @@ def explorer(options: ExplorerOptions) -> list[Interactive]:
             name="explorer",
             title="Explorer: what each head and each MLP does",
             caption="The circuit of each operation. Click a part to see what it looks at, what it "
-            "writes and what feeds it. Knock it out to see what the model still answers.",
-            notes=[
-                f"Model: {of}. {'; '.join(sizes)}.",
-                "Effects and attention are means over all of them. Patterns and digits are of a "
-                "sample of prompts, which the page lists; knockouts are of one prompt per problem.",
-            ],
+            "writes and what feeds it. Knock it out to see what the model still answers. Effects "
+            "and attention are means over all prompts. Patterns and digits are of a sample, which "
+            "the page lists; knockouts are of one prompt per problem.",
+            notes=[f"{'; '.join(sizes)}."],
             runs=(run, *others.values()),
             numbers=rows,
             view=Explorer(pages, "Explorer" if others else f"Explorer: {of}"),

@@ -1,28 +1,27 @@
 """The gallery: pictures of the reference models side by side, as README and docs show them.
 
 `python -m figures gallery` reads the models' runs without loading a model, writes every table to
-figures/gallery, and draws docs/gallery.md with its pictures from these tables alone. With
+figures/gallery, and draws the pictures that README and docs show from these tables alone. With
 `--from-tables` it leaves the tables as they are, and needs no run. Equal tables give equal files.
+The words of docs/gallery.md are written by hand; a test ties its numbers to the tables.
 """
 
-import html
-import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
 from arith_lens import plotting
 from arith_lens.runs import Run, RunError
-from experiments.finding import NotComputed, RunSettings
+from experiments.finding import RunSettings
 from experiments.questions import exhibit_entries
 from figures.claims import CLAIMS, check_claims
 from figures.claims.checking import table as claims_table
 from figures.claims.checking import with_earlier
 from figures.claims.page import write_page
 from figures.claims_glance import glance
-from figures.collection import SECTIONS, MissingExhibit, Section, collected, name_of
+from figures.collection import SECTIONS, MissingExhibit, collected, name_of
 from figures.common import FIRST_MODEL, FREE, run_with, stored_rows, tables_of
 from figures.exhibit import Chart, Exhibit, MakesExhibits, Table, one_chart
 from figures.options import SHIPPED, GalleryOptions
@@ -41,8 +40,11 @@ def main(options: GalleryOptions) -> None:
         except RunError as error:
             sys.exit(str(error))
         write_tables(options)
-    draw_page(options)
-    print(options.page)
+    _write_verdicts(options)
+    if options.pictures:
+        charts = linked_charts(options.docs, options.out)
+        _draw({options.out / f"{chart.name}.png": chart.figure for chart in charts})
+    print(options.out)
 
 
 def write_tables(options: GalleryOptions) -> None:
@@ -63,56 +65,28 @@ def write_tables(options: GalleryOptions) -> None:
         _write_numbers([*exhibits, of_claims], folder)
 
 
-PAGE_HEAD = """# Gallery
-
-Two small models of a [closed world](world.md), and Gemma 3 270M. A and B are the operands, C is
-the answer, END is the last token ([terms](README.md#terms)). `make report MODEL=…` shows all.
-"""
-FINDING = re.compile(r"^(.+?[.?!])(?= [A-Z`]|$)")
-"""The first sentence of a caption."""
-PRINTED = 640
-"""Pixels of a picture on the page. Its file has 1,656."""
-CLAIMS_TITLE = "Which of the paper's claims hold?"
-
-
-@dataclass(frozen=True)
-class PageExhibit:
-    """A picture of the page, with the files of its numbers."""
-
-    chart: Chart
-    files: tuple[Path, ...]
-
-
-def draw_page(options: GalleryOptions) -> None:
-    """Draw the page and its pictures from the tables in `options.out`."""
-    by_title = {section.title: [*page_exhibits(section, options.out)] for section in SECTIONS}
-    by_title[CLAIMS_TITLE] = [*_claims(options.out)]
-    text = [PAGE_HEAD]
-    for title, parts in by_title.items():
-        if parts:
-            text += [f"## {title}\n", *(_entry(one, options) for one in parts)]
-    options.page.write_text("\n".join(text), encoding="utf-8")
-    _draw_claims_page(options)
-    if options.pictures:
-        charts = [one.chart for parts in by_title.values() for one in parts]
-        charts += _linked({chart.name for chart in charts}, options)
-        _draw({options.out / f"{chart.name}.png": chart.figure for chart in charts})
-
-
-def _linked(drawn: Collection[str], options: GalleryOptions) -> Iterator[Chart]:
-    """Further pictures that other pages link: of the first model, or of all models together."""
-    folder = options.page.parent
-    pages = [*folder.glob("*.md"), *folder.parent.glob("README.md")]
+def linked_charts(docs: Path, tables: Path) -> Iterator[Chart]:
+    """The pictures that pages show, from the tables: of all models together, or of the first model
+    where the gallery has numbers alone."""
+    pages = [*docs.rglob("*.md"), *docs.parent.glob("README.md")]
     texts = "".join(page.read_text(encoding="utf-8") for page in pages)
     for function in _functions():
-        name = name_of(function)
-        if name not in drawn and f"{options.out.name}/{name}.png" in texts:
-            together = exhibit_entries()[name][1].gallery == "linked"
-            models = GALLERY_MODELS if together else GALLERY_MODELS[:1]
-            exhibits = [one for model in models for one in _made(function, model, options.out)]
-            charts = [one for one in exhibits if isinstance(one, Chart) and one.name == name]
-            if charts:
+        _, entry = exhibit_entries()[name_of(function)]
+        parts = {one: (one,) for one in entry.shows or (entry.name,)}
+        if entry.picture:  # one picture of several exhibits; none of its own without `shows`
+            parts = {entry.picture: entry.shows}
+        parts = {name: of for name, of in parts.items() if f"/gallery/{name}.png" in texts}
+        models = GALLERY_MODELS[: 1 if entry.gallery == "numbers" else None]
+        exhibits = [
+            one
+            for model in (entry.models or models) * bool(parts)
+            for one in _made(function, model, tables)
+        ]
+        for of in parts.values():
+            if charts := [one for one in exhibits if isinstance(one, Chart) and one.name in of]:
                 yield one_chart(charts)
+    if "/gallery/claims.png" in texts:
+        yield glance(stored_rows(_claims_tables(tables), "claims"))
 
 
 def _functions() -> list[MakesExhibits]:
@@ -131,56 +105,20 @@ def _made(function: MakesExhibits, model: str, root: Path) -> list[Exhibit | Mis
     return [exhibits] if isinstance(exhibits, MissingExhibit) else [*exhibits]
 
 
-def page_exhibits(section: Section, tables: Path) -> Iterator[PageExhibit]:
-    """What the page shows of a section: each picture with all its models and questions."""
-    by_picture: dict[str, list[Exhibit]] = {}
-    own = {name_of(function) for function in section.exhibits}
-    for function in _functions():
-        _, entry = exhibit_entries()[name_of(function)]
-        if (entry.picture or entry.name) not in own:
-            continue
-        shows = entry.shows or (entry.name,) * (entry.gallery not in ("numbers", "linked"))
-        for model in entry.models or GALLERY_MODELS:
-            for exhibit in _made(function, model, tables):
-                if not isinstance(exhibit, MissingExhibit) and exhibit.name in shows:
-                    by_picture.setdefault(entry.picture or exhibit.name, []).append(exhibit)
-    for exhibits in by_picture.values():
-        chart = one_chart([one for one in exhibits if isinstance(one, Chart)])
-        yield PageExhibit(chart, tuple(dict.fromkeys(_files(exhibits, tables))))
-
-
-def _files(exhibits: Sequence[Exhibit], tables: Path) -> Iterator[Path]:
-    """The tables that exhibits are made from."""
-    for exhibit in exhibits:
-        folders = [run.path for run in exhibit.runs] or [tables]
-        names = dict.fromkeys((exhibit.name, exhibit.name.partition("-of-")[0]))
-        files = (folder / f"{name}.csv" for folder in folders for name in names)
-        yield from (file for file in files if file.exists())
-
-
-def _claims(tables: Path) -> Iterator[PageExhibit]:
-    """The verdicts on the paper's claims as one picture, if there are some."""
-    runs = _claims_tables(tables)
-    try:
-        chart = glance(stored_rows(runs, "claims"))
-    except NotComputed:
-        return
-    yield PageExhibit(chart, tuple(run.path / "claims.csv" for run in runs))
-
-
 def _claims_tables(tables: Path) -> list[Run]:
     """The folders of the models' verdicts, as runs."""
     models = [one for one in GALLERY_MODELS if one == FIRST_MODEL or (tables / one).is_dir()]
     return [tables_of("which_heads", model, FREE, tables) for model in models]
 
 
-def _draw_claims_page(options: GalleryOptions) -> None:
+def _write_verdicts(options: GalleryOptions) -> None:
     """Write the verdicts of the tables into the page of claims, if both exist."""
+    page = options.docs / "claims.md"
     files = [run.path / "claims.csv" for run in _claims_tables(options.out)]
     tables = [from_csv(file.read_text("utf-8")) for file in files if file.exists()]
-    if tables and options.claims_page.exists():
+    if tables and page.exists():
         by_model = {str(table.model.iloc[0]): table for table in tables}
-        write_page(options.claims_page, by_model, CLAIMS)
+        write_page(page, by_model, CLAIMS)
 
 
 def _lasting(table: Table, folder: Path) -> Table:
@@ -190,33 +128,6 @@ def _lasting(table: Table, folder: Path) -> Table:
         numbers = with_earlier(numbers, from_csv(file.read_text(encoding="utf-8")))
     folders = ["runs", "why", "command"]
     return replace(table, numbers=numbers.drop(columns=folders, errors="ignore"))
-
-
-def _entry(one: PageExhibit, options: GalleryOptions) -> str:
-    """The Markdown of a picture, as wide as in print, and its caption with its numbers.
-
-    The first table has the link "Numbers", others their name, and further models theirs.
-    """
-    by_name: dict[str, list[str]] = {}
-    for file in one.files:
-        folder = file.parent.relative_to(options.out)
-        text = str(folder) if file.stem in by_name else file.stem if by_name else "Numbers"
-        by_name.setdefault(file.stem, []).append(f"[{text}]({_link(file, options)})")
-    links = ", ".join(
-        first + f" ({', '.join(others)})" * bool(others) for first, *others in by_name.values()
-    )
-    caption = html.escape(one.chart.caption, quote=False)
-    finding = FINDING.match(caption)
-    alt = (finding[1] if finding else caption).replace("`", "").replace('"', "&quot;")
-    caption = FINDING.sub(r"**\1**", caption, count=1) + f" {links}." * bool(links)
-    picture = f"{_link(options.out / one.chart.name, options)}.png"
-    return f'<img alt="{alt}" src="{picture}" width="{PRINTED}">\n\n{caption}\n'
-
-
-def _link(file: Path, options: GalleryOptions) -> str:
-    """A file of the gallery, as the page names it."""
-    up = [".."] * len(options.page.parent.parts)
-    return "/".join([*up, *file.parts])
 
 
 def _fits(exhibit: Exhibit) -> bool:

@@ -3,11 +3,11 @@
 Reads a run of `experiments do_gradients_agree`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from pandas import DataFrame, concat
+from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.plotting import COLOURS
@@ -16,15 +16,15 @@ from arith_lens.runs import RunError
 from experiments import results
 from experiments.results import EXACT
 from figures.common import chosen_run, has_tables_alone
-from figures.exhibit import Chart, Settings, chart_of
+from figures.exhibit import Chart, chart_of
 from figures.options import Options
 from figures.tables import approximations
 from figures.tables.table import has, keys_of, records, select
-from figures.views.words import LENS, PATHS_TITLES, display_name, listed, span_text
+from figures.views.words import PATHS_TITLES, display_name, span_text
 
 FILES = {"via_mlps": "ladder", "total": "ladder_total"}
-AGREES, RANKS = "pearson", "spearman"
-"""The measure of agreement that is drawn, and the one that the caption has beside it."""
+AGREES = "pearson"
+"""The measure of agreement that is drawn."""
 MARKS = (("circle", -0.17), ("diamond-open", 0.17))
 """The mark of each model, and its place in a row."""
 
@@ -44,8 +44,10 @@ def exhibits(options: Options) -> list[Chart]:
             [run],
             name=name,
             title="What do approximations by gradients cost, and how well do they agree?",
-            caption=_caption,
-            notes=_notes,
+            caption="A mark is the mean over operations of one model; its line covers the "
+            "operations' processor times, or their 95% intervals of the correlation over problems. "
+            "Grey band: exact effects, for which every component is patched. AtP* has no sign, so "
+            "its sizes are compared.",
             draw=_draw,
             small_table=_mean_over_operations,
         )
@@ -79,50 +81,10 @@ def _means(rows: DataFrame, measure: str, components: str = "") -> Any:
     return select(rows, **keys).set_index("method").value.sort_values()
 
 
-def _finding(models: Sequence[DataFrame]) -> str:
-    """How many approximations are faster than exact effects; if some are, which agree for MLPs."""
-    speed = _each(map(_beside_exact, models))
-    if "slower" in speed:
-        return f"{speed} than exact effects"
-    surely = listed(map(display_name, _surely(models, "above")))
-    return f"{speed}; for MLPs, only {surely} surely correlate"
-
-
-def _surely(models: Sequence[DataFrame], side: str, measure: str = AGREES) -> list[str]:
-    """The approximations with all intervals for MLPs above or below 0, in all these rows."""
-    rows = _operations(concat(models), measure=measure, components="MLPs").groupby("method")
-    is_sure = rows.low.min() > 0 if side == "above" else rows.high.max() < 0
-    return [*is_sure[is_sure].index]
-
-
-def _each(texts: Iterable[str]) -> str:
-    """`6.4 and 7.1`: the text of each model, once if all are the same."""
-    return listed(dict.fromkeys(texts))
-
-
-def _beside_exact(rows: DataFrame) -> str:
-    """How many methods are slower than exact effects in every operation, or faster in all."""
-    costs = _operations(rows, measure=approximations.COST).pivot(
-        index="operation", columns="method", values="value"
-    )
-    others = costs.drop(columns=EXACT)
-    counts = {
-        "slower": others.gt(costs[EXACT], axis=0).all().sum(),
-        "faster": others.lt(costs[EXACT], axis=0).all().sum(),
-    }
-    side = max(counts, key=lambda name: counts[name])
-    return f"{counts[side]} of {others.shape[1]} approximations are {side}"
-
-
-def _counts(models: Sequence[DataFrame], side: str, measure: str = AGREES) -> str:
-    """`1 to 2`: how many approximations have all intervals for MLPs on this side of 0."""
-    return span_text((len(_surely([rows], side, measure)) for rows in models), "d")
-
-
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """Costs and the agreement of heads and MLPs, a row for each kind of paths.
 
-    A column of a paper has no room for the panels of costs; the headings say the most of them.
+    A column of a paper has no room for the panels of costs.
     """
     by_paths, first = _by_paths(table), int(is_narrow())
     costs = select(table, measure=approximations.COST).value
@@ -134,10 +96,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         [panel for models in by_paths.values() for panel in _panels(models, order)[first:]],
         (time, agreement, agreement)[first:],
         across=3 - first,
-        headings=[
-            f"{PATHS_TITLES[paths].capitalize()}: {_finding(models)}"
-            for paths, models in by_paths.items()
-        ],
+        headings=[PATHS_TITLES[paths].capitalize() for paths in by_paths],
         row=19,
         notes=notes,
     )
@@ -153,7 +112,7 @@ def _panels(models: Sequence[DataFrame], methods: Sequence[str]) -> list[plottin
     titles = {
         "": "grey band: exact effects",
         "heads": f"heads ({sizes} problems)",
-        "MLPs": f"MLPs: {_counts(models, 'above')} of {len(methods) - 1} wholly above 0",
+        "MLPs": f"MLPs ({sizes} problems)",
     }
     panels = []
     for components, title in titles.items():
@@ -181,26 +140,6 @@ def _dots(
     return plotting.Dots(mean, str(rows.model.iloc[0]), COLOURS["chosen"], low, high, *mark)
 
 
-def _caption(table: DataFrame) -> str:
-    """Which approximations are faster, and how many agree for MLPs by values and by ranks."""
-    by_paths = _by_paths(table)
-    texts = (
-        f"{_each(map(_beside_exact, models))} with {PATHS_TITLES[paths]}"
-        for paths, models in by_paths.items()
-    )
-    every = [rows for models in by_paths.values() for rows in models]
-    above, below, ranks_above, ranks_below = (
-        _counts(every, side, measure) for measure in (AGREES, RANKS) for side in ("above", "below")
-    )
-    return (
-        f"Beside exact effects, {'; '.join(texts)}. For MLPs, whole 95% intervals of Pearson's "
-        f"correlation are above 0 for {above} and below for {below} (Spearman's: {ranks_above} and "
-        f"{ranks_below}). A mark is the mean over operations; its line covers their times, or "
-        f"intervals over problems. RelP is best on built models, not here: the lens is {LENS}. "
-        "With C's lead it correlates for MLPs (docs/lenses.md)."
-    )
-
-
 def _mean_over_operations(table: DataFrame) -> DataFrame:
     """Each method's cost, and the mean over operations of each measure."""
     means, lines = select(table, operation=approximations.MEAN), []
@@ -214,18 +153,3 @@ def _mean_over_operations(table: DataFrame) -> DataFrame:
                 lines.append(line)
     columns = {approximations.COST: "milliseconds"}
     return DataFrame(lines).rename(columns=columns).round(2)
-
-
-def _notes(table: DataFrame, config: Settings) -> list[str]:
-    """How to read the figure, and what it was made from."""
-    pairs = select(table, measure=approximations.PAIRS)
-    counts = ", ".join(
-        f"{PATHS_TITLES[paths]} {span_text(select(pairs, paths=paths).value, '.0f')}"
-        for paths in keys_of(pairs, "paths")
-    )
-    return [
-        "Exact effects: every component is patched, in one sweep with a certificate (other heads "
-        "frozen) or by hooks (all paths). Processor time.",
-        f"Pairs per operation: {counts}. Methods that integrate take {config['steps']} points. "
-        "AtP* has no sign: sizes are compared.",
-    ]

@@ -10,7 +10,7 @@ from typing import Any
 from pandas import DataFrame
 
 from figures.common import chosen_run
-from figures.exhibit import Settings, Table, text_table_of
+from figures.exhibit import Table, text_table_of
 from figures.options import TableOptions
 from figures.tables import lenses as numbers
 from figures.tables.conclusions import ANSWER, CONCLUSIONS, Conclusion, Verdict, in_words
@@ -41,8 +41,8 @@ def exhibits(options: TableOptions) -> list[Table]:
         [run],
         name="lenses",
         title=f"Which conclusions hold under every lens? {run.config['model']}",
-        caption=lambda _: "Which sentences may be said without naming their lens.",
-        notes=_notes,
+        caption="A sentence that holds under every lens may be said without naming one. Whole 95% "
+        "intervals over problems decide in each operation; a dash: a lens without a number.",
         cells=lambda rows: DataFrame(list(_cells(rows))).fillna(""),
         printed=lambda rows: "\n".join(_printed(rows)),
     )
@@ -60,15 +60,6 @@ def lens_name(counterfactual: str, metric: str) -> str:
     if metric == ANSWER:
         return counterfactual
     return f"{counterfactual}, {METRIC_NAMES[metric]}"
-
-
-def _notes(rows: DataFrame, settings: Settings) -> list[str]:
-    missing = {one.reason for one in records(rows) if one.conclusion and one.reason}
-    without = f" Without a number: {'; '.join(sorted(missing))}." * bool(missing)
-    return [
-        f"Model: {settings['model']}. Whole 95% intervals over problems decide in each operation."
-        f"{without}"
-    ]
 
 
 def _cells(rows: DataFrame) -> Iterator[dict[str, str]]:

@@ -9,16 +9,21 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.plotting.style import signed
 from arith_lens.runs import Run, RunError
 from experiments import results
 from figures.common import chosen_run, chosen_runs, command_for_run, has_tables_alone, runs_by_name
-from figures.exhibit import Chart, Settings, chart_of
+from figures.exhibit import Chart, chart_of
 from figures.options import ALL_OPERATIONS, LargeMapOptions, ModelOptions, Options
 from figures.tables import effects
-from figures.tables.table import keys_of, records, select
+from figures.tables.table import keys_of, select
 from figures.views import maps
-from figures.views.words import sizes_text
+
+CAPTION = (
+    "A cell is the mean effect when one part gets its output from the counterfactual; red lowers "
+    "the answer. Outlined: key heads (mean below −5% that differs from zero) and MLPs below −5%, "
+    "dashed where the 95% interval reaches −5%. held: the final norm's scale is kept. Dots: heads "
+    "that the paper names."
+)
 
 
 def fig2(options: Options) -> list[Chart]:
@@ -35,27 +40,14 @@ def fig2(options: Options) -> list[Chart]:
     run = chosen_run(options, "which_heads")
     return [
         chart_of(
-            lambda: effects.table(run),
+            partial(effects.table, run),
             [run],
             name="fig2",
             title="Figure 2: what every head and MLP does to the logit of the right answer",
-            caption=_operations_caption,
-            notes=_operation_notes,
+            caption=CAPTION,
             draw=partial(_draw_operations, reading=maps.EffectScale.of(run.config)),
         )
     ]
-
-
-def _operations_caption(table: DataFrame) -> str:
-    """What to look for, and how many key heads this run has."""
-    count = maps.key_head_count(table)
-    return (
-        "Red cells: heads and MLPs whose loss lowers the logit of the answer. In the "
-        "paper key heads are in the middle layers, under 5% of all, and the same ones serve "
-        "several operations; MLPs matter only after the first of them."
-        + f" Here {count}."
-        * bool(count)
-    )
 
 
 def _operations(table: DataFrame) -> list[str]:
@@ -94,12 +86,12 @@ def _row_of_maps(panels: Sequence[plotting.Panel], reading: maps.EffectScale) ->
 
 
 def _map_with_numbers(rows: DataFrame, reading: maps.EffectScale, operation: str) -> plotting.Panel:
-    """One operation's map, the number of its heads that are surely below the threshold, and its n;
-    effects of a small model are printed from two percent on."""
+    """One operation's map, the number of its key heads, and its n; effects of a small model are
+    printed from two percent on."""
     panel = _operation_panel(rows, reading, operation)
     own = select(rows, measure=effects.EFFECT, operation=operation)
-    n_below = int((own["index"].notna() & (own.high < effects.KEY_EFFECT)).sum())
-    heads = f": {n_below or 'no'} head{'s' * (n_below > 1)}" * reading.relative
+    n_key = len(select(own, role=effects.KEY_ROLE))
+    heads = f": {n_key} key head{'s' * (n_key != 1)}" * reading.relative
     panel = replace(
         panel, title=f"{plotting.plain(operation.capitalize())}{heads}, n = {own.n.max():.0f}"
     )
@@ -122,15 +114,7 @@ def _draw_operations(
     """One panel per operation in one row."""
     panels = [_map_with_numbers(table, reading, name) for name in _operations(table)]
     layout = _row_of_maps(panels, reading)
-    headings = _headings(table, reading, -(-len(panels) // min(layout["across"], len(panels))))
-    return maps.draw(panels, reading, notes, headings=headings, **layout)
-
-
-def _operation_notes(table: DataFrame, config: Settings) -> list[str]:
-    """How to read Figure 2, what it was made from, what the paper found."""
-    reading = maps.EffectScale.of(config)
-    paper_notes = maps.paper_notes(reading.paper, _operations(table))
-    return [*paper_notes, maps.map_note(reading), maps.data_note(config)]
+    return maps.draw(panels, reading, notes, **layout)
 
 
 SHARED_SETTINGS = ("metric", "paths", "keep")
@@ -149,21 +133,22 @@ def fig12(options: ModelOptions) -> list[Chart]:
             all missing runs, each with the command that makes it.
     """
     runs = _compared_runs(options)
-    configs: dict[str, Settings] = {name: run.config for name, run in runs.items()}
+    configs: dict[str, Mapping[str, Any]] = {name: run.config for name, run in runs.items()}
     return [
         chart_of(
             lambda: [replace(effects.table(run), model=name) for name, run in runs.items()],
             [*runs.values()],
             name="fig12",
             title="Which heads and MLPs does the answer depend on?",
-            caption=_models_caption,
-            notes=lambda table, _: _model_notes(table, _of_table(configs, table)),
+            caption=CAPTION,
             draw=lambda table, notes: _draw_models(table, notes, _of_table(configs, table)),
         )
     ]
 
 
-def _of_table(configs: Mapping[str, Settings], table: DataFrame) -> dict[str, Settings]:
+def _of_table(
+    configs: Mapping[str, Mapping[str, Any]], table: DataFrame
+) -> dict[str, Mapping[str, Any]]:
     """The settings of the models that a table has."""
     return {name: configs[name] for name in keys_of(table, "model") if name in configs}
 
@@ -180,89 +165,8 @@ def _compared_runs(options: ModelOptions) -> dict[str, Run]:
     return runs_by_name(runs)
 
 
-def _models_caption(table: DataFrame) -> str:
-    """What each model depends on, by one rule, and what its last MLP does with the norm held."""
-    by_model = {name: select(table, model=name) for name in keys_of(table, "model")}
-    findings = [f"in `{name}`, {_model_finding(rows)}" for name, rows in by_model.items()]
-    (operation, *_), last = _operations(table), list[str]()
-    for rows in by_model.values():
-        mlps = select(rows, operation=operation, measure=(effects.EFFECT, effects.HELD))
-        of_last = mlps["index"].isna() & (mlps.layer == mlps.layer.max())
-        ends = [signed(round(100 * one), "%") for one in mlps.value[of_last]]
-        last += [" to ".join(ends)] * (len(ends) > 1)
-    held = f" Held, the last MLP goes from {' and '.join(last)} ({operation})." if last else ""
-    return (
-        f"Surely below −{-effects.KEY_EFFECT:.0%} (whole 95% interval, not adjusted for the number "
-        f"of parts) in some operation: {'; '.join(findings)}.{held} A cell is the mean change of "
-        "C's logit when one part gets its output from the prompt with a word in place of the "
-        "operator."
-    )
-
-
-def _model_finding(rows: DataFrame) -> str:
-    """The heads and MLPs that a model depends on."""
-    heads, mlps, *_ = _parts_below(rows, counted=True)
-    held = (one.removeprefix("MLPs ") for one in _parts_below(rows, counted=False)[2:])
-    return f"{heads} and {mlps}" + "".join(f" (norm held: {one})" for one in held)
-
-
-def _parts_below(rows: DataFrame, *, counted: bool) -> list[str]:
-    """Which heads are below the threshold, which MLPs, and perhaps which with the norm held."""
-    whole, held = select(rows, measure=effects.EFFECT), select(rows, measure=effects.HELD)
-    is_head = whole["index"].notna()
-    parts = [(whole[is_head], "head"), (whole[~is_head], "MLP"), (held, "MLP")]
-    return [_below(DataFrame(of), kind, counted=counted) for of, kind in parts if len(of)]
-
-
-def _names_below(rows: DataFrame) -> list[str]:
-    """The components with their whole interval below the threshold in some operation."""
-    is_below = (rows.high < effects.KEY_EFFECT) & rows.operation.isin(_operations(rows))
-    names = {*rows.component[is_below].str.removeprefix("MLP ")}
-    return sorted(names, key=lambda name: [*map(int, name.split("."))])
-
-
-def _below(rows: DataFrame, kind: str, *, counted: bool) -> str:
-    """These components by their names if they are few, and how many they are."""
-    some = _names_below(rows)
-    listed = ", ".join(some if kind == "head" else _runs(some)) * (len(some) <= MOST_NAMES)
-    if listed and not counted:
-        return f"{kind}{'s' * (len(some) > 1)} {listed}"
-    return f"{len(some)} of {rows.component.nunique():,} {kind}s" + f" ({listed})" * bool(listed)
-
-
-def _runs(layers: Sequence[str]) -> list[str]:
-    """Three layers and more that follow one another as one text: `6 to 10`."""
-    runs: list[list[str]] = []
-    for layer in layers:
-        if runs and int(layer) == int(runs[-1][-1]) + 1:
-            runs[-1].append(layer)
-        else:
-            runs.append([layer])
-    texts = [[f"{run[0]} to {run[-1]}"] if len(run) > 2 else run for run in runs]
-    return [text for one in texts for text in one]
-
-
-def _headings(rows: DataFrame, reading: maps.EffectScale, n_lines: int) -> list[str]:
-    """The same rule in one line, above the first of a model's lines of maps."""
-    model = ", ".join(keys_of(rows, "model"))
-    if not reading.relative:
-        return [model, *[""] * (n_lines - 1)]
-    heads, mlps, *held = _parts_below(rows, counted=False)
-    own, still = (
-        _names_below(select(rows, measure=measure)) for measure in (effects.EFFECT, effects.HELD)
-    )
-    lost = ", ".join(name for name in own if "." not in name and name not in still)
-    with_norm = "".join(f" (norm held: {one}{f', not {lost}' * bool(lost)})" for one in held)
-    finding = f"only {heads} and {mlps} are surely below −{-effects.KEY_EFFECT:.0%}"
-    return [f"{model}: {finding}{with_norm}", *[""] * (n_lines - 1)]
-
-
-MOST_NAMES = 8
-"""The most components that are named."""
-
-
 def _draw_models(
-    table: DataFrame, notes: Sequence[str], configs: Mapping[str, Settings]
+    table: DataFrame, notes: Sequence[str], configs: Mapping[str, Mapping[str, Any]]
 ) -> plotting.Figure:
     """One or more lines of maps per model; a map is empty for an operation that its run lacks."""
     operations = _operations(table)
@@ -281,22 +185,9 @@ def _draw_models(
     panels: list[plotting.Panel | None] = []
     headings: list[str] = []
     for model, of_model in by_model.items():
-        scale = maps.EffectScale.of(configs[model])
-        headings += _headings(select(table, model=model), scale, n_lines)
+        headings += [model, *[""] * (n_lines - 1)]
         panels += [of_model.get(name) for name in operations] + empty
     return maps.draw(panels, first, notes, headings=headings, **layout | {"across": across})
-
-
-def _model_notes(table: DataFrame, configs: Mapping[str, Settings]) -> list[str]:
-    """How to read Figure 12, missing operations, the data of each model."""
-    reading = maps.EffectScale.of(next(iter(configs.values())))
-    lines = [f"{maps.map_note(reading)} n: problems, in all wordings, answered right."]
-    for model, config in configs.items():
-        rows, reading = select(table, model=model), maps.EffectScale.of(config)
-        if absent := [name for name in _operations(table) if name not in _operations(rows)]:
-            lines.append(f"Not in the run of {model}: {', '.join(absent)}.")
-        lines += maps.paper_notes(reading.paper, _operations(rows))
-    return lines
 
 
 MANY = 16  # the most layers or heads for which cells are large
@@ -318,12 +209,11 @@ def fig15(options: LargeMapOptions) -> list[Chart]:
     operations = _chosen_operations(run, options.operation)
     return [
         chart_of(
-            lambda: effects.table(run, operations),
+            partial(effects.table, run, operations),
             [run],
             name="fig15" + ("" if options.operation == ALL_OPERATIONS else f"_{options.operation}"),
             title="Figure 15: the large maps, every number in its cell",
-            caption=_large_caption,
-            notes=partial(_large_notes, mean=mean),
+            caption=f"Numbers: mean effects, in percent if they are relative. {CAPTION}",
             draw=partial(_draw_large, reading=maps.EffectScale.of(run.config), mean=mean),
         )
     ]
@@ -341,16 +231,6 @@ def _chosen_operations(run: Run, operation: str) -> Sequence[str]:
             f"{command_for_run(run, operations=(operation,))}"
         )
     return [operation]
-
-
-def _large_caption(table: DataFrame) -> str:
-    """What to look for, and the share of the heads that is within a percent of zero."""
-    near = records(select(table, measure=effects.NEAR_ZERO))
-    shares = ", ".join(f"{one.operation} {one.value:.0%}" for one in near)
-    return (
-        "The same effects as numbers. In the paper's large map almost all heads are within a "
-        "percent of zero." + f" Here these shares of the heads are: {shares}." * bool(near)
-    )
 
 
 def _draw_large(
@@ -430,16 +310,3 @@ def _hover_by_operation(operations: Sequence[str], reading: maps.EffectScale) ->
     )
     head, mlp = maps.templates(rest, reading)
     return head, mlp, mlp.replace("</b>", "</b>, norm held", 1)
-
-
-def _large_notes(table: DataFrame, config: Mapping[str, Any], *, mean: bool) -> list[str]:
-    """How to read Figure 15, what it was made from, what the paper found."""
-    reading = maps.EffectScale.of(config)
-    unit = "in percent" if reading.relative else "as measured"
-    return [
-        maps.reading_note(reading),
-        f"Numbers in the cells: mean effects, {unit}; 0 where no digit is left."
-        + " Each operation has the same weight." * mean,
-        f"{maps.data_note(config)} {sizes_text(table)}.",
-        *maps.paper_notes(reading.paper, _operations(table)),
-    ]

@@ -4,11 +4,12 @@ Reads a run of `experiments neurons`.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from pandas import DataFrame
 
 from figures.common import chosen_run
-from figures.exhibit import Settings, Table, text_table_of
+from figures.exhibit import Table, text_table_of
 from figures.options import TableOptions
 from figures.tables import neurons as numbers
 from figures.tables.table import keys_of, number_of, records, select
@@ -30,32 +31,20 @@ def neurons(options: TableOptions) -> list[Table]:
     """
     run = chosen_run(options, "neurons")
     table = text_table_of(
-        lambda: numbers.table(run),
+        partial(numbers.table, run),
         [run],
         name="neurons",
         title=f"Neurons that follow rules, and few that keep the answer: {run.config['model']}",
-        caption=lambda _: (
-            "Whether more neurons follow a rule than the nulls allow, and how few keep 90% of the "
-            "answer."
-        ),
-        notes=_notes,
+        caption="A rule is chosen on problems with half of the values of A and B, and scored on "
+        "problems with the other half. A neuron follows it if its AUC exceeds the 99% point with "
+        "permuted digits and that of untrained models, with false discoveries controlled at 5%. A "
+        "class is the neurons of one rule; its null is random neurons of the same layers and "
+        "sizes of effect. Kept at END: all other neurons have the activations of a problem with "
+        "other operands; 90% of C's lead over the other digits is kept, on problems that did not "
+        "rank the neurons.",
         cells=lambda rows: DataFrame(list(_cells(rows))),
     )
     return [table]
-
-
-def _notes(table: DataFrame, settings: Settings) -> list[str]:
-    return [
-        "A rule is chosen on problems with half of the values of A and B, and scored on problems "
-        "with the other half. A neuron follows it if its AUC exceeds the 99% point with permuted "
-        "digits and that of untrained models, with false discoveries controlled at 5%.",
-        f"Model: {settings['model']}; two-digit addition, {settings['values']} values of A and B; "
-        f"{settings['untrained']} untrained models; {settings['permutations']} permutations. A "
-        "class is the neurons of one rule; its null is random neurons of the same layers and sizes "
-        "of effect.",
-        "Kept at END: all other neurons have the activations of a problem with other operands; 90% "
-        "of C's lead over the other digits is kept, on problems that did not rank the neurons.",
-    ]
 
 
 def _cells(table: DataFrame) -> Iterator[dict[str, str]]:

@@ -3,6 +3,7 @@
 Reads a run of `experiments numbers`.
 """
 
+from functools import partial
 from typing import Any, cast
 
 from pandas import DataFrame
@@ -35,16 +36,13 @@ def exhibits(options: TableOptions) -> list[Table]:
     """
     run = chosen_run(options, "numbers")
     table = text_table_of(
-        lambda: numbers.table(run),
+        partial(numbers.table, run),
         [run],
         name="numbers",
         title="Is a number a line, a wave or a table?",
-        caption=lambda _: "Which shapes write values that they were not fitted to.",
-        notes=lambda *_: [
-            "The share of answers that follow another value, put in by a shape that is fitted to "
-            "the residual stream, or by a control. Unseen: the shape was fitted without the value "
-            "that it writes. In brackets: 95% intervals over problems that were not fitted."
-        ],
+        caption="The share of answers that follow another value, put in by a shape that is fitted "
+        "to the residual stream, or by a control. Unseen: the shape was fitted without the value "
+        "that it writes. In brackets: 95% intervals over problems that were not fitted.",
         cells=_cells,
     )
     return [table]

@@ -143,11 +143,9 @@ class GalleryOptions:
     """The folder of all runs."""
     out: Path = Path("figures") / "gallery"
     """Where pictures and numbers go."""
-    page: Path = Path("docs") / "gallery.md"
-    """The page that shows them."""
-    claims_page: Path = Path("docs") / "claims.md"
-    """The page that gets the verdicts; it is left alone if it does not exist."""
+    docs: Path = Path("docs")
+    """The pages that show them, with README beside this folder. claims.md gets the verdicts."""
     from_tables: bool = False
     """Draw the tables that are there, without any run."""
     pictures: bool = True
-    """Draw the pictures; else write only the page and the numbers."""
+    """Draw the pictures; else write only the numbers and the verdicts."""

@@ -8,9 +8,8 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.effects import KEY
 from figures.common import chosen_run
-from figures.exhibit import Chart, Settings, Table, chart_of, text_table_of
+from figures.exhibit import Chart, Table, chart_of, text_table_of
 from figures.options import Options, TableOptions
 from figures.tables import carriers as carrier_numbers
 from figures.tables import paths as path_numbers
@@ -33,19 +32,13 @@ def paths(options: TableOptions) -> list[Table]:
     run = chosen_run(options, "which_paths")
     return [
         text_table_of(
-            lambda: path_numbers.table(run),
+            partial(path_numbers.table, run),
             [run],
             name="paths",
             title=f"Paths of the strongest heads: {run.config['model']}, {run.config['metric']}",
-            caption=lambda _: (
-                "How little a head writes to the answer itself (direct) and how much MLPs and "
-                "later heads make of it."
-            ),
-            notes=lambda *_: [
-                "In brackets: 95% bootstrap intervals over problems and wordings.",
-                "Shares are of the total effect, and may exceed 100% where parts have opposite "
-                "signs.",
-            ],
+            caption="Direct: what a head writes to the answer itself; MLPs and later heads add the "
+            "rest. In brackets: 95% bootstrap intervals over problems and wordings. Shares are of "
+            "the total effect, and may exceed 100% where parts have opposite signs.",
             cells=partial(_path_cells, relative=EffectScale.of(run.config).relative),
         )
     ]
@@ -82,43 +75,17 @@ def carriers(options: Options) -> list[Chart]:
     run = chosen_run(options, "which_mlps_carry_them")
     return [
         chart_of(
-            lambda: carrier_numbers.table(run),
+            partial(carrier_numbers.table, run),
             [run],
             name="carriers",
             title="Which MLPs carry the key heads' effects?",
-            caption=lambda _: (
-                "Which columns are red in many rows: MLPs through which several heads act. "
-                "Compare them with the MLPs that a probe sees writing C (Figure 6)."
-            ),
-            notes=_carriers_notes,
+            caption="Rows: the heads with the strongest effects via MLPs, key heads in bold. Held: "
+            "the effect with every MLP free, less that with this one held at the reference run. "
+            "Alone: the effect with this one free, less the direct effect. Neither adds up to the "
+            "effect. Cos: the cosine of what the MLP adds with the unembedding of C.",
             draw=partial(_draw_carriers, reading=EffectScale.of(run.config)),
             small_table=_correlations,
         )
-    ]
-
-
-def _carriers_notes(table: DataFrame, config: Settings) -> list[str]:
-    """How to read the figure, and what it was made from."""
-    lost, added = (
-        value(table, measure=measure)
-        for measure in (carrier_numbers.LOST_SUM, carrier_numbers.ADDED_SUM)
-    )
-    medians = records(select(table, measure=carrier_numbers.MEDIAN, compared="C"))
-    agreement = ", ".join(f"{one.operation} {one.value:.2f}" for one in medians)
-    return [
-        f"Model: {config['model']}. Prompts: distinct reference prompts, "
-        f"{'answered right' if config['keep'] == 'correct' else 'all'}, seed {config['seed']}. "
-        f"Rows: the {config['top']} heads with the strongest effects via MLPs, key heads (below "
-        f"−{-KEY['relative_logit']:.0%}) in bold. Numbers: means over templates"
-        + ", in percent of the logit" * EffectScale.of(config).relative
-        + ".",
-        "Held: the effect with every MLP free, less the effect with this one held at the reference "
-        "run. Alone: the effect with this one free, less the direct effect. Neither adds up to the "
-        "effect, because MLPs act on what earlier MLPs wrote; with the direct effect, what is lost "
-        f"sums to {lost:.1f} times the effect, what is added to {added:.1f} times.",
-        "Small print below: cosine of what the MLP adds with the unembedding of C. Spearman's "
-        "rank correlation with what is lost, over the MLPs after a head, median of heads with "
-        f"at least {carrier_numbers.MIN_MLPS} of them: {agreement.replace('-', '−')}.",
     ]
 
 

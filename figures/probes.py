@@ -55,11 +55,6 @@ ONE_OPERATION = [
 ]
 
 
-def _highest(of_line: DataFrame, _: DataFrame) -> float:
-    """The layer in which a curve is highest."""
-    return of_line.layer[of_line.value.idxmax()]
-
-
 SEVERAL_MODELS = [
     CurveChart(
         {"measure": numbers.COSINE},
@@ -68,7 +63,7 @@ SEVERAL_MODELS = [
                 {"site": site, "token": token, "less": numbers.OTHERS[less]},
                 name,
                 look,
-                mark=_highest,
+                mark=curves.highest,
                 text="{value:.2f}",
             )
             for site, token, less, name, look in (
@@ -109,11 +104,11 @@ def fig6(options: OperationOptions) -> list[Chart]:
             [run],
             name="fig6" if options.operation is None else f"fig6-{operation}",
             title=f"Figure 6: what MLPs read and what they write, {operation}",
-            caption="Cosines at END with columns of W_U, on average over problems. Others: a, "
-            "digits that are neither A, B nor C; b, digits that are not C. Dotted: the layers in "
-            "which the mean of A and B (a) and C (b) have a tenth of their rise, their peak or "
-            "half of it, and nine tenths. Bands: 95% intervals. c: one prompt; the printed digit "
-            "is the one that a layer writes most, the framed column the answer.",
+            caption="a, b: cosines at END with columns of W_U, means over problems; others: "
+            "digits that are not A, B or C (a), not C (b). Dotted: where the mean of A and B (a) "
+            "and C (b) have a tenth of their rise, their peak or half of it, and nine tenths. c: "
+            "one prompt, the digit that each layer writes most; framed: the answer. Bands: 95% "
+            "intervals.",
             draw=partial(_draw_operation, operation=operation),
         )
     ]

@@ -2,9 +2,9 @@
 
 Reads the model's runs without loading a model, and writes figures/<model>/report.html: one file
 that opens without a network, on a phone too, and can be printed. The first screen has the circuit
-(or the map), at most five findings, and the paper's claims as dots. The last line names what is
-missing, with the command that computes it. `make report` first computes everything that takes
-minutes (`experiments whole_study`).
+(or the map) and the paper's claims as dots. The last line names what is missing, with the command
+that computes it. `make report` first computes everything that takes minutes (`experiments
+whole_study`).
 """
 
 import json
@@ -44,7 +44,6 @@ from figures.collection import (
 )
 from figures.common import FREE, RESULTS, shipped, slug
 from figures.exhibit import Chart, Exhibit, Interactive, html_table, minus, prose
-from figures.findings import findings, lens_sentence
 from figures.options import ReportOptions
 from figures.tables.table import to_csv
 
@@ -270,7 +269,6 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
     map_name = next((name for name in ("fig15", "fig2") if name in names), None)
     answer = _answer(charts)
     missing_text, missing_parts = _missing_text(collection, root)
-    sentences = findings(collection.exhibits)
     judgements = Counter(verdict.judgement for verdict in collection.verdicts)
 
     def linked_heads(text: str) -> Markup:
@@ -282,9 +280,6 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
     text = _template().render(
         collection=collection,
         answer=answer,
-        findings=sentences,
-        lens=lens_sentence((answer or collection.exhibits[0]).runs[0].config) if sentences else "",
-        short_names={exhibit.name: _short_name(exhibit) for exhibit in collection.exhibits},
         judgements=[(name, judgements[name]) for name in PHRASES if judgements[name]],
         charts=charts,
         pages=pages,
@@ -312,7 +307,7 @@ def _answer(charts: Sequence[Chart]) -> Chart | None:
 
 def _terms_in(exhibit: Exhibit) -> list[Term]:
     """The terms that an exhibit's words use, at most `MOST_TERMS`; the special ones first."""
-    words = " ".join([exhibit.title, exhibit.caption, *exhibit.notes])
+    words = " ".join([exhibit.title, *exhibit.small_print])
     used = [term for term in TERMS if re.search(term.pattern, words)]
     return [term for term in TERMS if term in used[-MOST_TERMS:]]
 

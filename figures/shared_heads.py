@@ -1,17 +1,16 @@
 """Tables 3 and 4: do powers and word problems use the heads of the four operations?"""
 
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pandas import DataFrame
 
-from arith_lens.paper import paper_model
 from figures.common import chosen_run
 from figures.exhibit import Table, text_table_of
 from figures.options import TableOptions
 from figures.tables import powers, word_problems
 from figures.tables.answers import AFTER, BEFORE, HEADS, RELATIVE_CHANGE
-from figures.tables.table import QuestionTable, keys_of, records, select, value
+from figures.tables.table import keys_of, records, select, value
 from figures.views.words import components_text, size_text
 
 POWER_CONTROLS = {"random": "as many random heads", "same layers": "random heads, same layers"}
@@ -30,15 +29,15 @@ def table3(options: TableOptions) -> list[Table]:
     run = chosen_run(options, "do_powers_use_them")
     return [
         text_table_of(
-            lambda: powers.table(run),
+            partial(powers.table, run),
             [run],
             name="table3",
             title=f"Table 3: key heads of exponentiation, {run.config['model']}",
-            caption=lambda _: (
-                "Whether powers, which no other experiment asks for, use heads of the four "
-                "operations too, and fall with them. In the paper some are the same."
-            ),
-            notes=_power_notes,
+            caption="Key heads: mean effect of path patching below −5% of the answer's logit that "
+            "differs from zero. Knockout: mean over the counterfactuals of the same wording and "
+            "position, every position but BOS. Accuracy before is 100% by the filter. Intervals: "
+            "bootstrap over problems. Random heads: draws of as many heads, from all, and from the "
+            "other heads of the same layers.",
             cells=lambda rows: DataFrame(
                 _power_texts(select(rows, wording=wording)) for wording in keys_of(rows, "wording")
             ),
@@ -74,22 +73,6 @@ def _accuracy_texts(rows: DataFrame, heads: str) -> tuple[str, str]:
     )
 
 
-def _power_notes(_: DataFrame, config: Mapping[str, Any]) -> list[str]:
-    """How to read the table, and the paper's numbers."""
-    notes = [
-        "Key heads: mean effect of path patching below -5% of the answer's logit. Knockout: mean "
-        "over the counterfactuals of the same wording and position, every position but BOS. "
-        "Accuracy before is 100% by the filter. Intervals: bootstrap over problems.",
-        f"Random heads: {config['controls']} draws of as many heads, from all heads, and from "
-        "the other heads of the same layers.",
-    ]
-    paper = paper_model(config["model"])
-    if paper is not None and paper.exponent_heads:
-        named = ", ".join(map(str, paper.exponent_heads))
-        notes.append(f"The paper, {paper.name}: {named}; -66% and -62%.")
-    return notes
-
-
 SET_CONTROLS = {
     "random": "{} heads drawn from all",
     "same layers": "{} others in the layers of the strongest on the same prompts",
@@ -108,32 +91,26 @@ def table4(options: TableOptions) -> list[Table]:
     run = chosen_run(options, "do_word_problems_use_them")
     title, model = "Table 4: heads for generated prompts and for word problems", run.config["model"]
 
-    def table() -> QuestionTable:
-        return word_problems.table(run)
-
     return [
         text_table_of(
-            table,
+            partial(word_problems.table, run),
             [run],
             name="table4",
             title=f"{title}: sets, {model}",
-            caption=lambda _: (
-                "The heads that both kinds of prompts have among their strongest should cost both "
-                "alike; in the paper they cost most of what all ten cost."
-            ),
-            notes=_set_notes,
+            caption="Strongest: the heads with the most negative mean effects. All prompts are "
+            "answered right with every head in place; word problems whose counterfactual is "
+            "answered with C as well are left out. Knockout: mean over the counterfactuals of the "
+            "same data, every position but BOS. Relative change with its 95% interval. In place of "
+            "GSM8K, models of the closed world have its word problems.",
             cells=_set_cells,
         ),
         text_table_of(
-            table,
+            partial(word_problems.table, run),
             [run],
             name="table4_heads",
             title=f"{title}: heads, {model}",
-            caption=lambda _: "Whether a head looks at the same kind of token in both.",
-            notes=lambda *_: [
-                "Looks at: share of the attention weight from END, on reference prompts; a tenth "
-                "or more."
-            ],
+            caption="Looks at: share of the attention weight from END, on reference prompts; a "
+            "tenth or more.",
             cells=_head_cells,
         ),
     ]
@@ -183,36 +160,3 @@ def _head_texts(rows: DataFrame) -> Texts:
             f"{one.token} {one.value:.0%}" for one in most if one.value >= 0.1
         )
     return text
-
-
-def _set_notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
-    """How to read the table, what replaces GSM8K, and the paper's numbers."""
-    generated, problems = (
-        size_text(rows, prompts=prompts) for prompts in word_problems.PROMPTS.values()
-    )
-    source = "GSM8K's questions, rewritten"
-    if config["data_dir"] is None:
-        source = "the closed world's word problems, which stand in for GSM8K here"
-    ours, both = (
-        value(rows, measure=HEADS, knocked_out=word_problems.SETS[name])
-        for name in ("generated", "overlap")
-    )
-    lines = [
-        f"Generated prompts: the four operations, {generated}. "
-        f"Word problems: {source}, {problems}. All are "
-        "answered right with every head in place, so that accuracy before is 100% by the filter; "
-        "word problems whose counterfactual is answered with C as well are left out.",
-        f"Strongest: the {config['heads']} heads with the most negative mean effect; "
-        f"{both:.0f} of {ours:.0f} are the same.",
-        "Knockout: mean over the counterfactuals of the same data (generated prompts: of the same "
-        "template and position; word problems: one for END and one for all other tokens), every "
-        "position but BOS. Relative change with its 95% interval; at most "
-        f"{config['most']} pairs of each kind, evenly spread.",
-    ]
-    paper = paper_model(config["model"])
-    if paper is not None and paper.name == "LLaMA2-7B":
-        lines.append(
-            "The paper, LLaMA2-7B on its prompts / on GSM8K: own ten heads -69% / -65%; the six in "
-            "both -56% / -52%; the four of GSM8K only -2% / -26%."
-        )
-    return lines

@@ -1,27 +1,35 @@
 """Transfer, benchmarks and carrying: other tasks before and after a knockout of heads."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from pandas import DataFrame
 
-from arith_lens.paper import paper_model
-from experiments import results
-from experiments.benchmarks import PLAIN
-from figures.common import chosen_run, has_tables_alone
+from figures.common import chosen_run
 from figures.exhibit import Table, text_table_of
 from figures.options import TableOptions
 from figures.tables import benchmarks as benchmark_numbers
 from figures.tables import carrying as carrying_numbers
 from figures.tables import transfer as transfer_numbers
 from figures.tables.answers import AFTER, ALL, BEFORE, CHANGE, HEADS, P_VALUE, RELATIVE_CHANGE
-from figures.tables.table import has, records, select, value
-from figures.tables.tuning import DOUBTFUL, PAPERS_BEFORE, TRAININGS
-from figures.views.words import components_text, interval_text, range_text, share_text
+from figures.tables.table import records, select, value
+from figures.tables.tuning import DOUBTFUL
+from figures.views.words import interval_text, range_text, share_text
 
 CONTROL_NAMES = {"random": "random heads", "same layers": "random heads, same layers"}
 Texts = dict[str, str]
+KNOCKED_OUT = (
+    "Each head that is knocked out gives one vector, its mean over the counterfactuals of the four "
+    "operations, at every token but BOS."
+)
+STAND_INS = (
+    "Models of the closed world have its word problems and generic tasks in place of SVAMP, GSM8K "
+    "and MMLU."
+)
+CONTROLS = (
+    "Random heads: draws of as many from all heads; same layers: each draw has the layers of those "
+    "heads, from all but these. Difference in points, mean (range)."
+)
 
 
 def _part_name(group: str, task: str) -> str:
@@ -57,15 +65,12 @@ def transfer(options: TableOptions) -> list[Table]:
     run = chosen_run(options, "what_else_breaks")
     return [
         text_table_of(
-            lambda: transfer_numbers.table(run),
+            partial(transfer_numbers.table, run),
             [run],
             name="transfer",
             title=f"Transfer and control of a knockout, {run.config['model']}",
-            caption=lambda _: (
-                "Word problems that were not used to find the heads should fall with them, "
-                "generic tasks should not. In the paper SVAMP falls by two thirds, MMLU hardly."
-            ),
-            notes=_transfer_notes,
+            caption="Accuracy after: difference in points [95% interval, questions paired], and "
+            f"the relative change. {KNOCKED_OUT} {CONTROLS} {STAND_INS}",
             cells=_transfer_cells,
         )
     ]
@@ -99,33 +104,6 @@ def _knockout_texts(rows: DataFrame, of_part: DataFrame) -> Texts:
     return text | _control_texts(select(of_part, measure=CHANGE))
 
 
-def _transfer_notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
-    """How to read the table, and the paper's numbers."""
-    named = "; ".join(
-        f"{title}: {components_text(select(rows, knocked_out=name)) or 'none'}"
-        for name, title in HEAD_SET_NAMES.items()
-    )
-    lines = [
-        "Accuracy after: difference in points [95% interval, questions paired], and the relative "
-        f"change. Random heads: {config['controls']} draws of {config['heads']} from all "
-        "heads; same layers: as many draws, each with the layers of the strongest heads, from all "
-        "heads but these. Difference in points, mean (range), on "
-        f"{config.get('control_limit') or 'all'} questions of each task.",
-        f"{named}. Each replaced by one vector, its mean over the counterfactuals of the four "
-        "operations, at every token but BOS.",
-    ]
-    if config["data_dir"] is None:
-        lines.append(
-            "The closed world's word problems and generic tasks stand in for SVAMP, GSM8K and MMLU."
-        )
-    paper = paper_model(config["model"])
-    if paper is not None and paper.name == "LLaMA2-7B":
-        lines.append(
-            "The paper, LLaMA2-7B: SVAMP 34.7 to 11.8 (-66%), MMLU humanities 42.9 to 42.6."
-        )
-    return lines
-
-
 def benchmarks(options: TableOptions) -> list[Table]:
     """Benchmarks before and after a knockout: accuracy, its interval, the paired change.
 
@@ -136,19 +114,15 @@ def benchmarks(options: TableOptions) -> list[Table]:
         RunError: there is no run.
     """
     run = chosen_run(options, "how_good_is_it")
-    is_stored = not has_tables_alone(run)
-    harness = results.EVALUATION.load(run, PLAIN).settings["harness"] if is_stored else ""
     return [
         text_table_of(
-            lambda: benchmark_numbers.table(run),
+            partial(benchmark_numbers.table, run),
             [run],
             name="benchmarks",
             title=f"Benchmarks, {run.config['model']}",
-            caption=lambda _: (
-                "Mathematics should fall without the key heads, other tasks hardly, and neither "
-                "without random heads."
-            ),
-            notes=partial(_benchmark_notes, harness=harness),
+            caption="Accuracy with Wilson's 95% interval; after a knockout: the difference in "
+            f"points [95% interval, questions paired], and McNemar's exact test. {KNOCKED_OUT} "
+            f"{CONTROLS}",
             cells=_benchmark_cells,
         )
     ]
@@ -183,32 +157,6 @@ def _benchmark_texts(rows: DataFrame, before: Any) -> Texts:
     return cells | _control_texts(changes)
 
 
-def _benchmark_notes(rows: DataFrame, config: Mapping[str, Any], *, harness: str) -> list[str]:
-    """How to read the table, and the paper's numbers."""
-    limit = config["limit"]
-    lines = [
-        "Accuracy with Wilson's 95% interval; after a knockout: the difference in points [95% "
-        "interval, questions paired], and McNemar's exact test.",
-        f"Asked by {harness}; " * bool(harness)
-        + ("all questions." if limit is None else f"the first {limit} questions of each task."),
-    ]
-    if has(rows, measure=HEADS):
-        lines.append(f"Strongest: {components_text(rows)}.")
-    if config["controls"] and config["heads"]:
-        few = config["control_limit"]
-        lines.append(
-            f"Random heads: {config['controls']} draws of {config['heads']} from all "
-            "heads; same layers: as many draws, each with the layers of the strongest heads, from "
-            "all heads but these. Difference in points, mean (range)"
-            + (f", on the first {few} questions of each task." if few else ".")
-        )
-    paper, papers = paper_model(config["model"]), select(rows, measure=PAPERS_BEFORE)
-    if paper is not None and paper.before:
-        accuracies = [f"{one.group} {100 * one.value:.1f}" for one in records(papers)]
-        lines.append(f"The paper's Table 1, {paper.name} as it is: {', '.join(accuracies)}.")
-    return lines
-
-
 def carrying(options: TableOptions) -> list[Table]:
     """Negative transfer: what a knockout of the tuned heads costs, before and after tuning.
 
@@ -221,15 +169,14 @@ def carrying(options: TableOptions) -> list[Table]:
     run = chosen_run(options, "do_tuned_heads_carry_more")
     return [
         text_table_of(
-            lambda: carrying_numbers.table(run),
+            partial(carrying_numbers.table, run),
             [run],
             name="carrying",
             title=f"Do other abilities hang on the tuned heads? {run.config['model']}",
-            caption=lambda _: (
-                "Whether generic tasks lose more by the knockout after tuning than before: then "
-                "tuning has put more than mathematics into these heads."
-            ),
-            notes=_carrying_notes,
+            caption="Without: those heads that precise tuning trained are knocked out in the model "
+            "at hand. Changes in points of accuracy [95% interval, over questions and seeds of "
+            "tuning]. More after tuning: the change in the tuned models less that before. "
+            f"{KNOCKED_OUT} {CONTROLS}",
             cells=_carrying_cells,
         )
     ]
@@ -270,19 +217,3 @@ def _carrying_texts(rows: DataFrame) -> Texts:
     for pair in zip(*(texts.items() for texts in controls), strict=True):
         text |= dict(pair)
     return text
-
-
-def _carrying_notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
-    """How to read the table."""
-    controls, n_seeds = config["controls"], value(rows, measure=TRAININGS)
-    return [
-        f"Heads {components_text(rows)}, those that precise tuning trained. Without: each replaced "
-        "by one vector, its mean over the counterfactuals of the four operations in the model at "
-        "hand, at every token but BOS. Changes in points of accuracy [95% interval, over questions "
-        f"and {n_seeds:.0f} seeds of tuning].",
-        "More after tuning: the change in the tuned models less that before."
-        + f" Random heads: {controls} draws of as many from all heads; same layers: as many draws, "
-        "each with the layers of the tuned heads, from all heads but these. Change in points, mean "
-        f"(range), on {config.get('control_limit') or 'all'} questions of each task."
-        * bool(controls),
-    ]

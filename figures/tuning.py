@@ -3,7 +3,8 @@
 `figures/tuning_tables.py` has Tables 1, 2 and 5.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,10 @@ from figures.exhibit import Chart, chart_of
 from figures.options import Options
 from figures.tables import tuning as numbers
 from figures.tables.answers import ALL, BEFORE, CHANGE
-from figures.tables.table import has, keys_of, records, select, value
+from figures.tables.table import has, keys_of, records, select
 from figures.tables.tuning import Key
 from figures.views import maps
 from figures.views.lines import dots
-from figures.views.words import components_text
 
 EXPERIMENT = "does_tuning_help"
 METHOD_NAMES: dict[TuningMethod, str] = {
@@ -95,39 +95,18 @@ def frontier(options: Options) -> list[Chart]:
     run = chosen_run(options, EXPERIMENT)
     return [
         chart_of(
-            lambda: numbers.table(run),
+            partial(numbers.table, run),
             [run],
             name="frontier",
             title="What does tuning gain in mathematics, and lose elsewhere?",
-            caption=_caption,
-            notes=_notes,
+            caption="A mark is the change of accuracy at the learning rate that is best on "
+            "validation word problems (full circles), or best of those that lose at most 2 points "
+            "on other generic questions, which choose it (hollow; no mark: no rate does). Lines: "
+            "95% intervals over n questions and trainings. Precise: the heads with the largest "
+            "effects.",
             draw=_draw,
         )
     ]
-
-
-def _caption(rows: DataFrame) -> str:
-    """What precise tuning gains and loses in each model, what others do, and with little loss."""
-    findings, little = [], []
-    for model in keys_of(rows, "model"):
-        own = select(rows, model=model)
-        texts = {key[0]: " and ".join(_points(one)) for key, one in _changes(own).items()}
-        others = ", ".join(
-            f"{METHOD_NAMES[one]} {texts[one]}"
-            for one in ("random", "lora", "full")
-            if one in texts
-        )
-        findings.append(f"{texts['precise']} in `{model}` ({others})")
-        gains = {key[0]: _points(one)[0] for key, one in _changes(own, "little_loss").items()}
-        little.append(f"{gains.get('precise', 'none')} (full {gains.get('full', 'none')})")
-    sizes = records(select(rows, measure=BEFORE, task=ALL).drop_duplicates("group"))
-    return (
-        f"At its best rate, precise tuning changes {' and '.join(GROUPS)} by, in points, "
-        f"{'; '.join(findings)}. At the best that loses {MOST_LOST_TEXT} on other generic tasks, "
-        f"which choose the rate (hollow), word problems change by {' and '.join(little)}. Lines: "
-        "95% intervals over trainings, "
-        f"{' and '.join(f'{one.n:,.0f} {one.group}' for one in sizes)}."
-    )
 
 
 def _changes(rows: DataFrame, criterion: Criterion = "mathematics") -> dict[Key, DataFrame]:
@@ -139,57 +118,17 @@ def _changes(rows: DataFrame, criterion: Criterion = "mathematics") -> dict[Key,
     }
 
 
-def _points(changes: DataFrame) -> list[str]:
-    """What a method changes in each group of questions, in points."""
-    texts = (f"{round(100 * value(changes, group=group)):+d}" for group in GROUPS)
-    return ["0" if text == "+0" else text.replace("-", "−") for text in texts]
-
-
 def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A row per model: what each method changes in word problems, and in generic tasks."""
-    panels, headings = [], []
-    for model in keys_of(rows, "model"):
-        own = select(rows, model=model)
-        headings.append(f"{model}: precise tuning {_finding(own)}")
-        panels += [_panel(own, group) for group in GROUPS]
+    models = keys_of(rows, "model")
     return plotting.dot_panels(
-        panels,
+        [_panel(select(rows, model=model), group) for model in models for group in GROUPS],
         tuple(plotting.DotAxis(_ends(rows, group), AXIS) for group in GROUPS),
         across=len(GROUPS),
-        headings=headings,
+        headings=models,
         row=25,
         notes=notes,
     )
-
-
-def _finding(rows: DataFrame) -> str:
-    """What precise tuning gains and loses beside full tuning, in words that intervals support."""
-    changes = {key[0]: one for key, one in _changes(rows).items()}
-    random, own, full = (
-        records(select(changes[method], group=GROUPS[0]))[0]
-        for method in ("random", "precise", "full")
-    )
-    lora = records(select(changes["lora"], group=GROUPS[0])) if "lora" in changes else []
-    if own.low > 0 and full.low > 0:
-        by_others = "".join(f", LoRA {one.value / full.value:.0%}" for one in lora)
-        by_others = f"(random heads {random.value / full.value:.0%}{by_others})".replace("-", "−")
-        gain = f"gains {own.value / full.value:.0%} of full tuning's gain {by_others}"
-    else:
-        by_lora = "".join(f" (LoRA {100 * one.value:+.0f})" for one in lora).replace("-", "−")
-        by_full = _verb(full).removesuffix(" points")
-        gain = f"{_verb(own)} where full tuning {by_full}{by_lora}"
-    own, full = (records(select(changes[one], group=GROUPS[1]))[0] for one in ("precise", "full"))
-    if own.low <= 0 <= own.high:
-        return f"{gain}, loses nothing elsewhere"
-    degree = "more" if own.high < full.low else "less" if own.low > full.high else "as much"
-    return f"{gain}, loses {degree} elsewhere"
-
-
-def _verb(change: Any) -> str:
-    """`gains 13 points`, if the interval is on one side of 0."""
-    if change.low <= 0 <= change.high:
-        return "changes nothing"
-    return f"{'gains' if change.value > 0 else 'loses'} {abs(100 * change.value):.0f} points"
 
 
 AXIS = "change of accuracy in points"
@@ -243,33 +182,3 @@ def rate_dots(criterion: Criterion, rows: DataFrame, names: Sequence[str]) -> pl
     """Marks at the changes of the named rows, in points, by the rates for a purpose."""
     name, symbol, colour, shift = RATE_MARKS[criterion]
     return dots(rows, names, name, colour, symbol, shift)
-
-
-def _notes(rows: DataFrame, config: Mapping[str, Any]) -> list[str]:
-    """What is tuned on what, how often, and where no rate loses little."""
-    seeds = [f"{count:.0f}" for count in sorted(_seeds(rows))]
-    precise = (
-        f"{components_text(select(rows, model=name))} of {name}" for name in keys_of(rows, "model")
-    )
-    lines = [
-        f"Precise: heads {'; '.join(precise)}. Tuned on {config['examples'] or 'all'} word "
-        f"problems, {config['epochs']} epoch{'s' * (config['epochs'] > 1)}. Marks: means of "
-        f"{' or '.join(seeds)} seeds, with 95% intervals over questions and seeds.",
-    ]
-    for name in keys_of(rows, "model"):
-        own = select(rows, model=name)
-        unmet = [key for criterion in criteria_of(own) for key in without_rate(own, criterion)]
-        if unmet:
-            texts = "; ".join(map(title_of, unmet))
-            lines.append(f"In {name} no rate loses {MOST_LOST_TEXT}: {texts}.")
-    return lines
-
-
-def _seeds(rows: DataFrame) -> set[float]:
-    """How many trainings there are at chosen rates."""
-    return {
-        value(of_setting(own, key), measure=numbers.TRAININGS, rate=rate)
-        for own in (select(rows, model=name) for name in keys_of(rows, "model"))
-        for criterion in criteria_of(own)
-        for key, rate in rates_for(own, criterion).items()
-    }

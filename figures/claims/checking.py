@@ -161,16 +161,16 @@ def exhibits(options: ClaimsOptions) -> list[Table]:
 
 def table(model: str, verdicts: list[Verdict]) -> Table:
     """The verdicts on a model, as a table for readers."""
-    return text_table_of(
+    made = text_table_of(
         lambda: with_multiplicity(model, verdicts),
         _runs(verdicts),
         name="claims",
         title=f"The paper's claims, {model}",
-        caption=lambda _: "Which hold, and by how much.",
-        notes=lambda rows, _: notes(rows, verdicts),
+        caption="Each claim with the numbers that decide it.",
         cells=cells,
         printed=paragraphs,
     )
+    return replace(made, notes=notes(made.numbers, verdicts))
 
 
 def with_multiplicity(model: str, verdicts: Sequence[Verdict]) -> QuestionTable:

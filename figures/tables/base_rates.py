@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from jaxtyping import Int
-from pandas import DataFrame
 from torch import Tensor
 
 from arith_lens.effects import Effects
@@ -18,7 +17,7 @@ from arith_lens.operations import FOUR, OPERATIONS
 from arith_lens.problems import Problem
 from arith_lens.statistics import Units
 from figures.tables.number import Number
-from figures.tables.table import Key, Row, interval_numbers, records, row, select
+from figures.tables.table import Key, Row, interval_numbers, row
 
 MAJORITY = "base rate: majority answer"
 SAME_TOKEN = "share of prompts with the most frequent token"
@@ -52,15 +51,6 @@ def same_token_rows(
     token, of_token = _most_frequent(tokens, units)
     yield row(SAME_TOKEN, of_token, **keys)
     yield row(SAME_TOKEN_RIGHT, share(answers == token, units), **keys)
-
-
-def base_rate_note(table: DataFrame) -> list[str]:
-    """A sentence with the majority answers of a table's operations; none if it has no such rows."""
-    rows = select(table, measure=MAJORITY)
-    if not len(rows):
-        return []
-    shares = ", ".join(f"{one.operation} {one.value:.0%}" for one in records(rows))
-    return [f"Base rate, the share of prompts that the most frequent answer would get: {shares}."]
 
 
 def answers_of(problems: tuple[str, ...]) -> Int[Tensor, " problem"]:

@@ -85,7 +85,7 @@ def draw(
     return plotting.curve_panels(
         [part for _, parts in lines for part in [*parts, *[None] * (across - len(parts))]],
         x_title="",
-        unit="%" if charts[0].scale == 100 else "",
+        unit="%" * all(chart.scale == 100 for chart in charts),
         notes=notes,
         headings=[heading for heading, _ in lines],
         across=across,
@@ -155,6 +155,11 @@ def _circles(
     at = np.nan if series.mark is None else series.mark(of_line, rows)
     for one in records(DataFrame(of_line[of_line[x] == at])):
         yield plotting.Point(at, series.text.format(**one._asdict()), index)
+
+
+def highest(of_line: DataFrame, _: DataFrame) -> float:
+    """The layer in which a line is highest."""
+    return float(of_line.layer[of_line.value.idxmax()])
 
 
 def _line(rows: DataFrame, series: Series, chart: CurveChart) -> plotting.Line:

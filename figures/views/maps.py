@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,26 +13,16 @@ from arith_lens.components import Head
 from arith_lens.operations import OPERATIONS
 from arith_lens.paper import PaperModel, paper_model
 from figures.tables.effects import (
-    ALL_HEADS,
     EFFECT,
-    FIRST_LAYER,
     HELD,
     KEY_EFFECT,
-    KEY_HEADS,
-    KEY_SHARE,
-    LAST_LAYER,
     OF_COMPUTED,
     RELATIVE,
 )
-from figures.tables.table import records, select
+from figures.tables.table import select
 
 N_LABELS = 3
 COLOUR_LIMIT = 15.0  # end of the colour scale of relative effects in every figure, in percent
-PATHS_NOTES = {
-    "via_mlps": "paths: via MLPs, every other head frozen (Appendix B)",
-    "direct": "paths: direct, every other component frozen (Algorithm 1)",
-    "total": "paths: total, nothing frozen (activation patching)",
-}
 COLOUR_TITLES = {
     "relative_logit": "Change of the right answer's logit",
     "logit": "Change of the right answer's logit",
@@ -229,81 +218,6 @@ def outlines(
             certain=certain is None or bool(certain[layer, head]),
         )
         for rank, (layer, head) in enumerate(cells)
-    ]
-
-
-def key_head_count(rows: DataFrame) -> str:
-    """How many heads are beyond the threshold in some operation, and in which layers."""
-    counts = {one.measure: one.value for one in records(select(rows, operation=""))}
-    if not counts:
-        return ""
-    n_key, n_heads, threshold = counts[KEY_HEADS], counts[ALL_HEADS], f"−{-KEY_EFFECT:.0%}"
-    if not n_key:
-        return (
-            f"none of {n_heads:.0f} heads is a key head, with a mean below {threshold} that "
-            "differs from zero"
-        )
-    first, last = counts[FIRST_LAYER], counts[LAST_LAYER]
-    where = f"layer {first:.0f}" if first == last else f"layers {first:.0f} to {last:.0f}"
-    return (
-        f"{n_key:.0f} of {n_heads:.0f} heads ({counts[KEY_SHARE]:.1%}), in {where}, are below "
-        f"{threshold} in some operation"
-    )
-
-
-def reading_note(reading: EffectScale) -> str:
-    """How to read the map."""
-    if not reading.relative:
-        return "Red: patching lowers the value."
-    return (
-        "Red: patching lowers C's logit. Outlined: key heads and MLPs below −5%, dashed if only "
-        "the mean is."
-    )
-
-
-def map_note(reading: EffectScale) -> str:
-    """How to read a map and its strips."""
-    return f"{reading_note(reading)} held: the final norm's scale is kept."
-
-
-def data_note(config: Mapping[str, Any]) -> str:
-    """The data of a run."""
-    selection = "answered right" if config.get("keep", "correct") == "correct" else "all"
-    data = f"distinct reference prompts{_settings_note(config)}, {selection}, seed {config['seed']}"
-    if config.get("pairs"):
-        data = f"own ({Path(config['pairs']).name}), {selection}"
-    return f"Model: {config['model']}. Prompts: {data}; {PATHS_NOTES[config['paths']]}."
-
-
-def _settings_note(config: Mapping[str, Any]) -> str:
-    """The settings of the prompts that are not the default."""
-    defaults = {
-        "templates": ["operation"],
-        "operands": [1, 9],
-        "answer_token": "whole",
-        "counterfactual": "word",
-    }
-    note = ""
-    for key, value in defaults.items():
-        setting = config.get(key, value)
-        if setting != value:
-            text = setting if isinstance(setting, str) else " ".join(map(str, setting))
-            note += f", {key.replace('_', ' ')} {text}"
-    if shots := config.get("shots"):
-        sets = config["exemplar_sets"]
-        note += f", after {shots} solved examples ({sets} set{'s' * (sets > 1)})"
-    return note
-
-
-def paper_notes(paper: PaperModel | None, operations: Sequence[str]) -> list[str]:
-    """Which heads the paper names for the operations, one line per source."""
-    if paper is None:
-        return []
-    return [
-        f"Dots: the paper's key heads of {paper.name} ({source}). "
-        f"These are {', '.join(map(str, heads))}."
-        for source, heads in dict.fromkeys(map(paper.reported, operations))
-        if heads
     ]
 
 

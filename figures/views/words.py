@@ -1,13 +1,13 @@
 """Rows of a table in words."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from pandas import DataFrame
 
 from figures.common import sample_size
 from figures.tables.answers import PLACE
-from figures.tables.table import keys_of, records, select
+from figures.tables.table import records, select
 
 DISPLAY_NAMES = {
     "exact": "exact effects",
@@ -31,8 +31,6 @@ DISPLAY_NAMES = {
 """What a reader sees in place of an identifier."""
 
 
-LENS = "the change of C's logit with a word in place of the operator"
-"""The lens of captions whose counterfactual and metric are the paper's."""
 PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}
 """What a reader sees in place of kinds of paths."""
 
@@ -44,33 +42,9 @@ def span_text(values: Iterable[float], form: str = ".0%") -> str:
     return " to ".join(dict.fromkeys(texts))
 
 
-def beside_random(text: str, random: Collection[float], more: str = "") -> str:
-    """What the strongest heads do, beside the span of random ones, and more about both."""
-    control = f"random: {span_text(random)}{more}" if len(random) else "no control"
-    return f"{text} ({control})"
-
-
-def draws_text(random: DataFrame) -> str:
-    """What the intervals of random heads are, if there are some."""
-    draws = random.n.max()
-    return f", or the range of {draws:.0f} draws" * bool(draws == draws)
-
-
 def display_name(identifier: str) -> str:
     """The name that a reader sees; the identifier itself if it has none."""
     return DISPLAY_NAMES.get(identifier, identifier)
-
-
-def listed(names: Iterable[Any]) -> str:
-    """`−, × and ÷`; `none` without any."""
-    *others, last = [*map(str, names)] or ["none"]
-    return f"{', '.join(others)} and {last}" if others else last
-
-
-def sizes_text(table: DataFrame) -> str:
-    """The sizes of the samples: `addition: 324 references of 36 problems; …`."""
-    sizes = {name: size_text(table, operation=name) for name in keys_of(table, "operation")}
-    return "; ".join(f"{name}: {size}" for name, size in sizes.items() if size)
 
 
 def size_text(table: DataFrame, **keys: str) -> str:

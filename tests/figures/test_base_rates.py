@@ -9,11 +9,10 @@ from figures.tables.base_rates import (
     SAME_TOKEN_RIGHT,
     UNKNOWN,
     answers_of,
-    base_rate_note,
     majority_rows,
     same_token_rows,
 )
-from figures.tables.table import QuestionTable, read_back
+from figures.tables.table import QuestionTable
 
 PROBLEMS = ("3 + 5", "9 - 1", "2 * 4", "8 / 2", "6 - 2")
 
@@ -25,8 +24,6 @@ def test_the_majority_answer_is_the_one_that_most_prompts_have() -> None:
     number = table.number(MAJORITY, operation="addition")
     assert abs(number.value - 0.6) < 1e-6 and number.n == 5
     assert number.low is not None and 0 < number.low < 0.6
-    (note,) = base_rate_note(read_back(table))
-    assert note.endswith("addition 60%.")
 
 
 def test_the_models_most_frequent_token_is_counted_and_judged() -> None:

@@ -195,7 +195,7 @@ def test_an_error_of_the_program_is_no_missing_measurement(tmp_path: Path) -> No
 
 
 def test_a_model_without_runs_has_no_page_of_claims(tmp_path: Path) -> None:
-    options = figure.Options("nope", (tmp_path,), tmp_path / "out")
+    options = figure.ClaimsOptions("nope", (tmp_path,), tmp_path / "out")
     with pytest.raises(
         SystemExit, match=r"a finished run of nope under .*which_heads, found none. Make one: "
     ):
@@ -321,7 +321,7 @@ def test_the_list_is_printed_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     which_heads(tmp_path / "results", MIDDLE, model="<b>made</b>")
-    options = figure.Options("<b>made</b>", (tmp_path / "results",), tmp_path / "out")
+    options = figure.ClaimsOptions("<b>made</b>", (tmp_path / "results",), tmp_path / "out")
     figure.main(options)
     page = (tmp_path / "out" / "claims.html").read_text()
     assert "<b>made" not in page and "fewer than 5% of the heads" in page

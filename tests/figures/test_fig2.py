@@ -36,11 +36,7 @@ def chart_of_run(run: Run) -> Chart:
 
 def drawn_alone(run: Run, operation: str):
     table = select(chart_of_run(run).numbers, operation=operation)
-    notes, reading = (
-        map_figures._operation_notes(table, run.config),
-        maps.EffectScale.of(run.config),
-    )
-    return map_figures._draw_operations(table, notes, reading)
+    return map_figures._draw_operations(table, [], maps.EffectScale.of(run.config))
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +93,7 @@ def test_the_table_is_the_figure_in_numbers(run: Run, drawn: Path) -> None:
     assert row.low < row.value < row.high and row.n == 6
 
 
-def test_outlines_and_the_counts_of_the_caption_are_rows(drawn: Path, chart: Chart) -> None:
+def test_outlines_and_the_counts_of_the_titles_are_rows(drawn: Path, chart: Chart) -> None:
     table = from_csv((drawn / "fig2.csv").read_text())
     of_addition = select(table, measure="effect", operation="addition")
     roles = {name: [*select(of_addition, role=name).component] for name in ("key", "opposing")}
@@ -107,7 +103,8 @@ def test_outlines_and_the_counts_of_the_caption_are_rows(drawn: Path, chart: Cha
     assert (shared["key heads"], shared["heads"]) == (2, 96)
     layers = (shared["first layer with key heads"], shared["last layer with key heads"])
     assert layers == (4, 5)
-    assert "Here 2 of 96 heads (2.1%), in layers 4 to 5, are below −5%" in chart.caption
+    titles = [str(note.text) for note in chart.figure.layout.annotations]
+    assert any("Addition: 2 key heads, n = 6" in title for title in titles), "the same number"
     assert value(table, measure="references", operation="division") == 18
 
 
@@ -122,36 +119,9 @@ def test_the_page_loads_nothing_from_elsewhere(drawn: Path) -> None:
     assert len(page) > 3_000_000, "plotly's own script is inside"
 
 
-def test_the_page_says_what_it_shows(run: Run, chart: Chart) -> None:
-    text = " ".join(chart.notes)
-    for part in ("Model: reference", "seed 0", "via MLPs", "−5%", "answered right"):
-        assert part in text
-    titles = [note.text for note in drawn_alone(run, "addition").layout.annotations]
-    assert any(re.search(r"Addition: (\d+|no) heads?, n = 6", title) for title in titles)
-
-
-def notes_of(run: Run) -> list[str]:
-    return [*chart_of_run(run).notes]
-
-
-def test_prompts_of_ones_own_are_named_and_have_no_seed(tmp_path: Path) -> None:
-    (line,) = notes_of(make_run(tmp_path, "reference", pairs="of/mine.jsonl"))[1:]
-    assert "Prompts: own (mine.jsonl), answered right;" in line
-    assert "seed" not in line
-
-
-def test_what_was_asked_of_the_prompts_is_said_where_it_is_not_the_usual(tmp_path: Path) -> None:
-    usual = {"templates": ["operation"], "operands": [1, 9], "counterfactual": "word"}
-    (line,) = notes_of(make_run(tmp_path / "usual", "reference", **usual))[1:]
-    assert "distinct reference prompts, answered right" in line
-    settings = {"templates": ["story/3"], "operands": [10, 20], "answer_token": "last"}
-    (line,) = notes_of(make_run(tmp_path / "asked", "reference", **settings))[1:]
-    assert "prompts, templates story/3, operands 10 20, answer token last, answered" in line
-
-
 def test_a_models_name_is_text_not_markup(tmp_path: Path) -> None:
     run = make_run(tmp_path, "<img src=x onerror=alert(1)>")
-    text = drawn_alone(run, "addition").to_json()
+    text = chart_of_run(run).figure.to_json()
     assert "&lt;img" in text
     assert "<img" not in text.replace("\\u003c", "<")
 
@@ -168,7 +138,6 @@ def test_the_papers_heads_stand_beside_those_of_its_models(tmp_path: Path) -> No
     figure = drawn_alone(run, "addition")
     dots = {(s.yanchor, s.xanchor) for s in figure.layout.shapes if s.type == "circle"}
     assert dots == {(head.layer, head.index) for head in PAPER_MODELS[0].key_heads}
-    assert any("Table 4" in note.text for note in figure.layout.annotations)
     assert figure.layout.coloraxis.cmax == 15, "the paper's scale"
 
 
@@ -180,8 +149,6 @@ def test_exponentiation_has_heads_of_its_own_in_the_paper(tmp_path: Path) -> Non
     figure = drawn_alone(run, "exponentiation")
     dots = {(s.yanchor, s.xanchor) for s in figure.layout.shapes if s.type == "circle"}
     assert dots == {(11, 8), (12, 22), (13, 11), (14, 2), (15, 15)}
-    (note,) = [note.text for note in figure.layout.annotations if note.text.startswith("Dots")]
-    assert "Table 3" in note
 
 
 @pytest.mark.parametrize(
