@@ -54,7 +54,7 @@ help help-all:
 
 setup: $(STAMP)
 
-GET = $(BIN)/python -c 'import sys, arith_lens; from arith_lens.model import get_pretrained as get; get(sys.argv[1]); print(arith_lens.load_model(sys.argv[1]))'
+GET = $(BIN)/python -m arith_lens models get
 smollm: $(STAMP)
 	@$(GET) smollm2-135m
 

@@ -9,16 +9,13 @@ from dataclasses import replace
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any
 
 import arith_lens as al
-from arith_lens.auditing import Audit
+from arith_lens.auditing import Audit, operation_pairs
 from arith_lens.operations import FOUR
 
-SHOTS = {"reference": 0, "reference-mistral": 0, "gemma-3-270m": 4}
-"""Solved examples before a problem; one where a model is not listed."""
-SETS = 2
-"""The number of sets of examples."""
+SHOTS = {"gemma-3-270m": 4}
+"""Solved examples before a problem, where another number than usual is needed."""
 MIXED, CAPITALS = "all operations", "capitals"
 """The tasks beside the four operations: means over all four, and no arithmetic at all."""
 CITIES = {
@@ -65,23 +62,9 @@ def pairs_of(model: al.HookedModel, task: str) -> Mapping[str, al.PromptPairs]:
     if task == CAPITALS:
         return {"another country": capitals(model)}
     if task == MIXED:
-        parts = [sampled(model, operation, "operands") for operation in FOUR]
+        parts = [operation_pairs(model, operation)["operands"] for operation in FOUR]
         return {"operands": replace(reduce(add, parts), template=None)}
-    return {kind: sampled(model, task, kind) for kind in ("operands", "operator")}
-
-
-def sampled(model: al.HookedModel, operation: str, counterfactual: str) -> al.PromptPairs:
-    """All problems of an operation after each set of examples."""
-    shots = SHOTS.get(model.name, 1)
-    options: dict[str, Any] = {"templates": "symbols", "keep": "all", "shots": shots}
-    sets = range(SETS if shots else 1)
-    parts = [
-        al.sample_pairs(
-            model, operation, exemplar_set=number, counterfactual=counterfactual, **options
-        )
-        for number in sets
-    ]
-    return reduce(add, parts)
+    return operation_pairs(model, task, shots=SHOTS.get(model.name))
 
 
 def capitals(model: al.HookedModel) -> al.PromptPairs:

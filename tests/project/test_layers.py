@@ -44,6 +44,7 @@ LAYERS = {
     **dict.fromkeys(["edges", "fine_tuning", "mediation", "neurons"], 8),
     **dict.fromkeys(["attribution", "evaluation"], 9),  # evaluation asks the closed world's sets
     **dict.fromkeys(["auditing", "exploration", "logit_attribution"], 9),
+    **dict.fromkeys(["__main__"], 10),
 }
 """The number of each module: it may import lower numbers only (and its own package's files)."""
 
