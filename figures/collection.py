@@ -15,9 +15,9 @@ from experiments.catalogue import exhibits
 from experiments.finding import RESULTS, NotComputed, RunSettings, weights_of
 from experiments.questions import ExhibitEntry, exhibit_entries, questions, sections
 from figures.claims import Verdict, check_claims
-from figures.common import run_with
+from figures.common import has_tables_alone, run_with
 from figures.exhibit import Exhibit, MakesExhibits, options_of
-from figures.options import SHIPPED
+from figures.options import GALLERY
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,8 @@ class Collection:
     @property
     def runs(self) -> list[Run]:
         """Each run once: first the runs of charts and tables, then the other runs of claims."""
-        runs = {run.path.resolve(): run for exhibit in self.exhibits for run in exhibit.runs}
+        every = (run for exhibit in self.exhibits for run in exhibit.runs)
+        runs = {run.path.resolve(): run for run in every if not has_tables_alone(run)}
         for path in (path for verdict in self.verdicts for path in verdict.runs):
             runs.setdefault(path.resolve(), load_run(path))
         return list(runs.values())
@@ -159,7 +160,7 @@ def collection_of(
     verdicts: list[Verdict] = []
     if pairs is None:
         with working("the paper's claims"):
-            verdicts = check_claims(model, roots=(root, SHIPPED), settings=settings)
+            verdicts = check_claims(model, roots=(root, GALLERY), settings=settings)
     return Collection(model, tuple(sections), tuple(verdicts), tuple(failed), settings)
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from experiments.finding import (
     unusual_settings,
 )
 from figures.options import (
-    SHIPPED,
+    GALLERY,
     ModelOptions,
     TableOptions,
 )
@@ -29,8 +30,8 @@ from figures.tables.table import QuestionTable, from_csv, joined, read_back
 FREE = RunSettings({})
 """Any settings, as far as one run has them: see `find_run`."""
 
-GALLERY = Path(__file__).parent / "gallery"
-"""The tables of the reference models, which ship with the project."""
+TAKE_HOURS = ("does_tuning_help", "does_the_gain_hold", "do_tuned_heads_carry_more")
+"""Experiments whose tables of the reference models are shown where there is no run."""
 
 
 PAPER_TASK_NAMES = {"commonsense_qa": "csqa"}
@@ -88,7 +89,7 @@ def runs_by_name(runs: Sequence[Run]) -> dict[str, Run]:
 
 
 def run_with(settings: RunSettings, experiment: str, model: str, root: Path) -> Run:
-    """The run of a model with these settings under a folder; without one there, a shipped run.
+    """The run of a model with these settings under a folder; of trainings, the shipped tables.
 
     A folder of tables, such as figures/gallery, has no runs: its tables stand for them.
 
@@ -97,7 +98,18 @@ def run_with(settings: RunSettings, experiment: str, model: str, root: Path) -> 
     """
     if holds_tables(root, experiment):
         return tables_of(experiment, model, settings, root)
-    return find_run(experiment, model, settings, (root, SHIPPED))
+    try:
+        return find_run(experiment, model, settings, (root,))
+    except NotComputed:
+        if experiment in TAKE_HOURS and has_shipped_tables(model):
+            with suppress(NotComputed):
+                return tables_of(experiment, model, settings, GALLERY)
+        raise
+
+
+def has_shipped_tables(model: str) -> bool:
+    """Whether the tables of a model ship with the project."""
+    return model == FIRST_MODEL or (GALLERY / slug(model)).is_dir()
 
 
 def holds_tables(root: Path, experiment: str) -> bool:
@@ -180,14 +192,13 @@ def counts_prompts(run: Run) -> bool:
 
 
 def shipped(run: Run) -> bool:
-    """Whether a run came with the project."""
-    return run.path.resolve().is_relative_to(SHIPPED)
+    """Whether a run stands for tables that came with the project."""
+    return has_tables_alone(run) and run.path.is_relative_to(GALLERY)
 
 
 def command_for_run(run: Run, **changes: Any) -> str:
     """The command that computes a run like this one, with changed settings."""
-    is_fixed = shipped(run) or has_tables_alone(run)
-    root = RESULTS if is_fixed else run.path.parents[1]
+    root = RESULTS if has_tables_alone(run) else run.path.parents[1]
     settings = {**unusual_settings(run), **changes}
     return experiment_command(run.experiment, str(run.config["model"]), settings, root)
 

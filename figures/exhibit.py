@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypedDict, Unpack, get_type_hints
+from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, Unpack, get_type_hints
 
 from markupsafe import Markup, escape
 from pandas import DataFrame
@@ -28,7 +28,7 @@ from experiments.finding import (
     unusual_settings,
 )
 from figures.common import files_folder, has_tables_alone, shipped, stored_rows
-from figures.options import Formats
+from figures.options import GALLERY, Formats
 from figures.tables.table import QuestionTable, joined, keys_of, read_back, to_csv
 
 
@@ -46,6 +46,13 @@ class _Exhibit:
     """The runs that it was made from; none for a drawing."""
     numbers: DataFrame = field(repr=False)
     """All its numbers, for a program."""
+    table: str = ""
+    """The name of the shipped file that has its rows, if it is another exhibit's."""
+
+    @property
+    def table_name(self) -> str:
+        """The name of the shipped file of its numbers, without the ending."""
+        return self.table or self.name
 
     @property
     def small_print(self) -> list[str]:
@@ -120,11 +127,10 @@ def _show(exhibits: MakesExhibits, options: Destination, ending: str) -> None:
         module_exhibits = exhibits(options)
     except RunError as error:
         sys.exit(str(error))
+    root = getattr(options, "root", GALLERY)
     for path in dict.fromkeys(r.path for e in module_exhibits for r in e.runs if shipped(r)):
-        named = getattr(options, "run", None) or getattr(options, "runs", ())
-        if not named:
-            root = getattr(options, "root", "")
-            print(f"no such run under {root}: this is the one that ships with the project, {path}")
+        if not path.is_relative_to(root.resolve()):
+            print(f"no such run under {root}: these are the tables that ship with it, {path}")
     for exhibit in map(named_by_settings, module_exhibits):
         folder = options.out or files_folder(exhibit.runs)
         try:
@@ -152,6 +158,8 @@ class Words(TypedDict):
     title: str
     caption: str
     """How to read it."""
+    table: NotRequired[str]
+    """The exhibit whose rows it shows, if they are not its own."""
 
 
 def _rows_of(tables: Numbers, runs: Sequence[Run], name: str) -> DataFrame:
@@ -182,7 +190,7 @@ def chart_of(
         small_table: what is printed with it, from the rows.
         words: as in `Words`.
     """
-    rows = _rows_of(tables, runs, words["name"])
+    rows = _rows_of(tables, runs, words.get("table") or words["name"])
     small_print = _small_print(rows, [], words["caption"])
     redraw = partial(draw, rows, small_print)
     small = small_table and small_table(rows)
@@ -222,7 +230,7 @@ def text_table_of(
         cells: the texts, from the rows.
         printed: the text for a terminal, from the rows.
     """
-    rows = _rows_of(tables, runs, words["name"])
+    rows = _rows_of(tables, runs, words.get("table") or words["name"])
     return Table(**words, runs=tuple(runs), numbers=rows, cells=cells(rows), printed=printed(rows))
 
 

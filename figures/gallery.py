@@ -24,7 +24,7 @@ from figures.claims_glance import glance
 from figures.collection import SECTIONS, MissingExhibit, collected, name_of
 from figures.common import FIRST_MODEL, FREE, run_with, stored_rows, tables_of
 from figures.exhibit import Chart, Exhibit, MakesExhibits, Table, one_chart
-from figures.options import SHIPPED, GalleryOptions
+from figures.options import GALLERY, GalleryOptions
 from figures.tables.table import from_csv, joined
 
 GALLERY_MODELS = ("reference", "reference-mistral")
@@ -59,7 +59,7 @@ def write_tables(options: GalleryOptions) -> None:
         for part in parts:
             if isinstance(part, MissingExhibit):
                 print(f"missing: {part.title}. {part.reason}")
-        verdicts = check_claims(model, roots=(options.root, SHIPPED))
+        verdicts = check_claims(model, roots=(options.root, GALLERY))
         of_claims = _lasting(claims_table(model, verdicts), folder)
         exhibits = [part for part in parts if not isinstance(part, MissingExhibit)]
         _write_numbers([*exhibits, of_claims], folder)
@@ -136,7 +136,7 @@ def _fits(exhibit: Exhibit) -> bool:
 
 def _write_numbers(exhibits: Sequence[Exhibit], folder: Path) -> None:
     for exhibit in exhibits:
-        file = folder / f"{exhibit.name}.csv"
+        file = folder / f"{exhibit.table_name}.csv"
         file.unlink(missing_ok=True)
         if _fits(exhibit):
             exhibit.numbers.to_csv(file, index=False)

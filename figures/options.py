@@ -15,8 +15,8 @@ from experiments.configs.shared import RESULTS
 Formats: TypeAlias = tuple[Literal["png", "svg", "pdf"], ...]
 Width: TypeAlias = Literal["screen", "column", "page"]
 
-SHIPPED = Path(__file__).parent / "gallery" / "runs"
-"""Small runs of the reference models that come with the project."""
+GALLERY = Path(__file__).parent / "gallery"
+"""The tables of the reference models, which ship with the project."""
 ALL_OPERATIONS = "all"
 """In place of an operation's name: every one of the run."""
 
@@ -111,8 +111,8 @@ class ClaimsOptions:
 
     model: str = "reference"
     """The model's name in the experiments."""
-    roots: tuple[Path, ...] = (RESULTS, SHIPPED)
-    """Folders with runs. Of each experiment, the first folder that has a run is used."""
+    roots: tuple[Path, ...] = (RESULTS, GALLERY)
+    """Folders with runs, of which the first is used that has one, or with the tables that ship."""
     out: Path | None = None
     """Where the files go; figures/<model> if not given."""
     n: int | None = None

@@ -422,7 +422,7 @@ def _run_row(run: Run) -> dict[str, str]:
         "ended": str(run.manifest.get("ended", ""))[:16].replace("T", " "),
         "took": f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min",
         "torch": str(versions.get("torch", "")),
-        "folder": f"{run.path.parent.name}/{run.path.name}" + (" (shipped)" * shipped(run)),
+        "folder": f"{run.path.parent.name}/{run.path.name}",
     }
 
 

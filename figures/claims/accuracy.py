@@ -6,19 +6,15 @@ from all heads of the model, and heads of the same layers as the heads that the 
 drawn from all heads but these.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from pandas import DataFrame
 
 from arith_lens.answers import Answers
 from arith_lens.runs import Run
 from experiments import results
-from experiments.does_tuning_help import (
-    Criterion,
-    TuningMethod,
-    generic,
-    generic_to_report,
-    is_mathematics,
-)
+from experiments.does_tuning_help import Criterion, TuningMethod, generic, is_mathematics
 from figures.claims.claim import Measure, Measurement
 from figures.claims.estimates import per_operation
 from figures.claims.evidence import Evidence, NotMeasured
@@ -26,10 +22,8 @@ from figures.claims.heads import NO_KEY, wording_title
 from figures.tables import knockout, next_tokens, powers, transfer, word_problems
 from figures.tables.answers import BEFORE, CHANGE, RELATIVE_CHANGE
 from figures.tables.number import Number, Unit
-from figures.tables.table import QuestionTable, Row
-from figures.tables.tuning import TableRow, rows_at_chosen_rates
-from figures.tables.tuning_gains import QuestionFilter, gain_row, speed_row
-from figures.tuning import EXPERIMENT as TUNING_EXPERIMENT
+from figures.tables.table import Key, QuestionTable, Row, number_of, records, select
+from figures.tables.tuning_gains import GAIN, SPEED_RATIO, UNTUNED
 from figures.verdicts import Finding, Within
 
 KNOCKOUT_EXPERIMENT, TRANSFER_EXPERIMENT = "are_they_needed", "what_else_breaks"
@@ -38,6 +32,8 @@ INSTEAD_EXPERIMENT = "what_comes_instead"
 LITTLE_LOST = Within(above=-0.05)
 """A loss on generated prompts that is negligible, where word problems lose more."""
 LITTLE_LOSS = "at the best rate that loses at most 2 points elsewhere"
+FULL = "full 0 0"
+"""The base of Table 1: full tuning, as a method with its numbers of heads and MLPs."""
 RATES: Mapping[Criterion, str] = {"mathematics": "", "little_loss": f", {LITTLE_LOSS}"}
 """What a learning rate is chosen for; the first one decides."""
 OF_TABLE_4 = 10
@@ -282,102 +278,77 @@ def instead_findings(rows: Iterable[Row], rule: Within) -> tuple[Finding, ...]:
     )
 
 
-def _row(
-    run: Run,
-    table: int,
-    method: TuningMethod,
-    mlps: int | None = None,
-    criterion: Criterion = "mathematics",
-) -> TableRow:
-    """A row of a run's table, at its chosen rate; its answers are by seed."""
-    for row in rows_at_chosen_rates(run, table, criterion):
-        if row.key[0] == method and mlps in (None, row.key[2]):
-            return row
-    wanted = {"method": method} | ({} if mlps is None else {"mlps": mlps})
-    raise NotMeasured(f"table {table} of {run.path} has no row of {wanted}")
+def _gain(
+    rows: DataFrame, criterion: str = "mathematics", **keys: Key
+) -> Iterator[tuple[Any, Number]]:
+    """The rows of gains at the rates that were chosen for a purpose, with their numbers."""
+    for one in records(select(rows, measure=GAIN, chosen_for=criterion, **keys)):
+        yield one, number_of(one)
 
 
-def _gain(before: Answers | TableRow, after: TableRow, tasks: QuestionFilter, name: str) -> Row:
-    """What a setting gains on some tasks.
-
-    Raises:
-        NotMeasured: there are fewer than two such questions.
-    """
-    row = gain_row(before, after, tasks, name)
-    if row is None:
-        raise NotMeasured("fewer than two questions of this kind were asked")
-    return row
+def _first(gains: Iterator[tuple[Any, Number]], what: str) -> tuple[Any, Number]:
+    """The first gain. Raises NotMeasured if there is none."""
+    for gain in gains:
+        return gain
+    raise NotMeasured(f"the table has no gain of {what}, or fewer than two questions of its kind")
 
 
-def _table_1(evidence: Evidence) -> tuple[Run, Answers]:
-    """The run of Table 1, and the answers before tuning."""
-    run = evidence.run(TUNING_EXPERIMENT, table=1)
-    return run, results.UNTUNED_ANSWERS.load(run)
+def _seeds(one: Any) -> str:
+    return f"{one.draws:.0f} seeds; interval over questions and seeds."
 
 
-def _seeds(row: Row) -> str:
-    return f"{row.keys['draws']} seeds; interval over questions and seeds."
-
-
-def _gain_of(method: TuningMethod, title: str, tasks: QuestionFilter) -> Measure:
-    """Measures what a method of Table 1 gains on some tasks.
+def _gain_of(method: TuningMethod, title: str) -> Measure:
+    """Measures what a method of Table 1 gains on a group of tasks.
 
     Beside it stand the gain at the other rate, and that of random heads if heads are tuned.
     """
 
     def measure(evidence: Evidence, rule: Within) -> Measurement:
-        run, before = _table_1(evidence)
-        row = _gain(before, _row(run, 1, method), tasks, title)
-        findings = [Finding(title, row.number, rule)]
-        for other in rows_at_chosen_rates(run, 1, "little_loss"):
-            if other.key[0] == method:
-                beside = _gain(before, other, tasks, title)
-                findings.append(Finding(f"{title}, {LITTLE_LOSS}", beside.number))
-        if method == "precise":
-            with suppress(NotMeasured):
-                control = _gain(before, _row(run, 1, "random"), tasks, title)
-                name = f"{title}, {CONTROL_NAMES['random']}, {control.keys['draws']} seeds"
-                findings.append(Finding(name, control.number))
-        return Measurement(tuple(findings), _seeds(row))
+        rows, keys = evidence.tuning(1), {"group": title, "compared_with": UNTUNED}
+        first, number = _first(_gain(rows, method=method, **keys), method)
+        findings = [Finding(title, number, rule)]
+        for _, beside in _gain(rows, "little_loss", method=method, **keys):
+            findings.append(Finding(f"{title}, {LITTLE_LOSS}", beside))
+        for one, control in _gain(rows, method="random", **keys):
+            if method == "precise":
+                name = f"{title}, {CONTROL_NAMES['random']}, {one.draws:.0f} seeds"
+                findings.append(Finding(name, control))
+        return Measurement(tuple(findings), _seeds(first))
 
     return measure
 
 
-tuning_few_heads_gains = _gain_of("precise", "word problems", is_mathematics)
-no_generic_loss = _gain_of("precise", "generic tasks", generic_to_report)
-full_tuning_loses = _gain_of("full", "generic tasks", generic_to_report)
+tuning_few_heads_gains = _gain_of("precise", "word problems")
+no_generic_loss = _gain_of("precise", "generic tasks")
+full_tuning_loses = _gain_of("full", "generic tasks")
 
 
 def as_much_as_full(evidence: Evidence, rule: Within) -> Measurement:
     """The gain less that of full tuning; beside it, both gains, and all three at another rate."""
-    run, before = _table_1(evidence)
-    findings, name = [*_precise_and_full(run, before, "mathematics", rule)], "word problems"
-    with suppress(NotMeasured):
-        findings += _precise_and_full(run, before, "little_loss", None)
-    row = _gain(before, _row(run, 1, "precise"), is_mathematics, name)
-    return Measurement(tuple(findings), _seeds(row))
-
-
-def _precise_and_full(
-    run: Run, before: Answers, criterion: Criterion, rule: Within | None
-) -> Iterable[Finding]:
-    """The gain of precise tuning less that of full tuning, then both, with their rates."""
-    name = "word problems"
-    rows = [_row(run, 1, method, None, criterion) for method in ("precise", "full")]
-    less = _gain(rows[1], rows[0], is_mathematics, name)
-    yield Finding(f"precise less full, {name}{RATES[criterion]}", less.number, rule)
-    for one in rows:
-        number = _gain(before, one, is_mathematics, name).number
-        yield Finding(f"{one.key[0]} (rate {one.rate:g}){RATES[criterion]}", number)
+    rows, keys = evidence.tuning(1), {"group": "word problems"}
+    first, _ = _first(_gain(rows, compared_with=FULL, **keys), "precise less full tuning")
+    findings: list[Finding] = []
+    for criterion, words in RATES.items():
+        for _, less in _gain(rows, criterion, compared_with=FULL, **keys):
+            decides = rule if criterion == "mathematics" else None
+            findings.append(Finding(f"precise less full, word problems{words}", less, decides))
+            for method in ("precise", "full"):
+                for one, number in _gain(
+                    rows, criterion, compared_with=UNTUNED, method=method, **keys
+                ):
+                    findings.append(Finding(f"{method} (rate {one.rate:g}){words}", number))
+    return Measurement(tuple(findings), _seeds(first))
 
 
 def tuning_is_faster(evidence: Evidence, rule: Within) -> Measurement:
     """The ratio of the training examples per second."""
-    run, _ = _table_1(evidence)
-    precise, full = (_row(run, 1, method) for method in ("precise", "full"))
-    number = speed_row(precise, full).number
+    ratios = select(
+        evidence.tuning(1), measure=SPEED_RATIO, chosen_for="mathematics", compared_with=FULL
+    )
+    if ratios.empty:
+        raise NotMeasured("the table lacks full tuning or that of the strongest heads")
     return Measurement(
-        (Finding("examples a second, precise / full", number, rule),),
+        (Finding("examples a second, precise / full", number_of(records(ratios)[0]), rule),),
         "Trainings ran side by side; make bench-finetune times them alone.",
     )
 
@@ -387,36 +358,24 @@ def more_mlps_trade(evidence: Evidence, rule: Within) -> Measurement:
 
     Beside it, the same at the other rate.
     """
-    run = evidence.run(TUNING_EXPERIMENT, table=5)
-    few, *more = sorted({row.mlps for row in results.CHOSEN_RATES.load(run, "5").rates})
-    if not more:
-        raise NotMeasured(f"table 5 of {run.path} has one number of MLPs, {few}")
+    rows = evidence.tuning(5)
     findings: list[Finding] = []
     rates: list[str] = []
     for criterion, words in RATES.items():
-        with suppress(NotMeasured):
-            rows = {n: _row(run, 5, "precise", n, criterion) for n in (few, *more)}
-            decides = criterion == "mathematics"
-            findings += _mlp_findings(rows, rule if decides else None, words)
-            of_rows = ", ".join(f"{n} MLPs {one.rate:g}" for n, one in rows.items())
-            rates.append(f"Rates{words}: {of_rows}.")
+        rate = {
+            int(one.n_mlps): one.rate
+            for one, _ in _gain(rows, criterion, method="precise", compared_with=UNTUNED)
+        }
+        gains = [*_gain(rows, criterion)]
+        for one, number in (gain for gain in gains if gain[0].compared_with != UNTUNED):
+            bounds = rule if one.group == "word problems" else Within(below=0)
+            label = f"{one.n_mlps:.0f} MLPs less {min(rate)}, {one.group}{words}"
+            findings.append(Finding(label, number, bounds if criterion == "mathematics" else None))
+        of_rows = ", ".join(f"{n} MLPs {rate[n]:g}" for n in sorted(rate))
+        rates += [f"Rates{words}: {of_rows}."] * bool(rate)
     if not findings:
-        raise NotMeasured(f"table 5 of {run.path} lacks a row at its chosen rate")
+        raise NotMeasured("table 5 has one number of MLPs, or lacks a row at its chosen rate")
     return Measurement(tuple(findings), " ".join(rates))
-
-
-def _mlp_findings(
-    rows: Mapping[int, TableRow], rule: Within | None, words: str
-) -> Iterable[Finding]:
-    """What each larger number of MLPs gains beside the smallest; without a rule nothing decides."""
-    (few, without), *more = rows.items()
-    for n, with_more in more:
-        for name, tasks, bounds in (
-            ("word problems", is_mathematics, rule),
-            ("generic tasks", generic_to_report, rule and Within(below=0)),
-        ):
-            number = _gain(without, with_more, tasks, name).number
-            yield Finding(f"{n} MLPs less {few}, {name}{words}", number, bounds)
 
 
 def more_heads_level_off(evidence: Evidence, rule: Within) -> Measurement:
@@ -424,15 +383,19 @@ def more_heads_level_off(evidence: Evidence, rule: Within) -> Measurement:
 
     Table 2 has one row with MLPs; it has this share of the heads.
     """
-    run = evidence.run(TUNING_EXPERIMENT, table=2)
-    rows = {one.key: one for one in rows_at_chosen_rates(run, 2)}
-    usual = next((heads for _, heads, n_mlps in rows if n_mlps), 0)
-    more = sorted(heads for _, heads, n_mlps in rows if heads > usual and not n_mlps)
-    if not usual or not more or ("precise", usual, 0) not in rows:
-        raise NotMeasured(f"table 2 of {run.path} has no row with more heads than 1/32 of them")
-    name = "word problems"
-    findings = []
-    for heads in more:
-        gain = _gain(rows["precise", usual, 0], rows["precise", heads, 0], is_mathematics, name)
-        findings.append(Finding(f"{heads} heads less {usual}, {name}", gain.number, rule))
+    gains = [
+        (one, number)
+        for one, number in _gain(evidence.tuning(2), group="word problems", n_mlps=0)
+        if one.compared_with != UNTUNED and one.n_heads > int(one.compared_with.split()[1])
+    ]
+    if not gains:
+        raise NotMeasured("table 2 has no row with more heads than 1/32 of them")
+    findings = [
+        Finding(
+            f"{one.n_heads:.0f} heads less {one.compared_with.split()[1]}, word problems",
+            number,
+            rule,
+        )
+        for one, number in sorted(gains, key=lambda gain: gain[0].n_heads)
+    ]
     return Measurement(tuple(findings))

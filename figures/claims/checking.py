@@ -152,7 +152,7 @@ def exhibits(options: ClaimsOptions) -> list[Table]:
     verdicts = check_claims(
         options.model, roots=options.roots, settings=RunSettings.of_paper(n=options.n)
     )
-    if not any(verdict.runs for verdict in verdicts):
+    if not any(verdict.findings for verdict in verdicts):
         raise NotComputed(
             f"expected runs to check claims on, found none: {verdicts[0].why}", verdicts[0].command
         )

@@ -2,9 +2,12 @@
 
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
+
+from pandas import DataFrame
 
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run, RunError, find_runs
@@ -17,9 +20,13 @@ from experiments.finding import (
 )
 from experiments.results import CHOSEN_RATES
 from experiments.selection import LARGEST_OPERAND, TRAININGS_FOLDER
-from figures.tables.table import QuestionTable
+from figures.common import stored_rows, tables_of
+from figures.options import GALLERY
+from figures.tables import tuning
+from figures.tables.table import QuestionTable, read_back
 
 HEADS_EXPERIMENT, PROBES_EXPERIMENT = "which_heads", "what_do_mlps_add"
+TUNING_EXPERIMENT = "does_tuning_help"
 
 
 class HasTable(Protocol):
@@ -89,6 +96,26 @@ class Evidence:
         if key not in self._tables:
             self._tables[key] = question.table(run)
         return self._tables[key]
+
+    def tuning(self, number: int) -> DataFrame:
+        """The rows of a table of trainings; without a run, those of the table that ships.
+
+        Raises:
+            NotMeasured: there is neither; the error has the command that makes one.
+        """
+        try:
+            run = self.run(TUNING_EXPERIMENT, table=number)
+        except NotMeasured:
+            if GALLERY not in self.roots:
+                raise
+            with suppress(NotComputed):
+                of_tables = tables_of(TUNING_EXPERIMENT, self.model, self.settings, GALLERY)
+                return stored_rows([of_tables], f"table{number}")
+            raise
+        key = (f"table {number}", run.path)
+        if key not in self._tables:
+            self._tables[key] = tuning.table(run, number)
+        return read_back(self._tables[key])
 
     def note(self, used: Iterable[Path]) -> None:
         """Remember that these folders were used too."""

@@ -30,7 +30,7 @@ NUMERIC = (
     *("value", "low", "high", "n"),
     *("k", "layer", "index", "draws", "rate", "size", "seed"),
     *("position", "rank", "base", "column", "dial", "ones_sum", "step", "period"),
-    *("n_heads", "n_mlps", "sample"),
+    *("n_heads", "n_mlps", "sample", "freedom"),
 )
 """The columns whose texts are numbers."""
 DIGITS = 6
@@ -178,7 +178,9 @@ def number_of(one: Any) -> Number:
     low, high = (None if end != end else end for end in (one.low, one.high))
     n = None if one.n != one.n else int(one.n)
     anything = (-inf, inf)  # the ends are cut already
-    return Number(one.value, low, high, one.spread, n, one.unit, possible=anything)
+    freedom = getattr(one, "freedom", inf)
+    freedom = inf if freedom != freedom else freedom
+    return Number(one.value, low, high, one.spread, n, one.unit, (), freedom, anything)
 
 
 def value(frame: DataFrame, **keys: Key) -> float:

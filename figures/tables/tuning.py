@@ -2,11 +2,12 @@
 
 Keys: method ("full", "precise", "lora" or "random"); n_heads and n_mlps, how many are tuned; rate;
 chosen_for ("mathematics" or "little_loss"), what a rate is chosen for; group ("word problems" or
-"generic tasks") and task ("all" for the whole group); component, a tuned one.
+"generic tasks") and task ("all" for the whole group); component, a tuned one. Rows that compare two
+settings have more keys (`figures.tables.tuning_gains`).
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -28,6 +29,7 @@ from figures.common import PAPER_TASK_NAMES, command_for_run
 from figures.tables.answers import AFTER, ALL, BEFORE, CHANGE, CHANGE_BY_SEED, PLACE, change_number
 from figures.tables.number import Number, over_draws
 from figures.tables.table import QuestionTable, Row, row
+from figures.tables.tuning_gains import UNTUNED, gain_rows, speed_row
 
 Key = tuple[TuningMethod, int, int]
 """Method, number of heads, number of MLPs."""
@@ -192,7 +194,35 @@ def table(run: Run, /, number: int = 1) -> QuestionTable:
     for tuned in chosen.validation:
         for one in every[_key(tuned)].values():
             rows += [*_cost_rows(one), *_changes(one, by_task=False)]
+    for criterion in chosen.criteria:
+        at_rates = [every[_key(tuned)][rate] for tuned, rate in chosen.rates_for(criterion).items()]
+        rows += _gains(at_rates, number, criterion)
     return QuestionTable.of("tuning", str(run.config["model"]), rows)
+
+
+def _gains(settings: Sequence[TableRow], number: int, criterion: Criterion) -> Iterator[Row]:
+    """What each setting of a table gains beside the untuned model, and beside the table's base."""
+    base = _base(settings, number)
+    for one in settings:
+        keys = {**_keys(one.key), "rate": one.rate, "chosen_for": criterion}
+        yield from gain_rows(one.before.answers, one.answers, **keys, compared_with=UNTUNED)
+        if base is None or one.key[0] != "precise" or one.key == base.key:
+            continue
+        keys["compared_with"] = " ".join(map(str, base.key))
+        yield from gain_rows(base.answers, one.answers, **keys)
+        speeds = [[facts["samples_per_second"] for facts in part.facts] for part in (one, base)]
+        yield speed_row(*speeds, **keys)
+
+
+def _base(settings: Sequence[TableRow], number: int) -> TableRow | None:
+    """What a table compares with: full tuning, the paper's share of heads, or fewest MLPs."""
+    if number == 1:
+        return next((one for one in settings if one.key[0] == "full"), None)
+    precise = [one for one in settings if one.key[0] == "precise"]
+    if number == 5:
+        return min(precise, key=lambda one: one.key[2], default=None)
+    usual = next((one.key[1] for one in precise if one.key[2]), 0)
+    return next((one for one in precise if one.key[1:] == (usual, 0)), None)
 
 
 def task_table(run: Run, /, number: int = 1) -> QuestionTable:

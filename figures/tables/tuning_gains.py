@@ -1,52 +1,57 @@
-"""What tuning gains: the numbers of claims and predictions about trainings, as rows.
+"""What the claims about tuning compare: rows of the table `tuning`, beside those of its settings.
 
-Keys: method; n_mlps; base, what it is compared with ("untuned", another method, or fewer MLPs);
-tasks; draws, how many seeds. `gain_row` makes one; it is None where a group has too few questions.
+Keys: those of a setting at a chosen rate, chosen_for, group, and compared_with
+("untuned" or another setting of the table); draws, how many seeds; freedom, of Student's t.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import exp, inf
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
 
-from arith_lens.answers import Answers
-from figures.tables.answers import CHANGE, change_number, gain
+from arith_lens.answers import Answers, OverSeeds
+from experiments.does_tuning_help import generic_to_report, is_mathematics
+from figures.tables.answers import change_number, gain
 from figures.tables.number import Number
 from figures.tables.table import Row, row
-from figures.tables.tuning import SPEED, TableRow
 
-QuestionFilter: TypeAlias = Callable[[Answers], list[bool]]
-"""Which questions count."""
+GAIN, SPEED_RATIO = "change less that of the base", "examples per second, of those of the base"
+UNTUNED = "untuned"
+GROUPS: Mapping[str, Callable[[Answers], list[bool]]] = {
+    "word problems": is_mathematics,
+    "generic tasks": generic_to_report,
+}
 TRAININGS_SPREAD = "95% over trainings"
 
 
-def gain_row(
-    before: Answers | TableRow, after: TableRow, tasks: QuestionFilter, name: str
-) -> Row | None:
-    """The change of accuracy on some tasks, mean over seeds; None with fewer than two questions.
+def gain_rows(
+    before: Answers | Sequence[Answers], after: Sequence[Answers], **keys: Any
+) -> Iterator[Row]:
+    """The change of accuracy on each group, mean over seeds; no row with fewer than two questions.
 
     Args:
         before: the answers before tuning, or another setting, whose trainings are compared seed by
             seed.
-        after: the setting.
-        tasks: which questions count.
-        name: what the tasks are called.
+        after: the setting's answers, one per seed.
+        keys: of the rows.
     """
-    answers = before.answers if isinstance(before, TableRow) else before
-    change = gain(answers, after.answers, tasks)
-    if change is None:
-        return None
-    base = before.key[0] if isinstance(before, TableRow) else "untuned"
-    method, _, n_mlps = after.key
-    keys = {"method": method, "n_mlps": n_mlps, "base": base, "tasks": name}
-    return row(CHANGE, change_number(change), **keys, draws=len(change.per_seed))
+    for group, questions in GROUPS.items():
+        change: OverSeeds | None = gain(before, after, questions)
+        if change is not None:
+            number = change_number(change)
+            yield row(GAIN, number, **keys, group=group, **_sampling(number, len(change.per_seed)))
 
 
-def speed_row(over: TableRow, under: TableRow) -> Row:
+def speed_row(over: Sequence[float], under: Sequence[float], **keys: Any) -> Row:
     """How many times the examples per second of a second setting the first one trains."""
-    speeds = ([facts["samples_per_second"] for facts in one.facts] for one in (over, under))
-    return row(SPEED, ratio(*speeds), method=over.key[0], base=under.key[0])
+    number = ratio(over, under)
+    return row(SPEED_RATIO, number, **keys, **_sampling(number, len(over)))
+
+
+def _sampling(number: Number, draws: int) -> dict[str, float]:
+    """How many seeds a number is over, and its freedom if that is finite."""
+    return {"draws": draws} | ({"freedom": number.freedom} if number.freedom < inf else {})
 
 
 def ratio(over: Sequence[float], under: Sequence[float]) -> Number:

@@ -26,7 +26,7 @@ from experiments.which_heads import MapConfig
 from figures.common import chosen_run
 from figures.exhibit import named_by_settings, show, with_settings
 from figures.map_figures import fig2
-from figures.options import SHIPPED, Options, TableOptions
+from figures.options import GALLERY, Options, TableOptions
 from figures.tuning_tables import table1
 
 ROOT = Path(__file__).parents[2]
@@ -85,15 +85,16 @@ def test_runs_of_other_weights_are_named(
     assert f"other weights or other input files: {old.path}" in capsys.readouterr().err
 
 
-def test_a_shipped_run_in_place_of_a_missing_one_is_named(
+def test_shipped_tables_in_place_of_a_missing_run_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     show(table1, TableOptions(root=tmp_path / "empty", out=tmp_path))
-    notice = f"no such run under {tmp_path / 'empty'}: this is the one that ships with the project"
+    notice = f"no such run under {tmp_path / 'empty'}: these are the tables that ship with it"
     assert capsys.readouterr().out.startswith(notice)
-    run = find_run("does_tuning_help", "reference", RunSettings({}), (SHIPPED,))
-    show(table1, TableOptions(run=run.path, out=tmp_path))
+    show(table1, TableOptions(root=GALLERY, out=tmp_path))
     assert "no such run" not in capsys.readouterr().out, "it was named"
+    with pytest.raises(SystemExit, match=r"experiments does_tuning_help --model made"):
+        show(table1, TableOptions(model="made", root=tmp_path / "empty", out=tmp_path))
 
 
 def test_a_figure_of_other_settings_has_files_and_a_caption_of_its_own(tmp_path: Path) -> None:

@@ -317,7 +317,8 @@ def does_tuning_help(
                 words, generic = after[name]
                 made = answers(words + seed / 200, generic)
                 facts = {**asdict(row), "rate": rates[name], "seed": seed}
-                facts["samples_per_second"] = speeds[name] * (1 + seed / 100)
+                facts |= {"samples_per_second": speeds[name] * (1 + seed / 100), "seconds": 1.0}
+                facts |= {"parameters": 10, "of": 100, "which_heads": [], "which_mlps": []}
                 results.TUNED_ANSWERS.save(run, made, f"{name}-{seed}", **facts)
             other = {**facts, "rate": 0.5}
             results.TUNED_ANSWERS.save(run, answers(1.0, 1.0), f"{name}-other-rate", **other)
