@@ -12,7 +12,6 @@ SENTENCES = {
     "coverage:coverage": "How often do intervals hold the truth, by today's default?",
     "coverage:interval_rules": "How often do other rules for a mean hold the truth?",
     "training:measure_reference": "What can a reference model do? Its model card, measured again.",
-    "shipping:ship_runs": "Copy what figures read of finished runs, small enough to ship.",
     "speed.path_patching:speed": "How fast is path patching, how do cost and memory grow?",
     "speed.fine_tuning:speed_fine_tuning": "What does a training step cost?",
     "speed.scale:speed_scale": "Does path patching hold at seven billion parameters?",
