@@ -101,7 +101,7 @@ def exhibits(options: ExamOptions) -> list[Exhibit]:
             graded,
             runs,
             name="exam_summary",
-            table="exam",
+            table_of="exam",
             title="What each method finds, and where it fails",
             caption="AUROC is 100% if every member of the circuit has a larger effect than every "
             f"other component. {ERRORS}",

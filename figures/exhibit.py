@@ -46,13 +46,13 @@ class _Exhibit:
     """The runs that it was made from; none for a drawing."""
     numbers: DataFrame = field(repr=False)
     """All its numbers, for a program."""
-    table: str = ""
+    table_of: str = ""
     """The name of the shipped file that has its rows, if it is another exhibit's."""
 
     @property
     def table_name(self) -> str:
         """The name of the shipped file of its numbers, without the ending."""
-        return self.table or self.name
+        return self.table_of or self.name
 
     @property
     def small_print(self) -> list[str]:
@@ -158,7 +158,7 @@ class Words(TypedDict):
     title: str
     caption: str
     """How to read it."""
-    table: NotRequired[str]
+    table_of: NotRequired[str]
     """The exhibit whose rows it shows, if they are not its own."""
 
 
@@ -190,7 +190,7 @@ def chart_of(
         small_table: what is printed with it, from the rows.
         words: as in `Words`.
     """
-    rows = _rows_of(tables, runs, words.get("table") or words["name"])
+    rows = _rows_of(tables, runs, words.get("table_of") or words["name"])
     small_print = _small_print(rows, [], words["caption"])
     redraw = partial(draw, rows, small_print)
     small = small_table and small_table(rows)
@@ -230,7 +230,7 @@ def text_table_of(
         cells: the texts, from the rows.
         printed: the text for a terminal, from the rows.
     """
-    rows = _rows_of(tables, runs, words.get("table") or words["name"])
+    rows = _rows_of(tables, runs, words.get("table_of") or words["name"])
     return Table(**words, runs=tuple(runs), numbers=rows, cells=cells(rows), printed=printed(rows))
 
 

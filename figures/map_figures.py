@@ -212,7 +212,7 @@ def fig15(options: LargeMapOptions) -> list[Chart]:
             partial(effects.table, run, operations),
             [run],
             name="fig15" + ("" if options.operation == ALL_OPERATIONS else f"_{options.operation}"),
-            table="fig2" if options.operation == ALL_OPERATIONS else "",
+            table_of="fig2" if options.operation == ALL_OPERATIONS else "",
             title="Figure 15: the large maps, every number in its cell",
             caption=f"Numbers: mean effects, in percent if they are relative. {CAPTION}",
             draw=partial(_draw_large, reading=maps.EffectScale.of(run.config), mean=mean),

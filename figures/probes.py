@@ -193,7 +193,7 @@ def _models(options: ModelOptions, name: str) -> list[Chart]:
             ],
             [*runs.values()],
             name=name,
-            table="fig13",
+            table_of="fig13",
             title="What do MLPs read of A and B, and write of C?",
             caption="A line is the mean cosine at END with a digit's column of W_U, less that of "
             "the other digits, so these are 0 by construction. Circles are maxima over layers, "

@@ -108,7 +108,7 @@ def table4(options: TableOptions) -> list[Table]:
             partial(word_problems.table, run),
             [run],
             name="table4_heads",
-            table="table4",
+            table_of="table4",
             title=f"{title}: heads, {model}",
             caption="Looks at: share of the attention weight from END, on reference prompts; a "
             "tenth or more.",

@@ -98,7 +98,7 @@ def frontier(options: Options) -> list[Chart]:
             partial(numbers.table, run),
             [run],
             name="frontier",
-            table="table1",
+            table_of="table1",
             title="What does tuning gain in mathematics, and lose elsewhere?",
             caption="A mark is the change of accuracy at the learning rate that is best on "
             "validation word problems (full circles), or best of those that lose at most 2 points "
