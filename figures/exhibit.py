@@ -63,7 +63,8 @@ class _Exhibit:
 def _small_print(rows: DataFrame, notes: Sequence[str], caption: str) -> list[str]:
     """The notes, and the caption after the model, if there is one (a picture names several)."""
     models = keys_of(rows, "model")
-    return [*notes, f"Model: {models[0]}. " * (len(models) == 1) + caption]
+    named = f"Model: {models[0]}. " if len(models) == 1 else ""
+    return [*notes, named + caption]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
