@@ -15,6 +15,7 @@ from arith_lens.neurons import (
     precision_at_k,
     untrained_model,
 )
+from arith_lens.neurons.matching import grid_of, scoring_cells
 
 PERMUTATIONS = 20
 
@@ -145,6 +146,46 @@ def test_maps_are_what_plain_transformers_computes(shared_models: object) -> Non
     assert expected.abs().max() > 1e-2
 
 
+def test_values_that_choose_a_rule_do_not_score_it() -> None:
+    """The halves by hand. Problems with one value of each half count nowhere."""
+    operands = tuple(range(10, 30))
+    generator = torch.Generator().manual_seed(1)
+    values = torch.randn(1, 6, 20, 20, generator=generator)
+    sums = torch.tensor(operands)[:, None] + torch.tensor(operands)
+    maps = NeuronMaps(values, (al.Mlp(0),), operands, sums, "addition", "activation")
+    generator = torch.Generator().manual_seed(7)
+    held = [torch.randperm(20, generator=generator)[:8] + 10 for _ in range(2)]
+    grid = grid_of(maps)
+    of_a, of_b = (torch.isin(n, half) for n, half in zip((grid.a, grid.b), held, strict=True))
+    assert torch.equal(scoring_cells(maps, 0.4, seed=7), of_a & of_b)
+    families = {name: al.HEURISTICS[name] for name in ("digit of A", "range of C")}
+
+    def auc(changed: torch.Tensor) -> torch.Tensor:
+        noise = torch.where(changed.reshape(20, 20), torch.randn(1, 6, 20, 20), values)
+        other = replace(maps, values=noise)
+        options = {"hold_out": 0.4, "permutations": 0, "seed": 7}
+        return al.match_heuristics(other, families, **options).auc
+
+    own = auc(torch.zeros(400, dtype=torch.bool))
+    assert torch.equal(auc(of_a ^ of_b), own)
+    assert not torch.equal(auc(of_a & of_b), own) and not torch.equal(auc(~(of_a | of_b)), own)
+
+
+def test_a_rule_that_untrained_neurons_follow_as_well_is_no_rule() -> None:
+    """The same neurons as their own null: none is above the 99% point of all."""
+    maps, found, used = matches("thermometer")
+    row = found.families.index("range of C")
+    others = replace(found, auc=torch.rand_like(found.auc))
+    again = al.match_heuristics(maps, null=[found, others], permutations=PERMUTATIONS)
+    pooled = torch.cat([found.auc, others.auc], dim=1)
+    assert torch.allclose(again.untrained, pooled.quantile(0.99, dim=1))
+    assert torch.equal(again.auc, found.auc) and torch.equal(again.p, found.p)
+    assert bool(found.implements()[row][used].all()) and not again.implements()[row].any()
+    weak = replace(found, untrained=torch.full_like(found.untrained, 0.5))
+    assert torch.equal(weak.implements(), found.implements())
+    assert not replace(found, level=1e-6).implements().any(), "none is as sure as that"
+
+
 def test_a_map_of_strange_numbers_is_refused() -> None:
     model = al.built_model("table").model
     with pytest.raises(ValueError, match="operands that stand in a problem, found 11"):
@@ -215,3 +256,6 @@ def test_an_untrained_model_has_other_weights_and_the_same_shape(llama: HookedMo
     )
     assert not torch.equal(own, other)
     assert torch.equal(other, same)
+    drawn_again = untrained_model(llama, 2).bridge.original_model.state_dict()
+    name = next(name for name in drawn_again if "down_proj" in name)
+    assert not torch.equal(drawn_again[name], other), "another seed gives other weights"

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,38 @@ def test_edges_are_those_whose_interval_excludes_zero(graph: CircuitGraph) -> No
     assert nodes["mean"]["MLP 1"] == pytest.approx(0.25)
     assert math.isnan(nodes["mean"][EMBEDDINGS])
     assert [str(one) for one in graph.components] == ["1.0", "MLP 0", "MLP 1"]
+
+
+def test_every_number_of_a_graph_is_at_its_level_and_over_problems() -> None:
+    """Each problem in two wordings; half of a component's effect is with the norm held."""
+    units: dict[str, Any] = {
+        "template": tuple(f"addition/{i % 2}" for i in range(N)),
+        "problem": tuple(f"{i // 2} + 1" for i in range(N)),
+    }
+    edges = replace(made(STRONG | WEAK, spread=0.4), **units)
+    parts = node_effects()
+    noise = torch.randn(N, generator=torch.Generator().manual_seed(1))
+    values = (parts.heads.per_pair + noise, parts.mlps.per_pair + noise)
+    heads, mlps = (
+        replace(part, per_pair=value, held_norm=value / 2, **units)
+        for part, value in zip((parts.heads, parts.mlps), values, strict=True)
+    )
+    graph = circuit_graph(edges, replace(parts, heads=heads, mlps=mlps), level=0.5)
+    assert graph.expected_by_chance == pytest.approx(0.5 * 5)
+    (low, high), labels = edges.ci(0.5), edges.labels or {}
+    rows: list[Any] = [*graph.edges.itertuples()]
+    assert rows and {row.n for row in rows} == {N // 2}
+    for row in rows:
+        names = {"receiver": row.receiver, "input": row.input, "sender": row.sender}
+        at = tuple(labels[axis].index(name) for axis, name in names.items())
+        assert (row.low, row.high) == pytest.approx((float(low[at]), float(high[at])))
+    nodes: Any = graph.nodes.set_index("node").drop(EMBEDDINGS)
+    assert {*nodes["n"]} == {N // 2}
+    (low, high), held = heads.ci(0.5)[:, 1, 0], heads.without_norm_scale().ci(0.5)[:, 1, 0]
+    own = nodes.loc["1.0"]
+    assert (own["low"], own["high"]) == pytest.approx((float(low), float(high)))
+    assert (own["held_low"], own["held_high"]) == pytest.approx(held.tolist())
+    assert own["mean"] == pytest.approx(2 * own["held"]) != 0
 
 
 def test_the_smallest_graph_has_the_largest_edges_up_to_a_share(graph: CircuitGraph) -> None:

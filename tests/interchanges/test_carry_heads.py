@@ -1,6 +1,7 @@
 """Who writes and who reads: the numbers of plain Transformers with torch's own hooks."""
 
 from contextlib import ExitStack
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -78,8 +79,9 @@ def key(component: Any) -> Any:
 
 
 def test_writers_and_readers_are_those_of_plain_transformers(
-    mistral: HookedModel, drawn: InterchangePairs
+    mistral: HookedModel, drawn: InterchangePairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(import_module("arith_lens.interchanges.writers"), "BATCH", 5)
     plain = Plain(mistral, drawn.pairs)
     reference, counterfactual = drawn.pairs.reference, drawn.pairs.counterfactual
     base, source = (plain.run(tokens, {})[1] for tokens in (reference, counterfactual))

@@ -2,6 +2,7 @@
 
 import inspect
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,30 @@ from oracles import logits_at_end
 from torch import Tensor
 
 import arith_lens as al
+from arith_lens.effects import crossed_draws
 from arith_lens.interchanges import (
     Interchange,
     InterchangePairs,
+    SiteRuns,
     TooFewPairs,
     site_runs,
     swapped,
 )
-from arith_lens.interchanges.controls import orthogonal_part
+from arith_lens.interchanges.controls import (
+    COMPLEMENT,
+    ELSEWHERE,
+    SHUFFLED,
+    SPAN,
+    STREAM,
+    VARIANCE,
+    WRITE,
+    WRITE_SPAN,
+    FittedSite,
+    orthogonal_part,
+)
+from arith_lens.interchanges.interchange import _other_basis, _states
 from arith_lens.interchanges.runs import role_columns
+from arith_lens.interchanges.spaces import FitData, principal_directions
 from arith_lens.model import HookedModel
 from arith_lens.pairs import Role
 
@@ -162,8 +178,10 @@ def test_a_swap_is_that_of_pyvene(llama: HookedModel, drawn: InterchangePairs) -
 
 
 def test_at_the_last_layer_the_whole_site_gives_the_answers_of_the_source(
-    model: HookedModel, drawn: InterchangePairs
+    model: HookedModel, drawn: InterchangePairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In several batches, the last of which is smaller."""
+    monkeypatch.setattr(import_module("arith_lens.interchanges.interchange"), "BATCH", 7)
     for layer, side, equal in ((2, "counterfactual", True), (2, "reference", False)):
         expected = on_itself(model, drawn, side)
         result = al.interchange(model, expected, al.Site(layer), space="whole")
@@ -185,6 +203,12 @@ def test_the_mean_direction_is_the_difference_of_means(
     torch.testing.assert_close(found, wanted / wanted.norm(), rtol=1e-4, atol=1e-5)
     assert result.iia.shape == (3, 10) and not result.iia[:2].isnan().any()
     assert bool(result.iia[2, result.spaces.index("of another site")].isfinite())
+    one = replace(result.effects, per_pair=result.effects.per_pair[:, 0], axes=("site",))
+    for name, right in result.draws.items():
+        column = result.spaces.index(name)
+        assert torch.equal(result.effects.per_pair[:, column], right.float().mean(1))
+        crossed = crossed_draws(right.float(), replace(one, labels=None))
+        assert torch.equal(result.ci()[:, :, column], crossed.ci()), name
     low, high = result.ci()
     assert bool((low <= result.iia + 1e-6).all()) and bool((high >= result.iia - 1e-6).all())
     assert result.n_problems == len({*drawn[drawn.test].pairs.problem})
@@ -218,6 +242,88 @@ def test_controls_of_the_span_are_orthogonal_to_the_subspace() -> None:
     torch.testing.assert_close(basis.T @ left, torch.zeros(2, 4).double())
     inside = orthogonal_part(torch.cat([rows[:, :1], basis], dim=1), basis)
     assert inside.shape == (9, 1)
+
+
+def fit_data(sign: float = 1.0) -> FitData:
+    """Twelve pairs of states far from zero, in two batches, which differ along the variable."""
+    generator = torch.Generator().manual_seed(0)
+    values = torch.tensor([[0, 1], [1, 0]] * 6)
+    noise, direction = torch.randn(2, 12, 30, generator=generator), torch.linspace(-1, 2, 30)
+    base, source = (noise + 9 + values.T[:, :, None] * direction) * sign
+    runs = [
+        SiteRuns(base[rows], source[rows], lambda values: values, 30)
+        for rows in (slice(0, 7), slice(7, 12))
+    ]
+    return FitData(runs, torch.arange(12), torch.arange(12) + 20, values)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize(("space", "k"), [("mean", 1), ("pca", 1), ("pca", 2)])
+def test_controls_of_a_subspace_are_what_their_names_say(space: str, k: int, sign: float) -> None:
+    data = fit_data(sign)
+    fitted = FittedSite.of(data, space, k, 3, torch.Generator().manual_seed(4))
+    basis = fitted.basis
+    assert basis is not None
+    up = data.values[:, 1] - data.values[:, 0]
+    moved = up[:, None] * (data.source - data.base).double()
+    assert fitted.length == pytest.approx(float((moved @ basis[:, 0]).mean())) and fitted.length > 0
+    for name in (SPAN, STREAM):
+        first, *others = fitted.controls[name]
+        torch.testing.assert_close(first.T @ first, torch.eye(k).double())
+        assert len(others) == 2 and not any(torch.allclose(first, one) for one in others)
+    span = torch.linalg.qr(torch.cat([principal_directions(moved, 8 + k), basis], dim=1))[0]
+    for one in fitted.controls[SPAN]:
+        torch.testing.assert_close(basis.T @ one, torch.zeros(k, k).double())
+        torch.testing.assert_close(span @ (span.T @ one), one)
+    assert float((basis.T @ fitted.controls[STREAM][0]).norm()) > 1e-3
+    states = torch.cat([data.base, data.source]).double()
+    centred = (states - states.mean(0)).T @ (states - states.mean(0))
+    wanted = torch.linalg.eigh(centred)[1][:, -k:]
+    found = fitted.controls[VARIANCE][0]
+    torch.testing.assert_close(found @ found.T, wanted @ wanted.T)
+    assert len(fitted.controls[SHUFFLED]) == (3 if space == "mean" else 0)
+
+
+def test_a_shuffled_fit_has_other_values_and_expects_what_follows_them() -> None:
+    data = fit_data()
+    order = torch.randperm(24, generator=torch.Generator().manual_seed(4))
+    values = data.values.flatten()[order].view(12, 2)
+    shuffled = data.shuffled(torch.Generator().manual_seed(4))
+    assert torch.equal(shuffled.values, values) and not torch.equal(values, data.values)
+    keeps = values[:, 0] == values[:, 1]
+    assert 0 < int(keeps.sum()) < 12
+    assert torch.equal(shuffled.expected, torch.arange(12) + 20 * keeps)
+    states = torch.cat([data.base, data.source]).double()
+    high = values.T.flatten() == 1
+    wanted = states[high].mean(0) - states[~high].mean(0)
+    fitted = FittedSite.of(data, "mean", 1, 1, torch.Generator().manual_seed(4))
+    found = fitted.controls[SHUFFLED][0][:, 0]
+    torch.testing.assert_close(found, wanted / wanted.norm())
+
+
+def test_states_of_each_control_by_hand() -> None:
+    data = fit_data()
+    run, value = data.runs[0], data.values[:7, 0]
+    own, span, other = torch.eye(30).double().split(1, dim=1)[:3]
+    fitted = FittedSite(own, 2.0, {SPAN: (span, other)})
+
+    def made(name: str) -> Tensor:
+        return _states(run, fitted, other, name, value)
+
+    step = 2.0 * (1 - 2.0 * value)
+    wanted = {"mean": run.base.clone(), COMPLEMENT: run.source.clone()}
+    wanted |= {name: run.base.clone() for name in (WRITE, SPAN, WRITE_SPAN, ELSEWHERE)}
+    wanted["mean"][:, 0], wanted[COMPLEMENT][:, 0] = run.source[:, 0], run.base[:, 0]
+    wanted[SPAN][:, 1], wanted[ELSEWHERE][:, 2] = run.source[:, 1], run.source[:, 2]
+    wanted[WRITE][:, 0] += step
+    wanted[WRITE_SPAN][:, 1] += step
+    for name, states in wanted.items():
+        torch.testing.assert_close(made(name)[0], states)
+        assert len(made(name)) == (2 if name in (SPAN, WRITE_SPAN) else 1)
+    assert len(_states(run, fitted, None, ELSEWHERE, value)) == 0
+    sites = [FittedSite(one, 1.0) for one in (own, span, torch.eye(8)[:, :1], other)]
+    bases = [_other_basis(sites, number) for number in range(4)]
+    assert bases[0] is other and bases[1] is bases[3] is own and bases[2] is None
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """Pairs for interchanges: what their answers, values and halves have in common."""
 
+from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pytest
+import torch
 
 import arith_lens as al
 from arith_lens.interchanges import InterchangePairs
@@ -69,8 +72,12 @@ def test_values_and_expected_tokens_take_turns(tokenizer: Any) -> None:
     rates = draw(tokenizer, answers=range(100)).base_rates()
     assert rates["likeliest"] < 0.2 and 0.4 < rates["value"] < 0.6
     assert (rates["base"], rates["source"]) == (0, 0)
-    matched = draw(tokenizer, sources="matched").base_rates()
+    matched_pairs = draw(tokenizer, sources="matched")
+    matched = matched_pairs.base_rates()
     assert matched["source"] == 1 and 0.45 < matched["value"] < 0.55
+    alike = replace(matched_pairs, expected=matched_pairs.expected * matched_pairs.fit)
+    rates = alike.base_rates()
+    assert rates["likeliest"] == 1 and rates["source"] == 0, "of the tested half alone"
     tens = al.interchange_pairs(tokenizer, CARRY, "tens_carry", n=100, sources="matched")
     assert 0.45 < tens.base_rates()["value"] < 0.55
 
@@ -109,11 +116,26 @@ def test_the_fitted_half_can_be_that_of_others(tokenizer: Any) -> None:
 
 
 def test_only_problems_that_the_model_answers_right_are_left(
-    tokenizer: Any, llama: al.HookedModel
+    tokenizer: Any, llama: al.HookedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ValueError, match="answers both problems right, found"):
         al.interchange_pairs(llama, CARRY, **FIXED)
-    assert len(al.interchange_pairs(tokenizer, CARRY, **FIXED)) > 100
+    everything = al.interchange_pairs(tokenizer, CARRY, **FIXED)
+    assert len(everything) > 100
+    right = {
+        "reference": torch.arange(len(everything)) % 2 == 0,
+        "counterfactual": torch.arange(len(everything)) % 3 == 0,
+    }
+
+    def answers(_: Any, pairs: al.PromptPairs, side: str, batch_size: int) -> Any:
+        own = everything.pairs.answer if side == "reference" else (
+            everything.pairs.counterfactual_answer)  # fmt: skip
+        assert torch.equal(pairs.answer, own)
+        return right[side].clone(), None
+
+    monkeypatch.setattr(import_module("arith_lens.interchanges.pairs"), "answer", answers)
+    answered = al.interchange_pairs(llama, CARRY, **FIXED)
+    assert torch.equal(answered.expected, everything.expected[::6])
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,15 @@ from arith_lens.numbers import (
     power_by_frequency,
 )
 from arith_lens.numbers.spectrum import P_VALUE, POWER, Permutations, _tested
-from arith_lens.numbers.swap import swap_tests, unseen_steps, unseen_tests
-from arith_lens.numbers.values import class_means, states_at, values_of
+from arith_lens.numbers.swap import DRAWS, _Plan, swap_tests, unseen_steps, unseen_tests
+from arith_lens.numbers.values import (
+    class_means,
+    rests_of,
+    states_at,
+    token_of,
+    values_of,
+    with_value,
+)
 from arith_lens.pairs import Role
 
 TEMPLATES = ["addition/0", "addition/1"]
@@ -169,6 +176,59 @@ def test_the_accuracy_counts_the_answers_of_plain_transformers(
         plain = plain_answers(llama, tested[swaps.rows], 0, columns[swaps.rows], put)
         right = (plain == torch.tensor(swaps.expected)).double()
         assert torch.equal(result.of(name).per_pair.double(), right), name
+
+
+def test_controls_of_a_swap_are_what_their_names_say(
+    llama: HookedModel, pairs: al.PromptPairs
+) -> None:
+    space = al.number_subspace(llama, pairs, 1, "end", "a", "helix", (10,))
+    other_half = al.number_subspace(llama, pairs, 1, "end", "a", "helix", (10,), seed=1)
+    assert other_half.fitted != space.fitted
+    names = ("pca", "span", "stream", "labels")
+    plan = _Plan.of(space, names, 4, seed=3)
+    centred = space.means - space.means.mean(0)
+    _, sizes, vectors = np.linalg.svd(centred.numpy(), full_matrices=False)
+    inside = torch.as_tensor(vectors[sizes > 1e-6 * sizes.max()].T)
+    for name in ("span", "stream"):
+        first, *others = plan.bases[CONTROLS[name]]
+        assert first.shape == space.basis.shape and len(others) == DRAWS - 1
+        assert not any(torch.allclose(first, one) for one in others)
+        left = first - inside @ (inside.T @ first)
+        assert (float(left.abs().max()) < 1e-9) is (name == "span")
+    pca = plan.bases[CONTROLS["pca"]][0]
+    torch.testing.assert_close(pca @ pca.T, inside[:, :3] @ inside[:, :3].T)
+    for order, basis in zip(plan.orders, plan.bases[CONTROLS["labels"]], strict=True):
+        wanted = space.shape.basis(space.values[order], space.means)
+        assert torch.equal(basis, wanted) and not torch.allclose(basis, space.basis)
+        labels, terms = space.values[order], space.shape.terms(space.values[order])
+        steps = unseen_steps(space, order)
+        for unseen in (0, 5):
+            seen = np.arange(8) != unseen
+            design = space.shape.design(labels[seen]).numpy()
+            weights = np.linalg.lstsq(design, space.means[seen].numpy(), rcond=None)[0]
+            step = (terms[unseen] - terms).numpy() @ weights[1:]
+            torch.testing.assert_close(steps[unseen], torch.as_tensor(step))
+    assert not all(map(torch.equal, plan.orders, _Plan.of(space, names, 4, seed=4).orders))
+    rows = [swap_tests(pairs, space, 9, random.Random(seed)).rows for seed in (0, 1)]
+    assert rows[0] != rows[1]
+    own = [al.swap_values(llama, pairs, space, controls=(), n=9, seed=s).effects for s in (0, 1)]
+    assert own[0].problem != own[1].problem
+
+
+def test_a_digit_is_a_value_by_hand() -> None:
+    tokens = torch.zeros(4, 5).long()
+    pairs = al.PromptPairs.from_tokens(tokens, tokens, torch.zeros(4).long())
+    operands = torch.tensor([[35, 48], [75, 48], [36, 48], [35, 18]])
+    pairs = replace(pairs, operands=operands, operation=("addition",) * 4)
+    digits = {"a_ones": [5, 5, 6, 5], "a_tens": [3, 7, 3, 3], "b_ones": [8] * 4}
+    for value, wanted in {**digits, "b_tens": [4, 4, 4, 1], "a": [35, 75, 36, 35]}.items():
+        assert values_of(pairs, value).tolist() == wanted
+    for value, alike in (("a_tens", 1), ("a_ones", 2), ("b_tens", 3)):
+        own, *others = rests_of(pairs, value)
+        assert [i for i, rest in enumerate(others, 1) if rest == own] == [alike], value
+    changed = {"a_tens": 95 + 48, "a_ones": 39 + 48, "b_tens": 35 + 98, "b": 35 + 9, "answer": 9}
+    for value, wanted in changed.items():
+        assert with_value("addition", 35, 48, value, 9) == wanted
 
 
 def means_by_hand(states: Tensor, pairs: al.PromptPairs) -> Tensor:
@@ -398,6 +458,7 @@ def test_pairs_without_swaps_and_numbers_of_several_tokens_are_refused(
                            answer_token="first", keep="all")  # fmt: skip
     with pytest.raises(ValueError, match=r"one token at operand a, found 2 tokens"):
         al.number_subspace(llama, long, 0, Role.OPERAND_A, "a", "pca", k=1)
+    assert token_of(long, Role.OPERAND_A, "a_tens") == -2
     ones = al.number_subspace(llama, long, 0, Role.OPERAND_A, "a_ones", "fourier", (10,))
     assert ones.site == Site(0, Role.OPERAND_A, -1) and len(ones.values) == 10
     with pytest.raises(ValueError, match="four values of a or more without gaps"):

@@ -197,6 +197,20 @@ def test_the_end_of_an_interval_is_where_the_capital_reaches_its_limit(
     assert low < float(torch.stack([values[0, strata == s].mean() for s in (0, 1)]).mean()) < high
 
 
+def test_a_bounded_race_shares_its_five_percent_among_the_components_and_both_ends() -> None:
+    values, strata = planted(90, 0, skewed=False)
+    rule = StoppingRule(line=10.0, bound=0.5)  # all are settled after the first round
+    for seed in (0, 5):
+        outcome = race(lookup(values), 30, strata, rule, seed=seed)
+        order = torch.randperm(90, generator=torch.Generator().manual_seed(seed))
+        seen = order[: outcome.rounds[0]]
+        expected, alone = (
+            betting_interval(values, seen, strata, 0.05 / (2 * n), 0.5) for n in (30, 1)
+        )
+        assert torch.equal(outcome.interval, expected)
+        assert bool((alone[1] - alone[0] < expected[1] - expected[0] - 1e-3).all())
+
+
 def test_a_bound_of_a_path_patching_that_does_not_hold_warns(
     built: tuple[al.HookedModel, al.PromptPairs, Any], exact: al.ComponentEffects
 ) -> None:

@@ -340,6 +340,37 @@ def test_each_setting_of_path_patching_is_part_of_the_identity(
     assert all(one != other for i, one in enumerate(seen) for other in seen[:i])
 
 
+READ: tuple[dict[str, Any], ...] = (
+    *({}, {"senders": ["0.0", "1.0"]}, {"senders": "together"}, {"inputs": "v"}, {"via": "direct"}),
+    *({"inputs": ["v", "q"]}, {"positions": -1}, {"positions": 0}, {"group": "head"}),
+    *({"paths": "direct"}, {"metric": "logit"}, {"batch_size": 2}),
+)
+
+
+def test_each_setting_of_edges_is_part_of_the_identity(
+    llama: HookedModel, pairs: PromptPairs
+) -> None:
+    seen = [identity_in_call(al.edge_effects, llama, pairs, "2.1", **one) for one in READ]
+    seen.append(identity_in_call(al.edge_effects, llama, pairs, "2.2"))
+    assert all(one != other for i, one in enumerate(seen) for other in seen[:i])
+
+
+OF_NEURONS: tuple[dict[str, Any], ...] = (
+    *({}, {"paths": "via_mlps"}, {"metric": "logit"}, {"top": 2}, {"top": 3}),
+    *({"metric": "digit_contrast", "candidates": [3, 4]},),
+    *({"metric": "digit_contrast", "candidates": [3, 5]},),
+    *({"metric": "logit_difference", "foil": torch.arange(6) + n} for n in (6, 7)),
+)
+
+
+def test_each_setting_of_effects_of_neurons_is_part_of_the_identity(
+    llama: HookedModel, pairs: PromptPairs
+) -> None:
+    seen = [identity_in_call(al.neuron_effects, llama, pairs, [1], **one) for one in OF_NEURONS]
+    seen.append(identity_in_call(al.neuron_effects, llama, pairs, [2]))
+    assert all(one != other for i, one in enumerate(seen) for other in seen[:i])
+
+
 def test_a_screened_computation_is_neither_the_full_one_nor_that_of_another_screen(
     llama: HookedModel, pairs: PromptPairs, tmp_path: Any
 ) -> None:
