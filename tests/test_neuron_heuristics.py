@@ -3,18 +3,21 @@
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
 import arith_lens as al
 from arith_lens.model import HookedModel
 from arith_lens.neurons import (
+    ClassKnockouts,
     NeuronMaps,
     class_knockouts,
     neuron_gradients,
     precision_at_k,
     untrained_model,
 )
+from arith_lens.neurons.classes import _bins, _difference, _sampled
 from arith_lens.neurons.matching import grid_of, scoring_cells
 
 PERMUTATIONS = 20
@@ -237,6 +240,51 @@ def test_a_class_of_neurons_serves_its_own_problems() -> None:
         class_knockouts(built.model, pairs, {}, {}, {})
 
 
+def test_random_sets_match_a_class_and_leave_it_out() -> None:
+    """Two layers of 40 neurons, whose effects grow with another number than their index."""
+    sizes = {al.Neuron(layer, i): float(7 * i % 40) for layer in (0, 1) for i in range(40)}
+    bins = _bins(sizes)
+    assert {len(part) for part in bins.values()} == {4} and len(bins) == 20
+    assert {sizes[one] for one in bins[1, 3]} == {12.0, 13.0, 14.0, 15.0}
+    own = [bins[0, 2][0], bins[0, 2][1], bins[1, 9][3]]
+    generator = torch.Generator().manual_seed(0)
+    drawn = [_sampled(own, bins, generator) for _ in range(20)]
+    assert len({*drawn}) > 1
+    for chosen in drawn:
+        assert not chosen & {*own}
+        assert len(chosen & {*bins[0, 2]}) == 2 and len(chosen & {*bins[1, 9]}) == 1
+    whole = [*bins[0, 2], bins[0, 3][0]]  # no others of this size are left
+    assert {one.layer for one in _sampled(whole, bins, generator)} == {0}
+
+
+def test_a_drop_is_compared_with_that_of_problems_of_the_same_lead() -> None:
+    """Problems drop with their lead, which is larger in the ten that are related."""
+    base = torch.tensor([0.0, 1, 1, 2, 2, 2, 3, 4, 4, 4] + [0.0] * 9 + [1.0, 2, 3, 4, 4])
+    related = torch.arange(len(base)) < 10
+    drop = torch.stack([base, base + (related & (base > 2))])
+    edges = np.quantile(base[related].numpy(), [0.2, 0.4, 0.6, 0.8])
+    level = np.digitize(base.numpy(), edges, right=True)
+    own, parts, weights = related.numpy(), [], []
+    for part in {*level[own]} & {*level[~own]}:
+        means = [drop[:, side & (level == part)].numpy().mean(1) for side in (own, ~own)]
+        parts.append(means[0] - means[1])
+        weights.append((own & (level == part)).sum())
+    wanted = np.average(np.stack(parts), axis=0, weights=weights)
+    found = _difference(drop, base, related)
+    assert torch.allclose(found, torch.as_tensor(wanted).float())
+    assert float(found[0]) < 0.5 < 1 < float(drop[0][related].mean() - drop[0][~related].mean())
+    assert len({*weights}) > 1, "levels that weighed alike would not be seen"
+
+
+def test_holms_correction_is_that_of_the_smallest_first() -> None:
+    null = torch.arange(99.0).expand(3, 99)
+    result = ClassKnockouts(
+        ("a", "b", "c"), torch.tensor([97.5, 93.5, 98.5]), null, (1,) * 3, (1,) * 3
+    )
+    assert result.p_values().tolist() == pytest.approx([0.02, 0.06, 0.01])
+    assert result.holm().tolist() == pytest.approx([0.04, 0.06, 0.03])
+
+
 def test_a_gradient_is_the_slope_of_a_small_change(llama: HookedModel) -> None:
     from oracles import make_pairs
 
@@ -246,6 +294,7 @@ def test_a_gradient_is_the_slope_of_a_small_change(llama: HookedModel) -> None:
     exact = al.neuron_effects(llama, pairs, [2], paths="via_mlps", metric="digit_contrast")
     both = torch.stack([gradients.per_pair.flatten(), exact.per_pair.flatten()])
     assert float(torch.corrcoef(both)[0, 1]) > 0.98
+    assert float(both[0] @ both[1] / both[1].square().sum()) == pytest.approx(1, abs=0.1)
 
 
 def test_an_untrained_model_has_other_weights_and_the_same_shape(llama: HookedModel) -> None:

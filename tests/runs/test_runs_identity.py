@@ -14,9 +14,9 @@ from arith_lens.components import Head
 from arith_lens.hooks import ablate_heads, scale_heads
 from arith_lens.knockout import knock_out
 from arith_lens.model import HookedModel, buffers_hash, configuration_hash, load_model
-from arith_lens.pairs import PromptPairs
+from arith_lens.pairs import PromptPairs, Role
 from arith_lens.path_patching import path_patch
-from arith_lens.runs import RunError, open_run
+from arith_lens.runs import RunError, manifest, open_run
 from arith_lens.runs.manifest import identity_of
 
 Make = Callable[..., Any]
@@ -111,9 +111,20 @@ def test_settings_tokens_and_labels_are_part_of_the_identity(
 ) -> None:
     answers = pairs.answer.clone()
     answers[3] += 1
+    mask = pairs.attention_mask.clone()
+    mask[2, 0] = False
+    texts = tuple("abcdef")
+    names = ("problem", "operation", "examples", "exemplar_set", "reference_text")
+    names += ("counterfactual_text", "answer_text")
     different = [
         identity(llama, pairs),
         identity(llama, pairs, paths="direct"),
+        identity(llama, replace(pairs, attention_mask=mask)),
+        identity(llama, replace(pairs, reference=pairs.reference + 1)),
+        identity(llama, replace(pairs, counterfactual=pairs.counterfactual + 1)),
+        identity(llama, replace(pairs, operands=torch.ones(6, 2, dtype=torch.long))),
+        identity(llama, replace(pairs, spans={Role.OPERATOR: torch.tensor([[1, 2]] * 6)})),
+        *(identity(llama, replace(pairs, **{name: texts})) for name in names),
         identity(llama, replace(pairs, answer=answers)),
         identity(llama, replace(pairs, counterfactual_answer=answers)),
         identity(llama, replace(pairs, template=("a", "b") * 3)),
@@ -121,6 +132,23 @@ def test_settings_tokens_and_labels_are_part_of_the_identity(
     ]
     assert all(one != other for i, one in enumerate(different) for other in different[:i])
     assert identity(llama, copy.deepcopy(pairs)) == different[0]
+
+
+def test_the_kernel_the_machine_and_the_software_are_part_of_the_identity(
+    llama: HookedModel, pairs: PromptPairs
+) -> None:
+    before = identity(llama, pairs)
+    versions = {"versions": {"torch": "0"}}
+    places: list[tuple[Any, str, Any]] = [
+        (torch, "get_num_threads", lambda: 99),
+        (manifest, "_device", lambda device: "another"),
+        (manifest, "software", lambda: versions),
+        (llama.bridge.original_model.config, "_attn_implementation", "sdpa"),
+    ]
+    for owner, name, value in places:
+        with changed(owner, name, value):
+            assert identity(llama, pairs) != before, name
+    assert identity(llama, pairs) == before
 
 
 def test_active_hooks_are_part_of_the_identity(llama: HookedModel, pairs: PromptPairs) -> None:

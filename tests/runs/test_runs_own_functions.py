@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 
@@ -134,10 +135,27 @@ class Table(dict[str, float]):
     factor = 1.0
 
 
+class Double:
+    def scaled(self, value: float) -> float:
+        return value * 2
+
+
+class Triple(Double):
+    def scaled(self, value: float) -> float:
+        return value * 3
+
+
+class Heir(Double):
+    """Its base may change, and what setting its factor does."""
+
+    factor = property(lambda self: 1.0, lambda self, value: None)
+
+
 settings_of_ones_own = types.ModuleType("settings_of_ones_own")
 RECORD, TABLE, PLAIN, PAIR = Record(), Table(), {"factor": 1.0}, Pair()
 GET = PLAIN.get
 SCALED = functools.partial(_by_keyword)
+ARRAY, TENSOR, CHOSEN = np.ones(2), torch.ones(2), {1.0}
 
 CHANGES: dict[str, tuple[Callable[..., Any], Callable[[], Any]]] = {
     "an attribute of a function": (
@@ -155,6 +173,26 @@ CHANGES: dict[str, tuple[Callable[..., Any], Callable[[], Any]]] = {
     "what a bound method of a dictionary holds": (
         lambda value: value * GET("factor"),
         lambda: PLAIN.update(factor=2.0),
+    ),
+    "a number in an array": (
+        lambda value: value * ARRAY[1],
+        lambda: ARRAY.__setitem__(1, 2.0),
+    ),
+    "a number in a tensor": (
+        lambda value: value * TENSOR[1],
+        lambda: TENSOR.__setitem__(1, 2.0),
+    ),
+    "a member of a set": (
+        lambda value: value in CHOSEN,
+        lambda: (CHOSEN.clear(), CHOSEN.add(2.0)),
+    ),
+    "the base of a class": (
+        lambda value: Heir().scaled(value),
+        lambda: setattr(Heir, "__bases__", (Triple,)),
+    ),
+    "what a property does when it is set": (
+        lambda value: setattr(Heir(), "factor", value),
+        lambda: setattr(Heir, "factor", Heir.factor.setter(lambda self, value: vars(self).clear())),
     ),
     "an attribute that is no field": (RECORD.scaled, lambda: setattr(RECORD, "factor", 2.0)),
     "an attribute of a dictionary": (
