@@ -1,5 +1,6 @@
 """Intervals of skewed effects and of shares, against populations whose mean is known."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -127,17 +128,44 @@ def test_intervals_of_changes_of_accuracy_hold(before: float, after: float) -> N
     assert missed < 0.08 * 200
 
 
-def test_a_share_of_independent_answers_has_wilsons_interval() -> None:
+def test_the_interval_of_a_change_is_newcombes() -> None:
+    """40 questions, of which 9 become right and 4 wrong: Wilson's ends and numpy's correlation."""
+    after = np.array([1] * 20 + [0] * 20)
+    before = after.copy()
+    before[:9], before[20:24] = 0, 1
+    problems = torch.arange(40)
+    one = torch.zeros(40).long()
+    sample = Sample(torch.tensor(np.stack([before, after])).float(), one, problems, one)
+    found = change_interval(sample, level=0.9)
+    changed = [after > before, after < before]
+    parts = replace(sample, values=torch.tensor(np.stack(changed)).float())
+    (low, low_lost), (high, high_lost) = share_interval(parts, level=0.9).tolist()
+    gained, lost = 9 / 40, 4 / 40
+    alike = np.corrcoef(*changed)[0, 1]
+
+    def reach(a: float, b: float) -> float:
+        return (a**2 + b**2 - 2 * alike * a * b) ** 0.5
+
+    wanted = (
+        gained - lost - reach(gained - low, high_lost - lost),
+        gained - lost + reach(high - gained, lost - low_lost),
+    )
+    assert found == pytest.approx(wanted, abs=1e-6)
+    assert alike < -0.1 and wanted[1] - (gained - lost) != pytest.approx(gained - lost - wanted[0])
+
+
+@pytest.mark.parametrize("level", [0.95, 0.5])
+def test_a_share_of_independent_answers_has_wilsons_interval(level: float) -> None:
     """One pair per problem, 7 of 40 right: Wilson's formula with Student's t for 39 and 39 / 40 of
     the pairs, since the variance is estimated."""
     right = torch.zeros(1, 40)
     right[0, :7] = 1
     effects = Effects(right, ("layer",), "logit", problem=tuple(map(str, range(40))))
-    p, n, z = 7 / 40, 39.0, stats.t.ppf(0.975, 39)
+    p, n, z = 7 / 40, 39.0, stats.t.ppf((1 + level) / 2, 39)
     centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
     width = z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
     expected = torch.tensor([[centre - width], [centre + width]]).float()
-    assert_close(effects.ci(method="share"), expected, atol=1e-6, rtol=1e-5)
+    assert_close(effects.ci(level, method="share"), expected, atol=1e-6, rtol=1e-5)
 
 
 def test_a_share_counts_problems_and_not_wordings() -> None:

@@ -15,6 +15,7 @@ from arith_lens.effects import ComponentEffects, Effects, contrast
 from arith_lens.statistics import (
     Sample,
     Units,
+    bootstrap_interval,
     false_discovery_control,
     joined_units,
     permutation_p_value,
@@ -316,6 +317,21 @@ def test_what_wordings_do_to_both_sides_cancels_in_a_contrast() -> None:
     width = float((table["ci_high"] - table["ci_low"]).median())
     low, high = effects.ci()
     assert width < 0.5 * float((high - low).median())
+
+
+def test_the_two_sides_of_a_difference_are_drawn_apart_at_its_level() -> None:
+    """Two sets of problems with the same numbers: one draw for both would never differ."""
+    values = torch.randn(1, 40, generator=torch.Generator().manual_seed(0)).double()
+    one = torch.zeros(40).long()
+    sample = Sample(values, one, torch.arange(40), one)
+    options: dict[str, Any] = {"less": sample, "n_resamples": 4000}
+    for level in (0.95, 0.5):
+        low, high = bootstrap_interval(sample, level=level, seed=0, **options)[:, 0].tolist()
+        quantile = stats.norm.ppf((1 + level) / 2) * stats.t.ppf(0.975, 39) / 1.96
+        width = quantile * 2**0.5 * stats.sem(values[0].numpy())
+        assert (low, high) == pytest.approx((-width, width), rel=0.1)
+    ends = [bootstrap_interval(sample, level=0.95, seed=seed, **options) for seed in (0, 1, 0)]
+    assert torch.equal(ends[0], ends[2]) and not torch.equal(ends[0], ends[1])
 
 
 def test_a_contrast_needs_two_sides_and_references_that_are_on_one() -> None:
