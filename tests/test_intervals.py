@@ -141,7 +141,7 @@ def test_the_interval_of_a_change_is_newcombes() -> None:
     parts = replace(sample, values=torch.tensor(np.stack(changed)).float())
     (low, low_lost), (high, high_lost) = share_interval(parts, level=0.9).tolist()
     gained, lost = 9 / 40, 4 / 40
-    alike = np.corrcoef(*changed)[0, 1]
+    alike = np.corrcoef(changed[0], changed[1])[0, 1]
 
     def reach(a: float, b: float) -> float:
         return (a**2 + b**2 - 2 * alike * a * b) ** 0.5

@@ -244,12 +244,16 @@ def test_controls_of_the_span_are_orthogonal_to_the_subspace() -> None:
     assert inside.shape == (9, 1)
 
 
-def fit_data(sign: float = 1.0) -> FitData:
-    """Twelve pairs of states far from zero, in two batches, which differ along the variable."""
+def fit_data(first: float = 1.0) -> FitData:
+    """Twelve pairs of states far from zero, in two batches, which differ along the variable.
+
+    With a negative number, the first pair differs against it, and so does SVD's first direction.
+    """
     generator = torch.Generator().manual_seed(0)
     values = torch.tensor([[0, 1], [1, 0]] * 6)
     noise, direction = torch.randn(2, 12, 30, generator=generator), torch.linspace(-1, 2, 30)
-    base, source = (noise + 9 + values.T[:, :, None] * direction) * sign
+    size = torch.tensor([first] + [1.0] * 11)[:, None]
+    base, source = noise + 9 + values.T[:, :, None] * direction * size
     runs = [
         SiteRuns(base[rows], source[rows], lambda values: values, 30)
         for rows in (slice(0, 7), slice(7, 12))
@@ -257,10 +261,10 @@ def fit_data(sign: float = 1.0) -> FitData:
     return FitData(runs, torch.arange(12), torch.arange(12) + 20, values)
 
 
-@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("first", [1.0, -1.0])
 @pytest.mark.parametrize(("space", "k"), [("mean", 1), ("pca", 1), ("pca", 2)])
-def test_controls_of_a_subspace_are_what_their_names_say(space: str, k: int, sign: float) -> None:
-    data = fit_data(sign)
+def test_controls_of_a_subspace_are_what_their_names_say(space: str, k: int, first: float) -> None:
+    data = fit_data(first)
     fitted = FittedSite.of(data, space, k, 3, torch.Generator().manual_seed(4))
     basis = fitted.basis
     assert basis is not None
@@ -268,9 +272,9 @@ def test_controls_of_a_subspace_are_what_their_names_say(space: str, k: int, sig
     moved = up[:, None] * (data.source - data.base).double()
     assert fitted.length == pytest.approx(float((moved @ basis[:, 0]).mean())) and fitted.length > 0
     for name in (SPAN, STREAM):
-        first, *others = fitted.controls[name]
-        torch.testing.assert_close(first.T @ first, torch.eye(k).double())
-        assert len(others) == 2 and not any(torch.allclose(first, one) for one in others)
+        one, *others = fitted.controls[name]
+        torch.testing.assert_close(one.T @ one, torch.eye(k).double())
+        assert len(others) == 2 and not any(torch.allclose(one, other) for other in others)
     span = torch.linalg.qr(torch.cat([principal_directions(moved, 8 + k), basis], dim=1))[0]
     for one in fitted.controls[SPAN]:
         torch.testing.assert_close(basis.T @ one, torch.zeros(k, k).double())
