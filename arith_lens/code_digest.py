@@ -157,12 +157,13 @@ def _names_in(code: CodeType) -> Mapping[str, frozenset[str] | None]:
     names: dict[str, frozenset[str] | None] = {}
     instructions = [*dis.get_instructions(code)]
     for this, following in pairwise([*instructions, instructions[-1]]):
-        if _READING.fullmatch(this.opname):
+        if _READING.fullmatch(this.opname) and this.argval not in code.co_cellvars:
             is_attribute = following.opname in _ATTRIBUTE
             _join(names, this.argval, frozenset([following.argval]) if is_attribute else None)
     for inner in code.co_consts:
         for name, attributes in _names_in(inner).items() if isinstance(inner, CodeType) else ():
-            _join(names, name, attributes)
+            if not (name in inner.co_freevars and name in code.co_cellvars):  # a variable of `code`
+                _join(names, name, attributes)
     return names
 
 

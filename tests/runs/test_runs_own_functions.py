@@ -263,6 +263,27 @@ def test_names_and_kinds_of_arguments_count() -> None:
     assert len({digest_of_code(function) for function in functions}) == 3
 
 
+def _maker(rows: list[int], shift: int) -> Callable[[], list[int]]:
+    def inner() -> list[int]:
+        return [row + shift for row in rows]
+
+    return inner
+
+
+@pytest.mark.parametrize("name", ["rows", "shift"])
+def test_an_argument_that_an_inner_function_reads_is_no_global_of_that_name(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = digest_of_code(_maker)
+    monkeypatch.setitem(globals(), name, [3])
+    assert digest_of_code(_maker) == before
+    monkeypatch.setitem(globals(), "_maker_rows", [3])
+    read = types.FunctionType(compile("_maker_rows", "own", "eval"), globals())
+    first = digest_of_code(read)
+    monkeypatch.setitem(globals(), "_maker_rows", [4])
+    assert digest_of_code(read) != first, "a global that is read counts"
+
+
 def test_a_value_in_thousands_of_levels_is_refused() -> None:
     value: list[Any] = []
     for _ in range(5000):
