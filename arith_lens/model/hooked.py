@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from arith_lens.components import NamedHook, layer_of
-from arith_lens.model.state import active_hooks, require_evaluation_mode
+from arith_lens.model.state import active_hooks, require_evaluation_mode, require_values
 from arith_lens.model.texts import PAD, first_token, left_pad, text_alone, token_rows
 from arith_lens.model.weights import ORIGIN
 
@@ -434,6 +434,7 @@ class HookedModel:
         self, tokens: Tokens, attention_mask: Tensor | None, options: dict[str, Any]
     ) -> tuple[Tensor, dict[str, Any]]:
         """The tokens of a batch, and the options with their mask."""
+        require_values(self)
         others = {name: value for name, value in options.items() if name != "prepend_bos"}
         bos = options.get("prepend_bos")
         rows, mask = check_tokens(tokens, attention_mask, self.tokenizer, self.device, bos)

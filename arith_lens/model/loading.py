@@ -37,6 +37,7 @@ from arith_lens.model.state import (
     check_device,
     compute_device,
     default_device,
+    lacks_values,
     lacks_weights,
 )
 from arith_lens.model.texts import require_round_trip, set_bos
@@ -91,9 +92,7 @@ def transformers_logits(model: Any) -> Float[Tensor, "row pos d_vocab"] | None:
     Raises:
         ValueError: the model does not compute logits from tokens.
     """
-    from torch._subclasses.fake_tensor import FakeTensor
-
-    if any(weight.is_meta or isinstance(weight, FakeTensor) for weight in model.parameters()):
+    if any(map(lacks_values, model.parameters())):
         return None
     tokens, mask = example(model.config.get_text_config().vocab_size, model.device)
     taken = inspect.signature(model.forward).parameters
@@ -322,7 +321,7 @@ def empty_model(
             for weights.
     """
     dtype = _as_dtype(dtype)
-    if isinstance(source, tuple):
+    if isinstance(source, tuple | HookedModel):
         return load_model(source, dtype=dtype, device=device, bos=bos)
     device = check_device(default_device() if device is None else device)
     checkpoint, config, tokenizer = _without_weights(source, trust_remote_code, bos, weights=False)
@@ -332,9 +331,7 @@ def empty_model(
 
     def from_config(config: Any, **options: Any) -> Any:
         """The model with fake weights, which have a shape, a dtype and a device but no values."""
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
-        with FakeTensorMode(), device:
+        with _without_values(device):
             options["attn_implementation"] = "eager"
             return auto_class.from_config(config, dtype=dtype, **options)
 
@@ -399,11 +396,19 @@ def _with_fake_weights(hf_model: Any, dtype: torch.dtype, device: Any) -> Any:
 
     It is for `plan`. The model itself stays as it is.
     """
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode(), torch.device(device or default_device()):
+    with _without_values(torch.device(device or default_device())):
         options = {"dtype": dtype, "attn_implementation": "eager"}
         return type(hf_model)._from_config(copy.deepcopy(hf_model.config), **options)
+
+
+@contextmanager
+def _without_values(device: torch.device) -> Iterator[None]:
+    """A context in which new weights have a shape, a dtype and a device, but no values."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from transformers.initialization import no_init_weights
+
+    with FakeTensorMode(), device, no_init_weights():
+        yield
 
 
 def _keep_savable(hf_model: Any) -> None:

@@ -84,6 +84,23 @@ def lacks_weights(module: Any) -> bool:
     return any(weight.is_meta and id(weight) not in known for weight in module.parameters())
 
 
+def lacks_values(tensor: Tensor) -> bool:
+    """Whether a tensor has a shape alone: on the meta device, or in an empty model."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return tensor.is_meta or isinstance(tensor, FakeTensor)
+
+
+def require_values(model: Any) -> None:
+    """Raise ValueError if the weights of a model have no values, as those of an empty model."""
+    embed = getattr(model, "bridge", model).embed
+    if lacks_values(next(embed.parameters())) and not is_offloaded(embed):
+        raise ValueError(
+            "expected weights to compute with, found a model whose weights have no values; an "
+            "empty model is for plan and sample_pairs(keep='all'): load_model loads the weights"
+        )
+
+
 def is_offloaded(module: Any) -> bool:
     """Whether accelerate has offloaded some of a module's weights."""
     return bool(_offloaded(module))
@@ -426,6 +443,7 @@ def state_digest(model: Any) -> str:
     the sums over its rows and over its columns, as integers of its bits.
     """
     bridge = getattr(model, "bridge", model)
+    require_values(model)
     settings = [
         configuration_hash(model),
         bridge.original_model.config._attn_implementation,
@@ -454,8 +472,6 @@ def _sums(tensor: Tensor) -> Tensor:
 
 def _tensors_hash(model: Any, listing: str) -> str:
     """SHA-256 over the tensors that `listing`, a method of modules, returns."""
-    from torch._subclasses.fake_tensor import FakeTensor
-
     root = getattr(model, "bridge", model)
     # the checkpoint's names, which wrapping makes longer
     names = [(n.replace("._original_component", ""), n) for n, _ in getattr(root, listing)()]
@@ -465,7 +481,7 @@ def _tensors_hash(model: Any, listing: str) -> str:
         owner = root.get_submodule(path)
         with weights_loaded(owner):
             tensor = getattr(owner, attribute)
-            if tensor.is_meta or isinstance(tensor, FakeTensor):
+            if lacks_values(tensor):
                 raise ValueError(
                     f"expected weights, found {name} without values (an empty model, or one on "
                     "the meta device); load them"

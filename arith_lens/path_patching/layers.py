@@ -9,6 +9,7 @@ here.
 
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -18,11 +19,37 @@ from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from arith_lens.memory import is_out_of_memory
 from arith_lens.model import LogitScale, in_float32, mlp_exit, own_module, with_parts
+
+HOOKS_OF_PATCHING = "use path_patch with engine='hooks', which is general and slower"
 
 
 class UnsupportedTrunk(ValueError):
     """The sweep cannot compute this model. `engine="hooks"` can."""
+
+
+@contextmanager
+def running(part: Any) -> Iterator[None]:
+    """A context in which a part of a model runs otherwise than in the model's own forward.
+
+    Args:
+        part: the module.
+
+    Raises:
+        UnsupportedTrunk: its code does not run so, as an error of a shape, a name or a type shows.
+    """
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, RuntimeError) as error:
+        own = not isinstance(error, RuntimeError) or type(error) is RuntimeError
+        if not own or (isinstance(error, RuntimeError) and is_out_of_memory(error)):
+            raise
+        raise UnsupportedTrunk(
+            "expected layers whose code runs on END's row alone, found that "
+            f"{type(own_module(part)).__name__} does not ({type(error).__name__}: {error}); "
+            f"{HOOKS_OF_PATCHING}"
+        ) from error
 
 
 Rows = Float[Tensor, "row d_model"]
@@ -46,6 +73,8 @@ class LayerInput:
 class AdditiveLayer:
     """`x += attention; x += mlp(norm(x))`."""
 
+    block: Any
+    """The bridge's block."""
     mlp: Callable[[Rows], Rows]
     """What the MLP adds: `mlp(norm(x))`."""
     mlp_rows: int
@@ -60,7 +89,7 @@ class AdditiveLayer:
             # each row is a prompt of one token, so that a hook at END acts on every row
             return _in_own_dtype(mlp, norm(rows)[:, None])[:, 0].to(rows.device)
 
-        return cls(added, mlp_rows)
+        return cls(block, added, mlp_rows)
 
     def advance(self, inputs: LayerInput) -> None:
         """Take the rows from the layer's entry to its exit, in place."""
@@ -70,7 +99,8 @@ class AdditiveLayer:
         if inputs.head_deltas is not None:
             torch.add(inputs.head_deltas, rows[0], out=rows[own_heads])
         for some in rows.view(-1, rows.shape[-1]).split(self.mlp_rows):
-            some += self.mlp(some)
+            with running(self.block):
+                some += self.mlp(some)
 
     def written(
         self, attention: Float[Tensor, "*row d_model"], mlp_out: Float[Tensor, "*row d_model"]
@@ -154,14 +184,8 @@ class ModelLayer:
         """The stream at the layer's exit. Each row is a prompt of one token."""
         self.constants.attention = attention[:, None]
         self.constants.mlp = None if mlp_out is None else mlp_out[:, None]
-        try:
+        with running(self.layer):
             out = type(self.layer).forward(self.layer, entry[:, None], **_no_values(self.layer))
-        except (AttributeError, TypeError) as error:
-            raise UnsupportedTrunk(
-                "expected a layer whose code runs on END's row alone, found that "
-                f"{type(self.layer).__name__} does not ({type(error).__name__}: {error}); use "
-                "engine='hooks', which is general and slower"
-            ) from error
         out = out[0] if isinstance(out, tuple) else out
         return out[:, 0].to(entry.device)
 
@@ -211,6 +235,11 @@ def _computed(part: Any, block: Any) -> Callable[[Tensor], Tensor]:
 def _in_own_dtype(mlp: Any, rows: Tensor) -> Tensor:
     out = mlp(rows.to(next(mlp.parameters())))
     out = out[0] if isinstance(out, tuple) else out  # experts also return their routing
+    if out.shape != rows.shape:
+        raise UnsupportedTrunk(
+            f"expected an MLP that returns its input's shape {[*rows.shape]}, found "
+            f"{[*out.shape]}; {HOOKS_OF_PATCHING}"
+        )
     return out.to(rows)
 
 

@@ -29,6 +29,7 @@ from arith_lens.model import (
     without_bridge,
 )
 from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching.layers import HOOKS_OF_PATCHING, UnsupportedTrunk, running
 
 PARTS_BY_LAYER = ("z", "attn_out", "mlp_out")
 
@@ -78,7 +79,12 @@ class PromptBatch:
         return len(self.tokens)
 
     def at_end(self, value: Float[Tensor, "prompt pos *rest"]) -> Float[Tensor, " prompt *rest"]:
-        """A copy of each prompt's value at END."""
+        """A copy of each prompt's value at END. Raises UnsupportedTrunk for values of no prompt."""
+        if value.shape[:2] != self.tokens.shape:
+            raise UnsupportedTrunk(
+                f"expected a layer's activations by prompt and position {[*self.tokens.shape]}, "
+                f"found shape {[*value.shape]}; {HOOKS_OF_PATCHING}"
+            )
         return value[torch.arange(len(self), device=value.device), self.end.to(value.device)]
 
     @classmethod
@@ -195,7 +201,9 @@ def record_batch(
     if hooked:
         seen, returned = _record_by_hook_points(model, batch, logits)
     else:
-        seen, returned = _record_by_own_modules(model, batch, logits, per_pair_tokens)
+        bridge: Any = getattr(model, "bridge", model)
+        with running(bridge.original_model):
+            seen, returned = _record_by_own_modules(model, batch, logits, per_pair_tokens)
     home, layers = compute_device(model.unembed), range(len(model.blocks))
 
     def by_layer(part: str) -> Tensor:

@@ -60,7 +60,7 @@ class SufficiencyConfig(SampleSettings):
     effect. Saves a run under results/do_they_suffice/, which `python -m figures sufficiency` draws.
     """
 
-    controls: int = 5
+    controls: int = 20
     """Random orders."""
     candidates: int = 24
     """Heads that the two searches choose from, the strongest by effect; 0 leaves them out."""
@@ -100,7 +100,7 @@ class OrderConfig(SampleSettings):
     """Pairs of the greedy search."""
     drawn_on: int = 108
     """Pairs on which curves are drawn, at most; 0: all of the other half."""
-    controls: int = 5
+    controls: int = 20
     """Random orders."""
     measure: Literal["digit_contrast", "logit", "probability"] = "digit_contrast"
     """What is approximated, and what faithfulness is made of."""
@@ -142,7 +142,7 @@ class InsteadConfig(PooledSampleSettings):
     """How many heads to knock out: the strongest by mean effect over the four operations."""
     prompts: int = 300
     """Prompts of each kind."""
-    controls: int = 10
+    controls: int = 20
     """Random draws of as many heads, which are knocked out in the same way."""
 
 

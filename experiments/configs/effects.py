@@ -243,7 +243,7 @@ class LensesConfig(SampleSettings):
     """Pairs of the second half on which heads are knocked out, kept and exchanged; 0: all."""
     carried: int = 18
     """Pairs of the second half on which the MLPs that carry effects are found; 0: all."""
-    controls: int = 5
+    controls: int = 20
     """Random sets of heads, and as many with the layers of each lens's heads."""
     keep: Keep = "correct"
     """Use the prompts that the model answers right, or all."""

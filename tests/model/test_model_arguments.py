@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import torch
 from support.families import GROUPED, Family
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaMLP
 
 import arith_lens as al
 from arith_lens.model import HookedModel
 from arith_lens.pairs.files import write_csv, write_jsonl
 from arith_lens.path_patching import UnsupportedTrunk
+from arith_lens.path_patching.layers import running
 
 
 @pytest.fixture
@@ -60,6 +62,75 @@ def test_the_sweep_refuses_llama_4_by_name_before_it_computes(pairs: al.PromptPa
         model, pairs, metric="logit", engine="hooks", senders=["1.0"], progress=False
     )
     assert effects.heads.per_pair[1, 0].isfinite().all()
+
+
+@pytest.mark.parametrize("layers", [(0,), (2,), (0, 1, 2)])
+def test_layers_that_the_sweep_cannot_run_are_refused_and_hooks_compute_them(
+    make_hf: Any, pairs: al.PromptPairs, layers: tuple[int, ...]
+) -> None:
+    """A family that nobody listed, whose MLP returns the tokens of all prompts in one row."""
+    usual, hf = make_hf("llama"), make_hf("llama")
+    for layer in layers:
+        block = hf.model.layers[layer]
+        block.__class__, block.mlp.__class__ = _FlatLayer, _FlatMlp
+    model = al.load_model((hf, None))
+    options: Any = {"metric": "logit", "progress": False}
+    for call in (
+        lambda: al.path_patch(model, pairs, **options),
+        lambda: al.path_patch(model, pairs, paths="direct", certify=False, **options),
+        lambda: al.mediators(model, pairs, ["0.0"], **options),
+        lambda: al.edge_effects(model, pairs, ["1.0"], progress=False),
+        lambda: al.neuron_effects(model, pairs, ["mlp1"]),
+        lambda: al.logit_attribution(model, pairs),
+    ):
+        with pytest.raises(UnsupportedTrunk, match="path_patch with engine='hooks'"):
+            call()
+    effects = al.path_patch(model, pairs, engine="hooks", senders=["1.0"], **options)
+    same = al.path_patch(al.load_model((usual, None)), pairs, senders=["1.0"], **options)
+    torch.testing.assert_close(effects.heads.per_pair[1, 0], same.heads.per_pair[1, 0])
+
+
+class _FlatMlp(LlamaMLP):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).flatten(0, 1)
+
+
+class _FlatLayer(LlamaDecoderLayer):
+    def forward(self, hidden_states: torch.Tensor, **options: Any) -> torch.Tensor:
+        attention, _ = self.self_attn(self.input_layernorm(hidden_states), **options)
+        stream = hidden_states + attention
+        return stream + self.mlp(self.post_attention_layernorm(stream)).view(stream.shape)
+
+
+def test_errors_of_memory_and_of_a_users_metric_stay_what_they_are(
+    llama: HookedModel, pairs: al.PromptPairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def own(logits: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("a fault of my own")
+
+    with pytest.raises(RuntimeError, match="of my own"):
+        al.path_patch(llama, pairs, metric=own, progress=False)
+    for text, error in (("can't allocate memory", RuntimeError), ("of size 3", UnsupportedTrunk)):
+        with pytest.raises(error, match=text), running(llama.blocks[0]):
+            raise RuntimeError(text)
+
+
+def test_an_empty_model_says_that_it_cannot_compute(make_hf: Any, pairs: al.PromptPairs) -> None:
+    with torch.device("meta"):
+        hf = type(make_hf("llama"))(make_hf("llama").config).eval()
+    model = al.empty_model((hf, None))
+    assert al.plan(model, pairs).n_pairs == len(pairs)
+    for call in (
+        lambda: al.path_patch(model, pairs, metric="logit", progress=False),
+        lambda: al.path_patch(model, pairs, metric="logit", engine="hooks", progress=False),
+        lambda: al.knock_out(model, pairs, ["1.0"], ablation="zero", progress=False),
+        lambda: al.edge_effects(model, pairs, ["1.0"], progress=False),
+        lambda: al.logit_lens(model, pairs),
+        lambda: model(pairs.reference),
+        lambda: model.generate(pairs.reference),
+    ):
+        with pytest.raises(ValueError, match=r"expected weights to compute with, .* load_model"):
+            call()
 
 
 def _llama_4(family: Family) -> Any:

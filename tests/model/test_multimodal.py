@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from arith_lens.model import load_model
+from arith_lens.model import empty_model, load_model
+from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching import plan
 
 TEXT = {
     "hidden_size": 32,
@@ -57,6 +59,11 @@ def test_the_text_part_of_gemma_3_computes_as_in_transformers(
     model = load_model(tmp_path)
     torch.testing.assert_close(model(tokens), expected, rtol=0, atol=1e-5)
     assert not torch.equal(model(tokens), model(tokens + 1))
+    pairs = PromptPairs.from_tokens(tokens, tokens + 1, tokens[:, 0])
+    planned = plan(model, pairs)
+    (tmp_path / "model.safetensors").unlink()
+    assert plan(empty_model(tmp_path), pairs) == planned
+    assert plan(empty_model(tmp_path), pairs, senders=["0.0"]) != planned
 
 
 def test_a_package_that_a_family_needs_is_named(
