@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from arith_lens.benchmarks.parsing import parse_number, same_number, without_separators
 from arith_lens.benchmarks.records import Record, flag_of
+from arith_lens.options import check_choice
 from arith_lens.untrusted import parse_json
 
 RawRecord = Mapping[str, Any]
@@ -355,10 +356,7 @@ def load_records(
         ValueError: the benchmark, split or subject is unknown, or a record has another schema.
         FileNotFoundError: a file or a dataset does not exist, or there is no network.
     """
-    if name not in SOURCES:
-        raise ValueError(
-            f"expected a benchmark of {', '.join(SOURCES)}, found {name!r}; give one of them"
-        )
+    check_choice("a benchmark", name, SOURCES)
     source = SOURCES[name]
     split = split or source.default
     if split not in source.files:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from arith_lens.benchmarks.parsing import parse_number, same_number
 from arith_lens.benchmarks.readers import SOURCES, load_records
 from arith_lens.benchmarks.records import ANSWER_AT_ONCE, Record, normalised
+from arith_lens.options import check_choice
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -369,12 +370,8 @@ def _check(names: Sequence[str], form: str, mawps: str) -> None:
             f"expected names of {', '.join(TRAINING_BENCHMARKS)} (and mawps) to train on, found "
             f"{', '.join(unknown) or 'none'}; the other benchmarks are for testing"
         )
-    if form not in PROMPT_FORMS:
-        raise ValueError(
-            f"expected form= one of {', '.join(map(repr, PROMPT_FORMS))}, found {form!r}"
-        )
-    if mawps not in ("refuse", "decontaminate"):
-        raise ValueError(f"expected mawps='refuse' or 'decontaminate', found {mawps!r}")
+    check_choice("form", form, PROMPT_FORMS)
+    check_choice("mawps", mawps, ("refuse", "decontaminate"))
     if "mawps" in names and mawps != "decontaminate":
         raise ValueError(
             "expected training questions that are in no test set, found mawps among the names: it "

@@ -28,6 +28,7 @@ from arith_lens.components import (
 )
 from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 from arith_lens.metrics import Readout, Targets, get_metric, mean_of_others
+from arith_lens.options import check_choice
 from arith_lens.pairs import NO_ANSWER, PromptPairs
 
 N_TOKENS = 16
@@ -311,8 +312,7 @@ class Truth:
         Raises:
             ValueError: another name of paths.
         """
-        if paths not in ("via_mlps", "direct", "total"):
-            raise ValueError(f"expected paths via_mlps, direct or total, found {paths!r}")
+        check_choice("paths", paths, ("via_mlps", "direct", "total"))
         senders = self._checked(components)
         frozen = [] if paths == "total" else [copy_head.head for copy_head in self.circuit.heads]
         if mlps is not None:

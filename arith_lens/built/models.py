@@ -39,7 +39,7 @@ from arith_lens.built.circuits import (
     two_digit_sums,
 )
 from arith_lens.model import FAMILIES, HookedModel, load_model
-from arith_lens.options import refuse_unknown_options, value_object
+from arith_lens.options import check_choice, refuse_unknown_options, value_object
 from arith_lens.pairs import NO_ANSWER, PromptPairs, Role
 
 N_HEADS = 8
@@ -167,16 +167,14 @@ def built_model(
         TypeError: an option that does not exist, or that the circuit does not have.
     """
     refuse_unknown_options(built_model, variant, Variant)
-    if name not in BUILT_NAMES:
-        raise ValueError(f"expected a built model among {', '.join(BUILT_NAMES)}, found {name!r}")
+    check_choice("a built model", name, BUILT_NAMES)
     kind, fixed = BUILT_NAMES[name]
     own = asdict(value_object(Variant, variant)) | {"family": family}
     own["counterfactual"] = counterfactual
     shape = {key: own.pop(key) for key in ("n_layers", "frequencies")}
     circuit = {key: value for key, value in shape.items() if value is not None}
     chosen = {**_DEFAULTS, **fixed, **{key: v for key, v in own.items() if v is not None}}
-    if chosen["family"] not in BUILT_FAMILIES:
-        raise ValueError(f"expected a family among {', '.join(BUILT_FAMILIES)}, found {family!r}")
+    check_choice("a family", chosen["family"], BUILT_FAMILIES)
     made = CIRCUITS[kind](Dial(chosen["beta"], chosen["sharpness"]), **circuit)
     made = _in_family(made, chosen["family"])
     pairs = _pairs(made, kind, chosen["counterfactual"], chosen["fillers"], n, seed)
@@ -223,10 +221,7 @@ def _pairs(
     circuit: Circuit, kind: str, changes: str, fillers: Sequence[int], n: int, seed: int
 ) -> PromptPairs:
     """Prompts `BOS fill* A op B =` with their counterfactuals."""
-    if changes not in CHANGED_PARTS:
-        raise ValueError(
-            f"expected a counterfactual among {', '.join(CHANGED_PARTS)}, found {changes!r}"
-        )
+    check_choice("a counterfactual", changes, CHANGED_PARTS)
     problems = [row for row in PROBLEMS.get(kind, sums)() if min(row[0], row[2]) > 0]
     n_digits = len(str(problems[0][0]))
     most = 2 if n_digits == 1 else 0

@@ -23,7 +23,7 @@ from arith_lens.effects import Effects
 from arith_lens.methods import Computation, Notes, Storage, StorageOptions, shard_size
 from arith_lens.metrics import MetricFunction
 from arith_lens.model import HookedLike
-from arith_lens.options import refuse_unknown_options, value_object
+from arith_lens.options import check_choice, refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs, Role
 from arith_lens.path_patching import (
     SweepEngine,
@@ -224,11 +224,7 @@ def edge_settings(
     """Check the arguments. Raises the errors of `edge_effects`."""
     group, via, inputs = reading.group, reading.via, reading.inputs
     for value, allowed, what in ((group, Group, "group"), (via, Via, "via"), (paths, Via, "paths")):
-        if value not in get_args(allowed):
-            raise ValueError(
-                f"expected {what} of {' or '.join(map(repr, get_args(allowed)))}, found {value!r}; "
-                "choose one of these"
-            )
+        check_choice(what, value, get_args(allowed))
     chosen = tuple(dict.fromkeys(as_components(receivers)))
     if not chosen:
         raise ValueError(

@@ -29,6 +29,7 @@ from arith_lens.components import (
     head_columns,
 )
 from arith_lens.intervals import share_interval, studentised_interval
+from arith_lens.options import check_choice
 from arith_lens.statistics import (
     HasUnits,
     Sample,
@@ -242,10 +243,7 @@ class Effects(HasUnits):
         """
         if not 0 < level < 1:
             raise ValueError(f"expected a level between 0 and 1, found {level}; say 0.95 for 95%")
-        if method not in get_args(IntervalMethod):
-            raise ValueError(
-                f"expected method among {', '.join(get_args(IntervalMethod))}, found {method!r}"
-            )
+        check_choice("method", method, get_args(IntervalMethod))
         sample = self.sample(over=over)
         is_share = torch.full((len(sample.values),), method == "share")
         if method == "auto":

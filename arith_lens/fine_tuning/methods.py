@@ -21,6 +21,7 @@ from arith_lens.fine_tuning.pieces import (
     scales_of,
     slice_model,
 )
+from arith_lens.options import check_choice
 
 TUNING_METHODS = ("precise", "full", "lora", "random")
 RESCALES = ("gradient", "learning_rate", None)
@@ -68,8 +69,8 @@ class TuningSettings:
 
     def __post_init__(self) -> None:
         """Raise ValueError if a value is not valid."""
-        if self.rescale not in RESCALES:
-            raise ValueError(f"expected rescale among {RESCALES}, found {self.rescale!r}")
+        if self.rescale is not None:
+            check_choice("rescale (or None)", self.rescale, filter(None, RESCALES))
         for name in ("learning_rate", "batch_size", "epochs", "log_every", "max_steps"):
             value = getattr(self, name)
             if value is not None and value <= 0:
@@ -125,8 +126,7 @@ class TuningOptions(TypedDict, total=False):
 
 def check_method(method: str, heads: list[Any], mlps: list[Any]) -> None:
     """Raise ValueError if components are missing, or given to a method without components."""
-    if method not in TUNING_METHODS:
-        raise ValueError(f"expected a method among {', '.join(TUNING_METHODS)}, found {method!r}")
+    check_choice("a method", method, TUNING_METHODS)
     if method == "full" and (heads or mlps):
         raise ValueError(
             f"expected no heads and no mlps for method 'full', which trains all, found "

@@ -19,6 +19,7 @@ from torch.nn import functional
 from arith_lens.components import Head, Mlp, check_components
 from arith_lens.model import ATTENTION_NAMES, FAMILIES, family_of
 from arith_lens.model.families import MLP_NAMES, OUTPUT_NAMES, QKV_NAMES
+from arith_lens.options import check_choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,8 +201,7 @@ def pieces_of(
         IndexError: the model does not have a component.
         ValueError: `kv` is not valid, or a layer cannot be cut into heads or has no MLP of its own.
     """
-    if kv not in ("group", "skip"):
-        raise ValueError(f"expected kv 'group' or 'skip', found {kv!r}")
+    check_choice("kv", kv, ("group", "skip"))
     layout = layout_of(hf_model)
     heads, mlps = sorted(set(heads)), sorted(set(mlps))
     check_components([*heads, *mlps], layout.n_layers, layout.n_heads)

@@ -33,6 +33,7 @@ from arith_lens.components import (
     mlp_out_name,
     z_name,
 )
+from arith_lens.options import check_choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,8 +336,7 @@ def stand_in(
     source: Activations | None, names: Sequence[str], ablation: str, seed: int
 ) -> Activations:
     """The replacements of the components' outputs, by hook name."""
-    if ablation not in ("mean", "resample"):
-        raise ValueError(f"expected ablation 'mean', 'zero' or 'resample', found {ablation!r}")
+    check_choice("ablation", ablation, ("mean", "zero", "resample"))
     if source is None:
         raise ValueError(
             f"expected activations to take for ablation={ablation!r}, found none; give the means "

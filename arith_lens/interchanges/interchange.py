@@ -26,6 +26,7 @@ from arith_lens.interchanges.runs import SiteRuns, role_columns, site_runs
 from arith_lens.interchanges.sites import AnySite, Site, as_sites, check_sites
 from arith_lens.interchanges.spaces import SPACES, FitData, swapped, without, written
 from arith_lens.model import HookedLike, check_neurons
+from arith_lens.options import check_choice
 from arith_lens.pairs import NO_ANSWER, PromptPairs, check_pairs
 
 BATCH = 64
@@ -200,9 +201,7 @@ def _checked(model: HookedLike, pairs: Any, sites: Any, space: str, k: int) -> t
     check_pairs(model, pairs.pairs)
     chosen = _checked_sites(model, sites)
     neurons = [site for site in chosen if isinstance(site, Neuron)]
-    if space not in SPACES:
-        listed = ", ".join(map(repr, SPACES))
-        raise ValueError(f"expected space among {listed}, found {space!r}; choose one")
+    check_choice("space", space, SPACES)
     for half, name in ((pairs.fit, "fit"), (pairs.test, "test")):
         values = pairs.values[half].unique()
         if len(values) < 2:

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from arith_lens.interchanges.causal import ANSWER, PLACES, CausalModel, problem_values
-from arith_lens.options import refuse_unknown_options, value_object
+from arith_lens.options import check_choice, refuse_unknown_options, value_object
 from arith_lens.pairs import (
     PromptPairs,
     UnfitTemplate,
@@ -236,9 +236,7 @@ def interchange_pairs(
 def _check_choices(hold_out: str, sources: str, n: int) -> None:
     choices = {"hold_out": (hold_out, HOLD_OUTS), "sources": (sources, SOURCES)}
     for name, (value, accepted) in choices.items():
-        if value not in accepted:
-            listed = ", ".join(map(repr, accepted))
-            raise ValueError(f"expected {name} among {listed}, found {value!r}; choose one")
+        check_choice(name, value, accepted)
     if not isinstance(n, int) or n < 2:
         raise ValueError(f"expected n of at least 2 pairs, one for each half, found {n!r}")
 

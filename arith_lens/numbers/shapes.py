@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from arith_lens.options import check_choice
+
 KINDS = ("helix", "fourier", "pca", "polynomial")
 RANK = 1e-6
 """A direction of a fit that is smaller than this share of the largest one is rounding."""
@@ -110,9 +112,7 @@ def checked_shape(
     Raises:
         ValueError: an unknown kind, periods below 2, no direction, or too many.
     """
-    if kind not in KINDS:
-        listed = ", ".join(map(repr, KINDS))
-        raise ValueError(f"expected kind among {listed}, found {kind!r}; choose one")
+    check_choice("kind", kind, KINDS)
     if isinstance(periods, str) or not isinstance(periods, Sequence):
         raise ValueError(f"expected a list of periods, found {periods!r}; give periods=(10, 5)")
     if not all(isinstance(one, int | float) and 2 <= one < math.inf for one in periods) or (

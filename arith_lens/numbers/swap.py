@@ -22,7 +22,7 @@ from arith_lens.numbers.values import (
     values_of,
     with_value,
 )
-from arith_lens.options import refuse_unknown_options, value_object
+from arith_lens.options import check_choice, refuse_unknown_options, value_object
 from arith_lens.pairs import PromptPairs
 
 CONTROLS = {
@@ -150,9 +150,7 @@ def swap_values(
 
 def _check_request(controls: Sequence[str], n: int, permutations: int) -> None:
     for name in controls:
-        if name not in CONTROLS:
-            listed = ", ".join(map(repr, CONTROLS))
-            raise ValueError(f"expected controls among {listed}, found {name!r}; choose some")
+        check_choice("controls", name, CONTROLS)
     for number, what in ((n, "n swaps"), (permutations, "permutations")):
         if not isinstance(number, int) or number < 1:
             raise ValueError(f"expected {what} of at least 1, found {number!r}; give n=300")

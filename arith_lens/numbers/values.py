@@ -12,6 +12,7 @@ from arith_lens.interchanges import Site, check_sites
 from arith_lens.interchanges.runs import role_columns
 from arith_lens.model import HookedLike, record
 from arith_lens.operations import OPERATIONS
+from arith_lens.options import check_choice
 from arith_lens.pairs import PromptPairs, Role, check_kinds, check_pairs
 
 DIGITS: Mapping[str, tuple[int, int]] = {
@@ -32,9 +33,7 @@ def check_means(of: str, sources: Collection[str], permutations: Any) -> None:
     Raises:
         ValueError: an unknown source, or fewer than one permutation.
     """
-    if of not in sources:
-        listed = ", ".join(map(repr, sources))
-        raise ValueError(f"expected of among {listed}, found {of!r}; choose one")
+    check_choice("of", of, sources)
     if not isinstance(permutations, int) or permutations < 1:
         raise ValueError(f"expected permutations of at least 1, found {permutations!r}; give 999")
 

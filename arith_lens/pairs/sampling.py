@@ -14,7 +14,7 @@ import torch
 
 from arith_lens.caller_warnings import warn_caller
 from arith_lens.operations import FOUR, operation_of
-from arith_lens.options import refuse_unknown_options, value_object
+from arith_lens.options import check_choice, refuse_unknown_options, value_object
 from arith_lens.pairs.correctness import keep_correct
 from arith_lens.pairs.counterfactuals import (
     COUNTERFACTUAL_KINDS,
@@ -248,9 +248,7 @@ _CHOICES = {
 
 def _check_choices(**choices: str) -> None:
     for name, value in choices.items():
-        if value not in _CHOICES[name]:
-            accepted = ", ".join(map(repr, _CHOICES[name]))
-            raise ValueError(f"expected {name} among {accepted}, found {value!r}; choose one")
+        check_choice(name, value, _CHOICES[name])
 
 
 def _check_one_operation(operation: Any) -> None:

@@ -26,6 +26,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.effects import Effects
+from arith_lens.options import check_choice
 from arith_lens.pairs import PromptPairs
 from arith_lens.probes.reading import DIGITS
 from arith_lens.statistics import resampled_means
@@ -194,8 +195,7 @@ def turning_layers(
     Raises:
         ValueError: the shape is not valid, or the effects have other axes than layers.
     """
-    if shape not in ("rise_and_fall", "rise"):
-        raise ValueError(f"expected the shape rise_and_fall or rise, found {shape!r}")
+    check_choice("shape", shape, ("rise_and_fall", "rise"))
     if curve.axes != ("layer",) or len(curve.per_pair) < 3:
         raise ValueError(
             f"expected one curve over three layers or more, found {curve!r}; take one token: "

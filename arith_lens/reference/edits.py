@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection
 from itertools import product
 
+from arith_lens.options import check_choice
 from arith_lens.templates import SLOTS
 from arith_lens.word_problems import PhraseEdit, question_edits
 
@@ -96,8 +97,7 @@ def world_edits(
     Raises:
         ValueError: an unknown family or part, no part, or a text that is not the family's.
     """
-    if family not in PROBLEM_FAMILIES:
-        raise ValueError(f"expected family= one of {', '.join(PROBLEM_FAMILIES)}, found {family!r}")
+    check_choice("family", family, PROBLEM_FAMILIES)
     parts = {change} if isinstance(change, str) else set(change)
     if not parts or not parts <= set(REWORDED_PARTS):
         raise ValueError(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from arith_lens.answers import Question
+from arith_lens.options import check_choice
 from arith_lens.pairs import PromptPairs
 from arith_lens.reference.edits import PROBLEM_FAMILIES, REWORDED_PARTS, world_edits
 from arith_lens.word_problems import Conversion, WordProblem, word_problem_pairs
@@ -72,10 +73,8 @@ def world_pairs(
     Raises:
         ValueError: the family, a part or the split is unknown, or no problem can be converted.
     """
-    if family is not None and family not in PROBLEM_FAMILIES:
-        raise ValueError(
-            f"expected family= one of {', '.join(PROBLEM_FAMILIES)}, or None, found {family!r}"
-        )
+    if family is not None:
+        check_choice("family (or None)", family, PROBLEM_FAMILIES)
     lines = load_set(f"word_problems_{split}")
     problems = [
         WordProblem(

@@ -15,6 +15,7 @@ import torch
 
 from arith_lens.benchmarks import gold_answer, read_gsm8k, without_separators
 from arith_lens.benchmarks.readers import Records
+from arith_lens.options import check_choice
 from arith_lens.pairs import PromptPairs, encode, tokenizer_of, tokens_after
 from arith_lens.pairs.references import role_spans
 from arith_lens.pairs.tokens import Prompt, Span, encode_ids, token_fields, tokenizer_name
@@ -338,8 +339,7 @@ def gsm8k_pairs(
             converted.
         FileNotFoundError: there is no such file, folder or dataset id.
     """
-    if mode not in MODES:
-        raise ValueError(f"expected mode= one of {', '.join(map(repr, MODES))}, found {mode!r}")
+    check_choice("mode", mode, MODES)
     make = _question if mode == "question" else _equation
     records = read_gsm8k(questions, split=split)
     return word_problem_pairs(model, [make(r) for r in records], seed=seed, max_tokens=max_tokens)

@@ -582,9 +582,9 @@ def test_pairs_without_another_answer_are_counted(llama: Any) -> None:
         ("2.1", {"positions": 99}, "expected a position from"),
         ("2.1", {"positions": "verb"}, "expected positions of"),
         ("2.1", {"positions": Role.OPERATOR}, "expected pairs with the roles"),
-        ("2.1", {"group": "all"}, "expected group of"),
-        ("2.1", {"via": "total"}, "expected via of"),
-        ("2.1", {"paths": "total"}, "expected paths of"),
+        ("2.1", {"group": "all"}, "expected group among"),
+        ("2.1", {"via": "total"}, "expected via among"),
+        ("2.1", {"paths": "total"}, "expected paths among"),
     ],
 )
 def test_what_makes_no_edge_is_refused(

@@ -206,7 +206,7 @@ def test_batches_are_of_like_length_and_follow_from_the_epoch() -> None:
         ({"method": "exact"}, "method among"),
         ({"method": "lora", "heads": ()}, "lora_rank"),
         ({"max_length": 5}, "answer would be cut off"),
-        ({"rescale": "loss"}, "rescale among"),
+        ({"rescale": "loss"}, r"rescale \(or None\) among"),
         ({"micro_batch": 3}, "multiple of micro_batch"),
     ],
 )

@@ -339,7 +339,7 @@ def test_states_of_each_control_by_hand() -> None:
         (al.Neuron(0, 9999), {}, "expected a neuron from 0 to"),
         (al.Neuron(0, 1), {}, "expected space='whole' with neurons, found 'mean' and MLP 0.1"),
         ([], {}, "expected different sites"),
-        (al.Site(1), {"space": "ica"}, "expected space among 'whole', 'mean', 'pca', 'das'"),
+        (al.Site(1), {"space": "ica"}, "expected space among whole, mean, pca, das"),
         (al.Site(1), {"space": "das", "k": 40}, "could remember each of them"),
         (al.Site(1), {"k": 2}, "expected k=1 and a variable of two values"),
         (al.Site(1, Role.OPERAND_A), {}, "expected one token, and no search before END"),

@@ -142,8 +142,8 @@ def test_only_problems_that_the_model_answers_right_are_left(
     ("options", "message"),
     [
         ({"variable": "sum"}, "expected a variable of addition, carry among"),
-        ({"hold_out": "models"}, "expected hold_out among 'problems', 'digits', 'templates'"),
-        ({"sources": "any"}, "expected sources among 'other', 'matched'"),
+        ({"hold_out": "models"}, "expected hold_out among problems, digits, templates"),
+        ({"sources": "any"}, "expected sources among other, matched"),
         ({"n": 1}, "expected n of at least 2 pairs"),
         ({"operands": range(10, 14)}, "in both halves, found none in one of them"),
         ({"templates": "addition/0", "hold_out": "templates"}, "two templates or more"),

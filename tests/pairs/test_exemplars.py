@@ -131,7 +131,7 @@ def test_attention_to_examples_is_counted(llama: Any) -> None:
     [
         ({"shots": -1}, "expected shots as a whole number, 0 or more, found -1"),
         ({"shots": 30}, r"expected 30 examples without the operands .*fewer shots"),
-        ({"exemplars": "other"}, r"expected exemplars among 'same', 'mixed', found 'other'"),
+        ({"exemplars": "other"}, r"expected exemplars among same, mixed, found 'other'"),
         (
             {"templates": ["story/9"], "exemplars": "mixed"},
             "for mixed examples, found none in addition",

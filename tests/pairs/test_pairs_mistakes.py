@@ -1,6 +1,7 @@
 """What a user mistypes or swaps is refused in words, with what to do."""
 
 import re
+from collections.abc import Callable
 from inspect import unwrap  # as users call them, without the types that tests check
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+import arith_lens as al
+from arith_lens.fine_tuning.methods import check_method
 from arith_lens.model import record
+from arith_lens.numbers.shapes import checked_shape
 from arith_lens.operations import operation_of
 from arith_lens.pairs import PromptPairs, files, keep_correct, sample_pairs
 from arith_lens.pairs.bare_tokens import check_shapes
@@ -16,6 +20,7 @@ from arith_lens.problems import check_operands
 
 ROW = {"reference": "3 plus 4 is ", "counterfactual": "3 null 4 is ", "answer": "7"}
 TOKENS = torch.tensor([[1, 5, 6], [1, 7, 8]])
+EFFECTS = al.Effects(torch.ones(1, 4), ("component",), "logit")
 OTHERS, ANSWERS = TOKENS + 1, torch.tensor([3, 4])
 
 
@@ -32,6 +37,24 @@ def test_a_misspelt_operation_is_shown_with_the_one_that_is_meant(name: str, mea
 def test_a_name_like_no_operation_has_no_guess() -> None:
     with pytest.raises(ValueError, match="found 'xyz'; choose one"):
         operation_of("xyz")
+
+
+@pytest.mark.parametrize(
+    ("call", "found", "meant"),
+    [
+        (lambda _: al.built_model("tabel"), "tabel", "table"),
+        (lambda _: al.built_model("table", family="lama"), "lama", "llama"),
+        (lambda model: al.sample_pairs(model, "addition", keep="corect"), "corect", "correct"),
+        (lambda _: checked_shape("furier", (10,), False, None, range(9)), "furier", "fourier"),
+        (lambda _: check_method("precies", [], []), "precies", "precise"),
+        (lambda _: EFFECTS.ci(method="percentil"), "percentil", "percentile"),
+    ],
+)
+def test_a_misspelt_option_is_shown_with_the_one_that_is_meant(
+    call: Callable[[Any], Any], found: str, meant: str, tokenizer: Any
+) -> None:
+    with pytest.raises(ValueError, match=rf"expected .* found '{found}'; did you mean '{meant}'\?"):
+        call(tokenizer)
 
 
 @pytest.mark.parametrize("operands", [5, "12", None, [1.5, 2]])

@@ -239,9 +239,9 @@ def test_an_impossible_range_is_refused_and_explained(toy):
     "choice, message",
     [
         ({"operation": "modulus"}, "expected an operation of addition, .*, found 'modulus'"),
-        ({"answer_token": "second"}, "answer_token among 'whole', 'first', 'last', found 'second'"),
-        ({"counterfactual": "swap"}, "among 'word', 'operands', 'operator'.* found 'swap'"),
-        ({"keep": "wrong"}, "expected keep among 'correct', 'all', found 'wrong'"),
+        ({"answer_token": "second"}, "answer_token among whole, first, last, found 'second'"),
+        ({"counterfactual": "swap"}, "among word, operands, operator.* found 'swap'"),
+        ({"keep": "wrong"}, "expected keep among correct, all, found 'wrong'"),
         (
             {"templates": "every"},
             "expected templates='operation', 'symbols', 'all' or names .* found 'every'",

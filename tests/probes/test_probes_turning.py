@@ -86,7 +86,7 @@ def test_a_curve_is_asked_for_as_one() -> None:
         curve_of(three, "C")
     with pytest.raises(ValueError, match="one curve over three layers"):
         turning_layers(three, "rise")
-    with pytest.raises(ValueError, match="rise_and_fall or rise, found 'fall'"):
+    with pytest.raises(ValueError, match="rise_and_fall, rise, found 'fall'"):
         turning_layers(one, "fall")
 
 
