@@ -45,7 +45,7 @@ from arith_lens.path_patching import UnsupportedTrunk, fitting_engine, path_patc
 from arith_lens.progress import working
 from arith_lens.runs import ResultSlot, Run
 
-VERSION = 2
+VERSION = 4
 """The version of the questions; a stored audit of another one is asked anew."""
 LEAST_PROBLEMS = 6
 """Fewer problems that are answered right are too few for two halves."""

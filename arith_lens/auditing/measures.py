@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -75,11 +75,23 @@ def problems(pairs: PromptPairs) -> int:
     return len({*pairs.problem})
 
 
-def share(values: Float[Tensor, " pair"], pairs: PromptPairs, controls: Sequence[float]) -> Measure:
+def share(
+    values: Float[Tensor, " pair"], pairs: PromptPairs, controls: Float[Tensor, "control pair"]
+) -> Measure:
     """A share of pairs with Wilson's interval over problems, and the range of some controls."""
-    effects = Effects(values[None], ("measure",), "correct", **pairs.units)
-    low, high = effects.ci(method="share")[:, 0].tolist()
-    return Measure(float(effects.mean()[0]), low, high, *_range(controls), problems(pairs))
+    of_all = torch.cat([values[None], controls])
+    effects = Effects(of_all, ("measure",), "correct", **pairs.units)
+    mean, (lows, highs) = effects.mean(), effects.ci(method="share")
+    measure = Measure(float(mean[0]), float(lows[0]), float(highs[0]), n=problems(pairs))
+    if not len(controls):
+        return measure
+    return replace(
+        measure,
+        control_low=float(mean[1:].min()),
+        control_high=float(mean[1:].max()),
+        control_least=float(lows[1:].min()),
+        control_most=float(highs[1:].max()),
+    )
 
 
 def _around(value: float, resampled: Float[Tensor, " resample"]) -> tuple[float, float]:
@@ -101,16 +113,13 @@ def _range(controls: Sequence[float]) -> tuple[float, float]:
 def task(outcomes: Outcomes, pairs: PromptPairs, scale: Scale) -> Measure:
     """The accuracy; controls are the most frequent answer, and answers that are shuffled."""
 
-    def of(correct: Bool[Tensor, " pair"]) -> float:
-        return float(Effects(correct.float(), (), "correct", **pairs.units).mean())
-
-    most = pairs.answer.mode().values
-    controls = [of(pairs.answer == most)]
     generator = torch.Generator().manual_seed(scale.seed)
-    for _ in range(scale.draws):
-        shuffled = pairs.answer[torch.randperm(len(pairs), generator=generator)]
-        controls.append(of(outcomes.top[:, 0] == shuffled))
-    return share(outcomes.correct.float(), pairs, controls)
+    orders = [torch.randperm(len(pairs), generator=generator) for _ in range(scale.draws)]
+    shuffled = [outcomes.top[:, 0] == pairs.answer[order] for order in orders]
+    controls = torch.stack([pairs.answer == pairs.answer.mode().values, *shuffled])
+    measure = share(outcomes.correct.float(), pairs, controls.float())
+    # shuffles are draws of the chance itself, so that their range needs no interval
+    return replace(measure, control_least=float("nan"), control_most=float("nan"))
 
 
 def concentration(
@@ -241,9 +250,9 @@ def sets_replaced(
         name=f"{'kept' if alone else 'without'}-{how.ablation}-{how.positions}",
         progress=progress,
     )
-    accuracy = {label: float(curves[label].accuracy()[-1]) for label in out}
-    correct = curves[SET].correct[-1].float()
-    return share(correct, pairs, [value for label, value in accuracy.items() if label != SET])
+    correct = {label: curves[label].correct[-1].float() for label in out}
+    own = correct.pop(SET)
+    return share(own, pairs, torch.stack([*correct.values()]))
 
 
 def _out(scale: Scale, heads: Sequence[Head], alone: bool) -> list[Component]:
@@ -310,9 +319,9 @@ def strongest_writer(
 ) -> tuple[int, Measure]:
     """The MLP that alone makes most answers the other problem's, and how many; others control."""
     layer = int(mlps.select(first).mean().argmax())
-    means = mlps.select(~first).mean()
-    others = [float(value) for number, value in enumerate(means) if number != layer]
-    return layer, share(mlps.per_pair[layer, ~first], pairs[~first], others)
+    second = mlps.per_pair[:, ~first]
+    others = torch.arange(len(second)) != layer
+    return layer, share(second[layer], pairs[~first], second[others])
 
 
 def overlap(own: Effects, other: Effects, scale: Scale) -> Measure:

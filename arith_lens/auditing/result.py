@@ -1,6 +1,6 @@
 """What an audit found: a table of verdicts, the heads, and what the verdicts rest on."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,8 @@ from arith_lens.effects import ComponentEffects, Effects
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-COLUMNS = ("question", "lens", "verdict", *(field.name for field in fields(Measure)))
+NUMBERS = ("value", "low", "high", "control_low", "control_high", "n")
+COLUMNS = ("question", "lens", "verdict", *NUMBERS)
 PARTS = {
     "effects": ComponentEffects,
     "origin": Effects,
@@ -62,7 +63,7 @@ class Audit:
         from pandas import DataFrame
 
         rows = [
-            (one.question, one.lens, one.verdict, *asdict(one.measure).values())
+            (one.question, one.lens, one.verdict, *(getattr(one.measure, n) for n in NUMBERS))
             for one in self.rows
         ]
         return DataFrame(rows, columns=list(COLUMNS))

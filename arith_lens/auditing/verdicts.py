@@ -1,8 +1,9 @@
 """The seven questions, the rules of their verdicts, and the sentences that say them.
 
 A verdict compares a number with controls in which the claim is not true: `holds` if its whole 95%
-interval is beyond every control, `fails` if the number itself is not beyond them, `open` otherwise,
-and where nothing could be measured.
+interval is beyond every control (and beyond the controls' intervals, where they are other sets of
+heads), `fails` if the number itself is not beyond them, `open` otherwise, and where
+nothing could be measured.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,6 +36,9 @@ class Measure:
     control_high: float = nan
     n: int = 0
     """The number of problems that it was measured on."""
+    control_least: float = nan
+    control_most: float = nan
+    """The lower end of the lowest control's interval, and the upper end of the highest one's."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,21 @@ class Verdict:
     """Why nothing was measured; else empty."""
 
 
+def fmax(first: float, second: float) -> float:
+    """The larger number, or the one that is no NaN."""
+    return first if isnan(second) else max(first, second)
+
+
+def fmin(first: float, second: float) -> float:
+    """The smaller number, or the one that is no NaN."""
+    return first if isnan(second) else min(first, second)
+
+
 def above(measure: Measure) -> str:
     """Whether a number is larger than every control."""
     if isnan(measure.value) or isnan(measure.control_high):
         return OPEN
-    if measure.low > measure.control_high:
+    if measure.low > fmax(measure.control_high, measure.control_most):
         return HOLDS
     return FAILS if measure.value <= measure.control_high else OPEN
 
@@ -63,7 +77,7 @@ def below(measure: Measure) -> str:
     """Whether a number is smaller than every control."""
     if isnan(measure.value) or isnan(measure.control_low):
         return OPEN
-    if measure.high < measure.control_low:
+    if measure.high < fmin(measure.control_low, measure.control_least):
         return HOLDS
     return FAILS if measure.value >= measure.control_low else OPEN
 

@@ -295,6 +295,15 @@ def test_a_claim_holds_if_its_interval_is_beyond_every_control(case: Any) -> Non
     assert rule(Measure(*numbers, n=9)) == RULES[case]
 
 
+def test_a_control_that_is_a_share_counts_with_its_interval() -> None:
+    """One wrong answer of eleven, where other heads leave none wrong, shows nothing."""
+    lost = Measure(0.91, 0.56, 0.99, 1.0, 1.0, 11, control_least=0.69, control_most=1.0)
+    assert below(lost) == "open" and below(replace(lost, control_least=1.0)) == "holds"
+    assert below(replace(lost, value=0.3, high=0.6)) == "holds"
+    reached = Measure(0.9, 0.6, 0.99, 0.1, 0.4, 11, control_least=0.0, control_most=0.7)
+    assert above(reached) == "open" and above(replace(reached, low=0.75)) == "holds"
+
+
 def test_heads_suffice_if_they_reach_enough_on_both_halves() -> None:
     good = Measure(0.95, 0.85, 0.99, 0.1, 0.4, 9)
     assert suffices(good, reached=True) == "holds"
