@@ -217,6 +217,13 @@ def test_bad_arguments_are_refused(
         al.audit(built.model, given, **options)
 
 
+def test_the_example_of_the_audit_runs() -> None:
+    import doctest
+
+    (example,) = doctest.DocTestFinder(recurse=False).find(al.audit, "audit")
+    assert doctest.DocTestRunner().run(example) == (0, 5)
+
+
 def test_other_counterfactuals_are_lenses(table: tuple[Any, Audit]) -> None:
     built, _ = table
     operator = al.built_model("table", counterfactual="operator")
