@@ -69,4 +69,6 @@ def __getattr__(name: str) -> Any:
             raise
         near = get_close_matches(name, _NAMES, 1)
         hint = f"; did you mean {near[0]!r}?" if near else "; docs/api.md lists the public names"
-        raise AttributeError(f"module 'arith_lens' has no attribute {name!r}{hint}") from error
+        raise AttributeError(
+            f"expected a public name of arith_lens, found no attribute {name!r}{hint}"
+        ) from error
