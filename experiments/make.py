@@ -111,8 +111,8 @@ def _step(line: str, values: Variables) -> Step:
     command = commands[name] if package == "experiments" else drawing_command(commands[name])
     if "--model" in words:
         return Step(command, tuple(words))  # always the same
-    given = {"TOKENIZER": values.get("MODEL", ""), **values}
-    return Step(command, (*words, *_words(command, given)))
+    variables_set = {"TOKENIZER": values.get("MODEL", ""), **values}
+    return Step(command, (*words, *_words(command, variables_set)))
 
 
 def _exhibit_of(target: str) -> str | None:
@@ -266,15 +266,15 @@ def main(words: Sequence[str]) -> None:
     """Do what the first word says for the targets and variables after it."""
     what, *rest = words
     pairs = [word.split("=", 1) for word in rest if "=" in word]
-    given = {name: value for name, value in pairs}
+    typed = {name: value for name, value in pairs}
     goals = [word for word in rest if "=" not in word]
     if what == "check":
-        print(check(goals, given))
+        print(check(goals, typed))
     elif what in ("help", "help-all"):
         print(help_text(everything=what == "help-all"))
     else:
         from_environment = {name: os.environ[name] for name in variables() if name in os.environ}
-        values = from_environment | given
+        values = from_environment | typed
         for goal in goals:
             if what == "show":
                 print(*(step.line for step in steps(goal, values)), sep="\n")

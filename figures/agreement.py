@@ -41,7 +41,7 @@ PAIRS = (
     Marks(
         {"counterfactual": "word", "other": "operator"},
         "a word (3 void 5) and another operator (3 minus 5)",
-        look="answer",
+        style="answer",
     ),
     Marks(
         {"counterfactual": "word", "other": "operands"},

@@ -45,7 +45,7 @@ def _turning_layers(site: str) -> Callable[[DataFrame], list[float]]:
 ONE_OPERATION = [
     CurveChart(
         {"measure": numbers.COSINE, "site": site, "less": ""},
-        tuple(Series({"token": token}, name, look) for token, name, look in SITES[site][::-1]),
+        tuple(Series({"token": token}, name, style) for token, name, style in SITES[site][::-1]),
         title=title,
         y_title="cosine similarity",
         guides=_turning_layers(site),
@@ -62,11 +62,11 @@ SEVERAL_MODELS = [
             Series(
                 {"site": site, "token": token, "less": numbers.OTHERS[less]},
                 name,
-                look,
+                style,
                 mark=curves.highest,
                 text="{value:.2f}",
             )
-            for site, token, less, name, look in (
+            for site, token, less, name, style in (
                 ("mlp_in", "A and B", "mlp_in", "A, B input", "operand dash"),
                 ("mlp_in", "C", "write", "C input", "answer dash"),
                 ("write", "C", "write", "C written", "answer"),

@@ -321,7 +321,7 @@ def empty_model(
             for weights.
     """
     dtype = _as_dtype(dtype)
-    if isinstance(source, tuple | HookedModel):
+    if isinstance(source, (tuple, HookedModel)):
         return load_model(source, dtype=dtype, device=device, bos=bos)
     device = check_device(default_device() if device is None else device)
     checkpoint, config, tokenizer = _without_weights(source, trust_remote_code, bos, weights=False)

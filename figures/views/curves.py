@@ -24,7 +24,7 @@ class Series:
 
     where: Keys
     name: str
-    look: str = "chosen"
+    style: str = "chosen"
     """A colour of `plotting.COLOURS` and, after a space, a dash."""
     band: bool = True
     mark: Callable[[DataFrame, DataFrame], float] | None = None
@@ -164,7 +164,7 @@ def highest(of_line: DataFrame, _: DataFrame) -> float:
 
 def _line(rows: DataFrame, series: Series, chart: CurveChart) -> plotting.Line:
     """One line with its band."""
-    colour, _, dash = series.look.partition(" ")
+    colour, _, dash = series.style.partition(" ")
     style = {"x": chart.x, "scale": chart.scale, "dash": dash or "solid"}
     one = line(rows, series.name, COLOURS[colour], **style)
     return one if series.band else replace(one, low=None, high=None)

@@ -26,7 +26,7 @@ class Marks:
     where: Mapping[str, Any]
     name: str
     symbol: str = "circle"
-    look: str = "chosen"
+    style: str = "chosen"
     """A colour of `plotting.COLOURS`."""
     level: Callable[[DataFrame], float] | None = None
     """The value of every mark, from the rows of the chart, in place of rows of their own."""
@@ -110,9 +110,9 @@ def _panel(rows: DataFrame, chart: DotChart) -> plotting.DotPanel:
         elif one.symbol == LEVEL:
             marks[["low", "high"]] = np.nan
         shift = float(shifts[free.index(one)]) if one in free else 0.0
-        look = (one.name, COLOURS[one.look], one.symbol, shift)
-        series.append(dots(marks, names, *look, scale=chart.scale))
-    sizes = [n for one in free if one.look != "control" for n in select(own, **one.where).n]
+        style = (one.name, COLOURS[one.style], one.symbol, shift)
+        series.append(dots(marks, names, *style, scale=chart.scale))
+    sizes = [n for one in free if one.style != "control" for n in select(own, **one.where).n]
     n = " to ".join(dict.fromkeys(f"{size:.0f}" for size in (min(sizes), max(sizes))))
     words = own.iloc[0].to_dict() | {"n": n}
     return plotting.DotPanel(

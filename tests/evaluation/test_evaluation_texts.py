@@ -1,6 +1,7 @@
 """The harness's own class for Transformers reads the same tokens from the same folder."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.text_folders import ADD_BOS, text_folder
@@ -8,10 +9,11 @@ from support.text_folders import ADD_BOS, text_folder
 pytest.importorskip("lm_eval", reason="needs lm_eval")
 
 from lm_eval.api.instance import Instance
-from lm_eval.models.huggingface import HFLM
 
 from arith_lens.evaluation.hooked_lm import HookedLM
 from arith_lens.model import load_model
+
+harness_models: Any = pytest.importorskip("lm_eval.models.huggingface")
 
 
 @pytest.mark.parametrize("name", ["Qwen 2", "GPT-2", "SmolLM2", "Llama 3", "Gemma"])
@@ -19,7 +21,7 @@ def test_contexts_and_choices_have_the_harnesss_tokens_and_likelihoods(
     name: str, tmp_path: Path
 ) -> None:
     folder = text_folder(name, tmp_path / "folder")
-    theirs = HFLM(pretrained=str(folder), device="cpu", batch_size=1)
+    theirs = harness_models.HFLM(pretrained=str(folder), device="cpu", batch_size=1)
     ours = HookedLM(load_model(folder), progress=False)
     start = ours.tokenizer.decode(ours.prefix_token_id)
     texts = ["3 plus 4 equals", f"{start}3 plus 4", "Question: 3"]
