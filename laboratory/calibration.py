@@ -83,9 +83,9 @@ def truths(case: Case, audit: Audit) -> dict[str, bool]:
         progress=False,
     )
     accuracy = {label: float(curves[label].accuracy()[-1]) for label in out}
-    kept = [accuracy[f"kept {i}"] for i in range(len(sets))]
+    accuracies = [accuracy[f"kept {i}"] for i in range(len(sets))]
     without = [accuracy[f"without {i}"] for i in range(len(others))]
-    true[FEW] = max(kept) >= ENOUGH > accuracy_of_none(model, right)
+    true[FEW] = max(accuracies) >= ENOUGH > accuracy_of_none(model, right)
     true[NEED] = without[0] < min(without[1:], default=1.0)
     return true
 
@@ -109,10 +109,10 @@ def calibration(seeds: int = 20, draws: int = 100, csv: Path | None = None) -> N
     for case in cases(seeds):
         audit = al.audit(case.model, case.pairs, draws=draws, progress=False)
         true = truths(case, audit)
-        said = {question: audit.first(question).verdict for question in true}
-        print(case.kind, case.name, said, true, [*map(str, audit.heads)], flush=True)
+        verdicts = {question: audit.first(question).verdict for question in true}
+        print(case.kind, case.name, verdicts, true, [*map(str, audit.heads)], flush=True)
         rows += [
-            {"kind": case.kind, "question": question, "verdict": said[question],
+            {"kind": case.kind, "question": question, "verdict": verdicts[question],
              "is_true": true[question]}
             for question in true
         ]  # fmt: skip
