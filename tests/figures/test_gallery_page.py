@@ -12,7 +12,7 @@ from figures.claims_glance import verdicts
 from figures.gallery import GALLERY_MODELS, linked_charts
 from figures.tables import agreement, circuit, effects, next_tokens, sufficiency
 from figures.tables.approximations import COST
-from figures.tables.table import keys_of, select, value
+from figures.tables.table import from_csv, keys_of, select, value
 from figures.views.words import percent_text, span_text
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +42,16 @@ def test_each_picture_has_its_caption_and_a_finding_of_one_sentence(charts: dict
     for name, (finding, rest) in shown.items():
         assert rest.startswith(charts[name].caption), name
         assert finding.endswith(".") and len(finding.split()) <= 35, name
+
+
+@pytest.mark.parametrize("name", ["fig3", "sufficiency", "fig4"])
+def test_the_page_says_of_how_many_draws_random_heads_are(name: str) -> None:
+    """A control of one draw would say so, too."""
+    rows = from_csv((GALLERY / f"{name}.csv").read_text("utf-8"))
+    random = rows[rows.spread.fillna("").str.match(r"range of \d+ (draws|orders|random)")]
+    counts = {int(n) for n in random.n}
+    assert len(counts) == 1
+    assert f"Random heads: {counts.pop()} draws." in entries()[name][1]
 
 
 def between(values: Iterable[float], form: str = ".0%") -> str:
