@@ -22,7 +22,7 @@ def pairs() -> al.PromptPairs:
 
 
 def test_a_loaded_model_is_returned_as_it_is(llama: HookedModel) -> None:
-    assert al.load_model(llama) is llama
+    assert al.load_model(llama) is llama is al.empty_model(llama)
     assert al.load_model(llama, dtype="float32", device="cpu") is llama
     with pytest.raises(ValueError, match=r"expected a loaded model as it is, in torch\.float32"):
         al.load_model(llama, dtype="bfloat16")
