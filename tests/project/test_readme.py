@@ -442,19 +442,18 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
         changes = row.word_problems_change, -row.generic_tasks_change
         beside.append("gain {:.0f} and lose {:.0f}".format(*changes))
     assert f"Random heads {beside[0]}; all weights {beside[1]}" in text
-    heads = pd.read_csv(ROOT / "docs" / "studies" / "gemma_few_heads.csv")
-    keys = ["case", "counterfactual", "metric", "order", "k", "measure"]
-    values = ["multiplication", "operands", "digit_contrast", "effect", 5, "accuracy"]
-    alone = percent(heads[(heads[keys] == values).all(axis=1)])
-    values[3] = "random"
-    most = heads[(heads[keys] == values).all(axis=1)].high.max()
-    words = f"five of 72 heads alone answer {alone} of one-digit multiplications, random heads"
-    assert f"{words} at most {most:.0%}" in text
-    values[3] = "effect"
-    values[0] = "division"
-    of_division = heads[(heads[keys] == values).all(axis=1)].iloc[0]
-    (base_rate,) = heads[(heads.case == "division") & (heads.measure == "base rate")].value
-    assert of_division.low < base_rate < of_division.high, "for division this is not shown"
+    audits = pd.read_csv(ROOT / "docs" / "studies" / "audits.csv")
+    addition = audits[(audits.model == "smollm2-135m") & (audits.task == "addition")]
+    everywhere = addition[addition.lens == "means at every token"].set_index("question")
+    alone, without = (everywhere.loc[[q]] for q in ("Do few suffice?", "Are they needed?"))
+    assert len(alone.heads.iloc[0].split()) == 4
+    for sentence in (
+        f"they alone answer {percent(alone)} of one-digit additions",
+        f"other sets of four {alone.control_high.iloc[0]:.0%} at most",
+        f"Without them {percent(without)} are right",
+        f"without others {without.control_low.iloc[0]:.0%} at least",
+    ):
+        assert sentence in text
     claims = pd.read_csv(GALLERY / "claims.csv")
     claims = claims.loc[claims["group"] != "all claims together"]
     verdicts = claims.drop_duplicates("claim").holds
