@@ -2,6 +2,7 @@
 
 import functools
 from base64 import b64decode
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -100,6 +101,22 @@ def test_the_edge_of_a_known_circuit_has_the_largest_share(name: str) -> None:
         mean = shares.mean()[0].nan_to_num()
         best = int(mean[INPUTS.index(edge.input)].argmax())
         assert (shares.labels or {})["sender"][best] == str(edge.sender)
+
+
+@torch.no_grad()
+def test_a_pair_in_which_the_head_hardly_changes_has_no_share(
+    llama: HookedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the pairs, with a line at the median change."""
+    pairs, head = make_pairs(llama.bridge.original_model), Head(2, 1)
+    raw = Raw(llama.bridge.original_model, pairs)
+    base, other = (z[2][:, -1, own(raw, head)] @ written(raw, head) for z in raw.z)
+    change = (other - base).norm(dim=-1) / base.norm(dim=-1)
+    line = 1.0001 * float(change.median())
+    monkeypatch.setattr(import_module("arith_lens.edges.composition"), "MIN_CHANGE", line)
+    shares = al.composition(llama, pairs, [head]).per_pair[0, :, 0]
+    assert torch.equal(shares.isnan(), (change <= line).expand(3, -1))
+    assert 0 < int((change <= line).sum()) < len(pairs)
 
 
 def test_strange_heads_are_refused(llama: HookedModel) -> None:

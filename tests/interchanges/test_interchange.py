@@ -19,6 +19,7 @@ from arith_lens.interchanges import (
     SiteRuns,
     TooFewPairs,
     site_runs,
+    spaces,
     swapped,
 )
 from arith_lens.interchanges.controls import (
@@ -286,6 +287,25 @@ def test_controls_of_a_subspace_are_what_their_names_say(space: str, k: int, fir
     found = fitted.controls[VARIANCE][0]
     torch.testing.assert_close(found @ found.T, wanted @ wanted.T)
     assert len(fitted.controls[SHUFFLED]) == (3 if space == "mean" else 0)
+
+
+def test_a_search_is_stopped_by_pairs_that_it_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Gradients are of four pairs in five, and the fifth decides which basis is the best."""
+    data, right, rows = fit_data(), spaces._loss, {True: set[int](), False: set[int]()}
+
+    def loss(run: SiteRuns, expected: Tensor, basis: Tensor, chosen: Tensor) -> Tensor:
+        start = 0 if run is data.runs[0] else 7
+        rows[torch.is_grad_enabled()] |= {*(start + chosen.nonzero().flatten()).tolist()}
+        return right(run, expected, basis, chosen)
+
+    monkeypatch.setattr(spaces, "_loss", loss)
+    monkeypatch.setattr(spaces, "STEPS", 20)
+    with torch.no_grad():
+        basis = spaces.das_basis(data, 2, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(basis.T @ basis, torch.eye(2).double(), rtol=1e-5, atol=1e-5)
+    assert rows == {True: {*range(12)} - {4, 11}, False: {4, 11}}
 
 
 def test_a_shuffled_fit_has_other_values_and_expects_what_follows_them() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from oracles import logits_at_end
+from scipy.stats import binomtest
 from torch import Tensor
 
 import arith_lens as al
@@ -509,6 +510,12 @@ def test_random_controls_of_a_swap_keep_each_of_at_least_twenty_draws(
         assert swaps.draws[control].shape == (n_draws, 12)
         by_draw = swaps.of_draws(control)
         assert swaps.iia(control) == pytest.approx(float(by_draw.mean()), abs=1e-6)
+    sure = torch.zeros(20, 12, dtype=torch.bool)  # over problems, and not over draws
+    sure[:4] = True
+    span = CONTROLS["span"]
+    exact = binomtest(4, 20).proportion_ci(method="wilson")
+    ends = replace(swaps, draws={span: sure}).ci(span)
+    assert ends == pytest.approx((exact.low, exact.high), abs=0.03)
     assert torch.equal(swaps.null[OWN], swaps.of_draws(CONTROLS["labels"]))
     assert "the subspace" not in swaps.draws
     with pytest.raises(KeyError, match="expected a control with draws"):

@@ -11,11 +11,12 @@ from torch import Tensor
 
 import arith_lens as al
 from arith_lens.model import HookedModel
-from arith_lens.numbers import mediation_overlap, number_products
+from arith_lens.numbers import mediation_overlap, number_products, overlap
 from arith_lens.numbers.overlap import MEASURES as OVERLAPS
 from arith_lens.numbers.products import MEASURES, _Designs
 from arith_lens.numbers.products import ProductNulls as Nulls
 from arith_lens.numbers.shapes import Shape
+from arith_lens.numbers.swap import swap_tests
 from arith_lens.pairs import Role
 
 CELLS = torch.tensor([(a, b) for a in range(1, 9) for b in range(1, 10 - a)])
@@ -101,7 +102,9 @@ def pairs(tokenizer: Any) -> al.PromptPairs:
     return al.sample_pairs(tokenizer, "addition", keep="all", templates=["addition/0"])
 
 
-def test_the_search_finds_the_plane_of_a_clock_and_permuted_labels_do_too() -> None:
+def test_the_search_finds_the_plane_of_a_clock_and_permuted_labels_do_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its digits have no other directions, so that p is 1; a random subspace has 4 of 128."""
     model, pairs, truth = al.built_model("clock", frequencies=(1, 2))
     space = al.number_subspace(model, pairs, 0, "end", "a", "fourier")
@@ -114,7 +117,15 @@ def test_the_search_finds_the_plane_of_a_clock_and_permuted_labels_do_too() -> N
     assert own["smallest angle, degrees"] < 30 < own["largest angle, degrees"] <= 90
     elsewhere = torch.eye(model.d_model).double()[:, -space.k :]
     assert truth.circuit.slots["a"].stop < model.d_model - space.k
+    asked: list[set[str]] = []
+
+    def tests(some: al.PromptPairs, *options: Any) -> Any:
+        asked.append({*some.problem})
+        return swap_tests(some, *options)
+
+    monkeypatch.setattr(overlap, "swap_tests", tests)
     missed = mediation_overlap(model, pairs, replace(space, basis=elsewhere), n=8, permutations=2)
+    assert asked == [{*space.fitted}, {*pairs.problem} - space.fitted], "searched on one half"
     assert float(missed.per_pair[0]) < 0.2
 
 
