@@ -114,6 +114,10 @@ def test_an_effect_via_mlps_is_that_of_one_column_before_down_proj(
     few = al.neuron_effects(model, pairs, [1], paths="via_mlps", metric="logit", top=3)
     known = ~few.per_pair.isnan().any(-1)
     assert known.sum() == 3
+    sizes = al.neuron_effects(model, pairs, [1], metric="logit").mean()[0]
+    assert known[0].nonzero().flatten().tolist() == sorted(sizes.abs().topk(3).indices.tolist())
+    with_sign = al.neuron_effects(model, pairs, [*range(model.n_layers)], metric="logit").mean()
+    assert bool((with_sign.abs().topk(3).values != with_sign.topk(3).values).any())
     assert torch.allclose(few.per_pair[known], effects.per_pair[1:2][known], atol=1e-6)
 
 

@@ -16,6 +16,7 @@ from arith_lens.statistics import (
     Sample,
     Units,
     bootstrap_interval,
+    clustered_stderr,
     false_discovery_control,
     joined_units,
     permutation_p_value,
@@ -93,6 +94,7 @@ def test_the_bootstrap_spreads_as_the_standard_error_says(references: tuple[int,
     sample = Sample(values, strata, torch.arange(len(names)), strata)
     means = resampled_means(sample, slice(None), 4000, seed=0)
     freedom = sum(count - 1 for count in references) + max(0, references.count(1) - 1)
+    assert_close(clustered_stderr(sample)[1], torch.full((50,), float(freedom)).double())
     widened = stats.t.ppf(0.975, freedom) / stats.norm.ppf(0.975)
     assert_close(means.std(-1).float() / widened, effects.stderr(), rtol=0.06, atol=0)
 

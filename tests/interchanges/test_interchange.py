@@ -153,6 +153,16 @@ def test_a_swap_is_that_of_plain_transformers(
     torch.testing.assert_close(whole[1], plain, rtol=1e-5, atol=1e-5)
 
 
+def test_the_tokens_of_a_role_are_those_of_its_span(drawn: InterchangePairs) -> None:
+    spans = (drawn.pairs.spans or {})[Role.OPERAND_B]
+    found = {
+        at: role_columns(drawn.pairs, al.Site(1, Role.OPERAND_B, at)) for at in (None, 0, -1, -2)
+    }
+    assert torch.equal(found[None], torch.stack([spans[:, 0], spans[:, 1] - 1], dim=1))
+    assert torch.equal(found[0], spans[:, :1]) and torch.equal(found[-2], found[0])
+    assert torch.equal(found[-1], spans[:, 1:] - 1) and not torch.equal(found[-1], found[0])
+
+
 def test_a_swap_is_that_of_pyvene(llama: HookedModel, drawn: InterchangePairs) -> None:
     pyvene = pytest.importorskip("pyvene", reason="needs pyvene, which is no dependency")
     pairs = drawn.pairs.filter(drawn.pairs.lengths == int(drawn.pairs.lengths[0]))[:4]
@@ -212,6 +222,7 @@ def test_the_mean_direction_is_the_difference_of_means(
         assert torch.equal(result.ci()[:, :, column], crossed.ci()), name
     low, high = result.ci()
     assert bool((low <= result.iia + 1e-6).all()) and bool((high >= result.iia - 1e-6).all())
+    assert result.effects.problem == drawn[drawn.test].pairs.problem
     assert result.n_problems == len({*drawn[drawn.test].pairs.problem})
     back = Interchange.from_arrays(result.to_arrays())
     assert torch.equal(back.effects.per_pair, result.effects.per_pair)

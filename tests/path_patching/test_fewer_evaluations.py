@@ -365,6 +365,17 @@ def test_the_thresholds_goal_is_that_of_key_heads() -> None:
     assert StoppingRule.of("top10", "logit") == StoppingRule(k=10)
 
 
+def test_a_component_is_settled_when_its_whole_interval_is_on_one_side() -> None:
+    """A mean on the line is not beyond it."""
+    low = torch.tensor([-0.2, -0.1, -0.05, -0.06], dtype=torch.float64)
+    high = torch.tensor([-0.11, -0.05, 0.0, -0.04], dtype=torch.float64)
+    settled = StoppingRule(line=-0.05).settled(torch.stack([low, high]))
+    assert settled.tolist() == [True, False, True, False]
+    for k, expected in ((1, [True] * 4), (2, [True, False, False, False])):
+        settled = StoppingRule(k=k).settled(torch.stack([low, high]))
+        assert settled.tolist() == expected, k
+
+
 def test_screening_computes_the_kept_and_some_others(
     built: tuple[al.HookedModel, al.PromptPairs, Any], exact: al.ComponentEffects
 ) -> None:

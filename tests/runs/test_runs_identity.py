@@ -13,7 +13,13 @@ import torch
 from arith_lens.components import Head
 from arith_lens.hooks import ablate_heads, scale_heads
 from arith_lens.knockout import knock_out
-from arith_lens.model import HookedModel, buffers_hash, configuration_hash, load_model
+from arith_lens.model import (
+    HookedModel,
+    buffers_hash,
+    configuration_hash,
+    load_model,
+    state_digest,
+)
 from arith_lens.pairs import PromptPairs, Role
 from arith_lens.path_patching import path_patch
 from arith_lens.runs import RunError, manifest, open_run
@@ -140,7 +146,6 @@ def test_the_kernel_the_machine_and_the_software_are_part_of_the_identity(
     before = identity(llama, pairs)
     versions = {"versions": {"torch": "0"}}
     places: list[tuple[Any, str, Any]] = [
-        (torch, "get_num_threads", lambda: 99),
         (manifest, "_device", lambda device: "another"),
         (manifest, "software", lambda: versions),
         (llama.bridge.original_model.config, "_attn_implementation", "sdpa"),
@@ -148,7 +153,26 @@ def test_the_kernel_the_machine_and_the_software_are_part_of_the_identity(
     for owner, name, value in places:
         with changed(owner, name, value):
             assert identity(llama, pairs) != before, name
-    assert identity(llama, pairs) == before
+    torch.set_num_threads((n_threads := torch.get_num_threads()) + 1)
+    more = identity(llama, pairs)
+    torch.set_num_threads(n_threads)
+    assert more != before == identity(llama, pairs)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_process_knows_a_model_whose_weights_have_changed_places(
+    axis: int, make_model: Make
+) -> None:
+    """Two pairs of rows or of columns are exchanged, so that sums over the other axis stay."""
+    model = make_model("llama")
+    weight = next(v for k, v in model.bridge.named_parameters() if "down_proj" in k).data
+    before = state_digest(model)
+    order = torch.arange(weight.shape[axis])
+    order[:4] = torch.tensor([2, 3, 0, 1])
+    weight.copy_(weight.index_select(axis, order))
+    assert state_digest(model) != before
+    weight.copy_(weight.index_select(axis, order))
+    assert state_digest(model) == before
 
 
 def test_active_hooks_are_part_of_the_identity(llama: HookedModel, pairs: PromptPairs) -> None:
