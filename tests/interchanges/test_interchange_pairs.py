@@ -76,6 +76,12 @@ def test_values_and_expected_tokens_take_turns(tokenizer: Any) -> None:
     matched = matched_pairs.base_rates()
     assert matched["source"] == 1 and 0.45 < matched["value"] < 0.55
     alike = replace(matched_pairs, expected=matched_pairs.expected * matched_pairs.fit)
+    few = matched_pairs[:9]  # all sources have one answer
+    same = torch.full_like(few.pairs.answer, int(few.pairs.answer[0]))
+    few = replace(few, pairs=replace(few.pairs, counterfactual_answer=same))
+    tokens = (few.pairs.answer, few.pairs.counterfactual_answer)
+    both = [[*zip(few.values[:, i].tolist(), tokens[i].tolist(), strict=True)] for i in (0, 1)]
+    assert few.n_classes == len({*both[0], *both[1]}) < 9 + 2
     rates = alike.base_rates()
     assert rates["likeliest"] == 1 and rates["source"] == 0, "of the tested half alone"
     tens = al.interchange_pairs(tokenizer, CARRY, "tens_carry", n=100, sources="matched")
