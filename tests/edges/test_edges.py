@@ -269,6 +269,10 @@ def test_senders_at_one_token_are_right(llama: Any) -> None:
         for i, name in enumerate("qkv"):
             expected = plain.edge(sender, Head(2, 1), name, mask=mask)
             assert_close(edges.per_pair[0, i, row], expected, atol=2e-5, rtol=1e-3)
+    shortest = int(pairs.lengths.min())
+    for beyond in (shortest, -shortest - 1):
+        with pytest.raises(ValueError, match=f"position from {-shortest} to {shortest - 1}"):
+            edge_effects(llama, pairs, "2.1", positions=beyond, progress=False)
     assert float(edges.per_pair[0, 0].nan_to_num().abs().max()) == 0, "END alone asks"
     assert float(edges.per_pair[0, 1].nan_to_num().abs().max()) > 1e-3
 
