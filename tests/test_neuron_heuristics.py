@@ -309,6 +309,6 @@ def test_an_untrained_model_has_other_weights_and_the_same_shape(llama: HookedMo
     )
     assert not torch.equal(own, other)
     assert torch.equal(other, same)
-    drawn_again = untrained_model(llama, 2).bridge.original_model.state_dict()
-    name = next(name for name in drawn_again if "down_proj" in name)
-    assert not torch.equal(drawn_again[name], other), "another seed gives other weights"
+    third = untrained_model(llama, 2).bridge.original_model.state_dict()
+    name = next(name for name in third if "down_proj" in name)
+    assert not torch.equal(third[name], other), "another seed gives other weights"

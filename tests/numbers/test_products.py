@@ -124,15 +124,15 @@ def test_the_search_finds_the_plane_of_a_clock_and_permuted_labels_do_too(
     assert not torch.equal(relabelled, space.basis)
     elsewhere = torch.eye(model.d_model).double()[:, -space.k :]
     assert truth.circuit.slots["a"].stop < model.d_model - space.k
-    asked: list[set[str]] = []
+    halves: list[set[str]] = []
 
     def tests(some: al.PromptPairs, *options: Any) -> Any:
-        asked.append({*some.problem})
+        halves.append({*some.problem})
         return swap_tests(some, *options)
 
     monkeypatch.setattr(overlap, "swap_tests", tests)
     missed = mediation_overlap(model, pairs, replace(space, basis=elsewhere), n=8, permutations=2)
-    assert asked == [{*space.fitted}, {*pairs.problem} - space.fitted], "searched on one half"
+    assert halves == [{*space.fitted}, {*pairs.problem} - space.fitted], "searched on one half"
     assert float(missed.per_pair[0]) < 0.2
 
 
