@@ -188,7 +188,9 @@ def _filled(exact: al.ComponentEffects, outcome: Race, among: Sequence[int]) -> 
 
 
 def _chosen(effects: al.ComponentEffects, goal: StoppingRule) -> set[Component]:
-    """The key heads, or the k components with the most negative means."""
+    """The key heads, or the k components with the most negative means; none if all are NaN."""
+    if goal.k is None and effects.heads.per_pair.isnan().all():
+        return set()
     return {*(al.key_heads(effects, goal.line) if goal.k is None else effects.top(goal.k))}
 
 

@@ -251,7 +251,8 @@ def effect_tables(effects: ComponentEffects) -> dict[str, "DataFrame"]:
     setting = {"paths": heads.paths or "", "metric": heads.metric}
     n_layers, n_heads, _ = heads.per_pair.shape
     names = every_component(n_layers, n_heads)
-    judged = heads.metric in KEY and _has_error(heads)
+    known = not heads.per_pair.isnan().all()
+    judged = known and heads.metric in KEY and _has_error(heads)
     key = {*map(str, key_heads(heads))} if judged else set()
     table = effects.to_dataframe()
     table = DataFrame(

@@ -32,6 +32,7 @@ from arith_lens.exploration.graph_tables import (
     edge_tables,
     prompt_effects,
     receivers_of,
+    strongest,
 )
 from arith_lens.exploration.tables import (
     BATCH,
@@ -471,7 +472,7 @@ def _start(
         "rows": sample.tolist(),
         "edge_rows": problem_rows(pairs).tolist(),
         "wordings": wordings_of(pairs),
-        "strongest": [str(head) for head in effects.heads.top(N_STRONGEST)],
+        "strongest": [str(head) for head in strongest(effects.heads, N_STRONGEST)],
     }
     single = {"prompt_effects": prompt_effects(effects, sample)}
     return facts, {**effect_tables(effects), **single, **prompt_tables(model, pairs[sample])}

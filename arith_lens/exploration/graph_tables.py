@@ -30,11 +30,16 @@ EDGE = ["receiver", "input", "sender", "role"]
 """The columns that name an edge."""
 
 
+def strongest(effects: Effects, k: int) -> list[Any]:
+    """The k strongest components; none if the metric left out all pairs."""
+    return [] if effects.per_pair.isnan().all() else effects.top(k)
+
+
 def receivers_of(
     effects: ComponentEffects, heads: int = N_HEADS, mlps: int = N_MLPS
 ) -> list[Component]:
     """The heads and MLPs whose inputs are drawn: the strongest that have something before them."""
-    return [*effects.heads.top(heads), *effects.mlps.top(mlps)]
+    return [*strongest(effects.heads, heads), *strongest(effects.mlps, mlps)]
 
 
 def edge_tables(

@@ -132,6 +132,7 @@ def test_frozen_heads_and_the_whole_model_are_two_questions(llama: HookedModel) 
     assert (frozen[0] - total[0]).abs().max() > 1e-3
 
 
+@pytest.mark.filterwarnings("ignore:expected counterfactual prompts that change")
 def test_sign_and_unit_are_those_of_the_exact_effects(llama: HookedModel) -> None:
     pairs = make_pairs(llama, (8, 6))
     quiet: dict[str, Any] = {"progress": False}

@@ -390,8 +390,8 @@ def test_a_predicted_token_that_the_tokenizer_lacks_has_its_number(
 
 
 OWN = [
-    {"reference": "The answer is", "counterfactual": "The story is", "answer": "The"},
-    {"reference": "The sum is", "counterfactual": "The story is", "answer": "of"},
+    {"reference": "The answer is", "counterfactual": "The story is", "answer": " The"},
+    {"reference": "The sum is", "counterfactual": "The story is", "answer": " of"},
 ]
 """Prompts of one's own: no template, no operands, answers that are no digits."""
 

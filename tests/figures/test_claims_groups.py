@@ -160,7 +160,8 @@ def test_what_key_heads_cost_and_random_ones_do_not(tmp_path: Path) -> None:
     run = made.are_they_needed(tmp_path / "a", PLUS, without=1 / 9, without_random=1.0)
     found = Verdicts(tmp_path / "a")
     needed, spared = found["key_heads_needed"], found["random_heads_not_needed"]
-    assert needed.judgement == spared.judgement == "holds here"
+    assert needed.judgement == "holds here"
+    assert spared.judgement == "not decided", "nine right of nine do not exclude a loss of 2 points"
     assert needed.findings[0].label == "addition (2 key heads)"
     assert needed.findings[0].number.value == pytest.approx(-8 / 9)
     curves = results.KNOCKOUT_CURVES.load(run, "addition")
@@ -301,7 +302,7 @@ def test_tuning_is_compared_question_by_question(tmp_path: Path) -> None:
     assert precise == pytest.approx(0.21 + 0.005)
     assert found["tuning_is_faster"].findings[0].number.value == pytest.approx(50 / 15, 1e-5)
     assert found["full_tuning_loses"].findings[0].number.value == pytest.approx(-0.05)
-    after = {"full": (0.60, 0.95), "precise": (0.40, 0.80), "mlps": (0.40, 0.80)}
+    after = {"full": (0.60, 0.95), "precise": (0.40, 0.80), "mlps": (0.35, 0.85)}
     made.does_tuning_help(tmp_path / "b", after, {"full": 15, "precise": 20, "mlps": 19})
     found = Verdicts(tmp_path / "b")
     for key in ("as_much_as_full", "no_generic_loss", "full_tuning_loses", "tuning_is_faster"):

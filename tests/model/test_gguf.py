@@ -229,7 +229,7 @@ ROPES: dict[str, tuple[str, str, Callable[[Any], None], dict[str, Any]]] = {
     "linear": ("Llama", "llama", _linear, {"rope_type": "linear", "factor": 4.0}),
     "an older file": ("Llama", "llama", _old_linear, {"rope_type": "linear", "factor": 4.0}),
     "YaRN": (
-        *("Qwen2", "qwen2", _yarn),
+        *("Llama", "llama", _yarn),
         {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
     ),
     "Phi 3": (

@@ -220,9 +220,9 @@ def test_what_a_probe_cannot_read_is_refused(llama: al.HookedModel) -> None:
     assert al.mlp_probe(llama, wide, tokens="digits").per_pair.shape == (3, 10, 4)
     with pytest.raises(ValueError, match="mlp_in, write, mlp_out, found 'mlp'"):
         al.mlp_probe(llama, pairs, read="mlp")
-    with pytest.raises(ValueError, match="'roles' or 'digits', found 'words'"):
+    with pytest.raises(ValueError, match="among roles, digits, found 'words'"):
         al.mlp_probe(llama, pairs, tokens="words")
-    with pytest.raises(ValueError, match="'cosine' or 'logit', found 'probability'"):
+    with pytest.raises(ValueError, match="among cosine, logit, found 'probability'"):
         al.mlp_probe(llama, pairs, unit="probability")
 
 
