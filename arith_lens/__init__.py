@@ -10,6 +10,8 @@ threads. PyTorch reads the policy when it is imported, so it is set here. A valu
 wins.
 """
 
+# pyright: reportUnsupportedDunderAll=false
+
 import os
 from difflib import get_close_matches
 from importlib.util import find_spec

@@ -40,7 +40,7 @@ def _part_name(group: str, task: str) -> str:
 def _control_texts(changes: DataFrame, before: str = "") -> Texts:
     """The changes without each kind of control heads, by the titles of their columns."""
     return {
-        before + title: range_text(one)
+        f"{before}{title}, {one.n:.0f} draws": range_text(one)
         for kind, title in CONTROL_NAMES.items()
         for one in records(select(changes, knocked_out=kind))
     }

@@ -334,7 +334,7 @@ def test_a_question_without_public_answer_is_refused(copied):
 
 
 def test_mistakes_are_said_plainly(tmp_path):
-    with pytest.raises(ValueError, match=r"expected a benchmark of gsm8k.*found 'mnli'"):
+    with pytest.raises(ValueError, match=r"expected a benchmark among gsm8k.*found 'mnli'"):
         load_records("mnli", SAMPLES)
     with pytest.raises(ValueError, match=r"expected a split of csqa, train, dev.*, found 'test'"):
         load_records("csqa", SAMPLES, split="test")

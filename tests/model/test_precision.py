@@ -141,7 +141,7 @@ def test_rows_in_bfloat16_would_be_worse(
 
     def narrow_trunk(model: HookedModel, **options: Any) -> NarrowTrunk:
         parts: dict[str, Any] = dict(vars(trunk_of(model, **options)))
-        parts["layers"] = [NarrowLayer(layer.mlp, layer.mlp_rows) for layer in parts["layers"]]
+        parts["layers"] = [NarrowLayer(**vars(layer)) for layer in parts["layers"]]
         return NarrowTrunk(**parts)
 
     monkeypatch.setattr(engines, "trunk_of", narrow_trunk)
