@@ -353,6 +353,9 @@ def test_names_are_data_and_the_browser_draws_offline_without_complaint(tmp_path
     assert "default-src 'none'" in page and "<script>document" not in page
     file = tmp_path / "report.html"
     before, complaints = dom_of(file)
+    for _ in range(3):  # on a busy machine the browser may end before it has drawn
+        if 'data-drawn="yes"' not in before:
+            before, complaints = dom_of(file)
     assert complaints == []
     assert 0 < before.count('data-drawn="yes"') < 7, "the first is seen, others wait"
     print_ = "<script>dispatchEvent(new Event('beforeprint'))</script></body>"
