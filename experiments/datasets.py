@@ -329,14 +329,7 @@ def convert_world(
     root: Path = Path("results"),
     dry_run: bool = False,
 ) -> None:
-    """Which words make the closed world's word problems calculations? (the paper's Appendix E)
-
-    Its problems become pairs by replacing the words that ask, the words that say what to
-    calculate, the things that are counted, "has", or several of these. For each model, family and
-    choice, the table has the number of converted problems, the share that the model answers right,
-    and among these the share whose counterfactual is still answered with C. If nothing is left to
-    calculate, this share should fall to that of the most frequent C ("constant"). Saves
-    `<root>/convert_world/conversions.csv`.
+    """Convert the closed world's word problems and print the table, as `WorldConfig` says.
 
     Args:
         config: what to convert.
