@@ -443,9 +443,10 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
         beside.append("gain {:.0f} and lose {:.0f}".format(*changes))
     assert f"Random heads {beside[0]}; all weights {beside[1]}" in text
     audits = pd.read_csv(ROOT / "docs" / "studies" / "audits.csv")
-    addition = audits[(audits.model == "smollm2-135m") & (audits.task == "addition")]
-    everywhere = addition[addition.lens == "means at every token"].set_index("question")
-    alone, without = (everywhere.loc[[q]] for q in ("Do few suffice?", "Are they needed?"))
+    addition = audits.query("model == 'smollm2-135m' and task == 'addition'")
+    everywhere = addition.query("lens == 'means at every token'")
+    alone = everywhere.query("question == 'Do few suffice?'")
+    without = everywhere.query("question == 'Are they needed?'")
     assert len(alone.heads.iloc[0].split()) == 4
     for sentence in (
         f"they alone answer {percent(alone)} of one-digit additions",
