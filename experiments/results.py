@@ -301,16 +301,6 @@ NUMBER_OVERLAP = Stored("overlap-{}-{}-{}", Effects, NoFacts)
 """The directions of a shape beside those that decide [measure 1]; by value, layer and shape."""
 WRONG_SUMS = Stored("wrong", Effects, NoFacts)
 """Whether the first digit of each sum below 100 is wrong [ones_sum pair]."""
-PROMPT_EXCHANGE = Stored("exchange-{}-{}-{}", Effects, PairFacts)
-"""Nothing, the last MLP or everything exchanged at END [measure set pair]; by operation,
-counterfactual and metric."""
-LENS_KEPT = Stored("lens-{}-{}-{}", Effects, PairFacts)
-"""The strongest heads of each lens knocked out, kept or exchanged [measure set pair]; by operation,
-counterfactual and what is done."""
-LENS_MEDIATION = Stored("carried-{}-{}-{}", Mediation, PairFacts)
-"""The MLPs that carry the strongest heads' effects; by operation, counterfactual and metric."""
-LENS_SCORES = Stored("approximate-{}-{}-{}-{}", ComponentEffects, PairFacts)
-"""Approximate effects; by operation, counterfactual, metric and method."""
 LADDER = Stored("ladder-{}-{}-{}", ComponentEffects, PairFacts)
 """Exact and approximate effects; by operation, paths, and method or "exact"."""
 EXACT = "exact"

@@ -178,7 +178,6 @@ class CarriersConfig(SampleSettings):
 
 
 Counterfactual: TypeAlias = Literal["word", "operator", "operands"]
-LensMetric: TypeAlias = Literal["relative_logit", "digit_contrast", "interchange"]
 
 
 @dataclass(frozen=True)
@@ -216,34 +215,5 @@ class CircuitConfig(SampleSettings):
     """Random graphs, each with as many heads in each layer as the graph, and its MLPs."""
     measure: Metric = "digit_contrast"
     """What is read when a graph is kept alone."""
-    keep: Keep = "correct"
-    """Use the prompts that the model answers right, or all."""
-
-
-@dataclass(frozen=True)
-class LensesConfig(SampleSettings):
-    """Does a conclusion hold under every lens? The main results for each counterfactual and metric.
-
-    A lens is a counterfactual and a metric. For each operation and lens the effects of all heads
-    and MLPs are measured, and approximated by gradients. Heads are chosen on one half of the
-    problems. On the other half they are knocked out, kept alone and exchanged, and the MLPs that
-    carry their effects are found. Saves a run under results/lenses/, which `python -m figures
-    lenses` draws.
-    """
-
-    counterfactuals: tuple[Counterfactual, ...] = ("word", "operator", "operands")
-    """What the counterfactuals change."""
-    metrics: tuple[LensMetric, ...] = ("relative_logit", "digit_contrast", "interchange")
-    """What is read from the logits."""
-    drawn: int = 72
-    """Pairs per operation and counterfactual; 0: all."""
-    approximated: int = 27
-    """Pairs on which attribution is graded; 0: all."""
-    tested: int = 36
-    """Pairs of the second half on which heads are knocked out, kept and exchanged; 0: all."""
-    carried: int = 18
-    """Pairs of the second half on which the MLPs that carry effects are found; 0: all."""
-    controls: int = 20
-    """Random sets of heads, and as many with the layers of each lens's heads."""
     keep: Keep = "correct"
     """Use the prompts that the model answers right, or all."""

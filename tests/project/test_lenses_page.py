@@ -1,28 +1,30 @@
-"""The table of docs/lenses.md has those of the numbers in the gallery, for each shipped model."""
+"""The numbers of docs/studies/lenses.md are those of the table beside it, for each model."""
 
 from pathlib import Path
 from typing import Any
 
 from pandas import DataFrame
 
-from figures.tables.conclusions import ANSWER, CONCLUSIONS, Conclusion
-from figures.tables.lenses import ALL
-from figures.tables.table import from_csv, records, select
+from figures.tables.table import from_csv, keys_of, records, select
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "lenses.md").read_text("utf-8")
-FOLDERS = {"reference": "", "reference-mistral": "reference-mistral"}
+STUDIES = ROOT / "docs" / "studies"
+PAGE = (STUDIES / "lenses.md").read_text("utf-8")
+ROWS = from_csv((STUDIES / "lenses.csv").read_text("utf-8"))
+MODELS = ("reference", "reference-mistral")
+CONCLUSIONS = [key for key in keys_of(ROWS, "conclusion") if key]
+ALL = "all"
 
 
 def lines_of_the_page() -> list[str]:
-    """The rows of the page's table, in the order of `CONCLUSIONS`."""
+    """The rows of the page's table, in the order of the numbers."""
     header = "| conclusion | number | holds if it is | `reference` | `reference-mistral` |"
     return PAGE.split(f"{header}\n|---|---|---|---|---|\n")[1].split("\n\n")[0].splitlines()
 
 
-def count_of(rows: DataFrame, conclusion: Conclusion) -> str:
+def count_of(rows: DataFrame, conclusion: str) -> str:
     """Under how many lenses a conclusion holds, and under how many its opposite does."""
-    own = select(rows, conclusion=conclusion.key, operation=ALL)
+    own = select(rows, conclusion=conclusion, operation=ALL)
     verdicts = [one.verdict for one in records(own) if one.verdict]
     n = len(verdicts)
     texts = [
@@ -37,13 +39,12 @@ def count_of(rows: DataFrame, conclusion: Conclusion) -> str:
 
 
 def rows_of(model: str) -> DataFrame:
-    """The numbers of a model's card."""
-    file = ROOT / "figures" / "gallery" / FOLDERS[model] / "lenses.csv"
-    return from_csv(file.read_text("utf-8"))
+    """The numbers of a model."""
+    return select(ROWS, model=model)
 
 
 def test_the_counts_of_lenses_are_those_of_the_numbers() -> None:
-    tables = [rows_of(model) for model in FOLDERS]
+    tables = [rows_of(model) for model in MODELS]
     lines = lines_of_the_page()
     assert len(lines) == len(CONCLUSIONS)
     ends = [f" | {' | '.join(count_of(rows, one) for rows in tables)} |" for one in CONCLUSIONS]
@@ -77,19 +78,20 @@ def test_the_sentences_about_the_twin_are_its_numbers() -> None:
     grades = [one.value for one in numbers_in(twin, "relp_heads")]
     assert f"at {min(grades):.2f} to {max(grades):.2f}." in text
     beginning = " ".join(PAGE.partition("## ")[0].split())
-    for model, words in zip(FOLDERS, ("{} (`reference`)", "{} (`reference-mistral`)"), strict=True):
+    for model, words in zip(MODELS, ("{} (`reference`)", "{} (`reference-mistral`)"), strict=True):
         of_word = spans(rows_of(model), "five_suffice", counterfactual="word")
         assert words.format(of_word) in beginning
 
 
 def test_the_sentence_that_holds_everywhere_is_the_one_that_the_page_names() -> None:
-    always = {one.key for one in CONCLUSIONS}
-    for model in FOLDERS:
+    always = {*CONCLUSIONS}
+    for model in MODELS:
         rows = rows_of(model)
         for one in CONCLUSIONS:
-            own = records(select(rows, conclusion=one.key, operation=ALL))
+            own = records(select(rows, conclusion=one, operation=ALL))
             if {row.verdict for row in own if row.verdict} != {"holds"}:
-                always.discard(one.key)
-    assert always == {"few_beyond_line"}
-    assert ANSWER not in always
+                always.discard(one)
+    assert always == {"few_beyond_line"} and len(CONCLUSIONS) == 20
     assert "few heads are beyond −5% of C's logit, in both models" in " ".join(PAGE.split())
+    page = (ROOT / "docs" / "lenses.md").read_text("utf-8")
+    assert "Of twenty conclusions about the shipped models, one holds under every lens" in page
