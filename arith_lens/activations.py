@@ -1,6 +1,5 @@
-"""Recorded activations at chosen positions of the prompt, and their mean over prompts."""
+"""Recorded activations at chosen positions of the prompt."""
 
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import torch
@@ -99,39 +98,3 @@ def keep_activation(
 ) -> None:
     """The function of a hook that copies an activation into `into`, at some positions."""
     into[name] = take_positions(activation.detach(), positions, position_axis(name))
-
-
-def mean_activations(
-    source: Mapping[str, Tensor],
-    *,
-    mask: Bool[Tensor, "batch pos"] | None = None,
-    over_positions: bool = False,
-) -> dict[str, Tensor]:
-    """The mean of each recorded activation over prompts, for `ablate_heads` and `ablate_mlps`.
-
-    Args:
-        source: activations [batch pos ...] by hook name.
-        mask: the tokens to use (without BOS and padding); None: all.
-        over_positions: whether to compute one mean over all positions, for text of other lengths
-            and for `generate`; else one per position, for aligned prompts of one template.
-
-    Returns:
-        The means by hook name, [1 pos ...], or [1 1 ...] over positions, in the source's dtype
-        (sums are float32). NaN at a position that the mask leaves out in every prompt.
-
-    Raises:
-        ValueError: the mask leaves out all tokens.
-    """
-    if mask is not None and not bool(mask.any()):
-        raise ValueError("expected a token to average over, found a mask that is False everywhere")
-    axes = (0, 1) if over_positions else (0,)
-    return {name: _mean(value, mask, axes) for name, value in source.items()}
-
-
-def _mean(
-    value: Float[Tensor, "batch pos *rest"], mask: Tensor | None, axes: tuple[int, ...]
-) -> Float[Tensor, "one n_pos *rest"]:
-    counts = torch.ones(value.shape[:2], dtype=torch.bool) if mask is None else mask
-    counts = counts.to(value.device).reshape(*value.shape[:2], *[1] * (value.ndim - 2))
-    total = torch.where(counts, value.float(), 0.0).sum(axes, keepdim=True)
-    return (total / counts.sum(axes, keepdim=True)).to(value.dtype)

@@ -1,4 +1,4 @@
-"""Pages that open offline: attention patterns to click on (circuitsvis), and a map of all heads."""
+"""Pages that open offline: attention patterns to click on (circuitsvis), and figures of plotly."""
 
 import gzip
 import json
@@ -13,8 +13,8 @@ from uuid import uuid4
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.plotting import BLUE, DARK, plain, render, symmetric_limit, visible
-from arith_lens.plotting.style import DIVERGING, FONT, plotly
+from arith_lens.plotting import render
+from arith_lens.plotting.style import plotly
 
 JOINER = "\u2060"  # WORD JOINER: invisible in HTML, on a canvas and in tooltips
 _SHOWN = str.maketrans(
@@ -245,7 +245,7 @@ def attention_heads(
     if len(weights) > MOST_HEADS:
         raise ValueError(
             f"expected at most {MOST_HEADS} heads in a view, found {len(weights)}, which a browser "
-            "hardly draws; choose key heads, or take head_map, which shows one head at a time"
+            "hardly draws; choose key heads, or take al.explore, which shows one head at a time"
         )
     if weights.shape[1:] != (len(tokens), len(tokens)):
         raise ValueError(
@@ -264,42 +264,6 @@ def attention_heads(
         "attentionHeadNames": [safe_token(name) for name in names],
     }
     return View("AttentionHeads", props, title)
-
-
-_SCRIPT = """(() => {
-const DATA = %s, place = document.getElementById(%s);
-const [map, told, row] = ["div", "p", "div"].map(kind => document.createElement(kind));
-map.id = place.id + "-map"; row.id = place.id + "-row";
-told.textContent = "Click a head to see which tokens END looks at.";
-place.replaceChildren(map, told, row);
-const shown = {displaylogo: false, responsive: true};
-function show(layer, head) {
-  Plotly.react(row, [{type: "bar", x: DATA.places, y: DATA.weights[layer][head],
-    marker: {color: DATA.colour}, hovertemplate: "%%{y:.3f}<extra></extra>"}],
-    Object.assign({}, DATA.layout, {title: {text: "Head " + layer + "." + head + " from END",
-      x: 0, font: {size: 14}}}), shown);
-}
-Plotly.newPlot(map, DATA.map.data, DATA.map.layout, shown);
-map.on("plotly_click", event => show(event.points[0].y, event.points[0].x));
-show(DATA.first[0], DATA.first[1]);
-})();"""
-
-
-@dataclass(frozen=True)
-class HeadMap:
-    """A map of every head, and below it the chosen head's weights from END."""
-
-    data: dict[str, Any] = field(repr=False)
-    title: str = ""
-    bundle: str = "plotly"
-
-    def script(self, element: str) -> str:
-        """JavaScript that draws it into the element with the id `element`."""
-        return _SCRIPT % (script_json(self.data), script_json(element))
-
-    def to_html(self) -> str:
-        """An offline page of this view alone."""
-        return page([self], title=self.title)
 
 
 @dataclass(frozen=True)
@@ -324,74 +288,3 @@ class FigureView:
     def to_html(self) -> str:
         """An offline page of this view alone."""
         return page([self], title=self.title)
-
-
-def head_map(
-    values: Float[np.ndarray, "layer head"],
-    from_end: Float[np.ndarray, "layer head key"],
-    tokens: Sequence[str],
-    *,
-    values_title: str = "effect",
-    title: str = "",
-) -> HeadMap:
-    """The strongest head by |value| is shown at first. Tokens stand at their positions, so that
-    repeated ones stay apart.
-
-    Args:
-        values: what the map shows, such as mean effects
-        from_end: END's attention of every head over one prompt
-        tokens: that prompt's
-        values_title, title: plain text
-
-    Raises:
-        ValueError: shapes that do not fit, or numbers that are not finite
-    """
-    values, from_end = np.asarray(values, dtype=float), np.asarray(from_end, dtype=float)
-    if values.ndim != 2 or from_end.shape != (*values.shape, len(tokens)):
-        raise ValueError(
-            f"expected values [layer head] and weights [layer head key] over {len(tokens)} tokens, "
-            f"found {list(values.shape)} and {list(from_end.shape)}"
-        )
-    if not (np.isfinite(from_end).all() and np.isfinite(values).all()):
-        raise ValueError("expected finite values and weights, found NaN or infinity")
-    first = np.unravel_index(int(np.nanargmax(np.abs(values))), values.shape)
-    positions = list(range(len(tokens)))
-    layout = {
-        "height": 260,
-        "margin": {"l": 60, "r": 20, "t": 40, "b": 80},
-        "font": {"family": FONT, "size": 12, "color": DARK},
-        "yaxis": {"range": [0, 1], "title": {"text": "Attention"}},
-        "xaxis": {"tickvals": positions, "ticktext": [plain(visible(t)) for t in tokens],
-                  "tickangle": -60},
-    }  # fmt: skip
-    data = {
-        "places": positions,
-        "weights": np.round(from_end, 3).tolist(),
-        "colour": BLUE,
-        "first": [int(i) for i in first],
-        "layout": layout,
-        "map": json.loads(_map(values, values_title)),
-    }
-    return HeadMap(data, title)
-
-
-def _map(values: Float[np.ndarray, "layer head"], values_title: str) -> str:
-    end = symmetric_limit(values)
-    figure = plotly().graph_objects.Figure()
-    figure.add_heatmap(
-        z=values,
-        zmin=-end,
-        zmax=end,
-        colorscale=DIVERGING,
-        colorbar={"title": {"text": plain(values_title)}, "thickness": 12},
-        hovertemplate=f"head <b>%{{y}}.%{{x}}</b> {plain(values_title)} %{{z:.4g}}<extra></extra>",
-    )
-    figure.update_layout(
-        template="none",
-        font={"family": FONT, "size": 12},
-        height=120 + 14 * max(len(values), 16),
-        margin={"l": 60, "r": 20, "t": 20, "b": 50},
-        xaxis={"title": "Head"},
-        yaxis={"title": "Layer", "autorange": "reversed"},
-    )
-    return str(figure.to_json())

@@ -9,7 +9,6 @@ from pandas import DataFrame
 
 import arith_lens as al
 from arith_lens.attention import kinds_of, most_looked_at, patterns_of
-from arith_lens.components import every_head
 from arith_lens.effects import Effects
 from arith_lens.exploration import MAP_SETTINGS, explored
 from arith_lens.knockout import random_order
@@ -66,8 +65,6 @@ def _save_patterns(run: Run, model: al.HookedModel, config: LookConfig) -> None:
     words = [TEMPLATES[name][1].render(*PATTERN_OPERANDS)[0] for name in config.operations]
     operator_heads = heads_of_role(run, "operator", config)
     PATTERNS.save(run, patterns_of(model, words, operator_heads), "words")
-    every = every_head(model.n_layers, model.n_heads)
-    PATTERNS.save(run, patterns_of(model, words[0], every), "all")
 
 
 def heads_of_role(run: Run, kind: str, config: LookConfig) -> list[al.Head]:

@@ -349,7 +349,7 @@ ROLE_ATTENTION = Stored("roles-{}", Effects, AttentionFacts)
 RANDOM_ATTENTION = Stored("random-{}", Effects, PairFacts)
 """Attention of random other heads; by operation."""
 PATTERNS = Stored("patterns-{}", Patterns, NoFacts)
-"""Whole patterns on a few prompts; "formats", "words" or "all"."""
+"""Whole patterns on a few prompts; "formats" or "words"."""
 PROBE = Stored("probe-{}-{}", Effects, PairFacts)
 """Cosines with the numbers' columns of W_U; by operation, and by what is read."""
 LENS = Stored("lens-{}-{}", Effects, PairFacts)

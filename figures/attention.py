@@ -15,7 +15,6 @@ from pandas import DataFrame
 from arith_lens import plotting
 from arith_lens.plotting.widths import is_narrow
 from arith_lens.runs import Run
-from arith_lens.views import HeadMap, head_map
 from experiments import results
 from figures.common import chosen_run, has_tables_alone
 from figures.exhibit import Chart, Words, chart_of
@@ -56,43 +55,26 @@ def fig5(options: Options) -> list[Chart]:
 
     Reads a run of `experiments where_do_they_look` (by its settings, or `--run PATH`) and
     draws it without loading a model: HTML that opens offline, PNG, SVG and PDF where Chrome or
-    Chromium is found, and the numbers as CSV. It also writes a page of every head.
+    Chromium is found, and the numbers as CSV.
 
     Raises:
         RunError: there is no run.
     """
     run = chosen_run(options, EXPERIMENT)
-    chart = chart_of(
-        partial(numbers.table, run),
-        [run],
-        name="fig5",
-        title="Where do the strongest heads look?",
-        caption="A cell is the mean attention from END to one role, in percent. Printed from "
-        f"{SMALLEST}% on, in brackets if its 95% interval over n problems is ±{WIDE} points or "
-        f"wider. {OPERAND} ({OPERATOR}): half or more of the attention outside the first token is "
-        "on A and B (the operator). Bold: key heads. Random: mean and largest of as many random "
-        "heads. Start: the first token; blank: before B.",
-        draw=_draw,
-    )
-    if has_tables_alone(run):
-        return [chart]
-    return [replace(chart, views=(_head_patterns(run),), views_name="heads")]
-
-
-def _head_patterns(run: Run) -> HeadMap:
-    """A map of the first operation's effects; a click shows where that head looks."""
-    operation = run.config["operations"][0]
-    effects = results.MAP.load(run, operation).heads.mean()
-    patterns = results.PATTERNS.load(run, "all")
-    from_end = patterns.weights[0][:, -1].reshape(*effects.shape, -1)
-    return head_map(
-        100 * effects.numpy(),
-        from_end.numpy(),
-        patterns.tokens[0],
-        title=f"Effects on the answer's logit in {operation}, and the attention from END in "
-        f"“{patterns.prompts[0].strip()}”",
-        values_title="effect, %",
-    )
+    return [
+        chart_of(
+            partial(numbers.table, run),
+            [run],
+            name="fig5",
+            title="Where do the strongest heads look?",
+            caption="A cell is the mean attention from END to one role, in percent. Printed from "
+            f"{SMALLEST}% on, in brackets if its 95% interval over n problems is ±{WIDE} points or "
+            f"wider. {OPERAND} ({OPERATOR}): half or more of the attention outside the first token "
+            "is on A and B (the operator). Bold: key heads. Random: mean and largest of as many "
+            "random heads. Start: the first token; blank: before B.",
+            draw=_draw,
+        )
+    ]
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:

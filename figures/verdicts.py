@@ -1,10 +1,7 @@
-"""The one engine of verdicts: what a number with an interval says of a rule about it.
+"""The one engine of verdicts: what numbers with intervals say of the rule of a claim.
 
-A claim of the paper and a prediction of ours are the same kind of thing: a sentence about a model,
-with bounds for the numbers that decide it. They differ in how a number decides.
-
-`judge`, for claims, has one rule in both directions. Each number with bounds is tested twice,
-one-sidedly at 5%: does it lie within its bounds, and does it lie outside them?
+`judge` has one rule in both directions. Each number with bounds is tested twice, one-sidedly at 5%:
+does it lie within its bounds, and does it lie outside them?
 
 - "holds here": every number lies significantly within its bounds. Each is tested at 5% without a
   correction: this is an intersection-union test, and if one number is truly outside, its own test
@@ -12,9 +9,6 @@ one-sidedly at 5%: does it lie within its bounds, and does it lie outside them?
 - "does not hold here": at least one number lies significantly outside its bounds. Any of them can
   do so by chance, so that Holm's correction (1979) is made over the claim's numbers.
 - "not decided": neither.
-
-`judge_by_interval`, for predictions, looks at one number: its whole 95% interval lies within the
-bounds, or none of it does.
 
 A verdict is about the model that was measured, and about no other.
 """
@@ -41,14 +35,6 @@ class Within:
 
     above: int | float = -inf
     below: int | float = inf
-    closed: bool = False
-    """Whether a number on a bound lies within."""
-
-    def has(self, value: float) -> bool:
-        """Whether a value lies within."""
-        if self.closed:
-            return self.above <= value <= self.below
-        return self.above < value < self.below
 
     @property
     def bounds(self) -> tuple[tuple[float, int], ...]:
@@ -157,18 +143,3 @@ def judge(findings: Iterable[Finding]) -> Judgement:
     if "does not hold here" in judgements:
         return "does not hold here"
     return "holds here" if judgements == {"holds here"} else "not decided"
-
-
-def judge_by_interval(finding: Finding) -> Judgement:
-    """The verdict that the 95% interval of one number gives.
-
-    It holds if the whole interval is within the bounds, and does not if none of it is.
-    """
-    number, rule = finding.number, finding.rule
-    if rule is None or number.low is None or number.high is None:
-        return "not decided"
-    if rule.has(number.low) and rule.has(number.high):
-        return "holds here"
-    outside = number.high < rule.above or number.low > rule.below
-    at_bound = not rule.closed and (number.high == rule.above or number.low == rule.below)
-    return "does not hold here" if outside or at_bound else "not decided"

@@ -264,20 +264,12 @@ own.heads
 MY_PROMPTS = [MY_PROMPT, "The opposite of hot is"]
 hooks = knockout_hooks(model, order[:6], counterfactual_means(model, pairs, order[:6]))
 before, after = next_tokens(model, MY_PROMPTS), next_tokens(model, MY_PROMPTS, hooks=hooks)
-rankings = [
-    [plotting.Ranking(said.pieces[i], said.probabilities[i].numpy()) for said in (before, after)]
-    for i in range(len(MY_PROMPTS))
-]
-figure = plotting.next_token_panels(
-    [plotting.NextTokenPanel(prompt, *both, answer=both[0].tokens[0])
-     for prompt, both in zip(MY_PROMPTS, rankings, strict=True)],
-    names=("all heads", "without the six strongest"),
-)  # fmt: skip
-figure
+before.to_dataframe().merge(after.to_dataframe(), on=["prompt", "rank"], suffixes=("", " without"))
 
 # %% [markdown]
-# In colour: what the model says with all its heads. One prompt is an anecdote: to claim that
-# other abilities are spared, ask many (`make transfer`, `docs/knockout.md`).
+# Left: what the model says with all its heads; right: without the six strongest. One prompt is an
+# anecdote: to claim that other abilities are spared, ask many (`make transfer`,
+# `docs/knockout.md`).
 #
 # ## Larger models
 #

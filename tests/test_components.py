@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from arith_lens.activations import mean_activations, position_mask, take_positions
+from arith_lens.activations import position_mask, take_positions
 from arith_lens.components import (
     Head,
     Mlp,
@@ -164,17 +164,3 @@ def test_a_mask_must_fit_and_cannot_be_taken():
         position_mask(mask[:, :4], VALUE)
     with pytest.raises(ValueError, match="found a mask"):
         take_positions(VALUE, mask)
-
-
-def test_means_leave_out_what_the_mask_leaves_out():
-    mask = torch.tensor([[0, 1, 1, 1, 1], [0, 0, 1, 1, 1]], dtype=torch.bool)
-    aligned = mean_activations({"z": VALUE}, mask=mask)["z"]
-    assert aligned.shape == (1, 5, 3)
-    assert aligned[0, 0].isnan().all(), "no prompt has a token there"
-    assert torch.equal(aligned[0, 1], VALUE[0, 1])
-    assert torch.equal(aligned[0, 2], (VALUE[0, 2] + VALUE[1, 2]) / 2)
-    one = mean_activations({"z": VALUE}, mask=mask, over_positions=True)["z"]
-    assert torch.allclose(one[0, 0], VALUE[mask].mean(0))
-    assert not torch.allclose(one[0, 0], VALUE.mean((0, 1))), "the test must be able to fail"
-    with pytest.raises(ValueError, match="False everywhere"):
-        mean_activations({"z": VALUE}, mask=torch.zeros_like(mask))

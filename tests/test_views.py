@@ -16,7 +16,6 @@ from arith_lens.views import (
     View,
     _FirstView,
     attention_heads,
-    head_map,
     page,
     safe_token,
     save_page,
@@ -131,39 +130,6 @@ def test_circuitsvis_own_page_would_run_them(tmp_path: Path, kind: str, which: i
     assert title_of(dom_of(file)) == "PWNED"
 
 
-def test_a_click_on_the_head_map_shows_that_head(tmp_path: Path) -> None:
-    tokens = ["<s>", "3", "+", "3", "="]
-    values, weights = np.zeros((12, 8)), np.zeros((12, 8, 5))
-    values[2, 1], weights[11, 7] = 1, [0, 0.25, 0, 0.75, 0]
-    view = head_map(values, weights, tokens)
-    file = save_page(tmp_path / "map.html", [view], title="Two threes")
-    assert "Head 2.1 from END" in dom_of(file)
-    click = (
-        "<script>const [map, row] = ['view-0-map', 'view-0-row']"
-        ".map(name => document.getElementById(name));"
-        "map.emit('plotly_click', {points: [{x: 7, y: 11}]});"
-        "document.title = row.data[0].x.concat(row.data[0].y).join(' ')</script></body>"
-    )
-    file.write_text(file.read_text(encoding="utf-8").replace("</body>", click), encoding="utf-8")
-    dom = dom_of(file)
-    assert "Head 11.7 from END" in dom and "Head 2.1 from END" not in dom
-    assert title_of(dom) == "0 1 2 3 4 0 0.25 0 0.75 0", "two equal tokens stay two"
-
-
-def test_the_head_map_opens_one_pattern_of_hostile_tokens(tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    values, weights = rng.normal(size=(32, 32)), rng.random((32, 32, N))
-    values[7, 3] = -9
-    view = head_map(values, weights, HOSTILE)
-    file = save_page(tmp_path / "map.html", [view], title=HOSTILE[2], notes=[HOSTILE[1]])
-    assert file.stat().st_size < 9e6
-    dom = dom_of(file)
-    assert title_of(dom).startswith("&lt;img/src") and "PWNED" not in title_of(dom).split("=")[0]
-    body = dom[dom.index("<body>") :]
-    assert "Head 7.3 from END" in body, "the strongest head's weights are shown at first"
-    assert "<img" not in body and body.count('class="xtick"') > N
-
-
 def test_a_page_carries_the_bundle_once_and_fetches_nothing() -> None:
     one = page([KINDS["ColoredTokens"]()], title="x")
     three = page([KINDS["ColoredTokens"]()] * 3, title="x")
@@ -200,7 +166,7 @@ def test_tokens_and_data_are_made_harmless() -> None:
 
 def test_what_cannot_be_shown_is_refused() -> None:
     many = np.zeros((65, 2, 2))
-    with pytest.raises(ValueError, match=r"at most 64 heads in a view, found 65.*head_map"):
+    with pytest.raises(ValueError, match=r"at most 64 heads in a view, found 65.*al.explore"):
         attention_heads(many, ["a", "b"], ["1.1"] * 65)
     with pytest.raises(ValueError, match="patterns over 3 tokens, found"):
         attention_heads(np.zeros((1, 2, 2)), ["a", "b", "c"], ["1.1"])
@@ -210,10 +176,6 @@ def test_what_cannot_be_shown_is_refused() -> None:
         attention_heads(np.full((1, 1, 1), np.nan), ["a"], ["1.1"])
     with pytest.raises(ValueError, match="a view at least"):
         page([], title="x")
-    with pytest.raises(ValueError, match="finite values and weights"):
-        head_map(np.full((1, 1), np.nan), np.zeros((1, 1, 1)), ["a"])
-    with pytest.raises(ValueError, match=r"weights \[layer head key\] over 1 tokens"):
-        head_map(np.zeros((2, 2)), np.zeros((2, 2, 2)), ["a"])
 
 
 def test_a_prompt_of_ones_own_is_seen(llama: al.HookedModel, tmp_path: Path) -> None:

@@ -3,10 +3,6 @@
 Nothing here knows models or methods, and plotly is imported only when a figure is drawn.
 """
 
-from arith_lens.plotting.bars import NextTokenPanel as NextTokenPanel
-from arith_lens.plotting.bars import Ranking as Ranking
-from arith_lens.plotting.bars import next_token_panels as next_token_panels
-from arith_lens.plotting.bars import visible as visible
 from arith_lens.plotting.cells import Columns as Columns
 from arith_lens.plotting.cells import Matrix as Matrix
 from arith_lens.plotting.cells import matrix_panels as matrix_panels
@@ -33,6 +29,7 @@ from arith_lens.plotting.heatmap import svg_lines as svg_lines
 from arith_lens.plotting.labels import Box as Box
 from arith_lens.plotting.markup import render as render
 from arith_lens.plotting.page import plain as plain
+from arith_lens.plotting.page import visible as visible
 from arith_lens.plotting.page import with_notes as with_notes
 from arith_lens.plotting.page import without_notes as without_notes
 from arith_lens.plotting.panels import PANEL_SPAN as PANEL_SPAN

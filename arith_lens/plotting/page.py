@@ -368,6 +368,19 @@ def plain(text: str) -> str:
     return text.translate(_ENTITIES)
 
 
+def visible(token: str) -> str:
+    """A token with visible characters: ` 7` is `␣7`, a line break `↵`, an empty token `""`.
+
+    Characters without a shape are written as in Python: `\\u200b`.
+    """
+    marked = token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥")
+    return _spelled(marked) or '""'
+
+
+def _spelled(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def letter_of(index: int) -> str:
     """The letter of a panel: a, b, c…"""
     return f"<b>{'abcdefghijklmnopqrstuvwxyz'[index]}</b>"

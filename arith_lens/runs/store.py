@@ -132,35 +132,6 @@ class Store:
         """The number of finished shards of a result."""
         return len(list((self.folder_of(identity) / SHARDS_FOLDER).glob("*/*.safetensors")))
 
-    def copy_arrays(self, source: "Store", identity: str) -> None:
-        """Copy the arrays of a complete result from another store, as readers need them.
-
-        The table and the prompts, which only people read, stay behind.
-
-        Args:
-            source: the other store.
-            identity: the digest of the result's identity.
-
-        Raises:
-            RunError: the result is missing or damaged, or this store has another result of the same
-                identity.
-        """
-        source.load(identity)
-        entry = source.entry(identity)
-        assert entry is not None, "its arrays were read"
-        arrays, ours = _arrays_digests(entry), self.entry(identity)
-        if ours is not None:
-            if {*_arrays_digests(ours).values()} != {*arrays.values()}:
-                raise RunError(
-                    f"expected one result, found different ones in {self.folder_of(identity)} and "
-                    f"{source.folder_of(identity)}. Keep one of the two."
-                )
-            return
-        with self._writing(identity, None) as folder:
-            for file in arrays:
-                write(folder / file, (source.folder_of(identity) / file).read_bytes())
-            write(folder / ENTRY_FILE, json.dumps({**entry, "sha256": arrays}, indent=1).encode())
-
     def _read(self, identity: str) -> bytes | None:
         """The result's file; None if another process replaced it during the reading."""
         entry = self.entry(identity)
@@ -183,18 +154,18 @@ class Store:
             "run the experiment again."
         )
 
-    def _prepare(self, key: str, identity: Mapping[str, Any] | None) -> Path:
-        """Make the folder of a result, with `identity.json` unless the identity is None."""
+    def _prepare(self, key: str, identity: Mapping[str, Any]) -> Path:
+        """Make the folder of a result, with `identity.json`."""
         folder = self.folder_of(key)
         refuse_links(folder)
         make_folder(folder)
-        if identity is not None and not (folder / IDENTITY_FILE).exists():
+        if not (folder / IDENTITY_FILE).exists():
             write(folder / IDENTITY_FILE, json.dumps(plain_value(identity), indent=2).encode())
         remove_partials(folder)
         return folder
 
     @contextmanager
-    def _writing(self, key: str, identity: Mapping[str, Any] | None) -> Iterator[Path]:
+    def _writing(self, key: str, identity: Mapping[str, Any]) -> Iterator[Path]:
         """Lock the folder of a result for this process."""
         folder = self._prepare(key, identity)
         with folder_locked(folder, patience=WRITING):
@@ -246,12 +217,6 @@ def without_pairs(arrays: Arrays) -> Arrays:
     """The arrays of a result without those of its pairs."""
     tensors = {key: value for key, value in arrays.tensors.items() if key != COMPUTED_TENSOR}
     return Arrays(tensors, arrays.header)
-
-
-def _arrays_digests(entry: Mapping[str, Any]) -> dict[str, str]:
-    """The name and the digest of the file with a result's arrays."""
-    files = entry["sha256"].items()
-    return {name: key for name, key in files if name.endswith(".safetensors")}
 
 
 def _foreign_files(entry: Mapping[str, Any]) -> list[str]:

@@ -171,18 +171,6 @@ def chosen_rates(run: Run, table: int) -> SelectedRates:
     return results.CHOSEN_RATES.load(run, str(table))
 
 
-def rows_at_chosen_rates(
-    run: Run, table: int, criterion: Criterion = "mathematics"
-) -> list[TableRow]:
-    """A table's rows at the rates that were chosen for a purpose.
-
-    Raises:
-        RunError: the run does not have this table.
-    """
-    rates, rows = chosen_rates(run, table).rates_for(criterion), rows_by_rate(run)
-    return [rows[_key(tuned)][rate] for tuned, rate in rates.items()]
-
-
 def table(run: Run, /, number: int = 1) -> QuestionTable:
     """The rows of a numbered table of `does_tuning_help`: the groups of tasks, at every rate.
 

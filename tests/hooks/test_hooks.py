@@ -7,7 +7,6 @@ import pytest
 import torch
 from conftest import random_tokens
 
-from arith_lens.activations import mean_activations
 from arith_lens.components import Head, Mlp, every_head, every_mlp, mlp_out_name, z_name
 from arith_lens.hooks import (
     ablate_heads,
@@ -486,7 +485,7 @@ def test_a_run_of_several_prompts_is_no_mean(model, reference, recorded):
         ablate_heads([Head(1, 0)], recorded)
     with pytest.raises(ValueError, match=r"hook_mlp_out of 6 prompts .*counterfactual_means"):
         ablate_mlps([1], recorded)
-    means = mean_activations(recorded)
+    means = {name: value.mean(0, keepdim=True) for name, value in recorded.items()}
     assert means[z_name(1)].shape == (1, 10, 4, 8)
     seen = {}
     hooks = ablate_heads([Head(1, 0)], means) + capture([z_name(1)], seen)

@@ -51,7 +51,7 @@ def returns_a_verdict(node: ast.AST) -> bool:
 
 
 def test_one_engine_judges_and_one_function_finds_a_run() -> None:
-    assert places(defines("judge", "judge_by_interval", "holm")) == {"figures/verdicts.py"}
+    assert places(defines("judge", "holm")) == {"figures/verdicts.py"}
     assert places(returns_a_verdict) == {"figures/verdicts.py"}
     assert places(defines("find_run", "newest_run")) == {"experiments/finding.py"}
     assert places(defines("no_such_function")) == set()
