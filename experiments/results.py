@@ -22,7 +22,6 @@ from arith_lens.exploration import Exploration
 from arith_lens.interchanges import Interchange
 from arith_lens.knockout import CircuitCurve, GreedyMask, KnockoutCurve, KnockoutCurves, Outcomes
 from arith_lens.mediation import Mediation
-from arith_lens.neurons import ClassKnockouts, HeuristicMatches
 from arith_lens.next_tokens import NextTokens
 from arith_lens.numbers import Swaps
 from arith_lens.runs import Run
@@ -270,16 +269,6 @@ INPUT_EFFECTS = Stored("inputs-{}-{}-{}", Effects, PairFacts)
 by operation, counterfactual and metric."""
 KEPT = Stored("kept-{}-{}-{}-{}", Effects, PairFacts)
 """Graphs kept alone [measure set pair]; by operation, counterfactual, metric and positions."""
-NEURON_EFFECTS = Stored("neuron-effects-{}-{}", Effects, PairFacts)
-"""The effects of all neurons; by operation, and "direct", "via_mlps" or "gradient"."""
-NEURON_CURVE = Stored("neurons-{}-{}", CircuitCurve, PairFacts)
-"""The first neurons of a ranking kept alone; by operation and ranking."""
-NEURON_SCORES = Stored("neuron-scores-{}-{}", Effects, NoFacts)
-"""One number for each neuron [mlp neuron 1]; by its name and the model, trained or not."""
-HEURISTIC_MATCHES = Stored("rules-{}", HeuristicMatches, NoFacts)
-"""The rules of each neuron; of the trained model or an untrained one."""
-CLASS_KNOCKOUTS = Stored("classes-{}", ClassKnockouts, PairFacts)
-"""The knockouts of classes of neurons; by operation."""
 CARRY = Stored("carry-{}-{}", Interchange, PairFacts)
 """Interchanges [site space pair]; by variable and test."""
 BUILT_CARRY = Stored("built-{}-exchanged-{}", Interchange, PairFacts)
@@ -291,14 +280,6 @@ CARRY_PARTS = Stored("parts-{}", Effects, HeldFacts)
 pair]; by "writers", "held" or "readers"."""
 BUILT_SWAPS = Stored("built-swaps-{}", Swaps, NoFacts)
 """Swaps of A in a built model [space swap]; by shape."""
-NUMBER_SWAPS = Stored("swaps-{}-{}-{}-{}-{}", Swaps, NoFacts)
-"""Swaps of a number [space swap]; by subject, value, place, layer and shape."""
-NUMBER_SPECTRUM = Stored("spectrum-{}-{}-{}", Effects, NoFacts)
-"""The power of each frequency [layer measure period 1]; by value, source and place."""
-NUMBER_PRODUCTS = Stored("products-{}", Effects, NoFacts)
-"""Products of A's and B's terms at END [layer measure 1]; by shape."""
-NUMBER_OVERLAP = Stored("overlap-{}-{}-{}", Effects, NoFacts)
-"""The directions of a shape beside those that decide [measure 1]; by value, layer and shape."""
 WRONG_SUMS = Stored("wrong", Effects, NoFacts)
 """Whether the first digit of each sum below 100 is wrong [ones_sum pair]."""
 LADDER = Stored("ladder-{}-{}-{}", ComponentEffects, PairFacts)

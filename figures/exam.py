@@ -26,8 +26,7 @@ from figures.exhibit import Exhibit, chart_of, text_table_of
 from figures.options import ExamOptions
 from figures.tables import exam as numbers
 from figures.tables.carry import MEAN, SEARCH
-from figures.tables.exam import ExamRun
-from figures.tables.numbers import FOLLOWS, P_LABELS
+from figures.tables.exam import FOLLOWS, P_LABELS, ExamRun
 from figures.tables.table import QuestionTable, has, keys_of, records, select, value
 from figures.views.lines import line
 from figures.views.words import PATHS_TITLES, display_name

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
 
-from experiments.configs.shared import Keep, ModelSettings, PromptSettings, SampleSettings
+from experiments.configs.shared import Keep, ModelSettings, SampleSettings
 
 
 @dataclass(frozen=True)
@@ -98,68 +97,3 @@ class CarryConfig(ModelSettings):
     """Solved examples before each problem."""
     layers_alone: bool = False
     """Only the layers of each variable, without the tests at one layer: for a large model."""
-
-
-@dataclass(frozen=True)
-class NeuronConfig(ModelSettings):
-    """What does one neuron do? Exact effects, rules with nulls, classes, and the smallest sets.
-
-    Maps of all neurons over two-digit additions are compared with rules, beside permuted digits and
-    untrained models. Classes of neurons with one rule are knocked out. Neurons are ranked by their
-    exact effects and by a gradient, and the first ones of each ranking are kept alone. Saves a run
-    under results/neurons/, which `python -m figures neurons` draws.
-    """
-
-    values: int = 30
-    """How many of the values from 10 to 99 are operands of the maps."""
-    untrained: int = 20
-    """Untrained models, each with another seed."""
-    permutations: int = 20
-    """Permutations of the operands' digits."""
-    classes: int = 8
-    """The largest classes are knocked out; each has two neurons or more."""
-    draws: int = 1000
-    """Random sets of each class."""
-    drawn: int = 64
-    """Pairs on which neurons are ranked or kept alone, half each; and pairs for the classes."""
-    seed: int = 0
-    """The seed of all draws."""
-
-
-Subject: TypeAlias = Literal[
-    "addition", "multiplication", "division", "ones", "tens", "long_multiplication"
-]
-
-
-@dataclass(frozen=True)
-class NumbersConfig(PromptSettings):
-    """How does a model represent a number: as a line, as waves, or as a table?
-
-    A number is swapped between two problems inside a subspace, at the tokens of the operands and at
-    END, layer by layer. The subspace is that of a shape: a line, waves of a period, a helix, a
-    polynomial. Beside it are PCA with as many directions, permuted labels, and random directions.
-    The first test is of unseen values, which were left out of the fit. Spectra show which
-    frequencies the class means have; products, where A and B are joined; overlaps, whether the
-    directions of a shape decide the answer. Saves a run under results/numbers/, which `python -m
-    figures numbers` draws.
-    """
-
-    subjects: tuple[Subject, ...] = ("addition", "multiplication", "division", "ones", "tens")
-    """Which numbers of which problems. "addition", "multiplication" and "division": A of one-digit
-    numbers and answers. "ones": the ones digit of A, of 10 to 39, and of the sum. "tens": the tens
-    digit of both, of sums below 100. "long_multiplication": A, and the first digit of longer
-    products."""
-    waves_alone: bool = False
-    """Only waves at A's token, in layer 0, beside permuted labels: for a large model."""
-    n: int | None = None
-    """Problems before the filter; by default all."""
-    swaps: int = 150
-    """Swaps, and tests of unseen values, for each place and shape at END."""
-    operand_swaps: int = 80
-    """The same at the tokens of operands, where all tokens are computed again."""
-    permutations: int = 39
-    """Permutations of the labels at END."""
-    operand_permutations: int = 19
-    """The same at the tokens of operands."""
-    seed: int = 0
-    """The seed of all draws."""

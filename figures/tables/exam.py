@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from arith_lens.effects import ComponentEffects
 from arith_lens.mediation import Mediation
+from arith_lens.numbers import Swaps
 from arith_lens.runs import Run
 from experiments import results
 from experiments.approximations import DIAL, KNOCKOUTS, PATHS_VALUES
@@ -22,12 +23,12 @@ from experiments.built_carries import SPACES
 from experiments.results import EXACT
 from figures.tables.carry import FOLLOWS as FOLLOWS_CARRY
 from figures.tables.carry import interchange_numbers
-from figures.tables.number import Number, Unit
-from figures.tables.numbers import FOLLOWS, P_LABELS, swap_number
-from figures.tables.table import Key, QuestionTable, Row, row
+from figures.tables.number import PROBLEMS, Number, Unit, over_draws
+from figures.tables.table import Key, QuestionTable, Row, n_problems, row
 
 ALL_MODELS = "all"
 PAIRS, ERROR, SHARE = "pairs", "largest error", "share of the exact effect"
+FOLLOWS, P_LABELS = "answers that follow the value", "p of permuted labels"
 AUROC_HEADS, AUROC_MLPS, AUROC_EDGES = "AUROC of heads", "AUROC of MLPs", "AUROC of edges"
 LARGEST, MEDIAN, MEAN = "largest of the models", "median of the models", "mean of the models"
 FITS = tuple(SPACES)
@@ -163,7 +164,7 @@ def shapes(exam_runs: Sequence[ExamRun]) -> list[QuestionTable]:
         for shape in results.BUILT_SWAPS.labels(one.run):
             swaps = results.BUILT_SWAPS.load(one.run, shape)
             for space in swaps.spaces:
-                number = swap_number(swaps, space)
+                number = _swap_number(swaps, space)
                 rows.append(row(FOLLOWS, number, shape=shape, space=space))
             for space in swaps.null:
                 number = Number(swaps.p_value(space), unit="p")
@@ -171,6 +172,14 @@ def shapes(exam_runs: Sequence[ExamRun]) -> list[QuestionTable]:
         if rows:
             tables.append(QuestionTable.of("exam", one.built, rows))
     return tables
+
+
+def _swap_number(swaps: Swaps, space: str) -> Number:
+    """The share of swaps that follow; of random controls, the median and the range of the draws."""
+    if space in swaps.draws:
+        return over_draws(swaps.of_draws(space).numpy(), unit="share", middle="median")
+    own = swaps.of(space)
+    return Number(swaps.iia(space), *swaps.ci(space), PROBLEMS, n_problems(own))
 
 
 def carries(exam_runs: Sequence[ExamRun]) -> list[QuestionTable]:

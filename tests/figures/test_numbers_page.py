@@ -4,16 +4,18 @@ import re
 from pathlib import Path
 from typing import Any
 
-from figures.tables.numbers import POWER
 from figures.tables.table import from_csv, records, select
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "numbers.md").read_text(encoding="utf-8")
-GALLERY = ROOT / "figures" / "gallery"
+OTHERS = [f"reference-{i}" for i in range(1, 5)]
+"""Other trainings of the recipe."""
 
 
-def numbers(path: str) -> Any:
-    return from_csv((GALLERY / path).read_text(encoding="utf-8"))
+def numbers(model: str) -> Any:
+    """The rows of a model in the study of numbers."""
+    path = ROOT / "docs" / "studies" / "numbers.csv"
+    return select(from_csv(path.read_text(encoding="utf-8")), model=model)
 
 
 def outcomes(model: str, prediction: str) -> Any:
@@ -23,10 +25,10 @@ def outcomes(model: str, prediction: str) -> Any:
     return select(table, question="numbers", model=model, prediction=prediction)
 
 
-def strongest(path: str) -> str:
+def strongest(model: str) -> str:
     """The range of the strongest frequency's share in layers 7 to 11, if it is the lowest one."""
     at_end = {"kind": "spectrum", "variable": "a", "place": "end", "source": "stream"}
-    rows = select(numbers(path), measure=POWER, **at_end)
+    rows = select(numbers(model), measure="share of the variance between values", **at_end)
     late = rows[rows.layer >= 7]
     largest = late.loc[late.groupby("layer").value.idxmax()]
     assert {*largest.period} == {8}
@@ -35,18 +37,19 @@ def strongest(path: str) -> str:
 
 def test_the_strongest_frequency_is_that_of_the_tables() -> None:
     (line,) = re.findall(r"^\| N4 \|.*$", PAGE, re.M)
-    own, other = strongest("numbers.csv"), strongest("reference-mistral/numbers.csv")
+    own, other = strongest("reference"), strongest("reference-mistral")
     assert f"with {own} of the variance" in line and f"| {other}; there" in line
-    linked = re.findall(r"gallery/(reference-\d/numbers.csv)", line)
-    ends = [int(end) for path in linked for end in re.findall(r"\d+", strongest(path))]
-    assert len(linked) == 4 and f"with {min(ends)} to {max(ends)}% (" in line
+    ends = [int(end) for model in OTHERS for end in re.findall(r"\d+", strongest(model))]
+    assert (
+        f"four other trainings of the recipe with half of the steps, with {min(ends)} to " in line
+    )
+    assert f" to {max(ends)}%. In all six models" in line
 
 
 def test_the_chance_of_the_strongest_frequency_is_that_of_the_tables() -> None:
-    paths = ["numbers.csv", "reference-mistral/numbers.csv"]
-    paths += [f"reference-{i}/numbers.csv" for i in range(1, 5)]
+    models = ["reference", "reference-mistral", *OTHERS]
     at_end = {"kind": "spectrum", "variable": "a", "place": "end", "source": "stream", "period": 8}
-    rows = [select(numbers(path), measure="p of the power", **at_end) for path in paths]
+    rows = [select(numbers(one), measure="p of the power", **at_end) for one in models]
     chances = [p for table in rows for p in table[table.layer >= 7].value]
     assert f"p of permuted values is {min(chances)} to {max(chances)} in these layers" in PAGE
     assert sum(p > 0.05 for p in chances) > len(chances) / 2

@@ -61,7 +61,7 @@ LISTS = ("Makefile", "experiments/study.py", "figures/report.py", "figures/galle
 """Files that are made from the questions, and name none."""
 
 
-@pytest.mark.parametrize("key", ["carry", "circuit", "neurons"])
+@pytest.mark.parametrize("key", ["carry", "circuit"])
 def test_a_question_with_its_figure_is_four_files(key: str) -> None:
     experiment = questions()[key].experiment
     files = {path.stem for path in (ROOT / "figures").glob("*.py")}
