@@ -24,6 +24,7 @@ from figures.claims_glance import glance
 from figures.collection import SECTIONS, MissingExhibit, collected, name_of
 from figures.common import FIRST_MODEL, FREE, run_with, stored_rows, tables_of
 from figures.exhibit import Chart, Exhibit, MakesExhibits, Table, one_chart
+from figures.few_heads import write_pictures
 from figures.options import GALLERY, GalleryOptions
 from figures.tables.table import from_csv, joined
 
@@ -42,6 +43,7 @@ def main(options: GalleryOptions) -> None:
         write_tables(options)
     _write_verdicts(options)
     if options.pictures:
+        write_pictures(options.out)
         charts = linked_charts(options.docs, options.out)
         _draw({options.out / f"{chart.name}.png": chart.figure for chart in charts})
     print(options.out)

@@ -1,0 +1,48 @@
+"""README's picture: its numbers are those of the audit's table, and its files are up to date."""
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+
+from figures import few_heads
+from figures.few_heads import FILES, STUDIES
+
+GALLERY = Path(few_heads.__file__).parent / "gallery"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize("shape", FILES)
+def test_the_picture_of_the_gallery_is_drawn_from_the_tables(shape):
+    written = (GALLERY / FILES[shape]).read_text("utf-8")
+    assert written == few_heads.few_heads(shape)
+    texts = " ".join(ElementTree.fromstring(written).itertext())
+    audits = pd.read_csv(STUDIES / "audits.csv").query(
+        "model == 'smollm2-135m' and task == 'addition' and lens == 'means at every token'"
+    )
+    for question in ("Do few suffice?", "Are they needed?"):
+        row = audits[audits.question == question].iloc[0]
+        assert f"{row.value:.0%} [{row.low * 100:.0f}, {row.high * 100:.0f}]" in texts
+        assert f"{row.control_high:.0%}" in texts
+        assert len(row.heads.split()) == 4
+
+
+def test_another_table_gives_another_picture(tmp_path, monkeypatch):
+    for name in ("audits.csv", "audit_heads.csv"):
+        text = (STUDIES / name).read_text("utf-8")
+        (tmp_path / name).write_text(text.replace("0.9706,0.8329", "0.5106,0.3329"), "utf-8")
+    before = few_heads.few_heads()
+    monkeypatch.setattr(few_heads, "STUDIES", tmp_path)
+    assert "51% [33, 100]" in few_heads.few_heads() and "51% [33, 100]" not in before
+
+
+@pytest.mark.parametrize("shape", FILES)
+def test_no_text_is_small_or_outside(shape):
+    root = ElementTree.fromstring(few_heads.few_heads(shape))
+    width = float(root.attrib["viewBox"].split()[2])
+    sizes = [int(size) for size in re.findall(r"(\d+)px", root.findtext(f"{SVG}style") or "")]
+    assert min(size for size in sizes if size > 5) >= 12
+    dots = [float(dot.attrib["cx"]) for dot in root.iter(f"{SVG}circle")]
+    assert min(dots) >= 0 and max(dots) < width - 40
