@@ -9,8 +9,6 @@ SENTENCES = {
     "audits:audits": "Audit a model on tasks, and store what the audits find.",
     "audits:audit_table": "Print the rows of all finished audits, and write them to a file.",
     "calibration:calibration": "Audit every model whose truth is known: are its verdicts right?",
-    "coverage:coverage": "How often do intervals hold the truth, by today's default?",
-    "coverage:interval_rules": "How often do other rules for a mean hold the truth?",
     "training:measure_reference": "What can a reference model do? Its model card, measured again.",
     "speed.path_patching:speed": "How fast is path patching, how do cost and memory grow?",
     "speed.fine_tuning:speed_fine_tuning": "What does a training step cost?",

@@ -23,7 +23,8 @@ from torch import Tensor
 from arith_lens import Head, Mlp
 from arith_lens.fine_tuning import TuningSettings, prepare
 from arith_lens.fine_tuning.methods import Prepared
-from laboratory.speed.measure import GIB, Cell, Column, Shape, SpeedTable, random_llama
+from laboratory.speed.measure import GIB, Rows
+from laboratory.speed.shapes import Shape, random_llama
 
 METHODS = ("full", "lora", "precise")
 STEP_SHAPES = {
@@ -31,26 +32,11 @@ STEP_SHAPES = {
     "bench": Shape(8, 1024, 16, 2816, 32_000, n_pairs=8, n_tokens=64),
     "llama-7b": Shape(32, 4096, 32, 11_008, 32_000, n_pairs=8, n_tokens=64),
 }
-"""`Shape` calls rows pairs. To try; what a CPU trains in seconds; LLaMA2-7B, for a GPU."""
+"""To try; what a CPU trains in seconds; LLaMA2-7B, for a GPU."""
 CARDS = (16, 24, 32, 40, 48, 80, 141)
 """Memory that GPUs are sold with, in GB; they have about as many GiB."""
 USABLE = 0.95
 """Share of it: the rest goes to the context, and is lost between allocations."""
-PLAN_COLUMNS = {
-    "method": Column("method"),
-    "gradient checkpointing": Column("recompute"),
-    "weights, GiB": Column("weights", ",.1f", 1 / GIB),
-    "gradients": Column("gradients", ",.1f", 1 / GIB),
-    "optimizer state": Column("state", ",.1f", 1 / GIB),
-    "kept for the backward": Column("kept", ",.1f", 1 / GIB),
-    "peak, about": Column("peak", ",.1f", 1 / GIB),
-    "": Column("remark"),
-}
-
-
-def in_words(shape: Shape) -> str:
-    """A shape; its prompts are rows of tokens."""
-    return str(shape).replace(" pairs of ", " rows of ")
 
 
 def upper_heads(shape: Shape) -> list[Head]:
@@ -92,7 +78,7 @@ def full_work(shape: Shape) -> StepFlops:
 
 
 def precise_work(shape: Shape, heads: Sequence[Head], mlps: Sequence[Mlp] = ()) -> StepFlops:
-    """SelectedRates heads' slices of four matrices, and MLPs whole.
+    """Chosen heads' slices of four matrices, and MLPs whole.
 
     In the lowest tuned layer the gradient goes through W_O and attention to Q, K and V, whose
     inputs want none; where an MLP alone is tuned there, it goes through the MLP's last matrix.
@@ -119,6 +105,13 @@ def lora_work(shape: Shape, rank: int) -> StepFlops:
     return StepFlops(
         whole.forward + per * adapters, whole.inputs + per * (adapters - first), per * adapters
     )
+
+
+def least_flops(method: str, shape: Shape, lora_rank: int | None) -> int:
+    """The bound of a method's step."""
+    if lora_rank is not None:
+        return lora_work(shape, lora_rank).total
+    return (full_work(shape) if method == "full" else precise_work(shape, upper_heads(shape))).total
 
 
 def _per_element(shape: Shape) -> int:
@@ -155,40 +148,29 @@ class Need:
         return self.weights + 3 * self.trained + max(self.saved + 2 * self.logits, self.trained)
 
 
-def plan_table(shape: Shape, dtype: str, available: int | None = None) -> SpeedTable:
-    """One row per method, with gradient checkpointing and without.
-
-    Args:
-        available: bytes of the GPU that there is; None: says which size would do.
-    """
-    rows: list[dict[str, Cell]] = []
+def plan_rows(shape: Shape, dtype: str) -> Rows:
+    """One row per method, with gradient checkpointing and without, in GiB; and the GPU that fits,
+    in GB (None: none)."""
+    rows: Rows = []
     for recompute in (False, True):
         for method in METHODS:
             need = needed(method, shape, dtype, recompute=recompute)
-            rows.append(
-                {
-                    "method": method,
-                    "recompute": "yes" if recompute else "no",
-                    "weights": need.weights,
-                    "gradients": need.trained,
-                    "state": 2 * need.trained,
-                    "kept": need.saved,
-                    "peak": need.peak,
-                    "remark": fitting_text(need.peak, available),
-                }
-            )
-    return SpeedTable(rows)
+            parts = {
+                "weights": need.weights,
+                "gradients": need.trained,
+                "optimizer state": 2 * need.trained,
+                "stored for the backward": need.saved,
+                "peak, about": need.peak,
+            }
+            own = {"method": method, "gradient checkpointing": "yes" if recompute else "no"}
+            sizes = {name: size / GIB for name, size in parts.items()}
+            rows.append({**own, **sizes, "GPU of": fitting_card(need.peak)})
+    return rows
 
 
-def fitting_text(peak: int, available: int | None) -> str:
-    """Where it fits, in words."""
-    if available is None:
-        card = next((size for size in CARDS if peak <= USABLE * size * GIB), None)
-        most = f"does not fit a GPU of {CARDS[-1]} GB"
-        return most if card is None else f"wants a GPU of {card} GB"
-    lacks = peak - USABLE * available
-    size = f"{available / GIB:.0f} GiB"
-    return f"fits in {size}" if lacks <= 0 else f"does not fit in {size}: {lacks / GIB:.1f} short"
+def fitting_card(peak: int) -> int | None:
+    """The smallest GPU in which a peak fits, in GB."""
+    return next((size for size in CARDS if peak <= USABLE * size * GIB), None)
 
 
 @cache

@@ -1,11 +1,10 @@
 """How fast is path patching, how does its cost grow, and what memory does it take?
 
 Times the same experiment in several ways on random LLaMAs, and compares their numbers; fits how
-time grows; measures peak memory. Prints tables in Markdown and saves them, with the machine's
-facts, in a run under results/speed/. Nothing is downloaded.
+time grows; measures peak memory. Nothing is downloaded.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,26 +14,39 @@ import psutil
 import torch
 import tyro
 
-from arith_lens.runs import Run
-from laboratory.speed import edges, tables, typed_prompts
+from arith_lens.components import every_component
+from arith_lens.methods import Senders
+from arith_lens.metrics import Targets
+from arith_lens.model import HookedModel
+from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching import (
+    SweepEngine,
+    patch_settings,
+    plan,
+    record_pairs,
+    sweep_rows,
+    trunk_of,
+)
+from laboratory.speed import edges, growth
 from laboratory.speed.measure import (
-    SHAPES,
-    Setting,
-    Usage,
-    machine_text,
-    meanwhile,
+    Rows,
+    Timing,
+    in_process,
+    peak_beyond,
     print_and_save,
+    products,
+    products_flops,
     require_gpu,
     require_memory,
-    setting_of,
+    resident,
     timed,
-    weights_bytes,
 )
-from laboratory.speed.rivals import RIVALS
-from laboratory.speed.tables import ALL_PAIRS, FULL, QUICK, Growth
+from laboratory.speed.rivals import RIVALS, Rival, this_package
+from laboratory.speed.shapes import SHAPES, Setting, Shape, setting_of, weights_bytes
 
-Part = Literal["rivals", "growth", "memory", "few_shot", "edges", "explorer"]
+Part = Literal["rivals", "growth", "memory", "few_shot", "edges"]
 Size = Literal["tiny", "middle", "wide", "llama-7b"]
+Sections = Iterator[tuple[str, str, Rows]]
 
 
 @dataclass(frozen=True)
@@ -44,14 +56,13 @@ class SpeedConfig:
     parts: tuple[Part, ...] = ("rivals", "growth", "memory")
     """Rivals: time and numbers of every way; growth: exponents; memory: peaks; few_shot: what the
     sweep saves where prompts begin alike (docs/performance.md has it with --threads 1); edges: all
-    edges into one head against two forwards per edge; explorer: a typed prompt in the shipped
-    models."""
+    edges into one head against two forwards per edge."""
     sizes: tuple[Size, ...] = ("tiny", "middle", "wide")
     """Shapes for all ways; llama-7b needs a GPU."""
     memory_size: Size = "middle"
     """The shape whose memory is measured."""
-    memory_pairs: int = ALL_PAIRS
-    """With how many pairs."""
+    memory_pairs: int = 64
+    """With how many pairs; this package computes 64 at once."""
     device: str = "cpu"
     """Such as cuda."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -66,24 +77,21 @@ class SpeedConfig:
     """The smallest of everything, in half a minute, to see that it works."""
 
     @property
-    def growth(self) -> Growth:
-        return QUICK if self.quick else FULL
+    def growth(self) -> tuple[Shape, growth.Values]:
+        return growth.QUICK if self.quick else growth.FULL
 
 
 def speed(
     config: Annotated[SpeedConfig, tyro.conf.arg(name="")],
     *,
     root: Path = Path("results"),
-    edges_csv: Path | None = None,
     dry_run: bool = False,
 ) -> None:
     """How fast is path patching, how does its cost grow, and what memory does it take?
 
     Args:
         config: what to measure; the same configuration again replaces what it measured before.
-        root: where runs are saved.
-        edges_csv: where the tables of edges are written too; docs/edges.md has those of
-            laboratory/speed/edges.csv.
+        root: where runs are saved: a report, and each table as CSV.
         dry_run: print what would be run, with its operations, and stop.
     """
     if config.quick:
@@ -99,121 +107,220 @@ def speed(
         require_memory(needed, free, f"--sizes {size}", "leave it out, or take --device cuda")
     if config.threads:
         torch.set_num_threads(config.threads)
-    print_and_save("speed", config, root, partial(measured_parts, config, edges_csv))
+    print_and_save("speed", config, root, measured(config))
 
 
-def measured_parts(
-    config: SpeedConfig, edges_csv: Path | None, run: Run, facts: dict[str, Any]
-) -> Iterator[str]:
-    """Measure part by part, save each, and report it."""
-    yield f"# Path patching, measured\n\n{machine_text(facts)}; {config.dtype} on {config.device}"
-    if "rivals" in config.parts:
-        for size in config.sizes:
-            yield from _rivals(config, size, run, facts)
+def measured(config: SpeedConfig) -> Sections:
+    """Name, title and rows of each table, part by part."""
+    effort: dict[str, Any] = {"repeats": config.repeats, "budget": config.seconds}
+    dtype = getattr(torch, config.dtype)
+    for size in config.sizes if "rivals" in config.parts else ():
+        setting = setting_of(SHAPES[size], config.device, dtype)
+        title = f"{size}: {setting.shape}; {len(setting.senders)} senders"
+        yield f"rivals_{size}", title, rival_rows(setting, **effort)
+        yield f"floor_{size}", f"{size}, the sweep", floor_rows(setting, **effort)
     if "growth" in config.parts:
-        yield from _growth(config, run, facts)
+        few = effort | {"budget": config.seconds / 3}
+        points = growth.growth_rows(config.growth, config.device, dtype, **few)
+        yield "exponents", f"Growth, from {config.growth[0]}", growth.exponents(points)
+        yield "growth", "The points", points
     if "memory" in config.parts:
-        yield from _memory(config, run, facts)
+        shape = memory_shape(config)
+        yield "memory", f"Memory, {config.memory_size}: {shape}", [*memory_rows(config)]
     if "edges" in config.parts:
-        yield from _edges(config, edges_csv, run, facts)
-    if "explorer" in config.parts:
-        usage = Usage.now()
-        table = typed_prompts.typed_table(config.repeats)
-        others = usage.others()
-        run.save("explorer", table, **facts, others_cores=others)
-        yield f"\n## A typed prompt in the explorer\n\n{meanwhile(others)}\n"
-        yield table.markdown(typed_prompts.TYPED_COLUMNS)
+        effort["repeats"] = min(config.repeats, edges.MOST_ROUNDS)
+        table = edges.edge_rows(**effort | {"budget": 20 * config.seconds})
+        title = f"All edges into some receivers: {SHAPES['tiny']}"
+        yield "edges", title, table + edges.edge_growth(**effort)
     if "few_shot" in config.parts:
-        table = tables.few_shot_table(config.repeats)
-        run.save("few_shot", table, **facts)
-        yield f"\n## Prompts that begin alike\n\n{table.markdown(tables.FEW_SHOT_COLUMNS)}"
+        rows = [*few_shot_rows(config.repeats)]
+        yield "few_shot", "Prompts that begin alike", rows
 
 
-def _edges(
-    config: SpeedConfig, edges_csv: Path | None, run: Run, facts: dict[str, Any]
-) -> Iterator[str]:
-    usage = Usage.now()
-    repeats = min(config.repeats, edges.MOST_ROUNDS)
-    table = edges.edge_table(repeats=repeats, budget=20 * config.seconds)
-    growth = edges.edge_growth(repeats=repeats, budget=config.seconds)
-    others = usage.others()
-    run.save("edges", table, **facts, others_cores=others)
-    run.save("edges_growth", growth, **facts, others_cores=others)
-    if edges_csv is not None:
-        about = {name: facts[name] for name in ("date", "processor", "threads")}
-        edges.save_csv(edges_csv, table, growth, about | {"others_cores": others})
-    yield f"\n## All edges into some receivers: {SHAPES['tiny']}\n\n{meanwhile(others)}\n"
-    yield table.markdown(edges.EDGE_COLUMNS)
-    yield ""
-    yield growth.markdown(tables.EXPONENT_COLUMNS)
+ALLOWED = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+"""Largest difference of two ways to one logit, as a share of the largest logit."""
 
 
-def _rivals(config: SpeedConfig, size: Size, run: Run, facts: dict[str, Any]) -> Iterator[str]:
-    usage = Usage.now()
-    setting = setting_of(SHAPES[size], config.device, getattr(torch, config.dtype))
-    effort = {"repeats": config.repeats, "budget": config.seconds}
+def rival_rows(setting: Setting, **effort: Any) -> Rows:
+    """One row per rival; ratios and differences refer to the first."""
     methods = {
         rival.name: partial(rival.compute, setting, setting.senders)
         for rival in RIVALS
         if not rival.missing
     }
     timings = timed(methods, device=setting.device, **effort)
-    largest = largest_logit(setting)
-    table = tables.rival_table(setting, RIVALS, timings, largest)
-    floor = tables.floor_table(setting, **effort)
-    others = usage.others()
-    about = facts | {"shape": setting.shape, "others_cores": others, "largest_logit": largest}
-    run.save(f"rivals_{size}", table, **about)
-    run.save(f"floor_{size}", floor, **about)
-    effect = float(next(iter(timings.values())).result.abs().max())
-    yield f"\n## {size}: {setting.shape}\n"
-    yield f"{len(setting.senders)} senders. {meanwhile(others)}\n"
-    yield table.markdown(tables.RIVAL_COLUMNS)
-    yield f"\nThe largest effect is {effect:.2e}, the largest logit {largest:.2g}.\n"
-    yield floor.markdown(tables.FLOOR_COLUMNS)
+    return compared_rows(setting, RIVALS, timings, largest_logit(setting))
 
 
-def _growth(config: SpeedConfig, run: Run, facts: dict[str, Any]) -> Iterator[str]:
-    usage = Usage.now()
-    points = tables.growth_table(
-        config.growth,
-        device=config.device,
-        dtype=getattr(torch, config.dtype),
-        repeats=config.repeats,
-        budget=config.seconds / 3,
-    )
-    others = usage.others()
-    fitted = tables.exponents(points)
-    about = facts | {"shape": config.growth.base, "others_cores": others}
-    run.save("growth", points, **about)
-    run.save("exponents", fitted, **about)
-    yield f"\n## Growth, from {config.growth.base}\n"
-    yield f"One factor at a time. {meanwhile(others)}\n"
-    yield fitted.markdown(tables.EXPONENT_COLUMNS)
-    yield ""
-    yield points.markdown(tables.POINT_COLUMNS)
+def compared_rows(
+    setting: Setting, rivals: tuple[Rival, ...], timings: Mapping[str, Timing], largest: float
+) -> Rows:
+    """The rows of some rivals, of which those with a timing ran."""
+    first = next(iter(timings.values()))
+    allowed = ALLOWED[setting.model.dtype] * largest
+    rows: Rows = []
+    for rival in rivals:
+        flops = None if rival.flops is None else rival.flops(setting)
+        row: dict[str, Any] = {"method": rival.name, "flops": flops, "remark": "not installed"}
+        if (timing := timings.get(rival.name)) is not None:
+            apart = float((timing.result.cpu() - first.result.cpu()).abs().max())
+            row |= {
+                "seconds": timing.seconds,
+                "cpu_seconds": timing.cpu,
+                "ratio": first.spent(setting.device) / timing.spent(setting.device),
+                "largest": float(timing.result.abs().max()),
+                "difference": apart,
+                "rounds": timing.rounds,
+                "remark": "" if apart <= allowed else f"DISAGREES (allowed {allowed:.0e})",
+            }
+        rows.append(row)
+    return rows
 
 
-def _memory(config: SpeedConfig, run: Run, facts: dict[str, Any]) -> Iterator[str]:
-    table = tables.memory_table(
-        config.memory_size,
-        n_pairs=config.memory_pairs,
-        device=config.device,
-        dtype=config.dtype,
-        threads=config.threads,
-    )
-    shape = replace(SHAPES[config.memory_size], n_pairs=config.memory_pairs)
-    run.save("memory", table, **facts, shape=shape)
-    yield f"\n## Memory, {config.memory_size}: {shape}\n"
-    yield table.markdown(tables.MEMORY_COLUMNS)
-
-
+@torch.no_grad()
 def largest_logit(setting: Setting) -> float:
     """Of the answers, unpatched, by Transformers."""
     rows = torch.arange(len(setting.answer), device=setting.device)
-    with torch.no_grad():
-        logits = setting.raw(setting.reference, use_cache=False, logits_to_keep=1).logits
+    logits = setting.raw(setting.reference, use_cache=False, logits_to_keep=1).logits
     return float(logits[rows, -1, setting.answer].abs().max())
+
+
+RECORD, PROPAGATE, READOUT = "recording", "rows through the layers", "reading the logits"
+
+
+@torch.no_grad()
+def floor_rows(setting: Setting, **effort: Any) -> Rows:
+    """One row per part of the sweep: its time, and the least possible (None: next to nothing).
+
+    The floor of a part is its operations at the rate at which this machine multiplies large square
+    matrices, and two plain forwards without the vocabulary matrix.
+    """
+    both = torch.cat([setting.reference, setting.counterfactual])
+    methods = {
+        "two forwards": lambda: setting.raw.model(both, use_cache=False).last_hidden_state,
+        "products": products(setting.device, setting.model.dtype),
+        **sweep_parts(setting.model, setting.pairs),
+        "all": lambda: this_package(setting, setting.senders, certify=False),
+    }
+    timings = timed(methods, device=setting.device, **effort)
+    spent = {name: timing.spent(setting.device) for name, timing in timings.items()}
+    rate = products_flops(setting.device) / spent["products"]
+    moving = plan(setting.model, setting.pairs).patching_flops / rate
+    floors = {RECORD: spent["two forwards"], PROPAGATE: moving, READOUT: None}
+    spent["checks and results"] = spent["all"] - sum(spent[name] for name in floors)
+    floors |= {"checks and results": None, "all": spent["two forwards"] + moving}
+    return [
+        {
+            "part": name,
+            "seconds": spent[name],
+            "floor": floor,
+            "reached": None if floor is None else floor / spent[name],
+            "matrix_products_per_second": rate,
+        }
+        for name, floor in floors.items()
+    ]
+
+
+def sweep_parts(model: HookedModel, pairs: PromptPairs) -> dict[str, Any]:
+    """The three parts of a sweep from every head and MLP, each to be run alone."""
+    trunk, recording = trunk_of(model), record_pairs(model, pairs)[0]
+    senders = Senders.of(every_component(model.n_layers, model.n_heads), model.n_layers)
+    rows = sweep_rows(trunk, recording, senders)
+    return {
+        RECORD: lambda: record_pairs(model, pairs)[0].z,
+        PROPAGATE: lambda: sweep_rows(trunk, recording, senders),
+        READOUT: lambda: trunk.read(rows, Targets(pairs.answer)).answer,
+    }
+
+
+N_STAND_INS = 2
+"""Heads, and MLPs, of the rivals that run the model for each sender: a few stand for all."""
+
+
+def memory_shape(config: SpeedConfig) -> Shape:
+    """The shape whose memory is measured."""
+    return replace(SHAPES[config.memory_size], n_pairs=config.memory_pairs)
+
+
+def memory_of(rival_name: str, config: SpeedConfig) -> dict[str, int | None]:
+    """Bytes beyond the loaded model, and its own: run one pair so that everything is in place, then
+    watch all pairs. None where not measured."""
+    rival = next(rival for rival in RIVALS if rival.name == rival_name)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    setting = setting_of(memory_shape(config), config.device, getattr(torch, config.dtype))
+    senders = setting.senders
+    if rival.forwards:
+        senders = [*senders[:N_STAND_INS], *senders[-N_STAND_INS:]]  # heads and MLPs
+    rival.compute(setting.first_pair(), senders)
+    before = resident(setting.device, reset=True)
+    rival.compute(setting, senders)
+    peak_bytes = peak_beyond(before, setting.device)
+    predicted = None
+    if rival.engine is not None:
+        predicted = plan(setting.model, setting.pairs, engine=rival.engine).peak_bytes
+    weights = sum(weight.nbytes for weight in setting.raw.parameters())
+    return {"peak_bytes": peak_bytes, "model_bytes": weights, "predicted_bytes": predicted}
+
+
+def memory_rows(config: SpeedConfig) -> Iterator[dict[str, Any]]:
+    """One row per rival that is installed, each measured in a process of its own."""
+    for rival in RIVALS:
+        if not rival.missing:
+            yield {"method": rival.name, **in_process(memory_of, rival.name, config)}
+
+
+QUESTION_TOKENS = 24
+"""Tokens after the examples; the first of them differ between the prompts of a pair."""
+FEW_SHOT_CASES = {
+    "`middle`, 8 pairs of 16 tokens": (16, False),
+    "216 tokens, each pair its own examples": (216, False),
+    "216 tokens, one set of examples": (216, True),
+}
+
+
+def few_shot_pairs(shape: Shape, *, one_context: bool) -> PromptPairs:
+    """Random prompts whose pairs differ in the last tokens alone; at short prompts, anywhere."""
+    generator = torch.Generator().manual_seed(1)
+    size = (shape.n_pairs, shape.n_tokens)
+    reference, other = torch.randint(4, shape.d_vocab, (2, *size), generator=generator)
+    shared = max(0, shape.n_tokens - QUESTION_TOKENS)
+    if one_context:
+        reference[:, :shared] = reference[0, :shared]
+    other[:, :shared] = reference[:, :shared]
+    answer = torch.randint(4, shape.d_vocab, size[:1], generator=generator)
+    return PromptPairs.from_tokens(reference, other, answer)
+
+
+def few_shot_rows(rounds: int) -> Iterator[dict[str, Any]]:
+    """One row per kind of prompts: what it saves to record once what prompts have in common.
+
+    Processor time of the sweep engine, its certificate included, with and without shared
+    beginnings.
+    """
+    for name, (n_tokens, one_context) in FEW_SHOT_CASES.items():
+        shape = replace(SHAPES["middle"], n_tokens=n_tokens)
+        yield {"prompts": name, **few_shot_row(setting_of(shape), rounds, one_context=one_context)}
+
+
+@torch.no_grad()
+def few_shot_row(setting: Setting, rounds: int, *, one_context: bool) -> dict[str, Any]:
+    """Tokens recorded for each prompt alone (None: all), and seconds."""
+    pairs = few_shot_pairs(setting.shape, one_context=one_context)
+    patching = patch_settings(
+        setting.model, None, paths="via_mlps", metric="logit", foil=None, pairs=pairs
+    )
+    engines = {
+        "all_seconds": replace(patching, per_pair_tokens=None),
+        "shared_seconds": patching,
+    }
+    methods = {
+        name: partial(SweepEngine.of(setting.model, some, certify=True), pairs, None)
+        for name, some in engines.items()
+    }
+    timings = timed(methods, repeats=rounds, budget=float("inf"), device=setting.device)
+    seconds = {name: timing.cpu for name, timing in timings.items()}
+    return {"per_pair_tokens": patching.per_pair_tokens, **seconds}
 
 
 def planned_lines(config: SpeedConfig) -> Iterator[str]:
@@ -225,8 +332,7 @@ def planned_lines(config: SpeedConfig) -> Iterator[str]:
             work = "not predicted" if rival.flops is None else f"{rival.flops(setting):.3g} FLOPs"
             yield f"  {rival.name:42}{'not installed' if rival.missing else work}"
     if "growth" in config.parts:
-        total, n_points = tables.points_flops(config.growth)
-        yield f"growth: {n_points} points from {config.growth.base}: {total:.3g} FLOPs a round"
+        total, n_points = growth.points_flops(config.growth)
+        yield f"growth: {n_points} points from {config.growth[0]}: {total:.3g} FLOPs a round"
     if "memory" in config.parts:
-        shape = replace(SHAPES[config.memory_size], n_pairs=config.memory_pairs)
-        yield f"memory: {len(RIVALS)} processes, each with {shape}"
+        yield f"memory: {len(RIVALS)} processes, each with {memory_shape(config)}"

@@ -1,11 +1,11 @@
 """The same path patching in several ways. All patch every head and every MLP at END.
 
 Each function takes a setting and senders, heads before MLPs, and returns the change of the answer's
-logit, [sender pair]. The first two, TransformerLens' and nnsight's run the model once per sender;
-`end_only` is the strong baseline; the last three are this package's.
+logit, [sender pair]. `forward_each` runs the model once per sender; `end_only` is
+the strong baseline; the others are this package's.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -20,139 +20,105 @@ from arith_lens.components import z_name as z_at
 from arith_lens.model import HookedModel, record
 from arith_lens.path_patching import forward_flops, patch_settings, recording_operations, rows_flops
 from arith_lens.runs import installed
-from laboratory.speed.measure import Setting, twin
+from laboratory.speed.shapes import Setting, twin
 
 Effects: TypeAlias = Float[Tensor, "sender pair"]
-SWEEP, CERTIFIED = "sweep", "sweep, with its certificate"
-RAW = "one forward per sender, raw Transformers"
+AnswerLogits: TypeAlias = Float[Tensor, " pair"]
+Recorded: TypeAlias = tuple[list[Tensor], list[Tensor], AnswerLogits]
+"""What enters each output projection, what each MLP puts out, and the logits of the answers."""
+Run: TypeAlias = Callable[..., AnswerLogits]
+"""The reference's run with these inputs of the output projections, and with these MLPs at END."""
+Way: TypeAlias = tuple[Callable[[Tensor], Recorded], Run]
 TWO_RUNS = 2  # the reference's and the counterfactual's, to record
 
 
-@dataclass(frozen=True)
-class Rival:
-    """One way to compute the effects."""
+def raw_transformers(setting: Setting, *, logits_at: int = 1) -> Way:
+    """Torch's own hooks; logits at END, or at all positions (0)."""
+    layers = setting.raw.model.layers
 
-    name: str
-    compute: Callable[[Setting, Sequence[Component]], Effects]
-    flops: Callable[[Setting], int] | None
-    """Floating-point operations for all senders; None where they are not predicted."""
-    package: str | None = None
-    """What must be installed for it, beside the dependencies of this project."""
-    forwards: bool = False
-    """Whether it runs the whole model for each sender."""
-    engine: str | None = None
-    """This package's, whose memory `plan` predicts."""
-
-    @property
-    def missing(self) -> bool:
-        return self.package is not None and installed(self.package) is None
-
-
-def forward_a_sender(
-    setting: Setting, senders: Sequence[Component], *, logits_at: int = 1
-) -> Effects:
-    """Torch's own hooks, every other head held; logits at END, or at all positions (0)."""
-    hf, answer = setting.raw, setting.answer
-    layers, rows = hf.model.layers, torch.arange(len(answer), device=answer.device)
-    options = {"use_cache": False, "logits_to_keep": logits_at}
-    z, _, logits = _recorded(setting, setting.reference, options)
-    other_z, other_mlp, _ = _recorded(setting, setting.counterfactual, options)
-
-    def patched(sender: Component) -> Tensor:
-        values = list(z)
-        hooks = []
-        if isinstance(sender, Head):
-            part = _columns(setting, sender)
-            values[sender.layer] = values[sender.layer].clone()
-            values[sender.layer][:, -1, part] = other_z[sender.layer][:, -1, part]
-        else:
-            hooks.append(
-                layers[sender.layer].mlp.register_forward_hook(
-                    lambda _, __, out: torch.cat(
-                        [out[:, :-1], other_mlp[sender.layer][:, None]], dim=1
-                    )
-                )
-            )
-        hooks += [
-            layer.self_attn.o_proj.register_forward_pre_hook(lambda _, __, value=value: (value,))
-            for layer, value in zip(layers, values, strict=True)
-        ]
-        logits = hf(setting.reference, **options).logits
+    def logits(tokens: Tensor, hooks: list[Any]) -> AnswerLogits:
+        rows = torch.arange(len(tokens), device=tokens.device)
+        output = setting.raw(tokens, use_cache=False, logits_to_keep=logits_at).logits
         for hook in hooks:
             hook.remove()
-        return logits[rows, -1, answer]
+        return output[rows, -1, setting.answer]
 
-    with torch.no_grad():
-        return torch.stack([patched(sender) for sender in senders]) - logits[rows, -1, answer]
+    def recorded(tokens: Tensor) -> Recorded:
+        z: list[Tensor] = []
+        mlp: list[Tensor] = []
+        hooks = []
+        for layer in layers:
+            o_proj = layer.self_attn.o_proj
+            hooks.append(o_proj.register_forward_pre_hook(lambda _, put: z.append(put[0].clone())))
+            hooks.append(layer.mlp.register_forward_hook(lambda _, __, out: mlp.append(out)))
+        return z, mlp, logits(tokens, hooks)
 
+    def run(z: Sequence[Any], mlps: Mapping[int, Tensor], hooks: Sequence[Any] = ()) -> Tensor:
+        return logits(setting.reference, [*raw_hooks(setting, z, mlps), *hooks])
 
-@torch.no_grad()
-def _recorded(
-    setting: Setting, tokens: Tensor, options: dict[str, int | bool]
-) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """What enters each output projection, what each MLP puts out at END, and the logits."""
-    z: list[Tensor] = []
-    mlp: list[Tensor] = []
-    hooks = []
-    for layer in setting.raw.model.layers:
-        o_proj = layer.self_attn.o_proj
-        hooks.append(
-            o_proj.register_forward_pre_hook(lambda _, inputs: z.append(inputs[0].clone()))
-        )
-        hooks.append(layer.mlp.register_forward_hook(lambda _, __, out: mlp.append(out[:, -1])))
-    logits = setting.raw(tokens, **options).logits
-    for hook in hooks:
-        hook.remove()
-    return z, mlp, logits
+    return recorded, run
 
 
-def _columns(setting: Setting, head: Head) -> slice:
-    d_head = setting.shape.d_model // setting.shape.n_heads
-    return slice(head.index * d_head, (head.index + 1) * d_head)
+def raw_hooks(setting: Setting, z: Sequence[Any], mlps: Mapping[int, Tensor]) -> list[Any]:
+    """Hooks that hold all heads, and replace some MLPs' outputs at the last positions.
+
+    `z` has a value per layer, or a function of what the layer itself computes.
+    """
+    layers = setting.raw.model.layers
+
+    def held(_: Any, put: tuple[Tensor], value: Any) -> tuple[Any]:
+        return (value(put[0]) if callable(value) else value,)
+
+    def end(_: Any, __: Any, out: Tensor, value: Tensor) -> Tensor:
+        return torch.cat([out[:, : -value.shape[1]], value], dim=1)
+
+    return [
+        *(
+            layer.self_attn.o_proj.register_forward_pre_hook(partial(held, value=value))
+            for layer, value in zip(layers, z, strict=True)
+        ),
+        *(
+            layers[layer].mlp.register_forward_hook(partial(end, value=value))
+            for layer, value in mlps.items()
+        ),
+    ]
 
 
-@torch.no_grad()
-def by_transformer_lens(setting: Setting, senders: Sequence[Component]) -> Effects:
-    """TransformerLens alone: `run_with_cache` twice, then `run_with_hooks` for each sender."""
+def transformer_lens(setting: Setting) -> Way:
+    """TransformerLens alone: `run_with_cache`, then `run_with_hooks`."""
     bridge, answer = setting.model.bridge, setting.answer
     rows = torch.arange(len(answer), device=answer.device)
     options = {"use_cache": False, "logits_to_keep": 1}
+    layers = range(bridge.cfg.n_layers)
+    z_names = [f"blocks.{layer}.attn.hook_z" for layer in layers]
+    mlp_names = [f"blocks.{layer}.hook_mlp_out" for layer in layers]
 
-    def wanted(name: str) -> bool:
-        return name.endswith(("attn.hook_z", "hook_mlp_out"))
-
-    def take(_: Tensor, hook: object, *, value: Tensor) -> Tensor:
+    def hold(_: Tensor, hook: object, *, value: Tensor) -> Tensor:
         return value
 
-    def take_end(out: Tensor, hook: object, *, value: Tensor) -> Tensor:
-        return torch.cat([out[:, :-1], value[:, -1:]], dim=1)
+    def replace_end(out: Tensor, hook: object, *, value: Tensor) -> Tensor:
+        return torch.cat([out[:, :-1], value], dim=1)
 
-    logits, held = bridge.run_with_cache(setting.reference, names_filter=wanted, **options)
-    _, other = bridge.run_with_cache(setting.counterfactual, names_filter=wanted, **options)
+    def recorded(tokens: Tensor) -> Recorded:
+        names = {*z_names, *mlp_names}
+        logits, cache = bridge.run_with_cache(tokens, names_filter=names.__contains__, **options)
+        z, mlp = ([cache[name] for name in some] for some in (z_names, mlp_names))
+        return [value.flatten(-2) for value in z], mlp, logits[rows, -1, answer]
 
-    def patched(sender: Component) -> Tensor:
-        z_names = [f"blocks.{layer}.attn.hook_z" for layer in range(bridge.cfg.n_layers)]
-        values = {name: held[name] for name in z_names}
-        hooks = []
-        if isinstance(sender, Head):
-            name = z_names[sender.layer]
-            values[name] = values[name].clone()
-            values[name][:, -1, sender.index] = other[name][:, -1, sender.index]
-        else:
-            name = f"blocks.{sender.layer}.hook_mlp_out"
-            hooks.append((name, partial(take_end, value=other[name])))
-        hooks += [(name, partial(take, value=value)) for name, value in values.items()]
-        return bridge.run_with_hooks(setting.reference, fwd_hooks=hooks, **options)[
-            rows, -1, answer
+    def run(z: Sequence[Any], mlps: Mapping[int, Tensor]) -> AnswerLogits:
+        heads = [value.unflatten(-1, (setting.shape.n_heads, -1)) for value in z]
+        hooks = [
+            *((mlp_names[k], partial(replace_end, value=value)) for k, value in mlps.items()),
+            *((z_names[k], partial(hold, value=value)) for k, value in enumerate(heads)),
         ]
+        logits = bridge.run_with_hooks(setting.reference, fwd_hooks=hooks, **options)
+        return logits[rows, -1, answer]
 
-    return torch.stack([patched(sender) for sender in senders]) - logits[rows, -1, answer]
+    return recorded, run
 
 
-@torch.no_grad()
-def by_nnsight(setting: Setting, senders: Sequence[Component]) -> Effects:
-    """nnsight (https://nnsight.net, no dependency: `pip install 'arith-lens[bench]'` brings it), a
-    trace per sender: every other head held; logits at END alone."""
+def nnsight(setting: Setting) -> Way:
+    """A trace per sender (https://nnsight.net; `pip install 'arith-lens[bench]'` brings it)."""
     from nnsight import NNsight, save  # pyright: ignore[reportMissingImports]
 
     model = NNsight(twin(setting.raw))
@@ -160,37 +126,52 @@ def by_nnsight(setting: Setting, senders: Sequence[Component]) -> Effects:
     rows = torch.arange(len(answer), device=answer.device)
     options = {"use_cache": False, "logits_to_keep": 1}
 
-    def recorded(tokens: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    def recorded(tokens: Tensor) -> Recorded:
         with model.trace(tokens, **options):
             z, mlp = save([]), save([])
             for layer in layers:
                 z.append(layer.self_attn.o_proj.input.clone())
-                mlp.append(layer.mlp.output[:, -1].clone())
+                mlp.append(layer.mlp.output.clone())
             logits = save(model.lm_head.output)
         return z, mlp, logits[rows, -1, answer]
 
-    def patched(values: list[Tensor], layer: int, mlp: Tensor | None) -> Tensor:
+    def run(z: Sequence[Any], mlps: Mapping[int, Tensor]) -> AnswerLogits:
         with model.trace(setting.reference, **options):
-            for index, value in enumerate(values):
+            for index, value in enumerate(z):
                 layers[index].self_attn.o_proj.input = value
-                if index == layer and mlp is not None:
-                    layers[index].mlp.output[:, -1] = mlp
+                if index in mlps:
+                    layers[index].mlp.output[:, -1:] = mlps[index]
             logits = save(model.lm_head.output)
         return logits[rows, -1, answer]
 
+    return recorded, run
+
+
+@torch.no_grad()
+def forward_each(
+    way: Callable[[Setting], Way], setting: Setting, senders: Sequence[Component]
+) -> Effects:
+    """One run for each sender, every other head held."""
+    recorded, run = way(setting)
     z, _, origin = recorded(setting.reference)
     other_z, other_mlp, _ = recorded(setting.counterfactual)
 
-    def effect(sender: Component) -> Tensor:
-        values: list[Any] = list(z)
+    def patched(sender: Component) -> AnswerLogits:
+        values, layer = list(z), sender.layer
         if not isinstance(sender, Head):
-            return patched(values, sender.layer, other_mlp[sender.layer]) - origin
-        part = _columns(setting, sender)
-        values[sender.layer] = values[sender.layer].clone()
-        values[sender.layer][:, -1, part] = other_z[sender.layer][:, -1, part]
-        return patched(values, sender.layer, None) - origin
+            return run(values, {layer: other_mlp[layer][:, -1:]})
+        part = columns(setting, sender)
+        values[layer] = values[layer].clone()
+        values[layer][:, -1, part] = other_z[layer][:, -1, part]
+        return run(values, {})
 
-    return torch.stack([effect(sender) for sender in senders])
+    return torch.stack([patched(sender) for sender in senders]) - origin
+
+
+def columns(setting: Setting, head: Head) -> slice:
+    """Where a head is in the input of its output projection."""
+    d_head = setting.shape.d_model // setting.shape.n_heads
+    return slice(head.index * d_head, (head.index + 1) * d_head)
 
 
 @torch.no_grad()
@@ -209,7 +190,7 @@ def end_only(setting: Setting, senders: Sequence[Component]) -> Effects:
     for layer in layers:
         streams.append(stream + end_rows[attn_out_name(layer)])
         stream = streams[-1] + end_rows[mlp_out_name(layer)]
-    columns = model.W_U[:, answer]
+    unembedding = model.W_U[:, answer]
 
     def through_mlp(row: Tensor, layer: int) -> Tensor:
         return row + model.blocks[layer].mlp(model.blocks[layer].ln2(row[None]))[0]
@@ -217,7 +198,7 @@ def end_only(setting: Setting, senders: Sequence[Component]) -> Effects:
     def finish(row: Tensor, start: int) -> Tensor:
         for layer in range(start, model.n_layers):
             row = through_mlp(row + end_rows[attn_out_name(layer)], layer)
-        return torch.einsum("pd,dp->p", model.ln_final(row[None])[0], columns)
+        return torch.einsum("pd,dp->p", model.ln_final(row[None])[0], unembedding)
 
     def patched(sender: Component) -> Tensor:
         layer = sender.layer
@@ -231,24 +212,17 @@ def end_only(setting: Setting, senders: Sequence[Component]) -> Effects:
     return torch.stack([patched(sender) for sender in senders]) - origin
 
 
-def by_this_package(
+def this_package(
     setting: Setting, senders: Sequence[Component], *, engine: str = "sweep", certify: bool = True
 ) -> Effects:
     """`path_patch`, recording included."""
-    result = path_patch(
-        setting.model,
-        setting.pairs,
-        senders=senders,
-        metric="logit",
-        engine=engine,
-        certify=certify,
-        progress=False,
-    )
+    options: dict[str, Any] = {"engine": engine, "certify": certify, "progress": False}
+    effects = path_patch(setting.model, setting.pairs, senders=senders, metric="logit", **options)
     return torch.stack(
         [
-            result.heads.per_pair[sender.layer, sender.index]
+            effects.heads.per_pair[sender.layer, sender.index]
             if isinstance(sender, Head)
-            else result.mlps.per_pair[sender.layer]
+            else effects.mlps.per_pair[sender.layer]
             for sender in senders
         ]
     )
@@ -288,19 +262,52 @@ def sweep_flops(
     return setting.shape.n_pairs * (recording + rows_flops(model, patching, readings=readings))
 
 
+@dataclass(frozen=True)
+class Rival:
+    """One way to compute the effects."""
+
+    name: str
+    compute: Callable[[Setting, Sequence[Component]], Effects]
+    flops: Callable[[Setting], int] | None
+    """Floating-point operations for all senders; None where they are not predicted."""
+    package: str | None = None
+    """What must be installed for it, beside the dependencies of this project."""
+    forwards: bool = False
+    """Whether it runs the whole model for each sender."""
+    engine: str | None = None
+    """This package's, whose memory `plan` predicts."""
+
+    @property
+    def missing(self) -> bool:
+        return self.package is not None and installed(self.package) is None
+
+
+RAW, SWEEP = "one forward per sender, raw Transformers", "sweep"
+EVERY_LOGIT = partial(raw_transformers, logits_at=0)
 RIVALS = (
-    Rival(RAW, forward_a_sender, forwards_flops, forwards=True),
+    Rival(RAW, partial(forward_each, raw_transformers), forwards_flops, forwards=True),
     Rival(
         "the same, with logits at every position",
-        partial(forward_a_sender, logits_at=0),
+        partial(forward_each, EVERY_LOGIT),
         partial(forwards_flops, logits_at=0),
         forwards=True,
     ),
-    Rival("TransformerLens, run_with_hooks", by_transformer_lens, forwards_flops, forwards=True),
-    Rival("nnsight, a trace a sender", by_nnsight, forwards_flops, "nnsight", forwards=True),
+    Rival(
+        "TransformerLens, run_with_hooks",
+        partial(forward_each, transformer_lens),
+        forwards_flops,
+        forwards=True,
+    ),
+    Rival(
+        "nnsight, a trace a sender",
+        partial(forward_each, nnsight),
+        forwards_flops,
+        package="nnsight",
+        forwards=True,
+    ),
     Rival(
         "hook engine",
-        partial(by_this_package, engine="hooks"),
+        partial(this_package, engine="hooks"),
         hooks_flops,
         forwards=True,
         engine="hooks",
@@ -310,7 +317,7 @@ RIVALS = (
         end_only,
         partial(sweep_flops, recorded=forward_flops, readings=1),
     ),
-    Rival(CERTIFIED, by_this_package, None),
-    Rival(SWEEP, partial(by_this_package, certify=False), sweep_flops, engine="sweep"),
+    Rival("sweep, with its certificate", this_package, None),
+    Rival(SWEEP, partial(this_package, certify=False), sweep_flops, engine="sweep"),
 )
 """The first is what the others are compared with, in time and in numbers."""

@@ -1,9 +1,7 @@
 """Does path patching hold at seven billion parameters: time, matrix rate, memory?
 
 Figure 2's work, four operations of as many pairs, on random weights of LLaMA2-7B's shape (or
-another), in half precision. Prints planned and measured time, the share of the device's own rate of
-matrix products, planned and measured memory, where a shard's time goes, and with --profile its
-kernels; saves them in a run under results/speed_scale/. Nothing is downloaded.
+another), in half precision. Nothing is downloaded.
 
 On a GPU: python -m laboratory speed_scale --device cuda
 On Linux MALLOC_MMAP_THRESHOLD_=65536 (`make bench-scale` sets it) returns freed memory at
@@ -12,69 +10,48 @@ once; else memory that glibc keeps counts as used.
 
 import json
 import shutil
+import time
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 import psutil
 import torch
 import tyro
 from safetensors.torch import save_file
-from torch import Tensor
 from tqdm.auto import tqdm
 
 from arith_lens import HookedModel, PromptPairs, load_model, path_patch
 from arith_lens.path_patching import plan
-from arith_lens.runs import Run
 from laboratory.speed.measure import (
     GIB,
-    SHAPES,
-    Column,
-    Shape,
-    SpeedTable,
-    Usage,
-    any_tokenizer,
-    machine_text,
-    meanwhile,
-    once,
+    Rows,
+    finish,
     peak_beyond,
     print_and_save,
-    random_llama,
-    random_token_pairs,
+    products,
+    products_flops,
     require_gpu,
     require_memory,
     resident,
-    setting_of,
     timed,
-    weights_bytes,
 )
+from laboratory.speed.path_patching import PROPAGATE, READOUT, RECORD, Sections, sweep_parts
 from laboratory.speed.rivals import sweep_flops
-from laboratory.speed.tables import (
-    PROPAGATE,
-    READOUT,
-    RECORD,
-    products,
-    products_flops,
-    sweep_parts,
+from laboratory.speed.shapes import (
+    SHAPES,
+    Shape,
+    any_tokenizer,
+    random_llama,
+    random_token_pairs,
+    setting_of,
+    weights_bytes,
 )
 
 Size = Literal["tiny", "middle", "wide", "llama-7b", "llama-13b", "mistral-7b"]
-WeightSource: TypeAlias = Literal["made", "disk", "offload"]
-"""Made in memory; loaded from a checkpoint; loaded with all layers left on disk."""
 METRIC = "logit"
 """A ratio to a logit of random weights would mean nothing; the work is the same."""
-KERNELS = 20
-"""Lines of a profile."""
-
-PART_COLUMNS = {
-    "one shard": Column("part"),
-    "seconds": Column("seconds", ".3g"),
-    "TFLOP": Column("flops", ",.3g", 1e-12),
-    "of the matrix rate": Column("share", ".0%"),
-}
 
 
 @dataclass(frozen=True)
@@ -93,29 +70,17 @@ class ScaleConfig:
     """Such as cuda."""
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     """Of the weights."""
-    place: WeightSource = "made"
-    """Weights made in memory; loaded from a checkpoint on "disk"; or with "offload" kept on it."""
+    place: Literal["made", "offload"] = "made"
+    """Weights made in memory, or with "offload" in a checkpoint, whose layers are left on disk."""
     threads: int = 0
     """0 leaves torch's choice."""
-    profile: bool = False
-    """Print in which kernels a shard's time goes, too."""
 
     @property
-    def n_pairs(self) -> int:
-        """All of them."""
+    def shape(self) -> Shape:
+        """With as many pairs of as many tokens."""
         each = self.n or (1000 if self.device.startswith("cuda") else 1)
-        return each * self.operations
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A model in place, and what that took."""
-
-    model: HookedModel
-    weights_bytes: int
-    peak_bytes: int | None
-    """Of the process (on a GPU: of torch's allocations there) while loading, above what was
-    resident before; None where the system does not tell."""
+        n_pairs = each * self.operations
+        return replace(SHAPES[self.size], n_pairs=n_pairs, n_tokens=self.tokens)
 
 
 def speed_scale(
@@ -131,9 +96,14 @@ def speed_scale(
         root: where runs are saved, and a checkpoint of random weights (speed_scale/weights/).
         dry_run: print the plan, and stop; no weights are made.
     """
-    shape = replace(SHAPES[config.size], n_pairs=config.n_pairs, n_tokens=config.tokens)
     if dry_run:
-        print(*_announced(config, shape), sep="\n")
+        shape, size = config.shape, weights_bytes(config.size, config.dtype)
+        flops = sweep_flops(setting_of(shape, "meta", getattr(torch, config.dtype))) / 1e12
+        print(f"{config.size}: {shape}")
+        print(
+            f"weights: {size / GIB:.2f} GiB in {config.dtype}, {config.place} for {config.device}"
+        )
+        print(f"{flops:.4g} TFLOP, {flops / shape.n_pairs:.3g} per pair")
         return
     require_gpu(config.device)
     if config.place != "offload":
@@ -142,58 +112,23 @@ def speed_scale(
         require_memory(needed, _free(config.device), option, cure)
     if config.threads:
         torch.set_num_threads(config.threads)
-    folder = root / "speed_scale" / "weights"
-    print_and_save("speed_scale", config, root, partial(_measured, config, shape, folder))
+    folder = root / "speed_scale" / "weights" / f"{config.size}-{config.dtype}"
+    print_and_save("speed_scale", config, root, measured(config, folder))
 
 
-def _measured(
-    config: ScaleConfig, shape: Shape, folder: Path, run: Run, facts: dict[str, Any]
-) -> Iterator[str]:
-    usage = Usage.now()
-    yield f"# {config.size}, {config.dtype} on {config.device}\n\n{machine_text(facts)}\n{shape}"
-    loaded = load(
-        config.size,
-        config.place,
-        device=config.device,
-        dtype=config.dtype,
-        folder=folder / f"{config.size}-{config.dtype}",
-    )
-    size, peak = loaded.weights_bytes, loaded.peak_bytes
-    most = f"; at most {_gib(peak)} while loading, {peak / size:.2f} x the weights" if peak else ""
-    yield f"\nweights: {_gib(size)}, {config.place}{most}"
-    pairs = random_token_pairs(shape)
-    done = patch_all(loaded.model, pairs)
+def measured(config: ScaleConfig, folder: Path) -> Sections:
+    """The work, then the parts of one shard."""
+    model = load(config, folder)
+    pairs = random_token_pairs(config.shape)
+    work = patch_all(model, pairs)
+    weights = weights_bytes(config.size, config.dtype)
+    about = {"size": config.size, "n_tokens": config.tokens, "weights_bytes": weights}
     yield (
-        f"path patching of {len(pairs)} pairs: {done.seconds:.1f} s, {done.flops / 1e12:.3g} "
-        f"TFLOP, {done.seconds / len(pairs):.3g} s per pair\n"
-        f"the device's matrix products: {done.rate / 1e12:.3g} TFLOP/s; the sweep reaches "
-        f"{done.share:.0%} of that, its certificate included\n"
-        f"memory beside the model: {_gib(done.peak_bytes)}, planned {_gib(done.planned_bytes)}; "
-        f"{done.chunk_sizes} pairs at once"
+        "work",
+        f"{config.size}, {config.dtype} on {config.device}: {config.shape}",
+        [about | work],
     )
-    shard = pairs[:64]
-    table = parts_table(loaded.model, shard, done.rate)
-    others = usage.others()
-    run.save("parts", table, **facts, shape=shape, work=done, weights_bytes=size,
-             load_peak_bytes=loaded.peak_bytes, others_cores=others)  # fmt: skip
-    yield f"\n{table.markdown(PART_COLUMNS)}"
-    yield f"\n{meanwhile(others)}"
-    if config.profile:
-        yield f"\n```\n{profile(loaded.model, shard)}\n```"
-
-
-def _gib(size: int | None) -> str:
-    return "not measured (needs Linux)" if size is None else f"{size / GIB:.2f} GiB"
-
-
-def _announced(config: ScaleConfig, shape: Shape) -> Iterator[str]:
-    """What would be run; no weights are made."""
-    setting = setting_of(shape, "meta", getattr(torch, config.dtype))
-    flops = sweep_flops(setting) / 1e12
-    size = sum(weight.nbytes for weight in setting.raw.parameters())
-    yield f"{config.size}: {shape}"
-    yield f"weights: {_gib(size)} in {config.dtype}, {config.place} for {config.device}"
-    yield f"{flops:.4g} TFLOP, {flops / shape.n_pairs:.3g} per pair"
+    yield "parts", "Where a shard's time goes", part_rows(model, pairs[:64], work["rate"])
 
 
 def _free(device: str) -> int:
@@ -202,19 +137,22 @@ def _free(device: str) -> int:
     return psutil.virtual_memory().available
 
 
-def load(size: str, place: WeightSource, *, device: str, dtype: str, folder: Path) -> Loaded:
-    """Make or load the weights, and watch the memory meanwhile."""
-    if place != "made" and not (folder / "config.json").exists():
-        store(size, dtype, folder)
-    where = torch.device(device)
-    before = resident(where, reset=True)
-    model = _loaded(size, place, device=device, dtype=getattr(torch, dtype), folder=folder)
-    return Loaded(model, weights_bytes(size, dtype), peak_beyond(before, where))
+def load(config: ScaleConfig, folder: Path) -> HookedModel:
+    """Make the weights in memory, or load them from a checkpoint that is made where it lacks."""
+    shape, dtype = SHAPES[config.size], getattr(torch, config.dtype)
+    if config.place == "made":
+        return load_model((random_llama(shape, config.device, dtype), any_tokenizer()))
+    if not (folder / "config.json").exists():
+        store(shape, dtype, folder)
+    names = ("model.embed_tokens", "model.rotary_emb", "model.norm", "lm_head")
+    layers = (f"model.layers.{layer}" for layer in range(shape.n_layers))
+    places = dict.fromkeys(names, config.device) | dict.fromkeys(layers, "disk")
+    return load_model(folder, dtype=dtype, device_map=places, offload_folder=folder / "offload")
 
 
-def store(size: str, dtype: str, folder: Path) -> None:
+def store(shape: Shape, dtype: torch.dtype, folder: Path) -> None:
     """Write a checkpoint a layer at a time, so that no more of it is ever in memory."""
-    empty = random_llama(SHAPES[size], "meta", getattr(torch, dtype))
+    empty = random_llama(shape, "meta", dtype)
     files: dict[str, list[str]] = defaultdict(list)
     for name, _ in empty.named_parameters():
         layer = name.partition(".layers.")[2].partition(".")[0]
@@ -240,63 +178,35 @@ def _sampled(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return made if like.ndim == 1 else made.normal_(0, 0.02, generator=generator)
 
 
-def _loaded(
-    size: str, place: WeightSource, *, device: str, dtype: torch.dtype, folder: Path
-) -> HookedModel:
-    if place == "made":
-        return load_model((random_llama(SHAPES[size], device, dtype), any_tokenizer()))
-    if place == "disk":
-        return load_model(folder, dtype=dtype, device=device)
-    names = ("model.embed_tokens", "model.rotary_emb", "model.norm", "lm_head")
-    layers = (f"model.layers.{layer}" for layer in range(SHAPES[size].n_layers))
-    places = dict.fromkeys(names, device) | dict.fromkeys(layers, "disk")
-    return load_model(folder, dtype=dtype, device_map=places, offload_folder=folder / "offload")
-
-
-@dataclass(frozen=True)
-class PatchingCost:
-    """What path patching took."""
-
-    seconds: float
-    """By the clock, of all pairs, the certificate included."""
-    flops: int
-    rate: float
-    """Matrix products a second in the weights' dtype, measured before and after; the mean."""
-    peak_bytes: int | None
-    """Above the loaded model; None where the system does not tell."""
-    planned_bytes: int
-    chunk_sizes: list[int]
-    """Pairs that were swept at once."""
-
-    @property
-    def share(self) -> float:
-        """Of the time that the operations would take at the matrix rate."""
-        return self.flops / self.rate / self.seconds
-
-
 @torch.no_grad()
-def patch_all(model: HookedModel, pairs: PromptPairs, *, progress: bool = True) -> PatchingCost:
-    """Patch every head and MLP of every pair, after one pair that warms everything up."""
+def patch_all(model: HookedModel, pairs: PromptPairs, *, progress: bool = True) -> dict[str, Any]:
+    """Patch every head and MLP of every pair, after one pair that warms everything up.
+
+    Seconds are by the clock, the certificate included; `rate` is of matrix products in the weights'
+    dtype, before and after; `share` is of the time that the operations would take at this rate.
+    """
     device = model.device
     rate = matrix_rate(device, model.dtype)
     path_patch(model, pairs[:1], metric=METRIC, certify=False, progress=False)
     planned, before = plan(model, pairs), resident(device, reset=True)
-    effects = []
-
-    def compute() -> Tensor:
-        effects.append(path_patch(model, pairs, metric=METRIC, progress=progress))
-        return effects[0].heads.per_pair
-
-    _, seconds, _ = once(compute, device)
+    finish(device)
+    start = time.perf_counter()
+    effects = path_patch(model, pairs, metric=METRIC, progress=progress)
+    finish(device)
+    seconds = time.perf_counter() - start
     peak_bytes = peak_beyond(before, device)
-    return PatchingCost(
-        seconds=seconds,
-        flops=planned.flops,
-        rate=(rate + matrix_rate(device, model.dtype)) / 2,
-        peak_bytes=peak_bytes,
-        planned_bytes=planned.peak_bytes,
-        chunk_sizes=effects[0].computation["chunk_sizes"],
-    )
+    rate = (rate + matrix_rate(device, model.dtype)) / 2
+    return {
+        "n_pairs": len(pairs),
+        "seconds": seconds,
+        "seconds_per_pair": seconds / len(pairs),
+        "flops": planned.flops,
+        "rate": rate,
+        "share": planned.flops / rate / seconds,
+        "peak_bytes": peak_bytes,
+        "planned_bytes": planned.peak_bytes,
+        "chunk_sizes": str(effects.computation["chunk_sizes"]),
+    }
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
@@ -307,35 +217,17 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
 
 
 @torch.no_grad()
-def parts_table(model: HookedModel, pairs: PromptPairs, rate: float) -> SpeedTable:
+def part_rows(model: HookedModel, pairs: PromptPairs, rate: float) -> Rows:
     """Where a shard's time goes; of each part, what its operations would take at `rate`."""
     cost = plan(model, pairs)
     flops = {RECORD: cost.recording_flops, PROPAGATE: cost.patching_flops, READOUT: 0}
     timings = timed(sweep_parts(model, pairs), repeats=3, budget=3, device=model.device)
-    return SpeedTable(
-        [
-            {
-                "part": part,
-                "seconds": timing.seconds,
-                "flops": flops[part],
-                "share": flops[part] / rate / timing.seconds if flops[part] else None,
-            }
-            for part, timing in timings.items()
-        ]
-    )
-
-
-@torch.no_grad()
-def profile(model: HookedModel, pairs: PromptPairs) -> str:
-    """The kernels in which a shard's time goes, most first, as torch's profiler prints them."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as watch
-
-    activities = [ProfilerActivity.CPU]
-    on_gpu = model.device.type == "cuda"
-    if on_gpu:
-        activities.append(ProfilerActivity.CUDA)
-    with watch(activities=activities) as watched:
-        path_patch(model, pairs, metric=METRIC, certify=False, progress=False)
-    order = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
-    return watched.key_averages().table(sort_by=order, row_limit=KERNELS, max_name_column_width=40)
+    return [
+        {
+            "part": part,
+            "seconds": timing.seconds,
+            "flops": flops[part],
+            "share": flops[part] / rate / timing.seconds if flops[part] else None,
+        }
+        for part, timing in timings.items()
+    ]

@@ -1,9 +1,7 @@
 """The benchmark's ways compute the same numbers, at the cost it predicts, and it says where not."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -13,25 +11,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from arith_lens.arrays import Arrays
 from arith_lens.path_patching import plan
 from arith_lens.runs import find_runs
 from arith_lens.runs.manifest import installed
-from laboratory.speed import edges, measure, path_patching, rivals, tables
-from laboratory.speed.measure import (
-    SHAPES,
-    Cell,
-    Column,
-    Setting,
-    Shape,
-    SpeedTable,
-    Timing,
-    Usage,
-    random_llama,
-    setting_of,
-    timed,
-)
-from laboratory.speed.tables import FULL, QUICK, exponents, floor_table
+from laboratory.speed import edges, growth, measure, path_patching, rivals
+from laboratory.speed.measure import Rows, Timing, Usage, timed
+from laboratory.speed.shapes import SHAPES, Setting, Shape, random_llama, setting_of
 
 SMALL = Shape(3, 32, 4, 48, 100, n_pairs=3, n_tokens=6)
 CPU = torch.device("cpu")
@@ -45,7 +30,7 @@ def setting() -> Setting:
 
 @pytest.fixture(scope="module")
 def expected(setting: Setting) -> torch.Tensor:
-    return rivals.forward_a_sender(setting, setting.senders)
+    return rivals.RIVALS[0].compute(setting, setting.senders)
 
 
 @pytest.mark.parametrize("rival", INSTALLED, ids=lambda rival: rival.name)
@@ -82,6 +67,12 @@ def test_predicted_operations_are_those_that_torch_counts(
         assert rival.flops(setting) == plan(setting.model, setting.pairs, engine=rival.engine).flops
 
 
+def csv_of(root: Path, name: str) -> Any:
+    """A table of the run that is in a folder."""
+    (file,) = root.glob(f"speed/*/{name}.csv")
+    return pandas.read_csv(file)
+
+
 def test_both_ways_to_edges_agree_and_a_table_has_their_ratio() -> None:
     setting = setting_of(SMALL)
     by_hooks = edges.by_hooks(setting, edges.senders_of(setting))
@@ -97,10 +88,9 @@ def test_ratios_of_edges_refer_to_two_forwards_for_each_of_the_same_edges(
     small_shapes: None, tmp_path: Path
 ) -> None:
     config = path_patching.SpeedConfig(parts=("edges",), quick=True)
-    file = tmp_path / "edges.csv"
     with patch.object(edges, "GROWTH", {"n_layers": (2, 3, 4)}):
-        path_patching.speed(config, root=tmp_path, edges_csv=file)
-    rows: Any = pandas.read_csv(file)
+        path_patching.speed(config, root=tmp_path)
+    rows: Any = csv_of(tmp_path, "edges")
     hooks, *ways = rows[rows.factor.isna()].to_dict("records")
     assert hooks["edges"] == 3 * 2, "q, k and v of every ninth sender of the two layers below"
     assert [way["edges"] for way in ways] == [30, 30, 4 * 30, 4 + 9 + 14]
@@ -129,13 +119,9 @@ def test_the_bridged_model_shares_the_weights_and_leaves_the_raw_one(setting: Se
 
 def test_bfloat16_agrees_within_what_is_allowed() -> None:
     setting = setting_of(SMALL, "cpu", torch.bfloat16)
-    methods = {
-        rival.name: lambda rival=rival: rival.compute(setting, setting.senders)
-        for rival in INSTALLED
-    }
-    timings = timed(methods, repeats=1, budget=0, device=CPU)
-    table = tables.rival_table(setting, INSTALLED, timings, path_patching.largest_logit(setting))
-    assert [row["remark"] for row in table.rows] == [""] * len(INSTALLED)
+    rows = path_patching.rival_rows(setting, repeats=1, budget=0)
+    expected = ["not installed" if rival.missing else "" for rival in rivals.RIVALS]
+    assert [row["remark"] for row in rows] == expected
 
 
 def test_a_rival_that_disagrees_or_is_missing_is_reported_as_such(setting: Setting) -> None:
@@ -148,7 +134,7 @@ def test_a_rival_that_disagrees_or_is_missing_is_reported_as_such(setting: Setti
             ways[0].name: Timing(8.0, 6.0, 1, effects),
             ways[1].name: Timing(1.0, 0.5, 9, effects + apart),
         }
-        first, second, third = tables.rival_table(setting, ways, timings, largest=1.0).rows
+        first, second, third = path_patching.compared_rows(setting, ways, timings, largest=1.0)
         assert first["remark"] == ""
         assert str(second["remark"]).startswith(remark) and bool(second["remark"]) == bool(remark)
         assert second["ratio"] == 12.0
@@ -179,7 +165,7 @@ def test_on_a_gpu_the_clock_counts_and_on_a_cpu_the_processor() -> None:
 
 
 def test_the_exponent_of_a_power_law_is_found() -> None:
-    rows: list[dict[str, Cell]] = [
+    rows: Rows = [
         {
             "factor": "n_layers",
             "value": value,
@@ -191,7 +177,7 @@ def test_the_exponent_of_a_power_law_is_found() -> None:
         for value in (2, 4, 8, 16)
     ]
     rows[1]["spent"] = float(rows[1]["spent"] or 0) * 1.1
-    first, second = exponents(SpeedTable(rows)).rows
+    first, second = growth.exponents(rows)
     logs = np.log([2, 4, 8, 16])
     slope = np.polyfit(logs, np.log([float(row["spent"] or 0) for row in rows[:4]]), 1)[0]
     assert first["exponent"] == pytest.approx(slope) and float(first["stderr"] or 0) > 0.01
@@ -200,24 +186,21 @@ def test_the_exponent_of_a_power_law_is_found() -> None:
 
 
 def test_growth_varies_one_factor_over_four_values_or_more() -> None:
-    for growth in (FULL, QUICK):
-        assert set(growth.values) == {"n_layers", "n_heads", "n_tokens", "n_pairs"}
-        for factor, value, shape in growth.shapes():
-            assert replace(shape, **{factor: getattr(growth.base, factor)}) == growth.base
-            assert getattr(shape, factor) == value
+    for base, values in (growth.FULL, growth.QUICK):
+        assert set(values) == {"n_layers", "n_heads", "n_tokens", "n_pairs"}
+        for point, shape in growth.factors(base, values):
+            factor = str(point["factor"])
+            assert replace(shape, **{factor: getattr(base, factor)}) == base
+            assert getattr(shape, factor) == point["value"]
             assert shape.d_model % shape.n_heads == 0
-        assert all(len(values) >= 4 for values in growth.values.values())
+        assert all(len(some) >= 4 for some in values.values())
 
 
-def test_a_table_is_read_back_as_it_was() -> None:
-    table = SpeedTable([{"a": "x", "b": 1.5, "c": None}, {"a": "", "b": None, "c": 2}])
-    again = SpeedTable.from_arrays(table.to_arrays())
-    assert again.rows == table.rows
-    assert again.markdown({"A": Column("a"), "B": Column("b", ".1f", 10)}) == (
-        "| A | B |\n|-----|------|\n| x | 15.0 |\n|  |  |"
+def test_a_table_leaves_out_what_was_not_measured() -> None:
+    rows = [{"a": "x", "b": 1234.56, "c": None}, {"a": "", "c": 2}]
+    assert measure.markdown(rows) == (
+        "| a   |     b |   c |\n|:----|------:|----:|\n| x   | 1,235 |     |\n|     |       |   2 |"
     )
-    with pytest.raises(ValueError, match="expected arrays of kind 'table', found 'effects'"):
-        SpeedTable.from_arrays(Arrays({}, {"kind": "effects"}))
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
@@ -234,8 +217,8 @@ def test_the_peak_sees_what_was_freed_since() -> None:
 
 def test_the_machine_is_described_with_versions() -> None:
     facts = measure.machine("cpu")
-    assert facts["versions"]["torch"] and facts["cores"] >= 1 and facts["processor"]
-    assert torch.__version__ in measure.machine_text(facts)
+    assert facts["threads"] >= 1 and facts["processor"] == measure.processor()
+    assert torch.__version__ in facts["versions"] and "Python 3" in facts["versions"]
     assert installed("no_such_package_at_all") is None
 
 
@@ -247,7 +230,7 @@ def test_what_others_used_is_what_was_busy_without_us(monkeypatch: pytest.Monkey
 
 
 def test_the_parts_of_the_sweep_add_up_and_differ(setting: Setting) -> None:
-    *parts, whole = floor_table(setting, repeats=2, budget=5).rows
+    *parts, whole = path_patching.floor_rows(setting, repeats=2, budget=5)
     spent = [float(row["seconds"] or 0) for row in parts]
     assert sum(spent) == pytest.approx(float(whole["seconds"] or 0))
     assert len({row["part"] for row in parts}) == len(parts) == 4
@@ -267,15 +250,14 @@ def test_a_run_keeps_the_tables_and_the_report(
     path_patching.speed(config, root=tmp_path)
     printed = capsys.readouterr().out
     (run,) = find_runs("speed", root=tmp_path)
-    assert run.names == ("rivals_tiny", "floor_tiny")
-    table = SpeedTable.from_arrays(run.load_arrays("rivals_tiny"))
-    assert [row["method"] for row in table.rows] == [rival.name for rival in rivals.RIVALS]
-    assert all(row["remark"] in ("", "not installed") for row in table.rows)
-    assert run.facts("rivals_tiny")["processor"]
-    assert run.facts("rivals_tiny")["shape"]["d_model"] == 32
+    table = csv_of(tmp_path, "rivals_tiny")
+    assert [*table.method] == [rival.name for rival in rivals.RIVALS]
+    assert {*table.remark.fillna("")} <= {"", "not installed"}
+    assert {*table.processor} == {measure.processor()} and (table.others_cores >= 0).all()
+    assert csv_of(tmp_path, "floor_tiny").part.iloc[-1] == "all"
     saved = (run.path / "report.md").read_text(encoding="utf-8")
     assert saved in printed and str(run.path) in printed
-    assert f"## tiny: {SMALL}" in saved and "| sweep |" in saved
+    assert f"## tiny: {SMALL}" in saved and "| sweep " in saved
 
 
 def test_a_dry_run_prints_operations_and_leaves_nothing(
@@ -292,18 +274,15 @@ def test_a_dry_run_prints_operations_and_leaves_nothing(
 
 
 def test_memory_is_measured_in_a_process_of_its_own() -> None:
-    job = tables.PatchingMemoryJob(
-        "sweep", "tiny", n_pairs=4, device="cpu", dtype="float32", threads=1
-    )
-    found = measure.in_process(job)
+    config = path_patching.SpeedConfig(memory_size="tiny", memory_pairs=4, threads=1)
+    sizes = measure.in_process(path_patching.memory_of, "sweep", config)
     weights = sum(w.numel() for w in setting_of(SHAPES["tiny"], "meta").raw.parameters())
-    assert found["model_bytes"] == 4 * weights
-    peak = found["peak_bytes"]
-    assert peak is None or 0 <= float(peak) < 5e8
-    assert float(found["predicted_bytes"] or 0) > 1e5
-    failing = SimpleNamespace(measure=partial(int, "none"))  # its process loads no library
+    assert sizes["model_bytes"] == 4 * weights
+    peak = sizes["peak_bytes"]
+    assert peak is None or 0 <= peak < 5e8
+    assert sizes["predicted_bytes"] > 1e5
     with pytest.raises(RuntimeError, match=r"memory of .*'none'.* could not be measured"):
-        measure.in_process(failing)
+        measure.in_process(int, "none")  # its process loads no library
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

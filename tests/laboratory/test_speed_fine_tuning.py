@@ -16,7 +16,8 @@ from laboratory.speed import fine_tuning
 from laboratory.speed import fine_tuning_plan as plan
 from laboratory.speed.fine_tuning import tuner_of
 from laboratory.speed.fine_tuning_plan import METHODS, STEP_SHAPES, upper_heads
-from laboratory.speed.measure import GIB, Shape, random_llama
+from laboratory.speed.measure import GIB
+from laboratory.speed.shapes import Shape, random_llama
 
 SMALL = Shape(5, 32, 4, 48, 100, n_pairs=3, n_tokens=6)
 CHOICES = {
@@ -202,10 +203,8 @@ def test_the_plan_says_which_of_a_7b_fits_in_how_much() -> None:
     assert 0.5e9 < need.saved < 3e9
     full = plan.Need(4 * 6_738_415_616, 4 * 6_738_415_616, 17 * 10**9, 0)
     assert full.peak == 5 * 4 * 6_738_415_616, "AdamW takes more than what is kept"
-    assert plan.fitting_text(full.peak, None) == "wants a GPU of 141 GB"
-    assert plan.fitting_text(full.peak, 80 * GIB) == "does not fit in 80 GiB: 49.5 short"
-    assert plan.fitting_text(need.peak, 80 * GIB) == "fits in 80 GiB"
-    assert plan.fitting_text(2 * full.peak, None) == "does not fit a GPU of 141 GB"
+    assert plan.fitting_card(full.peak) == 141 and plan.fitting_card(2 * full.peak) is None
+    assert plan.fitting_card(need.peak) == 16 and plan.fitting_card(int(15.3 * GIB)) == 24
 
 
 @pytest.fixture
@@ -219,17 +218,16 @@ def tiny(tmp_path: Path) -> Callable[..., str]:
     return run
 
 
-def test_the_command_measures_speed_and_the_trainer(tiny: Callable[..., str]) -> None:
-    report = tiny(parts=("speed", "trainer"))
+def test_the_command_measures_speed(tiny: Callable[..., str]) -> None:
+    report = tiny(parts=("speed",))
     for method in METHODS:
-        assert f"| {method} |" in report
-    assert "A precise step: bare" in report
+        assert f"| {method} " in report
 
 
 def test_a_dry_run_plans_the_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fine_tuning.speed_fine_tuning(fine_tuning.StepConfig(size="tiny"), root=tmp_path, dry_run=True)
     printed = capsys.readouterr().out
-    assert printed.count("| precise |") == 2 and "wants a GPU of 16 GB" in printed
+    assert printed.count("| precise ") == 2 and printed.count("16 |\n") >= 2
     assert not [*tmp_path.iterdir()]
 
 

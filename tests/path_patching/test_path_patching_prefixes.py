@@ -17,8 +17,8 @@ from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import CertificateError, path_patch, plan, recording
 from arith_lens.path_patching.engines import SweepEngine, patch_settings
 from arith_lens.path_patching.recording import n_distinct, per_pair_tokens, record_pairs
-from laboratory.speed.measure import Shape, setting_of
-from laboratory.speed.tables import QUESTION_TOKENS, few_shot_pairs, round_seconds
+from laboratory.speed.path_patching import QUESTION_TOKENS, few_shot_row
+from laboratory.speed.shapes import Shape, setting_of
 
 CLASSES = {"gemma": "Gemma", "gemma2": "Gemma2", "gemma3_text": "Gemma3Text", "gpt2": "GPT2",
            "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}  # fmt: skip
@@ -213,7 +213,6 @@ def test_dropout_is_seen_where_beginnings_are_shared(
 def test_the_benchmark_of_few_shot_prompts_times_each_way(eager_rule: None) -> None:
     """On a shape of which a round takes no time."""
     shape = Shape(2, 16, 2, 32, 50, n_pairs=2, n_tokens=40)
-    own, taken = round_seconds(setting_of(shape), few_shot_pairs(shape, one_context=True), rounds=1)
-    assert own == QUESTION_TOKENS
-    assert {*taken} == {(False, False), (False, True), (True, False), (True, True)}
-    assert all(len(rounds) == 1 and rounds[0] > 0 for rounds in taken.values())
+    row = few_shot_row(setting_of(shape), 1, one_context=True)
+    assert row["per_pair_tokens"] == QUESTION_TOKENS
+    assert row["all_seconds"] > 0 and row["shared_seconds"] > 0

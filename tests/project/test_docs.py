@@ -24,9 +24,9 @@ from experiments.command import Arguments, read_arguments
 from experiments.questions import questions
 from figures.__main__ import tables, without_conditions
 from laboratory.__main__ import COMMANDS as LABORATORY
-from laboratory.speed import path_patching
+from laboratory.speed import growth
 from laboratory.speed.fine_tuning_plan import STEP_SHAPES
-from laboratory.speed.measure import SHAPES
+from laboratory.speed.shapes import SHAPES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -253,7 +253,7 @@ def test_commands_are_understood_and_plan(
     for known in (SHAPES, STEP_SHAPES):
         for name, shape in known.items():
             monkeypatch.setitem(known, name, replace(shape, n_layers=min(4, shape.n_layers)))
-    monkeypatch.setattr(path_patching, "FULL", path_patching.QUICK)
+    monkeypatch.setattr(growth, "FULL", growth.QUICK)
     refused = pytest.raises(SystemExit, match=LACKS[command]) if command in LACKS else nullcontext()
     with refused:
         call(config, *others, **by_name | {"dry_run": True})
