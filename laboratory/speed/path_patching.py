@@ -128,10 +128,10 @@ def measured(config: SpeedConfig) -> Sections:
         shape = memory_shape(config)
         yield "memory", f"Memory, {config.memory_size}: {shape}", [*memory_rows(config)]
     if "edges" in config.parts:
-        effort["repeats"] = min(config.repeats, edges.MOST_ROUNDS)
-        table = edges.edge_rows(**effort | {"budget": 20 * config.seconds})
+        repeats = min(config.repeats, edges.MOST_ROUNDS)
+        table = edges.edge_rows(repeats=repeats, budget=20 * config.seconds)
         title = f"All edges into some receivers: {SHAPES['tiny']}"
-        yield "edges", title, table + edges.edge_growth(**effort)
+        yield "edges", title, table + edges.edge_growth(repeats=repeats, budget=config.seconds)
     if "few_shot" in config.parts:
         rows = [*few_shot_rows(config.repeats)]
         yield "few_shot", "Prompts that begin alike", rows
