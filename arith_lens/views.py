@@ -13,7 +13,7 @@ from uuid import uuid4
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.plotting import render
+from arith_lens.plotting.markup import document, render
 from arith_lens.plotting.style import plotly
 
 JOINER = "\u2060"  # WORD JOINER: invisible in HTML, on a canvas and in tooltips
@@ -44,28 +44,11 @@ POLICY = (
 )
 """Nothing is fetched from anywhere."""
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{{ policy|safe }}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title }}</title>
-<style>
-body { font: 14px/1.45 'Open Sans','Helvetica Neue',Arial,'Liberation Sans',sans-serif;
-  color: #1f2430; max-width: 1100px; margin: 32px auto; padding: 0 16px }
-h1 { font-size: 18px }
-h2 { font-size: 15px; margin: 28px 0 8px }
-p { color: #6b7280; font-size: 12px; margin: 4px 0 }
-</style>
-{% for bundle in bundles %}<script>{{ bundle|safe }}</script>{% endfor %}
-</head><body><h1>{{ title }}</h1>
-{% for view in views %}
+_VIEWS = """{% for view in views %}
 {% if view.title %}<h2>{{ view.title }}</h2>{% endif %}
 <div id="view-{{ loop.index0 }}"></div>
 <script>{{ view.script("view-%d"|format(loop.index0))|safe }}</script>
-{% endfor %}
-{% for note in notes %}<p>{{ note }}</p>{% endfor %}
-</body></html>
-"""
+{% endfor %}"""
 
 
 @runtime_checkable
@@ -111,7 +94,8 @@ def page(views: Sequence[Viewed], *, title: str, notes: Sequence[str] = ()) -> s
     if not views:
         raise ValueError("expected a view at least, found none")
     bundles = [bundle(name) for name in sorted({view.bundle for view in views})]
-    return render(_PAGE, policy=POLICY, title=title, bundles=bundles, views=views, notes=notes)
+    body = render(_VIEWS, views=views)
+    return document(title, body, notes=notes, scripts=bundles, policy=POLICY)
 
 
 @cache

@@ -1,19 +1,15 @@
-"""Prepare data sets: templates, train parts without test questions, word problems as prompt pairs.
+"""Prepare data sets: templates under a tokenizer, and train parts without test questions.
 
-Four commands: `template_tables`, `training_splits`, `convert_gsm8k` and `convert_world`. Each
-prints a table and saves it as CSV.
+Two commands: `template_tables` and `training_splits`. Each prints a table and saves it as CSV.
 """
 
 import base64
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pandas
-import torch
 
-import arith_lens as al
 from arith_lens.benchmarks import (
     TrainingPart,
     find_overlaps,
@@ -24,33 +20,16 @@ from arith_lens.benchmarks import (
 )
 from arith_lens.model import find_checkpoint, load_tokenizer, read_config
 from arith_lens.operations import IN_PAPER
-from arith_lens.pairs import keep_correct, template_facts
-from arith_lens.pairs.correctness import answer
-from arith_lens.plotting import render
-from arith_lens.reference.edits import PROBLEM_FAMILIES
-from arith_lens.reference.sets import world_pairs
+from arith_lens.pairs import template_facts
+from arith_lens.plotting.markup import document
 from arith_lens.templates import FIGURE_10
-from arith_lens.word_problems import gsm8k_pairs
 from experiments.command import exit_on_user_error
-from experiments.configs.data import Gsm8kConfig, SplitConfig, TemplateConfig, WorldConfig
+from experiments.configs.data import SplitConfig, TemplateConfig
 
 FIGURE_TITLES = {
     "8": "Figure 8: templates of the operations",
     "10": "Figure 10: further templates of addition",
 }
-PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{{ title }}</title>
-<style>
-body { font: 14px sans-serif; margin: 2em; color: #222 }
-table { border-collapse: collapse }
-td, th { padding: .25em .7em; text-align: left; border-bottom: 1px solid #ddd;
-  white-space: pre-wrap }
-th { background: #f4f4f4 }
-</style>
-<h1>{{ title }}</h1><p>{{ note }}</p>{{ table|safe }}</html>
-"""
-
-
 BEGIN = "<|begin_of_text|>"
 
 
@@ -128,13 +107,9 @@ def save_table(
     table.to_csv(files[0], index=False)
     first, last = config.operands
     note = f"Operands {first} to {last}, answer token: {config.answer_token}."
-    page = render(
-        PAGE,
-        title=f"{FIGURE_TITLES[config.figure]}, tokenizer {name}",
-        note=note,
-        table=table.to_html(index=False, escape=True, border=0),
-    )
-    files[1].write_text(page, encoding="utf-8")
+    title = f"{FIGURE_TITLES[config.figure]}, tokenizer {name}"
+    cells = table.to_html(index=False, escape=True, border=0, justify="left")
+    files[1].write_text(document(title, cells, notes=[note]), encoding="utf-8")
     return files
 
 
@@ -184,10 +159,6 @@ def _byte_level(path: Path, ranks: dict[bytes, int]) -> Any:
         single=f"{BEGIN} $A", special_tokens=[(BEGIN, backend.token_to_id(BEGIN))]
     )
     return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=BEGIN)
-
-
-JsonRow: TypeAlias = dict[str, Any]
-BATCH = 128
 
 
 def training_splits(
@@ -255,152 +226,3 @@ def _counts(parts: list[TrainingPart]) -> pandas.DataFrame:
         sizes = {"read": part.n_read, **counts, "kept": len(part.records)}
         rows += [{"source": part.name, "what": what, "n": n} for what, n in sizes.items()]
     return pandas.DataFrame(rows)
-
-
-def convert_gsm8k(
-    config: Gsm8kConfig,
-    *,
-    root: Path = Path("results"),
-    dry_run: bool = False,
-) -> None:
-    """How many of GSM8K's questions become prompt pairs? (the paper's Appendix E)
-
-    In each tokenizer, split and mode, the words that ask for a number are replaced at the same
-    number of tokens. The table has the number of questions where that works, and why it does not in
-    the others. With a model, it also has the share that the model answers right. Saves
-    `<root>/convert_gsm8k/conversions.csv`.
-
-    Args:
-        config: what to convert.
-        root: the folder of all results.
-        dry_run: print what would be read, and stop.
-    """
-    files = [config.data_dir / "gsm8k" / f"{split}.jsonl" for split in config.splits]
-    names = (config.model,) if config.model else config.tokenizers
-    if dry_run:
-        print(*files, *names, sep="\n")
-        return
-    with exit_on_user_error():
-        rows = [row for name in names for row in _gsm8k_rows(name, config)]
-    table = pandas.DataFrame(rows).fillna(0)
-    print(table.to_string(index=False))
-    _save(table, root / "convert_gsm8k")
-
-
-def _gsm8k_rows(name: str, config: Gsm8kConfig) -> list[JsonRow]:
-    """The table's rows of one tokenizer or model."""
-    if config.model:
-        model = tokenizer = al.load_model(config.model)
-    else:
-        folder = Path(name) if Path(name).is_dir() else config.data_dir / "tokenizers" / name
-        model, tokenizer = None, published_tokenizer(folder)
-    rows = []
-    for split in config.splits:
-        for mode in config.modes:
-            pairs, conversion = gsm8k_pairs(
-                tokenizer,
-                config.data_dir / "gsm8k" / f"{split}.jsonl",
-                mode=mode,
-                seed=config.seed,
-            )
-            row: JsonRow = {"tokenizer": Path(name).name, "split": split, "mode": mode}
-            row |= {"questions": conversion.n_questions, "converted": conversion.n_converted}
-            row |= {"computed": int(pairs.computed.sum()) if pairs.computed is not None else 0}
-            if model is not None:
-                row |= _answered(model, pairs)
-            rows.append(row | dict(conversion.left_out))
-            _print_pairs(pairs[: config.examples])
-    return rows
-
-
-def _answered(model: Any, pairs: al.PromptPairs) -> JsonRow:
-    """How many pairs are answered right, and how many counterfactuals still are."""
-    try:
-        chosen = keep_correct(model, pairs).selection
-    except ValueError:  # none is answered right
-        return {"answered right": 0}
-    assert chosen is not None
-    return {"answered right": chosen.n_kept, "X_c still answered C": chosen.counterfactual_correct}
-
-
-def convert_world(
-    config: WorldConfig,
-    *,
-    root: Path = Path("results"),
-    dry_run: bool = False,
-) -> None:
-    """Convert the closed world's word problems and print the table, as `WorldConfig` says.
-
-    Args:
-        config: what to convert.
-        root: the folder of all results.
-        dry_run: print what would be measured, and stop.
-    """
-    families = config.families or PROBLEM_FAMILIES
-    if dry_run:
-        print(*config.models, *families, *config.changes, sep="\n")
-        return
-    rows = []
-    for name in config.models:
-        with exit_on_user_error():
-            model = al.load_model(name)
-        for family in families:
-            rows += _world_rows(model, name, family, config)
-    table = pandas.DataFrame(rows)
-    print(table.round(3).to_string(index=False))
-    _save(table, root / "convert_world")
-
-
-def _world_rows(model: Any, name: str, family: str, config: WorldConfig) -> list[JsonRow]:
-    """One family's rows. X_r is the same for every X_c, and is answered once."""
-    right: dict[int, bool] = {}
-    rows = []
-    for change in config.changes:
-        pairs, conversion = world_pairs(
-            model, family, change=change.split("+"), split=config.split, seed=config.seed
-        )
-        new = [i for i, question in enumerate(conversion.converted) if question not in right]
-        if new:
-            answers = answer(model, pairs[new], "reference", BATCH)[0].tolist()
-            right |= {conversion.converted[i]: r for i, r in zip(new, answers, strict=True)}
-        _print_pairs(pairs[: config.examples])
-        answered = pairs.filter(
-            torch.tensor([right[question] for question in conversion.converted])
-        )
-        row: JsonRow = {"model": Path(name).name, "family": family, "change": change}
-        row |= {"questions": conversion.n_questions, "converted": conversion.n_converted}
-        rows.append(row | {"right": len(answered) / len(pairs)} | _still(model, answered))
-    return rows
-
-
-def _still(model: Any, pairs: al.PromptPairs) -> JsonRow:
-    """How often X_c is answered with C, and the share of the most frequent C.
-
-    The row also has both for the pairs whose C is computed.
-    """
-    if not len(pairs):
-        return {"kept": 0}
-    still = answer(model, pairs, "counterfactual", BATCH)[0]
-    assert pairs.computed is not None
-    row: JsonRow = {"kept": len(pairs), "still C": float(still.float().mean())}
-    row |= {"constant": _constant(pairs), "computed": int(pairs.computed.sum())}
-    if not pairs.computed.any():
-        return row
-    row |= {"still C, computed": float(still[pairs.computed].float().mean())}
-    return row | {"constant, computed": _constant(pairs.filter(pairs.computed))}
-
-
-def _constant(pairs: al.PromptPairs) -> float:
-    """The share of the most frequent C."""
-    return max(Counter(pairs.answer.tolist()).values()) / len(pairs)
-
-
-def _print_pairs(pairs: al.PromptPairs) -> None:
-    for pair in pairs:
-        print(f"{pair.reference_text}\n{pair.counterfactual_text}\n{pair.answer_text}\n")
-
-
-def _save(table: pandas.DataFrame, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    table.to_csv(folder / "conversions.csv", index=False)
-    print(f"\nsaved in {folder / 'conversions.csv'}")

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.plotting import render
+from arith_lens.plotting.markup import document
 from arith_lens.runs import Run, RunError
 from arith_lens.runs import write as write_file
 from arith_lens.views import Viewed, save_page
@@ -354,9 +354,7 @@ def write_exhibit(
         print(f"{exhibit.title}\n\n{table}\n", *exhibit.small_print, "", sep="\n")
         page = folder / f"{exhibit.name}.html"
         cells = html_table(exhibit.cells)
-        text = render(
-            _PAGE, title=exhibit.title, table=cells, notes=map(prose, exhibit.small_print)
-        )
+        text = document(exhibit.title, cells, notes=map(prose, exhibit.small_print))
         write_file(page, text.encode())
         files = [page]
     elif isinstance(exhibit, Interactive):
@@ -384,22 +382,6 @@ def _draw(chart: Chart, stem: Path, formats: Formats) -> list[Path]:
         page, title = stem.with_name(f"{chart.views_name}.html"), chart.title
         files.append(save_page(page, chart.views, title=title, notes=chart.small_print))
     return files
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{{ title }}</title>
-<style>
-body { font: 14px/1.45 'Open Sans','Helvetica Neue',Arial,'Liberation Sans',sans-serif;
-  color: #1f2430; max-width: 1100px; margin: 32px auto; padding: 0 16px }
-h1 { font-size: 17px }
-table { border-collapse: collapse; border-top: 1.5px solid; border-bottom: 1.5px solid;
-  margin: 14px 0 }
-th { border-bottom: 1px solid; font-weight: 600 }
-th, td { padding: 4px 14px 4px 0; text-align: left; vertical-align: top }
-p { color: #6b7280; font-size: 12px; margin: 4px 0 }
-</style>
-<h1>{{ title }}</h1>{{ table }}{% for note in notes %}<p>{{ note }}</p>{% endfor %}</html>
-"""
 
 
 CODE = re.compile(r"`([^`]+)`")

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from arith_lens.plotting.markup import render
+from arith_lens.plotting.markup import document
 from arith_lens.plotting.page import bear_colours, without_notes
-from arith_lens.plotting.style import FONT, TEXT, Figure, Number, colour_at, plotly
+from arith_lens.plotting.style import Figure, Number, colour_at, plotly
 from arith_lens.plotting.widths import PER_INCH, is_printed
 
 _RENDER = ["-c", "from arith_lens.plotting.export import draw_jobs; draw_jobs()"]
@@ -89,22 +89,6 @@ def save(
     return [page, *pictures]
 
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title or name }}</title>
-<style>
-body { font: 15px/1.4 {{ font|safe }}; color: {{ colour }}; margin: 20px }
-h1 { font-size: 18px; margin: 0 0 10px }
-p { font-size: 13px; max-width: 60em; margin: 4px 0 }
-.box { overflow-x:auto; max-width:100% } /* what is wider than the window scrolls in its box */
-</style></head>
-<body>{% if title %}<h1>{{ title }}</h1>{% endif %}
-<div class="box">{{ body|safe }}</div>
-{% for note in notes %}<p>{{ note }}</p>{% endfor %}</body></html>
-"""
-
-
 def _page(figure: Figure, name: str, title: str, notes: Sequence[str]) -> str:
     """A page with one figure and all that it needs."""
     if notes:
@@ -112,9 +96,7 @@ def _page(figure: Figure, name: str, title: str, notes: Sequence[str]) -> str:
     body = figure.to_html(
         full_html=False, include_plotlyjs=True, config={"displaylogo": False}, div_id=name
     )
-    return render(
-        _PAGE, title=title, name=name, font=FONT, colour=TEXT, body=body, notes=list(notes)
-    )
+    return document(title or name, body, notes=notes, heading=bool(title))
 
 
 def as_rectangles(figure: Figure) -> Figure:

@@ -59,61 +59,6 @@ class SplitConfig:
 
 
 @dataclass(frozen=True)
-class Gsm8kConfig:
-    """How many of GSM8K's questions become prompt pairs? (the paper's Appendix E)
-
-    In each tokenizer, split and mode, the words that ask for a number are replaced at the same
-    number of tokens. The table has the number of questions where that works, and why it does not in
-    the others. With a model, it also has the share that the model answers right. Saves
-    `<root>/convert_gsm8k/conversions.csv`.
-    """
-
-    data_dir: Path
-    """Holds gsm8k/train.jsonl and gsm8k/test.jsonl, and a folder for each tokenizer."""
-    tokenizers: tuple[str, ...] = ("llama2", "mistral", "llama3")
-    """Folders in <data-dir>/tokenizers, or paths of folders."""
-    model: str | None = None
-    """A model that also answers them, with its own tokenizer: an id or a directory."""
-    modes: tuple[str, ...] = ("question", "equation")
-    """Where the prompt ends: after the question, or before the solution's last result."""
-    splits: tuple[str, ...] = ("train", "test")
-    """Files to read."""
-    seed: int = 0
-    """The seed of the draw among replacements."""
-    examples: int = 0
-    """Conversions to print for each row of the table."""
-
-
-@dataclass(frozen=True)
-class WorldConfig:
-    """Which words make the closed world's word problems calculations? (the paper's Appendix E)
-
-    Its problems become pairs by replacing the words that ask, the words that say what to
-    calculate, the things that are counted, "has", or several of these. For each model, family and
-    choice, the table has the number of converted problems, the share that the model answers right,
-    and among these the share whose counterfactual is still answered with C. If nothing is left to
-    calculate, this share should fall to that of the most frequent C ("constant"). Saves
-    `<root>/convert_world/conversions.csv`.
-    """
-
-    models: tuple[str, ...] = ("reference", "reference-mistral")
-    """Reference models, by name or directory."""
-    families: tuple[str, ...] = ()
-    """Families of word problems; by default the world's four."""
-    changes: tuple[str, ...] = (
-        *("question", "operators", "referents", "operators+referents"),
-        *("question+operators+referents", "question+operators+referents+possession"),
-    )
-    """The parts to reword, joined by +."""
-    split: str = "test"
-    """Which of the world's problems to convert."""
-    seed: int = 0
-    """The seed of the draw among replacements."""
-    examples: int = 0
-    """Pairs to print for each row of the table."""
-
-
-@dataclass(frozen=True)
 class StudyConfig(PooledSampleSettings):
     """What do minutes of computing show of a model? All experiments without a finished run.
 

@@ -152,7 +152,7 @@ def test_the_second_mode_stops_at_the_last_equals_sign(published):
 
 
 def test_most_real_questions_convert(data_directory, real_tokenizer):
-    """The first 150 of each split; the whole files are counted by experiments convert_gsm8k."""
+    """The first 150 of each split."""
     tokenizer = real_tokenizer("llama2")
     for split in ("train", "test"):
         records = read_gsm8k(data_directory / "gsm8k", split=split)[:150]
