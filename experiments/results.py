@@ -300,13 +300,6 @@ MLP_CONTROL_CURVES = Stored("mlp-controls-{}", KnockoutCurves, PairFacts)
 """The random orders of MLPs among them; by operation."""
 GREEDY_MASK = Stored("mask-{}", GreedyMask, PairFacts)
 """Iterative masking; by operation."""
-SEARCH_MAP = Stored("search-{}", ComponentEffects, PairFacts)
-"""The effects on the half of the problems on which orders are chosen; by operation."""
-CIRCUIT_CURVE = Stored("circuit-{}-{}-{}-{}-{}", CircuitCurve, PairFacts)
-"""Accuracy with or without the first k components; by operation, heads or MLPs, positions,
-"keep_only" or "knock_out", and order."""
-FAITHFUL_SCORES = Stored("scores-{}-{}", ComponentEffects, PairFacts)
-"""What orders are made of; by operation and method."""
 COUNTERFACTUAL_MAP = Stored("counterfactual-{}-{}", ComponentEffects, PairFacts)
 """The effects of every head and MLP; by operation and kind of counterfactual."""
 SET_MAP = Stored("set-{}-{}", ComponentEffects, PairFacts)

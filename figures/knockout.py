@@ -1,25 +1,20 @@
-"""Figure 3 and sufficiency: accuracy without the strongest heads and MLPs, and with them alone."""
+"""Figure 3: accuracy without the strongest heads and MLPs."""
 
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pandas import DataFrame
-
 from figures.common import chosen_run
 from figures.exhibit import Chart, chart_of
 from figures.options import Options
 from figures.tables import knockout as numbers
-from figures.tables import sufficiency as sufficiency_numbers
 from figures.tables.base_rates import MAJORITY
-from figures.tables.table import select
 from figures.views import curves
 from figures.views.curves import CurveChart, Series
 
 RANDOM = Series({"order": "random"}, "random", "control")
 SAME_LAYERS = Series({"order": "same layers"}, "same layers", "control 5px,3px", band=False)
 GREEDY = Series({"order": "iterative"}, "greedy", "chosen 5px,3px", band=False)
-GROWING = replace(GREEDY, where={"order": "growing"})
 STRONGEST = Series({"order": "effect"}, "strongest")
 TEN_OUT = replace(STRONGEST, mark=lambda *_: 10)
 """With a circle at ten heads, the number of the paper's Table 4."""
@@ -32,15 +27,6 @@ SHARED: dict[str, Any] = {
     "y_range": (-3, 104),
     "base": {"measure": MAJORITY},
 }
-ALONE = {"components": "heads", "kind": "keep_only"}
-
-
-def _enough(of_line: DataFrame, rows: DataFrame) -> float:
-    """From how many of the strongest heads on, kept alone there, 90% are right."""
-    keys = {"positions": of_line.positions.iloc[0], "order": "effect", **ALONE}
-    return select(rows, measure=sufficiency_numbers.ENOUGH, **keys).value.max()
-
-
 KNOCKED_OUT = [
     CurveChart(
         {"measure": "accuracy", "components": parts},
@@ -51,27 +37,11 @@ KNOCKED_OUT = [
     )
     for parts, strongest in {"heads": TEN_OUT, "MLPs": STRONGEST}.items()
 ]
-KEPT = [
-    CurveChart(
-        {"measure": "accuracy", "positions": positions, **ALONE},
-        (RANDOM, GROWING, replace(STRONGEST, mark=_enough, text="{k:.0f} heads")),
-        x_title=f"heads kept {words}",
-        heading=f"{{model}}: heads alone, {words}",
-        **SHARED,
-    )
-    for positions, words in {"END": "at END", "all": "everywhere"}.items()
-]
 KNOCKED_OUT_CAPTION = (
     "What is out gives its counterfactual mean. Order: effects on the same prompts (strongest), "
     "the most costly next (greedy), random, or random in the layers of the strongest. Circles: 10 "
     "heads are out. Bands: 95% intervals over n problems; of random heads the range of draws. "
     "Base rate: always the most frequent answer."
-)
-KEPT_CAPTION = (
-    "The first k heads stay, all others give their counterfactual means, at END or everywhere. "
-    "Order: effects on the other half of the problems (strongest), the most gain next (greedy), "
-    "or random. Circles: from this tested size on 90% are right. Bands: 95% intervals over n "
-    "problems; of random heads the range of draws. Base rate: always the most frequent answer."
 )
 
 
@@ -93,26 +63,5 @@ def fig3(options: Options) -> list[Chart]:
         title="Are the strongest heads needed?",
         caption=KNOCKED_OUT_CAPTION,
         draw=partial(curves.draw, charts=KNOCKED_OUT, panel=(190, 150), shared_y=True),
-    )
-    return [chart]
-
-
-def sufficiency(options: Options) -> list[Chart]:
-    """Do the strongest heads suffice? Accuracy with the first k heads alone.
-
-    Reads a run of `experiments do_they_suffice`. The orders were chosen on half of the problems;
-    the curves are drawn on the other half.
-
-    Raises:
-        RunError: there is no run.
-    """
-    run = chosen_run(options, "do_they_suffice")
-    chart = chart_of(
-        partial(sufficiency_numbers.table, run),
-        [run],
-        name="sufficiency",
-        title="Do the strongest heads suffice?",
-        caption=KEPT_CAPTION,
-        draw=partial(curves.draw, charts=KEPT, panel=(190, 150), shared_y=True),
     )
     return [chart]

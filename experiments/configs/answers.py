@@ -6,11 +6,9 @@ from typing import Literal
 
 from experiments.configs.shared import (
     Keep,
-    Metric,
     ModelSettings,
     OperandSettings,
     PooledSampleSettings,
-    SampleSettings,
 )
 
 
@@ -47,65 +45,6 @@ class KnockoutConfig(OperandSettings):
     """What replaces it in one further curve; None leaves it out."""
     mlps: bool = True
     """Whether MLPs are knocked out too."""
-
-
-@dataclass(frozen=True)
-class SufficiencyConfig(SampleSettings):
-    """Do the strongest heads suffice? Keep only the first k, and knock them out.
-
-    For each operation, the problems are split in two halves. Orders of the heads are chosen on one
-    half: by effect, growing (each next head raises p(C) most), by iterative masking, by the norm of
-    the weights, and at random. On the other half the first k heads of each order are kept while all
-    other heads are replaced, and knocked out while all others stay. The same is done with MLPs by
-    effect. Saves a run under results/do_they_suffice/, which `python -m figures sufficiency` draws.
-    """
-
-    controls: int = 20
-    """Random orders."""
-    candidates: int = 24
-    """Heads that the two searches choose from, the strongest by effect; 0 leaves them out."""
-    searched: int = 12
-    """Heads that each search chooses; the others follow by effect."""
-    search_every: int = 3
-    """The searches use every third pair."""
-    splits: int = 20
-    """Further splits of the problems in halves, each with its own order by effect."""
-    measure: Metric = "probability"
-    """The metric that faithfulness is made of."""
-    ablation: Literal["mean", "resample"] = "mean"
-    """What replaces a component's output."""
-
-
-@dataclass(frozen=True)
-class OrderConfig(SampleSettings):
-    """Which order of heads and MLPs gives faithful circuits? Exact, approximate, searched.
-
-    For each operation, the problems are split in two halves. Orders of all heads and MLPs are
-    chosen on one half: by exact effects, by each method of attribution, by two greedy searches, and
-    at random. On the other half the first k components of each order are kept while the others are
-    replaced at END, and the curve is summed up as MIB does: by CPR, for orders by score, and by
-    CMD, for orders by the size of the score. Saves a run under results/which_order_is_faithful/,
-    and prints a table.
-    """
-
-    total: int = 18
-    """Pairs of which the exact effects over all paths are computed."""
-    approximated: int = 54
-    """Pairs on which the other scores are computed; 0: all of the half."""
-    candidates: int = 24
-    """Components that the greedy search chooses from, the strongest by effect."""
-    searched: int = 12
-    """Components that it chooses; the others follow by effect."""
-    searched_on: int = 18
-    """Pairs of the greedy search."""
-    drawn_on: int = 108
-    """Pairs on which curves are drawn, at most; 0: all of the other half."""
-    controls: int = 20
-    """Random orders."""
-    measure: Literal["digit_contrast", "logit", "probability"] = "digit_contrast"
-    """What is approximated, and what faithfulness is made of."""
-    ablation: Literal["mean", "resample"] = "mean"
-    """What replaces a component's output at END."""
 
 
 @dataclass(frozen=True)

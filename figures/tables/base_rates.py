@@ -8,13 +8,10 @@ frequent token, and in how many prompts this token is right.
 from collections.abc import Iterator
 
 import numpy as np
-import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from arith_lens.effects import Effects
-from arith_lens.operations import FOUR, OPERATIONS
-from arith_lens.problems import Problem
 from arith_lens.statistics import Units
 from figures.tables.number import Number
 from figures.tables.table import Key, Row, interval_numbers, row
@@ -51,16 +48,6 @@ def same_token_rows(
     token, of_token = _most_frequent(tokens, units)
     yield row(SAME_TOKEN, of_token, **keys)
     yield row(SAME_TOKEN_RIGHT, share(answers == token, units), **keys)
-
-
-def answers_of(problems: tuple[str, ...]) -> Int[Tensor, " problem"]:
-    """The answers of problems of the four operations, such as `3 + 5`."""
-    by_text = {}
-    for text in set(problems):
-        a, symbol, b = text.split(" ")
-        (name,) = (name for name in FOUR if OPERATIONS[name].symbol == symbol)
-        by_text[text] = Problem(name, int(a), int(b)).answer
-    return torch.tensor([by_text[text] for text in problems])
 
 
 def _most_frequent(values: Int[Tensor, " pair"], units: Units) -> tuple[int, Number]:

@@ -49,7 +49,7 @@ CLUMSY = {
     "figures Fig2": r"did you mean fig2\?",
     "figures fig22": r"expected an exhibit, found 'fig22'; did you mean fig2 or",
     "figures tabel1": r"did you mean table1",
-    "figures suficiency": r"did you mean sufficiency\?",
+    "figures transfr": r"did you mean transfer\?",
     "figures before_aftr": r"did you mean before_after\?",
     "figures claim": r"did you mean claims\?",
     "figures reports": r"did you mean report\?",

@@ -130,17 +130,6 @@ def test_right_answers_stand_beside_the_most_frequent_answer() -> None:
     assert all(pytest.approx(100 * one) in drawn for one in left), "numbers have their own chart"
 
 
-def test_heads_kept_alone_have_a_circle_from_where_on_90_percent_are_right() -> None:
-    chart = charts(knockout.sufficiency)
-    alone = select(chart.numbers, components="heads", kind="keep_only", order="effect")
-    enough = select(alone, measure="k from which on 90% are right").value
-    circles = [one for one in chart.figure.data if one.marker.color == "white"]
-    assert sorted(circle.x[0] for circle in circles) == sorted(enough)
-    assert all(f"{k:.0f} heads" in texts(chart.figure) for k in enough)
-    assert all(circle.y[0] > 88 for circle in circles)
-    assert [f"addition, n = {n}" in texts(chart.figure) for n in (18, 36)] == [True, False]
-
-
 def test_each_knockout_marks_what_is_right_without_ten_heads() -> None:
     chart = charts(knockout.fig3)
     keys = {"components": "heads", "measure": "accuracy", "order": "effect", "k": 10}

@@ -8,18 +8,14 @@ from figures.tables.base_rates import (
     SAME_TOKEN,
     SAME_TOKEN_RIGHT,
     UNKNOWN,
-    answers_of,
     majority_rows,
     same_token_rows,
 )
 from figures.tables.table import QuestionTable
 
-PROBLEMS = ("3 + 5", "9 - 1", "2 * 4", "8 / 2", "6 - 2")
-
 
 def test_the_majority_answer_is_the_one_that_most_prompts_have() -> None:
-    answers = answers_of(PROBLEMS)
-    assert answers.tolist() == [8, 8, 8, 4, 4]
+    answers = torch.tensor([8, 8, 8, 4, 4])
     table = QuestionTable.of("made", "m", majority_rows(answers, UNKNOWN, operation="addition"))
     number = table.number(MAJORITY, operation="addition")
     assert abs(number.value - 0.6) < 1e-6 and number.n == 5

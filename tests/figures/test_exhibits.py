@@ -12,7 +12,7 @@ from figures.options import ModelOptions, Options
 
 GALLERY = Path(__file__).parents[2] / "figures" / "gallery"
 MODELS = ("reference", "reference-mistral")
-CURVES = (knockout.fig3, knockout.sufficiency, probes.fig6)
+CURVES = (knockout.fig3, probes.fig6)
 MARKS = (next_tokens.fig4, next_tokens.fig9, agreement.counterfactuals, agreement.computed)
 
 

@@ -10,7 +10,7 @@ from pandas import DataFrame
 from figures import carry, probes, tuning
 from figures.claims_glance import verdicts
 from figures.gallery import GALLERY_MODELS, linked_charts
-from figures.tables import agreement, circuit, effects, next_tokens, sufficiency
+from figures.tables import agreement, circuit, effects, next_tokens
 from figures.tables.approximations import COST
 from figures.tables.table import from_csv, keys_of, select, value
 from figures.views.words import percent_text, span_text
@@ -44,7 +44,7 @@ def test_each_picture_has_its_caption_and_a_finding_of_one_sentence(charts: dict
         assert finding.endswith(".") and len(finding.split()) <= 35, name
 
 
-@pytest.mark.parametrize("name", ["fig3", "sufficiency", "fig4"])
+@pytest.mark.parametrize("name", ["fig3", "fig4"])
 def test_the_page_says_of_how_many_draws_random_heads_are(name: str) -> None:
     """A control of one draw would say so, too."""
     rows = from_csv((GALLERY / f"{name}.csv").read_text("utf-8"))
@@ -127,12 +127,6 @@ def of_knockouts(rows: DataFrame) -> list[str]:
     return [between(select(right, order=order).value) for order in ("effect", "random")]
 
 
-def of_sufficiency(rows: DataFrame) -> list[str]:
-    keys = {"positions": "END", "components": "heads", "kind": "keep_only", "order": "effect"}
-    one, two = (own.value.max() for own in by_model(rows, measure=sufficiency.ENOUGH, **keys))
-    return [f"the {one:.0f} strongest", f"up to {two:.0f}."]
-
-
 def of_next_tokens(rows: DataFrame) -> list[str]:
     measures = (next_tokens.RIGHT, next_tokens.A_NUMBER)
     return [between(select(rows, measure=one, when="after").value) for one in measures]
@@ -177,7 +171,6 @@ FINDINGS = {
     "exam": of_exam,
     "ladder": of_ladder,
     "fig3": of_knockouts,
-    "sufficiency": of_sufficiency,
     "fig4": of_next_tokens,
     "fig5": of_roles,
     "fig13": of_probes,

@@ -87,6 +87,12 @@ def gallery_table(name: str) -> Any:
     return table if "measure" not in table else OLDER[name.rpartition("/")[2]](table)
 
 
+def study_table(name: str) -> Any:
+    """The rows of `reference` in the table of a finished study."""
+    table: Any = pd.read_csv(STUDIES / f"{name}.csv", keep_default_na=False, na_values=[""])
+    return table[table.model == "reference"]
+
+
 def _map(table: Any) -> Any:
     """Effects of heads and MLPs with their intervals; `held` has the norm's scale held."""
     effects = table[(table.measure == "effect") & (table.operation != "mean")]
@@ -158,7 +164,6 @@ def _controls(table: Any) -> Any:
 OLDER = {
     "fig2": _map,
     "fig3": _curves,
-    "sufficiency": _kept,
     "transfer": _controls,
     "generalisation": _families,
     "table1": _tuning,
@@ -246,7 +251,7 @@ def _gains_elsewhere() -> str:
 
 def _splits() -> list[str]:
     """What fourteen heads answer alone: the mean over the splits of the problems, and the range."""
-    table: Any = pd.read_csv(GALLERY / "sufficiency.csv", keep_default_na=False)
+    table = study_table("sufficiency")
     of_splits = table[table.measure == "accuracy, mean of the splits"]
     rows = of_splits[(of_splits.k.astype(float) == 14) & (of_splits.kind == "keep_only")]
     assert rows.operation.tolist() == [*OPERATIONS]
@@ -258,11 +263,10 @@ def _splits() -> list[str]:
 
 def test_the_numbers_are_those_of_the_gallery() -> None:
     """Each sentence that holds a number, made anew from the committed tables."""
-    tables: Any = (
-        gallery_table(name)
-        for name in ("fig2", "fig3", "sufficiency", "transfer", "table1", "table5")
-    )
-    maps, fig3, sufficiency, transfer, table1, table5 = tables
+    tables: Any = (gallery_table(name) for name in ("fig2", "fig3", "transfer", "table1", "table5"))
+    maps, fig3, transfer, table1, table5 = tables
+    raw = study_table("sufficiency")
+    sufficiency = _kept(raw)
     heads: Any = maps[maps.component == "head"]
     key: Any = heads[heads["mean"] < -0.05]
     effect = fig3[(fig3.curve == "effect") & (fig3.k == 4)].set_index("operation").accuracy
@@ -295,7 +299,6 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
     five = five.sort_values("value")
     assert five.operation.iloc[[0, -1]].tolist() == ["addition", "division"]
     least, most, n = percent(five.iloc[:1]), percent(five.iloc[-1:]), five.n
-    raw: Any = pd.read_csv(GALLERY / "sufficiency.csv", keep_default_na=False)
     base = raw[raw.measure == "base rate: majority answer"].value.astype(float)
     problems, generic = tasks.loc["all word problems"], tasks.loc["all generic tasks"]
     tuned: Any = pd.concat([table1, table5[table5.mlps == 3]])
@@ -332,6 +335,14 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
     assert enough == {"addition": 14, "division": 19, "multiplication": 10, "subtraction": 14}
     whole = {"addition": 48, "division": 72, "multiplication": 72, "subtraction": 96}
     assert enough_everywhere == whole
+    page = (STUDIES / "sufficiency.md").read_text("utf-8")
+    accuracy = circuits.set_index(["operation", "size"]).accuracy
+    lines = [
+        f"| {name} | {accuracy[name, 5]:.0%} | {accuracy[name, 14]:.0%} | {enough[name]:.0f} | "
+        f"{enough_everywhere[name]:.0f} |"
+        for name in OPERATIONS
+    ]
+    assert [line for line in lines if line not in page] == []
     assert [one for one in sentences if one not in words_of(RESULTS)] == []
 
 
@@ -381,7 +392,7 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     assert f"Without the ten strongest of 96 heads, {strongest} of additions are right" in text
     lowest = ten[ten.curve.str.match("random ")].low.min()
     assert f"without ten random ones {random.mean():.0%}, at least {lowest:.0%}" in text
-    kept = gallery_table("sufficiency")
+    kept = _kept(study_table("sufficiency"))
     columns = ["among", "positions", "kind", "order", "size"]
     five = kept[(kept[columns] == ["heads", "end", "keep_only", "effect", 5]).all(axis=1)]
     assert len(five) == 4, "one row per operation"
@@ -392,8 +403,7 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     random = f"{by_chance.accuracy.min():.0%} to {by_chance.accuracy.max():.0%}"
     words = f"with all MLPs, they answer {least} (+) to {most} (÷), random heads {random}"
     assert words in text and (five.high < 0.9).all(), "they do not suffice"
-    lenses: Any = pd.read_csv(STUDIES / "lenses.csv")
-    lenses = lenses[lenses.model == "reference"]
+    lenses = study_table("lenses")
     keys = ["conclusion", "counterfactual", "metric"]
     card = lenses[(lenses[keys] == ["five_suffice", "operands", "relative_logit"]).all(axis=1)]
     card = card[card.operation != "all"].sort_values("value")

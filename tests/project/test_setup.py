@@ -144,7 +144,7 @@ CLUMSY = {
     "tabel1": r"did you mean table1",
     "befor-after": r"did you mean before-after",
     "explorr": r"did you mean explorer or explore",
-    "sufficency": r"did you mean sufficiency",
+    "benchmaks": r"did you mean benchmarks",
     "hlep": r"did you mean help",
     "wich_heads": r"no target wich_heads; .*make help-all lists all",
     "fig2 OPERATION=addition": r"no variable OPERATION; did you mean OPERATIONS",
