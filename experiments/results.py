@@ -20,7 +20,7 @@ from arith_lens.effects import BeforeAfter, ComponentEffects, Effects
 from arith_lens.evaluation import EvaluationResult
 from arith_lens.exploration import Exploration
 from arith_lens.interchanges import Interchange
-from arith_lens.knockout import CircuitCurve, GreedyMask, KnockoutCurve, KnockoutCurves, Outcomes
+from arith_lens.knockout import GreedyMask, KnockoutCurve, KnockoutCurves, Outcomes
 from arith_lens.mediation import Mediation
 from arith_lens.next_tokens import NextTokens
 from arith_lens.numbers import Swaps
