@@ -475,21 +475,11 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
 
 
 def test_the_first_picture_is_described_by_its_table() -> None:
-    table: Any = pd.read_csv(GALLERY / "circuit.csv", keep_default_na=False)
-    settings = table[["operation", "counterfactual", "metric"]].drop_duplicates()
-    assert ["addition", "operands", "digit_contrast"] in settings.to_numpy().tolist()
-    nodes = table[(table.kind == "node") & (table.measure == "effect")].sort_values("value")
-    heads = [name for name in nodes.sender if "MLP" not in name][:3]
-    mlps = [name for name in nodes.sender if "MLP" in name][:2]
-    assert heads == ["5.5", "4.3", "6.0"] and mlps == ["MLP 11", "MLP 10"]
-    edges = table[(table.kind == "edge") & (table.input == "v") & (table.sender == "embeddings")]
-    assert {*edges.sort_values("value").receiver[:3]} == {*heads}, "they read the operands"
-    into = table[(table.kind == "part") & (table.strongest == "yes") & table.sender.isin(heads)]
-    assert {*into.receiver} == {*mlps} and {*into.sender} == {*heads}, "they act through MLPs"
-    assert (
-        "Heads 5.5, 4.3 and 6.0 read the operands A and B and act through MLPs 10 and 11"
-        in words_of(README)
-    )
+    heads: Any = pd.read_csv(ROOT / "docs" / "studies" / "audit_heads.csv", dtype={"head": str})
+    heads = heads.query("model == 'smollm2-135m' and task == 'addition'").set_index("head")
+    operands = {"A": "operand_a", "B": "operand_b"}
+    fetch = [heads.index[heads[column] > 0.5].item() for column in operands.values()]
+    assert f"Heads {' and '.join(fetch)} of SmolLM2-135M look at the operands A and B" in README
 
 
 def test_each_number_of_the_findings_links_its_table() -> None:
