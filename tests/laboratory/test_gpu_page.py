@@ -27,15 +27,12 @@ def table(name: str) -> Any:
 
 def scale_lines() -> list[str]:
     (work,) = table("llama-7b").itertuples()
-    parts = table("llama-7b-parts").set_index("part")["share"]
     each = work.seconds / work.n_pairs
     share = work.flops / work.rate / work.seconds
     return [
         f"| time | {work.seconds:.1f} s, {1000 * each:.1f} ms per pair |",
         f"| {work.rate / 1e12:.0f} TFLOP/s |",
         f"| share of it, certificate included | {share:.0%} |",
-        f"| share of it in the rows through the layers | {parts['rows through the layers']:.0%} |",
-        f"| share of it in the recording | {parts['recording']:.0%} |",
         f"| {work.peak_bytes / GIB:.2f} GiB (planned: {work.planned_bytes / GIB:.2f} GiB) |",
         f"{work.seconds:.0f} s for the paper's 4 x 1,000 pairs, {1000 * each:.1f} ms per pair",
         f"need 7.7 s per pair, so the GPU is {round(7.7 / each / 5) * 5} times",
@@ -44,7 +41,6 @@ def scale_lines() -> list[str]:
 
 def ways_lines() -> list[str]:
     ratios = {size: table(f"rivals_{size}").set_index("method")["ratio"] for size in SIZES}
-    floors = [table(f"floor_{size}").set_index("part")["reached"]["all"] for size in SIZES]
     wide = table("rivals_wide").set_index("method")["difference"]
     cells = (
         (name, " | ".join(f"{ratios[size][way]:.1f}x" for size in SIZES))
@@ -52,7 +48,6 @@ def ways_lines() -> list[str]:
     )
     return [
         *(f"| {name} | {numbers} |" for name, numbers in cells),
-        f"only {100 * min(floors):.0f} to {max(floors):.0%}",
         f"by at most {wide.max():.3f} in effects",
         f"as much ({wide['TransformerLens, run_with_hooks']:.3f})",
     ]
