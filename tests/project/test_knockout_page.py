@@ -51,5 +51,3 @@ def test_the_sentences_about_single_changes_are_those_of_the_tables() -> None:
     text = " ".join(PAGE.split())
     assert alone[0] == 1 and words in text
     assert "costs them {} with the first digit, and {} with heads".format(*both) in text
-    page = " ".join((ROOT / "docs" / "benchmarks.md").read_text("utf-8").split())
-    assert f"cost the same layers {both[1]} points, and each alone 1 and {alone[2]}" in page
