@@ -3,7 +3,7 @@
 The model is a TransformerBridge in evaluation mode, without compatibility mode. Weights, logits and
 activations are the Hugging Face model's own, bit for bit, and no norm is folded, because the
 paper's metric needs raw logits. TransformerLens 4.0 removed HookedTransformer; hook names, shapes
-and values are the same (see `docs/names.md`).
+and values are the same (see `docs/api.md`).
 """
 
 from arith_lens.model.checkpoints import files_state as files_state
