@@ -66,18 +66,20 @@ def _models(chosen: Namespace) -> None:
 
 
 def _audit(chosen: Namespace) -> None:
-    from arith_lens.auditing import audit, operation_pairs
+    from arith_lens.auditing import audit, four_operations, operation_pairs
     from arith_lens.model import load_model
     from arith_lens.pairs import PromptPairs
     from arith_lens.runs import open_run
 
     model = load_model(chosen.model)
+    options: dict[str, Any] = {"draws": chosen.draws}
     if chosen.pairs is None:
         pairs: Any = operation_pairs(model, chosen.operation, shots=chosen.shots)
+        options["means_over"] = four_operations(model, shots=chosen.shots)
     else:
         pairs = PromptPairs.from_file(chosen.pairs, model)
     with open_run("audit", {}, model=model, root=chosen.out / "runs") as run:
-        result = audit(model, pairs, draws=chosen.draws, run=run)
+        result = audit(model, pairs, run=run, **options)
     task = chosen.operation if chosen.pairs is None else chosen.pairs.stem
     folder = result.save(chosen.out / f"{Path(model.name).name}-{task}")
     print(f"{result}\n\nopen {folder / 'audit.html'}")

@@ -5,13 +5,11 @@ table has the rows of all audits that are finished.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import reduce
-from operator import add
 from pathlib import Path
+from typing import Any
 
 import arith_lens as al
-from arith_lens.auditing import Audit, operation_pairs
+from arith_lens.auditing import Audit, four_operations, operation_pairs
 from arith_lens.operations import FOUR
 
 SHOTS = {"gemma-3-270m": 4}
@@ -50,9 +48,12 @@ def audits(
     loaded = al.load_model(model)
     for task in tasks:
         folder = out / loaded.name / task.replace(" ", "-")
+        options: dict[str, Any] = {"draws": draws}
+        if task in FOUR:
+            options["means_over"] = four_operations(loaded, shots=SHOTS.get(loaded.name))
         config = {"task": task, "draws": draws}
         with al.open_run("audit", config, model=loaded, root=out / "runs") as run:
-            audit = al.audit(loaded, pairs_of(loaded, task), draws=draws, run=run)
+            audit = al.audit(loaded, pairs_of(loaded, task), run=run, **options)
         audit.save(folder)
         print(f"{task}: {audit}\n{folder}", flush=True)
 
@@ -62,8 +63,7 @@ def pairs_of(model: al.HookedModel, task: str) -> Mapping[str, al.PromptPairs]:
     if task == CAPITALS:
         return {"another country": capitals(model)}
     if task == MIXED:
-        parts = [operation_pairs(model, operation)["operands"] for operation in FOUR]
-        return {"operands": replace(reduce(add, parts), template=None)}
+        return {"operands": four_operations(model)}
     return operation_pairs(model, task, shots=SHOTS.get(model.name))
 
 

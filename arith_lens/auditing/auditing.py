@@ -1,6 +1,5 @@
 """`audit`: ask a model seven questions about a task, and say a verdict for each."""
 
-import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -37,15 +36,20 @@ from arith_lens.components import Mlp
 from arith_lens.edges import UnsupportedReceiver, edge_effects
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.interchanges import Site, TooFewPairs, interchange
-from arith_lens.knockout import NoAlignedPrompt, half_of_problems, knock_out
+from arith_lens.knockout import (
+    NoAlignedPrompt,
+    counterfactual_means,
+    half_of_problems,
+    knock_out,
+)
 from arith_lens.model import HookedLike, UnsupportedEndRuns
 from arith_lens.neurons import untrained_model
 from arith_lens.pairs import NO_ANSWER, PromptPairs, check_kinds, check_pairs
 from arith_lens.path_patching import UnsupportedTrunk, fitting_engine, path_patch
 from arith_lens.progress import working
-from arith_lens.runs import ResultSlot, Run
+from arith_lens.runs import ResultSlot, Run, describe_pairs
 
-VERSION = 4
+VERSION = 5
 """The version of the questions; a stored audit of another one is asked anew."""
 LEAST_PROBLEMS = 6
 """Fewer problems that are answered right are too few for two halves."""
@@ -56,6 +60,11 @@ MOST_READERS = 5
 """The number of heads whose edges are computed."""
 TOGETHER = "together"
 """All senders as one, as `edge_effects` names them."""
+MEANS, RESAMPLED = "means at END", "another prompt's outputs at END"
+OTHERS = "means over more prompts at END"
+"""What replaces the outputs of heads at END."""
+SAME, SAME_ANSWER = "the same problem", "a problem of the same answer"
+"""The controls in which nothing changes that matters."""
 WORDS = {LEAD: "C's lead", LOGIT: "C's logit"}
 """By metric, its name in a table."""
 LARGEST_UNTRAINED = 10**9
@@ -66,6 +75,7 @@ def audit(
     model: HookedLike,
     pairs: PromptPairs | Mapping[str, PromptPairs],
     *,
+    means_over: PromptPairs | None = None,
     draws: int = 100,
     seed: int = 0,
     run: Run | None = None,
@@ -84,6 +94,8 @@ def audit(
             (`keep="all"`). Several sets by the name of their counterfactual, such as `{"operands":
             ..., "operator": ...}`: all questions are asked of the first one, and which heads are
             the strongest of each.
+        means_over: more pairs, such as of other operations. Heads are also kept alone, and left
+            out, with means over their counterfactuals.
         draws: the number of random sets of heads, and as many of the same layers. Lenses beside
             the first one have a fifth of it.
         seed: the seed of the halves and of all draws.
@@ -110,18 +122,21 @@ def audit(
     lenses = _checked(model, pairs, draws)
     first = next(iter(lenses.values()))
     scale = Scale.of(model, seed, draws)
+    others = {} if means_over is None else _checked(model, {OTHERS: means_over}, draws)
     settings = {
         "method": "audit",
         "version": VERSION,
         "draws": draws,
         "seed": seed,
-        "lenses": _digests(lenses),
+        "lenses": {
+            name: describe_pairs(own)["data_sha256"] for name, own in (lenses | others).items()
+        },
     }
     slot = ResultSlot.of(run, "audit", model, first, **settings)
     if (arrays := slot.stored(progress=progress)) is not None:
         return Audit.from_arrays(arrays)
     with torch.no_grad():
-        return slot.save(_Auditor(model, lenses, scale, run, progress).result())
+        return slot.save(_Auditor(model, lenses, means_over, scale, run, progress).result())
 
 
 def _checked(
@@ -138,27 +153,19 @@ def _checked(
     return lenses
 
 
-def _digests(lenses: Mapping[str, PromptPairs]) -> dict[str, str]:
-    """What each lens asks."""
-
-    def digest(pairs: PromptPairs) -> str:
-        tokens = (pairs.reference, pairs.counterfactual, pairs.answer, pairs.counterfactual_answer)
-        parts = [tensor.long().numpy().tobytes() for tensor in tokens]
-        return hashlib.sha256(b"".join(parts)).hexdigest()
-
-    return {name: digest(pairs) for name, pairs in lenses.items()}
-
-
 @dataclass
 class _Auditor:
     """Asks the questions in turn, and collects the verdicts."""
 
     model: HookedLike
     lenses: dict[str, PromptPairs]
+    means_over: PromptPairs | None
     scale: Scale
     run: Run | None
     progress: bool
     verdicts: list[Verdict] = field(default_factory=list)
+    alone: dict[str, Tensor] = field(default_factory=dict)
+    """By what replaces the others, which answers are right with the heads alone."""
     facts: dict[str, Any] = field(default_factory=dict)
 
     def result(self) -> Audit:
@@ -278,11 +285,16 @@ class _Auditor:
         heads = order[: enough if reached else few]
         self.facts["heads"] = tuple(heads)
         few_draws = max(2, self.scale.draws // 5)
-        ways = (
-            Replacing("means at END", "mean", "end", self.scale.draws),
-            Replacing("another prompt's outputs at END", "resample", "end", few_draws),
+        ways = [
+            Replacing(MEANS, "mean", "end", self.scale.draws),
+            Replacing(RESAMPLED, "resample", "end", few_draws),
             Replacing("means at every token", "mean", "all", few_draws),
-        )
+        ]
+        if self.means_over is not None:
+            means = counterfactual_means(
+                self.model, self.means_over, self.scale.heads, positions="end"
+            )
+            ways.append(Replacing(OTHERS, "mean", "end", few_draws, means))
         for question in (FEW, NEED):
             for way in ways:
                 self._replaced(question, pairs[~inside], heads, way, reached)
@@ -293,13 +305,15 @@ class _Auditor:
     ) -> None:
         alone, storage = question == FEW, {"run": self.run, "progress": self.progress}
         try:
-            measure = measures.sets_replaced(
+            measure, right = measures.sets_replaced(
                 self.model, pairs, heads, self.scale, way, alone=alone, **storage
             )
         except NoAlignedPrompt:
             reason = "no other prompt is aligned with each"
             self.verdicts.append(Verdict(question, way.name, OPEN, reason=reason))
             return
+        if alone:
+            self.alone[way.name] = right
         verdict = suffices(measure, reached) if alone else below(measure)
         if way.draws == self.scale.draws and verdict == HOLDS:
             self.facts["sufficient" if alone else "needed"] = tuple(heads)
@@ -349,6 +363,14 @@ class _Auditor:
         self._say(ORIGIN, "stream of END", above(measure), measure)
         mlp, of_mlp = measures.strongest_writer(mlps, inside, pairs)
         self._say(ORIGIN, "one MLP at END", above(of_mlp), of_mlp)
+        rows, same = measures.other_prompts(pairs, self.scale.seed, same_problem=False)
+        if problems(same) < LEAST_PROBLEMS:
+            reason = "too few problems have the answer of another problem in the same words"
+            self.verdicts.append(Verdict(ORIGIN, SAME_ANSWER, OPEN, reason=reason))
+        else:
+            second = ~inside[rows]
+            stay = measures.unmoved(self.model, pairs[rows][second], same[second], layer)
+            self._say(ORIGIN, SAME_ANSWER, above(stay), stay)
         self.facts |= {"origin": exchanged, "layer": layer, "mlp": Mlp(mlp)}
 
     def _other_lenses(self, effects: ComponentEffects, inside: Bool[Tensor, " pair"]) -> None:
@@ -369,3 +391,24 @@ class _Auditor:
         for lens, other in compared.items():
             measure = measures.overlap(effects.heads, other.heads, self.scale)
             self._say(LENS, lens, below(measure), measure)
+        self._nothing_changed(pairs, effects.heads, inside)
+        if RESAMPLED in self.alone:
+            more = measures.change(self.alone[RESAMPLED], self.alone[MEANS], pairs[~inside])
+            self._say(LENS, f"{MEANS} less {RESAMPLED}", above(more), more)
+
+    def _nothing_changed(
+        self, pairs: PromptPairs, effects: Effects, inside: Bool[Tensor, " pair"]
+    ) -> None:
+        """Ask which heads answer to the same problem after other examples, or in other words."""
+        rows, same = measures.other_prompts(pairs, self.scale.seed, same_problem=True)
+        if problems(same) < LEAST_PROBLEMS:
+            reason = "too few problems are asked by two prompts of one length"
+            self.verdicts.append(Verdict(LENS, f"heads under {SAME}", OPEN, reason=reason))
+            return
+        other = self._effects(same, self._metric(pairs), "effects-same-problem").heads
+        both = effects.select(rows), other
+        for name, measure in {
+            "heads": measures.overlap(*both, self.scale),
+            "strength": measures.strength(*both, inside[rows], self.scale),
+        }.items():
+            self._say(LENS, f"{name} under {SAME}", below(measure), measure)

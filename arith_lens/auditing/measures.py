@@ -1,18 +1,19 @@
 """The numbers of an audit: each with its interval over problems, and the range of its controls."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from arith_lens.attention import attention_by_role
 from arith_lens.auditing.verdicts import ENOUGH, Measure
 from arith_lens.components import Component, Head, every_head
 from arith_lens.effects import Effects
+from arith_lens.interchanges import Site, site_runs
 from arith_lens.intervals import change_interval
 from arith_lens.knockout import (
     KnockoutCurves,
@@ -28,7 +29,7 @@ from arith_lens.statistics import resampled_means
 
 FEW_SHARE, FEW_AT_LEAST = 0.05, 3
 """Few heads: this share of them, or this number in a small model."""
-N_RESAMPLES = 1000
+N_RESAMPLES, BATCH = 1000, 64
 SET, RANDOM, LAYERS = "set", "random", "layers"
 """The heads in question, and how the names of their controls begin."""
 
@@ -57,6 +58,10 @@ class Scale:
         """The largest number of heads that is few; never more than a half."""
         n = self.n_layers * self.n_heads
         return max(1, min(n // 2, max(FEW_AT_LEAST, int(FEW_SHARE * n))))
+
+    def rows(self, heads: Sequence[Any]) -> list[int]:
+        """Where heads are among all heads."""
+        return [head.layer * self.n_heads + head.index for head in heads]
 
     def controls(self, heads: Sequence[Head], draws: int) -> dict[str, list[Head]]:
         """Sets of as many other heads: of any layers, and of the same (or the nearest) layers."""
@@ -92,6 +97,15 @@ def share(
         control_least=float(lows[1:].min()),
         control_most=float(highs[1:].max()),
     )
+
+
+def change(
+    before: Float[Tensor, " pair"], after: Float[Tensor, " pair"], pairs: PromptPairs
+) -> Measure:
+    """A change of a share, problem by problem, with its interval; the control is no change."""
+    both = Effects(torch.stack([before, after]), ("time",), "correct", **pairs.units)
+    low, high = change_interval(both.sample(), level=0.95)
+    return Measure(float(both.mean().diff()), low, high, 0.0, 0.0, problems(pairs))
 
 
 def _around(value: float, resampled: Float[Tensor, " resample"]) -> tuple[float, float]:
@@ -141,9 +155,8 @@ def concentration(
     helpful, resampled = (-second.mean()).flatten().clamp(min=0), (-means).clamp(min=0)
 
     def of(heads: Sequence[Any]) -> Float[Tensor, " number"]:
-        rows = [head.layer * scale.n_heads + head.index for head in heads]
         both = torch.cat([helpful[:, None], resampled], dim=1).nan_to_num(nan=0.0)
-        return both[rows].sum(0) / both.sum(0)
+        return both[scale.rows(heads)].sum(0) / both.sum(0)
 
     shares = of(chosen)
     if not bool(shares[0].isfinite()):
@@ -163,6 +176,8 @@ class Replacing:
     positions: str
     draws: int
     """The number of control sets of either kind."""
+    means: Mapping[str, Tensor] | None = None
+    """The means, if they are not of the pairs' own counterfactuals."""
 
 
 def curve_of_kept(
@@ -229,8 +244,8 @@ def sets_replaced(
     alone: bool,
     run: Run | None,
     progress: bool,
-) -> Measure:
-    """The share of right answers with a set of heads kept alone, or without it.
+) -> tuple[Measure, Float[Tensor, " pair"]]:
+    """The share of right answers with a set of heads kept alone, or without it; and which they are.
 
     Controls are the other sets of its size and, for sets that are kept, no head at all.
     """
@@ -245,14 +260,16 @@ def sets_replaced(
         ks={label: [len(order)] for label, order in out.items()},
         ablation=how.ablation,
         positions=how.positions,
+        means=how.means,
         seed=scale.seed,
         run=run,
-        name=f"{'kept' if alone else 'without'}-{how.ablation}-{how.positions}",
+        name="-".join(["kept" if alone else "without", how.ablation, how.positions])
+        + "-others" * (how.means is not None),
         progress=progress,
     )
     correct = {label: curves[label].correct[-1].float() for label in out}
     own = correct.pop(SET)
-    return share(own, pairs, torch.stack([*correct.values()]))
+    return share(own, pairs, torch.stack([*correct.values()])), own
 
 
 def _out(scale: Scale, heads: Sequence[Head], alone: bool) -> list[Component]:
@@ -279,8 +296,7 @@ def attention_to_changes(
     ratio = both[:, 0] / (1 - both[:, 1]).clamp(min=1e-6)
 
     def of(chosen: Sequence[Head]) -> Float[Tensor, " number"]:
-        rows = [head.layer * scale.n_heads + head.index for head in chosen]
-        return ratio[rows].mean(0)
+        return ratio[scale.rows(chosen)].mean(0)
 
     own = of(heads)
     low, high = _around(float(own[0]), own[1:])
@@ -307,11 +323,72 @@ def rise(stream: Effects, first: Bool[Tensor, " pair"], pairs: PromptPairs) -> t
     steps = Effects(after.diff(dim=0), ("layer",), "answers C', change", **pairs.units)
     layer = int(steps.select(first).mean().argmax())
     gains = steps.select(~first).mean()
-    both = Effects(after[layer : layer + 2], ("time",), "correct", **pairs.units).select(~first)
-    low, high = change_interval(both.sample(), level=0.95)
     others = [float(gain) for number, gain in enumerate(gains) if number != layer]
-    n = problems(pairs[~first])
-    return layer, Measure(float(gains[layer]), low, high, *_range(others), n)
+    measure = change(after[layer][~first], after[layer + 1][~first], pairs[~first])
+    least, most = _range(others)
+    return layer, replace(measure, control_low=least, control_high=most)
+
+
+def other_prompts(
+    pairs: PromptPairs, seed: int, *, same_problem: bool
+) -> tuple[Int[Tensor, " row"], PromptPairs]:
+    """Another of the prompts with the same answer and length in place of each counterfactual.
+
+    Args:
+        pairs: prompts that are answered right.
+        seed: of which one, where there are several.
+        same_problem: whether it asks the same problem, after other examples or in other words; else
+            it asks another one, which is not the same tokens in another order, in the same words.
+
+    Returns:
+        The rows of `pairs` for which there is such a prompt, and these pairs.
+    """
+    tokens = pairs.reference.masked_fill(~pairs.attention_mask, -1)
+    contents = tokens.sort(1).values.unique(dim=0, return_inverse=True)[1].tolist()
+    wording = pairs.units["template"] or ("",) * len(pairs)
+    alike, apart = (pairs.problem, pairs.cluster.tolist()) if same_problem else (wording, contents)
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for row, key in enumerate(
+        zip(alike, pairs.answer.tolist(), pairs.lengths.tolist(), strict=True)
+    ):
+        groups.setdefault(key, []).append(row)
+    donors: dict[int, int] = {}
+    for rows in groups.values():
+        random.Random(seed).shuffle(rows)
+        for place, row in enumerate(rows):
+            for other in rows[place + 1 :] + rows[:place]:
+                if apart[other] != apart[row] and same_problem == (
+                    pairs.problem[other] == pairs.problem[row]
+                ):
+                    donors[row] = other
+                    break
+    rows = torch.tensor(sorted(donors), dtype=torch.long)
+    other = pairs[[donors[int(row)] for row in rows]]
+    return rows, replace(
+        pairs[rows],
+        counterfactual=other.reference,
+        counterfactual_text=other.reference_text,
+        counterfactual_answer=other.answer,
+        counterfactual_answer_text=other.answer_text,
+    )
+
+
+def unmoved(model: HookedLike, own: PromptPairs, same: PromptPairs, layer: int) -> Measure:
+    """How many answers stay when END's stream after a layer is that of a problem with the same one.
+
+    Args:
+        model: the model.
+        own: pairs whose counterfactual has another answer, which are the control.
+        same: the same prompts, with a counterfactual that has the same answer.
+        layer: the layer.
+    """
+
+    def stays(pairs: PromptPairs) -> Float[Tensor, " pair"]:
+        batches = site_runs(model, pairs, [Site(layer)], batch_size=BATCH)
+        answers = torch.cat([run.answers(run.source[None])[0] for (run,) in batches])
+        return (answers == pairs.answer).float()
+
+    return share(stays(same), own, stays(own)[None])
 
 
 def strongest_writer(
@@ -335,8 +412,7 @@ def overlap(own: Effects, other: Effects, scale: Scale) -> Measure:
     def shares(effects: Effects) -> Float[Tensor, " resample"]:
         means = resampled_means(effects.sample(), slice(None), N_RESAMPLES // 5, scale.seed)
         strongest = means.nan_to_num(nan=float("inf")).argsort(0)[: scale.few]
-        rows = torch.tensor([head.layer * scale.n_heads + head.index for head in top])  # pyright: ignore
-        return torch.isin(strongest, rows).float().mean(0)
+        return torch.isin(strongest, torch.tensor(scale.rows([*top]))).float().mean(0)
 
     value = len(top & {*other.top(scale.few)}) / scale.few
     quantiles = torch.tensor([0.025, 0.975])
@@ -344,3 +420,22 @@ def overlap(own: Effects, other: Effects, scale: Scale) -> Measure:
     control_low, control_high = shares(own).quantile(quantiles).tolist()
     n = len({*(other.problem or range(other.n_pairs))})
     return Measure(value, min(low, value), max(high, value), control_low, control_high, n)
+
+
+def strength(own: Effects, other: Effects, first: Bool[Tensor, " pair"], scale: Scale) -> Measure:
+    """How strong the few strongest heads of another lens are; those of the own lens have 1.
+
+    Each lens's heads are chosen on the first half of the same prompts.
+    """
+
+    def of(effects: Effects) -> Float[Tensor, " number"]:
+        second = effects.select(~first)
+        chosen = scale.rows(effects.select(first).top(scale.few))
+        means = resampled_means(second.sample(), slice(None), N_RESAMPLES, scale.seed).float()
+        return torch.cat([second.mean().flatten()[:, None], means], 1)[chosen].sum(0)
+
+    ratio = of(other) / of(own)
+    low, high = ratio[1:].nanquantile(torch.tensor([0.025, 0.975])).tolist()
+    value = float(ratio[0])
+    n = len({*(own.select(~first).problem or ())})
+    return Measure(value, min(low, value), max(high, value), 1.0, 1.0, n)

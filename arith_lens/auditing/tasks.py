@@ -1,10 +1,12 @@
 """The prompts of an operation, as an audit asks them."""
 
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import Any
 
 from arith_lens.named_models import REFERENCE_MODELS
+from arith_lens.operations import FOUR
 from arith_lens.pairs import PromptPairs, sample_pairs
 
 SETS = 2
@@ -25,18 +27,21 @@ def operation_pairs(
         operation: as in `sample_pairs`.
         shots: solved examples before each problem; None: one, and none for the shipped models.
     """
+    return {lens: _pairs(model, operation, lens, shots) for lens in LENSES}
+
+
+def four_operations(model: Any, *, shots: int | None = None) -> PromptPairs:
+    """The problems of all four operations: means over them hold no operation fixed."""
+    parts = [_pairs(model, operation, LENSES[0], shots) for operation in FOUR]
+    return replace(reduce(add, parts), template=None)
+
+
+def _pairs(model: Any, operation: str, lens: str, shots: int | None) -> PromptPairs:
     if shots is None:
         shots = int(getattr(model, "name", "") not in REFERENCE_MODELS)
     options: dict[str, Any] = {"templates": "symbols", "keep": "all", "shots": shots}
-
-    def of(lens: str) -> PromptPairs:
-        sets = range(SETS if shots else 1)
-        return reduce(
-            add,
-            (
-                sample_pairs(model, operation, exemplar_set=n, counterfactual=lens, **options)
-                for n in sets
-            ),
-        )
-
-    return {lens: of(lens) for lens in LENSES}
+    parts = (
+        sample_pairs(model, operation, exemplar_set=n, counterfactual=lens, **options)
+        for n in range(SETS if shots else 1)
+    )
+    return reduce(add, parts)

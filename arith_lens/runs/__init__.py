@@ -19,6 +19,7 @@ from arith_lens.runs.folders import open_run as open_run
 from arith_lens.runs.folders import run_table as run_table
 from arith_lens.runs.folders import stored_run as stored_run
 from arith_lens.runs.manifest import describe_model as describe_model
+from arith_lens.runs.manifest import describe_pairs as describe_pairs
 from arith_lens.runs.manifest import installed as installed
 from arith_lens.runs.manifest import method_identity as method_identity
 from arith_lens.runs.run import Run as Run

@@ -9,7 +9,7 @@ import torch
 from oracles import Raw, logits_at_end
 
 import arith_lens as al
-from arith_lens.auditing import Audit, Measure, Verdict, auditing, verdicts
+from arith_lens.auditing import Audit, Measure, Verdict, auditing, measures, verdicts
 from arith_lens.auditing.verdicts import (
     FEW,
     LENS,
@@ -58,9 +58,12 @@ def audited(llama: Any) -> tuple[al.PromptPairs, Audit]:
     return pairs, al.audit(llama, pairs, draws=3, progress=False)
 
 
-def by_hooks(model: Any, pairs: al.PromptPairs, heads: set[al.Head]) -> float:
+def by_hooks(
+    model: Any, pairs: al.PromptPairs, heads: set[al.Head], others: al.PromptPairs | None = None
+) -> float:
     """The share of right answers if these heads write their mean over counterfactuals at END."""
     raw = Raw(model.bridge.original_model, pairs)
+    means = raw.z[1] if others is None else Raw(raw.hf, others).z[1]
     handles = []
     for layer in range(len(raw.layers)):
 
@@ -69,7 +72,7 @@ def by_hooks(model: Any, pairs: al.PromptPairs, heads: set[al.Head]) -> float:
             for head in heads:
                 if head.layer == layer:
                     part = slice(head.index * raw.d_head, (head.index + 1) * raw.d_head)
-                    z[:, -1, part] = raw.z[1][layer][:, -1, part].mean(0)
+                    z[:, -1, part] = means[layer][:, -1, part].mean(0)
             return (z, *args[1:])
 
         handles.append(raw._reads_z(layer).register_forward_pre_hook(put))
@@ -87,6 +90,24 @@ def test_heads_alone_and_without_them_answer_as_often_as_with_torchs_hooks(
     assert kept == pytest.approx(by_hooks(llama, shown, every - {*audit.heads}))
     assert without == pytest.approx(by_hooks(llama, shown, {*audit.heads}))
     assert kept != pytest.approx(by_hooks(llama, pairs, every - {*audit.heads}), abs=1e-4)
+
+
+def test_means_over_more_prompts_are_those_of_torchs_hooks_and_what_they_cost_is_said(
+    llama: Any,
+) -> None:
+    pairs, more = asked_twice(llama), own_answers(llama, 20)
+    audit = al.audit(llama, pairs, means_over=more, draws=2, progress=False)
+    shown = pairs[~half_of_problems(pairs.problem)]
+    every = {al.Head(layer, index) for layer in range(2) for index in range(4)}
+    table = audit.verdicts.set_index(["question", "lens"])
+    for question, out in ((FEW, every - {*audit.heads}), (NEED, {*audit.heads})):
+        row = table.loc[question, auditing.OTHERS]
+        assert row.value == pytest.approx(by_hooks(llama, shown, out, more))
+        assert row.value != pytest.approx(by_hooks(llama, shown, out), abs=1e-4)
+    lost = table.loc[LENS, "means at END less another prompt's outputs at END"]
+    means, resampled = (table.loc[FEW].value[lens] for lens in (auditing.MEANS, auditing.RESAMPLED))
+    assert lost.value == pytest.approx(means - resampled) and lost.low <= lost.value <= lost.high
+    assert table.loc[LENS, "strength under the same problem"].low < 1
 
 
 def test_heads_are_chosen_on_the_first_half_alone(
@@ -124,6 +145,86 @@ def test_answers_arise_where_exchanged_streams_say_so(
     assert audit.origin.per_pair[2 + audit.mlp.layer, 0].bool().tolist() == mlp.tolist()
     assert audit.origin.per_pair[1, 0].mean() == 1
     assert not mlp.all()
+
+
+def asked_twice(model: Any) -> al.PromptPairs:
+    """Two problems of each answer, which two prompts ask each: what a random model says to random
+    prompts decides which these are."""
+    pairs = own_answers(model, 300)
+    groups: dict[tuple[int, int], list[int]] = {}
+    for row, key in enumerate(zip(pairs.answer.tolist(), pairs.lengths.tolist(), strict=True)):
+        groups.setdefault(key, []).append(row)
+    fours = [rows[:4] for rows in groups.values() if len(rows) > 3][:12]
+    problem = tuple(f"{n} {i // 2}" for n in range(len(fours)) for i in range(4))
+    return replace(pairs[[row for rows in fours for row in rows]], problem=problem)
+
+
+def test_the_same_answer_is_that_of_another_problem_or_of_another_prompt(llama: Any) -> None:
+    pairs = asked_twice(llama)
+    rows, same = measures.other_prompts(pairs, 0, same_problem=False)
+    again, restated = measures.other_prompts(pairs, 0, same_problem=True)
+    assert [*rows] == [*again] == [*range(len(pairs))] and len(pairs) > 20
+    asked = dict(zip(map(tuple, pairs.reference.tolist()), pairs.problem, strict=True))
+    for own, prompt, other, twin in zip(
+        pairs.problem,
+        pairs.reference.tolist(),
+        same.counterfactual.tolist(),
+        restated.counterfactual.tolist(),
+        strict=True,
+    ):
+        assert asked[tuple(other)].split()[0] == own.split()[0]
+        assert asked[tuple(other)] != own == asked[tuple(twin)] and twin != prompt
+    assert torch.equal(same.counterfactual_answer, pairs.answer)
+    turned = torch.stack([pairs.reference[0].roll(shift) for shift in range(len(pairs))])
+    whole = torch.ones_like(pairs.attention_mask)
+    in_another_order = replace(
+        pairs, reference=turned, attention_mask=whole, answer=pairs.answer * 0
+    )
+    assert not len(measures.other_prompts(in_another_order, 0, same_problem=False)[0])
+
+
+def test_answers_that_stay_under_a_stream_of_the_same_answer_are_those_of_torchs_hooks(
+    llama: Any,
+) -> None:
+    pairs = asked_twice(llama)
+    _, same = measures.other_prompts(pairs, 0, same_problem=False)
+
+    def stays(pairs: al.PromptPairs) -> float:
+        raw = Raw(llama.bridge.original_model, pairs)
+        streams: list[torch.Tensor] = []
+
+        def keep(_: Any, __: Any, out: Any) -> None:
+            streams.append(out[0] if isinstance(out, tuple) else out)
+
+        def put(_: Any, __: Any, out: Any) -> Any:
+            changed = (out[0] if isinstance(out, tuple) else out).clone()
+            changed[:, -1] = streams[0][:, -1]
+            return (changed, *out[1:]) if isinstance(out, tuple) else changed
+
+        raw.run(pairs.counterfactual, [raw.layers[0].register_forward_hook(keep)])
+        logits = raw.run(pairs.reference, [raw.layers[0].register_forward_hook(put)])
+        return float((logits.argmax(-1) == pairs.answer).float().mean())
+
+    measure = measures.unmoved(llama, pairs, same, 0)
+    assert measure.value == pytest.approx(stays(same))
+    assert measure.control_high == pytest.approx(stays(pairs))
+    assert measures.unmoved(llama, pairs, same, 1).value == 1 != measure.value
+
+
+def test_the_strength_of_heads_is_that_of_the_half_on_which_they_were_not_chosen() -> None:
+    from arith_lens.auditing.measures import Scale
+    from arith_lens.effects import HEAD_AXES, Effects
+
+    inside, units = torch.arange(40) % 2 == 0, {"problem": tuple(map(str, range(40)))}
+    own, other = torch.zeros(2, 1, 8, 40)
+    own[0, :3], other[0, 3:6] = -2, -1
+    other[0, 6][~inside] = -9  # not strong on the half on which heads are chosen
+    effects = [Effects(part, HEAD_AXES, "logit", **units) for part in (own, other)]
+    measure = measures.strength(effects[0], effects[1], inside, Scale(1, 8, 0, 2))
+    assert measure == Measure(0.5, 0.5, 0.5, 1.0, 1.0, 20)
+    noisy = Effects(other + torch.randn(other.shape), HEAD_AXES, "logit", **units)
+    measure = measures.strength(effects[0], noisy, inside, Scale(1, 8, 0, 2))
+    assert measure.low < measure.value < measure.high < 1
 
 
 def test_every_question_has_a_verdict_and_the_first_row_is_of_the_first_lens(
@@ -230,7 +331,9 @@ def test_other_counterfactuals_are_lenses(table: tuple[Any, Audit]) -> None:
     lenses = {"operands": built.pairs, "operator": operator.pairs}
     audit = al.audit(built.model, lenses, draws=5, progress=False)
     rows = audit.verdicts[audit.verdicts.question == LENS].set_index("lens")
-    assert {"verdicts", "heads by C's logit", "heads under operator"} == {*rows.index}
+    assert {"verdicts", "heads by C's logit", "heads under operator"} < {*rows.index}
+    nothing = next(one for one in audit.rows if one.lens == "heads under the same problem")
+    assert nothing.verdict == "open" and "two prompts of one length" in nothing.reason
 
 
 def test_a_stopped_audit_goes_on_from_what_is_stored(
