@@ -34,17 +34,7 @@ BEGIN = "<|begin_of_text|>"
 
 
 def template_tables(config: TemplateConfig, *, out: Path | None = None) -> None:
-    """What do the paper's templates become under a tokenizer? (Figures 8 and 10)
-
-    For each template, the table has an example prompt, its counterfactual, the number of their
-    tokens, the number of problems with a one-token answer, the number of distinct prompts, the
-    number of null words (in stories: other words) that keep the tokens aligned, and the token of C.
-    Loads only a tokenizer, never weights. Prints `fig8` or `fig10`, and saves it as CSV and HTML.
-
-    Args:
-        config: which table, of which tokenizers.
-        out: the folder for the files; by default figures/<tokenizer>.
-    """
+    """Print and save the table of templates, as `TemplateConfig` says; `out` is its folder."""
     for name in config.tokenizers:
         with exit_on_user_error():
             table = template_table(named_tokenizer(name), config)
@@ -167,17 +157,7 @@ def training_splits(
     root: Path = Path("results"),
     dry_run: bool = False,
 ) -> None:
-    """Which training questions are test questions? Train parts without them, and the counts.
-
-    Compares each question of the train parts of word problems with every test set, and prints how
-    many are left out and why. Saves
-    `<root>/training_splits/<form>.jsonl` and `<form>_counts.csv`.
-
-    Args:
-        config: what to make a training set of.
-        root: the folder of all results.
-        dry_run: print the test sets and their flags, and stop.
-    """
+    """Write the training set and its counts, as `SplitConfig` says."""
     with exit_on_user_error():
         tests = held_out(config.names, config.data_dir)
         for name, records in tests.items():

@@ -42,17 +42,7 @@ def whole_study(
     root: Path = Path("results"),
     dry_run: bool = False,
 ) -> None:
-    """What do minutes of computing show of a model? All experiments without a finished run.
-
-    These are the runs that `figures/report.py` shows, without fine-tuning, which takes an hour, and
-    benchmarks, which need data. If an experiment fails, the others are computed nevertheless, and
-    the command exits with its name.
-
-    Args:
-        config: what to compute.
-        root: where runs are saved.
-        dry_run: print what would be computed, and stop.
-    """
+    """Compute what a study lacks, as `StudyConfig` says."""
     parts = list(_parts(config))
     if dry_run:
         for experiment, settings in parts:

@@ -51,15 +51,7 @@ brackets."""
 
 
 def fig5(options: Options) -> list[Chart]:
-    """Figure 5: where operand heads and operator heads look from END, in four operations.
-
-    Reads a run of `experiments where_do_they_look` (by its settings, or `--run PATH`) and
-    draws it without loading a model: HTML that opens offline, PNG, SVG and PDF where Chrome or
-    Chromium is found, and the numbers as CSV.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """Figure 5: where operand heads and operator heads look from END, in four operations."""
     run = chosen_run(options, EXPERIMENT)
     return [
         chart_of(
@@ -127,14 +119,7 @@ def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
 
 
 def fig7(options: Options) -> list[Chart]:
-    """Figure 7: the attention of operand heads on formats that they were not found with.
-
-    Reads a run of `experiments where_do_they_look` (by its settings, or `--run PATH`) and
-    draws it without loading a model.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """Figure 7: the attention of operand heads on formats that they were not found with."""
     run = chosen_run(options, EXPERIMENT)
     return _patterns_chart(
         run,
@@ -147,14 +132,7 @@ def fig7(options: Options) -> list[Chart]:
 
 
 def fig16(options: Options) -> list[Chart]:
-    """Figure 16: the attention of operator heads on the word of each operation.
-
-    Reads a run of `experiments where_do_they_look` (by its settings, or `--run PATH`) and
-    draws it without loading a model.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """Figure 16: the attention of operator heads on the word of each operation."""
     run = chosen_run(options, EXPERIMENT)
     return _patterns_chart(
         run,

@@ -96,11 +96,7 @@ CHARTS = [
 
 
 def exhibits(options: Options) -> list[Exhibit]:
-    """The direction with its controls and its step; of a model with few right sums, their shares.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """The direction with its controls and its step; with few right sums, their shares."""
     run = chosen_run(options, "carry")
     rows = rows_of(run, "carry", numbers.table)
     words: Any = {"name": "carry", "title": TITLE, "caption": CAPTION}
@@ -117,14 +113,7 @@ def _right_sums(table: DataFrame) -> DataFrame:
 
 
 def carry_directions(options: ModelOptions) -> list[Exhibit]:
-    """The direction of the carry in several models, each at the layer that other problems chose.
-
-    Reads the run of `experiments carry` of each model (or `--runs PATH PATH`); with
-    `--root figures/gallery`, the shipped tables of the models.
-
-    Raises:
-        RunError: runs are missing; it has the command for each.
-    """
+    """The direction of the carry in several models, each at the layer that other problems chose."""
     runs = chosen_runs(options, "carry")
     rows = (rows_of(run, "carry", numbers.table) for run in runs)
     table = text_table_of(

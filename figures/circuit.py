@@ -61,11 +61,7 @@ CITED_SCORES = ("pearson", f"recall {numbers.N_RECALLED}")
 
 
 def exhibits(options: Options) -> list[Exhibit]:
-    """The strongest paths in words, with the test of each graph; a picture for each operation.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """The strongest paths in words, with the test of each graph; a picture for each operation."""
     run = chosen_run(options, "circuit")
     words = text_table_of(
         partial(numbers.table, run),

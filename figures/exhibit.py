@@ -105,7 +105,11 @@ class Interactive(_Exhibit):
 
 Exhibit: TypeAlias = Chart | Table | Interactive
 MakesExhibits: TypeAlias = Callable[[Any], Sequence[Exhibit]]
-"""A function that makes exhibits from its options."""
+"""A function that makes exhibits from its options.
+
+It reads the run that they name, or the one with their settings, and loads no model. It raises
+RunError without such a run, or where the run lacks what is drawn.
+"""
 
 
 class Destination(Protocol):

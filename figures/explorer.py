@@ -18,15 +18,7 @@ from figures.tables.table import joined, read_back, select
 
 
 def explorer(options: ExplorerOptions) -> list[Interactive]:
-    """The explorer: click a head or an MLP, and see what it does.
-
-    Reads a run of `experiments what_does_each_part_do` (by its settings, or `--run PATH`) and
-    writes one page without loading a model. It needs no network. In a notebook, `al.explore(model,
-    pairs)` shows the same and computes on a click. `--compare MODEL` adds the run of another model.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """The explorer: click a head or an MLP, and see what it does."""
     run = chosen_run(options, "what_does_each_part_do")
     others = {
         Path(other).name: chosen_run(

@@ -46,15 +46,7 @@ KNOCKED_OUT_CAPTION = (
 
 
 def fig3(options: Options) -> list[Chart]:
-    """Figure 3: accuracy as heads and MLPs are knocked out, by effect and at random.
-
-    Reads a run of `experiments/are_they_needed.py` (by its settings, or `--run PATH`)
-    and draws it without loading a model: HTML that opens offline, PNG, SVG and PDF where Chrome or
-    Chromium is found, and the numbers as CSV.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """Figure 3: accuracy as heads and MLPs are knocked out, by effect and at random."""
     run = chosen_run(options, "are_they_needed")
     chart = chart_of(
         partial(numbers.table, run),

@@ -27,16 +27,7 @@ CAPTION = (
 
 
 def fig2(options: Options) -> list[Chart]:
-    """Figure 2: what every head and MLP does to the logit of the right answer, by operation.
-
-    Reads a run of `experiments/which_heads.py` (by its settings, or `--run PATH`) and
-    draws it without loading a model: HTML that opens offline, PNG, SVG and PDF where Chrome or
-    Chromium is found, and the numbers as CSV. `python -m figures fig12` draws several models on one
-    scale, `python -m figures fig15` prints every number in its cell.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """Figure 2: what every head and MLP does to the logit of the right answer, by operation."""
     run = chosen_run(options, "which_heads")
     return [
         chart_of(
@@ -122,16 +113,7 @@ SHARED_SETTINGS = ("metric", "paths", "keep")
 
 
 def fig12(options: ModelOptions) -> list[Chart]:
-    """Figure 12: the maps of several models on one colour scale, two rows per model.
-
-    Reads the run of `experiments/which_heads.py` of each model (or `--runs PATH PATH`) and
-    draws them without loading a model, with one map per operation. Each map has its own model's
-    layers and heads; a colour means the same in all maps.
-
-    Raises:
-        RunError: runs are missing, or they were measured with different settings. The error names
-            all missing runs, each with the command that makes it.
-    """
+    """Figure 12: the maps of several models on one colour scale, two rows per model."""
     runs = _compared_runs(options)
     configs: dict[str, Mapping[str, Any]] = {name: run.config for name, run in runs.items()}
     return [
@@ -195,15 +177,7 @@ LARGE, MIDDLE, SMALL = (64, 38), (33, 27), (30, 26)  # pixels of a cell
 
 
 def fig15(options: LargeMapOptions) -> list[Chart]:
-    """Figure 15: the large maps, every head's and MLP's effect as a number in its cell.
-
-    Reads a run of `experiments/which_heads.py` (by its settings, or `--run PATH`) and
-    draws one map per operation, a single operation, or the mean over all the run's operations,
-    without loading a model. Key heads have their names in their cells.
-
-    Raises:
-        RunError: there is no run, or it lacks the operation.
-    """
+    """Figure 15: the large maps, every head's and MLP's effect as a number in its cell."""
     run = chosen_run(options, "which_heads")
     mean = options.operation == effects.MEAN
     operations = _chosen_operations(run, options.operation)

@@ -66,15 +66,7 @@ SHARES = plotting.DotAxis((-4, 104), unit="%")
 
 
 def fig4(options: Options) -> list[Chart]:
-    """Figure 4: the likeliest next tokens before and after the key heads are knocked out.
-
-    Reads a run of `experiments what_comes_instead` (by its settings, or `--run PATH`) and draws it
-    without loading a model: how often the likeliest token is right, before and after, and how often
-    it is still a number. The table has the likeliest tokens of one prompt of each kind.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """Figure 4: the likeliest next tokens before and after the key heads are knocked out."""
     run = chosen_run(options, "what_comes_instead")
     chart = chart_of(
         partial(numbers.instead_table, run),
@@ -91,15 +83,7 @@ def fig4(options: Options) -> list[Chart]:
 
 
 def fig9(options: Options) -> list[Chart]:
-    """Figure 9: the likeliest next tokens with the calculation, and without it.
-
-    Reads a run of `experiments what_the_calculation_does` (by its settings, or `--run PATH`) and
-    draws it without loading a model. The table has the likeliest tokens of one pair of each kind of
-    prompt, which is drawn at random by the run's seed.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """Figure 9: the likeliest next tokens with the calculation, and without it."""
     run = chosen_run(options, "what_the_calculation_does")
     chart = chart_of(
         partial(numbers.calculation_table, run),

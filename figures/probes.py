@@ -83,15 +83,7 @@ SEVERAL_MODELS = [
 
 
 def fig6(options: OperationOptions) -> list[Chart]:
-    """Figure 6: the operands in what MLPs read, the answer in what they write, and one prompt.
-
-    Reads a run of `experiments what_do_mlps_add` (by its settings, or `--run PATH`)
-    and draws it without loading a model: HTML that opens offline, PNG, SVG and PDF where Chrome or
-    Chromium is found, and the numbers as CSV.
-
-    Raises:
-        RunError: there is no run, or it lacks the operation.
-    """
+    """Figure 6: the operands in what MLPs read, the answer in what they write, and one prompt."""
     run = chosen_run(options, EXPERIMENT)
     operation = options.operation or run.config["operations"][0]
     if operation not in run.config["operations"]:
@@ -154,26 +146,12 @@ def _draw_operation(table: DataFrame, notes: Sequence[str], operation: str) -> p
 
 
 def fig13(options: ModelOptions) -> list[Chart]:
-    """Figures 13 and 14: what MLPs read of the operands and write of the answer, in several models.
-
-    Reads the run of `experiments what_do_mlps_add` of each model (or `--runs PATH PATH`)
-    and draws them without loading a model.
-
-    Raises:
-        RunError: a run is missing, or the runs share no operation.
-    """
+    """Figures 13 and 14: what MLPs read of the operands and write of the answer, by model."""
     return _models(options, "fig13")
 
 
 def fig14(options: ModelOptions) -> list[Chart]:
-    """Figures 13 and 14, the same picture: A and B in what MLPs read, C in what they write.
-
-    Reads the run of `experiments what_do_mlps_add` of each model (or `--runs PATH PATH`)
-    and draws them without loading a model.
-
-    Raises:
-        RunError: a run is missing, or the runs share no operation.
-    """
+    """Figures 13 and 14, the same picture: A and B in what MLPs read, C in what they write."""
     return _models(options, "fig14")
 
 
@@ -218,14 +196,7 @@ CLASS_COLOURS = {
 
 
 def fig17(options: Options) -> list[Chart]:
-    """Figure 17: the column addition of a computer beside what each layer of the model writes.
-
-    Reads a run of `experiments like_a_computer` (by its settings, or `--run PATH`)
-    and draws it without loading a model.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """Figure 17: the column addition of a computer beside what each layer of the model writes."""
     run = chosen_run(options, "like_a_computer")
     return [
         chart_of(

@@ -18,14 +18,7 @@ Texts = dict[str, str]
 
 
 def table3(options: TableOptions) -> list[Table]:
-    """Table 3: key heads of exponentiation, and what knocking them out costs.
-
-    Reads a run of `experiments do_powers_use_them`, without loading a model; prints the table
-    and writes it as HTML and its numbers as CSV.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """Table 3: key heads of exponentiation, and what knocking them out costs."""
     run = chosen_run(options, "do_powers_use_them")
     return [
         text_table_of(
@@ -80,14 +73,7 @@ SET_CONTROLS = {
 
 
 def table4(options: TableOptions) -> list[Table]:
-    """Table 4: strongest heads on generated prompts and on word problems, knocked out crosswise.
-
-    Reads a run of `experiments do_word_problems_use_them`, without loading a model; prints two
-    tables, of sets of heads and of heads, and writes them as HTML and their numbers as CSV.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """Table 4: strongest heads on generated prompts and on word problems, knocked out crosswise."""
     run = chosen_run(options, "do_word_problems_use_them")
     title, model = "Table 4: heads for generated prompts and for word problems", run.config["model"]
 

@@ -54,14 +54,7 @@ HEAD_SET_NAMES = {
 
 
 def transfer(options: TableOptions) -> list[Table]:
-    """Transfer and control: word problems and generic tasks, before and after a knockout.
-
-    Reads a run of `experiments what_else_breaks`, without loading a model; prints the table and
-    writes it as HTML and its numbers as CSV.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """Transfer and control: word problems and generic tasks, before and after a knockout."""
     run = chosen_run(options, "what_else_breaks")
     return [
         text_table_of(
@@ -105,14 +98,7 @@ def _knockout_texts(rows: DataFrame, of_part: DataFrame) -> Texts:
 
 
 def benchmarks(options: TableOptions) -> list[Table]:
-    """Benchmarks before and after a knockout: accuracy, its interval, the paired change.
-
-    Reads a run of `experiments how_good_is_it`, without loading a model; prints the table and
-    writes it as HTML and its numbers as CSV.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """Benchmarks before and after a knockout: accuracy, its interval, the paired change."""
     run = chosen_run(options, "how_good_is_it")
     return [
         text_table_of(
@@ -158,14 +144,7 @@ def _benchmark_texts(rows: DataFrame, before: Any) -> Texts:
 
 
 def carrying(options: TableOptions) -> list[Table]:
-    """Negative transfer: what a knockout of the tuned heads costs, before and after tuning.
-
-    Reads a run of `experiments do_tuned_heads_carry_more`, without loading a model; prints the
-    table and writes it as HTML and its numbers as CSV.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """Negative transfer: what a knockout of the tuned heads costs, before and after tuning."""
     run = chosen_run(options, "do_tuned_heads_carry_more")
     return [
         text_table_of(

@@ -83,15 +83,7 @@ def without_rate(rows: DataFrame, criterion: Criterion) -> list[Key]:
 
 
 def frontier(options: Options) -> list[Chart]:
-    """What each method gains in mathematics and loses elsewhere, at the chosen rates.
-
-    Reads a run of `experiments/does_tuning_help` (Table 1) and draws it without loading a model:
-    HTML that opens offline, PNG, SVG and PDF where Chrome or Chromium is found, and the numbers as
-    CSV.
-
-    Raises:
-        RunError: there is no run, or it lacks the table.
-    """
+    """What each method gains in mathematics and loses elsewhere, at the chosen rates."""
     run = chosen_run(options, EXPERIMENT)
     return [
         chart_of(

@@ -56,38 +56,17 @@ Texts = dict[str, str]
 
 
 def table1(options: TableOptions) -> list[Table]:
-    """Table 1: full, precise, LoRA and random-head tuning; mathematics gained, other ability lost.
-
-    Reads a run of `experiments/does_tuning_help`, without loading a model; prints the table and a
-    second one with every task, and writes both as HTML and their numbers as CSV.
-
-    Raises:
-        RunError: it is missing.
-    """
+    """Table 1: full, precise, LoRA and random tuning; mathematics gained, other ability lost."""
     return _tables(options, 1)
 
 
 def table2(options: TableOptions) -> list[Table]:
-    """Table 2: precise tuning with more and fewer heads, and MLPs beside them.
-
-    Reads a run of `experiments/does_tuning_help --table 2`, without loading a model; prints the
-    table and a second one with every task, and writes both as HTML and their numbers as CSV.
-
-    Raises:
-        RunError: it is missing.
-    """
+    """Table 2: precise tuning with more and fewer heads, and MLPs beside them."""
     return _tables(options, 2)
 
 
 def table5(options: TableOptions) -> list[Table]:
-    """Table 5: precise tuning with MLPs tuned beside the heads.
-
-    Reads a run of `experiments/does_tuning_help --table 5`, without loading a model; prints the
-    table and a second one with every task, and writes both as HTML and their numbers as CSV.
-
-    Raises:
-        RunError: it is missing.
-    """
+    """Table 5: precise tuning with MLPs tuned beside the heads."""
     return _tables(options, 5)
 
 
