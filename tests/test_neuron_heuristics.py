@@ -4,22 +4,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import arith_lens as al
 from arith_lens.model import HookedModel
-from arith_lens.neurons import (
-    ClassKnockouts,
-    NeuronMaps,
-    class_knockouts,
-    neuron_gradients,
-    precision_at_k,
-    untrained_model,
-)
-from arith_lens.neurons.classes import _bins, _difference, _sampled
-from arith_lens.neurons.matching import grid_of, scoring_cells
+from arith_lens.neurons import NeuronMaps, untrained_model
+from arith_lens.neurons.matching import _Cells, grid_of
 
 PERMUTATIONS = 20
 
@@ -78,9 +69,8 @@ def test_a_clock_has_a_neuron_pair_of_the_parity_of_the_sum() -> None:
     assert not found.implements()[found.families.index("range of C")].any()
 
 
-def test_noise_follows_no_rule_and_the_published_score_of_digits_is_high() -> None:
-    """On noise nothing passes. A neuron that reads a random number for each digit passes the
-    published rule, and not the test with permuted digits."""
+def test_noise_and_neurons_of_random_digits_follow_no_rule() -> None:
+    """A neuron that reads a random number for each digit fits permuted digits as well."""
     generator = torch.Generator().manual_seed(0)
     operands = tuple(range(10, 100))
     a, b = torch.meshgrid(torch.tensor(operands), torch.tensor(operands), indexing="ij")
@@ -95,12 +85,10 @@ def test_noise_follows_no_rule_and_the_published_score_of_digits_is_high() -> No
         "read": "activation",
     }
     families = {k: v for k, v in al.HEURISTICS.items() if "digit" in k or "remainder" in k}
-    for values, least in ((noise, 0.0), (value[None], 0.5)):
+    for values in (noise, value[None]):
         maps = NeuronMaps(values, **shared)
-        assert float((precision_at_k(maps, families) >= 0.6).float().mean()) >= least
         found = al.match_heuristics(maps, families, permutations=10)
         assert float(found.implements().float().mean()) <= 0.02
-    assert float((precision_at_k(NeuronMaps(noise, **shared), families) >= 0.6).float().mean()) == 0
     even = torch.where((a + b) % 2 == 0, 1.0, 0.0) + 0.1 * noise
     found = al.match_heuristics(NeuronMaps(even, **shared), families, permutations=10)
     assert bool(found.implements()[[*families].index("remainder of C")].all()), "a rule is seen"
@@ -161,7 +149,8 @@ def test_values_that_choose_a_rule_do_not_score_it() -> None:
     held = [torch.randperm(20, generator=generator)[:8] + 10 for _ in range(2)]
     grid = grid_of(maps)
     of_a, of_b = (torch.isin(n, half) for n, half in zip((grid.a, grid.b), held, strict=True))
-    assert torch.equal(scoring_cells(maps, 0.4, seed=7), of_a & of_b)
+    cells = _Cells.of(maps, 0.4, torch.Generator().manual_seed(7))
+    assert torch.equal(cells.score, of_a & of_b)
     families = {name: al.HEURISTICS[name] for name in ("digit of A", "range of C")}
     options: dict[str, Any] = {"hold_out": 0.4, "permutations": 0, "seed": 7}
 
@@ -216,89 +205,6 @@ def test_a_map_of_strange_numbers_is_refused() -> None:
     with pytest.raises(ValueError, match="expected permutations, found none"):
         alone.implements()
     assert type(alone).from_arrays(alone.to_arrays()).rules == alone.rules
-
-
-def test_a_class_of_neurons_serves_its_own_problems() -> None:
-    """In `table`, the neurons of the sums of A = 1 serve these sums alone."""
-    built = al.built_model("table")
-    pairs = sums()
-    other = torch.where(pairs.reference == 10, 12, pairs.reference)  # void in place of plus
-    pairs = replace(pairs, counterfactual=other)
-    maps, _, used = matches("table")
-    firing = maps.flat().argmax(1)
-    a = torch.tensor([int(problem[0]) for problem in pairs.problem or ()])
-    neurons = [one for one, on in zip(maps.neurons, used, strict=True) if on]
-    owner = {one: int(a[firing[one.index]]) for one in neurons}
-    classes = {
-        "A is 1": [one for one in neurons if owner[one] == 1],
-        "by chance": neurons[:40:5],
-    }
-    related = dict.fromkeys(classes, a == 1)
-    result = class_knockouts(
-        built.model, pairs, classes, related, dict.fromkeys(neurons, 1.0), n=60
-    )
-    p = result.holm()
-    assert float(p[0]) <= 0.04
-    assert float(p[1]) > 0.05
-    with pytest.raises(ValueError, match="expected classes of neurons, found none"):
-        class_knockouts(built.model, pairs, {}, {}, {})
-
-
-def test_random_sets_match_a_class_and_leave_it_out() -> None:
-    """Two layers of 40 neurons, whose effects grow with another number than their index."""
-    sizes = {al.Neuron(layer, i): float(7 * i % 40) for layer in (0, 1) for i in range(40)}
-    bins = _bins(sizes)
-    assert {len(part) for part in bins.values()} == {4} and len(bins) == 20
-    assert {sizes[one] for one in bins[1, 3]} == {12.0, 13.0, 14.0, 15.0}
-    own = [bins[0, 2][0], bins[0, 2][1], bins[1, 9][3]]
-    generator = torch.Generator().manual_seed(0)
-    drawn = [_sampled(own, bins, generator) for _ in range(20)]
-    assert len({*drawn}) > 1
-    for chosen in drawn:
-        assert not chosen & {*own}
-        assert len(chosen & {*bins[0, 2]}) == 2 and len(chosen & {*bins[1, 9]}) == 1
-    whole = [*bins[0, 2], bins[0, 3][0]]  # no others of this size are left
-    assert {one.layer for one in _sampled(whole, bins, generator)} == {0}
-
-
-def test_a_drop_is_compared_with_that_of_problems_of_the_same_lead() -> None:
-    """Problems drop with their lead, which is larger in the ten that are related."""
-    base = torch.tensor([0.0, 1, 1, 2, 2, 2, 3, 4, 4, 4] + [0.0] * 9 + [1.0, 2, 3, 4, 4])
-    related = torch.arange(len(base)) < 10
-    drop = torch.stack([base, base + (related & (base > 2))])
-    edges = np.quantile(base[related].numpy(), [0.2, 0.4, 0.6, 0.8])
-    level = np.digitize(base.numpy(), edges, right=True)
-    own, parts, weights = related.numpy(), [], []
-    for part in {*level[own]} & {*level[~own]}:
-        means = [drop[:, side & (level == part)].numpy().mean(1) for side in (own, ~own)]
-        parts.append(means[0] - means[1])
-        weights.append((own & (level == part)).sum())
-    wanted = np.average(np.stack(parts), axis=0, weights=weights)
-    found = _difference(drop, base, related)
-    assert torch.allclose(found, torch.as_tensor(wanted).float())
-    assert float(found[0]) < 0.5 < 1 < float(drop[0][related].mean() - drop[0][~related].mean())
-    assert len({*weights}) > 1, "levels that weighed alike would not be seen"
-
-
-def test_holms_correction_is_that_of_the_smallest_first() -> None:
-    null = torch.arange(99.0).expand(3, 99)
-    result = ClassKnockouts(
-        ("a", "b", "c"), torch.tensor([97.5, 93.5, 98.5]), null, (1,) * 3, (1,) * 3
-    )
-    assert result.p_values().tolist() == pytest.approx([0.02, 0.06, 0.01])
-    assert result.holm().tolist() == pytest.approx([0.04, 0.06, 0.03])
-
-
-def test_a_gradient_is_the_slope_of_a_small_change(llama: HookedModel) -> None:
-    from oracles import make_pairs
-
-    digits = llama.tokenizer.convert_tokens_to_ids([*"34567"])
-    pairs = replace(make_pairs(llama), answer=torch.tensor(digits))
-    gradients = neuron_gradients(llama, pairs, [2])
-    exact = al.neuron_effects(llama, pairs, [2], paths="via_mlps", metric="digit_contrast")
-    both = torch.stack([gradients.per_pair.flatten(), exact.per_pair.flatten()])
-    assert float(torch.corrcoef(both)[0, 1]) > 0.98
-    assert float(both[0] @ both[1] / both[1].square().sum()) == pytest.approx(1, abs=0.1)
 
 
 def test_an_untrained_model_has_other_weights_and_the_same_shape(llama: HookedModel) -> None:

@@ -208,38 +208,11 @@ def match_heuristics(
     )
 
 
-def precision_at_k(
-    maps: NeuronMaps, families: Mapping[str, Family] = HEURISTICS
-) -> Float[Tensor, " neuron"]:
-    """The published score of each neuron: the best precision at k over all rules.
-
-    A rule selects k problems; the score is the share of them among the k problems on which the
-    neuron is most active, on the problems that also define the rule. Rules select `SHARES` of the
-    problems. The score has no chance level of its
-    own: compare it with the same score of untrained models. The published rule calls a neuron a
-    heuristic at `PRECISION`.
-    """
-    order = maps.flat().argsort(dim=1, descending=True)
-    n_cells = order.shape[1]
-    best = torch.zeros(len(order))
-    for family in families.values():
-        for _, chosen in family(grid_of(maps)):
-            k = int(chosen.sum())
-            if SHARES[0] * n_cells <= k <= SHARES[1] * n_cells:
-                best = torch.maximum(best, chosen[order[:, :k]].float().mean(1))
-    return best
-
-
 def grid_of(maps: NeuronMaps) -> ProblemGrid:
     """The problems of the maps."""
     values, cells = torch.tensor(maps.operands), maps.cells
     a, b = torch.meshgrid(values, values, indexing="ij")
     return ProblemGrid(a[cells], b[cells], maps.results[cells])
-
-
-def scoring_cells(maps: NeuronMaps, hold_out: float = 0.5, seed: int = 0) -> Bool[Tensor, " cell"]:
-    """The problems of `match_heuristics` that score rules: both values chose none."""
-    return _Cells.of(maps, hold_out, torch.Generator().manual_seed(seed)).score
 
 
 @dataclass(frozen=True)

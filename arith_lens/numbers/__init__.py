@@ -3,12 +3,9 @@
 `values` says which number each prompt holds and where it is read. `shapes` has the terms of a
 helix, of waves and of a polynomial, and fits them. `subspace` fits one of them to class means.
 `swap` exchanges it between problems, and writes values that it was not fitted to. `result` is what
-that returns. `spectrum` has the power of each frequency. `products` tests whether A and B are
-joined at END, and `overlap` whether the directions that show a number also decide the answer.
+that returns. `spectrum` has the power of each frequency.
 """
 
-from arith_lens.numbers.overlap import mediation_overlap as mediation_overlap
-from arith_lens.numbers.products import number_products as number_products
 from arith_lens.numbers.result import OWN as OWN
 from arith_lens.numbers.result import UNSEEN as UNSEEN
 from arith_lens.numbers.result import UNSEEN_LABELS as UNSEEN_LABELS

@@ -1,20 +1,17 @@
 """`number_spectrum`: the power of each frequency of a number in a model's state or weights."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypedDict, Unpack
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from arith_lens.components import mlp_out_name, resid_post_name, z_name
 from arith_lens.effects import Effects
 from arith_lens.interchanges import Site
 from arith_lens.model import HookedLike
 from arith_lens.model.state import weights_loaded
 from arith_lens.numbers.values import (
-    STATE_NAMES,
-    check_means,
     check_value,
     class_means,
     columns_at,
@@ -23,29 +20,14 @@ from arith_lens.numbers.values import (
     token_of,
     values_of,
 )
-from arith_lens.options import refuse_unknown_options, value_object
+from arith_lens.options import check_choice
 from arith_lens.pairs import PromptPairs, Role
 from arith_lens.statistics import permutation_p_value
 
+STATE_NAMES = {"stream": resid_post_name, "heads": z_name, "mlps": mlp_out_name}
+"""What can be read in each layer, with the name of its activation."""
 SOURCES = (*STATE_NAMES, "W_E", "W_U")
 POWER, P_VALUE = "share of the power", "p"
-
-
-@dataclass(frozen=True)
-class Permutations:
-    """The null of a spectrum."""
-
-    permutations: int = 999
-    """Permutations of the values."""
-    seed: int = 0
-    """Of the permutations."""
-
-
-class PermutationOptions(TypedDict, total=False):
-    """The fields of `Permutations`, as keyword arguments."""
-
-    permutations: int
-    seed: int
 
 
 def number_spectrum(
@@ -54,7 +36,9 @@ def number_spectrum(
     of: str = "stream",
     at: Role | str = "end",
     value: str = "a",
-    **options: Unpack[PermutationOptions],
+    *,
+    permutations: int = 999,
+    seed: int = 0,
 ) -> Effects:
     """The discrete Fourier transform of class means over a number (not in the paper).
 
@@ -83,9 +67,9 @@ def number_spectrum(
         ValueError: an unknown choice; fewer than four values, or values with gaps; the embedding at
             END, or the unembedding of an operand.
     """
-    refuse_unknown_options(number_spectrum, options, Permutations)
-    settings = value_object(Permutations, options)
-    check_means(of, SOURCES, settings.permutations)
+    check_choice("of", of, SOURCES)
+    if not isinstance(permutations, int) or permutations < 1:
+        raise ValueError(f"expected permutations of at least 1, found {permutations!r}; give 999")
     check_value(model, pairs, value)
     numbers = values_of(pairs, value)
     classes = _consecutive(numbers, value)
@@ -94,7 +78,7 @@ def number_spectrum(
     else:
         means = _activation_means(model, pairs, of, _site(pairs, at, value), value, classes)
         axes = ("layer", "head") if of == "heads" else ("layer",)
-    power, p_values = _tested(means, settings)
+    power, p_values = _tested(means, permutations, seed)
     periods = tuple(f"{len(classes) / one:.3g}" for one in range(1, len(classes) // 2 + 1))
     return Effects(
         torch.stack([power, p_values], dim=-2).float()[..., None],
@@ -159,7 +143,8 @@ def _activation_means(
     classes: Int[Tensor, " value"],
 ) -> Float[Tensor, "layer *head value width"]:
     """The class means of each layer, or of each head."""
-    states, values = states_of(model, pairs, of, site), values_of(pairs, value)
+    names = [STATE_NAMES[of](layer) for layer in range(int(model.cfg.n_layers))]
+    states, values = states_of(model, pairs, names, site), values_of(pairs, value)
     means = class_means(states, values, classes, rests_of(pairs, value))
     return means.movedim(0, -2)
 
@@ -178,13 +163,13 @@ def power_by_frequency(
 
 
 def _tested(
-    means: Float[Tensor, "*place value width"], settings: Permutations
+    means: Float[Tensor, "*place value width"], permutations: int, seed: int
 ) -> tuple[Float[Tensor, "*place frequency"], Float[Tensor, "*place frequency"]]:
     """The powers, and p-values against the largest power of each permutation."""
     power = power_by_frequency(means)
-    generator = torch.Generator().manual_seed(settings.seed)
+    generator = torch.Generator().manual_seed(seed)
     n, largest = means.shape[-2], []
-    for _ in range(settings.permutations):
+    for _ in range(permutations):
         order: Sequence[int] = torch.randperm(n, generator=generator).tolist()
         largest.append(power_by_frequency(means[..., order, :]).amax(-1, keepdim=True))
     return power, permutation_p_value(torch.stack(largest), power)

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from arith_lens.components import resid_post_name
 from arith_lens.interchanges import Site
 from arith_lens.model import HookedLike
 from arith_lens.numbers.shapes import Shape, checked_shape
@@ -17,7 +18,7 @@ from arith_lens.numbers.values import (
     class_means,
     rests_of,
     site_of,
-    states_at,
+    states_of,
     values_of,
 )
 from arith_lens.options import refuse_unknown_options, value_object
@@ -130,7 +131,8 @@ def number_subspace(
     shape = checked_shape(kind, periods, linear, fit.k, numbers.unique().tolist())
     fitted = _first_half(pairs, numbers, fit.seed)
     half = torch.tensor([problem in fitted for problem in pairs.problem])
-    states, known = states_at(model, pairs[half], site), numbers[half]
+    name = resid_post_name(layer)
+    states, known = states_of(model, pairs[half], [name], site)[:, 0], numbers[half]
     classes = known.unique()
     means = class_means(states, known, classes, rests_of(pairs[half], value))
     return NumberSpace(site, value, shape, classes, means, shape.basis(classes, means), fitted)

@@ -4,7 +4,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,7 +22,7 @@ from arith_lens.numbers.values import (
     values_of,
     with_value,
 )
-from arith_lens.options import check_choice, refuse_unknown_options, value_object
+from arith_lens.options import check_choice
 from arith_lens.pairs import PromptPairs
 
 CONTROLS = {
@@ -41,20 +41,6 @@ DRAWS = 20
 """Random subspaces of each kind."""
 BATCH = 64
 """The number of swaps that run together."""
-
-
-@dataclass(frozen=True)
-class Nulls:
-    """How many controls are computed."""
-
-    permutations: int = 99
-    """Permutations of the labels."""
-
-
-class NullOptions(TypedDict, total=False):
-    """The fields of `Nulls`, as keyword arguments."""
-
-    permutations: int
 
 
 @dataclass(frozen=True)
@@ -79,7 +65,7 @@ def swap_values(
     controls: Sequence[str] = ("pca", "labels", "span", "unseen"),
     n: int = 300,
     seed: int = 0,
-    **options: Unpack[NullOptions],
+    permutations: int = 99,
 ) -> Swaps:
     """Swap a number between two problems inside a subspace, and read the answer (not in the paper).
 
@@ -113,14 +99,12 @@ def swap_values(
             problems that differ in the value alone.
         UnsupportedEndRuns: the place is END, and the model cannot be run at END alone.
     """
-    refuse_unknown_options(swap_values, options, Nulls)
-    nulls = value_object(Nulls, options)
     check_space(model, pairs, space)
-    _check_request(controls, n, nulls.permutations)
+    _check_request(controls, n, permutations)
     tested = pairs[~space.is_fitted(pairs)]
     rng = random.Random(seed)
     swaps = swap_tests(tested, space, n, rng)
-    plan = _Plan.of(space, controls, nulls.permutations, seed)
+    plan = _Plan.of(space, controls, permutations, seed)
     with torch.no_grad():
         right = _swapped_answers(model, tested, space, swaps, plan)
         shares = {name: of_draws.float().mean(0) for name, of_draws in right.items()}
@@ -145,7 +129,7 @@ def swap_values(
         **tested[test.rows].units,
     )
     draws = {name: of_draws for name, of_draws in right.items() if name in RANDOM}
-    return Swaps(effects, draws, _computation(space, swaps, nulls, seed))
+    return Swaps(effects, draws, _computation(space, swaps, permutations, seed))
 
 
 def _check_request(controls: Sequence[str], n: int, permutations: int) -> None:
@@ -161,7 +145,9 @@ def _padded(row: Float[Tensor, " swap"], before: int, after: int) -> Float[Tenso
     return torch.cat([torch.full((before,), nan), row, torch.full((after,), nan)])
 
 
-def _computation(space: NumberSpace, swaps: SwapTest, nulls: Nulls, seed: int) -> dict[str, Any]:
+def _computation(
+    space: NumberSpace, swaps: SwapTest, permutations: int, seed: int
+) -> dict[str, Any]:
     return {
         "shape": str(space.shape),
         "kind": space.shape.kind,
@@ -170,7 +156,7 @@ def _computation(space: NumberSpace, swaps: SwapTest, nulls: Nulls, seed: int) -
         "k": space.k,
         "values": space.values.tolist(),
         "n_swaps": len(swaps.rows),
-        "permutations": nulls.permutations,
+        "permutations": permutations,
         "seed": seed,
     }
 

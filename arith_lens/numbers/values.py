@@ -1,18 +1,16 @@
 """Which number each prompt holds, and at which token it is read."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.components import mlp_out_name, resid_post_name, z_name
 from arith_lens.interchanges import Site, check_sites
 from arith_lens.interchanges.runs import role_columns
 from arith_lens.model import HookedLike, record
 from arith_lens.operations import OPERATIONS
-from arith_lens.options import check_choice
 from arith_lens.pairs import PromptPairs, Role, check_kinds, check_pairs
 
 DIGITS: Mapping[str, tuple[int, int]] = {
@@ -23,19 +21,6 @@ DIGITS: Mapping[str, tuple[int, int]] = {
 }
 """Values that are one digit of an operand: which operand, and the digit's size."""
 VALUES = ("a", "b", "answer", *DIGITS)
-STATE_NAMES = {"stream": resid_post_name, "heads": z_name, "mlps": mlp_out_name}
-"""What can be read in each layer, with the name of its activation."""
-
-
-def check_means(of: str, sources: Collection[str], permutations: Any) -> None:
-    """Check what class means are read of, and how often they are compared with permuted ones.
-
-    Raises:
-        ValueError: an unknown source, or fewer than one permutation.
-    """
-    check_choice("of", of, sources)
-    if not isinstance(permutations, int) or permutations < 1:
-        raise ValueError(f"expected permutations of at least 1, found {permutations!r}; give 999")
 
 
 def check_value(model: HookedLike, pairs: Any, value: str) -> None:
@@ -162,27 +147,14 @@ def token_of(pairs: PromptPairs, role: Role, value: str) -> int:
     return -1
 
 
-def states_at(
-    model: HookedLike, pairs: PromptPairs, site: Site, batch_size: int = 256
-) -> Float[Tensor, "pair width"]:
-    """The stream of the reference prompts at a site, in float64."""
-    parts = []
-    for batch in pairs.batches(batch_size):
-        name = resid_post_name(site.layer)
-        stream = record(model, batch.reference, [name], attention_mask=batch.attention_mask)[name]
-        parts.append(stream[torch.arange(len(batch)), columns_at(batch, site)].double().cpu())
-    return torch.cat(parts)
-
-
 def states_of(
-    model: HookedLike, pairs: PromptPairs, of: str, site: Site | None = None, batch_size: int = 256
-) -> Float[Tensor, "pair layer ..."]:
-    """One activation of the reference prompts in each layer, in float64; at END, or at a site."""
-    names = [STATE_NAMES[of](layer) for layer in range(int(model.cfg.n_layers))]
+    model: HookedLike, pairs: PromptPairs, names: Sequence[str], site: Site
+) -> Float[Tensor, "pair name ..."]:
+    """Activations of the reference prompts at a site, in float64."""
     parts = []
-    for batch in pairs.batches(batch_size):
+    for batch in pairs.batches(256):
         known = record(model, batch.reference, names, attention_mask=batch.attention_mask)
-        row, column = torch.arange(len(batch)), columns_at(batch, site or Site(0, "end"))
+        row, column = torch.arange(len(batch)), columns_at(batch, site)
         parts.append(torch.stack([known[name][row, column].double().cpu() for name in names], 1))
     return torch.cat(parts)
 

@@ -170,7 +170,6 @@ RESULT_CLASSES = {
     "audit": ("auditing", "Audit"),
     "before_after": ("effects", "BeforeAfter"),
     "circuit_curve": ("knockout", "CircuitCurve"),
-    "class_knockouts": ("neurons", "ClassKnockouts"),
     "component_effects": ("effects", "ComponentEffects"),
     "effects": ("effects", "Effects"),
     "evaluation": ("evaluation", "EvaluationResult"),
