@@ -105,8 +105,6 @@ def attention_to(
     memory for one layer at a time.
 
     Args:
-        model: HookedModel or TransformerBridge.
-        pairs: the prompts.
         heads: the heads to look at.
         kinds: returns, for the pairs, a mask of the tokens of each kind, by name.
         axis: the name of the axis of kinds.

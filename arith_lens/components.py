@@ -174,7 +174,6 @@ def as_components(components: Components, *, neurons: bool = False) -> list[Comp
     """Convert names of components to `Head`, `Mlp` and `Neuron`, in the same order.
 
     Args:
-        components: the names.
         neurons: whether neurons are components here.
 
     Raises:

@@ -281,9 +281,6 @@ def _through_layer(
     """Let the live rows pass a layer.
 
     Args:
-        trunk: the model's trunk.
-        recording: both runs.
-        layer: the layer.
         rows: all rows; the live ones are changed in place.
         own: for each head, the index of its own row in `rows`.
         counts: the number of live rows, and of heads of earlier layers. No MLP has reacted to a

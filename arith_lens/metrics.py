@@ -73,11 +73,7 @@ a second argument, one number per row. It is called with the logits of one run a
 
 
 def n_arguments(function: MetricFunction) -> int:
-    """How many of logits and pairs a metric function takes: 2, or 1.
-
-    Raises:
-        ValueError: neither.
-    """
+    """How many of logits and pairs a metric function takes: 2, or 1. Raises ValueError: neither."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of code that is not Python's

@@ -71,7 +71,6 @@ def next_tokens(
     """The k most likely tokens after each prompt.
 
     Args:
-        model: HookedModel or TransformerBridge.
         prompts: several prompts, or the text of one.
         hooks: interventions without positions, such as `knockout_hooks`.
         k: the number of tokens per prompt.

@@ -106,7 +106,6 @@ class CircuitGraph:
         Heads and MLPs stand at END, the embeddings at their own column.
 
         Args:
-            path: the file to write; None: write none.
             slug: the graph's name in the viewer.
 
         Returns:
@@ -154,7 +153,6 @@ class CircuitGraph:
         mouse shows intervals.
 
         Args:
-            title: a heading.
             most: the number of edges that are drawn, the largest first.
             slider: whether a slider chooses the least effect that is drawn.
 

@@ -200,7 +200,6 @@ def project(
 
     Args:
         code: the model's own code.
-        layer: the layer.
         streams: the residual stream at the layer's entry.
         prompt: the pair of each token.
         column: the column of each token.

@@ -61,8 +61,6 @@ class Positions:
         """Run both prompts of each pair once.
 
         Args:
-            model: HookedModel or TransformerBridge.
-            pairs: the prompts.
             layers: the receivers' layers.
 
         Raises:

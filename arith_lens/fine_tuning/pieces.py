@@ -192,7 +192,6 @@ def pieces_of(
     For each MLP all parameters are trained.
 
     Args:
-        hf_model: the Hugging Face model.
         heads, mlps: the components to train.
         kv: in grouped-query models, one key-value head serves several heads. `"group"`: it is
             trained if any of them is chosen; `"skip"`: W_K and W_V are not trained.
@@ -390,8 +389,6 @@ def slice_model(hf_model: Any, pieces: list[Piece], *, dtype: torch.dtype) -> li
     """Freeze the model in place, and make the pieces separate parameters.
 
     Args:
-        hf_model: the Hugging Face model.
-        pieces: the pieces to train.
         dtype: the dtype of the slices: float32, also if the model is bfloat16.
 
     Returns:

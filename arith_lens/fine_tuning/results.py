@@ -33,7 +33,6 @@ def load_base(
     Args:
         source: as in `load_model`; `(hf_model, tokenizer)` is copied and does not change.
         dtype: such as "float32"; None: a model in memory keeps its dtype.
-        device: the device; None: the model is not moved.
         attention: Transformers' name of the attention kernel.
 
     Raises:
@@ -319,7 +318,6 @@ def effects_before_after(
 
     Args:
         tuned: a TuningResult, a Delta, or a checkpoint as in `load_model`.
-        pairs: the prompts and their answers.
         base: the base model. It is required if it was a model in memory, and for a checkpoint,
             which does not name its base.
         options: further arguments of `path_patch`.

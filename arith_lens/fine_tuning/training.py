@@ -104,7 +104,6 @@ def tokenized_examples(
     to the answer, it belongs to the answer, as in `answer_questions`.
 
     Args:
-        tokenizer: the model's tokenizer.
         rows: (prompt, answer) of each row.
         max_length: the largest number of tokens of a row; None: no limit.
         end_with_eos: whether to add EOS after the answer.

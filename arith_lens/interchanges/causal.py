@@ -32,8 +32,6 @@ class CausalModel:
         """All variables and the answer of one problem.
 
         Args:
-            a: the first operand.
-            b: the second operand.
             set: variables that get a value, whatever the operands are.
 
         Returns:

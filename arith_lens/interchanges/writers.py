@@ -122,9 +122,7 @@ def writers(
     its mean change over all pairs: 1 if the component alone writes it.
 
     Args:
-        model: HookedModel or TransformerBridge.
         pairs: of `interchange_pairs`.
-        site: the stream at END.
         direction: of length 1, such as one of `Interchange.bases`.
         components: heads and MLPs of layers up to the site's.
 
@@ -168,9 +166,7 @@ def without_writers(
     The components of a set are held at END in the source run, before the site is read there.
 
     Args:
-        model: HookedModel or TransformerBridge.
         pairs: of `interchange_pairs`.
-        site: the stream at END.
         sets: by name, components of layers up to the site's; an empty one holds nothing.
 
     Returns:
@@ -197,9 +193,7 @@ def readers(
     """Whether the answer is the expected one if a subspace is exchanged, with one component held.
 
     Args:
-        model: HookedModel or TransformerBridge.
         pairs: of `interchange_pairs`.
-        site: the stream at END.
         basis: the subspace, such as one of `Interchange.bases`.
         components: heads and MLPs of layers after the site's, which are held one at a time.
 

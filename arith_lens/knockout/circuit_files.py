@@ -65,7 +65,6 @@ class CircuitFile:
         is positive. An edge is in the circuit if both of its ends are; its score is not known.
 
         Args:
-            model: HookedModel or TransformerBridge.
             effects: the effects of all heads and MLPs, exact or approximate.
             circuit: the heads and MLPs in the circuit.
             parallel: whether attention and MLP of a layer read the same stream.

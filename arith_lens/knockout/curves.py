@@ -78,11 +78,7 @@ class KnockoutCurve(HasUnits):
         return self.effects().mean()[1]
 
     def at(self, k: int) -> Outcomes:
-        """The outcomes with the first k components out.
-
-        Raises:
-            ValueError: k is not in `ks`.
-        """
+        """The outcomes with the first k components out. Raises ValueError: k is not in `ks`."""
         if k not in self.ks:
             raise ValueError(f"expected k among {list(self.ks)}, found {k}; compute it with ks=")
         row = self.ks.index(k)

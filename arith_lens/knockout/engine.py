@@ -101,11 +101,9 @@ def run_variants(
     """What is read of the model's logits at END under each variant.
 
     Args:
-        model: HookedModel or TransformerBridge.
         batch: the pairs, which run at once.
         variants: the sets of components that are knocked out.
         states_at_once: the number of states of all pairs that go through the model together.
-        read: the function of the logits at END.
     """
     stages, ending = stages_of(variants, int(model.cfg.n_layers), int(model.cfg.n_heads))
     if batch.fast is not None:
@@ -220,7 +218,6 @@ class KnockoutEngine:
         Args:
             variants: the sets of components that are knocked out.
             slot: stores finished shards; None: nothing is stored.
-            progress: whether to show a progress bar.
             read: from the logits [state pair d_vocab] and the numbers of the pairs, what is read
                 [what state pair]; None: `reading`.
             part: names the part of the slot's result that these variants are.

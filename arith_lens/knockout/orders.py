@@ -182,14 +182,11 @@ def mask_greedily(
     alone has a small effect. A ranking of single effects does not find them.
 
     Args:
-        model: HookedModel or TransformerBridge.
-        pairs: the prompts and their answers.
         candidates: such as `effects.heads.top(24)`, the strongest heads by path patching.
         n: the number of steps; None: until all candidates are out.
         ablation, positions, means, seed: as in `knock_out`.
         run: an open run, which stores the shards of each step, and then the result.
         name: the name of the result in the run.
-        progress: whether to show progress bars.
 
     Raises:
         ValueError: `n` is not between 1 and the number of candidates; see also `knock_out`.

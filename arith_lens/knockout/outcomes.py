@@ -296,8 +296,6 @@ def drop(before: Outcomes, after: Outcomes, *, level: float = 0.95, seed: int = 
 
     Args:
         before, after: the outcomes to compare.
-        level: the level of the intervals.
-        seed: the seed of the bootstrap.
 
     Raises:
         ValueError: the outcomes are of different pairs.

@@ -335,10 +335,8 @@ class TreeForward:
         """The values that `read` returns for END's logits. Dimension 1 is the last stage's states.
 
         Args:
-            stages: the stages of all variants.
             values: returns the replacements for a list of hook names, as in `run_variants`.
             states_at_once: the number of states of all pairs that go through a layer together.
-            read: the function of the logits at END.
         """
         if self.end_alone:  # a state is END alone
             states_at_once = max(1, states_at_once * len(self.nodes.pos) // len(self.tokens))
@@ -396,7 +394,6 @@ class TreeForward:
         """END's residual stream after a layer.
 
         Args:
-            layer: the layer.
             stream: END's residual stream before it; without `known`, that of all nodes.
             known: the keys and values of all nodes.
             edits: the layer's edits.
@@ -428,9 +425,6 @@ def tree_forward(
     """The forward of some pairs; None if the model's layers need more than rows of prompts.
 
     Args:
-        model: the model.
-        layers: its plain layers.
-        pairs: the pairs.
         chosen: the positions at which components are out.
         group: the group of each pair; pairs of a group have the same replacements.
     """

@@ -52,11 +52,8 @@ class Computation(Generic[Result]):
         """Compute the result, or read it if a run has stored it.
 
         Args:
-            model: HookedModel or TransformerBridge.
-            pairs: the prompts and their answers.
             run: an open run, which stores each shard when it is finished, and then the result.
             name: the name of the result in the run.
-            progress: whether to show a progress bar.
 
         Raises:
             RunError: the run is not open or was opened with another model; or the disk cannot be

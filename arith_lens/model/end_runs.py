@@ -113,7 +113,6 @@ class EndRuns:
         """Run prompts once, and keep the keys and values of all tokens.
 
         Args:
-            model: HookedModel or TransformerBridge.
             tokens: the prompts, padded on the left.
             attention_mask: False at padding.
 

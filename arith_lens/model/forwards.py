@@ -229,12 +229,11 @@ def run_layers(
     """Compute the layers from `start` to before `stop`, exactly as a whole forward does.
 
     Args:
-        model: HookedModel or TransformerBridge.
         tokens: the prompts, from which masks and rotary angles are made.
         start: the first layer to compute. Layers below it are not computed.
         stop: the first layer not to compute; None: continue to the logits.
-        stream: the residual stream at the entry of layer `start`, from `run_layers(stop=start)`.
-            It is required if `start` is not 0.
+        stream: the residual stream at the entry of layer `start`, from `run_layers(stop=start)`. It
+            is required if `start` is not 0.
         attention_mask: required if prompts are padded.
         fwd_hooks: hooks on the layers that are computed.
 
@@ -390,7 +389,6 @@ def continues_prompts(model: HookedLike, longest: int) -> bool:
     It does not if a sliding window is shorter than the prompt, because some keys are then dropped.
 
     Args:
-        model: HookedModel or TransformerBridge.
         longest: the number of tokens of the longest prompt.
     """
     if WAYS["PrefixCache"].unmet(model):

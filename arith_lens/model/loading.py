@@ -155,7 +155,6 @@ def require_faithful(model: Any, expected: Float[Tensor, "row pos d_vocab"] | No
     Some bridges compute something else when they get a mask. Every method would then be wrong.
 
     Args:
-        model: HookedModel or TransformerBridge.
         expected: `transformers_logits` of the same weights before the bridge; None: nothing is
             compared.
 

@@ -12,10 +12,6 @@ from arith_lens.model.state import weights_loaded
 def n_neurons(model: HookedLike, layer: int) -> int:
     """The number of neurons of a layer's MLP.
 
-    Args:
-        model: HookedModel or TransformerBridge.
-        layer: the layer.
-
     Raises:
         ValueError: the MLP has no one matrix that its neurons are multiplied by, such as a mixture
             of experts.

@@ -69,9 +69,6 @@ def without_bridge(model: Any) -> Iterator[None]:
 
     The bridge's modules are restored at the end, also after an error. Weights, configuration and
     PyTorch's own hooks are those that the model has at this moment.
-
-    Args:
-        model: HookedModel or TransformerBridge.
     """
     with _swapped(model, frozenset()):
         yield
@@ -87,7 +84,6 @@ def without_patterns(model: HookedModel, hooks: Iterable[NamedHook] = ()) -> Ite
     a module that the model calls.
 
     Args:
-        model: the model.
         hooks: all hooks of the runs in this context.
     """
     names = [name for name, _ in hooks]
@@ -270,9 +266,8 @@ def plain_layers(model: HookedLike, *, any_family: bool = False) -> tuple[PlainL
     not tested or is changed by a subclass, the model is in training mode or on several devices.
 
     Args:
-        model: HookedModel or TransformerBridge.
-        any_family: whether to take architectures that were not tested too. The caller then
-            compares what the layers compute with the model.
+        any_family: whether to take architectures that were not tested too. The caller then compares
+            what the layers compute with the model.
     """
     from transformers import AttentionInterface
 
@@ -325,7 +320,6 @@ def end_logits(
     Gradients pass through it where they are enabled.
 
     Args:
-        model: HookedModel or TransformerBridge.
         tokens: the token of each row, with which the model is called.
         stream: the stream of each row.
     """
@@ -347,7 +341,6 @@ def with_parts(module: Any, parts: Callable[[Any], Any]) -> Any:
     """A copy of a module without wrappers and hooks, which shares its weights.
 
     Args:
-        module: the module, or the bridge's module around it.
         parts: the function from each of its direct parts to the part of the copy.
     """
     inner = own_module(module)

@@ -26,10 +26,6 @@ BLANKS = ("▁", "Ġ", " ")
 def token_rows(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     """The tokens of each text, as the model reads it.
 
-    Args:
-        tokenizer: a Hugging Face tokenizer.
-        texts: the texts.
-
     Returns:
         One list of ids per text, without padding.
 

@@ -102,7 +102,6 @@ def making(
     One process makes it while others wait. What was begun before an error or a kill is removed.
 
     Args:
-        folder: the folder's path.
         is_whole: whether a folder of this name has what it must have; else it is made anew.
     """
     if is_whole(folder):

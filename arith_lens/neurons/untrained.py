@@ -11,10 +11,6 @@ from arith_lens.model import HookedLike, HookedModel, load_model
 def untrained_model(model: HookedLike, seed: int = 0) -> HookedModel:
     """A model with the configuration and the tokenizer of `model`, and fresh random weights.
 
-    Args:
-        model: HookedModel or TransformerBridge.
-        seed: the seed of the weights.
-
     Returns:
         The model in float32, on the CPU or the device of `model`.
     """

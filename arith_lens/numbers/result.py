@@ -66,11 +66,7 @@ class Swaps:
         }
 
     def of_draws(self, space: str) -> Float[Tensor, " draw"]:
-        """The accuracy of each draw of a control.
-
-        Raises:
-            KeyError: the control has no draws.
-        """
+        """The accuracy of each draw of a control. Raises KeyError: the control has no draws."""
         if space not in self.draws:
             raise KeyError(
                 f"expected a control with draws, of {', '.join(self.draws) or 'none'}, found "

@@ -320,7 +320,6 @@ def unseen_steps(
     """W (B(v) - B(a)) for each value v, left out of the fit, and each value a.
 
     Args:
-        space: the subspace.
         order: the index of the value whose label each value gets.
     """
     labels, means = space.values[order], space.means

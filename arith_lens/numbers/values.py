@@ -180,8 +180,6 @@ def class_means(
     else equally often, these are the plain means.
 
     Args:
-        rows: the states.
-        values: the value of each.
         classes: the values that get a mean.
         rests: everything else of each, from `rests_of`; empty: plain means.
     """

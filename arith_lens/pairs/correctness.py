@@ -39,7 +39,6 @@ def check_pairs(model: Any, pairs: Any) -> None:
 
     Args:
         model: a model with TransformerLens' `cfg` and a tokenizer.
-        pairs: the pairs.
 
     Raises:
         TypeError: something else than a model and pairs.
@@ -153,7 +152,6 @@ def answer(
 
     Args:
         model: as in `keep_correct`.
-        pairs: the pairs.
         side: "reference" or "counterfactual".
         batch_size: the number of pairs that run together.
     """

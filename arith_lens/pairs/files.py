@@ -106,12 +106,7 @@ def read_csv(path: str | Path) -> list[Mapping[str, Any]]:
 
 
 def check_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Check rows.
-
-    Raises:
-        TypeError: no list of rows.
-        ValueError: a key is missing or misspelt.
-    """
+    """Check rows. Raises TypeError: no list of rows; ValueError: a key is missing or misspelt."""
     if not isinstance(rows, Sequence) or isinstance(rows, str):
         raise TypeError(
             f"expected a list of rows, then the model, found a {type(rows).__name__} first; write "

@@ -175,7 +175,6 @@ def flops_of_rows(
     """FLOPs of one pair: the heads' writes, the MLPs of one token per row, the logits of a row.
 
     Args:
-        model: the model.
         patching: the settings of the path patching.
         passing: for each layer, the number of rows that pass its MLP.
         n_read: the number of rows whose logits are read; a row that is read twice counts twice.

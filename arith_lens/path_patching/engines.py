@@ -234,7 +234,6 @@ def fitting_engine(
     """`"sweep"` if it can compute these paths of this model, else `"hooks"`.
 
     Args:
-        model: HookedModel or TransformerBridge.
         paths: as in `path_patch`.
         explain: is called with a sentence if the model does not fit the sweep.
 

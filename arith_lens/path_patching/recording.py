@@ -142,7 +142,6 @@ def record_pairs(
     """Run references and counterfactuals as one batch and record their activations at END.
 
     Args:
-        model: HookedModel or TransformerBridge.
         pairs: the prompts, padded on the left.
         logits: whether to record the logits at END too: of both runs of all pairs, or of the pairs
             with these indices.
@@ -193,7 +192,6 @@ def record_batch(
     """Record a batch of any prompts as one run. Raises the errors of `record_pairs`.
 
     Args:
-        model: HookedModel or TransformerBridge.
         batch: the prompts.
         logits: the rows whose logits are recorded; None: no logits.
         hooked, per_pair_tokens: as in `record_pairs`.
@@ -354,7 +352,6 @@ def _run(
     """Run the model and return the logits at END of some rows [row d_vocab].
 
     Args:
-        model: HookedModel or TransformerBridge.
         batch: the prompts.
         logits: the rows; None: return None, and compute no logits if the model allows it.
         past: keys and values of the tokens before those of the batch.
@@ -460,7 +457,6 @@ def shard_recording_flops(model: HookedLike, pairs: PromptPairs, own: int | None
     """FLOPs of both runs of a shard, without the vocabulary matrix.
 
     Args:
-        model: the model.
         pairs: the pairs of the shard.
         own: the number of tokens at the end of each prompt that run for this prompt alone.
     """

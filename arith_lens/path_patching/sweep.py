@@ -263,7 +263,6 @@ def trunk_of(model: HookedLike, *, advice: str = HOOK_ENGINE) -> Trunk:
     """The trunk of a model.
 
     Args:
-        model: HookedModel or TransformerBridge.
         advice: what the error tells to do instead, if the model has the hook points of all
             components.
 

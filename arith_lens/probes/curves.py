@@ -40,7 +40,6 @@ def winners(probe: Effects, pairs: PromptPairs) -> Effects:
 
     Args:
         probe: `mlp_probe(model, pairs, tokens="digits")` of these pairs.
-        pairs: the pairs.
 
     Returns:
         [layer class pair]. The mean is the share of each class in each layer.
@@ -188,7 +187,6 @@ def turning_layers(
     Args:
         curve: values [layer pair]. References are drawn as in `Effects.ci`.
         shape: `rise_and_fall` or `rise`.
-        level: the level of the intervals.
         n_resamples: the number of resamples.
         seed: the seed of the resamples.
 
