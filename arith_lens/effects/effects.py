@@ -6,9 +6,7 @@ nine wordings of 3 + 5 are not nine independent pieces of evidence.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import product
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -26,8 +24,10 @@ from arith_lens.components import (
     Neuron,
     as_components,
     as_mlps,
-    head_columns,
 )
+from arith_lens.effects.places import HEAD_AXES as HEAD_AXES
+from arith_lens.effects.places import MLP_AXES as MLP_AXES
+from arith_lens.effects.places import NEURON_AXES, place_columns, place_of
 from arith_lens.intervals import share_interval, studentised_interval
 from arith_lens.options import check_choice
 from arith_lens.statistics import (
@@ -56,9 +56,6 @@ GROWING = (
 )
 """Metrics on which an effect of 1 is that of the whole counterfactual prompt. On all others, what
 helps the answer has a negative effect."""
-HEAD_AXES = ("layer", "head")
-MLP_AXES = ("layer",)
-NEURON_AXES = ("mlp", "neuron")
 
 IntervalMethod = Literal["auto", "studentised", "share", "percentile"]
 SHARES = (
@@ -144,7 +141,7 @@ class Effects(HasUnits):
             if only_mlps
             else as_components(component, neurons=self.axes[:2] == NEURON_AXES)  # pyright: ignore
         )
-        axes, place = self._place_of(one)
+        axes, place = place_of(one, self.axes, self.per_pair.shape, self.labels or {})
         return replace(
             self,
             per_pair=self.per_pair[place],
@@ -153,42 +150,6 @@ class Effects(HasUnits):
             labels={name: of for name, of in (self.labels or {}).items() if name not in axes}
             or None,
         )
-
-    def _place_of(self, component: Component) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """The axes of heads or of MLPs, and a component's index on them."""
-        names = (self.labels or {}).get("head")
-        mlps = (self.labels or {}).get("mlp", ())
-        if isinstance(component, Neuron):
-            mlp = str(Mlp(component.layer))
-            if mlp not in mlps:
-                raise KeyError(
-                    f"expected a neuron of {', '.join(mlps)}, found {component}; compute the "
-                    "effects of its MLP, too"
-                )
-            axes, place = NEURON_AXES, (mlps.index(mlp), component.index)
-        elif not isinstance(component, Head):
-            axes, place = MLP_AXES, (component.layer,)
-        elif names is None:
-            axes, place = HEAD_AXES, (component.layer, component.index)
-        elif str(component) in names:
-            axes, place = ("head",), (names.index(str(component)),)
-        else:
-            raise KeyError(
-                f"expected one of the heads {', '.join(names)}, found {component}; compute its "
-                "effects, too"
-            )
-        if self.axes[: len(axes)] != axes or (axes == MLP_AXES and "head" in self.axes):
-            raise TypeError(
-                f"expected a component of these effects, whose axes are {self.axes}, found "
-                f"{component}; .heads has the heads, .mlps the MLPs, .select(mask) chooses pairs"
-            )
-        for axis, index, size in zip(axes, place, self.per_pair.shape, strict=False):
-            if index >= size:
-                raise IndexError(
-                    f"expected a {axis} from 0 to {size - 1}, found {component}; choose one of "
-                    "this model's components"
-                )
-        return axes, place
 
     def mean(self) -> Float[Tensor, "*component"]:
         """Mean over the pairs of each template, then over templates; NaN pairs are left out."""
@@ -443,25 +404,7 @@ class Effects(HasUnits):
         A head has the columns `head` ("5.2"), `layer` and `index` in every table. Every other axis
         has a column of its name, with its labels or with numbers from 0.
         """
-        shape = self.per_pair.shape[:-1]
-        grid = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), int)
-        labels = self.labels or {}
-        columns: dict[str, Any] = {
-            axis: [labels[axis][i] for i in indices] if axis in labels else indices
-            for axis, indices in zip(self.axes, grid, strict=True)
-        }
-        named: dict[str, Any] = {}
-        if "head" in labels and "head" in columns:
-            with suppress(ValueError):  # labels of one's own may name something else
-                named = head_columns(map(Head.parse, columns["head"]))
-        elif columns.keys() >= {*HEAD_AXES}:
-            rows = zip(columns.pop("layer").tolist(), columns["head"].tolist(), strict=True)
-            named = head_columns(Head(*row) for row in rows)
-        return {
-            name: values
-            for axis, numbers in columns.items()
-            for name, values in (named if named and axis == "head" else {axis: numbers}).items()
-        }
+        return place_columns(self.axes, self.per_pair.shape[:-1], self.labels or {})
 
     def to_dataframe(self) -> "DataFrame":
         """One row per component: its names (`places`), mean, stderr, 95% interval, pairs used.
@@ -537,9 +480,9 @@ class Effects(HasUnits):
 
         Relative effects are in percent, with colours that reach to the strongest one.
         """
-        from arith_lens import plotting
+        from arith_lens.effects.pictures import heatmap
 
-        return plotting.heatmap(self._grid(), **(self._legend() | options))
+        return heatmap(self, **options)
 
     def __repr__(self) -> str:
         axes = " x ".join(
@@ -550,69 +493,12 @@ class Effects(HasUnits):
 
     def figure_html(self, name: str = "") -> str:
         """An `<img>` of the mean, for a notebook or a page; `name` (plain text) heads it."""
-        from arith_lens import plotting
+        from arith_lens.effects.pictures import figure_html
 
-        if self.axes[1:] == ("measure",):
-            return self._measures()
-        legend = self._legend()
-        if name:
-            legend["title"] = f"{name}: {legend['title']}"
-        return plotting.as_image(plotting.svg_heatmap(self._grid(), **legend), alt=repr(self))
+        return figure_html(self, name)
 
     def _repr_html_(self) -> str:
         return self.figure_html()
-
-    def _measures(self) -> str:
-        """A chart a measure along the other axis, because each has a unit of its own."""
-        from arith_lens import plotting
-
-        mean, (low, high) = self.mean().numpy(), self.ci().numpy()
-        names = (self.labels or {}).get("measure") or tuple(map(str, range(mean.shape[1])))
-        charts = [
-            plotting.svg_lines(
-                [plotting.Line(np.arange(len(mean)), mean[:, i], name, plotting.BLUE,
-                               low[:, i], high[:, i])],
-                x_title=self.axes[0],
-                y_title=name,
-                title=self.metric,
-            )
-            for i, name in enumerate(names)
-        ]  # fmt: skip
-        return "".join(plotting.as_image(chart, alt=repr(self)) for chart in charts)
-
-    def _grid(self) -> Float[np.ndarray, "row column"]:
-        """The means as one map: a single row for one axis, leading axes unrolled beyond two; in
-        percent where they are shares of the logit."""
-        means = self.mean().numpy() * (100 if self._unit else 1)
-        return means.reshape(-1, means.shape[-1] if means.ndim else 1)
-
-    @property
-    def _unit(self) -> str:
-        return "%" if self.metric.startswith(("relative_", "share_of_", "interchange")) else ""
-
-    def _legend(self) -> dict[str, Any]:
-        from arith_lens import plotting
-
-        leading, last = ", ".join(self.axes[:-1]), self.axes[-1] if self.axes else ""
-        paths = f" (paths {self.paths})" if self.paths else ""
-        names = self.labels or {}
-        return {
-            "axes": (leading, last),
-            "title": f"{self.metric}{paths}",
-            "rows": self._row_names() if names.keys() & {*self.axes[:-1]} else (),
-            "columns": names.get(last, ()),
-            "unit": self._unit,
-            "limit": plotting.symmetric_limit(self._grid(), 100) if self._unit else None,
-        }
-
-    def _row_names(self) -> tuple[str, ...]:
-        """The names of the map's rows: those of all leading axes, such as "5.5, q"."""
-        sizes = self.per_pair.shape[: len(self.axes) - 1]
-        names = [
-            (self.labels or {}).get(axis) or tuple(map(str, range(size)))
-            for axis, size in zip(self.axes, sizes, strict=False)
-        ]
-        return tuple(map(", ".join, product(*names))) if names else ()
 
     def sample(self, *, over: str = "problem") -> Sample:
         """The numbers with their templates and problems, for `arith_lens.statistics`."""
