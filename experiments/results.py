@@ -282,14 +282,10 @@ BUILT_SWAPS = Stored("built-swaps-{}", Swaps, NoFacts)
 """Swaps of A in a built model [space swap]; by shape."""
 WRONG_SUMS = Stored("wrong", Effects, NoFacts)
 """Whether the first digit of each sum below 100 is wrong [ones_sum pair]."""
-LADDER = Stored("ladder-{}-{}-{}", ComponentEffects, PairFacts)
-"""Exact and approximate effects; by operation, paths, and method or "exact"."""
 EXACT = "exact"
 """The name of path patching among the methods: its effects are exact."""
-SCREENING_EFFECTS = Stored("screen-{}", ComponentEffects, PairFacts)
-"""Approximate effects that screen components; by operation."""
 RACES = Stored("races-{}-{}-{}", Effects, NoFacts)
-"""The cost and the outcome of races; by operation, goal, and "all" or "screened"."""
+"""The cost and the outcome of races; by built model, goal, and "all"."""
 KNOCKOUT_CURVES = Stored("knockout-{}", KnockoutCurves, PairFacts)
 """Accuracy without the first k heads of several orders; by operation, or by wording of powers."""
 KNOCKOUT_CURVE = Stored("curve-{}-{}", KnockoutCurve, PairFacts)
@@ -300,10 +296,6 @@ MLP_CONTROL_CURVES = Stored("mlp-controls-{}", KnockoutCurves, PairFacts)
 """The random orders of MLPs among them; by operation."""
 GREEDY_MASK = Stored("mask-{}", GreedyMask, PairFacts)
 """Iterative masking; by operation."""
-COUNTERFACTUAL_MAP = Stored("counterfactual-{}-{}", ComponentEffects, PairFacts)
-"""The effects of every head and MLP; by operation and kind of counterfactual."""
-SET_MAP = Stored("set-{}-{}", ComponentEffects, PairFacts)
-"""The effects of every head and MLP; by operation and set of problems."""
 NEXT_TOKENS = Stored("tokens-{}-{}", NextTokens, NextTokenFacts)
 """Next tokens; by kind of prompt, and by "before", "after" the knockout, or a random one."""
 LIKELIEST = Stored("likeliest-{}-{}", NextTokens, PromptFacts)

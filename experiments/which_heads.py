@@ -1,9 +1,8 @@
 """Which heads does the answer depend on? Path patching from every head and MLP to the logits."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import replace
-from itertools import combinations, product
-from typing import Any, TypeAlias
+from typing import Any
 
 from pandas import DataFrame
 from torch import Tensor
@@ -13,13 +12,9 @@ from arith_lens.effects import KEY
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
-from experiments.configs.effects import CopiesConfig, CounterfactualConfig, MapConfig, PathsConfig
-from experiments.configs.shared import (
-    Problems,
-)
-from experiments.results import COUNTERFACTUAL_MAP, MAP, PATH_EFFECTS, SET_MAP, Stored
+from experiments.configs.effects import MapConfig, PathsConfig
+from experiments.results import MAP, PATH_EFFECTS
 from experiments.results import PairFacts as Facts
-from experiments.selection import LARGEST_OPERAND
 from experiments.settings import (
     Experiment,
     file_pairs,
@@ -207,78 +202,4 @@ def _plan_paths(model: al.HookedModel, config: PathsConfig) -> str:
 
 which_paths = Experiment(
     "which_paths", PathsConfig, _save_paths, _plan_paths, figure="paths", shares=True
-)
-
-COMPARED_KINDS = ("word", "operator", "operands")
-
-
-LabelledPairs: TypeAlias = Iterator[tuple[tuple[str, str], al.PromptPairs]]
-"""Sets of pairs, each with its operation and with what tells the operation's sets apart."""
-
-
-def _pairs_by_counterfactual(
-    model: al.HookedModel, config: CounterfactualConfig, *, keep: str = "correct"
-) -> LabelledPairs:
-    """The kinds have the same reference prompts, where all kinds align."""
-    for operation, kind in product(config.operations, COMPARED_KINDS):
-        options = {"counterfactual": kind, "keep": keep}
-        pairs = sampled_operation(model, operation, config, problems=config.problems, **options)
-        yield (operation, kind), pairs
-
-
-def _print_shared(
-    run: Run,
-    stored: Stored[al.ComponentEffects, Any],
-    operations: Iterable[str],
-    labels: Iterable[str],
-) -> None:
-    """Print the ten strongest heads of each map of an operation, and how many two maps share."""
-    for operation in operations:
-        top = {label: stored.load(run, operation, label).heads.top(10) for label in labels}
-        print(f"\n{operation}")
-        for label, heads in top.items():
-            problems = stored.facts(run, operation, label).get("problems")
-            print(f"  {label}, {problems} problems: {', '.join(map(str, heads))}")
-        for a, b in combinations(top, 2):
-            print(f"  {a} and {b}: {len({*top[a]} & {*top[b]})} of 10 heads in both")
-
-
-which_counterfactual = Experiment(
-    "which_counterfactual",
-    CounterfactualConfig,
-    lambda run, model, config: save_maps(
-        run,
-        model,
-        COUNTERFACTUAL_MAP,
-        _pairs_by_counterfactual(model, config),
-        metric=config.metric,
-    ),
-    lambda model, config: plan_maps(model, _pairs_by_counterfactual(model, config, keep="all")),
-    lambda run: _print_shared(run, COUNTERFACTUAL_MAP, run.config["operations"], COMPARED_KINDS),
-    figure="counterfactuals",
-    shares=True,
-)
-
-PROBLEM_SETS: Mapping[str, Problems] = {"one-digit": "any", "computed": "computed"}
-"""All problems of single digits; computed problems of larger operands."""
-
-
-def _pairs_by_problems(
-    model: al.HookedModel, config: CopiesConfig, *, keep: str = "correct"
-) -> LabelledPairs:
-    for operation, (label, problems) in product(LARGEST_OPERAND, PROBLEM_SETS.items()):
-        pairs = sampled_operation(model, operation, config, problems=problems, keep=keep)
-        yield (operation, label), pairs
-
-
-do_copies_decide = Experiment(
-    "do_copies_decide",
-    CopiesConfig,
-    lambda run, model, config: save_maps(
-        run, model, SET_MAP, _pairs_by_problems(model, config), metric=config.metric
-    ),
-    lambda model, config: plan_maps(model, _pairs_by_problems(model, config, keep="all")),
-    lambda run: _print_shared(run, SET_MAP, LARGEST_OPERAND, PROBLEM_SETS),
-    figure="computed",
-    shares=True,
 )

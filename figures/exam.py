@@ -17,8 +17,8 @@ from arith_lens.numbers import CONTROLS, OWN, UNSEEN, UNSEEN_LABELS, WHOLE
 from arith_lens.plotting import COLOURS
 from arith_lens.plotting.widths import is_narrow
 from arith_lens.runs import Run, find_runs
-from experiments.approximations import DIAL
 from experiments.built_carries import CARRY_MODELS
+from experiments.exam import DIAL
 from experiments.finding import NotComputed, RunSettings, experiment_command, find_run
 from experiments.results import EXACT
 from figures.common import FREE, holds_tables, run_with

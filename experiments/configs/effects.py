@@ -10,7 +10,6 @@ from experiments.configs.shared import (
     Keep,
     Metric,
     OperandSettings,
-    PooledSampleSettings,
     SampleSettings,
 )
 
@@ -59,77 +58,6 @@ class PathsConfig(SampleSettings):
     """What is read from the logits."""
     keep: Keep = "correct"
     """Use the prompts that the model answers right, or all."""
-
-
-@dataclass(frozen=True)
-class CounterfactualConfig(SampleSettings):
-    """Do the strongest heads depend on the counterfactual? Three kinds of it, on the same problems.
-
-    A counterfactual prompt replaces the operator by a word without meaning (`word`), the operator
-    by another one (`operator`), or the operands by others (`operands`). For each operation and
-    kind, every head and MLP is patched. Saves a run under results/which_counterfactual/, which
-    `figures/agreement.py` draws.
-    """
-
-    metric: Metric = "relative_logit"
-    """What is read from the logits."""
-
-
-@dataclass(frozen=True)
-class CopiesConfig(PooledSampleSettings):
-    """Do the same heads matter where no answer can be copied? Computed problems of larger numbers.
-
-    In most products and quotients of single digits the answer equals an operand, so that a head
-    which copies looks like one which calculates. With larger operands there are enough problems
-    whose answer's token is no token of the prompt. This experiment compares the maps of both sets
-    of problems. Saves a run under results/do_copies_decide/, which `python -m figures computed`
-    draws.
-    """
-
-    metric: Metric = "relative_logit"
-    """What is read from the logits."""
-
-
-@dataclass(frozen=True)
-class AgreementConfig(SampleSettings):
-    """How well do gradients and relevance agree with the exact effects, and at what cost?
-
-    For each operation some pairs are drawn. Their exact effects are computed, and every method of
-    attribution approximates them, with other heads frozen (via MLPs) and over all paths (total).
-    `figures/ladder.py` sets cost against agreement.
-    """
-
-    via_mlps: int = 54
-    """Pairs per operation with other heads frozen; 0: all, whose exact effects other experiments
-    may have stored."""
-    total: int = 18
-    """Pairs per operation over all paths; 0: all."""
-    steps: int = 5
-    """Points of the methods that integrate."""
-    metric: Metric = "relative_logit"
-    """What is read from the logits."""
-    keep: Keep = "correct"
-    """Use the prompts that the model answers right, or all."""
-
-
-@dataclass(frozen=True)
-class RacesConfig(SampleSettings):
-    """How few evaluations find the same heads? Races and screening against the full computation.
-
-    For each operation the exact effects of all components on all pairs are computed, and
-    approximated. Then races (`path_patch(until=)`) are repeated on these numbers, each with another
-    order of the pairs: for all components, and for those that an approximation on the first pairs
-    keeps. Saves a run under results/how_few_evaluations/, and prints a table.
-    """
-
-    repeats: int = 200
-    """Races per operation and goal."""
-    method: str = "relp"
-    """The approximation that screens."""
-    kept: int = 24
-    """Components that screening keeps."""
-    bound: float | None = None
-    """The largest size of an effect, on which the intervals of races rest; None: no bound."""
 
 
 @dataclass(frozen=True)

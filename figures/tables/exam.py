@@ -18,8 +18,8 @@ from arith_lens.mediation import Mediation
 from arith_lens.numbers import Swaps
 from arith_lens.runs import Run
 from experiments import results
-from experiments.approximations import DIAL, KNOCKOUTS, PATHS_VALUES
 from experiments.built_carries import SPACES
+from experiments.exam import DIAL, KNOCKOUTS, PATHS_VALUES
 from experiments.results import EXACT
 from figures.tables.carry import FOLLOWS as FOLLOWS_CARRY
 from figures.tables.carry import interchange_numbers

@@ -10,15 +10,21 @@ import torch
 import arith_lens as al
 from arith_lens.attribution import ATTRIBUTION_METHODS
 from arith_lens.runs import find_runs
-from experiments import approximations, results
-from experiments.approximations import DIAL, HELD_NORMS, do_they_find_known_circuits
+from experiments import results
+from experiments.exam import (
+    DIAL,
+    HELD_NORMS,
+    ExamConfig,
+    do_they_find_known_circuits,
+    knocked_out,
+)
 from experiments.results import EXACT
 from figures import exam
 from figures.tables import exam as numbers
 from figures.tables.number import Number
 from figures.tables.table import QuestionTable, read_back, records, row, select, value
 
-QUICK = approximations.ExamConfig(models=("table",), dial=(), n=4)
+QUICK = ExamConfig(models=("table",), dial=(), n=4)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +75,7 @@ def test_auroc_by_hand() -> None:
 
 
 def test_a_single_knockout_matches_the_closed_form() -> None:
-    closed, measured = approximations.knocked_out(al.built_model("value_composition", n=4), "mean")
+    closed, measured = knocked_out(al.built_model("value_composition", n=4), "mean")
     for name in ("heads", "mlps"):
         expected, found = (getattr(part, name).per_pair for part in (closed, measured))
         assert torch.allclose(expected, found, atol=5e-6)

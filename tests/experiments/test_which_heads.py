@@ -10,9 +10,12 @@ import torch
 from support.drawings import written
 
 import arith_lens as al
+from arith_lens.model import empty_model
 from arith_lens.paper import paper_model
 from arith_lens.runs import RunError, find_runs
 from experiments import results
+from experiments.configs.shared import SampleSettings
+from experiments.settings import operation_pairs
 from experiments.which_heads import MapConfig, _print_paper, _print_table, main, sampled_pairs
 from figures.exhibit import show
 from figures.map_figures import fig2
@@ -203,3 +206,15 @@ def test_a_table_of_ones_own_pairs_is_read(
     config = MapConfig(model=str(checkpoint), pairs=tmp_path / "good.csv", keep="all")
     ((_, read),) = sampled_pairs(al.load_model(config.model), config)
     assert read.reference_text == pairs.reference_text
+
+
+def test_computed_problems_of_one_digit_and_a_number_of_them() -> None:
+    model = empty_model("reference")
+    config = SampleSettings(n=20, problems="computed", operations=("subtraction",))
+    ((_, pairs),) = operation_pairs(model, config, keep="all")
+    assert len(pairs) == 20 and pairs.computed is not None and bool(pairs.computed.all())
+    assert pairs.operands is not None
+    a, b = pairs.operands.unbind(-1)
+    assert not bool(((a - b == b) | (a == b)).any()) and int(pairs.operands.max()) <= 9
+    ((_, again),) = operation_pairs(model, config, keep="all")
+    assert again.reference_text == pairs.reference_text

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from arith_lens.plotting import plain
-from figures import agreement, knockout, next_tokens, probes
+from figures import knockout, next_tokens, probes
 from figures.exhibit import Chart, one_chart
 from figures.options import ModelOptions, Options
 
 GALLERY = Path(__file__).parents[2] / "figures" / "gallery"
 MODELS = ("reference", "reference-mistral")
 CURVES = (knockout.fig3, probes.fig6)
-MARKS = (next_tokens.fig4, next_tokens.fig9, agreement.counterfactuals, agreement.computed)
+MARKS = (next_tokens.fig4, next_tokens.fig9)
 
 
 def drawn(make, model: str) -> Chart:

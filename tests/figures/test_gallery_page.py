@@ -10,9 +10,8 @@ from pandas import DataFrame
 from figures import carry, probes, tuning
 from figures.claims_glance import verdicts
 from figures.gallery import GALLERY_MODELS, linked_charts
-from figures.tables import agreement, circuit, effects, next_tokens
-from figures.tables.approximations import COST
-from figures.tables.table import from_csv, keys_of, select, value
+from figures.tables import circuit, effects, next_tokens
+from figures.tables.table import from_csv, select, value
 from figures.views.words import percent_text, span_text
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +37,7 @@ def entries() -> dict[str, tuple[str, str]]:
 
 def test_each_picture_has_its_caption_and_a_finding_of_one_sentence(charts: dict) -> None:
     shown = entries()
-    assert len(shown) == PAGE.count("<img") > 10
+    assert len(shown) == PAGE.count("<img") > 5
     for name, (finding, rest) in shown.items():
         assert rest.startswith(charts[name].caption), name
         assert finding.endswith(".") and len(finding.split()) <= 35, name
@@ -76,17 +75,6 @@ def of_maps(rows: DataFrame) -> list[str]:
     return [f"has {counts[0]:.0f} that", f"has {counts[1]:.0f}."]
 
 
-def of_counterfactuals(rows: DataFrame) -> list[str]:
-    own = select(rows, measure=agreement.CORRELATION)
-    near = (own.counterfactual == "word") & (own.other == "operator")
-    return [between(own.value[near], ".2f"), between(own.value[~near], ".2f")]
-
-
-def of_computed(rows: DataFrame) -> list[str]:
-    own = select(rows, model=ONE, component="8.4", measure="effect", problems="computed")
-    return [f"× {own.value.iloc[0]:.0%}, ÷ {own.value.iloc[1]:.0%}".replace("-", "−")]
-
-
 def of_carry(rows: DataFrame) -> list[str]:
     texts = []
     for own in by_model(rows, kind="interchange", test="layers", variable="ones_carry"):
@@ -104,22 +92,6 @@ def of_exam(rows: DataFrame) -> list[str]:
     assert worst.exact < 0.05 < worst.drop("exact").min(), "exact effects alone"
     assert round(medians.drop("exact").min(), 2) == round(medians.relp, 2)
     return [f"all {errors.model.nunique()} models", f"error of {medians.relp:.0%}"]
-
-
-def of_ladder(rows: DataFrame) -> list[str]:
-    counts = set()
-    for model in GALLERY_MODELS:
-        costs_of_model = select(rows, measure=COST, model=model)
-        own = DataFrame(costs_of_model[costs_of_model.operation != "mean"])
-        for paths in keys_of(own, "paths"):
-            costs = select(own, paths=paths).pivot(
-                index="operation", columns="method", values="value"
-            )
-            others = costs.drop(columns="exact")
-            side = others.gt if paths == "via_mlps" else others.lt
-            counts.add((paths, int(side(costs.exact, axis=0).all().sum()), others.shape[1]))
-    assert counts == {("via_mlps", 8, 8), ("total", 7, 8)}
-    return ["all 8 approximations", "7 of 8"]
 
 
 def of_knockouts(rows: DataFrame) -> list[str]:
@@ -165,11 +137,8 @@ def of_claims(rows: DataFrame) -> list[str]:
 FINDINGS = {
     "circuit-of-addition": of_circuit,
     "fig12": of_maps,
-    "counterfactuals": of_counterfactuals,
-    "computed": of_computed,
     "carry": of_carry,
     "exam": of_exam,
-    "ladder": of_ladder,
     "fig3": of_knockouts,
     "fig4": of_next_tokens,
     "fig5": of_roles,

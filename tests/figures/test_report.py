@@ -437,7 +437,7 @@ def test_the_study_computes_what_is_missing_and_says_what_failed(
     monkeypatch.setattr(study, "loaded_model", lambda config: llama)
     first = some[0].config(n=5)
     some[0].fill(some[0].open(first, llama, tmp_path), llama, first)
-    with pytest.raises(SystemExit, match="failed, see above: which_counterfactual"):
+    with pytest.raises(SystemExit, match="failed, see above: which_paths"):
         whole_study(study.StudyConfig(n=5), root=tmp_path)
     assert [config.n for config in computed] == [5] * 4
     last = computed[-1]
@@ -448,7 +448,7 @@ def test_the_study_computes_what_is_missing_and_says_what_failed(
     assert "which_heads, computed problems: computing" in said.out
     assert len(find_runs("which_heads", root=tmp_path)) == 2
     whole_study(study.StudyConfig(), root=tmp_path, dry_run=True)
-    assert "which_counterfactual: to be computed" in capsys.readouterr().out
+    assert "which_paths: to be computed" in capsys.readouterr().out
     whole_study(study.StudyConfig(n=5), root=tmp_path, dry_run=True)
     said = capsys.readouterr().out
     assert "which_heads: stored" in said and "which_heads, computed problems: stored" in said

@@ -12,11 +12,10 @@ STUDIES = ROOT / "docs" / "studies"
 SCORES = STUDIES / "authors_scores.csv"
 
 
-def rows_of(folder: str, name: str) -> Any:
-    """The rows of a table of the gallery, without the means over operations."""
-    file = ROOT / "figures" / "gallery" / folder / f"{name}.csv"
-    table: Any = pd.read_csv(file, keep_default_na=False)
-    return table[table.operation != "mean"]
+def rows_of(model: str, paths: str = "via_mlps") -> Any:
+    """The rows of a model in the table of the ladder, without the means over operations."""
+    table: Any = pd.read_csv(STUDIES / "ladder.csv", keep_default_na=False)
+    return table[(table.model == model) & (table.paths == paths) & (table.operation != "mean")]
 
 
 def grades(table: Any, method: str, part: str) -> str:
@@ -34,7 +33,7 @@ def cost(table: Any, method: str) -> float:
 
 def ladder() -> list[str]:
     """The lines of the page's table of `reference`: with other heads frozen, and over all paths."""
-    tables = [rows_of("", name) for name in ("ladder", "ladder_total")]
+    tables = [rows_of("reference", paths) for paths in ("via_mlps", "total")]
     lines = []
     for method in filter(None, tables[0].method.unique()):
         costs = ", ".join(f"{cost(table, method):,.0f}" for table in tables)
@@ -52,8 +51,8 @@ def test_the_correlations_are_those_of_the_ladder() -> None:
 
 
 def test_the_sentences_about_other_models_are_those_of_their_ladders() -> None:
-    def correlations(folder: str, part: str) -> Any:
-        table = rows_of(folder, "ladder")
+    def correlations(model: str, part: str) -> Any:
+        table = rows_of(model)
         own = table[(table.components == part) & (table.measure == "pearson")]
         return own.assign(value=own.value.astype(float)).groupby("method").value
 
@@ -65,6 +64,24 @@ def test_the_sentences_about_other_models_are_those_of_their_ladders() -> None:
     assert "Its `atp` agrees with heads and MLPs at 0.95 or more" in words
     gemma = [correlations("gemma-3-270m", part).min() for part in ("heads", "MLPs")]
     assert min(round(part["atp"], 2) for part in gemma) == 0.95
+
+
+def test_the_sentence_on_time_is_that_of_the_ladder() -> None:
+    counts = set()
+    for model in ("reference", "reference-mistral"):
+        for paths in ("via_mlps", "total"):
+            rows = rows_of(model, paths)
+            costs = rows[rows.measure == "processor milliseconds per pair"]
+            table = costs.astype({"value": float}).pivot(
+                index="operation", columns="method", values="value"
+            )
+            others = table.drop(columns="exact")
+            side = others.gt if paths == "via_mlps" else others.lt
+            counts.add((paths, int(side(table.exact, axis=0).all().sum()), others.shape[1]))
+    assert counts == {("via_mlps", 8, 8), ("total", 7, 8)}
+    words = " ".join(PAGE.split())
+    assert "With other heads frozen, all 8 approximations take more time than exact" in words
+    assert "with all paths, 7 of 8 take less" in words
 
 
 LENS_ROWS = {

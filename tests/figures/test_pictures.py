@@ -1,19 +1,17 @@
-"""Pictures of agreement, of carries, of tuning and of the exam draw what their tables have."""
+"""Pictures of carries, of answers, of tuning and of the exam draw what their tables have."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from pandas import DataFrame
 
 from arith_lens.plotting import Figure
-from figures import agreement, carry, exam, knockout, ladder, next_tokens, tuning
+from figures import carry, exam, knockout, next_tokens, tuning
 from figures.claims_glance import glance
 from figures.common import FREE, stored_rows, tables_of
 from figures.exhibit import Chart, one_chart
 from figures.options import ExamOptions, Options
-from figures.tables import agreement as numbers
 from figures.tables import exam as exam_numbers
 from figures.tables.base_rates import MAJORITY
 from figures.tables.table import select, value
@@ -29,40 +27,6 @@ def charts(make, models: Sequence[str] = MODELS) -> Chart:
 
 def texts(figure: Figure) -> str:
     return " ".join(note.text for note in figure.layout.annotations)
-
-
-def test_both_measures_of_every_pair_of_counterfactuals_are_drawn_beside_chance() -> None:
-    chart = charts(agreement.counterfactuals)
-    drawn = [one for trace in chart.figure.data for one in trace.x]
-    rows = select(chart.numbers, measure=(numbers.CORRELATION, numbers.IN_COMMON))
-    assert {*rows.value} <= {*drawn} and len(rows) == 2 * 3 * 4 * len(MODELS)
-    levels = [trace.x[0] for trace in chart.figure.data if trace.marker.symbol == "line-ns-open"]
-    assert levels == [0, 10 / 96] * len(MODELS), "as many of 96 heads by chance"
-
-
-def test_computed_draws_the_strongest_heads_of_both_sets_with_their_intervals() -> None:
-    chart = charts(agreement.computed)
-    rows = select(chart.numbers, model="reference", operation="division", measure="effect")
-    for problems in ("one-digit", "computed"):
-        heads = select(rows, problems=problems)
-        heads = DataFrame(heads[heads["index"].notna()])
-        strongest = heads.nsmallest(agreement.N_SHOWN, "value")
-        assert {*strongest.component} <= {*chart.figure.layout.yaxis2.ticktext}
-        drawn = [x for trace in chart.figure.data if trace.xaxis == "x2" for x in trace.x]
-        assert all(pytest.approx(100 * one) in drawn for one in strongest.value)
-    assert len(chart.figure.layout.yaxis2.ticktext) <= 2 * agreement.N_SHOWN
-    assert "n = 23 to 53" in texts(chart.figure), "the second model's own numbers"
-
-
-def test_the_ladder_has_both_kinds_of_paths_in_one_order() -> None:
-    whole = one_chart(
-        [one for model in MODELS for one in ladder.exhibits(Options(model=model, root=GALLERY))]
-    )
-    assert "Pearson" in whole.figure.layout.xaxis5.title.text
-    marks = [one.marker.symbol for one in whole.figure.data if one.xaxis == "x3"]
-    assert marks == ["circle", "diamond"], "each model has its mark for MLPs"
-    names = [whole.figure.layout[axis].ticktext for axis in ("yaxis", "yaxis4")]
-    assert names[0] == names[1], "both rows have one order"
 
 
 def test_the_carry_has_its_controls_at_the_chosen_layer_of_each_model() -> None:

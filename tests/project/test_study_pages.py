@@ -1,4 +1,4 @@
-"""The numbers of docs/studies/lenses.md are those of the table beside it, for each model."""
+"""The numbers of frozen studies are those of the tables beside their pages."""
 
 from pathlib import Path
 from typing import Any
@@ -95,3 +95,30 @@ def test_the_sentence_that_holds_everywhere_is_the_one_that_the_page_names() -> 
     assert "few heads are beyond −5% of C's logit, in both models" in " ".join(PAGE.split())
     page = (ROOT / "docs" / "lenses.md").read_text("utf-8")
     assert "Of twenty conclusions about the shipped models, one holds under every lens" in page
+
+
+def test_the_sentences_on_the_strongest_heads_are_their_tables() -> None:
+    text = " ".join((STUDIES / "strongest_heads.md").read_text("utf-8").split())
+    rows, computed = (
+        from_csv((STUDIES / f"{name}.csv").read_text("utf-8"))
+        for name in ("counterfactuals", "computed")
+    )
+    own = select(rows, model=[*MODELS], measure="rank correlation of the heads")
+    near = (own.counterfactual == "word") & (own.other == "operator")
+    ends = [f"{one.min():.2f} to {one.max():.2f}" for one in (own.value[near], own.value[~near])]
+    assert "(rank correlation {}); other numbers find others ({}).".format(*ends) in (
+        text.replace("−", "-")
+    )
+    in_common = "share of the 10 strongest heads in common"
+    shares = 10 * select(rows, model=[*MODELS], measure=in_common).value
+    assert {round(shares.min()), round(shares.max())} == {2, 8} and "two to eight" in text
+    effects = select(computed, model="reference", measure="effect", problems="computed")
+    of_head = select(effects, component="8.4").value
+    assert "× {:.0%}, ÷ {:.0%}".format(*of_head).replace("-", "−") in text
+    own = select(computed, model="reference", measure=in_common)
+    correlations = select(computed, model="reference", measure="rank correlation of the heads")
+    for share, one in zip(10 * own.value, records(correlations), strict=True):
+        line = f"| {one.value:.2f} [{one.low:.2f}, {one.high:.2f}] | {share:.0f} |"
+        assert f"| {one.operation}" in text and line in text
+    strongest = DataFrame(effects[effects["index"].notna()]).sort_values("value")
+    assert strongest.groupby("operation").component.first().tolist() == ["8.4", "8.4"]

@@ -1,14 +1,12 @@
-"""How well do cheaper methods find the exact effects? Attribution, races, and known circuits."""
+"""Do the methods find circuits that are known? The exam of every method on built models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from pandas import DataFrame
 from torch import Tensor
 from tqdm import tqdm
 
@@ -16,154 +14,62 @@ import arith_lens as al
 from arith_lens.attribution import ATTRIBUTION_METHODS, UnsupportedRule
 from arith_lens.attribution.rules import hold_norm_scales
 from arith_lens.built import BUILT_NAMES
-from arith_lens.components import Component, every_component
+from arith_lens.components import every_component
 from arith_lens.effects import HEAD_AXES, MLP_AXES
-from arith_lens.methods import SHARD
 from arith_lens.path_patching import (
-    Race,
-    Screening,
     StoppingRule,
-    balanced_order,
     race,
-    round_sizes,
 )
 from arith_lens.runs import Run, open_run
 from arith_lens.statistics import strata_of
 from experiments.built_carries import CARRY_MODELS, save_carries
-from experiments.command import continue_after_part, exit_on_user_error
-from experiments.configs.effects import AgreementConfig, ExamConfig, RacesConfig
+from experiments.command import exit_on_user_error
+from experiments.configs.effects import ExamConfig
 from experiments.results import (
     BUILT_EDGES,
     BUILT_EFFECTS,
     BUILT_SWAPS,
     BUILT_TRUTH,
     EXACT,
-    LADDER,
-    MAP,
     RACES,
-    SCREENING_EFFECTS,
 )
 from experiments.settings import (
     RESULTS,
-    Experiment,
-    operation_pairs,
     patch_and_store,
-    plan_maps,
-    some_pairs,
 )
 
-
-def sizes(config: AgreementConfig) -> dict[str, int]:
-    """The number of pairs, by paths."""
-    return {"via_mlps": config.via_mlps, "total": config.total}
-
-
-def _save_ladder(run: Run, model: al.HookedModel, config: AgreementConfig) -> None:
-    """The exact effects of each operation and kind of paths, and each method's."""
-    for operation, pairs in operation_pairs(model, config, keep=config.keep):
-        for paths, count in sizes(config).items():
-            some = some_pairs(pairs, count, config.seed)
-            settings = {"paths": paths, "metric": config.metric, "batch_size": SHARD}
-            with continue_after_part():
-                patch_and_store(run, model, some, LADDER, operation, paths, EXACT, **settings)
-            for method in ATTRIBUTION_METHODS:
-                own = {"method": method, "steps": config.steps, "run": run}
-                with continue_after_part():
-                    try:
-                        name = LADDER.name(operation, paths, method)
-                        al.attribute(model, some, name=name, **own, **settings)
-                    except UnsupportedRule as error:
-                        print(f"{method} is left out: {error}")
-
-
-def _plan_ladder(model: al.HookedModel, config: AgreementConfig) -> str:
-    lines = []
-    for operation, pairs in operation_pairs(model, config, keep="all"):
-        for paths, count in sizes(config).items():
-            some = some_pairs(pairs, count, config.seed)
-            settings = {"paths": paths, "metric": config.metric}
-            lines.append(plan_maps(model, [((operation, paths, EXACT), some)], **settings))
-    n_runs = (2 + model.n_layers * 2 * (config.steps - 1)) * 3
-    lines.append(f"the most expensive method takes about as long as {n_runs} forwards of each pair")
-    return "\n".join(lines)
-
-
-do_gradients_agree = Experiment(
-    "do_gradients_agree", AgreementConfig, _save_ladder, _plan_ladder, figure="ladder"
-)
-
-
-GOALS = ("threshold", "top10")
 RACE_MEASURES = ("evaluations", "same components", "all intervals hold")
 
 
-def _save_races(run: Run, model: al.HookedModel, config: RacesConfig) -> None:
-    """The effects of each operation, and the races on them."""
-    for operation, pairs in operation_pairs(model, config):
-        with continue_after_part():
-            exact = patch_and_store(run, model, pairs, MAP, operation)
-            name = SCREENING_EFFECTS.name(operation)
-            rough = al.attribute(model, pairs, method=config.method, run=run, name=name)
-            for goal in GOALS:
-                for n_screened in (None, config.kept):
-                    settings = (config.repeats, config.seed, rough, n_screened, config.bound)
-                    outcomes = races(exact, goal, *settings)
-                    RACES.save(run, outcomes, operation, goal, "screened" if n_screened else "all")
-
-
-def races(
-    exact: al.ComponentEffects,
-    until: str | float,
-    repeats: int,
-    seed: int = 0,
-    rough: al.ComponentEffects | None = None,
-    n_screened: int | None = None,
-    bound: float | None = None,
-) -> al.Effects:
+def races(exact: al.ComponentEffects, line: float, repeats: int, seed: int = 0) -> al.Effects:
     """Races on effects that are known, each with an order of the pairs of its own.
 
     Args:
         exact: the effects of all components on all pairs.
-        until: the goal.
+        line: races tell which components are beyond it.
         repeats: how many races.
         seed: of the first race; the next ones have the next seeds.
-        rough: approximate effects on the same pairs. Those on the pairs of a race's first round
-            screen the components.
-        n_screened: how many components screening keeps; None: no screening.
-        bound: the largest size of an effect; None: races without a bound.
 
     Returns:
         `RACE_MEASURES` of each race: the share of the evaluations that it needed, and whether it
         ended with the components of the full computation, and with intervals that all hold.
     """
-    goal = StoppingRule.of(until, exact.heads.metric, bound)
-    values, expected = _rows(exact), _chosen(exact, goal)
+    goal = StoppingRule.of(line, exact.heads.metric, None)
+    values, expected = _rows(exact), {*al.key_heads(exact, goal.line)}
     means = torch.cat([exact.heads.mean().flatten(), exact.mlps.mean()]).double()
     strata = strata_of(exact.heads.template, exact.heads.n_pairs)
-    n_layers, n_heads, _ = exact.heads.per_pair.shape
-    everything = every_component(n_layers, n_heads)
     rows = []
-    line = until if isinstance(until, str) else f"{until:.3g}"
-    for number in tqdm(range(seed, seed + repeats), desc=f"races until {line}", leave=False):
-        among = list(range(len(values)))
-        if rough is not None and n_screened is not None:
-            first = round_sizes(len(strata), int(strata.max()) + 1)[0]
-            pairs = balanced_order(strata, number)[:first]
-            heads, mlps = rough.heads.select(pairs), rough.mlps.select(pairs)
-            some = replace(rough, heads=heads, mlps=mlps)
-            chosen = Screening.of(some, everything, n_screened, seed=number).components
-            among = [everything.index(one) for one in chosen]
-        own = values[among]
 
-        def look_up(
-            some: Sequence[int], pairs: Int[Tensor, "chosen"], _: int, own: Tensor = own
-        ) -> Float[Tensor, "some chosen"]:
-            return own[torch.tensor(some)[:, None], pairs]
+    def look_up(
+        some: Sequence[int], pairs: Int[Tensor, " chosen"], _: int
+    ) -> Float[Tensor, "some chosen"]:
+        return values[torch.tensor(some)[:, None], pairs]
 
-        outcome = race(look_up, len(among), strata, goal, seed=number)
+    for number in tqdm(range(seed, seed + repeats), desc=f"races until {line:.3g}", leave=False):
+        outcome = race(look_up, len(values), strata, goal, seed=number)
         low, high = outcome.interval
-        holds = (low <= means[among] + 1e-6) & (means[among] <= high + 1e-6)
-        same = _chosen(_filled(exact, outcome, among), goal) == expected
+        holds = (low <= means + 1e-6) & (means <= high + 1e-6)
+        same = {*al.key_heads(_filled(exact, outcome.values.to(values)), goal.line)} == expected
         rows.append([outcome.evaluations / values.numel(), float(same), float(holds.all())])
     return al.Effects(
         torch.tensor(rows).T, ("measure",), "of races", labels={"measure": RACE_MEASURES}
@@ -174,10 +80,8 @@ def _rows(effects: al.ComponentEffects) -> Float[Tensor, "component pair"]:
     return torch.cat([effects.heads.per_pair.flatten(0, 1), effects.mlps.per_pair])
 
 
-def _filled(exact: al.ComponentEffects, outcome: Race, among: Sequence[int]) -> al.ComponentEffects:
+def _filled(exact: al.ComponentEffects, values: Tensor) -> al.ComponentEffects:
     """The effects that a race computed, the others NaN."""
-    values = torch.full_like(_rows(exact), float("nan"))
-    values[list(among)] = outcome.values.to(values)
     n_heads = exact.heads.per_pair[..., 0].numel()
     heads = values[:n_heads].reshape(exact.heads.per_pair.shape)
     return replace(
@@ -185,35 +89,6 @@ def _filled(exact: al.ComponentEffects, outcome: Race, among: Sequence[int]) -> 
         heads=replace(exact.heads, per_pair=heads, held_norm=None),
         mlps=replace(exact.mlps, per_pair=values[n_heads:], held_norm=None),
     )
-
-
-def _chosen(effects: al.ComponentEffects, goal: StoppingRule) -> set[Component]:
-    """The key heads, or the k components with the most negative means; none if all are NaN."""
-    if goal.k is None and effects.heads.per_pair.isnan().all():
-        return set()
-    return {*(al.key_heads(effects, goal.line) if goal.k is None else effects.top(goal.k))}
-
-
-def _plan_races(model: al.HookedModel, config: RacesConfig) -> str:
-    return (
-        f"{len(config.operations)} operations, each: a path patching and an approximation of every "
-        f"component; {4 * config.repeats} races on their numbers"
-    )
-
-
-def _report_races(run: Run) -> None:
-    """One row per operation, goal and kind of race, with means in percent."""
-    rows = []
-    for operation, goal, kind in product(run.config["operations"], GOALS, ("all", "screened")):
-        means = RACES.load(run, operation, goal, kind).mean().tolist()
-        shares = {name: f"{mean:.1%}" for name, mean in zip(RACE_MEASURES, means, strict=True)}
-        rows.append({"operation": operation, "until": goal, "components": kind} | shares)
-    print(DataFrame(rows).to_string(index=False))
-
-
-how_few_evaluations = Experiment(
-    "how_few_evaluations", RacesConfig, _save_races, _plan_races, _report_races
-)
 
 
 PATHS_VALUES = ("via_mlps", "direct", "total")
