@@ -58,9 +58,7 @@ def studentised_interval(sample: Sample, *, level: float, n_resamples: int, seed
 
     Args:
         sample: the numbers, with clusters, strata and blocks.
-        level: such as 0.95.
         n_resamples: the number of draws.
-        seed: the seed of the draws.
     """
     from scipy.stats import t
 
@@ -160,7 +158,6 @@ def share_interval(sample: Sample, *, level: float) -> Ends:
 
     Args:
         sample: numbers that are 0 or 1, shares of draws of a control, or NaN.
-        level: such as 0.95.
 
     Raises:
         ValueError: a number below 0 or above 1.
@@ -201,7 +198,6 @@ def change_interval(sample: Sample, *, level: float) -> tuple[float, float]:
 
     Args:
         sample: whether the answers were right (0 or 1), [time=2 pair]: before, after.
-        level: such as 0.95.
     """
     values = sample.values.double()
     if bool((values[0] == 1).all()):

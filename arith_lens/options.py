@@ -25,7 +25,6 @@ def check_choice(what: str, value: Any, known: Iterable[str]) -> None:
     Args:
         what: the option, for the error, such as `a metric`.
         value: what the user gave.
-        known: the names.
 
     Raises:
         ValueError: another value. The message has the names, and the nearest of them.

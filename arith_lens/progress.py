@@ -47,7 +47,6 @@ def bar(*, visible: bool, **options: Any) -> Iterator[Any]:
 
     Args:
         visible: whether to show it.
-        options: of tqdm.
     """
     from tqdm.auto import tqdm
 

@@ -189,8 +189,6 @@ def run(main: Callable[[], Any], name: str, *, shares: bool) -> None:
     """Run what computes. Errors that a user can mend end it with a message.
 
     Args:
-        main: computes.
-        name: the name of its command.
         shares: whether several processes share its work. If not, the first process that torchrun
             or accelerate started does all of it, and the others exit at once.
     """

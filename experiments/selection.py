@@ -24,9 +24,7 @@ def some_questions(tasks: Sequence[str], limit: int, seed: int) -> list[int]:
     """At most `limit` random questions of each task, by index; 0: all.
 
     Args:
-        tasks: the task of each question.
         limit: how many of each task.
-        seed: the seed of the draw.
     """
     by_task: dict[str, list[int]] = {}
     for index, task in enumerate(tasks):

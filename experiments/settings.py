@@ -180,8 +180,6 @@ def sampled_operation(
     """The pairs of an operation, after every set of examples if there are examples.
 
     Args:
-        model: the model.
-        operation: the operation.
         config: number, seed, templates and examples.
         problems: "any", or those whose answer cannot be copied. These decide the operands and the
             answer's token.
@@ -377,8 +375,6 @@ def answer_without(
 
     Args:
         run: the run that stores the answers.
-        model: the model.
-        questions: the questions.
         sets: the heads that are knocked out, by name.
         pairs: a head's output is replaced by its mean over the counterfactuals of these pairs.
         config: has `control_limit` and `seed`.

@@ -248,8 +248,6 @@ def print_numbers(exhibits: MakesExhibits, options: Destination, where: Sequence
     """Print the tables that the exhibits are made from; if there is none, exit with the reason.
 
     Args:
-        exhibits: makes the exhibits.
-        options: of the exhibits.
         where: `key=value`, which the rows that are printed have.
     """
     try:
@@ -344,7 +342,6 @@ def write_exhibit(
 
     Args:
         exhibit: what is written.
-        folder: where to.
         formats: the static pictures of a chart.
         ending: what the names of a chart's pictures end with, such as the width of paper.
 

@@ -117,24 +117,19 @@ class _TokenizedQuestion:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How answers are written."""
+    """How answers are written; `answer_questions` explains each option."""
 
     hook_steps: Literal["all", "prompt"] = "all"
-    """The steps of a generation in which hooks act."""
     batch_size: int = 128
-    """The number of questions that run together."""
     max_new_tokens: int | None = None
-    """The largest number of new tokens; None: as many as the answers of a batch need."""
 
 
 @dataclass(frozen=True)
 class Marking:
-    """Which answers are right."""
+    """Which answers are right; `answer_questions` explains each option."""
 
     tolerance: int | float = 1e-3
-    """The largest difference of a right number from the answer's value."""
     whole_words: bool = True
-    """Whether a word must end where the answer ends."""
 
 
 class AnswerOptions(TypedDict, total=False):

@@ -181,7 +181,6 @@ def run(
     """Evaluate the circuit.
 
     Args:
-        circuit: the equations.
         tokens: the prompts, padded on the left.
         mask: False where a token is padding.
         replaced: outputs that are replaced.

@@ -83,7 +83,6 @@ def assemble(
 
     Args:
         dial: how sharp it is.
-        heads: all heads.
         mlps: for each layer, the neurons and the slots that they write.
         links: the edges of the circuit.
         widths: slots of another width than N_TOKENS.

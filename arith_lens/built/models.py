@@ -96,24 +96,16 @@ class BuiltModel:
 
 @dataclass(frozen=True)
 class Variant:
-    """How a built model differs from the others of its name; None: not at all."""
+    """How a built model differs from the others of its name; `built_model` explains each option."""
 
     n_kv_heads: int | None = None
-    """The number of heads with keys and values of their own."""
     beta: float | None = None
-    """The attention score of the position that a head looks for."""
     sharpness: float | None = None
-    """The gain of the neurons."""
     rotation: int | None = None
-    """The seed of a random rotation of the residual stream."""
     norm_weights: int | None = None
-    """The seed of random weights of the norms."""
     fillers: Sequence[int] | None = None
-    """Numbers of filler tokens between BOS and A."""
     n_layers: int | None = None
-    """The number of layers, for the circuits in which it can be chosen."""
     frequencies: Sequence[int] | None = None
-    """Of the waves of `clock`."""
 
 
 class VariantOptions(TypedDict, total=False):
@@ -318,7 +310,6 @@ def hf_model(
     """The Transformers model of a circuit, in float32.
 
     Args:
-        circuit: the equations.
         family: a key of BUILT_FAMILIES.
         n_kv_heads: the number of heads with keys and values of their own.
         rotation: the seed of a random rotation of the residual stream; None: no rotation.

@@ -183,28 +183,21 @@ class EvaluationResult:
 
 @dataclass(frozen=True)
 class Prompting:
-    """How the questions are asked."""
+    """How the questions are asked; `evaluate` explains each option."""
 
     held_out: bool = False
-    """Whether the test parts alone are asked, of sets that have other parts."""
     shots: int | Mapping[str, int] | None = None
-    """The number of worked examples, for all tasks or by task; None: each task's own."""
     seed: int = 1234
-    """The seed of the examples that are drawn."""
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How answers are written."""
+    """How answers are written; `evaluate` explains each option."""
 
     hook_steps: Literal["all", "prompt"] = "all"
-    """The steps of a generation in which hooks act."""
     max_new_tokens: int | None = None
-    """The largest length of an answer; None: the task's own."""
     too_long: Literal["error", "truncate"] = "error"
-    """What happens to a prompt beyond the model's context."""
     batch_size: int | None = None
-    """The largest number of prompts at once; None: what fits in memory."""
 
 
 @dataclass(frozen=True)

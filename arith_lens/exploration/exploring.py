@@ -329,8 +329,6 @@ def explored(
     """Everything that a page shows of a set of prompts.
 
     Args:
-        model: HookedModel or TransformerBridge.
-        pairs: the prompts.
         settings: the paths and the metric of each map. The first one decides which heads are the
             strongest.
         setup: lines of code that make `model` and `pairs`, for the reader.

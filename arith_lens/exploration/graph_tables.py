@@ -52,8 +52,6 @@ def edge_tables(
     """The measured edges into some parts, with the role of the token at which the sender writes.
 
     Args:
-        model: HookedModel or TransformerBridge.
-        pairs: the prompts.
         receivers: heads and MLPs, whose output at END changes the answer.
         metric: of `path_patch`.
         sample: those of `pairs` whose own edges are in a table too; their order is that of the

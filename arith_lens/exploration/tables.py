@@ -139,7 +139,6 @@ def head_parts(
     Args:
         model, pairs: as in `explored`.
         sample: the rows of the prompts that are shown.
-        heads: the heads.
         in_full: those whose whole patterns are shown; of the others, the row of END is.
     """
     few = pairs[sample]
@@ -358,7 +357,6 @@ def selections(
         model, pairs: as in `explored`.
         rows: the pairs that are answered.
         sample: those of them whose answers are shown.
-        sets: the sets of components.
         kind: a key of `KNOCKOUT_POSITIONS`.
         controls: random sets, of which the accuracy alone is noted: those of `random_sets`, of
             one size after the other.

@@ -164,7 +164,6 @@ class Explorer:
         """JavaScript that draws it into an element.
 
         Args:
-            element: its id.
             theme: "light" or "dark"; empty: the reader's choice.
             page: whether it is a page of its own, whose address and title follow the choice.
         """

@@ -100,8 +100,6 @@ def matrix_panels(
     """Panels in lines. Cells that are wide enough contain their numbers.
 
     Args:
-        parts: the panels.
-        colour_title: the title of the colour bar.
         unit: printed after each number, such as `"%"`; the numbers are not changed.
         digits: the number of decimals in cells.
         limit: the end of the colour scale; None: `symmetric_limit` of all cells.
@@ -363,7 +361,6 @@ def add_cells(
 
     Args:
         sheet, index: the page, and the panel's index.
-        values: the numbers.
         names: the names of the rows and of the columns (plain text).
         across: the centre and the width of each column.
         colours: the colours of the cells, row by row.

@@ -34,8 +34,6 @@ def draw_circuits(
     mouse shows the effect of each edge and node with its interval.
 
     Args:
-        panels: the circuits.
-        n_layers: the number of layers.
         relative: whether effects are shares, shown in percent.
     """
     panels = [panel.by_token() for panel in panels]

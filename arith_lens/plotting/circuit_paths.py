@@ -81,7 +81,6 @@ def curves(
     """The Bézier curve of each line. Lines at one side of a box stand side by side.
 
     Args:
-        paths: the lines.
         boxes: the pixels of what writes and reads.
         wide: the pixels of a label beside a line between MLPs, by the line's index.
         room: the pixels right of MLPs.

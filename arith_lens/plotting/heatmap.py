@@ -59,8 +59,6 @@ def heatmap(
     Args:
         values: the numbers; NaN is an empty cell.
         axes: the names of rows and columns, such as `("layer", "head")`, for labels and hover.
-        title: the title of the map.
-        colour_title: the title of the colour bar.
         unit: printed after each number, such as `"%"`; the numbers are not changed.
         limit: the end of the colour scale; None: `symmetric_limit(values)`.
         rows, columns: names of rows and columns (plain text); empty: their numbers.
@@ -290,7 +288,6 @@ def svg_lines(
 
     Args:
         lines: the lines; each name has one colour.
-        x_title, y_title, title: the titles.
         unit: printed after the numbers, such as `"%"`.
         top: the end of the y axis; None: from the data.
     """

@@ -67,7 +67,6 @@ def document(
 
     Args:
         title: of the page (plain text).
-        body: its HTML.
         notes: lines below (plain text, or `Markup`).
         scripts: JavaScript that the body needs.
         policy: what the page may fetch and run; "": as browsers have it.

@@ -179,7 +179,6 @@ class Sheet:
             panel: the panel's index.
             at: x and y of each text, on the panel's axes.
             texts, inks: the texts and their colours.
-            size: the font size.
             more: plotly's further arguments.
         """
         self.add_scatter(
@@ -415,7 +414,6 @@ def name_axis(names: Sequence[str], strong: Sequence[bool] = ()) -> dict[str, An
     """A y axis with a name (plain text) for each row, the first one at the top.
 
     Args:
-        names: the names.
         strong: which of them are bold; empty: none.
     """
     bold = strong or [False] * len(names)

@@ -205,7 +205,6 @@ def _fitted(
     are necessary; then there are fewer panels in a row.
 
     Args:
-        parts: the panels.
         n_strips: the strips beside each map.
         across: the most panels in a row.
         wish: the span and the cell of a `Geometry`.
@@ -376,7 +375,6 @@ def panels(
     Args:
         parts: the panels, row after row, with maps of any shape; None is an empty position.
         axes: the names of the maps' rows and columns, such as `("layer", "head")`.
-        strip_names: the names of the strips.
         colours: what the colours mean.
         hover: plotly hover templates of a map's cell and of each strip's, with x, y, z, customdata.
         notes: lines below the panels (plain text).

@@ -63,7 +63,6 @@ def sentence_panels(
     """Sentences one below the other, with letters. Long ones go on in another line of cells.
 
     Args:
-        parts: the sentences.
         smallest: smaller numbers are not printed in their cells.
         legend: the meaning of the colours, for the key above.
         notes: lines below the panels.

@@ -38,8 +38,6 @@ def step_panels(
     """The rows one below the other, with letters. Cells are counted from 0.
 
     Args:
-        parts: the rows.
-        cells_title: the meaning of the cells.
         feet_title: the meaning of the small texts below them.
         legend: the names of the cells' colours, with the colours; above the rows.
         notes: lines below the rows (plain text).
@@ -70,7 +68,6 @@ def _steps_sheet(
 
     Args:
         parts, notes: as in `step_panels`.
-        tables: the width of the tables.
         keyed: whether there is a legend.
     """
     left, room = 14, page_width() - 14 - 10

@@ -110,7 +110,6 @@ def stored_run(
     Its model was loaded from files in the same state, on the same device, by the same versions.
 
     Args:
-        experiment: the name of the experiment.
         config: as of `open_run`.
         files: the state of the model's files; with None no run is found.
         device: where the model would be.
@@ -152,7 +151,6 @@ def find_runs(
     Folders that cannot be read are left out, with a warning that says why.
 
     Args:
-        experiment: the name of the experiment.
         model: only runs whose configuration names this model; None: all.
         root: the folder of all runs.
     """

@@ -282,8 +282,6 @@ class Run:
         """The finished shards of a result, to read and to add to.
 
         Args:
-            name: the name of the result.
-            identity: its identity.
             part: names one part of the computation, if several parts have shards.
 
         Raises:

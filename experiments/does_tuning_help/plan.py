@@ -183,7 +183,6 @@ def trainings_text(
 
     Args:
         tuned, table: the rows, and which table they are of.
-        plan: the settings.
         seeds: trainings at the chosen rate.
         empty: the model on the meta device.
     """

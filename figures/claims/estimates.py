@@ -29,8 +29,6 @@ def of_rows(
 
     Args:
         rows: with the keys operation, and heads in words or empty.
-        names: the operations.
-        rule: of each number.
         beside: numbers that are reported after them.
         missing: what an operation without a row lacks.
         title: how an operation is named.

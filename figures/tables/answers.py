@@ -43,7 +43,6 @@ def change_number(
     """A change of accuracy, mean over seeds or draws; with one of them, over the units alone.
 
     Args:
-        change: the change.
         before: the accuracy before, which says where the ends are cut; None: they are not.
         sampled: the word for its seeds.
         units: the word for its questions.
@@ -76,9 +75,7 @@ def change_rows(change: OutcomeChange, n: int, **keys: Key) -> Iterator[Row]:
     """A change of accuracy by a knockout: in points, and as a share of the accuracy before.
 
     Args:
-        change: the change.
         n: the number of problems.
-        keys: of the rows.
     """
     points = _points(change.absolute, change.absolute_ci, PROBLEMS, n, change.before)
     yield row(CHANGE, points, **keys)

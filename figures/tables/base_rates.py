@@ -29,7 +29,6 @@ def majority_rows(answers: Int[Tensor, " pair"], units: Units, **keys: Key) -> I
     Args:
         answers: a number per pair; equal numbers are equal answers.
         units: of the pairs. Templates weigh equally.
-        keys: of the row.
     """
     yield row(MAJORITY, _most_frequent(answers, units)[1], **keys)
 
@@ -43,7 +42,6 @@ def same_token_rows(
         tokens: the model's likeliest token after each prompt.
         answers: the right tokens.
         units: of the pairs. Templates weigh equally.
-        keys: of the rows.
     """
     token, of_token = _most_frequent(tokens, units)
     yield row(SAME_TOKEN, of_token, **keys)

@@ -106,7 +106,6 @@ def table(run: Run, /, operations: Collection[str] = ()) -> QuestionTable:
     """The rows of a run of `which_heads`. Raises RunError if it is damaged.
 
     Args:
-        run: the run.
         operations: only these; () takes all.
     """
     metric, rows = run.config["metric"], []
@@ -135,8 +134,6 @@ def map_rows(part: MapStatistics, metric: str, **keys: str) -> Iterator[Row]:
     MLPs have a further row each with the final norm's scale held, where that is known.
 
     Args:
-        part: the numbers.
-        metric: of the run.
         keys: further keys of the rows.
     """
     unit = METRIC_UNITS[metric]

@@ -89,7 +89,6 @@ def table_rows(name: str, frame: DataFrame, prompts: str) -> Iterator[Row]:
     Args:
         name: one of `PAGE_TABLES`.
         frame: the stored table.
-        prompts: the set of prompts.
     """
     page_table = PAGE_TABLES[name]
     for one in frame.to_dict("records"):
@@ -110,7 +109,6 @@ def page_table(rows: DataFrame, name: str, prompts: str) -> DataFrame:
     Args:
         rows: of `table`, read back.
         name: one of `PAGE_TABLES`.
-        prompts: the set of prompts.
     """
     of = PAGE_TABLES[name]
     by_measure = [

@@ -111,7 +111,6 @@ def over_draws(
 
     Args:
         values: the number in each draw.
-        unit: of the number.
         what: what a draw is, in the plural.
         middle: what stands for all draws. With few strong draws, the mean is of them.
     """

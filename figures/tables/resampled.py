@@ -36,7 +36,6 @@ def resampled_number(
     Args:
         statistic: a function of one array of means, [*component], per element of `effects`
         effects: what the statistic is of
-        unit: of the number
         together: whether the effects have the same pairs, which are then drawn together
     """
     value = float(statistic(*(effect.mean().double().numpy() for effect in effects)))
@@ -76,7 +75,6 @@ def statistic_rows(
         statistic: a function of one array of means, [*component], per element of a sample.
         samples: the effects of each operation, which have the same pairs.
         heads: which heads the number of an operation is of, in words.
-        unit: of the numbers.
     """
     for operation, effects in samples.items():
         number = resampled_number(statistic, *effects, unit=unit, together=True)

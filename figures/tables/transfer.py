@@ -88,7 +88,6 @@ def changes_on(
 
     Args:
         run: a run of `what_else_breaks`.
-        questions: which questions count.
         unit: of the changes without sets: "points", or "relative".
         sets: the sets, by their names in results.
     """

@@ -34,7 +34,6 @@ def gain_rows(
         before: the answers before tuning, or another setting, whose trainings are compared seed by
             seed.
         after: the setting's answers, one per seed.
-        keys: of the rows.
     """
     for group, questions in GROUPS.items():
         change: OverSeeds | None = gain(before, after, questions)

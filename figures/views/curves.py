@@ -70,7 +70,6 @@ def draw(
     """The picture; charts without rows are left out. A column of paper has the first model alone.
 
     Args:
-        rows: the table.
         notes: lines below the picture.
         charts: what is drawn, row after row.
         panel: the width and the height of a chart in pixels.

@@ -18,7 +18,6 @@ def line(
     Args:
         rows: the rows, with one value of `x` each.
         name: the line's name.
-        colour: its colour.
         x: the key along the line.
         scale: values are multiplied by it; 100 shows shares in percent.
         style: further fields of `plotting.Line`.
@@ -43,7 +42,6 @@ def dots(
     """Marks at the values of the rows with their intervals, for the names in their index.
 
     Args:
-        rows: the rows, by name.
         names: the names in the order of the panel; one without a row has no mark.
         label, colour, symbol, shift: as in `plotting.Dots`.
         scale: values are multiplied by it; 100 shows shares in percent.

@@ -80,7 +80,6 @@ def draw(
     """Maps of heads with their MLPs.
 
     Args:
-        parts: the maps.
         reading: how their numbers are shown.
         notes: the small print.
         layout: further arguments of `plotting.panels`, some in place of those here.

@@ -63,7 +63,6 @@ def draw(
     """The picture: a row of charts for each model.
 
     Args:
-        rows: the table.
         notes: lines below the picture.
         charts: the charts of one row. Those without rows are left out.
         axis: the x axis of all charts; its ends may be `FROM_DATA`.
