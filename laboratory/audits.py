@@ -4,16 +4,27 @@ Each task of each model is audited into a folder of its own, and can be stopped 
 table has the rows of all audits that are finished.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import arith_lens as al
-from arith_lens.auditing import Audit, four_operations, operation_pairs
+from arith_lens.auditing import Audit, four_operations, measures, operation_pairs
+from arith_lens.auditing.verdicts import PARTS, READ
 from arith_lens.operations import FOUR
+from arith_lens.pairs import Role
 
 SHOTS = {"gemma-3-270m": 4}
 """Solved examples before a problem, where another number than usual is needed."""
+MEAN_LAYER, EARLY = "mean layer", "heads below a third of the layers"
+"""Where the negative effects are."""
+LOOKS = {
+    "the strongest head's attention to A": Role.OPERAND_A,
+    "the second head's attention to B": Role.OPERAND_B,
+}
+"""What the two strongest heads look at; the controls are other roles but BOS."""
 MIXED, CAPITALS = "all operations", "capitals"
 """The tasks beside the four operations: means over all four, and no arithmetic at all."""
 CITIES = {
@@ -111,10 +122,11 @@ def audit_table(out: Path = Path("results/audits"), csv: Path | None = None) -> 
     parts = []
     for file in sorted(out.glob("*/*/audit.safetensors")):
         audit = Audit.load(file)
-        table = audit.verdicts
+        table = pd.concat([audit.verdicts, pd.DataFrame(_beside(audit))])
         table.insert(0, "task", file.parent.name.replace("-", " "))
         table.insert(0, "model", audit.model)
         table["heads"] = " ".join(map(str, audit.heads))
+        table["strongest"] = " ".join(map(str, _strongest(audit)))
         table["smallest"] = audit.smallest
         table["layer"], table["mlp"] = audit.layer, str(audit.mlp or "")
         parts.append(table)
@@ -122,3 +134,38 @@ def audit_table(out: Path = Path("results/audits"), csv: Path | None = None) -> 
     print(table.to_string(index=False, float_format="{:.3f}".format))
     if csv is not None:
         table.to_csv(csv, index=False, float_format="%.4f")
+
+
+def _strongest(audit: Audit) -> list[Any]:
+    return audit.effects.heads.top(audit.few) if audit.effects else []
+
+
+def _beside(audit: Audit) -> Iterator[dict[str, Any]]:
+    """Rows of numbers on which the audit has no verdict: where its heads are, what they look at."""
+    if audit.effects is None:
+        return
+    effects = audit.effects.heads
+    means = measures.resampled_means(effects.sample(), slice(None), measures.N_RESAMPLES, 0)
+    helpful = (-torch.cat([effects.mean().flatten()[:, None], means.float()], 1)).clamp(min=0)
+    weights = helpful.unflatten(0, effects.per_pair.shape[:2]).sum(1)
+    layers = torch.arange(len(weights))[:, None]
+    numbers = {MEAN_LAYER: layers * weights, EARLY: (layers < len(weights) / 3) * weights}
+    for lens, parts in numbers.items():
+        value, *resampled = (parts.sum(0) / weights.sum(0)).tolist()
+        low, high = measures.around(value, torch.tensor(resampled), most=float(len(weights)))
+        n = len({*(effects.problem or ())})
+        yield {"question": PARTS, "lens": lens, "value": value, "low": low, "high": high, "n": n}
+    looks = audit.attention
+    for head, (lens, role) in zip(_strongest(audit), LOOKS.items(), strict=False):
+        if looks is None or str(head) not in (looks.labels or {})["head"]:
+            continue
+        of_head = looks[head]
+        roles = (of_head.labels or {})["role"]
+        on = dict(zip(roles, of_head.mean().tolist(), strict=True))
+        low, high = of_head.ci()[:, roles.index(role)].clamp(0, 1).tolist()
+        others = [share for name, share in on.items() if name not in (role, Role.BOS)]
+        yield {
+            **{"question": READ, "lens": lens, "value": on[role], "low": low, "high": high},
+            **{"control_low": min(others), "control_high": max(others)},
+            "n": len({*(of_head.problem or ())}),
+        }

@@ -61,7 +61,7 @@ MOST_READERS = 5
 TOGETHER = "together"
 """All senders as one, as `edge_effects` names them."""
 MEANS, RESAMPLED = "means at END", "another prompt's outputs at END"
-OTHERS = "means over more prompts at END"
+OTHERS, GAIN = "means over more prompts at END", f"{MEANS} less {RESAMPLED}"
 """What replaces the outputs of heads at END."""
 SAME, SAME_ANSWER = "the same problem", "a problem of the same answer"
 """The controls in which nothing changes that matters."""
@@ -394,7 +394,7 @@ class _Auditor:
         self._nothing_changed(pairs, effects.heads, inside)
         if RESAMPLED in self.alone:
             more = measures.change(self.alone[RESAMPLED], self.alone[MEANS], pairs[~inside])
-            self._say(LENS, f"{MEANS} less {RESAMPLED}", above(more), more)
+            self._say(LENS, GAIN, above(more), more)
 
     def _nothing_changed(
         self, pairs: PromptPairs, effects: Effects, inside: Bool[Tensor, " pair"]

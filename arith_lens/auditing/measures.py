@@ -108,14 +108,16 @@ def change(
     return Measure(float(both.mean().diff()), low, high, 0.0, 0.0, problems(pairs))
 
 
-def _around(value: float, resampled: Float[Tensor, " resample"]) -> tuple[float, float]:
-    """A 95% interval of a share, as wide as resamples of the problems spread.
+def around(
+    value: float, resampled: Float[Tensor, " resample"], most: float = 1.0
+) -> tuple[float, float]:
+    """A 95% interval of a number from 0 to `most`, as wide as resamples of the problems spread.
 
-    It is centred on the share itself: resampled problems are noisier than problems, and noise of
+    It is centred on the number itself: resampled problems are noisier than problems, and noise of
     many heads makes the share of few of them smaller.
     """
     spread = resampled - resampled.nanmean()
-    low, high = (value + spread.nanquantile(torch.tensor([0.025, 0.975]))).clamp(0, 1).tolist()
+    low, high = (value + spread.nanquantile(torch.tensor([0.025, 0.975]))).clamp(0, most).tolist()
     return low, high
 
 
@@ -161,7 +163,7 @@ def concentration(
     shares = of(chosen)
     if not bool(shares[0].isfinite()):
         return Measure()
-    low, high = _around(float(shares[0]), shares[1:])
+    low, high = around(float(shares[0]), shares[1:])
     others = [float(of(heads)[0]) for heads in scale.controls(chosen, draws).values()]  # pyright: ignore
     n = len({*(second.problem or range(second.n_pairs))})
     return Measure(float(shares[0]), low, high, *_range([*others, *more]), n)
@@ -299,7 +301,7 @@ def attention_to_changes(
         return ratio[scale.rows(chosen)].mean(0)
 
     own = of(heads)
-    low, high = _around(float(own[0]), own[1:])
+    low, high = around(float(own[0]), own[1:])
     sets = scale.controls(heads, scale.draws)
     others = [float(of(one)[0]) for label, one in sets.items() if label.startswith(LAYERS)]
     return Measure(float(own[0]), low, high, *_range(others), problems(pairs))
