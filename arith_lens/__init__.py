@@ -21,6 +21,8 @@ import lazy_loader
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+__version__ = "0.2.0"
+
 _public_name, _, _NAMES = lazy_loader.attach_stub(__name__, __file__)
 __all__ = [
     "Head",

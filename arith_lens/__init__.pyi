@@ -135,3 +135,4 @@ from .word_problems import gsm8k_pairs as gsm8k_pairs
 
 _NAMES: list[str]
 __all__: list[str]
+__version__: str

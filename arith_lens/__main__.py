@@ -1,51 +1,82 @@
-"""The command `arith-lens`: get a pretrained model, and audit a model.
+"""The command `arith-lens`: find, check and explain the parts of a language model that do a task.
 
 Exit codes: 0; 1 for what a user can mend, with one clear line; 130 if it was stopped.
 """
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-AUDIT_OPTIONS: dict[str, dict[str, Any]] = {
+from arith_lens import __version__
+from arith_lens.options import check_choice
+
+OPTIONS: dict[str, dict[str, Any]] = {
     "operation": {"default": "addition", "help": "the operation whose problems are asked"},
     "pairs": {"type": Path, "help": "a file of your own prompts (JSON lines or CSV) in its place"},
     "shots": {"type": int, "help": "solved examples before each problem; 1, of shipped models 0"},
-    "draws": {"type": int, "default": 100, "help": "random sets of heads, as controls"},
-    "out": {"type": Path, "default": Path("audit"), "help": "the folder of the results"},
+    "out": {"type": Path, "default": Path("arith-lens"), "help": "the folder of the results"},
 }
+"""What all commands about a model take."""
+HEADS: dict[str, Any] = {"nargs": "+", "help": "such as 5.5 4.3; the three strongest by default"}
+DRAWS: dict[str, Any] = {"type": int, "default": 100, "help": "random sets of heads, as controls"}
+
+
+class _Parser(ArgumentParser):
+    """A parser whose errors are those of the user, and name the nearest command."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; see {self.prog} --help")
+
+    def _check_value(self, action: Any, value: Any) -> None:
+        if action.choices is not None:
+            check_choice(action.metavar or "a value", value, action.choices)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with its arguments (those of the process, if None). Returns the exit code."""
-    chosen = _parser().parse_args(arguments)
     try:
+        chosen = _parser().parse_args(arguments)
         chosen.run(chosen)
     except KeyboardInterrupt:
         print("stopped; the same command goes on from what is stored", file=sys.stderr)
         return 130
-    except (ValueError, TypeError, OSError, ImportError, MemoryError, RuntimeError) as error:
+    except (
+        LookupError,
+        ValueError,
+        TypeError,
+        OSError,
+        ImportError,
+        MemoryError,
+        RuntimeError,
+    ) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser("arith-lens", description=(__doc__ or "").partition("\n")[0])
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser = _Parser("arith-lens", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     about = "list the models that have a name, or get a pretrained one"
     models = commands.add_parser("models", help=about, description=about)
     models.add_argument("action", nargs="?", choices=["get"])
     models.add_argument("name", nargs="?", help="such as smollm2-135m")
     models.set_defaults(run=_models)
-    about = "ask seven questions about a model and a task"
-    audit = commands.add_parser("audit", help=about, description=about)
-    audit.add_argument("model", help="a name, a folder, a GGUF file or a hub id")
-    for name, option in AUDIT_OPTIONS.items():
-        audit.add_argument(f"--{name}", **option)
-    audit.set_defaults(run=_audit)
+    questions: dict[str, tuple[str, Callable[[Namespace], None], dict[str, dict[str, Any]]]] = {
+        "audit": ("ask seven questions about a model and a task", _audit, {"draws": DRAWS}),
+        "map": ("measure the effect of every head and MLP on the answer", _map, {}),
+        "knockout": ("replace heads, or all others, by their means", _knockout, {"heads": HEADS}),
+        "explore": ("write a page on which a click shows what a head does", _explore, {}),
+    }
+    for name, (about, run, more) in questions.items():
+        command = commands.add_parser(name, help=about, description=about)
+        command.add_argument("model", help="a name, a folder, a GGUF file or a hub id")
+        for option, settings in {**OPTIONS, **more}.items():
+            command.add_argument(f"--{option}", **settings)
+        command.set_defaults(run=run)
     return parser
 
 
@@ -65,24 +96,102 @@ def _models(chosen: Namespace) -> None:
     print(load_model(chosen.name))  # which converts it the first time
 
 
-def _audit(chosen: Namespace) -> None:
-    from arith_lens.auditing import audit, four_operations, operation_pairs
+def _asked(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
+    """The model, its pairs by what the counterfactual changes, and the folder of the results."""
+    from arith_lens.auditing import operation_pairs
     from arith_lens.model import load_model
     from arith_lens.pairs import PromptPairs
-    from arith_lens.runs import open_run
 
     model = load_model(chosen.model)
     options: dict[str, Any] = {"draws": chosen.draws}
     if chosen.pairs is None:
-        pairs: Any = operation_pairs(model, chosen.operation, shots=chosen.shots)
-        options["means_over"] = four_operations(model, shots=chosen.shots)
+        task, pairs = chosen.operation, operation_pairs(model, chosen.operation, shots=chosen.shots)
     else:
-        pairs = PromptPairs.from_file(chosen.pairs, model)
+        task = chosen.pairs.stem
+        pairs = {"own": PromptPairs.from_file(chosen.pairs, model)}
+    return model, pairs, chosen.out / f"{Path(model.name).name}-{task}"
+
+
+def _right(chosen: Namespace) -> tuple[Any, Any, Path]:
+    """The model, the pairs that it answers right, and the folder, which then exists."""
+    from arith_lens.pairs import keep_correct
+
+    model, lenses, folder = _asked(chosen)
+    pairs = keep_correct(model, next(iter(lenses.values())))
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"{len(pairs)} prompts of {len({*pairs.problem})} problems are answered right")
+    return model, pairs, folder
+
+
+def _effects(model: Any, pairs: Any) -> Any:
+    from arith_lens.path_patching import fitting_engine, path_patch
+
+    several = len(pairs.answer.unique()) > 1
+    metric: dict[str, Any] = {"metric": "logit"}
+    if several:
+        metric = {"metric": "digit_contrast", "candidates": pairs.answer.unique().tolist()}
+    return path_patch(model, pairs, engine=fitting_engine(model), **metric)
+
+
+def _audit(chosen: Namespace) -> None:
+    from arith_lens.auditing import audit, four_operations
+    from arith_lens.runs import open_run
+
+    model, pairs, folder = _asked(chosen)
+    options: dict[str, Any] = {"draws": chosen.draws}
+    if chosen.pairs is None:
+        options["means_over"] = four_operations(model, shots=chosen.shots)
     with open_run("audit", {}, model=model, root=chosen.out / "runs") as run:
         result = audit(model, pairs, run=run, **options)
-    task = chosen.operation if chosen.pairs is None else chosen.pairs.stem
-    folder = result.save(chosen.out / f"{Path(model.name).name}-{task}")
-    print(f"{result}\n\nopen {folder / 'audit.html'}")
+    result.save(folder)
+    _end(result, folder / "audit.html", f"explore {chosen.model}")
+
+
+def _map(chosen: Namespace) -> None:
+    model, pairs, folder = _right(chosen)
+    effects = _effects(model, pairs)
+    table = effects.to_dataframe()
+    table.to_csv(folder / "map.csv", index=False)
+    strongest = table.nsmallest(5, "mean")[["component", "mean", "ci_low", "ci_high"]]
+    page = effects.explore().save(folder / "map.html")
+    _end(strongest.to_string(index=False), page, f"knockout {chosen.model}")
+
+
+def _knockout(chosen: Namespace) -> None:
+    from arith_lens.components import as_components
+    from arith_lens.knockout import keep_only, knock_out
+
+    model, pairs, folder = _right(chosen)
+    heads = chosen.heads or _effects(model, pairs).heads.top(3)
+    heads = as_components(heads)
+    names = " ".join(map(str, heads))
+    rows = []
+    for name, outcome in (
+        (f"without {names}", knock_out(model, pairs, heads, positions="end")),
+        (f"{names} alone", keep_only(model, pairs, heads, positions="end")),
+    ):
+        low, high = outcome.ci()
+        rows.append(f"{name},{outcome.accuracy():.4f},{float(low):.4f},{float(high):.4f}")
+    text = "\n".join(["heads,right,low,high", *rows])
+    (folder / "knockout.csv").write_text(text + "\n", encoding="utf-8")
+    _end(text.replace(",", "  "), folder / "knockout.csv", f"audit {chosen.model}")
+
+
+def _explore(chosen: Namespace) -> None:
+    from arith_lens.exploration import explore
+
+    model, pairs, folder = _right(chosen)
+    page = explore(model, pairs).save(folder / "explorer.html")
+    _end(
+        "a click on a head or an MLP shows what it looks at and writes",
+        page,
+        "audit " + chosen.model,
+    )
+
+
+def _end(finding: Any, file: Path, command: str) -> None:
+    """The finding, the file to open, and the next command."""
+    print(f"{finding}\n\nopen {file}\nthen arith-lens {command}")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from arith_lens import auditing
+import arith_lens as al
+from arith_lens import auditing, exploration
 from arith_lens.__main__ import main
 from arith_lens.model import weights
 
@@ -24,6 +26,9 @@ def test_models_are_listed_and_a_wrong_name_is_one_line(
         (["models", "get"], "expected a name after get"),
         (["audit", "smollm2-135m"], "arith-lens models get smollm2-135m"),
         (["audit", "reference", "--operation", "addtion"], "addtion"),
+        (["mpa", "reference"], "did you mean 'map'?"),
+        (["map"], "arith-lens map --help"),
+        (["knockout", "reference", "--heads", "99.1", "--out", str(tmp_path)], "99.1"),
         (["audit", "reference", "--pairs", str(tmp_path / "none.jsonl")], "none.jsonl"),
     ):
         assert main(arguments) == 1
@@ -51,3 +56,67 @@ def test_an_audit_is_written_where_it_is_told(
 
     monkeypatch.setattr(auditing, "audit", stopped)
     assert main(["audit", "reference", "--out", str(out)]) == 130
+
+
+@pytest.fixture
+def own_pairs(tmp_path: Path) -> Path:
+    """Three prompts of the user's own, in a file."""
+    rows = [(3, 4, 5), (2, 5, 1), (4, 4, 1)]
+    lines = [
+        f'{{"reference": "{a} + {b} = ", "counterfactual": "{c} + {b} = ", "answer": "{a + b}", '
+        f'"counterfactual_answer": "{c + b}"}}'
+        for a, b, c in rows
+    ]
+    file = tmp_path / "mine.jsonl"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return file
+
+
+def test_maps_and_knockouts_agree_with_the_library(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, own_pairs: Path
+) -> None:
+    ours = ["--pairs", str(own_pairs), "--out", str(tmp_path)]
+    folder = tmp_path / "reference-mine"
+    assert main(["map", "reference", *ours]) == 0
+    assert str(folder / "map.html") in capsys.readouterr().out and (folder / "map.html").exists()
+    model = al.load_model("reference")
+    pairs = al.keep_correct(model, al.PromptPairs.from_file(own_pairs, model))
+    options: dict[str, Any] = {"candidates": pairs.answer.unique().tolist()}
+    effects = al.path_patch(model, pairs, metric="digit_contrast", **options, progress=False)
+    table: Any = pd.read_csv(folder / "map.csv", dtype={"component": str}).set_index("component")
+    top: Any = effects.heads.top(1)[0]
+    assert table["mean"][str(top)] == pytest.approx(float(effects[top].mean()), abs=1e-5)
+    assert table["mean"].drop(str(top)).abs().max() > 0
+
+    assert main(["knockout", "reference", *ours, "--heads", str(top)]) == 0
+    rows: Any = pd.read_csv(folder / "knockout.csv").set_index("heads")
+    without = al.knock_out(model, pairs, [top], positions="end", progress=False)
+    alone = al.keep_only(model, pairs, [top], positions="end", progress=False)
+    assert rows.right[f"without {top}"] == pytest.approx(without.accuracy(), abs=1e-4)
+    assert rows.right[f"{top} alone"] == pytest.approx(alone.accuracy(), abs=1e-4)
+
+
+def test_the_explorer_is_about_prompts_that_are_answered_right(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    own_pairs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sets: list[int] = []
+
+    def stub(model: Any, pairs: al.PromptPairs) -> Any:
+        sets.append(len(pairs))
+        return SimpleNamespace(save=lambda path: path)
+
+    monkeypatch.setattr(exploration, "explore", stub)
+    text = own_pairs.read_text("utf-8").replace('"answer": "7"', '"answer": "6"')
+    own_pairs.write_text(text, "utf-8")
+    assert main(["explore", "reference", "--pairs", str(own_pairs), "--out", str(tmp_path)]) == 0
+    page = tmp_path / "reference-mine" / "explorer.html"
+    assert str(page) in capsys.readouterr().out and sets == [1]
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0 and capsys.readouterr().out.strip() == al.__version__

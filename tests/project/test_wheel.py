@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import arith_lens
+
 ROOT = Path(__file__).parents[2]
 OPTIONAL = (
     "anywidget", "circuitsvis", "jupyterlab", "kaleido", "lm_eval", "peft", "plotly", "pytest",
@@ -57,6 +59,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(file) as archive:
         archive.extractall(folder / "unpacked")
     return folder / "unpacked"
+
+
+def test_the_wheel_has_one_package_and_its_command(wheel: Path) -> None:
+    names = {path.name for path in wheel.iterdir()}
+    info = f"arith_lens-{arith_lens.__version__}.dist-info"
+    assert names == {"arith_lens", info}
+    scripts = (wheel / info / "entry_points.txt").read_text("utf-8")
+    assert "arith-lens = arith_lens.__main__:main" in scripts
 
 
 def test_the_wheel_holds_the_library_alone(wheel: Path) -> None:
