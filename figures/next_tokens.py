@@ -40,7 +40,7 @@ SIDES = (
 )
 RIGHT = tuple(replace(one, where={**one.where, "measure": numbers.RIGHT}) for one in SIDES)
 BASE_RATE = Marks({"measure": MAJORITY}, "base rate", LEVEL, "control")
-EXERCISES: dict[str, Any] = {"names": "kind", "titles": lambda _: EXERCISE_TITLES}
+EXERCISES: dict[str, Any] = {"names": "kind", "titles": EXERCISE_TITLES}
 ANSWERS = [
     DotChart(
         {"measure": [numbers.RIGHT, MAJORITY], "kind": [*EXERCISE_TITLES]},
@@ -59,7 +59,7 @@ PROBABILITIES = [
         ),
         title="probability of the answer C, n = {n}",
         names="kind",
-        titles=lambda _: PAIR_TITLES,
+        titles=PAIR_TITLES,
     )
 ]
 SHARES = plotting.DotAxis((-4, 104), unit="%")

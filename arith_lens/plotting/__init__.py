@@ -10,7 +10,6 @@ from arith_lens.plotting.curves import CurvePanel as CurvePanel
 from arith_lens.plotting.curves import Line as Line
 from arith_lens.plotting.curves import Point as Point
 from arith_lens.plotting.curves import curve_panels as curve_panels
-from arith_lens.plotting.dots import Band as Band
 from arith_lens.plotting.dots import DotAxis as DotAxis
 from arith_lens.plotting.dots import DotPanel as DotPanel
 from arith_lens.plotting.dots import Dots as Dots

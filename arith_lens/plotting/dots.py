@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from arith_lens.plotting.page import (
     plain,
     value_axis,
 )
-from arith_lens.plotting.style import GRID, NOTE, PALE, TEXT, Figure, Number
+from arith_lens.plotting.style import GRID, NOTE, TEXT, Figure, Number
 from arith_lens.plotting.widths import page_height, page_width
 
 ROW, LOWEST_ROW, NARROWEST = 17, 13, 90
@@ -46,17 +45,6 @@ class Dots:
 
 
 @dataclass(frozen=True)
-class Band:
-    """A grey band across all rows, with a line at its middle: what is expected by chance."""
-
-    low: Number
-    middle: Number
-    high: Number
-    name: str
-    """In the key above the panels, if it is not empty; plain text."""
-
-
-@dataclass(frozen=True)
 class DotPanel:
     """Named rows with the dots of one or more series."""
 
@@ -67,9 +55,6 @@ class DotPanel:
     series: tuple[Dots, ...]
     strong: tuple[bool, ...] = ()
     """Which names are bold; empty: none."""
-    band: Band | None = None
-    linked: bool = False
-    """Whether a grey line connects the dots of a row."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +68,6 @@ class DotAxis:
     columns: tuple[str, ...] = ()
     """The names of the places 0, 1, 2… in place of numbers; plain text. Those wider than a place
     stand in lines beside the title of a panel in the first row, so that needs to be short."""
-    log: bool = False
-    """Whether equal steps are equal ratios."""
-    every_line: bool = False
-    """Whether each line of panels has the title, and not the last one alone."""
 
 
 def dot_panels(
@@ -126,17 +107,13 @@ def dot_panels(
     many = fits[0] if fits else 1
     headings = [text for one in headings for text in (one, *[""] * (wished // many - 1))]
     above, stacked = max(_room_of_columns(parts, many, axis) for axis in every)
-    below = 4 if named else BELOW + 18 * any(axis.every_line for axis in every)
+    below = 4 if named else BELOW
     sheet = _sheet(parts, many, headings, notes, (row, above, below))
     own_names = named or not _share_names(parts, many)
     gutters = [width - 12 if own_names else 0 for width in _gutters(parts, many)]
     for index, part in enumerate(parts):
         axis = every[index % len(every)]
         _set_axes(sheet, parts, index, many, axis)
-        if part.band:
-            _add_band(sheet, part.band, index, len(part.rows))
-        if part.linked:
-            _add_links(sheet, part, index)
         for one in sorted(part.series, key=lambda one: one.symbol != LEVEL):
             _add_dots(sheet, part, one, index, axis.unit)
         if index < many or not stacked:
@@ -211,23 +188,19 @@ def _set_axes(
     lowest = index + across >= len(parts)
     x: dict[str, Any] = {
         **value_axis(axis.ends, axis.unit),
-        "range": np.log10(axis.ends) if axis.log else axis.ends,
+        "range": axis.ends,
         "zeroline": bool(start < 0 < stop),
     }
-    if axis.log:
-        at = [first * 10.0**power for power in range(-9, 10) for first in (1, 3)]
-        at = [one for one in at if start <= one <= stop]
-        x |= {"type": "log", "tickvals": at, "ticktext": [f"{one:g}" for one in at]}
     if axis.columns:
         x |= {"tickvals": [*range(len(axis.columns))], "ticktext": [*map(plain, axis.columns)]}
         x |= {"showgrid": False, "showticklabels": False, "zeroline": False}
     else:
         x |= {
-            "title_text": axis.title if lowest or axis.every_line else None,
+            "title_text": axis.title if lowest else None,
             "tickangle": 0,
             "title_standoff": 2,
         }
-        if box.right - box.left < 130 and not axis.log:
+        if box.right - box.left < 130:
             ends = [x["tickvals"][0], 0.0, x["tickvals"][-1]]
             keep = [i for i, value in enumerate(x["tickvals"]) if value in ends]
             x |= {name: [x[name][i] for i in keep] for name in ("tickvals", "ticktext")}
@@ -256,26 +229,6 @@ def _add_column_names(sheet: Sheet, index: int, axis: DotAxis, stacked: bool) ->
         if stacked:
             leader = {"width": 1, "color": NOTE}
             sheet.add_shape("line", (at, low - NAME_LINE + 2), (at, box.top), line=leader)
-
-
-def _add_band(sheet: Sheet, band: Band, index: int, n_rows: int) -> None:
-    """The band behind the dots."""
-    top, bottom = -0.5, n_rows - 0.5
-    fill = {"fillcolor": PALE, "opacity": 0.5, "line": {"width": 0}, "layer": "below"}
-    sheet.add_shape("rect", (band.low, top), (band.high, bottom), index, **fill)
-    line = {"color": NOTE, "width": 1.2, "dash": "dot"}
-    ends = (band.middle, top), (band.middle, bottom)
-    sheet.add_shape("line", *ends, index, line=line, layer="below")
-
-
-def _add_links(sheet: Sheet, part: DotPanel, index: int) -> None:
-    """A grey line in each row, from dot to dot."""
-    for row in range(len(part.rows)):
-        dots = [(one.values[row], row + one.shift) for one in part.series]
-        for start, stop in pairwise(dots):
-            if np.isfinite([*start, *stop]).all():
-                line = {"width": 2.5, "color": PALE}
-                sheet.add_shape("line", start, stop, index, line=line, layer="below")
 
 
 def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) -> None:
@@ -326,8 +279,6 @@ def _key(parts: Sequence[DotPanel]) -> list[tuple[str, XY]]:
     """The sign and name of each series as markup, with its pixel, in lines above the panels."""
     every = [one for part in parts for one in part.series]
     keys = dict.fromkeys((one.name, one.colour, one.symbol) for one in every if one.name)
-    bands = (part.band.name for part in parts if part.band and part.band.name)
-    keys |= dict.fromkeys((name, PALE, "square") for name in bands)
     texts: list[tuple[str, XY]] = []
     left, middle = 12, 17
     for name, colour, symbol in keys:

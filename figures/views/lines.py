@@ -36,17 +36,14 @@ def dots(
     colour: str,
     symbol: str,
     shift: float,
-    *,
-    scale: float = 100,
 ) -> plotting.Dots:
-    """Marks at the values of the rows with their intervals, for the names in their index.
+    """Marks in percent at the rows with their intervals, for the names in their index.
 
     Args:
         names: the names in the order of the panel; one without a row has no mark.
         label, colour, symbol, shift: as in `plotting.Dots`.
-        scale: values are multiplied by it; 100 shows shares in percent.
     """
-    ends = scale * rows[["value", "low", "high"]].reindex(names).to_numpy()
+    ends = 100 * rows[["value", "low", "high"]].reindex(names).to_numpy()
     return plotting.Dots(ends[:, 0], label, colour, ends[:, 1], ends[:, 2], symbol, shift)
 
 

@@ -46,7 +46,7 @@ def test_names_of_columns_stand_in_lines_where_they_have_no_room(
         assert leader.x0 == leader.x1 > note.x and leader.y0 > note.y > leader.y1
 
 
-def test_panels_of_a_line_are_equally_high_and_dots_of_a_head_are_linked() -> None:
+def test_panels_of_a_line_are_equally_high() -> None:
     panels = [
         plotting.DotPanel(
             f"{n} rows",
@@ -55,14 +55,11 @@ def test_panels_of_a_line_are_equally_high_and_dots_of_a_head_are_linked() -> No
                 plotting.Dots(np.arange(n) / n, "first"),
                 plotting.Dots(np.full(n, np.nan if n == 2 else 1.0), "second", shift=0.25),
             ),
-            linked=True,
         )
         for n in (4, 2)
     ]
     figure = plotting.dot_panels(panels, plotting.DotAxis((0, 1)))
     assert figure.layout.yaxis.domain == figure.layout.yaxis2.domain
-    links = [(one.xref, one.x0, one.y0, one.x1, one.y1) for one in figure.layout.shapes]
-    assert links == [("x", row / 4, row, 1.0, row + 0.25) for row in range(4)]
 
 
 def test_small_numbers_are_not_printed_and_names_have_several_lines() -> None:
