@@ -103,7 +103,6 @@ def _asked(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
     from arith_lens.pairs import PromptPairs
 
     model = load_model(chosen.model)
-    options: dict[str, Any] = {"draws": chosen.draws}
     if chosen.pairs is None:
         task, pairs = chosen.operation, operation_pairs(model, chosen.operation, shots=chosen.shots)
     else:
