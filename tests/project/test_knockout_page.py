@@ -8,21 +8,22 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "knockout.md").read_text("utf-8")
+TABLE: Any = pd.read_csv(ROOT / "docs" / "studies" / "two_digits.csv", keep_default_na=False)
 SETTINGS = {
-    "last digit, means by template": "fig3-two-digits",
-    "one mean per head, over all tokens": "fig3-two-digits-vector",
-    "first digit": "fig3-two-digits-first",
-    "first digit, one mean per head, over all tokens": "fig3-two-digits-first-vector",
-    "+, heads of one-digit problems": "fig3-two-digits-heads",
-    "+, these, one mean per head, over all tokens": "fig3-two-digits-heads-vector",
+    "last digit, means by template": "last digit",
+    "one mean per head, over all tokens": "last digit, one mean",
+    "first digit": "first digit",
+    "first digit, one mean per head, over all tokens": "first digit, one mean",
+    "+, heads of one-digit problems": "one-digit heads",
+    "+, these, one mean per head, over all tokens": "one-digit heads, one mean",
 }
-"""The rows of the table, and the files of their numbers."""
+"""The rows of the page's table, and the settings of their numbers."""
 N_HEADS = 10
 
 
-def right(name: str, order: str) -> str:
+def right(setting: str, order: str) -> str:
     """Percent right without ten heads, by operation; of controls with the lowest draw."""
-    table: Any = pd.read_csv(ROOT / "figures" / "gallery" / f"{name}.csv", keep_default_na=False)
+    table = TABLE[TABLE.setting == setting]
     heads = table[(table.components == "heads") & (table.order == order)]
     rows = heads[(heads.measure == "accuracy") & (heads.k.astype(str).isin(("10", "10.0")))]
     assert len(rows), "there are such heads"
@@ -39,14 +40,14 @@ def test_a_row_of_two_digit_knockouts_is_that_of_its_table(title: str) -> None:
     assert f"| {title} | {' | '.join(cells)} |" in PAGE
 
 
-def lost_by_controls(name: str) -> int:
+def lost_by_controls(setting: str) -> int:
     """What ten heads of the same layers cost in +, in points."""
-    return 100 - int(right(name, "same layers").partition(" ")[0])
+    return 100 - int(right(setting, "same layers").partition(" ")[0])
 
 
 def test_the_sentences_about_single_changes_are_those_of_the_tables() -> None:
-    alone = [lost_by_controls(f"fig3-two-digits-{name}") for name in ("vector", "first", "heads")]
-    both = [lost_by_controls(f"fig3-two-digits-{name}-vector") for name in ("first", "heads")]
+    _, mean, first, first_mean, heads, heads_mean = map(lost_by_controls, SETTINGS.values())
+    alone, both = [mean, first, heads], [first_mean, heads_mean]
     words = "1 point, the first digit {1}, and heads of one-digit problems {2}".format(*alone)
     text = " ".join(PAGE.split())
     assert alone[0] == 1 and words in text
