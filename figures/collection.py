@@ -199,14 +199,18 @@ def collected(
 
 
 def table(
-    key: str, model: str = "reference", *, root: Path = RESULTS, settings: RunSettings | None = None
+    key: str,
+    model: str = "reference",
+    *,
+    root: str | Path = RESULTS,
+    settings: RunSettings | None = None,
 ) -> DataFrame:
     """The table of a question as its CSV file has it: one row per number.
 
     Args:
         key: the question's key, such as "knockout", or an exhibit's name, such as "fig3".
         model: the model's name in the experiments.
-        root: the folder of all runs.
+        root: the folder of all runs, or a folder of tables such as `figures/gallery`.
         settings: the settings of the run; the paper's if not given.
 
     Raises:
@@ -217,7 +221,7 @@ def table(
     name = known[key].exhibit[0].name if key in known else key
     if name not in exhibit_entries():
         raise KeyError(f"expected a question among {', '.join(known)}, found {key!r}")
-    parts = collected(exhibits()[name].load(), model, root, settings=settings)
+    parts = collected(exhibits()[name].load(), model, Path(root), settings=settings)
     if isinstance(parts, MissingExhibit):
         raise NotComputed(parts.reason, parts.command)
     return parts[0].numbers

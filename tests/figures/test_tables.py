@@ -10,7 +10,9 @@ import torch
 
 from arith_lens.effects import Effects
 from figures.__main__ import main
+from figures.collection import table
 from figures.exhibit import rows_where
+from figures.options import GALLERY
 from figures.tables.number import Number, over_draws
 from figures.tables.table import (
     IDENTITY,
@@ -80,9 +82,9 @@ def test_ends_are_cut_where_the_unit_ends() -> None:
 
 
 def test_rows_are_chosen_by_keys_and_a_wrong_choice_is_an_error() -> None:
-    table = made_table()
-    frame = read_back(table)
-    assert table.number("accuracy", k=0).n == 36
+    made = made_table()
+    frame = read_back(made)
+    assert made.number("accuracy", k=0).n == 36
     assert len(select(frame, measure=("accuracy", "p(C)"))) == 3
     assert keys_of(frame, "operation") == ["addition", "division"] and keys_of(frame, "head") == [
         "5.10"
@@ -92,7 +94,7 @@ def test_rows_are_chosen_by_keys_and_a_wrong_choice_is_an_error() -> None:
         with pytest.raises(KeyError, match="expected one row"):
             value(frame, **wrong)
         with pytest.raises(KeyError, match="expected one row of made"):
-            table.number(**wrong)
+            made.number(**wrong)
 
 
 def test_rows_can_be_chosen_on_the_command_line() -> None:
@@ -214,3 +216,10 @@ def test_a_table_names_a_model_and_no_path_of_a_machine() -> None:
     assert model_key("google/gemma-3-270m") == "google/gemma-3-270m"
     assert model_key("results/train_reference/reference-3/final") == "reference-3"
     assert model_key("/home/one/models/llama") == "llama"
+
+
+def test_a_table_is_read_from_a_folder_of_tables_by_its_name() -> None:
+    rows = table("knockout", root=str(GALLERY))
+    assert len(rows) == len((GALLERY / "fig3.csv").read_text("utf-8").splitlines()) - 1
+    with pytest.raises(KeyError, match=r"expected a question among .*, found 'knock_out'"):
+        table("knock_out", root=GALLERY)
