@@ -39,7 +39,7 @@ REFUSAL := $(if $(GOALS)$(VALUES),$(shell $(TARGETS) check $(GOALS) $(VALUES) 2>
 $(if $(REFUSAL),$(error $(REFUSAL)))
 
 .DEFAULT_GOAL := help
-OWN := help help-all setup smollm gemma notebook notebooks test check bench bench-finetune bench-scale reference \
+OWN := help help-all setup audit smollm gemma notebook notebooks test check bench bench-finetune bench-scale reference \
 	docs drift fig1 fig11
 ASKED := $(filter-out $(OWN) $(STAMP),$(MAKECMDGOALS))
 .PHONY: $(OWN) $(ASKED)
@@ -53,6 +53,11 @@ help help-all:
 	@$(PYTHON) -m experiments.make $@
 
 setup: $(STAMP)
+
+option = $(if $($(1)),--$(2) $(call quoted,$($(1))))
+audit: $(STAMP)
+	@$(BIN)/python -m arith_lens audit $(call quoted,$(or $(MODEL),reference)) --out $(call quoted,$(or $(OUT),results/audits)) \
+		$(call option,OPERATION,operation) $(call option,PAIRS,pairs) $(call option,SHOTS,shots)
 
 GET = $(BIN)/python -m arith_lens models get
 smollm: $(STAMP)

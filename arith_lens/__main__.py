@@ -92,8 +92,9 @@ def _models(chosen: Namespace) -> None:
         return
     if chosen.name is None:
         raise ValueError(f"expected a name after get, found none; one of {', '.join(PRETRAINED)}")
-    get_pretrained(chosen.name)
-    print(load_model(chosen.name))  # which converts it the first time
+    file = get_pretrained(chosen.name)
+    model = load_model(chosen.name)  # which converts it the first time
+    print(f"{model}\n\nin {file.parent}\nthen arith-lens audit {chosen.name}")
 
 
 def _asked(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:

