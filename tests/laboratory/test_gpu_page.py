@@ -12,7 +12,6 @@ GIB = 1 << 30
 WAYS = {
     "TransformerLens, run_with_hooks": "TransformerLens, run_with_hooks",
     "nnsight, a trace a sender": "nnsight, one trace per sender",
-    "hook engine": "hook engine",
     "END alone, a sender at a time": "END alone, one sender at a time",
     "sweep, with its certificate": "sweep, with its certificate",
     "sweep": "**sweep**",
@@ -41,15 +40,12 @@ def scale_lines() -> list[str]:
 
 def ways_lines() -> list[str]:
     ratios = {size: table(f"rivals_{size}").set_index("method")["ratio"] for size in SIZES}
-    wide = table("rivals_wide").set_index("method")["difference"]
     cells = (
         (name, " | ".join(f"{ratios[size][way]:.1f}x" for size in SIZES))
         for way, name in WAYS.items()
     )
     return [
         *(f"| {name} | {numbers} |" for name, numbers in cells),
-        f"by at most {wide.max():.3f} in effects",
-        f"as much ({wide['TransformerLens, run_with_hooks']:.3f})",
     ]
 
 
