@@ -33,11 +33,7 @@ class Head:
     index: int
 
     def __post_init__(self) -> None:
-        if self.layer < 0 or self.index < 0:
-            raise ValueError(
-                f"expected a layer and a head counted from 0, found {self.layer} and {self.index}; "
-                "count from the first layer, not from the last"
-            )
+        _check_counts(self, "a head")
 
     def __str__(self) -> str:
         return f"{self.layer}.{self.index}"
@@ -45,14 +41,7 @@ class Head:
     @classmethod
     def parse(cls, text: str) -> "Head":
         """Read `12.22`, or TransformerLens' `L12H22`. Raises ValueError on anything else."""
-        match = _HEAD.fullmatch(text.strip())
-        if match is None:
-            raise ValueError(
-                f"expected a head as layer.index, such as 12.22, found {text!r}; write both "
-                "numbers, counted from 0"
-            )
-        layer, index = filter(None, match.groups())
-        return cls(int(layer), int(index))
+        return cls(*_counts(_HEAD, text, "a head as layer.index, such as 12.22"))
 
 
 @dataclass(frozen=True, order=True)
@@ -90,11 +79,7 @@ class Neuron:
     index: int
 
     def __post_init__(self) -> None:
-        if self.layer < 0 or self.index < 0:
-            raise ValueError(
-                f"expected a layer and a neuron counted from 0, found {self.layer} and "
-                f"{self.index}; count from the first layer, not from the last"
-            )
+        _check_counts(self, "a neuron")
 
     def __str__(self) -> str:
         return f"MLP {self.layer}.{self.index}"
@@ -102,14 +87,24 @@ class Neuron:
     @classmethod
     def parse(cls, text: str) -> "Neuron":
         """Read `MLP 11.57`, `mlp 11 neuron 57` or `L11N57`. Raises ValueError on anything else."""
-        match = _NEURON.fullmatch(text.strip())
-        if match is None:
-            raise ValueError(
-                f"expected a neuron by layer and index, such as 'MLP 11.57', found {text!r}; write "
-                "both numbers, counted from 0"
-            )
-        layer, index = filter(None, match.groups())
-        return cls(int(layer), int(index))
+        return cls(*_counts(_NEURON, text, "a neuron by layer and index, such as 'MLP 11.57'"))
+
+
+def _check_counts(one: Head | Neuron, what: str) -> None:
+    if one.layer < 0 or one.index < 0:
+        raise ValueError(
+            f"expected a layer and {what} counted from 0, found {one.layer} and {one.index}; "
+            "count from the first layer, not from the last"
+        )
+
+
+def _counts(pattern: re.Pattern[str], text: str, expected: str) -> tuple[int, int]:
+    """The layer and the index in a name."""
+    match = pattern.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"expected {expected}, found {text!r}; write both numbers, counted from 0")
+    layer, index = filter(None, match.groups())
+    return int(layer), int(index)
 
 
 Component: TypeAlias = Head | Mlp | Neuron
@@ -140,34 +135,22 @@ def parse_component(text: str) -> Component:
 
 
 def as_heads(heads: Heads) -> list[Head]:
-    """Convert names of heads to `Head`, in the same order.
-
-    Raises:
-        TypeError: a value does not name a head.
-        ValueError: a layer or a head is below 0.
-    """
-    return [_as_head(value) for value in _several(heads)]
+    """`Head` for each name, in the same order. Raises TypeError for a value that names no head, and
+    ValueError for numbers below 0."""
+    return [_as_kind(value, Head) for value in _several(heads)]
 
 
 def as_mlps(mlps: Mlps) -> list[Mlp]:
-    """Convert names of MLPs to `Mlp`, in the same order.
-
-    Raises:
-        TypeError: a value does not name an MLP.
-        ValueError: a layer is below 0.
-    """
-    values = [mlps] if isinstance(mlps, Mlp | str | int) else _several(mlps)
-    return [_as_mlp(value) for value in values]
+    """`Mlp` for each name, in the same order. Raises TypeError for a value that names no MLP, and
+    ValueError for a layer below 0."""
+    values: list[Any] = [mlps] if isinstance(mlps, Mlp | str | int) else _several(mlps)
+    return [_as_kind(Mlp(int(value)) if _is_count(value) else value, Mlp) for value in values]
 
 
 def as_neurons(neurons: Neurons) -> list[Neuron]:
-    """Convert names of neurons to `Neuron`, in the same order.
-
-    Raises:
-        TypeError: a value does not name a neuron.
-        ValueError: a layer or an index is below 0.
-    """
-    return [_as_neuron(value) for value in _several(neurons)]
+    """`Neuron` for each name, in the same order. Raises TypeError for a value that names no neuron,
+    and ValueError for numbers below 0."""
+    return [_as_kind(value, Neuron) for value in _several(neurons)]
 
 
 def as_components(components: Components, *, neurons: bool = False) -> list[Component]:
@@ -181,7 +164,7 @@ def as_components(components: Components, *, neurons: bool = False) -> list[Comp
             are computed.
         ValueError: a layer, a head or a neuron is below 0.
     """
-    chosen = [_as_component(value) for value in _several(components)]
+    chosen: list[Component] = [_as_kind(value, Component) for value in _several(components)]
     strange = [one for one in chosen if isinstance(one, Neuron)]
     if strange and not neurons:
         raise TypeError(
@@ -218,43 +201,27 @@ def _named(value: Any) -> Component | None:
     return None
 
 
-def _as_head(value: Any) -> Head:
-    head = _named(value)
-    if isinstance(head, Head):
-        return head
-    mlps = "; patch_mlps and ablate_mlps take MLPs" if isinstance(value, Mlp) else ""
-    raise TypeError(
-        f"expected heads such as Head(12, 22), found {value!r} ({type(value).__name__}){mlps}; "
-        "'12.22' and (12, 22) name this head, too"
-    )
+_KINDS: dict[Any, tuple[str, str]] = {
+    Head: ("heads such as Head(12, 22)", "'12.22' and (12, 22) name this head, too"),
+    Mlp: ("MLPs such as Mlp(12), or layers such as 12", "'MLP 12' names this MLP, too"),
+    Neuron: ("neurons such as Neuron(11, 57)", "'MLP 11.57' names this neuron, too"),
+    Component: (
+        "components such as Head(12, 22) and Mlp(12)",
+        "'12.22', (12, 22) and 'MLP 12' name them, too",
+    ),
+}
+"""What an error says of each kind, and how else it is named."""
 
 
-def _as_mlp(value: Any) -> Mlp:
-    mlp = Mlp(int(value)) if _is_count(value) else _named(value)
-    if isinstance(mlp, Mlp):
-        return mlp
-    raise TypeError(
-        f"expected MLPs such as Mlp(12), or layers such as 12, found {value!r} "
-        f"({type(value).__name__}); 'MLP 12' names this MLP, too"
-    )
-
-
-def _as_neuron(value: Any) -> Neuron:
-    neuron = _named(value)
-    if isinstance(neuron, Neuron):
-        return neuron
-    raise TypeError(
-        f"expected neurons such as Neuron(11, 57), found {value!r} ({type(value).__name__}); "
-        "'MLP 11.57' names this neuron, too"
-    )
-
-
-def _as_component(value: Any) -> Component:
-    if (component := _named(value)) is not None:
+def _as_kind(value: Any, kind: Any) -> Any:
+    """The component that a value names. Raises TypeError if it names none of this kind."""
+    component = _named(value)
+    if isinstance(component, kind):
         return component
+    expected, others = _KINDS[kind]
+    mlps = "; patch_mlps and ablate_mlps take MLPs" * (kind is Head and isinstance(value, Mlp))
     raise TypeError(
-        f"expected components such as Head(12, 22) and Mlp(12), found {value!r} "
-        f"({type(value).__name__}); '12.22', (12, 22) and 'MLP 12' name them, too"
+        f"expected {expected}, found {value!r} ({type(value).__name__}){mlps}; {others}"
     )
 
 

@@ -6,7 +6,6 @@ function. `composition` asks less: which share of a head's change a sender makes
 """
 
 from arith_lens.edges.composition import composition as composition
-from arith_lens.edges.cost import EdgePlan as EdgePlan
 from arith_lens.edges.cost import plan_edges as plan_edges
 from arith_lens.edges.effects import SUBSETS as SUBSETS
 from arith_lens.edges.effects import EdgeReading as EdgeReading

@@ -50,11 +50,6 @@ class CircuitGraph:
         before = ordered["mean"].abs().cumsum().shift(fill_value=0.0)
         return self._of(ordered[before < share * ordered["mean"].abs().sum()])
 
-    def at_least(self, size: float) -> "CircuitGraph":
-        """The edges with a mean of at least this size, and their components."""
-        edges = self._by_size()
-        return self._of(edges[edges["mean"].abs() >= size])
-
     @property
     def components(self) -> list[Component]:
         """The heads and MLPs of the graph."""

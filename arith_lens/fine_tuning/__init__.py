@@ -3,17 +3,13 @@
 Paper, section 4.3, Algorithm 2. See `docs/fine_tuning.md`.
 """
 
-from arith_lens.effects import BeforeAfter as BeforeAfter
 from arith_lens.fine_tuning.methods import TuningSettings as TuningSettings
-from arith_lens.fine_tuning.methods import lora_rank as lora_rank
 from arith_lens.fine_tuning.methods import prepare as prepare
-from arith_lens.fine_tuning.methods import random_components as random_components
 from arith_lens.fine_tuning.pieces import n_elements as n_elements
 from arith_lens.fine_tuning.pieces import pieces_of as pieces_of
 from arith_lens.fine_tuning.results import RESULT_FILE as RESULT_FILE
 from arith_lens.fine_tuning.results import Delta as Delta
 from arith_lens.fine_tuning.results import TuningResult as TuningResult
-from arith_lens.fine_tuning.results import Untouched as Untouched
 from arith_lens.fine_tuning.results import combine as combine
 from arith_lens.fine_tuning.results import effects_before_after as effects_before_after
 from arith_lens.fine_tuning.results import load_delta as load_delta

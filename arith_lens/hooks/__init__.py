@@ -15,7 +15,6 @@ such as a mean) act on every step. Hooks with positions act on the prompt, and
 `HookedModel.generate` needs `hook_steps="prompt"` for them.
 """
 
-from arith_lens.hooks.interventions import Ablation as Ablation
 from arith_lens.hooks.interventions import Edit as Edit
 from arith_lens.hooks.interventions import ablate_heads as ablate_heads
 from arith_lens.hooks.interventions import ablate_mlps as ablate_mlps

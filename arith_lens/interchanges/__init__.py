@@ -7,7 +7,6 @@ together, and `result` is what it returns. `writers` finds who writes
 a subspace and who reads it.
 """
 
-from arith_lens.interchanges.causal import CAUSAL_MODELS as CAUSAL_MODELS
 from arith_lens.interchanges.causal import CausalModel as CausalModel
 from arith_lens.interchanges.causal import causal_model as causal_model
 from arith_lens.interchanges.interchange import interchange as interchange
@@ -18,9 +17,7 @@ from arith_lens.interchanges.result import Interchange as Interchange
 from arith_lens.interchanges.runs import SiteRuns as SiteRuns
 from arith_lens.interchanges.runs import site_runs as site_runs
 from arith_lens.interchanges.sites import Site as Site
-from arith_lens.interchanges.sites import as_sites as as_sites
 from arith_lens.interchanges.sites import check_sites as check_sites
-from arith_lens.interchanges.spaces import SPACES as SPACES
 from arith_lens.interchanges.spaces import swapped as swapped
 from arith_lens.interchanges.writers import projections as projections
 from arith_lens.interchanges.writers import readers as readers

@@ -13,11 +13,8 @@ from arith_lens.knockout.circuit_files import node_name as node_name
 from arith_lens.knockout.circuits import CircuitCurve as CircuitCurve
 from arith_lens.knockout.circuits import circuit_curve as circuit_curve
 from arith_lens.knockout.circuits import keep_only as keep_only
-from arith_lens.knockout.circuits import metric_candidates as metric_candidates
-from arith_lens.knockout.circuits import read_metric as read_metric
 from arith_lens.knockout.curves import KnockoutCurve as KnockoutCurve
 from arith_lens.knockout.curves import KnockoutCurves as KnockoutCurves
-from arith_lens.knockout.curves import range_line as range_line
 from arith_lens.knockout.engine import engine_of as engine_of
 from arith_lens.knockout.knock_out import knock_out as knock_out
 from arith_lens.knockout.knock_out import knockout_curve as knockout_curve
@@ -26,7 +23,6 @@ from arith_lens.knockout.knock_out import knockout_hooks as knockout_hooks
 from arith_lens.knockout.means import NoAlignedPrompt as NoAlignedPrompt
 from arith_lens.knockout.means import counterfactual_means as counterfactual_means
 from arith_lens.knockout.orders import GreedyMask as GreedyMask
-from arith_lens.knockout.orders import completed as completed
 from arith_lens.knockout.orders import grow_greedily as grow_greedily
 from arith_lens.knockout.orders import half_of_problems as half_of_problems
 from arith_lens.knockout.orders import halves as halves
@@ -34,11 +30,7 @@ from arith_lens.knockout.orders import mask_greedily as mask_greedily
 from arith_lens.knockout.orders import matched_order as matched_order
 from arith_lens.knockout.orders import random_order as random_order
 from arith_lens.knockout.orders import shrink_greedily as shrink_greedily
-from arith_lens.knockout.orders import weight_norm_order as weight_norm_order
-from arith_lens.knockout.outcomes import Drop as Drop
-from arith_lens.knockout.outcomes import OutcomeChange as OutcomeChange
 from arith_lens.knockout.outcomes import Outcomes as Outcomes
 from arith_lens.knockout.outcomes import drop as drop
-from arith_lens.knockout.sets import KEPT_MEASURES as KEPT_MEASURES
 from arith_lens.knockout.sets import keep_each as keep_each
 from arith_lens.knockout.settings import Knockout as Knockout

@@ -41,8 +41,6 @@ from arith_lens.statistics import HasUnits, resampled_means
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from arith_lens.plotting import Line
-
 Among = Literal["heads", "mlps", "neurons", "all"]
 CurveKind = Literal["keep_only", "knock_out"]
 
@@ -153,20 +151,6 @@ class CircuitCurve(HasUnits):
         ends = {name: np.nanquantile(draws, [0.025, 0.975]) for name, draws in areas.items()}
         return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
 
-    def sampled(self, name: str, *, seed: int = 0) -> Float[np.ndarray, " resample"]:
-        """`cpr` or `cmd` in resamples of the problems.
-
-        Two curves on the same pairs have the same resamples, so that their areas can be compared
-        draw by draw.
-
-        Raises:
-            ValueError: another name.
-        """
-        areas = self._areas(self._draws(seed))
-        if name not in areas:
-            raise ValueError(f"expected {' or '.join(areas)}, found {name!r}")
-        return areas[name]
-
     def to_dataframe(self) -> "DataFrame":
         """One row per size: share of the components, f and accuracy with 95% intervals."""
         from pandas import DataFrame
@@ -186,18 +170,6 @@ class CircuitCurve(HasUnits):
                 "accuracy_high": ends[1],
             }
         )
-
-    def line(self, name: str, colour: str) -> "Line":
-        """The accuracy in percent over the number of components, with its 95% interval, to draw.
-
-        Args:
-            name, colour: of the line (`#rrggbb`).
-        """
-        from arith_lens.plotting import Line
-
-        effects = self.effects()
-        low, high = 100 * effects.ci()[:, 0].numpy()
-        return Line(np.array(self.sizes), 100 * effects.mean()[0].numpy(), name, colour, low, high)
 
     def to_arrays(self) -> Arrays:
         """The arrays for a file; `from_arrays` reads them."""

@@ -1,4 +1,4 @@
-"""Orders of components for knockouts and circuits: random, matched, by weights, and greedy.
+"""Orders of components for knockouts and circuits: random, matched and greedy.
 
 Effects of single components do not say what components do together. The greedy searches measure,
 in each step, every candidate together with the components that were chosen before.
@@ -20,7 +20,6 @@ from arith_lens.components import (
     Component,
     Components,
     Head,
-    as_components,
     check_components,
     every_head,
     parse_component,
@@ -80,29 +79,6 @@ def matched_order(key_heads: Iterable[Head], n_layers: int, n_heads: int, seed: 
         others.remove(taken)
         order.append(taken)
     return order
-
-
-@torch.no_grad()
-def weight_norm_order(model: HookedLike) -> list[Head]:
-    """All heads, the one with the largest |W_V| |W_O| first: an order that asks no data.
-
-    It does not know norms after the attention, which rescale the heads of a layer together.
-    """
-    from arith_lens.model import layers_with_weights
-
-    norms: dict[Head, float] = {}
-    for layer in layers_with_weights([*model.blocks]):
-        attention = model.blocks[layer].attn
-        w_o, w_v = attention.W_O.float(), attention.W_V.float()
-        for index in range(len(w_o)):
-            v = w_v[index * len(w_v) // len(w_o)]  # grouped queries share values
-            norms[Head(layer, index)] = float(v.norm() * w_o[index].norm())
-    return sorted(norms, key=lambda head: -norms[head])
-
-
-def completed(order: Components, others: Components) -> list[Component]:
-    """An order with the components of `others` that it lacks after it."""
-    return list(dict.fromkeys([*as_components(order), *as_components(others)]))
 
 
 def halves(pairs: PromptPairs, seed: int = 0) -> tuple[PromptPairs, PromptPairs]:

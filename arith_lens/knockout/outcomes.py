@@ -81,11 +81,6 @@ class Outcomes(HasUnits):
         """
         return float(self._others().mean())
 
-    def other_ci(self, level: float = 0.95) -> tuple[float, float]:
-        """Wilson's interval of `other_share`, over problems."""
-        low, high = self._others().ci(level).tolist()
-        return low, high
-
     def _others(self) -> Effects:
         return Effects(self.answers_other, (), "answers C'", **self.units)
 

@@ -1,8 +1,7 @@
 """Run a model in other ways than whole: record activations, run some layers, continue a prefix.
 
-`WAYS` lists all ways to run a model, with those of `own_modules`: when each is used, what it needs,
-and the test that compares it with whole forwards. `LogitScale` is what a model does to its logits
-after the unembedding.
+`WAYS` says what other ways need, with those of `own_modules` and `end_runs`. `LogitScale` is what a
+model does to its logits after the unembedding.
 """
 
 import copy
@@ -32,16 +31,11 @@ Need: TypeAlias = Literal[
 
 @dataclass(frozen=True)
 class Way:
-    """One way to run a model."""
+    """What a model must have to be run in some way. A call may need more, as its function says."""
 
-    used: str
-    """When it is used, and what it saves."""
     needs: tuple[Need, ...]
-    """What the model must have. A call may need more, which its function says."""
-    test: str
-    """The test that compares it with another way, or with plain Transformers."""
     tested: Callable[[Family], bool] = lambda family: True
-    """Whether the comparison was made for a family."""
+    """Whether a test compares it with whole forwards for a family."""
 
     def unmet(self, model: HookedLike) -> list[Need]:
         """What the model lacks."""
@@ -58,66 +52,19 @@ class Way:
 
 _TRANSFORMERS = "transformers.models."
 
+_PLAIN = Way(
+    ("a tested family", "Transformers' code", "evaluation mode", "one device", "no active hooks"),
+    lambda family: family.plain_layers,
+)
 WAYS: Mapping[str, Way] = {
-    "record": Way(
-        "Whole forwards through the bridge, with every hook point: the standard for all others.",
-        (),
-        "tests/model/test_model.py::test_logits_are_the_hugging_face_models_own",
-    ),
-    "run_layers": Way(
-        "The layers from a stored residual stream on, where the layers below do not change.",
-        (),
-        "tests/model/test_resuming.py::test_resuming_is_a_whole_forward_bit_for_bit",
-    ),
-    "PrefixCache": Way(
-        "Prompts that begin alike, in evaluations and in the recording for path patching: the "
-        "common tokens are computed once, as Transformers' keys and values.",
-        ("a tested family", "Transformers' code"),
-        "tests/path_patching/test_path_patching_prefixes.py"
-        "::test_each_family_has_the_activations_of_whole_prompts",
-        lambda family: family.kv_cache,
-    ),
-    "without_bridge": Way(
-        "The recording for path patching: the model's own modules, which compute no hook points.",
-        (),
-        "tests/model/test_families.py::test_a_swept_family_equals_raw_transformers_hooks",
-    ),
-    "without_patterns": Way(
-        "Evaluations and generations without a hook at a pattern: the attention is PyTorch's "
-        "fused kernel.",
-        ("no active hooks",),
-        "tests/model/test_without_patterns.py::test_logits_are_those_of_eager_attention",
-    ),
-    "plain_layers": Way(
-        "Knockouts and edges, which run the same layers hundreds of times on few tokens: the "
-        "layers one by one, with the caller's attention.",
-        (
-            "a tested family",
-            "Transformers' code",
-            "evaluation mode",
-            "one device",
-            "no active hooks",
-        ),
-        "tests/knockout/test_knockout_tree.py"
-        "::test_each_family_has_the_numbers_of_the_forwards_with_hooks",
-        lambda family: family.plain_layers,
-    ),
-    "EndRuns": Way(
-        "Interventions at END, which leave earlier tokens as they are: the layers from there on "
-        "compute END alone, with the keys and values of the unchanged run.",
-        (
-            "a tested family",
-            "Transformers' code",
-            "evaluation mode",
-            "one device",
-            "no active hooks",
-        ),
-        "tests/model/test_end_runs.py::test_end_alone_is_the_whole_forward_of_plain_transformers",
-        lambda family: family.plain_layers,
-    ),
+    "PrefixCache": Way(("a tested family", "Transformers' code"), lambda family: family.kv_cache),
+    "without_patterns": Way(("no active hooks",)),
+    "plain_layers": _PLAIN,
+    "EndRuns": _PLAIN,
 }
-"""The ways to run a model, by the name of their function or class in `arith_lens.model`. Their
-numbers differ by rounding; those of `run_layers` do not differ."""
+"""The ways to run a model that need something of it, by the name of their function or class in
+`arith_lens.model`. Their numbers differ from those of whole forwards by rounding; those of
+`run_layers` do not differ."""
 
 
 @torch.no_grad()

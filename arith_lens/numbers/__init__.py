@@ -11,13 +11,10 @@ from arith_lens.numbers.result import UNSEEN as UNSEEN
 from arith_lens.numbers.result import UNSEEN_LABELS as UNSEEN_LABELS
 from arith_lens.numbers.result import WHOLE as WHOLE
 from arith_lens.numbers.result import Swaps as Swaps
-from arith_lens.numbers.shapes import KINDS as KINDS
 from arith_lens.numbers.shapes import Shape as Shape
-from arith_lens.numbers.spectrum import SOURCES as SOURCES
 from arith_lens.numbers.spectrum import number_spectrum as number_spectrum
 from arith_lens.numbers.spectrum import power_by_frequency as power_by_frequency
 from arith_lens.numbers.subspace import NumberSpace as NumberSpace
 from arith_lens.numbers.subspace import number_subspace as number_subspace
 from arith_lens.numbers.swap import CONTROLS as CONTROLS
 from arith_lens.numbers.swap import swap_values as swap_values
-from arith_lens.numbers.values import VALUES as VALUES

@@ -8,7 +8,6 @@ calls the model, and records which pairs it answers right. `files` reads and wri
 and as datasets.
 """
 
-from arith_lens.pairs.chosen_problems import AnswerTokens as AnswerTokens
 from arith_lens.pairs.chosen_problems import WordedTemplate as WordedTemplate
 from arith_lens.pairs.correctness import answer as answer
 from arith_lens.pairs.correctness import check_kinds as check_kinds
@@ -17,7 +16,6 @@ from arith_lens.pairs.correctness import keep_correct as keep_correct
 from arith_lens.pairs.fields import Selection as Selection
 from arith_lens.pairs.prompt_pairs import PromptPairs as PromptPairs
 from arith_lens.pairs.references import shuffled as shuffled
-from arith_lens.pairs.sampling import TemplateFacts as TemplateFacts
 from arith_lens.pairs.sampling import choose_templates as choose_templates
 from arith_lens.pairs.sampling import sample_pairs as sample_pairs
 from arith_lens.pairs.sampling import template_facts as template_facts

@@ -1,29 +1,13 @@
 """Resuming at a layer: a whole forward is the oracle, and it must be met bit for bit."""
 
-import inspect
-from pathlib import Path
-
 import pytest
 import torch
 from conftest import random_tokens
 
-import arith_lens.model
 from arith_lens.components import Head, resid_pre_name, z_name
 from arith_lens.hooks import scale_heads, scale_mlps
 from arith_lens.model import load_model, record, run_layers
 from arith_lens.model.forwards import WAYS
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.parametrize("name", WAYS)
-def test_each_way_to_run_a_model_is_there_and_its_test_too(name):
-    way = getattr(arith_lens.model, name)
-    assert inspect.isclass(way) or inspect.isfunction(way)
-    files = ("forwards", "own_modules", "end_runs")
-    assert way.__module__ in {f"arith_lens.model.{name}" for name in files}
-    file, _, test = WAYS[name].test.partition("::")
-    assert f"\ndef {test}(" in (ROOT / file).read_text(encoding="utf-8")
 
 
 def test_a_model_lacks_what_a_way_needs(make_hf, tokenizer):
