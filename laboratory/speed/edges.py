@@ -3,7 +3,7 @@
 Each edge costs the hooks the same, so they compute some of the edges into one head.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor
 from arith_lens import edge_effects, plan_edges
 from arith_lens.components import Component, Head, Mlp
 from arith_lens.path_patching import forward_flops
-from laboratory.speed.growth import exponents, factors
+from laboratory.speed.growth import exponents, growth_rows
 from laboratory.speed.measure import Rows, products, products_flops, timed
 from laboratory.speed.rivals import columns, raw_transformers
 from laboratory.speed.shapes import SHAPES, Setting, Shape, setting_of
@@ -149,15 +149,10 @@ def edge_rows(*, repeats: int, budget: int | float, size: str = "tiny") -> Rows:
 
 
 def edge_growth(*, repeats: int, budget: int | float) -> Rows:
-    """The exponents of time and of operations, by layers, heads and tokens."""
-    return exponents([*_growth(repeats, budget)])
+    """The exponents of time, by layers, heads and tokens."""
+    growth = replace(SHAPES["tiny"], n_layers=8, n_pairs=8), GROWTH
 
+    def methods(setting: Setting) -> dict[str, Callable[[], Tensor]]:
+        return {EDGES: partial(by_package, setting)}
 
-def _growth(repeats: int, budget: int | float) -> Iterator[dict[str, Any]]:
-    for where, shape in factors(replace(SHAPES["tiny"], n_layers=8, n_pairs=8), GROWTH):
-        setting = setting_of(shape)
-        methods = {EDGES: partial(by_package, setting)}
-        timing = timed(methods, repeats=repeats, budget=budget, device=setting.device)[EDGES]
-        senders = senders_of(setting)
-        plan = plan_edges(setting.model, setting.pairs, receiver_of(shape), senders=senders)
-        yield {**where, "method": EDGES, "spent": timing.cpu, "flops": plan.flops}
+    return exponents(growth_rows(growth, methods, repeats=repeats, budget=budget))

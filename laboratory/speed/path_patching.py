@@ -41,7 +41,7 @@ from laboratory.speed.measure import (
     resident,
     timed,
 )
-from laboratory.speed.rivals import RIVALS, Rival, this_package
+from laboratory.speed.rivals import RAW, RIVALS, SWEEP, Rival, this_package
 from laboratory.speed.shapes import SHAPES, Setting, Shape, setting_of, weights_bytes
 
 Part = Literal["rivals", "growth", "memory", "few_shot", "edges"]
@@ -121,7 +121,7 @@ def measured(config: SpeedConfig) -> Sections:
         yield f"floor_{size}", f"{size}, the sweep", floor_rows(setting, **effort)
     if "growth" in config.parts:
         few = effort | {"budget": config.seconds / 3}
-        points = growth.growth_rows(config.growth, config.device, dtype, **few)
+        points = growth.growth_rows(config.growth, two_rivals, config.device, dtype, **few)
         yield "exponents", f"Growth, from {config.growth[0]}", growth.exponents(points)
         yield "growth", "The points", points
     if "memory" in config.parts:
@@ -135,6 +135,12 @@ def measured(config: SpeedConfig) -> Sections:
     if "few_shot" in config.parts:
         rows = [*few_shot_rows(config.repeats)]
         yield "few_shot", "Prompts that begin alike", rows
+
+
+def two_rivals(setting: Setting) -> dict[str, Any]:
+    """The slowest way and the sweep, whose growth is compared."""
+    compared = [rival for rival in RIVALS if rival.name in (RAW, SWEEP)]
+    return {one.name: partial(one.compute, setting, setting.senders) for one in compared}
 
 
 ALLOWED = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -160,8 +166,9 @@ def compared_rows(
     allowed = ALLOWED[setting.model.dtype] * largest
     rows: Rows = []
     for rival in rivals:
-        flops = None if rival.flops is None else rival.flops(setting)
-        row: dict[str, Any] = {"method": rival.name, "flops": flops, "remark": "not installed"}
+        row: dict[str, Any] = {"method": rival.name, "remark": "not installed"}
+        if rival.engine is not None:
+            row["flops"] = plan(setting.model, setting.pairs, engine=rival.engine).flops
         if (timing := timings.get(rival.name)) is not None:
             apart = float((timing.result.cpu() - first.result.cpu()).abs().max())
             row |= {
@@ -327,12 +334,12 @@ def planned_lines(config: SpeedConfig) -> Iterator[str]:
     """What would be run, and its operations; no weights are made."""
     for size in config.sizes if "rivals" in config.parts else ():
         setting = setting_of(SHAPES[size], "meta")
-        yield f"{size}: {setting.shape}; {len(setting.senders)} senders"
-        for rival in RIVALS:
-            work = "not predicted" if rival.flops is None else f"{rival.flops(setting):.3g} FLOPs"
-            yield f"  {rival.name:42}{'not installed' if rival.missing else work}"
+        flops = plan(setting.model, setting.pairs).flops
+        names = ", ".join(rival.name for rival in RIVALS if not rival.missing)
+        yield f"{size}: {setting.shape}; {len(setting.senders)} senders: {names}"
+        yield f"  the sweep: {flops:.3g} FLOPs"
     if "growth" in config.parts:
-        total, n_points = growth.points_flops(config.growth)
-        yield f"growth: {n_points} points from {config.growth[0]}: {total:.3g} FLOPs a round"
+        n_points = sum(1 for _ in growth.factors(*config.growth))
+        yield f"growth: {n_points} points from {config.growth[0]}"
     if "memory" in config.parts:
         yield f"memory: {len(RIVALS)} processes, each with {memory_shape(config)}"

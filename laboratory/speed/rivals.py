@@ -17,8 +17,7 @@ from torch import Tensor
 from arith_lens import path_patch
 from arith_lens.components import Component, Head, attn_out_name, mlp_out_name, resid_pre_name
 from arith_lens.components import z_name as z_at
-from arith_lens.model import HookedModel, record
-from arith_lens.path_patching import forward_flops, patch_settings, recording_operations, rows_flops
+from arith_lens.model import record
 from arith_lens.runs import installed
 from laboratory.speed.shapes import Setting, twin
 
@@ -29,7 +28,6 @@ Recorded: TypeAlias = tuple[list[Tensor], list[Tensor], AnswerLogits]
 Run: TypeAlias = Callable[..., AnswerLogits]
 """The reference's run with these inputs of the output projections, and with these MLPs at END."""
 Way: TypeAlias = tuple[Callable[[Tensor], Recorded], Run]
-TWO_RUNS = 2  # the reference's and the counterfactual's, to record
 
 
 def raw_transformers(setting: Setting, *, logits_at: int = 1) -> Way:
@@ -228,54 +226,18 @@ def this_package(
     )
 
 
-def forwards_flops(setting: Setting, *, logits_at: int = 1) -> int:
-    """A forward for each sender, and the two that are recorded."""
-    shape = setting.shape
-    logits = 2 * (logits_at or shape.n_tokens) * shape.d_model * shape.d_vocab
-    per_forward = forward_flops(setting.model, shape.n_tokens) + logits
-    return (TWO_RUNS + len(setting.senders)) * shape.n_pairs * per_forward
-
-
-def hooks_flops(setting: Setting) -> int:
-    """One forward more than the others, but the two that are recorded compute no logits."""
-    shape = setting.shape
-    logits = 2 * shape.d_model * shape.d_vocab
-    one_more = forward_flops(setting.model, shape.n_tokens)
-    return forwards_flops(setting) + shape.n_pairs * (one_more - logits)
-
-
-def sweep_flops(
-    setting: Setting,
-    *,
-    recorded: Callable[[HookedModel, int], int] = lambda model, n: recording_operations(model)(n),
-    readings: int = 2,
-) -> int:
-    """Of the sweep, and of END alone: the same rows in another order, after whole forwards.
-
-    The sweep reads each row twice: with its own scale of the final norm, and with the reference's.
-    """
-    model, pairs = setting.model, setting.pairs
-    patching = patch_settings(
-        model, setting.senders, paths="via_mlps", metric="logit", foil=None, pairs=pairs
-    )
-    recording = TWO_RUNS * recorded(model, setting.shape.n_tokens)
-    return setting.shape.n_pairs * (recording + rows_flops(model, patching, readings=readings))
-
-
 @dataclass(frozen=True)
 class Rival:
     """One way to compute the effects."""
 
     name: str
     compute: Callable[[Setting, Sequence[Component]], Effects]
-    flops: Callable[[Setting], int] | None
-    """Floating-point operations for all senders; None where they are not predicted."""
     package: str | None = None
     """What must be installed for it, beside the dependencies of this project."""
     forwards: bool = False
     """Whether it runs the whole model for each sender."""
     engine: str | None = None
-    """This package's, whose memory `plan` predicts."""
+    """This package's, whose operations and memory `plan` predicts."""
 
     @property
     def missing(self) -> bool:
@@ -285,39 +247,19 @@ class Rival:
 RAW, SWEEP = "one forward per sender, raw Transformers", "sweep"
 EVERY_LOGIT = partial(raw_transformers, logits_at=0)
 RIVALS = (
-    Rival(RAW, partial(forward_each, raw_transformers), forwards_flops, forwards=True),
+    Rival(RAW, partial(forward_each, raw_transformers), forwards=True),
     Rival(
         "the same, with logits at every position",
         partial(forward_each, EVERY_LOGIT),
-        partial(forwards_flops, logits_at=0),
         forwards=True,
     ),
     Rival(
-        "TransformerLens, run_with_hooks",
-        partial(forward_each, transformer_lens),
-        forwards_flops,
-        forwards=True,
+        "TransformerLens, run_with_hooks", partial(forward_each, transformer_lens), forwards=True
     ),
-    Rival(
-        "nnsight, a trace a sender",
-        partial(forward_each, nnsight),
-        forwards_flops,
-        package="nnsight",
-        forwards=True,
-    ),
-    Rival(
-        "hook engine",
-        partial(this_package, engine="hooks"),
-        hooks_flops,
-        forwards=True,
-        engine="hooks",
-    ),
-    Rival(
-        "END alone, a sender at a time",
-        end_only,
-        partial(sweep_flops, recorded=forward_flops, readings=1),
-    ),
-    Rival("sweep, with its certificate", this_package, None),
-    Rival(SWEEP, partial(this_package, certify=False), sweep_flops, engine="sweep"),
+    Rival("nnsight, a trace a sender", partial(forward_each, nnsight), "nnsight", forwards=True),
+    Rival("hook engine", partial(this_package, engine="hooks"), forwards=True, engine="hooks"),
+    Rival("END alone, a sender at a time", end_only),
+    Rival("sweep, with its certificate", this_package),
+    Rival(SWEEP, partial(this_package, certify=False), engine="sweep"),
 )
 """The first is what the others are compared with, in time and in numbers."""

@@ -38,7 +38,6 @@ from laboratory.speed.measure import (
     timed,
 )
 from laboratory.speed.path_patching import PROPAGATE, READOUT, RECORD, Sections, sweep_parts
-from laboratory.speed.rivals import sweep_flops
 from laboratory.speed.shapes import (
     SHAPES,
     Shape,
@@ -98,7 +97,8 @@ def speed_scale(
     """
     if dry_run:
         shape, size = config.shape, weights_bytes(config.size, config.dtype)
-        flops = sweep_flops(setting_of(shape, "meta", getattr(torch, config.dtype))) / 1e12
+        setting = setting_of(shape, "meta", getattr(torch, config.dtype))
+        flops = plan(setting.model, setting.pairs).flops / 1e12
         print(f"{config.size}: {shape}")
         print(
             f"weights: {size / GIB:.2f} GiB in {config.dtype}, {config.place} for {config.device}"
