@@ -84,9 +84,10 @@ def _tables(options: TableOptions, number: int) -> list[Table]:
             cells=_cells,
         ),
         text_table_of(
-            partial(numbers.task_table, run, number),
+            partial(numbers.table, run, number),
             [run],
             name=f"table{number}_tasks",
+            table_of=f"table{number}",
             title=f"{title}: every task",
             caption=TASK_CAPTION,
             cells=_task_cells,

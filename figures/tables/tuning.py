@@ -172,7 +172,7 @@ def chosen_rates(run: Run, table: int) -> SelectedRates:
 
 
 def table(run: Run, /, number: int = 1) -> QuestionTable:
-    """The rows of a numbered table of `does_tuning_help`: the groups of tasks, at every rate.
+    """The rows of a numbered table: of groups at every rate, of tasks at the chosen rates.
 
     Raises:
         RunError: the run does not have this table, or it is damaged.
@@ -180,8 +180,9 @@ def table(run: Run, /, number: int = 1) -> QuestionTable:
     chosen, every = chosen_rates(run, number), rows_by_rate(run)
     rows = [*_setting_rows(run, chosen, every), *_paper_rows(run, number)]
     for tuned in chosen.validation:
-        for one in every[_key(tuned)].values():
-            rows += [*_cost_rows(one), *_changes(one, by_task=False)]
+        rates = {chosen.rates_for(criterion).get(tuned) for criterion in chosen.criteria}
+        for rate, one in every[_key(tuned)].items():
+            rows += [*_cost_rows(one), *_changes(one, tasks=rate in rates)]
     for criterion in chosen.criteria:
         at_rates = [every[_key(tuned)][rate] for tuned, rate in chosen.rates_for(criterion).items()]
         rows += _gains(at_rates, number, criterion)
@@ -211,22 +212,6 @@ def _base(settings: Sequence[TableRow], number: int) -> TableRow | None:
         return min(precise, key=lambda one: one.key[2], default=None)
     usual = next((one.key[1] for one in precise if one.key[2]), 0)
     return next((one for one in precise if one.key[1:] == (usual, 0)), None)
-
-
-def task_table(run: Run, /, number: int = 1) -> QuestionTable:
-    """The rows of the same table for every task, at the chosen rates alone.
-
-    Raises:
-        RunError: as `table`.
-    """
-    chosen, every = chosen_rates(run, number), rows_by_rate(run)
-    rows = [*_setting_rows(run, chosen, every), *_paper_rows(run, number)]
-    for tuned in chosen.validation:
-        of_both = (chosen.rates_for(criterion).get(tuned) for criterion in chosen.criteria)
-        for rate in dict.fromkeys(rate for rate in of_both if rate is not None):
-            one = every[_key(tuned)][rate]
-            rows += [*_cost_rows(one), *_changes(one, by_task=True)]
-    return QuestionTable.of("tuning", str(run.config["model"]), rows)
 
 
 def _setting_rows(
@@ -309,10 +294,10 @@ def _cost_rows(one: TableRow) -> Iterator[Row]:
     yield row(SECONDS, over_draws(seconds, unit="seconds", what="trainings"), **keys)
 
 
-def _changes(one: TableRow, *, by_task: bool) -> Iterator[Row]:
-    """The accuracies after tuning and their changes: of the tasks, or of the groups alone."""
+def _changes(one: TableRow, *, tasks: bool) -> Iterator[Row]:
+    """The accuracies after tuning and their changes: of the groups, and of their tasks."""
     for group, task in one.before.parts:
-        if by_task == (task == ALL):
+        if task != ALL and not tasks:
             continue
         name = group if task == ALL else task
         keys = {**_keys(one.key), "rate": one.rate, "group": group, "task": task}

@@ -198,7 +198,7 @@ def test_the_table_is_trained_at_every_rate_and_repeated_at_the_best(
     assert value(table, measure=PARAMETERS, method="precise") == 8192 * 3
     show(frontier, Options(root=tmp_path, out=tmp_path, formats=()))
     points = from_csv(written(tmp_path, "frontier.csv").read_text())
-    losses = select(points, measure=CHANGE, group="generic tasks")
+    losses = select(points, measure=CHANGE, group="generic tasks", task="all")
     assert losses.rate.tolist() == [0.001, 0.01] * 4
     assert losses.value.tolist() == pytest.approx([0, -0.5] * 4)
     chose = select(points, measure=CHOOSING_CHANGE, method="full")
