@@ -1,6 +1,6 @@
 # Each target is one to three commands, run in an environment of its own. `make help` lists the most used.
 #
-#   make fig2                                            the reference model, in about a minute
+#   make fig2                                            SmolLM2-135M after make smollm, else the reference model
 #   make fig2 MODEL=meta-llama/Llama-2-7b-hf N=300 DEVICE=cuda
 #   make fig2 OPERATIONS="addition division" N=9
 #   make fig2 PAIRS=mine.jsonl                           prompts of your own

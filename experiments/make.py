@@ -44,6 +44,8 @@ EVERYWHERE = ("PYTHON", "VENV", "PIP", "OMP_WAIT_POLICY")
 """Variables of all targets."""
 NOT_OPTIONS = ("OUT", "PROCESSES", "SIZE", "WORKERS", *EVERYWHERE)
 """Variables that no command takes as an option."""
+PRETRAINED = {"MODEL": "smollm2-135m", "SHOTS": "1", "TEMPLATES": "symbols"}
+"""What `make fig2` alone draws, where this model is in the cache."""
 MODELS = "reference reference-mistral"
 """The models of a figure that compares models, without MODELS=."""
 
@@ -102,6 +104,23 @@ def steps(target: str, values: Variables) -> Iterator[Step]:
             words = [*entry.arguments.split(), *_words(command, of_model)]
             yield Step(command, tuple(words), processes)
     yield Step(drawn, tuple(_words(drawn, values)))
+
+
+def with_pretrained(target: str, values: Variables) -> Variables:
+    """The variables of `make fig2` alone: those of a pretrained model, if it is in the cache.
+
+    Nothing is downloaded. A line says which model it is, and how to get the other.
+    """
+    if target != "fig2" or any(values.values()):
+        return values
+    name = PRETRAINED["MODEL"]
+    try:
+        imported("arith_lens.model.pretrained:pretrained_file")(name)
+    except (OSError, ImportError):  # ImportError: before setup
+        print(f"fig2 takes reference; after make smollm it takes {name}", file=sys.stderr)
+        return values
+    print(f"fig2 takes {name}; the shipped model: make fig2 MODEL=reference", file=sys.stderr)
+    return PRETRAINED
 
 
 def _step(line: str, values: Variables) -> Step:
@@ -276,10 +295,11 @@ def main(words: Sequence[str]) -> None:
         from_environment = {name: os.environ[name] for name in variables() if name in os.environ}
         values = from_environment | typed
         for goal in goals:
+            of_goal = with_pretrained(goal, values)
             if what == "show":
-                print(*(step.line for step in steps(goal, values)), sep="\n")
+                print(*(step.line for step in steps(goal, of_goal)), sep="\n")
             else:
-                run(goal, values)
+                run(goal, of_goal)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from support.makefiles import copy_makefile
 
-from arith_lens.model import PRETRAINED
+from arith_lens.model import PRETRAINED, pretrained
+from experiments import make as make_commands
 from experiments import settings
 from experiments.make import all_targets, run, steps, taken
 from experiments.questions import exhibit_entries, questions, targets
@@ -213,6 +214,30 @@ def test_an_audit_is_the_command_with_the_variables_as_options(tmp_path: Path) -
     options = ["--operation", "division", "--pairs", "my pairs.csv", "--shots", "2"]
     assert words(*given) == [*first, "my model", "--out", "here", *options]
     assert "takes no N=" in make(tmp_path, "-n", "audit", "N=9").stderr
+
+
+@pytest.mark.parametrize("downloaded", [True, False])
+def test_figure_2_alone_takes_the_pretrained_model_that_is_there_and_says_which(
+    downloaded: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def file(name: str) -> Path:
+        if not downloaded:
+            raise FileNotFoundError(name)
+        return Path(name)
+
+    monkeypatch.setattr(pretrained, "pretrained_file", file)
+    monkeypatch.setattr("os.environ", {})
+    for word in ("show", "run"):
+        monkeypatch.setattr(make_commands.Step, "run", lambda step: print(step.line))
+        make_commands.main([word, "fig2"])
+        said = capsys.readouterr()
+        models = {line.partition("--model ")[2].partition(" ")[0] for line in said.out.splitlines()}
+        assert models == ({"smollm2-135m"} if downloaded else {""})
+        assert ("MODEL=reference" if downloaded else "make smollm") in said.err
+        for goal in (["fig2", "N=9"], ["fig2", "MODEL=reference"], ["fig3"]):
+            make_commands.main([word, *goal])
+            said = capsys.readouterr()
+            assert "smollm2" not in said.out and not said.err
 
 
 @needs_make
