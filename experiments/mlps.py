@@ -1,4 +1,4 @@
-"""What do MLPs do? What they read and add, whose effects they carry, and how they add digits."""
+"""What do MLPs do? What they read and add, and how they add digits."""
 
 from typing import Any
 
@@ -6,26 +6,20 @@ import torch
 
 import arith_lens as al
 from arith_lens.effects import Effects
-from arith_lens.mediation import mediation_flops
 from arith_lens.next_tokens import next_tokens
-from arith_lens.path_patching import trunk_of
 from arith_lens.probes import chance, curve_of, distinct, turning_layers, winners
 from arith_lens.runs import Run
-from experiments.command import continue_after_part, exit_on_user_error
-from experiments.configs.effects import CarriersConfig
+from experiments.command import exit_on_user_error
 from experiments.configs.states import AddConfig, SumsConfig
 from experiments.results import (
     CHANCE,
     DIGIT_COSINES,
     LENS,
-    MAP,
-    MEDIATION,
     PROBE,
     SUM_COSINES,
     WINNERS,
-    WRITES,
 )
-from experiments.settings import BEFORE_FILTER, Experiment, operation_pairs, strongest_heads
+from experiments.settings import BEFORE_FILTER, Experiment, operation_pairs
 
 CASE = (4, 3)
 """The paper's example is 4 + 3. If it is not among the pairs, the example is the first pair whose
@@ -123,63 +117,6 @@ def _print_winners(run: Run, name: str) -> None:
 
 what_do_mlps_add = Experiment(
     "what_do_mlps_add", AddConfig, _save_curves, _plan_curves, _report_curves, figure="fig6"
-)
-
-
-def _save_carriers(run: Run, model: al.HookedModel, config: CarriersConfig) -> None:
-    """For each operation: the strongest heads, the MLPs that carry them, what the MLPs write."""
-    with exit_on_user_error():
-        trunk_of(model)  # mediation needs the sweep
-    settings: dict[str, Any] = {"metric": config.metric, "run": run}
-    for operation, pairs in operation_pairs(model, config, keep=config.keep):
-        with continue_after_part():
-            effects = al.path_patch(model, pairs, name=MAP.name(operation), **settings)
-            heads = strongest_heads(effects, config.top)
-            al.mediators(model, pairs, heads, name=MEDIATION.name(operation), **settings)
-            WRITES.compute(run, al.mlp_probe, model, pairs, operation, read="write")
-
-
-def _plan_carriers(model: al.HookedModel, config: CarriersConfig) -> str:
-    with exit_on_user_error():
-        trunk_of(model)
-    middle = [al.Head(model.n_layers // 2, i) for i in range(min(config.top, model.n_heads))]
-    lines = []
-    for operation, pairs in operation_pairs(model, config, keep="all"):
-        flops = mediation_flops(model, pairs, middle)
-        lines += [
-            f"{operation}: {al.plan(model, pairs)}, to find the heads{BEFORE_FILTER}",
-            f"  then about {flops:.3g} FLOPs for {len(middle)} heads of a middle layer",
-        ]
-    return "\n".join(lines)
-
-
-def _report_carriers(run: Run) -> None:
-    """Print each head's effect, its direct effect, and the MLPs that carry most."""
-    print(f"{run.config['model']}, {run.config['metric']}")
-    show = "{:+.1%}".format if run.config["metric"] == "relative_logit" else "{:+.3g}".format
-    for operation in run.config["operations"]:
-        mediation = MEDIATION.load(run, operation)
-        print(f"\n{operation}: {len(mediation.logit)} pairs")
-        totals, direct = mediation.via_mlps.mean(), mediation.direct.mean()
-        mediated, interactions = mediation.mediated.mean(), mediation.interaction.mean()
-        for index, head in enumerate(mediation.heads):
-            most = mediated[index].argsort()[:4].tolist()
-            strongest = ", ".join(f"MLP {k} {show(mediated[index, k])}" for k in most)
-            print(
-                f"  {head!s:>6}: {show(totals[index])} via MLPs, {show(direct[index])} direct; "
-                f"lost when held, {strongest}; all with the direct sum to "
-                f"{show(totals[index] - interactions[index, 0])}"
-            )
-
-
-which_mlps_carry_them = Experiment(
-    "which_mlps_carry_them",
-    CarriersConfig,
-    _save_carriers,
-    _plan_carriers,
-    _report_carriers,
-    figure="carriers",
-    shares=True,
 )
 
 

@@ -326,10 +326,6 @@ CHANCE = Stored("chance-{}", Effects, ClassFacts)
 """How often each kind of digit would win by chance; by operation."""
 WINNERS = Stored("winners-{}", Effects, ClassFacts)
 """Which kind of digit each layer writes most; by operation."""
-MEDIATION = Stored("mediation-{}", Mediation, PairFacts)
-"""Which MLPs carry the strongest heads' effects; by operation."""
-WRITES = Stored("writes-{}", Effects, PairFacts)
-"""Cosines of what MLPs write with the numbers; by operation."""
 EXPLORATION = Stored("exploration-{}", Exploration, PairFacts)
 """The tables of the explorer; by operation, or by operation and counterfactual."""
 SUM_COSINES = Stored("sum-{}", Effects, SumFacts)

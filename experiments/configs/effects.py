@@ -87,24 +87,6 @@ class ExamConfig:
         return {"dial": settings.get("dial")}
 
 
-@dataclass(frozen=True)
-class CarriersConfig(SampleSettings):
-    """Which MLPs carry the key heads' effects? A causal test of what the probes of Figure 6 show.
-
-    For each operation, each of the strongest heads is patched while one MLP at a time is frozen,
-    and while only one MLP may react. The run also has the cosine of what each MLP writes with the
-    unembedding of each number. Saves a run under results/which_mlps_carry_them/, which `python -m
-    figures carriers` draws.
-    """
-
-    top: int = 5
-    """Heads per operation, the strongest via MLPs."""
-    metric: Metric = "relative_logit"
-    """What is read from the logits."""
-    keep: Keep = "correct"
-    """Use the prompts that the model answers right, or all."""
-
-
 Counterfactual: TypeAlias = Literal["word", "operator", "operands"]
 
 

@@ -6,7 +6,7 @@ whether the interval excludes_0, and how many were measured; of a knockout: kind
 "keep_only"), members, or n_heads and n_mlps of random sets, one per sample.
 
 The page shows more when a part is clicked: where it looks, what it reads and writes. Other
-questions have tables of these (`attention`, `circuit`, `carriers`, `probes`); the page reads them,
+questions have tables of these (`attention`, `circuit`, `probes`); the page reads them,
 and the texts of single prompts, from the stored result.
 """
 

@@ -9,7 +9,6 @@ from support.families import EVERY
 
 from arith_lens.runs import find_runs
 from experiments import results, which_heads
-from experiments.mlps import which_mlps_carry_them
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +39,3 @@ def test_which_heads_goes_on_with_hooks(
     assert results.MAP.load(run, "addition").computation["engine"] == "hooks"
     with pytest.raises(ValueError, match="an MLP that takes more than its input"):
         which_heads.main(replace(config, engine="sweep"), root=tmp_path / "other")
-
-
-def test_what_needs_the_sweep_says_so_in_a_sentence(bloom: Path, tmp_path: Path) -> None:
-    config = which_mlps_carry_them.config(model=str(bloom), operations=("addition",), n=3)
-    with pytest.raises(SystemExit, match=r"found an MLP that takes .* \(residual\) in"):
-        which_mlps_carry_them(config, root=tmp_path)

@@ -18,7 +18,6 @@ from arith_lens.runs import find_runs
 from experiments import are_they_needed, other_prompts, results
 from experiments.benchmarks import what_else_breaks
 from experiments.configs.shared import PooledSampleSettings
-from experiments.mlps import which_mlps_carry_them
 from experiments.next_tokens import first_tokens, right_share, what_comes_instead
 from experiments.other_prompts import do_powers_use_them, do_word_problems_use_them
 from experiments.parts import where_do_they_look
@@ -293,7 +292,7 @@ def test_transfer_from_its_experiment(
 def test_a_study_sweeps_each_map_once(study: SharedStudy, reference_model: al.HookedModel) -> None:
     """Whichever experiment needs the map of an operation first computes it, for all."""
     before = dict(study.sweeps)
-    experiments: list[Experiment[Any]] = [which_heads, where_do_they_look, which_mlps_carry_them]
+    experiments: list[Experiment[Any]] = [which_heads, where_do_they_look]
     for experiment in experiments:
         config = experiment.config(operations=("addition", "division"), n=18)
         experiment(config, root=study.root)
@@ -302,7 +301,7 @@ def test_a_study_sweeps_each_map_once(study: SharedStudy, reference_model: al.Ho
     n_components = reference_model.n_layers * (reference_model.n_heads + 1)
     maps = [names for names in new if len(names) == 1 + n_components]
     assert len(maps) <= 2, "what the experiments before computed is not computed again"
-    assert len(new) - len(maps) == 2, "mediation's own sweeps"
+    assert len(new) == len(maps)
     run = find_runs("which_heads", root=study.root)[0]
     again = al.open_run("other", {}, model=reference_model, root=study.root, again=True)
     pairs = al.sample_pairs(reference_model, "division", n=18)

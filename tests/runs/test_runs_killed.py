@@ -211,7 +211,6 @@ SMALL: dict[str, dict[str, Any]] = {
         "operations": ("addition",),
         **{"n": 3, "most": 2, "controls": 1, "candidates": 2, "masked": 1},
     },
-    "which_mlps_carry_them": {"operations": ("addition", "division"), "n": 3, "top": 1},
     "what_else_breaks": {"n": 2, "heads": 2, "controls": 0, "limit": 1},
     "how_good_is_it": {
         "tasks": ("world_two_digit",),
