@@ -40,7 +40,7 @@ $(if $(REFUSAL),$(error $(REFUSAL)))
 
 .DEFAULT_GOAL := help
 OWN := help help-all setup audit smollm gemma notebook notebooks test check bench bench-finetune bench-scale reference \
-	docs drift fig1 fig11
+	docs fig1 fig11
 ASKED := $(filter-out $(OWN) $(STAMP),$(MAKECMDGOALS))
 .PHONY: $(OWN) $(ASKED)
 
@@ -105,9 +105,6 @@ docs: $(STAMP)
 
 fig1 fig11:
 	@mkdir -p figures/drawings && cp figures/gallery/$@.svg figures/drawings/ && echo figures/drawings/$@.svg
-
-drift:
-	@echo "make generalisation replaces make drift: a greedy model keeps nothing between prompts, so it cannot drift."
 
 # A torch that $(PYTHON) has is seen from the new environment (by the .pth file) and kept: its pin
 # is left out, and pip touches nothing outside the environment.

@@ -16,7 +16,7 @@ from torch import Tensor
 from arith_lens.answers import Answers
 from arith_lens.arrays import Arrays, Storable
 from arith_lens.attention import Patterns
-from arith_lens.effects import BeforeAfter, ComponentEffects, Effects
+from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.evaluation import EvaluationResult
 from arith_lens.exploration import Exploration
 from arith_lens.interchanges import Interchange
@@ -26,7 +26,7 @@ from arith_lens.next_tokens import NextTokens
 from arith_lens.numbers import Swaps
 from arith_lens.runs import Run
 from arith_lens.runs.manifest import RESULT_CLASSES, SavedPairs
-from experiments.does_tuning_help import Criterion, SelectedRates, TuningMethod, TuningRow
+from experiments.does_tuning_help import SelectedRates, TuningMethod, TuningRow
 from experiments.selection import some_questions
 
 KIND_BY_CLASS = {name: kind for kind, (_, name) in RESULT_CLASSES.items()} | {
@@ -103,13 +103,6 @@ class SumFacts(PairFacts):
     probability: float
 
 
-class TunedFacts(PairFacts):
-    """The share of answers that a tuned model still has right, and what was tuned."""
-
-    still_right: float
-    components: list[str]
-
-
 class BenchmarkFacts(TypedDict, total=False):
     """The settings of benchmarks."""
 
@@ -130,12 +123,6 @@ class TrainedAs(TypedDict):
     mlps: int
     rate: float
     seed: int
-
-
-class ChosenTraining(TrainedAs):
-    """A training at a chosen rate, and what the rate was chosen for."""
-
-    chosen_for: list[Criterion]
 
 
 class TrainingFacts(TrainedAs, BenchmarkFacts):
@@ -336,14 +323,6 @@ TUNED_ANSWERS = Stored("{}", Answers, TrainingFacts)
 """The answers of a tuned model, by name of the training; `UNTUNED_ANSWERS` among them."""
 CHOSEN_RATES = Stored("table-{}", SelectedRates, NoFacts)
 """The rows of a table of trainings, and the rate of each; by number of the table."""
-KNOCKOUT_ANSWERS = Stored("{}-{}", Answers, HeadSet)
-"""Answers; by model ("before", or tuned), and by set of heads: "whole", "without" or random."""
-UNTUNED_MAP = Stored("before", ComponentEffects, PairFacts)
-"""Effects before tuning."""
-TUNED_MAP = Stored("tuned-{}", BeforeAfter, TunedFacts)
-"""Effects before and after tuning; by tuned model."""
-GENERALISATION_ANSWERS = Stored("asked-{}", Answers, ChosenTraining)
-"""Answers to questions that were not tuned on; by name of the training, or of `UNTUNED_ANSWERS`."""
 BUILT_TRUTH = Stored("closed-form-{}", ComponentEffects, CircuitFacts)
 """The closed-form effects of a built model; by kind of paths, or by knockout."""
 BUILT_EFFECTS = Stored("known-{}-{}", ComponentEffects, PairFacts)

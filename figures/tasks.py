@@ -1,4 +1,4 @@
-"""Transfer, benchmarks and carrying: other tasks before and after a knockout of heads."""
+"""Transfer and benchmarks: other tasks before and after a knockout of heads."""
 
 from functools import partial
 from typing import Any
@@ -9,7 +9,6 @@ from figures.common import chosen_run
 from figures.exhibit import Table, text_table_of
 from figures.options import TableOptions
 from figures.tables import benchmarks as benchmark_numbers
-from figures.tables import carrying as carrying_numbers
 from figures.tables import transfer as transfer_numbers
 from figures.tables.answers import AFTER, ALL, BEFORE, CHANGE, HEADS, P_VALUE, RELATIVE_CHANGE
 from figures.tables.table import records, select, value
@@ -37,10 +36,10 @@ def _part_name(group: str, task: str) -> str:
     return f"all {group}" if task == ALL else task
 
 
-def _control_texts(changes: DataFrame, before: str = "") -> Texts:
+def _control_texts(changes: DataFrame) -> Texts:
     """The changes without each kind of control heads, by the titles of their columns."""
     return {
-        f"{before}{title}, {one.n:.0f} draws": range_text(one)
+        f"{title}, {one.n:.0f} draws": range_text(one)
         for kind, title in CONTROL_NAMES.items()
         for one in records(select(changes, knocked_out=kind))
     }
@@ -141,58 +140,3 @@ def _benchmark_texts(rows: DataFrame, before: Any) -> Texts:
             f"{after:.1%}: {interval_text(change)}, p = {p:.2g}"
         )
     return cells | _control_texts(changes)
-
-
-def carrying(options: TableOptions) -> list[Table]:
-    """Negative transfer: what a knockout of the tuned heads costs, before and after tuning."""
-    run = chosen_run(options, "do_tuned_heads_carry_more")
-    return [
-        text_table_of(
-            partial(carrying_numbers.table, run),
-            [run],
-            name="carrying",
-            title=f"Do other abilities hang on the tuned heads? {run.config['model']}",
-            caption="Without: those heads that precise tuning trained are knocked out in the model "
-            "at hand. Changes in points of accuracy [95% interval, over questions and seeds of "
-            "tuning]. More after tuning: the change in the tuned models less that before. "
-            f"{KNOCKED_OUT} {CONTROLS}",
-            cells=_carrying_cells,
-        )
-    ]
-
-
-MODEL_NAMES = {carrying_numbers.BEFORE_TUNING: "before", carrying_numbers.TUNED: "tuned"}
-
-
-def _carrying_cells(rows: DataFrame) -> DataFrame:
-    """One row per group and task, with both models."""
-    untuned = select(
-        rows, measure=carrying_numbers.ACCURACY, tuned_model=carrying_numbers.BEFORE_TUNING
-    )
-    return DataFrame(
-        {
-            "task": _part_name(one.group, one.task),
-            "questions": f"{one.n:.0f}",
-            **_carrying_texts(select(rows, group=one.group, task=one.task)),
-        }
-        for one in records(untuned)
-    )
-
-
-def _carrying_texts(rows: DataFrame) -> Texts:
-    """One group or task."""
-    accuracies = select(rows, measure=carrying_numbers.ACCURACY)
-    changes = select(rows, measure=CHANGE)
-    by_model = {name: select(changes, tuned_model=model) for model, name in MODEL_NAMES.items()}
-    text = {
-        name: f"{value(accuracies, tuned_model=model):.1%}" for model, name in MODEL_NAMES.items()
-    }
-    for name, of_model in by_model.items():
-        (change,) = records(select(of_model, knocked_out=carrying_numbers.TUNED_HEADS))
-        text[f"{name}: without"] = interval_text(change)
-    (more,) = records(select(rows, measure=carrying_numbers.MORE))
-    text["more after tuning"] = interval_text(more)
-    controls = [_control_texts(of_model, f"{name}: ") for name, of_model in by_model.items()]
-    for pair in zip(*(texts.items() for texts in controls), strict=True):
-        text |= dict(pair)
-    return text

@@ -12,7 +12,7 @@ from pandas import DataFrame, concat
 
 from arith_lens import plotting
 from arith_lens.plotting import COLOURS
-from experiments.does_tuning_help import MOST_LOST, Criterion, TuningMethod
+from experiments.does_tuning_help import MOST_LOST, Criterion
 from figures.common import chosen_run
 from figures.exhibit import Chart, chart_of
 from figures.options import Options
@@ -24,12 +24,6 @@ from figures.views import maps
 from figures.views.lines import dots
 
 EXPERIMENT = "does_tuning_help"
-METHOD_NAMES: dict[TuningMethod, str] = {
-    "full": "full",
-    "precise": "precise",
-    "lora": "LoRA",
-    "random": "random heads",
-}
 GROUPS = ("word problems", "generic tasks")
 """What tuning is for, and what it should not change."""
 MOST_LOST_TEXT = f"at most {100 * MOST_LOST:g} points"
@@ -141,15 +135,15 @@ def _ends(rows: DataFrame, group: str) -> tuple[float, float]:
 
 
 RATE_MARKS: dict[Criterion, tuple[str, str, str, float]] = {
-    "mathematics": ("best learning rate for word problems", "circle", COLOURS["chosen"], -0.2),
+    "mathematics": ("best learning rate for word problems", COLOURS["chosen"], "circle", -0.2),
     "little_loss": (
         f"best that loses {MOST_LOST_TEXT} on other generic tasks",
-        "circle-open",
         plotting.GREY,
+        "circle-open",
         0.2,
     ),
 }
-"""The name, the mark, its colour and its place in a row."""
+"""The name, the colour, the mark and its place in a row."""
 CLAIM = "the paper's claim for precise tuning"
 
 
@@ -160,7 +154,7 @@ def _panel(rows: DataFrame, group: str) -> plotting.DotPanel:
     for criterion in criteria_of(rows):
         changes = _changes(rows, criterion)
         own = concat({title_of(key): select(one, group=group) for key, one in changes.items()})
-        series.append(rate_dots(criterion, own.droplevel(1), names))
+        series.append(dots(own.droplevel(1), names, *RATE_MARKS[criterion]))
     methods = [key[0] for key in keys]
     full = series[0].values[methods.index("full")] if group == GROUPS[0] else 0.0
     claimed = np.where([method == "precise" for method in methods], full, np.nan)
@@ -169,9 +163,3 @@ def _panel(rows: DataFrame, group: str) -> plotting.DotPanel:
     title = maps.title(group, f"{before.value:.0%} before, n = {before.n:,.0f}")
     strong = tuple(name.startswith("precise") for name in names)
     return plotting.DotPanel(title, tuple(names), tuple(series), strong)
-
-
-def rate_dots(criterion: Criterion, rows: DataFrame, names: Sequence[str]) -> plotting.Dots:
-    """Marks at the changes of the named rows, in points, by the rates for a purpose."""
-    name, symbol, colour, shift = RATE_MARKS[criterion]
-    return dots(rows, names, name, colour, symbol, shift)

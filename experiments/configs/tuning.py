@@ -9,9 +9,6 @@ import tyro
 
 from experiments.configs.shared import (
     Dtype,
-    Metric,
-    ModelSettings,
-    PooledSampleSettings,
     RunOptions,
 )
 
@@ -143,65 +140,6 @@ class TrainingOptions(RunOptions):
     weights: bool = False
     """At the chosen rates, train again where answers are stored without the weights, as in a run
     that was copied without them."""
-
-
-@dataclass(frozen=True)
-class ChangesConfig(PooledSampleSettings):
-    """What does tuning change? Effects of every head and MLP before and after.
-
-    Path patching over the four operations, of the model before tuning and of each tuned one: do the
-    tuned heads matter more, does the calculation move to other heads? The prompts are those that
-    the model answers right before tuning; the run also has the share that is still right. By
-    default the tuned models are the precise ones of Table 1, from the newest run of
-    experiments/does_tuning_help. Other models can be delta files, outputs of `fine_tune`, or
-    checkpoints. Saves a run under results/what_tuning_changes/, which `figures/after_tuning.py`
-    draws.
-    """
-
-    tuned: tuple[Path, ...] = ()
-    """Delta files, outputs of fine_tune, or checkpoints; by default those of Table 1."""
-    paths: Literal["via_mlps", "direct"] = "via_mlps"
-    """What may react to a change: only MLPs (Appendix B), or nothing (Algorithm 1)."""
-    metric: Metric = "relative_logit"
-    """What is read from the logits."""
-
-
-@dataclass(frozen=True)
-class CarryingConfig(PooledSampleSettings):
-    """Do other abilities hang on the tuned heads? Knockout of them before and after tuning.
-
-    Negative transfer: tuning could move other abilities into the tuned heads, or damage them. The
-    model before tuning and each precisely tuned model answer word problems and generic tasks, with
-    and without the heads that Table 1 tunes. Some of the questions are also answered without
-    control heads: as many drawn from all heads, and as many of the same layers, drawn from all
-    heads but the tuned ones. A head is knocked out by one vector, its mean over the model's own
-    counterfactuals of the four operations, at every token but BOS. Reads the newest finished run of
-    experiments/does_tuning_help, and saves one under results/do_tuned_heads_carry_more/, which
-    `figures/tasks.py` prints.
-    """
-
-    questions: int = 500
-    """Test questions of each family of word problems; 0 takes all."""
-    controls: int = 20
-    """Control sets of each kind, of as many heads."""
-    control_limit: int = 30
-    """Questions of each task that are answered without control heads, drawn at random; 0: all."""
-
-
-@dataclass(frozen=True)
-class GainConfig(ModelSettings):
-    """Does the gain of tuning hold on questions that were not tuned on?
-
-    Tuning sees four families of word problems, in fixed wordings and ranges of numbers. The model
-    before tuning and those that Table 1 tuned (everything, the strongest heads, LoRA, random heads;
-    at both chosen rates) answer unseen problems of these families, the same problems in other
-    wordings, problems with larger numbers, and calculations of other kinds. Reads the newest
-    finished run of experiments/does_tuning_help, uses the models whose weights are stored, and
-    saves a run under results/does_the_gain_hold/, which `figures/after_tuning.py` draws.
-    """
-
-    questions: int = 50
-    """Questions of each family or operation in each set, at most; each problem once."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Here is what is tuned (rows of Tables 1, 2 and 5), what each question is for, and how rates are
 chosen. `studies` has the data to tune on and the questions, `plan` fills in the settings and prints
-them, `models` finds the tuned models, `__main__` is the command and does the trainings.
+them, `__main__` is the command and does the trainings.
 
 Validation word problems choose a rate for mathematics. Where a rate may lose little elsewhere, half
 of the generic questions measure this loss. The other half reports it.

@@ -45,7 +45,6 @@ from experiments.does_tuning_help import (
     repeats,
     validation_accuracy,
 )
-from experiments.does_tuning_help.models import weights_folder
 from experiments.does_tuning_help.plan import (
     TrainingBudget,
     TuningConfig,
@@ -146,6 +145,11 @@ def begun(plan: TuningPlan, root: Path, *, again: bool) -> tuple[Run, TuningPlan
             answers, facts = plan.study.ask(model, run.path / "trainings" / "before")
             UNTUNED_ANSWERS.save(run, answers, **facts)
     return run, plan
+
+
+def weights_folder(run: Run, training: Training) -> Path:
+    """Where a training leaves its weights."""
+    return run.path / "trainings" / training.name
 
 
 def train_all(

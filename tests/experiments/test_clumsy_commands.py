@@ -50,7 +50,6 @@ CLUMSY = {
     "figures fig22": r"expected an exhibit, found 'fig22'; did you mean fig2 or",
     "figures tabel1": r"did you mean table1",
     "figures transfr": r"did you mean transfer\?",
-    "figures before_aftr": r"did you mean before_after\?",
     "figures claim": r"did you mean claims\?",
     "figures reports": r"did you mean report\?",
     "figures which_heads": r"which is an experiment: python -m experiments which_heads .* fig2",

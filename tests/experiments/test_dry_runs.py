@@ -10,9 +10,8 @@ import pytest
 
 import arith_lens as al
 from arith_lens.model import HookedModel
-from experiments import after_tuning, other_prompts, settings
+from experiments import other_prompts, settings
 from experiments.catalogue import experiments
-from experiments.does_tuning_help import models
 from experiments.questions import command_entries
 from experiments.selection import LARGEST_OPERAND
 
@@ -48,10 +47,6 @@ def test_a_dry_run_needs_no_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert not [*folder_of_7b.glob("*.safetensors")]
-    monkeypatch.setattr(after_tuning, "tuned_models", lambda *_: ())
-    monkeypatch.setattr(models, "tuning_run", lambda *_: None)
-    monkeypatch.setattr(models, "precise_models", lambda _: ())
-    monkeypatch.setattr(models, "stored_models", lambda _: ())
     monkeypatch.setattr(
         other_prompts,
         "_word_problems",  # converting them takes seconds

@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 EVERY_VARIABLE = {
     **{"N": "7", "OPERATIONS": "addition division", "KEEP": "all", "DTYPE": "bfloat16"},
     **{"DEVICE": "cpu", "SHOTS": "2", "SETS": "3", "TEMPLATES": "symbols", "MODEL": "made"},
-    **{"DATA": "my data", "TASKS": "gsm8k", "LIMIT": "5", "TUNED": "a b", "MODELS": "made other"},
+    **{"DATA": "my data", "TASKS": "gsm8k", "LIMIT": "5", "MODELS": "made other"},
 }
 CHANGES_NO_RUN = {"--table"}
 """An option of an experiment that only adds results to its run."""

@@ -137,11 +137,6 @@ def _tuning(table: Any) -> Any:
     return pd.DataFrame(lines)
 
 
-def _families(table: Any) -> Any:
-    changes = table[table.measure == "change of accuracy"]
-    return changes.rename(columns={"group": "set", "value": "change"})
-
-
 def _controls(table: Any) -> Any:
     """One row per group of tasks: the change without the strongest heads, and without controls."""
     lines = []
@@ -165,7 +160,6 @@ OLDER = {
     "fig2": _map,
     "fig3": _curves,
     "transfer": _controls,
-    "generalisation": _families,
     "table1": _tuning,
     "table5": _tuning,
 }
