@@ -179,7 +179,7 @@ def test_the_table_is_trained_at_every_rate_and_repeated_at_the_best(
     ]
     by_method = {job.training.tuned.method: job for job in pretended}
     assert [str(head) for head in by_method["precise"].heads] == ["5.5", "5.2", "7.3"]
-    assert by_method["random"].heads == by_method["precise"].heads, "those it is set against"
+    assert by_method["random"].heads == by_method["precise"].heads
     show(table1, TableOptions(root=tmp_path, out=tmp_path))
     printed = capsys.readouterr().out
     assert "word problems (100.0%" in printed
@@ -274,6 +274,6 @@ def test_the_world_has_settings_of_its_size_and_what_is_given_counts() -> None:
     assert (filled.heads, filled.several) == (5, (1, 2, 3, 5, 6, 12))
     assert (filled.mlps, filled.more) == (3, (0, 1, 2, 3, 6, 12))
     assert len(plan.config.rates) == 5
-    assert not {"tasks", "shots", "max_new_tokens"} & {*plan.identity}, "nothing is asked with them"
+    assert not {"tasks", "shots", "max_new_tokens"} & {*plan.identity}
     with pytest.raises(ValueError, match=r"expected --data-dir, .* with shots"):
         planning.planned(planning.TuningConfig(shots={"gsm8k": 0}), 12)

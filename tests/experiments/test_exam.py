@@ -61,7 +61,7 @@ def test_a_method_that_errs_is_noticed(root: Path) -> None:
     assert numbers.error(truth, truth) == 0 and numbers.error(wrong, truth) == pytest.approx(0.5)
     parts = {name: getattr(truth, name) for name in ("heads", "mlps")}
     of_zeros = {name: replace(one, per_pair=0 * one.per_pair) for name, one in parts.items()}
-    assert numbers.error(replace(truth, **of_zeros), truth) == 1, "effects of 0 have 100%"
+    assert numbers.error(replace(truth, **of_zeros), truth) == 1
     assert paper.circuit["edges"] == ["0.1 -> MLP 0", "MLP 0 -> logits"]
     assert results.BUILT_EFFECTS.labels(run, "total", None)
 

@@ -164,7 +164,7 @@ def test_figure_4_from_its_experiment(
     shown = select(table, kind="integers", measure="probability")
     assert shown["rank"].tolist() == 2 * [1, 2, 3, 4, 5]
     first = select(shown, when="before", rank=1)
-    assert first.token.tolist() == first.answer.tolist(), "it is answered right with all heads"
+    assert first.token.tolist() == first.answer.tolist()
     tokens = results.NEXT_TOKENS.load(run, "integers", "after")
     row = tokens.prompts.index(first.prompt.item())
     without = select(shown, when="after").value.tolist()
@@ -248,7 +248,7 @@ def test_table_4_from_its_experiment(
     draws = {data: results.control_outcomes(run, data) for data in ("generated", "word_problems")}
     for data, kinds in draws.items():
         ours = {*map(str, kinds["matched"][0].components)}
-        assert len(ours) == 4 and not ours & heads[data], "outside the strongest on these prompts"
+        assert len(ours) == 4 and not ours & heads[data]
         of_draws = {"knocked_out": "same layers", "prompts": word_problems.PROMPTS[data]}
         assert value(table, measure=RELATIVE_CHANGE, **of_draws) <= 0
     described = from_csv(written(tmp_path, "table4_heads.csv").read_text())
@@ -285,8 +285,8 @@ def test_transfer_from_its_experiment(
     assert {*select(changes, knocked_out="strongest").spread} == {"95% over questions"}
     assert {*select(changes, knocked_out="same layers").spread} == {"range of 1 draws"}
     (lost,) = records(select(changes, knocked_out="strongest", group="word problems"))
-    assert -words.value - 1e-6 <= lost.low, "no more can be lost than was right"
-    assert "MMLU" in capsys.readouterr().out, "what the closed world has in its place"
+    assert -words.value - 1e-6 <= lost.low
+    assert "MMLU" in capsys.readouterr().out
 
 
 def test_a_study_sweeps_each_map_once(study: SharedStudy, reference_model: al.HookedModel) -> None:
@@ -300,14 +300,14 @@ def test_a_study_sweeps_each_map_once(study: SharedStudy, reference_model: al.Ho
     new = [names for names in study.sweeps if names not in before]
     n_components = reference_model.n_layers * (reference_model.n_heads + 1)
     maps = [names for names in new if len(names) == 1 + n_components]
-    assert len(maps) <= 2, "what the experiments before computed is not computed again"
+    assert len(maps) <= 2
     assert len(new) == len(maps)
     run = find_runs("which_heads", root=study.root)[0]
     again = al.open_run("other", {}, model=reference_model, root=study.root, again=True)
     pairs = al.sample_pairs(reference_model, "division", n=18)
     with again:
         al.path_patch(reference_model, pairs, run=again)
-    assert max(study.sweeps.values()) == 2, "the count must be able to fail"
+    assert max(study.sweeps.values()) == 2
     first = results.MAP.load(run, "division")
     second = again.load("division")
     assert first.heads.per_pair.equal(second.heads.per_pair)

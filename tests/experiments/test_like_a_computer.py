@@ -71,7 +71,7 @@ def test_figure_17_is_computed_saved_and_drawn(
         margins = (cosines[:, 0] - cosines[:, 1]).tolist()
         assert rows.value.tolist() == pytest.approx(margins, abs=1e-6)
     steps = select(table, case="3-4-whole", measure="sum after this column", base=2)
-    assert steps.value.tolist() == [1, 3, 7], "the computer's steps are rows"
+    assert steps.value.tolist() == [1, 3, 7]
     (chart,) = fig17(Options(run=run.path))
     texts = [note.text for note in chart.figure.layout.annotations]
     assert any("steps\u00a01\u00a0→\u00a03\u00a0→\u00a07" in text for text in texts)

@@ -55,13 +55,13 @@ def test_figure_5_shows_each_kind_of_heads(run: Run, tmp_path: Path) -> None:
     on_a = [value(weights, head=head, role="operand a") for head in heads]
     assert value(weights, head="mean", role="operand a") == pytest.approx(sum(on_a) / len(on_a))
     n_heads = value(table, operation="addition", kind="operand", measure="heads")
-    assert n_heads == len(heads), "the mean of a bar, and over how many heads, are rows"
+    assert n_heads == len(heads)
     random = select(table, kind="random", measure=WEIGHT)
     by_head = random[random["head"] != "mean"].pivot_table("value", ["operation", "head"], "role")
     page = written(tmp_path, "fig5.html").read_text(encoding="utf-8")
     page = page.replace("\\u25c6", "◆").replace("\\u25b2", "▲").replace("\\u00a0", " ")
-    assert f"{100 * by_head['other'].max():.0f}" in page, "the highest of random heads"
-    assert "b\\u003e▲ 5.5\\u003c" in page, "a key head is in bold, and an operand head has a mark"
+    assert f"{100 * by_head['other'].max():.0f}" in page
+    assert "b\\u003e▲ 5.5\\u003c" in page
 
 
 def test_the_page_has_the_number_of_heads_of_each_kind_as_the_picture_marks_them() -> None:
@@ -116,7 +116,7 @@ def test_figures_7_and_16_show_every_prompt(
     assert (
         {"END", "apples"} <= {*of_words.token} if figure is fig7 else {"plus"} <= {*of_words.token}
     )
-    assert of_words.value.sum() == pytest.approx(1, abs=1e-4), "the drawn sums of words are rows"
+    assert of_words.value.sum() == pytest.approx(1, abs=1e-4)
     digits = select(table, head=head, measure="weight of all digits")
     by_prompt = [value(digits, prompt=prompt) for prompt in patterns.prompts]
     (mean,) = records(select(digits, prompt="mean"))

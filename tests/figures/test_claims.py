@@ -70,7 +70,7 @@ def test_few_heads_in_the_middle_hold_and_are_counted_right(tmp_path: Path) -> N
     strongest = found["strongest_head"].findings[0].number
     assert strongest.value == pytest.approx(mean[4, 6])
     ends = results.MAP.load(run, "addition").heads["4.6"].ci()
-    assert (strongest.low, strongest.high) == tuple(ends.tolist()), "one head has one interval"
+    assert (strongest.low, strongest.high) == tuple(ends.tolist())
     assert strongest.low < strongest.value < strongest.high  # pyright: ignore
     assert found["few_key_heads"].findings[0].number.value == 2 / (N_LAYERS * N_HEADS)
 
@@ -262,7 +262,7 @@ def test_the_p_value_of_resamples_is_their_share_on_the_wrong_side() -> None:
     assert number.p_within == 3 / 10  # -1, the bound itself, and one more
     assert number.p_outside == 8 / 10
     sure = finding(3.0, 1.0, 7.0, rule=Within(above=0), resamples=draws[2:])
-    assert (sure.p_within, sure.p_outside) == (1 / 8, 1.0), "never below 1 / (n + 1)"
+    assert (sure.p_within, sure.p_outside) == (1 / 8, 1.0)
 
 
 def test_holms_correction_is_the_textbooks() -> None:
@@ -279,7 +279,7 @@ def test_a_claim_that_is_false_in_one_of_four_operations_by_much_does_not_hold()
     assert judge([good, bad, good, good]) == "does not hold here"
     assert judge([borderline] * 4) == judge([good, borderline, good, good]) == "not decided"
     assert judge([slightly]) == "does not hold here", "alone, without a correction"
-    assert judge([slightly, good, good, good]) == "not decided", "one of four, by little"
+    assert judge([slightly, good, good, good]) == "not decided"
 
 
 def test_at_its_bounds_a_claim_is_refuted_or_confirmed_in_one_of_twenty_cases(
@@ -302,7 +302,7 @@ def test_at_its_bounds_a_claim_is_refuted_or_confirmed_in_one_of_twenty_cases(
     by_chance = 0.05 * n_cases + 2 * (0.05 * 0.95 * n_cases) ** 0.5  # two errors of a simulation
     assert verdicts.count("does not hold here") <= by_chance
     assert verdicts.count("holds here") <= by_chance
-    assert uncorrected > 0.15 * n_cases > by_chance, "without the correction it would be more"
+    assert uncorrected > 0.15 * n_cases > by_chance
 
 
 def test_one_number_that_fails_fails_the_claim() -> None:
@@ -413,7 +413,7 @@ def test_the_page_of_claims_has_the_number_that_decides(tmp_path: Path) -> None:
     worse = rows.assign(holds="does not hold here")
     ruled = worse.number_holds != ""
     worse.loc[ruled, "p_outside"] = [0.5, 0.01, 0.5, 0.5][: int(ruled.sum())]
-    assert "(−)" in page.deciding_cell(worse, "few_key_heads"), "the one that fails most clearly"
+    assert "(−)" in page.deciding_cell(worse, "few_key_heads")
 
 
 def test_among_equal_p_values_the_number_that_is_least_within_decides() -> None:

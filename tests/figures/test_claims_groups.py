@@ -126,7 +126,7 @@ def test_powers_share_and_need_their_heads(tmp_path: Path) -> None:
     made.which_heads(tmp_path / "c", PLUS)
     made.powers(tmp_path / "c", {}, without=0.0)
     (text,) = table3(TableOptions(model="made", root=tmp_path / "c"))
-    assert set(text.cells["key heads (effect)"]) == {"none"}, "a table without a key head"
+    assert set(text.cells["key heads (effect)"]) == {"none"}
     found = Verdicts(tmp_path / "c")
     assert (
         found["powers_share_heads"].judgement

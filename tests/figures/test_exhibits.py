@@ -56,7 +56,7 @@ def numbers_of(trace) -> list[float]:
 def test_a_curve_that_ends_early_has_its_name_beside_it() -> None:
     figure = drawn(knockout.fig3, MODELS[0]).figure
     names = [note for note in figure.layout.annotations if note.text == "greedy"]
-    assert len(names) == 1, "in the last chart of the row alone"
+    assert len(names) == 1
 
 
 def test_figures_of_several_models_have_a_row_for_each() -> None:

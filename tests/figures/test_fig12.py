@@ -67,12 +67,12 @@ def test_a_colour_means_the_same_in_every_row(runs: list[Run]) -> None:
     )
     printed = [text for trace in figure.data if trace.type == "scatter" for text in trace.text]
     large = [text for text in printed if text and abs(int(text.replace("−", "-"))) >= 15]
-    assert len(large) >= beyond > 0, "effects of small models are printed in their cells"
+    assert len(large) >= beyond > 0
 
 
 def test_a_model_of_the_paper_brings_its_heads(drawn: Any) -> None:
     dots = {shape.xref for shape in drawn.layout.shapes if shape.type == "circle"}
-    assert dots == {"x5", "x6", "x7", "x8"}, "in the second model's maps alone"
+    assert dots == {"x5", "x6", "x7", "x8"}
 
 
 def test_panels_stand_apart_and_on_the_page(runs: list[Run], drawn: Any) -> None:
@@ -139,7 +139,7 @@ def test_an_operation_that_a_model_lacks_is_left_empty(tmp_path: Path, runs: lis
     lacking = chart_of_runs(runs[0], run)
     figure = lacking.figure
     assert len(maps_of(figure)) == len(OPERATIONS) + 1
-    assert maps_of(figure)[-1].xaxis == "x6", "below the other model's subtraction"
+    assert maps_of(figure)[-1].xaxis == "x6"
 
 
 def test_every_missing_run_is_named_with_the_command_that_makes_it(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_texts_fit_into_their_cells(tmp_path: Path, size: tuple[int, int]) -> No
     ]
     assert max(len(line) for text in lines for line in text) * 10 * 0.56 <= width
     assert max(map(len, lines)) * 10 * 1.3 <= height + 1e-6
-    assert len(layout.yaxis.tickvals) == n_layers, "every layer has its number"
+    assert len(layout.yaxis.tickvals) == n_layers
 
 
 def test_numbers_of_other_metrics_keep_digits_that_tell(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_numbers_of_other_metrics_keep_digits_that_tell(tmp_path: Path) -> None:
     texts = printed(drawn(run, "addition"))
     effect = results.MAP.load(run, "addition").heads.mean()[4, 6].item()
     assert float(texts[4, 6].replace("−", "-")) == pytest.approx(effect, abs=0.0006)
-    assert not any("<b>" in text for text in texts.values()), "key heads are of relative effects"
+    assert not any("<b>" in text for text in texts.values())
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_the_report_says_where_curves_turn_and_who_wins(
     assert "addition: 27 pairs, 27 distinct references" in said
     assert "MLP_in: A and B less other digits" in said and "write: C " in said
     last = next(line for line in said.splitlines() if line.strip().startswith("11 "))
-    assert last.split()[1] == "100%", "the last layer's MLP writes C"
+    assert last.split()[1] == "100%"
 
 
 def test_figure_6_shows_the_probes_and_one_prompt(root: Path, tmp_path: Path) -> None:
@@ -63,10 +63,10 @@ def test_turning_layers_winners_and_chance_are_rows(root: Path) -> None:
     apart = np.array(results.WINNERS.facts(run, "addition")["distinct_classes"])
     assert value(table, measure="pairs whose A, B, C and C±1 differ") == apart.sum()
     won = select(table, measure="share of pairs whose largest cosine is of this class")
-    assert value(won, layer=11, digit_class="C") == 1, "the last layer's MLP writes C"
+    assert value(won, layer=11, digit_class="C") == 1
     assert won.groupby("layer").value.sum().tolist() == pytest.approx([1] * 12, abs=1e-5)
     by_chance = select(table, measure="share of the ten digits")
-    assert value(by_chance, digit_class="C") == pytest.approx(0.1), "one of ten digits is C"
+    assert value(by_chance, digit_class="C") == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("figure", [probes.fig13, probes.fig14])
@@ -79,12 +79,12 @@ def test_figures_13_and_14_set_models_side_by_side(
     table = from_csv(written(tmp_path, f"{name}.csv").read_text(encoding="utf-8"))
     assert {*table["model"]} == {"reference", "reference-mistral"}
     points = select(table, measure=("start", "inflection", "end"))
-    assert len(points) == 2 * 2 * 2 * 3, "models, reads, with and without other digits, points"
+    assert len(points) == 2 * 2 * 2 * 3
     (chart,) = figure(options)
     assert isinstance(chart, Chart)
     layout = chart.figure.layout
     ranges = {tuple(layout[name].range) for name in ("yaxis", "yaxis2")}
-    assert len(ranges) == 1, "all charts have one y range"
+    assert len(ranges) == 1
     drawn = next(trace for trace in chart.figure.data if trace.name == "C written")
     part = select(table, model="reference", operation="addition", measure="cosine", site="write")
     plain, of_others = (
@@ -92,13 +92,13 @@ def test_figures_13_and_14_set_models_side_by_side(
     )
     assert drawn.y == pytest.approx(plain - of_others, abs=1e-5)
     less = select(part, token="C", less="others without C").value.tolist()
-    assert drawn.y.tolist() == less, "the drawn difference is a row"
+    assert drawn.y.tolist() == less
     texts = [note.text for note in layout.annotations]
-    assert f"{max(less):.2f}" in texts, "the highest layer has its number"
+    assert f"{max(less):.2f}" in texts
     read = next(trace for trace in chart.figure.data if trace.name == "C input")
     rows = select(table, model="reference", operation="addition", measure="cosine", site="mlp_in")
     above = select(rows, token="C", less="others without C").value.tolist()
-    assert read.y.tolist() == above, "the answer in what MLPs read is drawn, less its own others"
+    assert read.y.tolist() == above
     assert above[-1] > select(rows, token="A and B", less="others without A, B, C").value.iloc[-1]
 
 

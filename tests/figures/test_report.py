@@ -114,7 +114,7 @@ def test_the_page_begins_with_the_answer(page: str, root: Path) -> None:
     dots = re.findall(r'class="dot ([\w-]+)" href="#claim-(\w+)"', start)
     assert {key for _, key in dots} == {claim.key for claim in CLAIMS} and len(dots) == len(CLAIMS)
     rows = re.findall(r'<tr id="claim-(\w+)">.*?class="verdict ([\w-]+)"', page, re.DOTALL)
-    assert {(judgement, key) for key, judgement in rows} == {*dots}, "a dot is its row's verdict"
+    assert {(judgement, key) for key, judgement in rows} == {*dots}
 
 
 def test_a_phone_has_figures_of_its_own_and_a_dark_screen_its_colours(page: str) -> None:
@@ -125,7 +125,7 @@ def test_a_phone_has_figures_of_its_own_and_a_dark_screen_its_colours(page: str)
         narrow_layout, layout = json.loads(data)["layout"], json.loads(wide)["layout"]
         assert narrow_layout["width"] <= 396 < layout["width"]
         heights.append(narrow_layout["height"] > layout["height"])
-    assert any(heights), "panels that do not fit stand below each other"
+    assert any(heights)
     assert "@media (prefers-color-scheme: dark)" in page
 
 
@@ -154,7 +154,7 @@ def test_the_contents_name_what_is_shown_by_its_title(page: str) -> None:
 
 
 def test_the_line_knows_what_the_study_computes() -> None:
-    assert study.STUDY[0].name == "which_heads", "the first figure is there first"
+    assert study.STUDY[0].name == "which_heads"
 
 
 def test_the_page_shows_no_folder_of_this_machine(root: Path, page: str) -> None:
@@ -357,7 +357,7 @@ def test_names_are_data_and_the_browser_draws_offline_without_complaint(tmp_path
         if 'data-drawn="yes"' not in before:
             before, complaints = dom_of(file)
     assert complaints == []
-    assert 0 < before.count('data-drawn="yes"') < 7, "the first is seen, others wait"
+    assert 0 < before.count('data-drawn="yes"') < 7
     print_ = "<script>dispatchEvent(new Event('beforeprint'))</script></body>"
     file.write_text(page.replace("</body>", print_), encoding="utf-8")
     dom, complaints = dom_of(file)
@@ -368,10 +368,10 @@ def test_names_are_data_and_the_browser_draws_offline_without_complaint(tmp_path
     body = dom[dom.index("<body>") :]
     assert "<img" not in body.replace("&lt;img", "") and "&lt;img src=x onerror=" in body
     assert body.count('data-drawn="yes"') == body.count('class="chart') == 3
-    assert body.count('class="main-svg"') >= 5, "all are drawn before printing"
+    assert body.count('class="main-svg"') >= 5
     elements = re.sub(r"<script.*?</script>", "", body, flags=re.DOTALL)
     outside = re.findall(r'(?:src|href)="(?!data:|#)([^"]*)"', elements)
-    assert {*outside} <= {"https://arxiv.org/abs/2409.01659"}, "and that only where it is clicked"
+    assert {*outside} <= {"https://arxiv.org/abs/2409.01659"}
 
 
 def test_the_numbers_of_a_chart_are_its_file(page: str, root: Path, tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_the_small_print_is_text_below_and_the_chart_is_shorter(page: str, root:
         (1 - was.yaxis.domain[1]) * was.height,
         (1 - is_["yaxis"]["domain"][1]) * is_["height"],
     ]
-    assert above[0] == pytest.approx(above[1], abs=0.5), "panels stay where they were"
+    assert above[0] == pytest.approx(above[1], abs=0.5)
 
 
 def test_every_exhibit_answers_a_question() -> None:

@@ -44,7 +44,7 @@ def makes_directly(text: str) -> bool:
 
 def test_exhibits_are_made_from_their_tables() -> None:
     files = {path.stem: path.read_text() for path in FIGURES.rglob("*.py")}
-    assert makes_directly(files.pop("exhibit")), "the check sees the functions that may"
+    assert makes_directly(files.pop("exhibit"))
     assert not {name for name, text in files.items() if makes_directly(text)}
 
 
@@ -151,7 +151,7 @@ def test_a_file_keeps_texts_long_numbers_and_ends_that_are_cut() -> None:
     assert again.prompt.tolist() == ["3 + 5␍= ", "nan"] and len(again) == 2
     assert again.value.tolist() == [-0.9, 1234568]
     number = number_of(records(again)[0])
-    assert number.ends == (-1.5, 0), "they are not cut again at -100 points"
+    assert number.ends == (-1.5, 0)
 
 
 def test_numbers_of_effects_and_of_draws_are_those_by_hand() -> None:
@@ -185,7 +185,7 @@ def test_only_tables_aggregate() -> None:
         if aggregating_calls(path.read_text())
     }
     assert {place for place in places if not place.startswith("tables/")} == set()
-    assert {"tables/table.py", "tables/resampled.py"} <= places, "the check sees those that may"
+    assert {"tables/table.py", "tables/resampled.py"} <= places
     assert aggregating_calls("low, high = effects.ci()") == {"ci"}
 
 
@@ -208,7 +208,7 @@ def test_claims_read_rows_and_tables_read_no_claim() -> None:
     tables = [path.read_text() for path in (FIGURES / "tables").glob("*.py")]
     by_tables = set().union(*map(imported_modules, tables))
     assert not {name for name in by_tables if name.startswith("figures.claims")}
-    assert computing <= by_tables, "the check sees those that may"
+    assert computing <= by_tables
 
 
 def test_a_table_names_a_model_and_no_path_of_a_machine() -> None:
