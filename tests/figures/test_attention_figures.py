@@ -33,12 +33,11 @@ def test_the_report_names_kinds_and_the_control(
 ) -> None:
     where_do_they_look.report(run)
     said = capsys.readouterr().out
-    assert "addition: 45 distinct references; key heads: 5.5" in said
+    assert "addition: 45 distinct" in said and "; key heads: 5.5" in said
     lines = {line.split()[0]: line for line in said.splitlines() if line.startswith("  ")}
     assert " operand " in lines["5.5"] and "operator" in lines["3.4"]
-    assert (
-        "others at random" in said and "division: 45 distinct references; key heads: none" in said
-    )
+    assert "others at random" in said
+    assert "division: 45 distinct" in said and "; key heads: none" in said
 
 
 def test_figure_5_shows_each_kind_of_heads(run: Run, tmp_path: Path) -> None:
@@ -79,7 +78,7 @@ def test_the_page_has_the_number_of_heads_of_each_kind_as_the_picture_marks_them
     assert f"| operator heads | {' | '.join(counts['operator'])} |" in page
     others = sorted(counts["other"][1].split(", "))
     words = {"3": "three", "6": "six"}
-    assert f"{words[others[0]]} to {words[others[-1]]} are neither operand heads nor" in page
+    assert f"{words[others[0]]} to {words[others[-1]]} are neither" in page
     figure = one_chart(
         [
             fig5(Options(model=model, root=GALLERY))[0]

@@ -97,12 +97,10 @@ def test_without_key_heads_claims_about_them_are_not_measured(tmp_path: Path) ->
 def test_an_operation_without_key_heads_is_named(tmp_path: Path) -> None:
     which_heads(tmp_path, {name: MIDDLE if name != "division" else {} for name in FOUR})
     few = Verdicts(tmp_path)["few_key_heads"]
-    assert few.judgement == "holds here" and few.measured.endswith(
-        "(an effect below -5%): division."
-    )
+    assert few.judgement == "holds here" and few.measured.endswith("-5%): division.")
     *of_operations, in_any = few.findings
     assert [number.label for number in of_operations] == [*FOUR[:3]]
-    assert in_any.label == "in any of the operations" and in_any.rule is None
+    assert "any" in in_any.label and in_any.rule is None
 
 
 def test_an_interval_across_the_threshold_decides_nothing(tmp_path: Path) -> None:
@@ -151,7 +149,7 @@ def test_errors_count_problems_and_not_their_wordings() -> None:
 def test_a_run_that_does_not_know_its_problems_is_named(tmp_path: Path) -> None:
     which_heads(tmp_path, MIDDLE)
     (note,) = figure.prompts_note([Verdicts(tmp_path)["few_key_heads"]])
-    assert note.startswith("The intervals of which_heads are over prompts, not problems")
+    assert "which_heads are over prompts" in note
 
 
 def test_the_size_of_a_sample_in_words() -> None:
@@ -324,11 +322,10 @@ def test_the_list_is_printed_and_written(
     options = figure.ClaimsOptions("<b>made</b>", (tmp_path / "results",), tmp_path / "out")
     figure.main(options)
     page = (tmp_path / "out" / "claims.html").read_text()
-    assert "<b>made" not in page and "fewer than 5% of the heads" in page
+    assert "<b>made" not in page and "fewer than 5%" in page
     printed = capsys.readouterr().out
-    assert "few_key_heads: HOLDS HERE in this model" in printed
-    assert "via_mlps: NOT MEASURED in this model" in printed
-    assert "holds here (in this model)" in page
+    assert "few_key_heads: HOLDS HERE" in printed and "via_mlps: NOT MEASURED" in printed
+    assert "holds here (" in page
     assert max(map(len, printed.split("\n"))) < 1000
     assert "few_key_heads" in (tmp_path / "out" / "claims.csv").read_text()
 
@@ -338,8 +335,8 @@ def test_what_is_not_measured_is_counted_with_the_commands_and_the_time(tmp_path
     verdicts = check_claims("made", roots=(tmp_path,))
     missing = [verdict for verdict in verdicts if verdict.command]
     first, *commands = figure.missing_note(verdicts)
-    assert first.startswith(f"{len(missing)} of 44 claims are not measured")
-    assert "make report MODEL=" in first and "a quarter of an hour" in first
+    assert first.startswith(f"{len(missing)} of 44 claims")
+    assert "make report MODEL=" in first and "an hour" in first
     assert {line.partition(" (")[0] for line in commands} == {v.command for v in missing}
     counts = [int(line.rpartition(": ")[2].rstrip(")")) for line in commands]
     assert sum(counts) == len(missing) and counts == sorted(counts, reverse=True)
@@ -409,7 +406,8 @@ def test_the_page_of_claims_has_the_number_that_decides(tmp_path: Path) -> None:
     rows = read_back(verdict_table("made", verdicts))
     assert page.deciding_cell(rows, "few_key_heads").startswith("● 2.1% [")
     assert page.deciding_cell(rows, "via_mlps") == "·"
-    assert page.counts({"made": rows}).splitlines()[-1].startswith("| `made` | 1 | 0 | 0 | 1 |")
+    last = page.counts({"made": rows}).splitlines()[-1]
+    assert last.split("|")[2:6] == [" 1 ", " 0 ", " 0 ", " 1 "]
     worse = rows.assign(holds="does not hold here")
     ruled = worse.number_holds != ""
     worse.loc[ruled, "p_outside"] = [0.5, 0.01, 0.5, 0.5][: int(ruled.sum())]
@@ -445,7 +443,7 @@ def test_a_claim_without_a_run_keeps_its_earlier_verdict(tmp_path: Path) -> None
     )
     measured.loc[measured.claim == key, "value"] = 9.0
     again = figure.with_earlier(read_back(figure.with_multiplicity("made", every)), measured)
-    assert 9.0 not in select(again, claim=key).value.tolist(), "a measured claim is new"
+    assert 9.0 not in select(again, claim=key).value.tolist()
 
 
 def test_the_documented_verdicts_are_those_of_the_gallery(tmp_path: Path) -> None:

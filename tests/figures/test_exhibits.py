@@ -33,7 +33,7 @@ def test_words_are_the_same_for_every_model_and_fit_below_the_picture(make) -> N
     assert len({(part.title, part.caption) for part in parts}) == 1
     for part in [*parts, one_chart(parts)]:
         lines = (note.text for note in part.figure.layout.annotations)
-        assert plain(part.caption) in " ".join(filter(None, lines)), "no sentence is cut off"
+        assert plain(part.caption) in " ".join(filter(None, lines))
 
 
 @pytest.mark.parametrize("make", [*CURVES, *MARKS])

@@ -149,7 +149,7 @@ def test_every_missing_run_is_named_with_the_command_that_makes_it(tmp_path: Pat
     lines = str(error.value).splitlines()
     assert len(lines) == 2
     for line, model in zip(lines, ("gpt2", "other"), strict=True):
-        assert line.endswith(f"python -m experiments which_heads --model {model} --root {tmp_path}")
+        assert line.endswith(f" experiments which_heads --model {model} --root {tmp_path}")
 
 
 def test_runs_measured_in_different_ways_are_not_compared(tmp_path: Path) -> None:

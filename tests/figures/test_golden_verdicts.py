@@ -90,7 +90,7 @@ def test_verdicts_on_claims(study: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("figures.tables.resampled.N_RESAMPLES", 100)
     verdicts = check_claims("made", roots=(study,))
     measured = [verdict.claim.key for verdict in verdicts if verdict.findings]
-    assert measured == [claim.key for claim in CLAIMS], "each claim has a number in the file"
+    assert measured == [claim.key for claim in CLAIMS]
     assert {verdict.judgement for verdict in verdicts} == {
         "holds here",
         "does not hold here",
