@@ -35,7 +35,7 @@ from figures.tables.circuit import (
     MEASURED_EDGES,
 )
 from figures.tables.table import has, keys_of, select, value
-from figures.views.words import span_text
+from figures.views.words import percent_text
 
 N_PATHS = 3
 """The largest paths that a table has."""
@@ -209,8 +209,8 @@ def _panel(table: Any, most: int, counterfactual: str) -> CircuitPanel:
         if kept:
             own, others = kept
             texts = (
-                f"{_percent(own)}, n = {own['n']:.0f}",
-                f"{_range(others)}, {others['n']:.0f} graphs",
+                f"{percent_text(own)}, n = {own['n']:.0f}",
+                f"{100 * others['low']:z.0f} to {others['high']:z.0%}, {others['n']:.0f} graphs",
             )
             for named, row, text in zip((name, "by random graphs"), kept, texts, strict=True):
                 shares.append((named, text, *(row[end] for end in NUMBERS)))
@@ -280,7 +280,7 @@ def _cells(table: Any) -> Iterator[dict[str, str]]:
         for positions in POSITIONS:
             for graph_set in (GRAPH, RANDOM):
                 one = _share_left(own, graph_set, positions, LEFT)
-                cell[f"{graph_set} kept {PLACES[positions]}"] = _percent(one)
+                cell[f"{graph_set} kept {PLACES[positions]}"] = percent_text(one)
         yield cell
 
 
@@ -298,16 +298,3 @@ def _printed(cells: Any) -> Iterator[str]:
 def _share_left(table: Any, graph_set: str, positions: str, measure: str) -> Any:
     chosen = select(table, kind="kept", kept=graph_set, positions=positions, measure=measure)
     return chosen.iloc[0] if len(chosen) else None
-
-
-def _percent(row: Any) -> str:
-    if row is None:
-        return ""
-    texts = (f"{100 * row[name]:.0f}" for name in NUMBERS)
-    value, low, high = ("0" if text == "-0" else text.replace("-", "−") for text in texts)
-    return f"{value}% [{low}, {high}]"
-
-
-def _range(row: Any) -> str:
-    """From the least to the greatest draw."""
-    return span_text((row["low"], row["high"])).replace("−0%", "0%").replace("0% to", "0 to")

@@ -160,7 +160,11 @@ def _carry_cells(table: DataFrame) -> DataFrame:
     lines = []
     for keys, rows in table.groupby(["model", "fit", "layer"], sort=False):
         model, fit, layer = cast("tuple[Any, Any, Any]", keys)
-        line = {"model": _spaced(str(model)), "directions": FITS[str(fit)], "layer": str(layer)}
+        line = {
+            "model": str(model).replace("_", " "),
+            "directions": FITS[str(fit)],
+            "layer": str(layer),
+        }
         for one in records(DataFrame(rows)):
             column = "exchanged" if one.space in (MEAN, SEARCH) else one.space
             line[column] = f"{one.value:.0%}"
@@ -272,15 +276,10 @@ def _equal_models(errors: DataFrame) -> list[list[str]]:
 
 def _row_name(models: Sequence[str]) -> str:
     """The names of models with equal errors, and what the first one has."""
-    first, *others = map(_spaced, models)
+    first, *others = (one.replace("_", " ") for one in models)
     name = f"{first} and {len(others)} more" if others else first
     difficulty = "" if is_narrow() else DIFFICULTIES.get(models[0], "")
     return f"{name}: {difficulty}" if difficulty else name
-
-
-def _spaced(model: str) -> str:
-    """The name of a built model for a reader."""
-    return model.replace("_", " ")
 
 
 def draw_dial(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
@@ -291,7 +290,8 @@ def draw_dial(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         rows = rows.assign(sharpness=np.log2(rows.dial))
         methods = sorted(keys_of(rows, "method"), key=lambda name: name != EXACT)
         n_rows = -(-len(methods) // DIALS_ACROSS)
-        headings += [f"{_spaced(model)}: {PATHS_TITLES[paths]}", *[""] * (n_rows - 1)]
+        name = model.replace("_", " ")
+        headings += [f"{name}: {PATHS_TITLES[paths]}", *[""] * (n_rows - 1)]
         top = 105 * rows.value.max()
         for method in methods:
             own = line(select(rows, method=method), method, COLOURS["chosen"], x="sharpness")

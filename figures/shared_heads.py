@@ -1,7 +1,6 @@
 """Tables 3 and 4: do powers and word problems use the heads of the four operations?"""
 
 from functools import partial
-from typing import Any
 
 from pandas import DataFrame
 
@@ -118,12 +117,11 @@ def _set_cells(rows: DataFrame) -> DataFrame:
         losses = records(select(rows, measure=RELATIVE_CHANGE, knocked_out=kind))
         if losses:
             text = {"heads": title.format(f"{n_heads:.0f}"), "which": f"{losses[0].n:.0f} draws"}
-            cells.append(text | {f"accuracy, {one.prompts}": _range(one) for one in losses})
+            for one in losses:
+                ends = f"{one.low:+.0%} to {one.high:+.0%}"
+                text[f"accuracy, {one.prompts}"] = f"{one.value:+.0%} ({ends})"
+            cells.append(text)
     return DataFrame(cells)
-
-
-def _range(one: Any) -> str:
-    return f"{one.value:+.0%} ({one.low:+.0%} to {one.high:+.0%})"
 
 
 def _head_cells(rows: DataFrame) -> DataFrame:

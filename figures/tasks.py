@@ -31,11 +31,6 @@ CONTROLS = (
 )
 
 
-def _part_name(group: str, task: str) -> str:
-    """The name of a group or task in a printed table."""
-    return f"all {group}" if task == ALL else task
-
-
 def _control_texts(changes: DataFrame) -> Texts:
     """The changes without each kind of control heads, by the titles of their columns."""
     return {
@@ -72,7 +67,7 @@ def _transfer_cells(rows: DataFrame) -> DataFrame:
     """One row per group and task, with every knockout."""
     return DataFrame(
         {
-            "task": _part_name(before.group, before.task),
+            "task": f"all {before.group}" if before.task == ALL else before.task,
             "questions": f"{before.n:.0f}",
             "before": share_text(before),
             **_knockout_texts(rows, select(rows, group=before.group, task=before.task)),

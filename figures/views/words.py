@@ -38,7 +38,7 @@ PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}
 def span_text(values: Iterable[float], form: str = ".0%") -> str:
     """`11% to 58%`: from the least to the greatest, once if they look the same."""
     ordered = sorted(values)
-    texts = [format(one, form).replace("-", "−") for one in (ordered[0], ordered[-1])]
+    texts = [format(one, f"z{form}").replace("-", "−") for one in (ordered[0], ordered[-1])]
     return " to ".join(dict.fromkeys(texts))
 
 
@@ -71,11 +71,11 @@ def share_text(one: Any) -> str:
 
 
 def percent_text(one: Any) -> str:
-    """`12% [10, 15]`: a share with its interval."""
-    share, low, high = (
-        f"{100 * part:.0f}".replace("-0", "0") for part in (one.value, one.low, one.high)
-    )
-    return f"{share}% [{low}, {high}]"
+    """`12% [10, 15]`: a share with its interval; nothing of a row that is None."""
+    if one is None:
+        return ""
+    parts = (f"{100 * part:z.0f}".replace("-", "−") for part in (one.value, one.low, one.high))
+    return "{}% [{}, {}]".format(*parts)
 
 
 def components_text(rows: DataFrame) -> str:
