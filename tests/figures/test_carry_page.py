@@ -10,15 +10,6 @@ from figures.tables.table import from_csv, records, select
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how_it_calculates.md").read_text(encoding="utf-8")
 PREDICTIONS = (ROOT / "docs" / "studies" / "predictions.md").read_text(encoding="utf-8")
-FOLDERS = {
-    "reference": "",
-    "reference-mistral": "reference-mistral",
-    "reference-1": "reference-1",
-    "reference-2": "reference-2",
-    "reference-3": "reference-3",
-    "reference-4": "reference-4",
-    "gemma-3-270m": "gemma-3-270m",
-}
 TESTS = {
     "other ones digits": "digits",
     "sources of other tens": "tens",
@@ -34,8 +25,11 @@ WORDS = {"holds here": "holds", "does not hold here": "fails", "not decided": "o
 
 
 def numbers(model: str) -> Any:
-    path = ROOT / "figures" / "gallery" / FOLDERS[model] / "carry.csv"
-    return from_csv(path.read_text(encoding="utf-8"))
+    gallery = ROOT / "figures" / "gallery"
+    path = (gallery if model == "reference" else gallery / model) / "carry.csv"
+    if not path.exists():
+        path = ROOT / "docs" / "studies" / "carry_other_trainings.csv"
+    return select(from_csv(path.read_text(encoding="utf-8")), model=model)
 
 
 def outcomes(model: str) -> Any:

@@ -39,7 +39,8 @@ def scale_lines() -> list[str]:
 
 
 def ways_lines() -> list[str]:
-    ratios = {size: table(f"rivals_{size}").set_index("method")["ratio"] for size in SIZES}
+    by_way = {size: own.set_index("method") for size, own in table("rivals").groupby("size")}
+    ratios = {size: by_way[size]["ratio"] for size in SIZES}
     cells = (
         (name, " | ".join(f"{ratios[size][way]:.1f}x" for size in SIZES))
         for way, name in WAYS.items()
