@@ -1,14 +1,17 @@
 """Words of an exhibit are the same for every model; its lines and marks are rows of its table."""
 
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from arith_lens.plotting import plain
+from experiments.configs.shared import Metric
 from figures import knockout, next_tokens, probes
 from figures.exhibit import Chart, one_chart
 from figures.options import ModelOptions, Options
+from figures.views import maps
 
 GALLERY = Path(__file__).parents[2] / "figures" / "gallery"
 MODELS = ("reference", "reference-mistral")
@@ -63,3 +66,7 @@ def test_figures_of_several_models_have_a_row_for_each() -> None:
     (chart,) = probes.fig13(ModelOptions(models=MODELS, root=GALLERY))
     texts = [str(note.text) for note in chart.figure.layout.annotations]
     assert [sum(text.endswith(model) for text in texts) for model in MODELS] == [1, 1]
+
+
+def test_every_metric_has_a_title_of_its_colours() -> None:
+    assert {*maps.COLOUR_TITLES} >= {*get_args(Metric)}
