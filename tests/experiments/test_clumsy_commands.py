@@ -154,7 +154,6 @@ CLUMSY = {
     "experiments training_splits --data-dir nowhere": r"expected --data-dir",
     "experiments whole_study --data-dir nowhere": r"expected --data-dir",
     "experiments whole_study --model refrence": r"did you mean reference\?",
-    "experiments what_tuning_changes --tuned nowhere": r"as tuned, found nothing at nowhere",
     "laboratory measure_reference nowhere": r"nowhere",
     "experiments do_they_find_known_circuits --models copy": r"copy",
     "figures fig2 --model refrence": r"did you mean reference\?",

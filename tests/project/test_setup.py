@@ -141,7 +141,7 @@ CLUMSY = {
     "fig22": r"no target fig22; did you mean fig2",
     "figure2": r"no target figure2",
     "tabel1": r"did you mean table1",
-    "befor-after": r"did you mean before-after",
+    "cary-directions": r"did you mean carry-directions",
     "explorr": r"did you mean explorer or explore",
     "benchmaks": r"did you mean benchmarks",
     "hlep": r"did you mean help",
