@@ -1,6 +1,5 @@
 """Rows of a table in words."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from pandas import DataFrame
@@ -33,13 +32,6 @@ DISPLAY_NAMES = {
 
 PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}
 """What a reader sees in place of kinds of paths."""
-
-
-def span_text(values: Iterable[float], form: str = ".0%") -> str:
-    """`11% to 58%`: from the least to the greatest, once if they look the same."""
-    ordered = sorted(values)
-    texts = [format(one, f"z{form}").replace("-", "−") for one in (ordered[0], ordered[-1])]
-    return " to ".join(dict.fromkeys(texts))
 
 
 def display_name(identifier: str) -> str:

@@ -1,8 +1,8 @@
 """Each picture of docs/gallery.md has its fixed caption; its finding has the numbers of rows."""
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pandas import DataFrame
@@ -12,7 +12,7 @@ from figures.claims_glance import verdicts
 from figures.gallery import GALLERY_MODELS, linked_charts
 from figures.tables import circuit, effects, next_tokens
 from figures.tables.table import from_csv, select, value
-from figures.views.words import percent_text, span_text
+from figures.views.words import percent_text
 
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "figures" / "gallery"
@@ -53,8 +53,10 @@ def test_the_page_says_of_how_many_draws_random_heads_are(name: str) -> None:
     assert f"Random heads: {counts.pop()} draws." in entries()[name][1]
 
 
-def between(values: Iterable[float], form: str = ".0%") -> str:
-    return span_text(values, form)
+def between(values: Any, form: str = ".0%") -> str:
+    """`11% to 58%`: from the least to the greatest, once if they look the same."""
+    texts = (format(one, f"z{form}").replace("-", "−") for one in (min(values), max(values)))
+    return " to ".join(dict.fromkeys(texts))
 
 
 def by_model(rows: DataFrame, **keys) -> list[DataFrame]:
