@@ -17,7 +17,6 @@ from experiments.selection import some_questions
 from experiments.settings import (
     CONTROL_SETS,
     Experiment,
-    answer_without,
     control_sets,
     operation_maps,
     pooled,
@@ -30,10 +29,26 @@ MATH, GENERIC = ("gsm8k", "svamp"), "mmlu"
 
 
 def _save_transfer(run: Run, model: al.HookedModel, config: TransferConfig) -> None:
-    """Answer every question with each set of heads knocked out."""
-    tasks, pairs = transfer_questions(config), pooled_samples(model, config)
+    """Answer every question with each set of heads knocked out; some of them with control sets.
+
+    A head gives one vector, its mean over the counterfactuals, at every token but BOS.
+    """
+    questions, pairs = transfer_questions(config), pooled_samples(model, config)
     sets = head_sets(run, model, pairs, config)
-    answer_without(run, model, tasks, sets, pooled(pairs), config, ANSWERS.name)
+    means = counterfactual_means(model, pooled(pairs))
+    few = some_questions([q.task for q in questions], config.control_limit, config.seed)
+    for label, heads in sets.items():
+        chosen = few if label.startswith(CONTROL_SETS) else [*range(len(questions))]
+        al.answer_questions(
+            model,
+            [questions[i] for i in chosen],
+            hooks=knockout_hooks(model, heads, means) if heads else [],
+            whole_words=False,
+            run=run,
+            name=ANSWERS.name(label),
+            facts={"heads": [str(head) for head in heads]},
+            progress=True,
+        )
 
 
 def _plan_transfer(model: al.HookedModel, config: TransferConfig) -> str:

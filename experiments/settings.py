@@ -1,7 +1,7 @@
 """What experiments share: their settings, how they run, and their model, prompts and engine."""
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -12,8 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import torch
 
 import arith_lens as al
-from arith_lens.answers import Question
-from arith_lens.knockout import counterfactual_means, knockout_hooks, matched_order, random_order
+from arith_lens.knockout import matched_order, random_order
 from arith_lens.model import default_device, empty_model, files_state
 from arith_lens.operations import FOUR
 from arith_lens.pairs import keep_correct
@@ -33,7 +32,7 @@ from experiments.configs.shared import (
 from experiments.estimates import matrix_rate, time_text
 from experiments.finding import figure_command
 from experiments.results import MAP, POOLED_MAP, Stored
-from experiments.selection import LARGEST_OPERAND, OWN_PAIRS, some_of, some_questions
+from experiments.selection import LARGEST_OPERAND, OWN_PAIRS, some_of
 
 BEFORE_FILTER = "; of all prompts: those that the model answers wrongly are left out later"
 """A note of dry runs: without weights, it is not known which prompts are answered right."""
@@ -358,42 +357,6 @@ CONTROL_SETS = ("random-", "matched-")
 def some_pairs(pairs: al.PromptPairs, limit: int, seed: int) -> al.PromptPairs:
     """`limit` random pairs in their order; all if there are no more, or if `limit` is 0."""
     return pairs[some_of([*range(len(pairs))], limit, seed)]
-
-
-def answer_without(
-    run: Run,
-    model: al.HookedModel,
-    questions: Sequence[Question],
-    sets: Mapping[str, Sequence[al.Head]],
-    pairs: al.PromptPairs,
-    config: Any,
-    name: Callable[[str], str],
-) -> None:
-    """A model's answers without each set of heads, by one vector per head at every token but BOS.
-
-    Without control heads only `config.control_limit` questions per task are answered.
-
-    Args:
-        run: the run that stores the answers.
-        sets: the heads that are knocked out, by name.
-        pairs: a head's output is replaced by its mean over the counterfactuals of these pairs.
-        config: has `control_limit` and `seed`.
-        name: makes the name of a result from the name of a set.
-    """
-    means = counterfactual_means(model, pairs)
-    few = some_questions([q.task for q in questions], config.control_limit, config.seed)
-    for label, heads in sets.items():
-        chosen = few if label.startswith(CONTROL_SETS) else [*range(len(questions))]
-        al.answer_questions(
-            model,
-            [questions[i] for i in chosen],
-            hooks=knockout_hooks(model, heads, means) if heads else [],
-            whole_words=False,
-            run=run,
-            name=name(label),
-            facts={"heads": [str(head) for head in heads]},
-            progress=True,
-        )
 
 
 def control_sets(

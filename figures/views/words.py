@@ -19,15 +19,8 @@ DISPLAY_NAMES = {
     "relp": "RelP",
     "attn_lrp": "AttnLRP",
     "gim": "GIM",
-    "relative_logit": "relative change of C's logit",
-    "digit_contrast": "C's lead over the other digits",
-    "via_mlps": "via MLPs",
-    "word": "a word in place of the operator",
-    "operator": "another operator",
-    "operands": "other operands",
-    "gemma-3-270m": "Gemma 3 270M",
 }
-"""What a reader sees in place of an identifier."""
+"""What a reader sees in place of a method's identifier."""
 
 
 PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}
