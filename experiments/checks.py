@@ -15,13 +15,13 @@ from arith_lens.problems import all_problems, check_operands
 from arith_lens.templates import FIGURE_10, TEMPLATES
 
 POSITIVE = (
-    *("batch", "batch_size", "computed", "d_mlp", "d_model", "draws", "epochs"),
+    *("batch", "batch_size", "d_mlp", "d_model", "draws", "epochs"),
     *("exemplar_sets", "k", "length", "log_every", "max_new_tokens", "memory_pairs"),
     *("micro_batch", "n", "n_heads", "n_layers", "processes", "prompts", "repeats", "rows"),
-    *("save_every", "search_every", "searched_on", "seeds", "sentences", "tokens"),
+    *("save_every", "search_every", "seeds", "tokens"),
 )
 """Counts of at least one; every other whole number can be zero."""
-EXISTING = ("folder", "folders", "into", "others", "pairs", "run", "runs", "tuned")
+EXISTING = ("folder", "others", "pairs", "run", "runs", "tuned")
 """Files or folders that a command reads."""
 DATA_FOLDERS = ("gsm8k", "svamp", "addsub", "singleeq", "mawps", "mmlu", "csqa")
 """The benchmarks' folders, any of which a data folder can hold."""
@@ -115,8 +115,6 @@ def _check_model_names(settings: Mapping[str, Any]) -> None:
 def _check_paths(settings: Mapping[str, Any]) -> None:
     for name in EXISTING:
         value = settings.get(name)
-        if name == "folders" and value == ():
-            raise ValueError("expected folders of runs, found none; name at least one")
         for path in value if isinstance(value, tuple) else (value,):
             is_filter = name == "pairs" and "templates" not in settings  # of a stored run
             if isinstance(path, Path) and not is_filter and not path.exists():

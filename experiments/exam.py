@@ -16,10 +16,7 @@ from arith_lens.attribution.rules import hold_norm_scales
 from arith_lens.built import BUILT_NAMES
 from arith_lens.components import every_component
 from arith_lens.effects import HEAD_AXES, MLP_AXES
-from arith_lens.path_patching import (
-    StoppingRule,
-    race,
-)
+from arith_lens.path_patching import StoppingRule, race
 from arith_lens.runs import Run, open_run
 from arith_lens.statistics import strata_of
 from experiments.built_carries import CARRY_MODELS, save_carries
@@ -33,10 +30,7 @@ from experiments.results import (
     EXACT,
     RACES,
 )
-from experiments.settings import (
-    RESULTS,
-    patch_and_store,
-)
+from experiments.settings import RESULTS, patch_and_store
 
 RACE_MEASURES = ("evaluations", "same components", "all intervals hold")
 

@@ -45,7 +45,7 @@ POWERS = tuple(template.name for template in TEMPLATES["exponentiation"])
 def _save_powers(run: Run, model: al.HookedModel, config: PowersConfig) -> None:
     """The maps of the four operations, then effects and knockouts of each wording of powers."""
     pairs = pooled_samples(model, PooledSampleSettings(seed=config.seed))
-    save_maps(run, model, MAP, pairs.items())
+    save_maps(run, model, pairs.items())
     for template in POWERS:
         with continue_after_part():
             _save_wording(run, model, template, config)

@@ -162,7 +162,9 @@ def _setup(config: ExplorationConfig, operation: str, **options: str) -> str:
 def _plan_everything(model: al.HookedModel, config: ExplorationConfig) -> str:
     engine = fitting_engine(model)
     return "\n".join(
-        plan_maps(model, [((operation, *setting.values()), pairs)], engine=engine, **setting)
+        plan_maps(
+            model, [(", ".join([operation, *setting.values()]), pairs)], engine=engine, **setting
+        )
         for operation, pairs in _explored_pairs(model, config, keep="all")
         for setting in MAP_SETTINGS
     )

@@ -29,7 +29,7 @@ class ExhibitEntry:
     """Whether it applies to a file of prompts."""
     compares_models: bool = False
     """Whether it shows several models together."""
-    gallery: Literal["each model", "once", "numbers", "linked"] = "each model"
+    gallery: Literal["each model", "once", "numbers"] = "each model"
     picture: str = ""
     """The exhibit in whose picture the gallery draws its numbers too."""
     shows: tuple[str, ...] = ()

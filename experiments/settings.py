@@ -285,22 +285,16 @@ def _with_engine(model: al.HookedModel, settings: dict[str, Any]) -> dict[str, A
     return settings | {"engine": fitting_engine(model, settings.get("paths", "via_mlps"))}
 
 
-Labelled: TypeAlias = Iterable[tuple[str | tuple[str, ...], al.PromptPairs]]
-"""Sets of pairs, each with an operation or with the parts of a result's name."""
+Labelled: TypeAlias = Iterable[tuple[str, al.PromptPairs]]
+"""Sets of pairs, each with its name."""
 
 
-def save_maps(
-    run: Run,
-    model: al.HookedModel,
-    stored: Stored[al.ComponentEffects, Any],
-    labelled: Labelled,
-    **settings: Any,
-) -> None:
+def save_maps(run: Run, model: al.HookedModel, labelled: Labelled, **settings: Any) -> None:
     """Store the map of every head and MLP on each set of pairs; `settings` are path patching's."""
     settings = _with_engine(model, settings)
     for label, pairs in labelled:
         with continue_after_part():
-            patch_and_store(run, model, pairs, stored, *_parts(label), **settings)
+            patch_and_store(run, model, pairs, MAP, label, **settings)
 
 
 def plan_maps(model: al.HookedModel, labelled: Labelled, note: str = "", **settings: Any) -> str:
@@ -313,13 +307,9 @@ def plan_maps(model: al.HookedModel, labelled: Labelled, note: str = "", **setti
     for label, pairs in labelled:
         plan = al.plan(model, pairs, **settings)
         took = time_text(plan.flops, rate)
-        lines.append(f"{', '.join(_parts(label))}: {plan}, {took}{note}{BEFORE_FILTER}")
+        lines.append(f"{label}: {plan}, {took}{note}{BEFORE_FILTER}")
         flops += plan.flops
     return "\n".join([*lines, f"path patching in all: {time_text(flops, rate)}"])
-
-
-def _parts(label: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (label,) if isinstance(label, str) else label
 
 
 def operation_maps(

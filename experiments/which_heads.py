@@ -34,7 +34,7 @@ N_ROWS = 12
 
 def compute(run: Run, model: al.HookedModel, config: MapConfig) -> None:
     """The effects of every head and MLP, for each operation."""
-    save_maps(run, model, MAP, sampled_pairs(model, config), **_settings(model, config))
+    save_maps(run, model, sampled_pairs(model, config), **_settings(model, config))
 
 
 def _plan(model: al.HookedModel, config: MapConfig) -> str:
@@ -194,7 +194,7 @@ def _plan_paths(model: al.HookedModel, config: PathsConfig) -> str:
     some = [al.Head(0, index) for index in range(min(config.top, model.n_heads))]
     shared = {"senders": some, "metric": config.metric, "engine": fitting_engine(model)}
     return "\n".join(
-        plan_maps(model, [((operation, meaning["paths"]), pairs)], **(shared | meaning))
+        plan_maps(model, [(f"{operation}, {meaning['paths']}", pairs)], **(shared | meaning))
         for operation, pairs in operation_pairs(model, config, keep="all")
         for meaning in PATHS_SETTINGS
     )

@@ -7,7 +7,7 @@ whose effect is beyond the threshold, else empty).
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from experiments import results
 from figures.tables.number import PROBLEMS, Number, Unit
 from figures.tables.table import QuestionTable, Row, n_problems, row, sample_rows
 
-StoredMap: TypeAlias = results.Stored[ComponentEffects, results.PairFacts]
 EFFECT, OF_COMPUTED = "effect", "effect on computed pairs"
 HELD = "effect, norm held"
 """Of an MLP, with the final norm's scale held at that of the reference prompt."""
@@ -112,7 +111,9 @@ def table(run: Run, /, operations: Collection[str] = ()) -> QuestionTable:
     maps = {}
     for operation in results.MAP.labels(run):
         if not operations or operation in operations:
-            maps[operation] = measured(results.MAP, run, operation)
+            maps[operation] = MapStatistics.of(
+                results.MAP.load(run, operation), results.MAP.computed(run, operation)
+            )
             rows += sample_rows(results.MAP.facts(run, operation), operation=operation)
             rows += map_rows(maps[operation], metric, operation=operation)
     if len(maps) > 1:
@@ -121,11 +122,6 @@ def table(run: Run, /, operations: Collection[str] = ()) -> QuestionTable:
         rows += [one for name, part in maps.items() for one in _head_counts(part, name)]
         rows += _shared_counts([*maps.values()])
     return QuestionTable.of("effects", str(run.config["model"]), rows)
-
-
-def measured(stored: StoredMap, run: Run, *label: str) -> MapStatistics:
-    """The numbers of a stored map. Raises RunError if it is damaged."""
-    return MapStatistics.of(stored.load(run, *label), stored.computed(run, *label))
 
 
 def map_rows(part: MapStatistics, metric: str, **keys: str) -> Iterator[Row]:
