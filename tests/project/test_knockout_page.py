@@ -11,11 +11,8 @@ PAGE = (ROOT / "docs" / "knockout.md").read_text("utf-8")
 TABLE: Any = pd.read_csv(ROOT / "docs" / "studies" / "two_digits.csv", keep_default_na=False)
 SETTINGS = {
     "last digit, means by template": "last digit",
-    "one mean per head, over all tokens": "last digit, one mean",
     "first digit": "first digit",
     "first digit, one mean per head, over all tokens": "first digit, one mean",
-    "+, heads of one-digit problems": "one-digit heads",
-    "+, these, one mean per head, over all tokens": "one-digit heads, one mean",
 }
 """The rows of the page's table, and the settings of their numbers."""
 N_HEADS = 10
@@ -38,17 +35,3 @@ def right(setting: str, order: str) -> str:
 def test_a_row_of_two_digit_knockouts_is_that_of_its_table(title: str) -> None:
     cells = [right(SETTINGS[title], order) for order in ("effect", "random", "same layers")]
     assert f"| {title} | {' | '.join(cells)} |" in PAGE
-
-
-def lost_by_controls(setting: str) -> int:
-    """What ten heads of the same layers cost in +, in points."""
-    return 100 - int(right(setting, "same layers").partition(" ")[0])
-
-
-def test_the_sentences_about_single_changes_are_those_of_the_tables() -> None:
-    _, mean, first, first_mean, heads, heads_mean = map(lost_by_controls, SETTINGS.values())
-    alone, both = [mean, first, heads], [first_mean, heads_mean]
-    words = "1 point, the first digit {1}, and heads of one-digit problems {2}".format(*alone)
-    text = " ".join(PAGE.split())
-    assert alone[0] == 1 and words in text
-    assert "costs them {} with the first digit, and {} with heads".format(*both) in text
