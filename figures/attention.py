@@ -80,10 +80,6 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     return plotting.matrix_panels(
         parts,
         colour_title="attention from END",
-        unit="%",
-        limit=100,
-        names="all",
-        rising=True,
         across=max(len(keys_of(roles, "operation")), 1),
         notes=notes,
     )
@@ -101,20 +97,16 @@ def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
     cells = cells.loc[[*zip(strong.kind, strong["head"], strict=True)]]
     values = [cells.value, *(one.to_frame().T for one in controls)]
     half = (cells.high - cells.low).reindex(columns=[*ROLE_NAMES]).to_numpy() / 2
-    columns = plotting.Columns(
-        "",
-        tuple(ROLE_NAMES.values()),
-        np.concatenate([one.reindex(columns=[*ROLE_NAMES]).to_numpy() for one in values]),
-        inks=tuple(ROLE_COLOURS.get(role, plotting.DARK) for role in ROLE_NAMES),
-        bracketed=np.concatenate([half >= WIDE, np.zeros((len(controls), half.shape[1]), bool)]),
-    )
     return plotting.Matrix(
         maps.title(operation.capitalize(), f"n = {value(rows, measure='problems'):.0f}"),
         (*names, *(SHORT_CONTROLS if is_narrow() else CONTROLS)),
-        (columns,),
+        tuple(ROLE_NAMES.values()),
+        np.concatenate([one.reindex(columns=[*ROLE_NAMES]).to_numpy() for one in values]),
         strong=(*(strong.key_head == "yes"), *[False] * len(controls)),
         heading=heading,
         smallest=SMALLEST,
+        inks=tuple(ROLE_COLOURS.get(role, plotting.DARK) for role in ROLE_NAMES),
+        bracketed=np.concatenate([half >= WIDE, np.zeros((len(controls), half.shape[1]), bool)]),
     )
 
 

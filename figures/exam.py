@@ -251,14 +251,10 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     rows, values, strong = (tuple(column) for column in zip(*lines, strict=True))
     letters = 100 if is_narrow() else LETTERS
     names = tuple(fill(display_name(name), letters) for name in methods)
-    columns = plotting.Columns("", names, np.stack(values))
     return plotting.matrix_panels(
-        [plotting.Matrix("", rows, (columns,), strong)],
+        [plotting.Matrix("", rows, names, np.stack(values), strong)],
         colour_title="error, % of the largest effect"
         + " (effects of 0 have 100%)" * (not is_narrow()),
-        unit="%",
-        limit=100,
-        rising=True,
         names="above",
         notes=notes,
     )

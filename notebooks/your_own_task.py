@@ -154,17 +154,12 @@ figure = plotting.matrix_panels(
         plotting.Matrix(
             title=plotting.plain(f"“{prompt}”"),
             rows=looks.heads,
-            groups=(
-                plotting.Columns("", tuple(map(plotting.visible, tokens)), 100 * w[:, -1].numpy()),
-            ),
+            columns=tuple(map(plotting.visible, tokens)),
+            values=100 * w[:, -1].numpy(),
         )
         for prompt, tokens, w in zip(looks.prompts, looks.tokens, looks.weights, strict=True)
     ],
     colour_title="Attention",
-    unit="%",
-    limit=100,
-    names="all",
-    rising=True,
 )
 figure
 

@@ -3,7 +3,6 @@
 Nothing here knows models or methods, and plotly is imported only when a figure is drawn.
 """
 
-from arith_lens.plotting.cells import Columns as Columns
 from arith_lens.plotting.cells import Matrix as Matrix
 from arith_lens.plotting.cells import matrix_panels as matrix_panels
 from arith_lens.plotting.curves import CurvePanel as CurvePanel

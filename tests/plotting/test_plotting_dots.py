@@ -65,9 +65,10 @@ def test_panels_of_a_line_are_equally_high() -> None:
 def test_small_numbers_are_not_printed_and_names_have_several_lines() -> None:
     values = np.array([[4.0, 5.0], [-4.9, 60.0]])
     unsure = np.array([[True, True], [False, False]])
-    columns = plotting.Columns("", ("one", "two\nlines"), values, bracketed=unsure)
-    part = plotting.Matrix("", ("x", "y"), (columns,), smallest=5)
-    figure = plotting.matrix_panels([part], colour_title="share", names="all")
+    part = plotting.Matrix(
+        "", ("x", "y"), ("one", "two\nlines"), values, smallest=5, bracketed=unsure
+    )
+    figure = plotting.matrix_panels([part], colour_title="share")
     _, _, numbers = figure.data
     assert sorted(numbers.text) == ["(5)", "60"]
     assert [*figure.layout.xaxis.ticktext] == ["one", "two<br>lines"]
@@ -76,7 +77,6 @@ def test_small_numbers_are_not_printed_and_names_have_several_lines() -> None:
 @pytest.mark.parametrize(
     ("name", "columns", "names", "expected"),
     [
-        ("5", 40, "some", ("bottom", 0, 10)),
         ("5", 40, "all", ("bottom", -90, 40)),
         ("5", 10, "above", ("top", 0, 10)),
         ("a name without room", 10, "above", ("top", -90, 10)),
@@ -85,8 +85,7 @@ def test_small_numbers_are_not_printed_and_names_have_several_lines() -> None:
 def test_names_of_columns_are_printed_below_turned_or_above(
     name: str, columns: int, names: Any, expected: tuple[str, int, int]
 ) -> None:
-    group = plotting.Columns("", (name,) * columns, np.ones((1, columns)))
-    part = plotting.Matrix("", ("x",), (group,))
+    part = plotting.Matrix("", ("x",), (name,) * columns, np.ones((1, columns)))
     figure = plotting.matrix_panels([part], colour_title="share", names=names)
     axis = figure.layout.xaxis
     assert (axis.side or "bottom", axis.tickangle, len(axis.ticktext)) == expected
