@@ -13,7 +13,7 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.plotting.widths import is_narrow
+from arith_lens.plotting.widths import is_narrow, page_width
 from arith_lens.runs import Run
 from experiments import results
 from figures.common import chosen_run, has_tables_alone
@@ -137,10 +137,12 @@ def fig16(options: Options) -> list[Chart]:
 
 
 PATTERNS_CAPTION = (
-    "Blue and printed: the weight in percent that END, the last token, gives to each token, from "
-    "1% on. Pieces of a word are one cell with their sum; digits (framed) and blanks (␣) are "
-    "cells of their own. Heads are in the order of their effects on the answer."
+    "A cell is the weight in percent that END, the last token, gives to a token, printed from 1% "
+    "on. Pieces of a word are one cell with their sum; digits (rust) and blanks (␣) are cells of "
+    "their own. Heads are in the order of their effects on the answer."
 )
+CELL, LEFT_OF_WORDS = 20, 60
+"""Pixels of a cell with a number, at least, and left of the words of a prompt."""
 
 
 def _patterns_chart(
@@ -156,20 +158,17 @@ def _patterns_chart(
 
 
 def _draw_words(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """Each prompt, with the weight in percent from END to each word."""
+    """Each prompt, with the weight in percent from END to each word; a long one goes on below."""
     words = select(table, measure=numbers.WORD_WEIGHT)
-    sentences = []
+    most, parts = (page_width() - LEFT_OF_WORDS) // CELL, []
     for prompt, rows in words.groupby("prompt", sort=False):
         weights = rows.pivot(index="head", columns="position", values="value")
         heads = keys_of(rows, "head")
-        names = select(rows, head=heads[0]).sort_values("position").token
-        sentences.append(
-            plotting.Sentence(
-                title=f"“{str(prompt).strip()}”",
-                rows=tuple(heads),
-                words=tuple(names),
-                values=100 * weights.loc[heads].to_numpy(),
-                marked=tuple(name.isdecimal() for name in names),
-            )
-        )
-    return plotting.sentence_panels(sentences, legend="Attention from END", notes=notes)
+        names = [*select(rows, head=heads[0]).sort_values("position").token]
+        for start in range(0, len(names), most):
+            some = tuple(names[start : start + most])
+            ink = tuple(plotting.RUST if name.isdecimal() else plotting.DARK for name in some)
+            title = plotting.plain(f"“{str(prompt).strip()}”") * (start == 0)
+            values = 100 * weights.loc[heads].to_numpy()[:, start : start + most]
+            parts.append(plotting.Matrix(title, tuple(heads), some, values, smallest=1, inks=ink))
+    return plotting.matrix_panels(parts, colour_title="attention from END", notes=notes)

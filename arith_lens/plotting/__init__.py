@@ -35,8 +35,6 @@ from arith_lens.plotting.panels import ColourScale as ColourScale
 from arith_lens.plotting.panels import Mark as Mark
 from arith_lens.plotting.panels import Panel as Panel
 from arith_lens.plotting.panels import panels as panels
-from arith_lens.plotting.sentences import Sentence as Sentence
-from arith_lens.plotting.sentences import sentence_panels as sentence_panels
 from arith_lens.plotting.steps import Steps as Steps
 from arith_lens.plotting.steps import step_panels as step_panels
 from arith_lens.plotting.style import BLUE as BLUE

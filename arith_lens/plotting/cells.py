@@ -195,10 +195,7 @@ def _line_has_names(parts: Sequence[Matrix], across: int, line: int) -> bool:
 def _add_part(sheet: Sheet, part: Matrix, index: int, cell: int, upright: bool) -> None:
     """Draw cells, numbers, frame and names of one panel. A cell is 1 x 1 on its axes."""
     middle, colours = np.arange(len(part.columns)), part.colours
-    across = middle, np.ones(len(middle))
-    hover = "<b>%{customdata[0]}</b>: %{customdata[1]:+.1f}%"
-    named = part.rows, part.columns
-    add_cells(sheet, index, part.values, named, across, colours, hover, seam=0.01)
+    _add_cells(sheet, part, index, colours)
     corners = (-0.5, -0.5), (len(middle) - 0.5, len(part.rows) - 0.5)
     sheet.add_shape("rect", *corners, index, line={"width": 1, "color": FRAME})
     if cell >= _NUMBERED:
@@ -233,37 +230,17 @@ def _add_numbers(
     sheet.write_in_cells(index, (columns, rows), texts, size=size, inks=inks)
 
 
-def add_cells(
-    sheet: Sheet,
-    index: int,
-    values: Float[np.ndarray, "row column"],
-    names: tuple[Sequence[str], Sequence[str]],
-    across: tuple[Float[np.ndarray, " column"], Float[np.ndarray, " column"]],
-    colours: Sequence[str],
-    hover: str,
-    *,
-    seam: float = 0.0,
-) -> None:
-    """Draw one bar per cell, which is a rectangle in every format.
-
-    Args:
-        sheet, index: the page, and the panel's index.
-        names: the names of the rows and of the columns (plain text).
-        across: the centre and the width of each column.
-        colours: the colours of the cells, row by row.
-        hover: plotly's template; `customdata` is the cell's name and its number.
-        seam: how far a cell is drawn over its neighbours, which hides seams.
-    """
-    rows, columns = (grid.ravel() for grid in np.indices(values.shape))
-    (row_names, column_names), (centres, widths) = names, across
-    where = [f"{plain(row)}, {plain(column)}" for row in row_names for column in column_names]
+def _add_cells(sheet: Sheet, part: Matrix, index: int, colours: Sequence[str]) -> None:
+    """Draw one bar per cell, which is a rectangle in every format, slightly over its neighbours."""
+    rows, columns = (grid.ravel() for grid in np.indices(part.values.shape))
+    where = [f"{plain(row)}, {plain(column)}" for row in part.rows for column in part.columns]
     sheet.add_bar(
-        x=centres[columns],
-        base=rows - (0.5 + seam),
-        y=np.full(rows.size, 1 + 2 * seam),
-        width=widths[columns] + 2 * seam,
+        x=columns,
+        base=rows - 0.51,
+        y=np.full(rows.size, 1.02),
+        width=1.02,
         marker={"color": colours, "line": {"width": 0}},
-        customdata=list(zip(where, values.ravel().tolist(), strict=True)),
-        hovertemplate=f"{hover}<extra></extra>",
+        customdata=list(zip(where, part.values.ravel().tolist(), strict=True)),
+        hovertemplate="<b>%{customdata[0]}</b>: %{customdata[1]:+.1f}%<extra></extra>",
         **panel_axes(index),
     )
