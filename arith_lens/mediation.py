@@ -41,12 +41,10 @@ from arith_lens.path_patching import (
     Recording,
     Trunk,
     engine_for,
-    flops_of_rows,
     head_changes,
     n_left_out,
     patch_settings,
     patching_details,
-    shard_recording_flops,
     warn_of_left_out,
 )
 from arith_lens.runs import Run
@@ -226,16 +224,6 @@ def rows_of(senders: Senders) -> list[MediationRow]:
     return [*rows, *direct, *(MediationRow(head, "only one", layer) for head, layer in after)]
 
 
-def rows_through_mlps(senders: Senders) -> list[int]:
-    """For each layer, the number of rows that pass its MLP. No two rows are equal."""
-    passing, live, joined = [], 1, 0
-    for heads in senders.heads:
-        passing.append(live + len(heads) + joined)  # earlier heads have a row of this MLP alone
-        joined += len(heads)
-        live += len(heads) + joined
-    return passing
-
-
 def mediated_rows(
     trunk: Trunk, recording: Recording, senders: Senders
 ) -> Float[Tensor, "row pair d_model"]:
@@ -398,22 +386,6 @@ def mediators(
     )
     name = storage.name or "mediators"
     return computation.run(model, pairs, run=run, name=name, progress=progress)
-
-
-def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Components) -> int:
-    """Floating-point operations of `mediators` with `relative_logit`, without the certificate.
-
-    They are two forwards per pair without the vocabulary matrix, and all MLPs of END's rows.
-    """
-    patching = _patching(model, pairs, _checked_heads(heads), "relative_logit", MetricTokens())
-    senders = patching.senders
-    n_rows = 1 + len(rows_of(senders))
-    per_pair = flops_of_rows(model, patching, rows_through_mlps(senders), n_rows)
-    shards = pairs.batches(shard_size(None))
-    recording = sum(
-        shard_recording_flops(model, shard, patching.per_pair_tokens) for shard in shards
-    )
-    return recording + len(pairs) * per_pair
 
 
 def _checked_heads(components: Components) -> list[Head]:

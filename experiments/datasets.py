@@ -21,7 +21,7 @@ from arith_lens.benchmarks import (
 from arith_lens.model import find_checkpoint, load_tokenizer, read_config
 from arith_lens.operations import IN_PAPER
 from arith_lens.pairs import template_facts
-from arith_lens.plotting.markup import document
+from arith_lens.plotting import document
 from arith_lens.templates import FIGURE_10
 from experiments.command import exit_on_user_error
 from experiments.configs.data import SplitConfig, TemplateConfig

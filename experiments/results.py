@@ -3,12 +3,16 @@
 Experiments write results through this module, and figures and claims read them:
 
     results.MAP.load(run, "addition").heads
+
+Beside a result of prompt pairs stand the facts `pairs`, `distinct` (reference prompts), `problems`
+(None if not known), `tokens` and `selection` (None without a filter); beside a knockout `heads`;
+beside a training its method, heads, MLPs, rate, seed, cost and losses.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, NotRequired, Protocol, TypedDict, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -26,130 +30,13 @@ from arith_lens.next_tokens import NextTokens
 from arith_lens.numbers import Swaps
 from arith_lens.runs import Run
 from arith_lens.runs.manifest import RESULT_CLASSES, SavedPairs
-from experiments.does_tuning_help import SelectedRates, TuningMethod, TuningRow
+from experiments.does_tuning_help import SelectedRates, TuningRow
 from experiments.selection import some_questions
 
 KIND_BY_CLASS = {name: kind for kind, (_, name) in RESULT_CLASSES.items()} | {
     "SelectedRates": "chosen_rates"
 }
 """The kind of result in a run, by the name of its class."""
-
-
-class PairFacts(TypedDict):
-    """The facts beside every result of prompt pairs."""
-
-    pairs: int
-    distinct: int
-    """Distinct reference prompts."""
-    problems: NotRequired[int | None]
-    """Problems, in whatever wording; None, or missing in older runs, if it is not known."""
-    tokens: int
-    selection: Mapping[str, Any] | None
-    """How the filter chose; None without a filter."""
-
-
-class HeadSet(TypedDict):
-    """Which heads are knocked out, as text."""
-
-    heads: list[str]
-
-
-class NextTokenFacts(HeadSet):
-    """The knockout, and the first token of each right answer."""
-
-    answers: list[int]
-
-
-class PromptFacts(PairFacts):
-    """The first token of each right answer."""
-
-    answers: list[int]
-
-
-class AttentionFacts(PairFacts):
-    """Which heads are key heads, and the kind of each head."""
-
-    key: list[str]
-    kinds: dict[str, str]
-    """Operand, operator or other, by head."""
-
-
-class HeldFacts(PairFacts):
-    """Which components are held."""
-
-    sets: NotRequired[dict[str, list[str]]]
-
-
-class CaseFacts(PairFacts):
-    """One prompt in full: its index, text, A, B and C."""
-
-    case: dict[str, Any]
-
-
-class ClassFacts(PairFacts):
-    """Whether A, B, C and C±1 all differ, for each pair."""
-
-    distinct_classes: list[bool]
-
-
-class SumFacts(PairFacts):
-    """One sum, and what the model answers."""
-
-    text: str
-    a: int
-    b: int
-    answer: str
-    said: str
-    probability: float
-
-
-class BenchmarkFacts(TypedDict, total=False):
-    """The settings of benchmarks."""
-
-    shots: dict[str, str]
-    """Worked examples, by benchmark."""
-    cut: dict[str, int]
-    """Prompts that were cut on their left, by benchmark."""
-    doubtful: int
-    """Questions whose published answer is doubtful."""
-    harness: str
-
-
-class TrainedAs(TypedDict):
-    """The training that answers belong to."""
-
-    method: TuningMethod
-    heads: int
-    mlps: int
-    rate: float
-    seed: int
-
-
-class TrainingFacts(TrainedAs, BenchmarkFacts):
-    """The training that answers belong to, and its cost."""
-
-    parameters: int
-    of: int
-    lora_rank: NotRequired[int | None]
-    n_examples: NotRequired[int]
-    seconds: float
-    samples_per_second: float
-    losses: list[list[float]]
-    untouched: str
-    which_heads: list[str]
-    which_mlps: list[str]
-
-
-class CircuitFacts(PairFacts):
-    """The heads, MLPs and edges of a built model's circuit, as text."""
-
-    heads: list[str]
-    mlps: list[str]
-    edges: list[str]
-
-
-class NoFacts(TypedDict):
-    """Nothing."""
 
 
 class Readable(Storable, Protocol):
@@ -160,18 +47,15 @@ class Readable(Storable, Protocol):
 
 
 R = TypeVar("R", bound=Readable)
-F = TypeVar("F")
 
 
 @dataclass(frozen=True)
-class Stored(Generic[R, F]):
+class Stored(Generic[R]):
     """A kind of result: its name in a run, its class and its facts."""
 
     pattern: str
     """The name, with `{}` for each part such as the operation."""
     kind: type[R]
-    facts_class: type[F]
-    """The facts beside it."""
 
     def name(self, *parts: str) -> str:
         """The result's name in a run."""
@@ -181,9 +65,9 @@ class Stored(Generic[R, F]):
         """The result. Raises RunError if the run has none, or if it is damaged."""
         return cast(R, self.kind.from_arrays(run.load_arrays(self.name(*parts))))
 
-    def facts(self, run: Run, *parts: str) -> F:
+    def facts(self, run: Run, *parts: str) -> Mapping[str, Any]:
         """The facts beside it. Raises RunError if the run has no such result."""
-        return cast(F, run.facts(self.name(*parts)))
+        return run.facts(self.name(*parts))
 
     def save(
         self,
@@ -235,99 +119,99 @@ class Stored(Generic[R, F]):
         return tuple(match[1] for match in matches if match)
 
 
-MAP = Stored("effects-{}", ComponentEffects, PairFacts)
+MAP = Stored("effects-{}", ComponentEffects)
 """The effects of every head and MLP; by operation (or "word_problems", or a wording of powers)."""
-POOLED_MAP = Stored("effects", ComponentEffects, PairFacts)
+POOLED_MAP = Stored("effects", ComponentEffects)
 """The effects on the pairs of the four operations together."""
-PATH_EFFECTS = Stored("paths-{}-{}", ComponentEffects, PairFacts)
+PATH_EFFECTS = Stored("paths-{}-{}", ComponentEffects)
 """The effects of the strongest heads; by operation, and by what may react to a change."""
-NODES = Stored("nodes-{}-{}-{}", ComponentEffects, PairFacts)
+NODES = Stored("nodes-{}-{}-{}", ComponentEffects)
 """The effects of every head and MLP; by operation, counterfactual and metric."""
-EDGES = Stored("edges-{}-{}-{}", Effects, PairFacts)
+EDGES = Stored("edges-{}-{}-{}", Effects)
 """The effects of edges [receiver input sender pair]; by operation, counterfactual and metric."""
-EDGES_BY_ROLE = Stored("edges-by-role-{}-{}-{}", Effects, PairFacts)
+EDGES_BY_ROLE = Stored("edges-by-role-{}-{}-{}", Effects)
 """The same with senders that act at the tokens of one role [receiver input sender role pair]."""
-DIRECT_EDGES = Stored("direct-{}-{}-{}", Effects, PairFacts)
+DIRECT_EDGES = Stored("direct-{}-{}-{}", Effects)
 """The effects of edges with the MLPs between sender and receiver held."""
-EDGE_SCORES = Stored("scores-{}-{}-{}-{}", Effects, PairFacts)
+EDGE_SCORES = Stored("scores-{}-{}-{}-{}", Effects)
 """What gradients make of these edges; by operation, counterfactual, metric and method."""
-INPUT_EFFECTS = Stored("inputs-{}-{}-{}", Effects, PairFacts)
+INPUT_EFFECTS = Stored("inputs-{}-{}-{}", Effects)
 """The effects of all senders together [receiver input sender pair], through each choice of inputs;
 by operation, counterfactual and metric."""
-KEPT = Stored("kept-{}-{}-{}-{}", Effects, PairFacts)
+KEPT = Stored("kept-{}-{}-{}-{}", Effects)
 """Graphs kept alone [measure set pair]; by operation, counterfactual, metric and positions."""
-CARRY = Stored("carry-{}-{}", Interchange, PairFacts)
+CARRY = Stored("carry-{}-{}", Interchange)
 """Interchanges [site space pair]; by variable and test."""
-BUILT_CARRY = Stored("built-{}-exchanged-{}", Interchange, PairFacts)
+BUILT_CARRY = Stored("built-{}-exchanged-{}", Interchange)
 """Interchanges in a built model [site space pair]; by variant and subspace."""
-CARRY_STEP = Stored("step", Effects, PairFacts)
+CARRY_STEP = Stored("step", Effects)
 """The projection on the direction [layer ones_sum pair]: 0 without a carry, 1 with one."""
-CARRY_PARTS = Stored("parts-{}", Effects, HeldFacts)
+CARRY_PARTS = Stored("parts-{}", Effects)
 """What components write, what is left without some, and without one of those that read [component
 pair]; by "writers", "held" or "readers"."""
-BUILT_SWAPS = Stored("built-swaps-{}", Swaps, NoFacts)
+BUILT_SWAPS = Stored("built-swaps-{}", Swaps)
 """Swaps of A in a built model [space swap]; by shape."""
-WRONG_SUMS = Stored("wrong", Effects, NoFacts)
+WRONG_SUMS = Stored("wrong", Effects)
 """Whether the first digit of each sum below 100 is wrong [ones_sum pair]."""
 EXACT = "exact"
 """The name of path patching among the methods: its effects are exact."""
-RACES = Stored("races-{}-{}-{}", Effects, NoFacts)
+RACES = Stored("races-{}-{}-{}", Effects)
 """The cost and the outcome of races; by built model, goal, and "all"."""
-KNOCKOUT_CURVES = Stored("knockout-{}", KnockoutCurves, PairFacts)
+KNOCKOUT_CURVES = Stored("knockout-{}", KnockoutCurves)
 """Accuracy without the first k heads of several orders; by operation, or by wording of powers."""
-KNOCKOUT_CURVE = Stored("curve-{}-{}", KnockoutCurve, PairFacts)
+KNOCKOUT_CURVE = Stored("curve-{}-{}", KnockoutCurve)
 """One of those orders; by operation and order."""
-CONTROL_CURVES = Stored("controls-{}", KnockoutCurves, PairFacts)
+CONTROL_CURVES = Stored("controls-{}", KnockoutCurves)
 """The control orders among them; by operation."""
-MLP_CONTROL_CURVES = Stored("mlp-controls-{}", KnockoutCurves, PairFacts)
+MLP_CONTROL_CURVES = Stored("mlp-controls-{}", KnockoutCurves)
 """The random orders of MLPs among them; by operation."""
-GREEDY_MASK = Stored("mask-{}", GreedyMask, PairFacts)
+GREEDY_MASK = Stored("mask-{}", GreedyMask)
 """Iterative masking; by operation."""
-NEXT_TOKENS = Stored("tokens-{}-{}", NextTokens, NextTokenFacts)
+NEXT_TOKENS = Stored("tokens-{}-{}", NextTokens)
 """Next tokens; by kind of prompt, and by "before", "after" the knockout, or a random one."""
-LIKELIEST = Stored("likeliest-{}-{}", NextTokens, PromptFacts)
+LIKELIEST = Stored("likeliest-{}-{}", NextTokens)
 """Next tokens; by kind of prompt, and by side: "reference" or "counterfactual"."""
-ANSWER_PROBABILITY = Stored("right-{}", Effects, PairFacts)
+ANSWER_PROBABILITY = Stored("right-{}", Effects)
 """p(C) and whether C is the likeliest token [side measure pair]; by kind of prompt."""
-ANSWERS = Stored("answers-{}", Answers, HeadSet)
+ANSWERS = Stored("answers-{}", Answers)
 """Answers; by knocked-out set of heads."""
-EVALUATION = Stored("evaluation-{}", EvaluationResult, HeadSet)
+EVALUATION = Stored("evaluation-{}", EvaluationResult)
 """Benchmark answers; by knocked-out set of heads, or "plain" and "plain-for-controls"."""
-OUTCOMES = Stored("outcomes-{}-on-{}", Outcomes, HeadSet)
+OUTCOMES = Stored("outcomes-{}-on-{}", Outcomes)
 """Answers after a knockout; by set of heads, and by kind of prompts."""
-CLASS_ATTENTION = Stored("attention-{}", Effects, PairFacts)
+CLASS_ATTENTION = Stored("attention-{}", Effects)
 """Attention from END to classes of tokens [head class pair]; by kind of prompts."""
-ROLE_ATTENTION = Stored("roles-{}", Effects, AttentionFacts)
+ROLE_ATTENTION = Stored("roles-{}", Effects)
 """Attention of the strongest heads from END to roles [head role pair]; by operation."""
-RANDOM_ATTENTION = Stored("random-{}", Effects, PairFacts)
+RANDOM_ATTENTION = Stored("random-{}", Effects)
 """Attention of random other heads; by operation."""
-PATTERNS = Stored("patterns-{}", Patterns, NoFacts)
+PATTERNS = Stored("patterns-{}", Patterns)
 """Whole patterns on a few prompts; "formats" or "words"."""
-PROBE = Stored("probe-{}-{}", Effects, PairFacts)
+PROBE = Stored("probe-{}-{}", Effects)
 """Cosines with the numbers' columns of W_U; by operation, and by what is read."""
-LENS = Stored("lens-{}-{}", Effects, PairFacts)
+LENS = Stored("lens-{}-{}", Effects)
 """Rank and probability of C under the logit lens; by operation, and by what is read."""
-DIGIT_COSINES = Stored("digits-{}", Effects, CaseFacts)
+DIGIT_COSINES = Stored("digits-{}", Effects)
 """Cosines of what MLPs write with the ten digits; by operation."""
-CHANCE = Stored("chance-{}", Effects, ClassFacts)
+CHANCE = Stored("chance-{}", Effects)
 """How often each kind of digit would win by chance; by operation."""
-WINNERS = Stored("winners-{}", Effects, ClassFacts)
+WINNERS = Stored("winners-{}", Effects)
 """Which kind of digit each layer writes most; by operation."""
-EXPLORATION = Stored("exploration-{}", Exploration, PairFacts)
+EXPLORATION = Stored("exploration-{}", Exploration)
 """The tables of the explorer; by operation, or by operation and counterfactual."""
-SUM_COSINES = Stored("sum-{}", Effects, SumFacts)
+SUM_COSINES = Stored("sum-{}", Effects)
 """Cosines of what MLPs write with the ten digits, of one prompt."""
-UNTUNED_ANSWERS = Stored("before", Answers, BenchmarkFacts)
+UNTUNED_ANSWERS = Stored("before", Answers)
 """The answers before tuning."""
-TUNED_ANSWERS = Stored("{}", Answers, TrainingFacts)
+TUNED_ANSWERS = Stored("{}", Answers)
 """The answers of a tuned model, by name of the training; `UNTUNED_ANSWERS` among them."""
-CHOSEN_RATES = Stored("table-{}", SelectedRates, NoFacts)
+CHOSEN_RATES = Stored("table-{}", SelectedRates)
 """The rows of a table of trainings, and the rate of each; by number of the table."""
-BUILT_TRUTH = Stored("closed-form-{}", ComponentEffects, CircuitFacts)
+BUILT_TRUTH = Stored("closed-form-{}", ComponentEffects)
 """The closed-form effects of a built model; by kind of paths, or by knockout."""
-BUILT_EFFECTS = Stored("known-{}-{}", ComponentEffects, PairFacts)
+BUILT_EFFECTS = Stored("known-{}-{}", ComponentEffects)
 """The effects of a built model; by kind of paths, or by knockout, and by method."""
-BUILT_EDGES = Stored("known-edges", Mediation, PairFacts)
+BUILT_EDGES = Stored("known-edges", Mediation)
 """Which MLPs carry the effects of a built model's heads."""
 
 
@@ -336,7 +220,7 @@ def trainings(run: Run) -> tuple[str, ...]:
     return tuple(name for name in TUNED_ANSWERS.labels(run) if name != UNTUNED_ANSWERS.name())
 
 
-def tuned_by(facts: TrainedAs) -> TuningRow:
+def tuned_by(facts: Mapping[str, Any]) -> TuningRow:
     """What a training tunes."""
     return TuningRow(facts["method"], facts["heads"], facts["mlps"])
 

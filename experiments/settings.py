@@ -267,7 +267,7 @@ def patch_and_store(
     run: Run,
     model: al.HookedModel,
     pairs: al.PromptPairs,
-    stored: Stored[al.ComponentEffects, Any],
+    stored: Stored[al.ComponentEffects],
     *parts: str,
     **settings: Any,
 ) -> al.ComponentEffects:

@@ -1,6 +1,6 @@
 """Which heads does the answer depend on? Path patching from every head and MLP to the logits."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,6 @@ from arith_lens.runs import Run
 from experiments.command import continue_after_part
 from experiments.configs.effects import MapConfig, PathsConfig
 from experiments.results import MAP, PATH_EFFECTS
-from experiments.results import PairFacts as Facts
 from experiments.settings import (
     Experiment,
     file_pairs,
@@ -85,7 +84,7 @@ def report(run: Run) -> None:
     _print_paper(paper_model(run.config["model"]), MAP.labels(run))
 
 
-def _sample_text(facts: Facts, effects: al.ComponentEffects) -> str:
+def _sample_text(facts: Mapping[str, Any], effects: al.ComponentEffects) -> str:
     """How many pairs there are, how the filter chose them, and why others are left out."""
     chosen, n_pairs = facts["selection"], facts["pairs"]
     text = f"{facts['distinct']} distinct references, {n_pairs} pairs"

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.plotting.markup import document
+from arith_lens.plotting import document
 from arith_lens.runs import Run, RunError
 from arith_lens.runs import write as write_file
 from arith_lens.views import Viewed, save_page

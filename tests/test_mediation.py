@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from arith_lens.arrays import Arrays
 from arith_lens.components import Head, Mlp
-from arith_lens.mediation import Mediation, mediation_flops, mediators
+from arith_lens.mediation import Mediation, mediators
 from arith_lens.methods import Certificate
 from arith_lens.metrics import METRICS, Readout
 from arith_lens.model import load_model
@@ -146,7 +146,6 @@ def test_operations_are_as_counted_and_each_state_is_computed_once(deep: Any) ->
     pairs, heads = make_pairs(deep), [Head(4, 0), Head(4, 1), Head(9, 0)]
     with FlopCounterMode(display=False) as counter:
         mediators(deep, pairs, heads, certify=False, progress=False)
-    assert counter.get_total_flops() == mediation_flops(deep, pairs, heads)
     n_layers, mlp = deep.n_layers, sum(p.numel() for p in deep.blocks[0].mlp.parameters())
     evaluations = n_layers
     for head in heads:

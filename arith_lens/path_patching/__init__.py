@@ -45,7 +45,6 @@ from arith_lens.path_patching.recording import matrix_elements as matrix_element
 from arith_lens.path_patching.recording import record_batch as record_batch
 from arith_lens.path_patching.recording import record_pairs as record_pairs
 from arith_lens.path_patching.recording import recording_operations as recording_operations
-from arith_lens.path_patching.recording import shard_recording_flops as shard_recording_flops
 from arith_lens.path_patching.sweep import Trunk as Trunk
 from arith_lens.path_patching.sweep import advance_senders as advance_senders
 from arith_lens.path_patching.sweep import direct_changes as direct_changes

@@ -25,6 +25,7 @@ from arith_lens.plotting.heatmap import heatmap as heatmap
 from arith_lens.plotting.heatmap import svg_heatmap as svg_heatmap
 from arith_lens.plotting.heatmap import svg_lines as svg_lines
 from arith_lens.plotting.labels import Box as Box
+from arith_lens.plotting.markup import document as document
 from arith_lens.plotting.markup import render as render
 from arith_lens.plotting.page import plain as plain
 from arith_lens.plotting.page import visible as visible

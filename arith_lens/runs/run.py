@@ -25,7 +25,6 @@ from arith_lens.runs.files import (
 from arith_lens.runs.manifest import (
     RUN_FILE,
     SavedPairs,
-    describe_model,
     describe_pairs,
     identity_of,
     key_parts,
@@ -63,7 +62,6 @@ class Run:
         self._team = Processes()
         self._open = False
         self.store = Store(path.parent.parent)
-        self._admitted: list[dict[str, Any]] = []  # digests of other models that are allowed
         self._saved: set[str] = set()  # by this process: `again` does not apply to these
 
     @property
@@ -262,8 +260,6 @@ class Run:
         identity = identity_of(model, pairs, **question)
         opened_with = (self._provenance or self.manifest["provenance"]).get("model") or {}
         current = _model_digests(identity["model"])
-        if current in self._admitted:
-            return identity
         for part, digest in _model_digests(opened_with).items():
             if digest not in (None, current[part]):
                 raise RunError(
@@ -273,10 +269,6 @@ class Run:
                     "change of it"
                 )
         return identity
-
-    def admit(self, model: Any) -> None:
-        """Allow results of a second model, such as a tuned one, in this run."""
-        self._admitted.append(_model_digests(describe_model(model)))
 
     def shards(self, name: str, identity: Mapping[str, Any], **part: Any) -> Shards:
         """The finished shards of a result, to read and to add to.

@@ -5,7 +5,8 @@ likeliest one; base and column, from 0 for the last one, of the computer's addit
 digit that its MLP writes most and digit_class ("C", "A or B", "C±1" or "other").
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from arith_lens.effects import Effects
 from arith_lens.problems import column_addition
@@ -46,7 +47,7 @@ def _addition_rows(a: int, b: int, base: int, **keys: str) -> Iterator[Row]:
         yield row(STEP, Number(so_far, unit="count"), **keys, base=base, column=column)
 
 
-def layer_rows(cosines: Effects, facts: results.SumFacts, **keys: str) -> Iterator[Row]:
+def layer_rows(cosines: Effects, facts: Mapping[str, Any], **keys: str) -> Iterator[Row]:
     """The digit that each layer writes most, its class, and its margin over the next digit."""
     of_prompt = cosines.per_pair[..., 0]
     first, second = of_prompt.topk(2, dim=1).values.T
@@ -62,7 +63,7 @@ def layer_rows(cosines: Effects, facts: results.SumFacts, **keys: str) -> Iterat
         yield row(OTHERS_BEFORE, before, **keys)
 
 
-def _kind(digit: int, facts: results.SumFacts) -> str:
+def _kind(digit: int, facts: Mapping[str, Any]) -> str:
     answer = int(facts["answer"])
     if digit == answer:
         return "C"

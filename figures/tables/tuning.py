@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 
@@ -85,7 +86,7 @@ class TableRow:
     before: UntunedAnswers = field(repr=False)
 
     @cached_property
-    def facts(self) -> tuple[results.TrainingFacts, ...]:
+    def facts(self) -> tuple[Mapping[str, Any], ...]:
         """What each training tuned, and its cost."""
         return tuple(results.TUNED_ANSWERS.facts(self.run, name) for name in self.trainings)
 

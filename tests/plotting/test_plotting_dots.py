@@ -92,18 +92,18 @@ def test_names_of_columns_are_printed_below_turned_or_above(
 
 
 def test_cells_hold_their_numbers_and_zeros_are_empty() -> None:
-    values = np.array([[0.0, -1.25], [3.0, 0.001]])
-    part = plotting.Matrix("a", ("<s>", "1.2"), (plotting.Columns("lost", ("0", "1"), values),))
-    figure = plotting.matrix_panels([part], colour_title="effect", digits=1)
+    values = np.array([[0.0, -12.5], [30.0, 0.001]])
+    part = plotting.Matrix("a", ("<s>", "1.2"), ("0", "1"), values)
+    figure = plotting.matrix_panels([part], colour_title="effect")
     bearer, cells, numbers = figure.data
-    assert sorted(numbers.text) == ["0", "3.0", "−1.2"]
+    assert sorted(numbers.text) == ["0", "30", "−12"]
     for x, y, text in zip(numbers.x, numbers.y, numbers.text, strict=True):
-        assert float(text.replace("−", "-")) == pytest.approx(values[int(y), int(x)], abs=0.06)
+        assert float(text.replace("−", "-")) == pytest.approx(values[int(y), int(x)], abs=0.6)
     assert [value for _, value in cells.customdata] == values.ravel().tolist()
-    end = figure.layout.coloraxis.cmax
-    assert [*cells.marker.color] == [plotting.colour_at(value, end) for value in values.ravel()]
+    white, _, strong, _ = cells.marker.color
+    assert white == "#ffffff" and strong == plotting.style.tint(plotting.DARK, 0.3)
     assert bearer.marker.coloraxis == "coloraxis"
     assert figure.layout.yaxis.ticktext[0] == "&lt;s&gt;"
     with pytest.raises(ValueError, match="2 rows and 1 columns"):
-        wrong = plotting.Matrix("a", ("x", "y"), (plotting.Columns("lost", ("0",), values),))
+        wrong = plotting.Matrix("a", ("x", "y"), ("0",), values)
         plotting.matrix_panels([wrong], colour_title="effect")
