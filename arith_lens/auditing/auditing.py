@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import product
 from math import isnan
 from typing import Any
 
@@ -56,6 +57,8 @@ LEAST_PROBLEMS = 6
 OWN = "the pairs' own"
 """The name of the counterfactual of pairs without one."""
 LEAD, LOGIT = "digit_contrast", "logit"
+UNKNOWN = Measure()
+"""What was not measured."""
 MOST_READERS = 5
 """The number of heads whose edges are computed."""
 TOGETHER = "together"
@@ -119,38 +122,30 @@ def audit(
         >>> audit.verdicts.verdict[0]
         'holds'
     """
-    lenses = _checked(model, pairs, draws)
-    first = next(iter(lenses.values()))
+    lenses = dict(pairs) if isinstance(pairs, Mapping) else {OWN: pairs}
+    every = lenses if means_over is None else {**lenses, OTHERS: means_over}
+    _check(model, every, draws)
     scale = Scale.of(model, seed, draws)
-    others = {} if means_over is None else _checked(model, {OTHERS: means_over}, draws)
-    settings = {
-        "method": "audit",
-        "version": VERSION,
-        "draws": draws,
-        "seed": seed,
-        "lenses": {
-            name: describe_pairs(own)["data_sha256"] for name, own in (lenses | others).items()
-        },
-    }
-    slot = ResultSlot.of(run, "audit", model, first, **settings)
+    settings = {"method": "audit", "version": VERSION, "draws": draws, "seed": seed}
+    digests = {name: describe_pairs(own)["data_sha256"] for name, own in every.items()}
+    first = next(iter(lenses.values()))
+    slot = ResultSlot.of(run, "audit", model, first, **settings, lenses=digests)
     if (arrays := slot.stored(progress=progress)) is not None:
         return Audit.from_arrays(arrays)
     with torch.no_grad():
         return slot.save(_Auditor(model, lenses, means_over, scale, run, progress).result())
 
 
-def _checked(
-    model: Any, pairs: PromptPairs | Mapping[str, PromptPairs], draws: int
-) -> dict[str, PromptPairs]:
-    lenses = dict(pairs) if isinstance(pairs, Mapping) else {OWN: pairs}
-    if not lenses or not all(len(own) for own in lenses.values()):
-        raise ValueError("expected pairs to audit, found none; sample_pairs gives some")
+def _check(model: Any, lenses: Mapping[str, Any], draws: int) -> None:
+    """Raise the errors of `audit`."""
     for own in lenses.values():
         check_kinds(model, own)
+    if not lenses or not all(map(len, lenses.values())):
+        raise ValueError("expected pairs to audit, found none; sample_pairs gives some")
+    for own in lenses.values():
         check_pairs(model, own)
     if not isinstance(draws, int) or draws < 2:
         raise ValueError(f"expected draws of 2 or more, found {draws!r}; 100 is the default")
-    return lenses
 
 
 @dataclass
@@ -180,10 +175,11 @@ class _Auditor:
         name = str(getattr(self.model, "name", "model"))
         return Audit((*self.verdicts, *left), name, **heads, **self.facts)
 
-    def _say(self, question: str, lens: str, verdict: str, measure: Measure) -> None:
-        reason = ""
+    def _say(
+        self, question: str, lens: str, verdict: str, measure: Measure = UNKNOWN, reason: str = ""
+    ) -> None:
         if isnan(measure.value):
-            reason = "there are too few problems, or nothing has an effect"
+            reason = reason or "there are too few problems, or nothing has an effect"
         elif verdict == OPEN and isnan(measure.control_high):
             reason = "there is no other part to compare with"
         self.verdicts.append(Verdict(question, lens, verdict, measure, reason))
@@ -195,18 +191,15 @@ class _Auditor:
             outcomes = knock_out(self.model, pairs, [], progress=False)
         measure = measures.task(outcomes, pairs, self.scale)
         verdict = above(measure)
-        self._say(
-            TASK, "all prompts" if pairs.selection is None else "kept prompts", verdict, measure
-        )
+        lens = "all prompts" if pairs.selection is None else "kept prompts"
+        self._say(TASK, lens, verdict, measure)
         right = pairs[outcomes.correct]
         if verdict != HOLDS:
             self.facts["reason"] = "the model cannot do the task better than its controls"
             return None
         if problems(right) < LEAST_PROBLEMS:
-            self.facts["reason"] = (
-                f"{problems(right)} problems are answered right, and two halves need "
-                f"{LEAST_PROBLEMS}"
-            )
+            few = f"{problems(right)} problems are answered right"
+            self.facts["reason"] = f"{few}, and two halves need {LEAST_PROBLEMS}"
             return None
         self.lenses[name] = right
         return right
@@ -247,11 +240,8 @@ class _Auditor:
             effects = Effects.from_arrays(arrays)
         else:
             fresh = untrained_model(self.model, self.scale.seed)
-            engine = fitting_engine(fresh)
-            metric = self._metric(pairs)
-            effects = path_patch(
-                fresh, pairs, engine=engine, **metric, progress=self.progress
-            ).heads
+            options = self._metric(pairs) | {"progress": self.progress}
+            effects = path_patch(fresh, pairs, engine=fitting_engine(fresh), **options).heads
             slot.save(effects)
         return [measures.concentration(effects, inside, self.scale, 2).value]
 
@@ -284,21 +274,22 @@ class _Auditor:
         reached = enough is not None and enough <= few
         heads = order[: enough if reached else few]
         self.facts["heads"] = tuple(heads)
-        few_draws = max(2, self.scale.draws // 5)
+        for question, way in product((FEW, NEED), self._ways()):
+            self._replaced(question, pairs[~inside], heads, way, reached)
+        return heads
+
+    def _ways(self) -> list[Replacing]:
+        """What replaces the outputs of heads; the first way has all draws of controls."""
+        draws = max(2, self.scale.draws // 5)
         ways = [
             Replacing(MEANS, "mean", "end", self.scale.draws),
-            Replacing(RESAMPLED, "resample", "end", few_draws),
-            Replacing("means at every token", "mean", "all", few_draws),
+            Replacing(RESAMPLED, "resample", "end", draws),
+            Replacing("means at every token", "mean", "all", draws),
         ]
-        if self.means_over is not None:
-            means = counterfactual_means(
-                self.model, self.means_over, self.scale.heads, positions="end"
-            )
-            ways.append(Replacing(OTHERS, "mean", "end", few_draws, means))
-        for question in (FEW, NEED):
-            for way in ways:
-                self._replaced(question, pairs[~inside], heads, way, reached)
-        return heads
+        if (more := self.means_over) is not None:
+            means = counterfactual_means(self.model, more, self.scale.heads, positions="end")
+            ways.append(Replacing(OTHERS, "mean", "end", draws, means))
+        return ways
 
     def _replaced(
         self, question: str, pairs: PromptPairs, heads: list[Any], way: Replacing, reached: bool
@@ -309,8 +300,7 @@ class _Auditor:
                 self.model, pairs, heads, self.scale, way, alone=alone, **storage
             )
         except NoAlignedPrompt:
-            reason = "no other prompt is aligned with each"
-            self.verdicts.append(Verdict(question, way.name, OPEN, reason=reason))
+            self._say(question, way.name, OPEN, reason="no other prompt is aligned with each")
             return
         if alone:
             self.alone[way.name] = right
@@ -350,8 +340,7 @@ class _Auditor:
             with working("audit: where does the answer arise?", visible=self.progress):
                 exchanged = interchange(self.model, pairs, sites).effects  # pyright: ignore
         except (TooFewPairs, UnsupportedEndRuns) as error:
-            reason = str(error).partition("; ")[0]
-            self.verdicts.append(Verdict(ORIGIN, "stream", OPEN, reason=reason))
+            self._say(ORIGIN, "stream", OPEN, reason=str(error).partition("; ")[0])
             return
         inside = half_of_problems(pairs.problem, self.scale.seed)
         values = exchanged.per_pair[:, 0]
@@ -363,15 +352,18 @@ class _Auditor:
         self._say(ORIGIN, "stream of END", above(measure), measure)
         mlp, of_mlp = measures.strongest_writer(mlps, inside, pairs)
         self._say(ORIGIN, "one MLP at END", above(of_mlp), of_mlp)
-        rows, same = measures.other_prompts(pairs, self.scale.seed, same_problem=False)
-        if problems(same) < LEAST_PROBLEMS:
-            reason = "too few problems have the answer of another problem in the same words"
-            self.verdicts.append(Verdict(ORIGIN, SAME_ANSWER, OPEN, reason=reason))
-        else:
-            second = ~inside[rows]
-            stay = measures.unmoved(self.model, pairs[rows][second], same[second], layer)
-            self._say(ORIGIN, SAME_ANSWER, above(stay), stay)
+        self._same_answer(pairs[~inside], layer)
         self.facts |= {"origin": exchanged, "layer": layer, "mlp": Mlp(mlp)}
+
+    def _same_answer(self, pairs: PromptPairs, layer: int) -> None:
+        """Exchange END's stream after a layer with that of a problem of the same answer."""
+        rows, same = measures.other_prompts(pairs, self.scale.seed, same_problem=False)
+        if problems(same) < LEAST_PROBLEMS / 2:
+            reason = "too few problems have the answer of another one in the same words"
+            self._say(ORIGIN, SAME_ANSWER, OPEN, reason=reason)
+            return
+        stay = measures.unmoved(self.model, pairs[rows], same, layer)
+        self._say(ORIGIN, SAME_ANSWER, above(stay), stay)
 
     def _other_lenses(self, effects: ComponentEffects, inside: Bool[Tensor, " pair"]) -> None:
         """The strongest heads under another metric, and under other counterfactuals."""
@@ -403,7 +395,7 @@ class _Auditor:
         rows, same = measures.other_prompts(pairs, self.scale.seed, same_problem=True)
         if problems(same) < LEAST_PROBLEMS:
             reason = "too few problems are asked by two prompts of one length"
-            self.verdicts.append(Verdict(LENS, f"heads under {SAME}", OPEN, reason=reason))
+            self._say(LENS, f"heads under {SAME}", OPEN, reason=reason)
             return
         other = self._effects(same, self._metric(pairs), "effects-same-problem").heads
         both = effects.select(rows), other

@@ -1,5 +1,6 @@
 """The audit: its shares by torch's own hooks, its verdicts where the truth is known, its faults."""
 
+import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -215,7 +216,8 @@ def test_the_strength_of_heads_is_that_of_the_half_on_which_they_were_not_chosen
     from arith_lens.auditing.measures import Scale
     from arith_lens.effects import HEAD_AXES, Effects
 
-    inside, units = torch.arange(40) % 2 == 0, {"problem": tuple(map(str, range(40)))}
+    inside = torch.arange(40) % 2 == 0
+    units: Any = {"problem": tuple(map(str, range(40)))}
     own, other = torch.zeros(2, 1, 8, 40)
     own[0, :3], other[0, 3:6] = -2, -1
     other[0, 6][~inside] = -9  # not strong on the half on which heads are chosen
@@ -307,6 +309,7 @@ def test_what_cannot_be_measured_is_open_and_says_why(table: tuple[Any, Audit]) 
         ({}, {}, "expected pairs to audit, found none"),
         (slice(0, 0), {}, "expected pairs to audit, found none"),
         (slice(0, 9), {"draws": 1}, "expected draws of 2 or more, found 1"),
+        (slice(0, 9), {"means_over": slice(0, 0)}, "expected pairs to audit, found none"),
     ],
 )
 def test_bad_arguments_are_refused(
@@ -314,8 +317,18 @@ def test_bad_arguments_are_refused(
 ) -> None:
     built, _ = table
     given = built.pairs[pairs] if isinstance(pairs, slice) else pairs
+    if "means_over" in options:
+        options = {"means_over": built.pairs[options["means_over"]]}
     with pytest.raises(ValueError, match=message):
         al.audit(built.model, given, **options)
+
+
+def test_what_is_no_model_or_no_pairs_is_refused_by_its_kind(table: tuple[Any, Audit]) -> None:
+    built, _ = table
+    unchecked: Any = inspect.unwrap(al.audit)  # as outside of tests
+    for model, pairs in (("reference", built.pairs), (built.model, None), (built.model, [1, 2])):
+        with pytest.raises(TypeError, match="expected a model, then its pairs, found"):
+            unchecked(model, pairs)
 
 
 def test_the_example_of_the_audit_runs() -> None:
