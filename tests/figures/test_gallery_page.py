@@ -1,4 +1,4 @@
-"""Each picture of docs/gallery.md has its fixed caption; its finding has the numbers of rows."""
+"""Each picture of docs/gallery.md has its fixed caption once; its finding has numbers of rows."""
 
 import re
 from pathlib import Path
@@ -35,11 +35,12 @@ def entries() -> dict[str, tuple[str, str]]:
     }
 
 
-def test_each_picture_has_its_caption_and_a_finding_of_one_sentence(charts: dict) -> None:
+def test_each_picture_has_its_caption_once_and_a_finding_of_one_sentence(charts: dict) -> None:
     shown = entries()
     assert len(shown) == PAGE.count("<img") > 5
     for name, (finding, rest) in shown.items():
-        assert rest.startswith(charts[name].caption), name
+        is_drawn = charts[name].caption not in rest
+        assert is_drawn == (not name.startswith("circuit")), "a picture that has its caption"
         assert finding.endswith(".") and len(finding.split()) <= 35, name
 
 
