@@ -240,7 +240,7 @@ class _Auditor:
             effects = Effects.from_arrays(arrays)
         else:
             fresh = untrained_model(self.model, self.scale.seed)
-            options = self._metric(pairs) | {"progress": self.progress}
+            options: dict[str, Any] = {**self._metric(pairs), "progress": self.progress}
             effects = path_patch(fresh, pairs, engine=fitting_engine(fresh), **options).heads
             slot.save(effects)
         return [measures.concentration(effects, inside, self.scale, 2).value]
@@ -352,12 +352,13 @@ class _Auditor:
         self._say(ORIGIN, "stream of END", above(measure), measure)
         mlp, of_mlp = measures.strongest_writer(mlps, inside, pairs)
         self._say(ORIGIN, "one MLP at END", above(of_mlp), of_mlp)
-        self._same_answer(pairs[~inside], layer)
+        self._same_answer(pairs, inside, layer)
         self.facts |= {"origin": exchanged, "layer": layer, "mlp": Mlp(mlp)}
 
-    def _same_answer(self, pairs: PromptPairs, layer: int) -> None:
+    def _same_answer(self, pairs: PromptPairs, inside: Bool[Tensor, " pair"], layer: int) -> None:
         """Exchange END's stream after a layer with that of a problem of the same answer."""
         rows, same = measures.other_prompts(pairs, self.scale.seed, same_problem=False)
+        rows, same = rows[~inside[rows]], same[~inside[rows]]
         if problems(same) < LEAST_PROBLEMS / 2:
             reason = "too few problems have the answer of another one in the same words"
             self._say(ORIGIN, SAME_ANSWER, OPEN, reason=reason)
