@@ -11,8 +11,7 @@ import arith_lens as al
 from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
 from arith_lens.next_tokens import next_tokens
 from arith_lens.operations import FOUR
-from arith_lens.pairs import continued, encode, keep_correct
-from arith_lens.pairs.correctness import answer
+from arith_lens.pairs import answer, continued, encode, keep_correct
 from arith_lens.progress import counted
 from arith_lens.reference.sets import load_set
 from arith_lens.runs import Run

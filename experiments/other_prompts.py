@@ -15,8 +15,7 @@ import arith_lens as al
 from arith_lens.attention import attention_to
 from arith_lens.knockout import knockout_curves
 from arith_lens.operations import FOUR
-from arith_lens.pairs import Role, keep_correct
-from arith_lens.pairs.correctness import answer
+from arith_lens.pairs import Role, answer, keep_correct
 from arith_lens.reference.sets import world_pairs
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES

@@ -15,8 +15,7 @@ import arith_lens as al
 from arith_lens.knockout import matched_order, random_order
 from arith_lens.model import default_device, empty_model, files_state
 from arith_lens.operations import FOUR
-from arith_lens.pairs import keep_correct
-from arith_lens.pairs.sampling import choose_templates
+from arith_lens.pairs import choose_templates, keep_correct
 from arith_lens.path_patching import fitting_engine as library_choice
 from arith_lens.progress import working
 from arith_lens.runs import Run, open_run, stored_run

@@ -21,8 +21,7 @@ from arith_lens.knockout.engine import checked_components, engine_of
 from arith_lens.knockout.knock_out import knockout_slot
 from arith_lens.knockout.settings import Knockout
 from arith_lens.model import HookedLike
-from arith_lens.pairs import PromptPairs
-from arith_lens.pairs.tokens import NO_ANSWER
+from arith_lens.pairs import NO_ANSWER, PromptPairs
 from arith_lens.runs import Run
 
 KEPT_MEASURES = ("correct", "answers_other")
