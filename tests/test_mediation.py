@@ -142,7 +142,7 @@ def test_parts_and_what_is_left_are_the_effect(deep: Any) -> None:
     )
 
 
-def test_operations_are_as_counted_and_each_state_is_computed_once(deep: Any) -> None:
+def test_each_state_is_computed_once(deep: Any) -> None:
     pairs, heads = make_pairs(deep), [Head(4, 0), Head(4, 1), Head(9, 0)]
     with FlopCounterMode(display=False) as counter:
         mediators(deep, pairs, heads, certify=False, progress=False)
