@@ -111,9 +111,7 @@ PROMISED = {
         progress""",
     "interchange_pairs": "model causal variable operands n hold_out",
     "built_model": "name family n_kv_heads beta sharpness rotation norm_weights n_layers",
-    "number_spectrum": "model pairs of at value",
     "number_subspace": "model pairs layer at value kind periods linear",
-    "swap_values": "model pairs space controls n seed",
 }
 """Keywords that callers rely on, written out."""
 
