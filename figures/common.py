@@ -30,9 +30,8 @@ from figures.tables.table import QuestionTable, from_csv, joined, read_back
 FREE = RunSettings({})
 """Any settings, as far as one run has them: see `find_run`."""
 
-TAKE_HOURS = ("does_tuning_help", "does_the_gain_hold", "do_tuned_heads_carry_more")
-"""Experiments whose tables of the reference models are shown where there is no run."""
-
+TAKES_HOURS = "does_tuning_help"
+"""The experiment whose tables of the reference models are shown where there is no run."""
 
 PAPER_TASK_NAMES = {"commonsense_qa": "csqa"}
 """The paper's names of benchmarks, where they differ."""
@@ -101,7 +100,7 @@ def run_with(settings: RunSettings, experiment: str, model: str, root: Path) -> 
     try:
         return find_run(experiment, model, settings, (root,))
     except NotComputed:
-        if experiment in TAKE_HOURS and has_shipped_tables(model):
+        if experiment == TAKES_HOURS and has_shipped_tables(model):
             with suppress(NotComputed):
                 return tables_of(experiment, model, settings, GALLERY)
         raise
