@@ -1,14 +1,12 @@
 """Do the methods find circuits that are known? The exam of every method on built models."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
-from tqdm import tqdm
 
 import arith_lens as al
 from arith_lens.attribution import ATTRIBUTION_METHODS, UnsupportedRule
@@ -16,9 +14,7 @@ from arith_lens.attribution.rules import hold_norm_scales
 from arith_lens.built import BUILT_NAMES
 from arith_lens.components import every_component
 from arith_lens.effects import HEAD_AXES, MLP_AXES
-from arith_lens.path_patching import StoppingRule, race
 from arith_lens.runs import Run, open_run
-from arith_lens.statistics import strata_of
 from experiments.built_carries import CARRY_MODELS, save_carries
 from experiments.command import exit_on_user_error
 from experiments.configs.effects import ExamConfig
@@ -28,62 +24,8 @@ from experiments.results import (
     BUILT_SWAPS,
     BUILT_TRUTH,
     EXACT,
-    RACES,
 )
 from experiments.settings import RESULTS, patch_and_store
-
-RACE_MEASURES = ("evaluations", "same components", "all intervals hold")
-
-
-def races(exact: al.ComponentEffects, line: float, repeats: int, seed: int = 0) -> al.Effects:
-    """Races on effects that are known, each with an order of the pairs of its own.
-
-    Args:
-        exact: the effects of all components on all pairs.
-        line: races tell which components are beyond it.
-        repeats: how many races.
-        seed: of the first race; the next ones have the next seeds.
-
-    Returns:
-        `RACE_MEASURES` of each race: the share of the evaluations that it needed, and whether it
-        ended with the components of the full computation, and with intervals that all hold.
-    """
-    goal = StoppingRule.of(line, exact.heads.metric, None)
-    values, expected = _rows(exact), {*al.key_heads(exact, goal.line)}
-    means = torch.cat([exact.heads.mean().flatten(), exact.mlps.mean()]).double()
-    strata = strata_of(exact.heads.template, exact.heads.n_pairs)
-    rows = []
-
-    def look_up(
-        some: Sequence[int], pairs: Int[Tensor, " chosen"], _: int
-    ) -> Float[Tensor, "some chosen"]:
-        return values[torch.tensor(some)[:, None], pairs]
-
-    for number in tqdm(range(seed, seed + repeats), desc=f"races until {line:.3g}", leave=False):
-        outcome = race(look_up, len(values), strata, goal, seed=number)
-        low, high = outcome.interval
-        holds = (low <= means + 1e-6) & (means <= high + 1e-6)
-        same = {*al.key_heads(_filled(exact, outcome.values.to(values)), goal.line)} == expected
-        rows.append([outcome.evaluations / values.numel(), float(same), float(holds.all())])
-    return al.Effects(
-        torch.tensor(rows).T, ("measure",), "of races", labels={"measure": RACE_MEASURES}
-    )
-
-
-def _rows(effects: al.ComponentEffects) -> Float[Tensor, "component pair"]:
-    return torch.cat([effects.heads.per_pair.flatten(0, 1), effects.mlps.per_pair])
-
-
-def _filled(exact: al.ComponentEffects, values: Tensor) -> al.ComponentEffects:
-    """The effects that a race computed, the others NaN."""
-    n_heads = exact.heads.per_pair[..., 0].numel()
-    heads = values[:n_heads].reshape(exact.heads.per_pair.shape)
-    return replace(
-        exact,
-        heads=replace(exact.heads, per_pair=heads, held_norm=None),
-        mlps=replace(exact.mlps, per_pair=values[n_heads:], held_norm=None),
-    )
-
 
 PATHS_VALUES = ("via_mlps", "direct", "total")
 HELD_NORMS = "atp_held_norms"
@@ -91,8 +33,6 @@ HELD_NORMS = "atp_held_norms"
 KNOCKOUTS = {"knock-out-mean": "mean", "knock-out-zero": "zero"}
 """By method, what stands in for the component that is knocked out alone."""
 METRIC = "logit"
-REPEATS = 200
-"""Races per model."""
 DIAL = {"table": "via_mlps", "query_composition": "total"}
 """The models of the curves, and their paths: through neurons, and through attention too."""
 
@@ -188,7 +128,6 @@ def _save_exam(run: Run, made: al.BuiltModel, paper: ExamModel) -> None:
         BUILT_EFFECTS.save(run, held, paths, HELD_NORMS, pairs=pairs)
     if paper.dial is not None:
         return
-    race_on(run, paper)
     _save_shapes(run, paper)
     copying = [one.head for one in truth.circuit.heads]
     al.mediators(
@@ -231,21 +170,6 @@ def _save_shapes(run: Run, paper: ExamModel) -> None:
             space = al.number_subspace(made.model, made.pairs, 0, "end", "a", **settings)
             swaps = al.swap_values(made.model, made.pairs, space, controls=EXAM_CONTROLS)
             BUILT_SWAPS.save(run, swaps, shape)
-
-
-def race_on(run: Run, paper: ExamModel) -> None:
-    """Races for the components beyond half of the strongest mean effect, if there are any."""
-    exact = BUILT_EFFECTS.load(run, "via_mlps", EXACT)
-    line = float(min(exact.heads.mean().min(), exact.mlps.mean().min())) / 2
-    if line < 0:
-        if not RACES.is_in(run, paper.built, "line", "all"):
-            outcomes = races(exact, line, REPEATS, paper.seed)
-            RACES.save(run, outcomes, paper.built, "line", "all")
-        means = RACES.load(run, paper.built, "line", "all").mean().tolist()
-        strongest_text = ", ".join(
-            f"{name} {100 * mean:.1f}%" for name, mean in zip(RACE_MEASURES, means, strict=True)
-        )
-        print(f"{paper.model}: races: {strongest_text}")
 
 
 def knocked_out(

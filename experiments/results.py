@@ -155,8 +155,6 @@ WRONG_SUMS = Stored("wrong", Effects)
 """Whether the first digit of each sum below 100 is wrong [ones_sum pair]."""
 EXACT = "exact"
 """The name of path patching among the methods: its effects are exact."""
-RACES = Stored("races-{}-{}-{}", Effects)
-"""The cost and the outcome of races; by built model, goal, and "all"."""
 KNOCKOUT_CURVES = Stored("knockout-{}", KnockoutCurves)
 """Accuracy without the first k heads of several orders; by operation, or by wording of powers."""
 KNOCKOUT_CURVE = Stored("curve-{}-{}", KnockoutCurve)

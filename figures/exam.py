@@ -108,14 +108,6 @@ def exhibits(options: ExamOptions) -> list[Exhibit]:
         ),
         *_shape_table(plain, runs),
         *_carry_table(carries),
-        text_table_of(
-            lambda: numbers.shares(plain),
-            runs,
-            name="exam_shares",
-            title="Effects of three components, as shares of the exact ones",
-            caption="100% is right. docs/studies/attribution.md has what was expected.",
-            cells=_share_cells,
-        ),
     ]
 
 
@@ -338,16 +330,3 @@ def _summary_cells(table: DataFrame) -> DataFrame:
             missed = [one.model for one in heads if one.value < 1]
             lines.append(line | {"heads missed in": ", ".join(missed) or "-"})
     return DataFrame(lines)
-
-
-def _share_cells(table: DataFrame) -> DataFrame:
-    """One line per method, one column per component, as text."""
-    rows = records(select(table, measure=numbers.SHARE))
-    columns = dict.fromkeys(f"{one.model}, {one.paths}: {one.component}" for one in rows)
-    lines: dict[str, dict[str, str]] = {}
-    for one in rows:
-        line = lines.setdefault(
-            one.method, {"method": display_name(one.method)} | dict.fromkeys(columns, "-")
-        )
-        line[f"{one.model}, {one.paths}: {one.component}"] = f"{one.value:.0%}"
-    return DataFrame([*lines.values()])

@@ -27,7 +27,7 @@ from figures.tables.number import PROBLEMS, Number, Unit, over_draws
 from figures.tables.table import Key, QuestionTable, Row, n_problems, row
 
 ALL_MODELS = "all"
-PAIRS, ERROR, SHARE = "pairs", "largest error", "share of the exact effect"
+PAIRS, ERROR = "pairs", "largest error"
 FOLLOWS, P_LABELS = "answers that follow the value", "p of permuted labels"
 AUROC_HEADS, AUROC_MLPS, AUROC_EDGES = "AUROC of heads", "AUROC of MLPs", "AUROC of edges"
 LARGEST, MEDIAN, MEAN = "largest of the models", "median of the models", "mean of the models"
@@ -35,12 +35,6 @@ FITS = tuple(SPACES)
 """How the directions of a carry are fitted."""
 ROUNDING = 1e-5
 """A score below this share of the model's largest true effect counts as 0: it is rounding."""
-PROBED = (
-    ("table", "via_mlps", "0.1"),
-    ("table", "via_mlps", "MLP 0"),
-    ("query_composition", "total", "0.1"),
-)
-"""Model, paths and component of the expectations in docs/studies/attribution.md."""
 
 
 @dataclass(frozen=True)
@@ -136,23 +130,6 @@ def dial_errors(exam_models: Sequence[ExamRun]) -> list[QuestionTable]:
             keys = {"paths": paths, "method": method, "dial": exam_model.dial}
             rows.append(row(ERROR, Number(wrong, unit="relative"), **keys))
         tables.append(QuestionTable.of("exam", exam_model.built, rows))
-    return tables
-
-
-def shares(exam_models: Sequence[ExamRun]) -> list[QuestionTable]:
-    """The effects of `PROBED` by each method, as shares of the exact effects."""
-    models = {exam_model.built: exam_model for exam_model in exam_models}
-    tables = []
-    for model in dict.fromkeys(model for model, _, _ in PROBED if model in models):
-        exam_model = models[model]
-        rows = [_pairs_row(exam_model)]
-        for _, paths, component in [one for one in PROBED if one[0] == model]:
-            exact = _means(exam_model.truth(paths))[component]
-            for method in exam_model.methods(paths):
-                share = _means(exam_model.effects(paths, method))[component] / exact
-                keys = {"paths": paths, "method": method, "component": component}
-                rows.append(row(SHARE, Number(share, unit="relative"), **keys))
-        tables.append(QuestionTable.of("exam", model, rows))
     return tables
 
 
