@@ -153,7 +153,7 @@ def _beside(audit: Audit) -> Iterator[dict[str, Any]]:
     for lens, parts in numbers.items():
         value, *resampled = (parts.sum(0) / weights.sum(0)).tolist()
         low, high = measures.around(value, torch.tensor(resampled), most=float(len(weights)))
-        n = len({*(effects.problem or ())})
+        n = measures.problems(effects)
         yield {"question": PARTS, "lens": lens, "value": value, "low": low, "high": high, "n": n}
     looks = audit.attention
     for head, (lens, role) in zip(_strongest(audit), LOOKS.items(), strict=False):
@@ -167,5 +167,5 @@ def _beside(audit: Audit) -> Iterator[dict[str, Any]]:
         yield {
             **{"question": READ, "lens": lens, "value": on[role], "low": low, "high": high},
             **{"control_low": min(others), "control_high": max(others)},
-            "n": len({*(of_head.problem or ())}),
+            "n": measures.problems(of_head),
         }

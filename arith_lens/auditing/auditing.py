@@ -61,8 +61,6 @@ UNKNOWN = Measure()
 """What was not measured."""
 MOST_READERS = 5
 """The number of heads whose edges are computed."""
-TOGETHER = "together"
-"""All senders as one, as `edge_effects` names them."""
 MEANS, RESAMPLED = "means at END", "another prompt's outputs at END"
 OTHERS, GAIN = "means over more prompts at END", f"{MEANS} less {RESAMPLED}"
 """What replaces the outputs of heads at END."""
@@ -319,7 +317,7 @@ class _Auditor:
                 self.model,
                 pairs,
                 heads,
-                senders=TOGETHER,
+                senders="together",
                 positions="each" if by_place else "all",
                 metric=LOGIT,
                 run=self.run,

@@ -75,9 +75,9 @@ class Scale:
         return sets
 
 
-def problems(pairs: PromptPairs) -> int:
+def problems(pairs: PromptPairs | Effects) -> int:
     """How many problems the pairs ask."""
-    return len({*pairs.problem})
+    return len({*(pairs.problem or ())})
 
 
 def share(
@@ -122,8 +122,8 @@ def around(
 
 
 def _range(controls: Sequence[float]) -> tuple[float, float]:
-    known = [value for value in controls if value == value]
-    return (min(known), max(known)) if known else (float("nan"), float("nan"))
+    known = [value for value in controls if value == value] or [float("nan")]
+    return min(known), max(known)
 
 
 def task(outcomes: Outcomes, pairs: PromptPairs, scale: Scale) -> Measure:
@@ -165,8 +165,8 @@ def concentration(
         return Measure()
     low, high = around(float(shares[0]), shares[1:])
     others = [float(of(heads)[0]) for heads in scale.controls(chosen, draws).values()]  # pyright: ignore
-    n = len({*(second.problem or range(second.n_pairs))})
-    return Measure(float(shares[0]), low, high, *_range([*others, *more]), n)
+    controls = _range([*others, *more])
+    return Measure(float(shares[0]), low, high, *controls, problems(second))
 
 
 @dataclass(frozen=True)
@@ -255,6 +255,7 @@ def sets_replaced(
     if alone:
         named["none"] = []
     out = {label: _out(scale, chosen, alone) for label, chosen in named.items()}
+    suffix = "" if how.means is None else "-others"
     curves: KnockoutCurves = knockout_curves(
         model,
         pairs,
@@ -265,8 +266,7 @@ def sets_replaced(
         means=how.means,
         seed=scale.seed,
         run=run,
-        name="-".join(["kept" if alone else "without", how.ablation, how.positions])
-        + "-others" * (how.means is not None),
+        name=f"{'kept' if alone else 'without'}-{how.ablation}-{how.positions}{suffix}",
         progress=progress,
     )
     correct = {label: curves[label].correct[-1].float() for label in out}
@@ -359,9 +359,8 @@ def other_prompts(
         random.Random(seed).shuffle(rows)
         for place, row in enumerate(rows):
             for other in rows[place + 1 :] + rows[:place]:
-                if apart[other] != apart[row] and same_problem == (
-                    pairs.problem[other] == pairs.problem[row]
-                ):
+                is_same = pairs.problem[other] == pairs.problem[row]
+                if apart[other] != apart[row] and is_same == same_problem:
                     donors[row] = other
                     break
     rows = torch.tensor(sorted(donors), dtype=torch.long)
@@ -420,8 +419,8 @@ def overlap(own: Effects, other: Effects, scale: Scale) -> Measure:
     quantiles = torch.tensor([0.025, 0.975])
     low, high = shares(other).quantile(quantiles).tolist()
     control_low, control_high = shares(own).quantile(quantiles).tolist()
-    n = len({*(other.problem or range(other.n_pairs))})
-    return Measure(value, min(low, value), max(high, value), control_low, control_high, n)
+    ends = min(low, value), max(high, value), control_low, control_high
+    return Measure(value, *ends, problems(other))
 
 
 def strength(own: Effects, other: Effects, first: Bool[Tensor, " pair"], scale: Scale) -> Measure:
@@ -438,6 +437,5 @@ def strength(own: Effects, other: Effects, first: Bool[Tensor, " pair"], scale: 
 
     ratio = of(other) / of(own)
     low, high = ratio[1:].nanquantile(torch.tensor([0.025, 0.975])).tolist()
-    value = float(ratio[0])
-    n = len({*(own.select(~first).problem or ())})
+    value, n = float(ratio[0]), problems(own.select(~first))
     return Measure(value, min(low, value), max(high, value), 1.0, 1.0, n)

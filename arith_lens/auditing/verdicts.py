@@ -54,21 +54,16 @@ class Verdict:
     """Why nothing was measured; else empty."""
 
 
-def fmax(first: float, second: float) -> float:
-    """The larger number, or the one that is no NaN."""
-    return first if isnan(second) else max(first, second)
-
-
-def fmin(first: float, second: float) -> float:
-    """The smaller number, or the one that is no NaN."""
-    return first if isnan(second) else min(first, second)
+def _known(*numbers: float) -> list[float]:
+    """The numbers that are no NaN."""
+    return [number for number in numbers if not isnan(number)]
 
 
 def above(measure: Measure) -> str:
     """Whether a number is larger than every control."""
     if isnan(measure.value) or isnan(measure.control_high):
         return OPEN
-    if measure.low > fmax(measure.control_high, measure.control_most):
+    if measure.low > max(_known(measure.control_high, measure.control_most)):
         return HOLDS
     return FAILS if measure.value <= measure.control_high else OPEN
 
@@ -77,7 +72,7 @@ def below(measure: Measure) -> str:
     """Whether a number is smaller than every control."""
     if isnan(measure.value) or isnan(measure.control_low):
         return OPEN
-    if measure.high < fmin(measure.control_low, measure.control_least):
+    if measure.high < min(_known(measure.control_low, measure.control_least)):
         return HOLDS
     return FAILS if measure.value >= measure.control_low else OPEN
 
