@@ -41,13 +41,16 @@ class Arrays:
 
     def part(self, name: str) -> "Arrays":
         """One of the parts of `joined_arrays`."""
+        return Arrays(self.within(name), self.header[name])
+
+    def within(self, name: str) -> dict[str, Tensor]:
+        """The tensors called `name.…`, by the rest of their names."""
         prefix = f"{name}."
-        tensors = {
+        return {
             key.removeprefix(prefix): tensor
             for key, tensor in self.tensors.items()
             if key.startswith(prefix)
         }
-        return Arrays(tensors, self.header[name])
 
     def to_bytes(self) -> bytes:
         """The contents of a safetensors file.

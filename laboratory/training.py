@@ -10,7 +10,6 @@ state. So a killed training can be continued.
 import json
 import math
 import random
-import shutil
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -67,9 +66,6 @@ class Recipe:
     d_model: int = 128
     d_mlp: int = 352
     save_every: int = 500
-    snapshots: int = 0
-    """How many models are kept on the way, in `output/snapshots/<step>`. Their steps grow by one
-    factor. 0: none."""
     compile: bool = True
 
 
@@ -184,37 +180,12 @@ def train_reference_model(config: Recipe) -> Path:
         optimizer.step()
         optimizer.zero_grad()
         _log(config, step, loss)
-        if step + 1 in snapshot_steps(config):
-            _keep_snapshot(config, model, tokenizer, step + 1)
         if (step + 1) % config.save_every == 0 or step + 1 == config.steps:
             _save(config, model, optimizer, step + 1)
     final = config.output / "final"
     model.to("cpu").save_pretrained(final)
     _save_tokenizer(tokenizer, final)
     return final
-
-
-FIRST_SNAPSHOT = 50
-"""The step of the first model that is kept: before it, little has been learned."""
-
-
-def snapshot_steps(config: Recipe) -> set[int]:
-    """The steps after which a model is kept; as many as `snapshots`, or fewer if steps coincide."""
-    if not config.snapshots:
-        return set()
-    first, n = min(FIRST_SNAPSHOT, config.steps), config.snapshots
-    growth = (config.steps / first) ** (1 / max(1, n - 1))
-    return {round(first * growth**i) for i in range(n - 1)} | {config.steps}
-
-
-def _keep_snapshot(config: Recipe, model: Any, tokenizer: Tokenizer, step: int) -> None:
-    """Write the model of a step, in Hugging Face format; the folder gets its name when complete."""
-    folder = config.output / "snapshots" / f"{step:06d}"
-    part = folder.with_suffix(".part")
-    model.save_pretrained(part)
-    _save_tokenizer(tokenizer, part)
-    shutil.rmtree(folder, ignore_errors=True)
-    part.replace(folder)
 
 
 def _optimizer(model: Any, config: Recipe) -> torch.optim.Optimizer:
@@ -256,7 +227,7 @@ def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 
 def _recipe(config: Recipe) -> dict[str, Any]:
     """The settings that must not change when a training is continued."""
-    free = ("output", "steps", "save_every", "snapshots")
+    free = ("output", "steps", "save_every")
     return {name: str(value) for name, value in asdict(config).items() if name not in free}
 
 

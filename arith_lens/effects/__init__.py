@@ -13,6 +13,7 @@ from arith_lens.effects.component_effects import differs_from_zero as differs_fr
 from arith_lens.effects.component_effects import effect_tables as effect_tables
 from arith_lens.effects.component_effects import key_heads as key_heads
 from arith_lens.effects.draws import crossed_draws as crossed_draws
+from arith_lens.effects.draws import draws_of as draws_of
 from arith_lens.effects.effects import HEAD_AXES as HEAD_AXES
 from arith_lens.effects.effects import MLP_AXES as MLP_AXES
 from arith_lens.effects.effects import Effects as Effects

@@ -1,5 +1,6 @@
 """Random controls: the same problems in several draws, such as of shuffled values."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -7,6 +8,27 @@ from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.effects.effects import Effects
+
+
+def draws_of(draws: Mapping[str, Tensor], space: str, like: Effects) -> Float[Tensor, "*site draw"]:
+    """The mean of each draw of a control, whose draws are [*site draw pair].
+
+    Args:
+        draws: by control, the number of each draw and pair.
+        space: the name of the control.
+        like: effects on the same pairs.
+
+    Raises:
+        KeyError: the control has no draws.
+    """
+    if space not in draws:
+        raise KeyError(
+            f"expected a control with draws, of {', '.join(draws) or 'none'}, found {space!r}; "
+            "iia has the accuracy of all spaces"
+        )
+    values = draws[space].float()
+    axes = ("site", "draw")[-values.ndim + 1 :]
+    return replace(like, per_pair=values, axes=axes, labels=None, held_norm=None).mean()
 
 
 def crossed_draws(values: Float[Tensor, "*component draw pair"], like: Effects) -> Effects:

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined_arrays
-from arith_lens.effects import Effects, crossed_draws
+from arith_lens.effects import Effects, crossed_draws, draws_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -50,15 +50,7 @@ class Interchange:
         Raises:
             KeyError: the control has no draws.
         """
-        if space not in self.draws:
-            raise KeyError(
-                f"expected a control with draws, of {', '.join(self.draws) or 'none'}, found "
-                f"{space!r}; iia has the accuracy of all spaces"
-            )
-        own = replace(
-            self.effects, per_pair=self.draws[space].float(), axes=("site", "draw"), labels=None
-        )
-        return own.mean()
+        return draws_of(self.draws, space, self.effects)
 
     def ci(self, **options: Any) -> Float[Tensor, "bound=2 site space"]:
         """95% intervals of shares, over problems; of random controls, over draws and problems.
@@ -113,14 +105,7 @@ class Interchange:
     def from_arrays(cls, arrays: Arrays) -> "Interchange":
         """Read `to_arrays` back, bit for bit. Raises ValueError for another kind of result."""
         arrays.require("interchange")
-        bases, draws = (
-            {
-                name.removeprefix(prefix): tensor
-                for name, tensor in arrays.tensors.items()
-                if name.startswith(prefix)
-            }
-            for prefix in ("basis.", "draws.")
-        )
+        bases, draws = (arrays.within(prefix) for prefix in ("basis", "draws"))
         effects = Effects.from_arrays(arrays.part("effects"))
         return cls(effects, bases, arrays.header["computation"], draws)
 

@@ -1,7 +1,7 @@
 """What swaps of values did, swap by swap, beside their controls."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined_arrays
-from arith_lens.effects import Effects, crossed_draws
+from arith_lens.effects import Effects, crossed_draws, draws_of
 from arith_lens.statistics import permutation_p_value
 
 if TYPE_CHECKING:
@@ -67,12 +67,7 @@ class Swaps:
 
     def of_draws(self, space: str) -> Float[Tensor, " draw"]:
         """The accuracy of each draw of a control. Raises KeyError: the control has no draws."""
-        if space not in self.draws:
-            raise KeyError(
-                f"expected a control with draws, of {', '.join(self.draws) or 'none'}, found "
-                f"{space!r}; iia has the accuracy of each space"
-            )
-        return replace(self.of(space), per_pair=self.draws[space].float(), axes=("draw",)).mean()
+        return draws_of(self.draws, space, self.of(space) if space in self.draws else self.effects)
 
     def iia(self, space: str = OWN) -> float:
         """The interchange accuracy: the share of swaps that answer the source's value."""
@@ -124,13 +119,8 @@ class Swaps:
     def from_arrays(cls, arrays: Arrays) -> "Swaps":
         """Read `to_arrays` back, bit for bit. Raises ValueError for another kind of result."""
         arrays.require("swaps")
-        draws = {
-            name.removeprefix("draws."): values
-            for name, values in arrays.tensors.items()
-            if name.startswith("draws.")
-        }
         effects = Effects.from_arrays(arrays.part("effects"))
-        return cls(effects, draws, arrays.header["computation"])
+        return cls(effects, arrays.within("draws"), arrays.header["computation"])
 
     def __repr__(self) -> str:
         parts = [f"{name} {self.iia(name):.0%}" for name in self.spaces]

@@ -12,7 +12,6 @@ from arith_lens.path_patching.cost import Plan as Plan
 from arith_lens.path_patching.cost import flops_of_rows as flops_of_rows
 from arith_lens.path_patching.cost import forward_flops as forward_flops
 from arith_lens.path_patching.cost import plan as plan
-from arith_lens.path_patching.cost import rows_flops as rows_flops
 from arith_lens.path_patching.engines import Interventions as Interventions
 from arith_lens.path_patching.engines import PatchSettings as PatchSettings
 from arith_lens.path_patching.engines import Propagation as Propagation
@@ -44,7 +43,6 @@ from arith_lens.path_patching.recording import joined_runs as joined_runs
 from arith_lens.path_patching.recording import matrix_elements as matrix_elements
 from arith_lens.path_patching.recording import record_batch as record_batch
 from arith_lens.path_patching.recording import record_pairs as record_pairs
-from arith_lens.path_patching.recording import recording_operations as recording_operations
 from arith_lens.path_patching.sweep import Trunk as Trunk
 from arith_lens.path_patching.sweep import advance_senders as advance_senders
 from arith_lens.path_patching.sweep import direct_changes as direct_changes

@@ -156,16 +156,15 @@ def _hooks(model: HookedLike, patching: PatchSettings, shard: PromptPairs) -> tu
     )
 
 
-def rows_flops(model: HookedLike, patching: PatchSettings, *, readings: int = 2) -> int:
+def rows_flops(model: HookedLike, patching: PatchSettings) -> int:
     """FLOPs of the sweep of one pair, or of its closed form if no MLP is computed again.
 
-    `readings` is how often the logits of a row are read: the sweep reads each row with its own
-    scale of the final norm, and with the reference run's.
+    The logits of each row are read with its own scale of the final norm, and with the reference's.
     """
     senders = patching.senders
     recomputed = patching.paths == "via_mlps"
     passing = senders.rows_through_mlps() if recomputed else [0] * patching.n_layers
-    n_read = readings * senders.n_rows + patching.reads_total
+    n_read = 2 * senders.n_rows + patching.reads_total
     return flops_of_rows(model, patching, passing, n_read)
 
 

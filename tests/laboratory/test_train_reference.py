@@ -11,7 +11,6 @@ from laboratory import training
 from laboratory.training import (
     Recipe,
     rate_at,
-    snapshot_steps,
     train_reference_model,
     training_batch,
 )
@@ -76,18 +75,3 @@ def test_the_rate_warms_up_and_falls_to_a_twentieth() -> None:
     assert max(rates) == pytest.approx(config.rate)
     assert rates.index(max(rates)) <= config.warm_up
     assert rates[-1] == pytest.approx(config.rate * config.last_rate, rel=0.01)
-
-
-def test_snapshots_grow_by_one_factor_and_the_last_one_is_the_finished_model(
-    tmp_path: Path,
-) -> None:
-    steps = sorted(snapshot_steps(Recipe(steps=3200, snapshots=7)))
-    assert steps == [50, 100, 200, 400, 800, 1600, 3200]
-    assert snapshot_steps(Recipe()) == set()
-    config = replace(TINY, output=tmp_path, snapshots=2)
-    final = train_reference_model(config)
-    kept = sorted(folder.name for folder in (tmp_path / "snapshots").iterdir())
-    assert kept == [f"{step:06d}" for step in sorted(snapshot_steps(config))]
-    last = load_file(tmp_path / "snapshots" / kept[-1] / "model.safetensors")
-    expected = load_file(final / "model.safetensors")
-    assert all(torch.equal(expected[name], last[name]) for name in expected)
