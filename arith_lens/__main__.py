@@ -27,7 +27,9 @@ class _Parser(ArgumentParser):
     """A parser whose errors are those of the user, and name the nearest command."""
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; see {self.prog} --help")
+        raise ValueError(
+            f"expected arguments of {self.prog}, found {message}; see {self.prog} --help"
+        )
 
     def _check_value(self, action: Any, value: Any) -> None:
         if action.choices is not None:
