@@ -109,7 +109,6 @@ def find_run(
     roots: Sequence[Path],
     *,
     result: str = "",
-    option: str = "",
 ) -> Run:
     """The finished run with these settings, from the first folder that has one.
 
@@ -123,7 +122,6 @@ def find_run(
         settings: the settings that the run must have.
         roots: folders of runs.
         result: a result that the run must have.
-        option: a further option of the command that makes the run, in an error.
 
     Raises:
         NotComputed: there is no such run; the error has the command that makes one.
@@ -147,7 +145,7 @@ def find_run(
     raise NotComputed(
         f"expected a finished run of {model} under {roots[0] / experiment}"
         f"{' with these settings' * bool(others)}, found none{seen}",
-        command.replace(experiment, f"{experiment} {option}", 1) if option else command,
+        command,
     )
 
 

@@ -75,15 +75,7 @@ class Experiment(Generic[Config]):
     """Print the results of a finished run; nothing if its exhibit shows them all."""
     figure: str = ""
     """The exhibit that draws it."""
-    question: Callable[[Config, Path], Any] = lambda config, root: config
-    """Makes the argument of `compute`, `plan`, `inputs` and `identity`.
-
-    It gets the settings and the folder of all runs. The result is the settings, or the settings
-    together with results of an earlier run.
-    """
-    identity: Callable[[Any], Any] = lambda question: question
-    """What identifies the run of a question."""
-    inputs: Callable[[Any], Iterable[Path]] = lambda question: ()
+    inputs: Callable[[Any], Iterable[Path]] = lambda config: ()
     """Files that it reads."""
     shares: bool = False
     """Whether several processes share its work."""
@@ -94,31 +86,30 @@ class Experiment(Generic[Config]):
         """Load the model, compute what is missing, save and print."""
         with exit_on_user_error():
             check_settings({"config": config, "root": root})
-            question = self.question(config, root)
             files = None if dry_run else model_files(config)
-            stored = None if again else self._stored(config, question, root, files)
+            stored = None if again else self._stored(config, root, files)
         if stored is not None:
             self._show_stored(stored)
             return
         with working(f"{self.name}: loading the model", visible=is_first()):
             model = loaded_model(config, weights=not dry_run)
         if dry_run:
-            print(self.plan(model, question))
+            print(self.plan(model, config))
             return
-        run = self.open(question, model, root, files=files, again=again)
+        run = self.open(config, model, root, files=files, again=again)
         if run.complete and not again:
             self._show_stored(run)
         else:
-            self.fill(run, model, question)
+            self.fill(run, model, config)
 
-    def _stored(self, config: Any, question: Any, root: Path, files: str | None) -> Run | None:
-        """The complete run of a question, found without loading the model."""
+    def _stored(self, config: Any, root: Path, files: str | None) -> Run | None:
+        """The complete run of these settings, found without loading the model."""
         return stored_run(
             self.name,
-            self.identity(question),
+            config,
             files=files,
             device=config.device or default_device(),
-            inputs=self.inputs(question),
+            inputs=self.inputs(config),
             root=root,
         )
 
@@ -129,7 +120,7 @@ class Experiment(Generic[Config]):
             pass
         self._conclude(run)
 
-    def fill(self, run: Run, model: Any, question: Any) -> None:
+    def fill(self, run: Run, model: Any, config: Any) -> None:
         """Compute what an opened run lacks, and print the report.
 
         If an error comes before the first result, the run's folder is removed, by the process that
@@ -138,7 +129,7 @@ class Experiment(Generic[Config]):
         with run:
             try:
                 with working(f"{self.name}: computing", visible=is_first()):
-                    self.compute(run, model, question)
+                    self.compute(run, model, config)
             except BaseException:
                 if is_first() and not (run.names or run.unfinished()):
                     shutil.rmtree(run.path, ignore_errors=True)
@@ -155,11 +146,11 @@ class Experiment(Generic[Config]):
         if self.figure:
             print(f"{figure_command(self.figure, run)} draws it")
 
-    def open(self, question: Any, model: Any, root: Path, **options: Any) -> Run:
-        """The run of a question, new or stored; `options` are as of `open_run`."""
+    def open(self, config: Any, model: Any, root: Path, **options: Any) -> Run:
+        """The run of these settings, new or stored; `options` are as of `open_run`."""
         with exit_on_user_error():
-            settings, more = self.identity(question), {"inputs": self.inputs(question)}
-            return open_run(self.name, settings, model=model, root=root, **more, **options)
+            inputs = self.inputs(config)
+            return open_run(self.name, config, model=model, inputs=inputs, root=root, **options)
 
 
 fitting_engine = partial(library_choice, explain=print)
