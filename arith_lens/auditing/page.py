@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import isnan
 from typing import Any
 
-from arith_lens.auditing.verdicts import QUESTIONS, Measure
+from arith_lens.auditing.verdicts import Measure
 from arith_lens.plotting.markup import render
 
 WIDTH, HEIGHT = 150, 16
@@ -63,19 +63,12 @@ Kept alone: {{ heads }}.</p>{% endif %}
 
 def answer_of(audit: Any) -> str:
     """The verdict on each question, as an HTML table."""
-    sentences = audit.sentences()
     rows = []
-    for question in QUESTIONS:
+    for question, sentence in audit.sentences().items():
         first = audit.first(question)
-        rows.append(
-            {
-                "question": question,
-                "verdict": first.verdict,
-                "colour": COLOURS[first.verdict],
-                "strip": _strip(first.measure, COLOURS[first.verdict]),
-                "sentence": sentences[question],
-            }
-        )
+        colour = COLOURS[first.verdict]
+        row = {"question": question, "verdict": first.verdict, "sentence": sentence}
+        rows.append({**row, "colour": colour, "strip": _strip(first.measure, colour)})
     return render(_ANSWER, rows=rows)
 
 
@@ -91,8 +84,11 @@ def page_of(audit: Any) -> str:
         metric="" if effects is None else NAMES.get(effects.heads.metric, effects.heads.metric),
         readers=[*audit.readers().itertuples()],
         heads=", ".join(map(str, audit.heads)) or "none",
-        columns=[str(name).replace("_", " ") for name in table.columns],
-        table=[[*_cells(row)] for row in table.itertuples(index=False)],
+        columns=[*(str(name).replace("_", " ") for name in table.columns), "why it is open"],
+        table=[
+            [*_cells(row), one.reason]
+            for row, one in zip(table.itertuples(index=False), audit.rows, strict=True)
+        ],
     )
 
 

@@ -398,6 +398,7 @@ def test_the_page_says_the_answer_first_and_needs_no_network(
     assert places == sorted(places) and places[-1] < text.index("<h2>")
     assert "http://" not in text.replace("http://www.w3.org", "") and "https://" not in text
     assert "nan" not in text.lower().replace("nanum", "")
+    assert "too few problems are asked by two prompts of one length" in text
     assert FEW in audit._repr_html_()
 
 
