@@ -111,7 +111,8 @@ def with_pretrained(target: str, values: Variables) -> Variables:
 
     Nothing is downloaded. A line says which model it is, and how to get the other.
     """
-    if target != "fig2" or any(values.values()):
+    options = {name: value for name, value in values.items() if name not in NOT_OPTIONS}
+    if target != "fig2" or any(options.values()):
         return values
     name = PRETRAINED["MODEL"]
     try:

@@ -227,7 +227,7 @@ def test_figure_2_alone_takes_the_pretrained_model_that_is_there_and_says_which(
     monkeypatch.setattr("os.environ", {})
     for word in ("show", "run"):
         monkeypatch.setattr(make_commands.Step, "run", lambda step: print(step.line))
-        make_commands.main([word, "fig2"])
+        make_commands.main([word, "fig2", "PYTHON=python3.12", "MODEL="])
         said = capsys.readouterr()
         models = {line.partition("--model ")[2].partition(" ")[0] for line in said.out.splitlines()}
         assert models == ({"smollm2-135m"} if downloaded else {""})
