@@ -4,7 +4,6 @@ Two commands: `template_tables` and `training_splits`. Each prints a table and s
 """
 
 import base64
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ def template_table(tokenizer: Any, config: TemplateConfig) -> pandas.DataFrame:
     operations = IN_PAPER if config.figure == "8" else ("addition",)
     names = "operation" if config.figure == "8" else [story.name for story in FIGURE_10]
     rows = [
-        asdict(row)
+        row
         for operation in operations
         for row in template_facts(
             tokenizer,

@@ -203,11 +203,7 @@ class EdgeEngine:
         foil: Int[Tensor, " pair"] | None,
         errors: Sequence[Mapping[str, float]],
     ) -> None:
-        """Compare each receiver, with all senders together, with path patching of the receiver.
-
-        Raises:
-            CertificateError: they differ, or a part of the computation is not the model's.
-        """
+        """Compare each receiver, with all senders together, with path patching of the receiver."""
         swept = self.sweep(pairs, foil).cpu()
         receivers, start = self.settings.receivers, 1 + prod(self.settings.grid)
         order = [receivers.index(c) for c in self.sweep.patching.components]
@@ -431,12 +427,7 @@ class _Into:
 
 
 def _rounding(logit: Float[Tensor, " pair"], measure: Metric) -> Float[Tensor, " pair"]:
-    """How large the rounding error of an effect may be. A smaller one cannot be told from it.
-
-    Args:
-        logit: the answer's logit in the unpatched run.
-        measure: the metric, which may divide the change by the logit or by a total.
-    """
+    """How large an effect's rounding error may be: divided as the metric divides the change."""
     error = ROUNDING * logit.abs().max().clamp(min=1).expand_as(logit)
     if measure.share_of == "reference":
         return error / logit.abs().clamp(min=TINY)

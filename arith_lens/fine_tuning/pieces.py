@@ -118,11 +118,7 @@ def _part(module: Any, path: str) -> Any:
 
 
 def _sizes(hf_model: Any, n_heads: int, parts: Sequence[Sequence[Any]]) -> tuple[int, int, int]:
-    """The numbers of heads and of key-value heads, and the size of a head.
-
-    Raises:
-        ValueError: they are not those of every layer, or W_Q has rows that belong to no head.
-    """
+    """The numbers of heads and of key-value heads, and the size of a head."""
     sizes = {
         (of_layer[-1].in_features, *(part.out_features for part in of_layer[:-1]))
         for of_layer in parts

@@ -350,17 +350,6 @@ class HookedModel:
             for piece, text in zip(pieces, texts, strict=True)
         ]
 
-    def to_single_token(self, text: str) -> int:
-        """The id of a text that is one token. Raises ValueError for a text of several."""
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        if len(ids) != 1:
-            pieces = ", ".join(map(repr, self.tokenizer.convert_ids_to_tokens(ids)))
-            raise ValueError(
-                f"expected a text of one token, found {text!r} of {len(ids)} ({pieces}); give one "
-                "of these, or to_tokens for all"
-            )
-        return int(ids[0])
-
     def to_string(self, tokens: Any) -> Any:
         """The text of tokens; for a batch, one text per row."""
         return self.bridge.to_string(tokens)

@@ -120,13 +120,8 @@ def _fused_attention(hf_model: Any) -> Iterator[None]:
 
 @contextmanager
 def _swapped(model: Any, hooked: frozenset[int]) -> Iterator[list[nn.Module]]:
-    """Swap the bridge's modules for the model's own.
-
-    Those with a point at entry or exit in `hooked` (ids) are kept.
-
-    Yields:
-        What is kept.
-    """
+    """Swap the bridge's modules for the model's own; yield those that stay, which have a point at
+    entry or exit in `hooked` (ids)."""
     swapped: list[tuple[nn.Module, str, nn.Module]] = []
     bridge_modules: list[nn.Module] = []
 

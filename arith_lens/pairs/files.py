@@ -116,13 +116,7 @@ def check_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _text(path: str | Path) -> str:
-    """A file's text with its line ends.
-
-    Raises:
-        TypeError: something else than a path.
-        FileNotFoundError: there is no such file.
-        ValueError: it is not UTF-8.
-    """
+    """A file's text with its line ends."""
     if not isinstance(path, str | Path):
         raise TypeError(
             f"expected the path of a file, then the model, found a {type(path).__name__} first; "
@@ -292,13 +286,9 @@ def _cells(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
 
 def _labels(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """The column `problem`, the reference prompt where it is empty; () if no row has it."""
-    labels = [row.get("problem") for row in rows]
-    if all(label in (None, "") for label in labels):
-        return ()
-    return tuple(
-        str(row["reference"] if label in (None, "") else label)
-        for row, label in zip(rows, labels, strict=True)
-    )
+    labels, prompts = _cells(rows, "problem"), _cells(rows, "reference")
+    pairs = zip(labels, prompts, strict=True)
+    return tuple(label or prompt for label, prompt in pairs) if any(labels) else ()
 
 
 def _answer(

@@ -161,12 +161,13 @@ def sample_pairs(
     sampling, example_options = value_object(Sampling, options), value_object(Examples, options)
     nulls, answer_token = value_object(NullWords, options), sampling.answer_token
     draws, shots = sampling.draws, example_options.shots
-    _check_choices(
-        answer_token=answer_token,
-        counterfactual=counterfactual,
-        keep=keep,
-        exemplars=example_options.exemplars,
-    )
+    for name, value, known in (
+        ("answer_token", answer_token, ANSWER_TOKENS),
+        ("counterfactual", counterfactual, COUNTERFACTUAL_KINDS),
+        ("keep", keep, ("correct", "all")),
+        ("exemplars", example_options.exemplars, ("same", "mixed")),
+    ):
+        check_choice(name, value, known)
     _check_one_operation(operation)
     check_operation(counterfactual, operation)
     _check_operands(operands)
@@ -213,11 +214,7 @@ def _from_fitting(
     chosen: Sequence[AnyTemplate],
     named: str | Sequence[str],
 ) -> PromptPairs:
-    """The pairs of the templates that fit the tokenizer; a warning names the others.
-
-    Raises:
-        UnfitTemplate: no template fits, or the user named one that does not.
-    """
+    """The pairs of the templates that fit the tokenizer; a warning names the others."""
     refused: list[UnfitTemplate] = []
     while True:
         try:
@@ -236,19 +233,6 @@ def _from_fitting(
                 f"The first one: {refused[0]}"
             )
         return pairs
-
-
-_CHOICES = {
-    "answer_token": ANSWER_TOKENS,
-    "counterfactual": COUNTERFACTUAL_KINDS,
-    "keep": ("correct", "all"),
-    "exemplars": ("same", "mixed"),
-}
-
-
-def _check_choices(**choices: str) -> None:
-    for name, value in choices.items():
-        check_choice(name, value, _CHOICES[name])
 
 
 def _check_one_operation(operation: Any) -> None:
@@ -460,27 +444,10 @@ def as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair], exemplar_set: str) ->
     )
 
 
-@dataclass(frozen=True)
-class TemplateFacts:
-    """One row of the paper's Figure 8 or 10 under one tokenizer."""
-
-    template: str
-    """The template's name."""
-    reference: str = ""
-    counterfactual: str = ""
-    """An example of both prompts."""
-    tokens: int = 0
-    """The number of the example's tokens, with BOS."""
-    problems: int = 0
-    references: int = 0
-    """The number of distinct prompts: the problems, times the choices of a story's words."""
-    candidates: int = 0
-    """The number of counterfactuals of the example: null words or phrases, or choices of other
-    words in a story."""
-    answer_piece: str = ""
-    """How the tokenizer writes the example's C."""
-    refused: str = ""
-    """Why the template gives no prompts; empty if it does."""
+NO_FACTS = {
+    **{"reference": "", "counterfactual": "", "tokens": 0, "problems": 0, "references": 0},
+    **{"candidates": 0, "answer_piece": ""},
+}
 
 
 def template_facts(
@@ -491,11 +458,13 @@ def template_facts(
     operands: Iterable[int] = range(1, 10),
     answer_token: str = "whole",
     seed: int = 0,
-) -> list[TemplateFacts]:
-    """Facts about each template under the tokenizer of a model.
+) -> list[dict[str, Any]]:
+    """Facts about each template under a tokenizer: rows of the paper's Figures 8 and 10.
 
-    The arguments are those of `sample_pairs`; `model` may be a tokenizer. A template that gives no
-    prompts has a row that says why.
+    The arguments are those of `sample_pairs`; `model` may be a tokenizer. A row has an example of
+    both prompts, its tokens with BOS, and how its C is written (`answer_piece`); how many
+    `problems` and prompts (`references`) the template has, and how many counterfactuals the example
+    (`candidates`). A template that gives no prompts has a row that says why (`refused`).
 
     Raises:
         ValueError: the operation or a template is unknown, or there are no operands.
@@ -514,7 +483,7 @@ def _facts(
     problems: Sequence[Problem],
     answer_token: str,
     rng: random.Random,
-) -> TemplateFacts:
+) -> dict[str, Any]:
     counts = piece_counts(tokenizer, [template])
     try:
         part = supply(tokenizer, template, problems, answer_token, counts)
@@ -523,17 +492,18 @@ def _facts(
         sources = Sources(null_choices, counts, {template.name: part.wordings})
         (pair,) = draw_pairs(tokenizer, [reference], "word", sources, 1, rng)
     except ValueError as error:
-        return TemplateFacts(template.name, refused=str(error))
-    return TemplateFacts(
-        template=template.name,
-        reference=reference.text,
-        counterfactual=pair.counterfactual_text,
-        tokens=len(reference.prompt.ids),
-        problems=len(part.wordings),
-        references=len(part),
-        candidates=_n_candidates(tokenizer, pair, sources),
-        answer_piece=tokenizer.convert_ids_to_tokens(reference.answer),
-    )
+        return {"template": template.name, **NO_FACTS, "refused": str(error)}
+    return {
+        "template": template.name,
+        "reference": reference.text,
+        "counterfactual": pair.counterfactual_text,
+        "tokens": len(reference.prompt.ids),
+        "problems": len(part.wordings),
+        "references": len(part),
+        "candidates": _n_candidates(tokenizer, pair, sources),
+        "answer_piece": tokenizer.convert_ids_to_tokens(reference.answer),
+        "refused": "",
+    }
 
 
 def _n_candidates(tokenizer: Any, pair: Pair, sources: Sources) -> int:

@@ -179,11 +179,7 @@ def candidate_tokens(
 
 
 def _digits_written_like(answers: Sequence[int], tokenizer: Any) -> tuple[int, ...]:
-    """The tokens of the ten digits, written as the answers are: `5` or `Ġ5`.
-
-    Raises:
-        ValueError: an answer is not a single digit, or digits are not one token each.
-    """
+    """The tokens of the ten digits, written as the answers are: `5` or `Ġ5`."""
     written = {re.sub(r"[0-9]", "{}", piece) for piece in pieces(tokenizer, [answers]).values()}
     form = written.pop()
     tokens = tokenizer.convert_tokens_to_ids([form.replace("{}", str(d), 1) for d in range(10)])

@@ -333,11 +333,7 @@ class HookEngine:
     def _runs(
         self, pairs: PromptPairs, mask: Bool[Tensor, "pair pos"]
     ) -> tuple[Activations, Activations]:
-        """z and MLP outputs of the reference run at all positions, and of the other run.
-
-        Raises:
-            ValueError: a layer has no attention heads or no MLP.
-        """
+        """z and MLP outputs of the reference run at all positions, and of the other run."""
         model, layers = self.model, range(self.patching.n_layers)
         names = [name(layer) for layer in layers for name in (z_name, mlp_out_name)]
         try:

@@ -373,11 +373,7 @@ def _spot_checks(
     foil: Int[Tensor, " pair"] | None,
     count: int,
 ) -> dict[str, Any]:
-    """Compute random cells again by hooks.
-
-    Returns:
-        The number of cells, and the largest difference of an effect.
-    """
+    """Compute random cells again by hooks: their number, and the largest difference."""
     cells = effects.isfinite().nonzero()
     order = torch.randperm(len(cells), generator=torch.Generator().manual_seed(0))[:count]
     largest = 0.0
@@ -396,10 +392,7 @@ def _raced(
     loop: ShardLoop,
     make_engine: Callable[[], Engine],
 ) -> tuple[Float[Tensor, "row pair"], Notes]:
-    """Compute each sender on as many pairs as the rule needs.
-
-    The first round is certified.
-    """
+    """Compute each sender on as many pairs as the rule needs. The first round is certified."""
     n, components, n_pairs = len(patching.components), patching.components, len(loop.pairs)
     values, notes = torch.full((1 + n, n_pairs), float("nan")), []
     held = torch.full((n, n_pairs), float("nan"))

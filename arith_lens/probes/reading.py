@@ -62,15 +62,8 @@ BATCH = 64
 def _end_states(
     model: HookedLike, pairs: PromptPairs, read: str
 ) -> Float[Tensor, "layer pair d_model"]:
-    """The residual stream, or what the MLP adds, in every layer at END of the references.
-
-    Returns:
-        [layer pair d_model], float32, on the CPU.
-
-    Raises:
-        ValueError: `read` is not a key of `HOOKS`.
-        FloatingPointError: as in `record`.
-    """
+    """The stream, or what the MLP adds, in every layer at END of the references: float32, on the
+    CPU."""
     check_choice("read", read, HOOKS)
     check_pairs(model, pairs)
     parallel = getattr(model.cfg, "parallel_attn_mlp", False)
@@ -109,11 +102,7 @@ def _refuse_not_finite(values: Tensor, what: str) -> None:
 
 
 def _operand_tokens(pairs: PromptPairs) -> Int[Tensor, "pair a_b=2"]:
-    """The tokens of A and B in the references.
-
-    Raises:
-        ValueError: the pairs have no roles, or an operand has several tokens.
-    """
+    """The tokens of A and B in the references."""
     if pairs.spans is None:
         raise ValueError(
             "expected pairs that know where A and B are, found pairs without roles; sample them "

@@ -20,34 +20,36 @@ def test_figure_8_has_every_template_with_as_many_problems_as_counted_by_hand(sh
     counts = {"addition": 36, "subtraction": 45, "multiplication": 23, "division": 23}
     for operation, n_problems in counts.items():
         rows = template_facts(shipped, operation)
-        assert [row.template for row in rows] == [f"{operation}/{place}" for place in range(9)]
-        assert {row.problems for row in rows} == {row.references for row in rows} == {n_problems}
-        assert rows[0].candidates == len(NULL_SYMBOLS)
+        assert [row["template"] for row in rows] == [f"{operation}/{place}" for place in range(9)]
+        assert (
+            {row["problems"] for row in rows} == {row["references"] for row in rows} == {n_problems}
+        )
+        assert rows[0]["candidates"] == len(NULL_SYMBOLS)
         for row in rows:
-            assert len(shipped(row.reference)["input_ids"]) == row.tokens
-            assert len(shipped(row.counterfactual)["input_ids"]) == row.tokens
+            assert len(shipped(row["reference"])["input_ids"]) == row["tokens"]
+            assert len(shipped(row["counterfactual"])["input_ids"]) == row["tokens"]
             assert (
-                shipped(row.reference + row.answer_piece)["input_ids"][:-1]
-                == (shipped(row.reference)["input_ids"])
+                shipped(row["reference"] + row["answer_piece"])["input_ids"][:-1]
+                == (shipped(row["reference"])["input_ids"])
             )
 
 
 def test_a_storys_prompts_can_all_be_drawn_and_no_more(shipped):
     (row,) = template_facts(shipped, templates=["story/7"], operands=[1, 2])
     pairs = sample_pairs(
-        shipped, n=row.references, keep="all", templates=["story/7"], operands=[1, 2]
+        shipped, n=row["references"], keep="all", templates=["story/7"], operands=[1, 2]
     )
-    assert row.problems == 4 and pairs.n_distinct == row.references > 100
-    with pytest.raises(ValueError, match=f"only {row.references} distinct"):
+    assert row["problems"] == 4 and pairs.n_distinct == row["references"] > 100
+    with pytest.raises(ValueError, match=f"only {row['references']} distinct"):
         sample_pairs(
-            shipped, n=row.references + 1, keep="all", templates=["story/7"], operands=[1, 2]
+            shipped, n=row["references"] + 1, keep="all", templates=["story/7"], operands=[1, 2]
         )
 
 
 def test_a_template_that_gives_nothing_says_why(tokenizer):
     """The toy tokenizer spells the stories' verbs letter by letter: none has an equal."""
     (row,) = template_facts(tokenizer, templates=["story/1"])
-    assert row.references == 0 and "not token-aligned" in row.refused
+    assert row["references"] == 0 and "not token-aligned" in row["refused"]
 
 
 def test_the_table_is_printed_and_saved(tmp_path, capsys):
