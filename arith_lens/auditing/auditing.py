@@ -326,7 +326,8 @@ class _Auditor:
 
     def _origin(self, pairs: PromptPairs) -> None:
         """Exchange END's stream after each layer, and each MLP, with the other problem's."""
-        pairs = pairs[measures.asks_another(pairs)]
+        other = pairs.counterfactual_answer
+        pairs = pairs[(other != NO_ANSWER) & (other != pairs.answer)]
         layers = range(self.scale.n_layers)
         sites = [*map(Site, layers), *map(Mlp, layers)]
         try:
@@ -379,13 +380,18 @@ class _Auditor:
             other = self._effects(right, self._metric(right), f"effects-{number}")
             compared[f"heads under {name}"] = other
         self.verdicts.append(agreement(LENS, self.verdicts))
+        self._list(f"heads under {next(iter(self.lenses))}", effects.heads)
         for lens, other in compared.items():
             measure = measures.overlap(effects.heads, other.heads, self.scale)
             self._say(LENS, lens, below(measure), measure)
+            self._list(lens, other.heads)
         self._nothing_changed(pairs, effects.heads, inside)
         if RESAMPLED in self.alone:
             more = measures.change(self.alone[RESAMPLED], self.alone[MEANS], pairs[~inside])
             self._say(LENS, GAIN, above(more), more)
+
+    def _list(self, lens: str, effects: Effects) -> None:
+        self.facts.setdefault("strongest", {})[lens] = tuple(effects.top(self.scale.few))
 
     def _nothing_changed(
         self, pairs: PromptPairs, effects: Effects, inside: Bool[Tensor, " pair"]
@@ -397,6 +403,7 @@ class _Auditor:
             self._say(LENS, f"heads under {SAME}", OPEN, reason=reason)
             return
         other = self._effects(same, self._metric(pairs), "effects-same-problem").heads
+        self._list(f"heads under {SAME}", other)
         both = effects.select(rows), other
         for name, measure in {
             "heads": measures.overlap(*both, self.scale),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from arith_lens.attention import attention_by_role
 from arith_lens.auditing.verdicts import ENOUGH, Measure
-from arith_lens.components import Component, Head, every_head
+from arith_lens.components import Head, every_head
 from arith_lens.effects import Effects
 from arith_lens.interchanges import Site, site_runs
 from arith_lens.intervals import change_interval
@@ -23,7 +23,7 @@ from arith_lens.knockout import (
     matched_order,
 )
 from arith_lens.model import HookedLike
-from arith_lens.pairs import NO_ANSWER, PromptPairs
+from arith_lens.pairs import PromptPairs
 from arith_lens.runs import Run
 from arith_lens.statistics import resampled_means
 
@@ -254,7 +254,10 @@ def sets_replaced(
     named = {SET: [*heads], **scale.controls(heads, how.draws)}
     if alone:
         named["none"] = []
-    out = {label: _out(scale, chosen, alone) for label, chosen in named.items()}
+    out: dict[str, Any] = {
+        label: [head for head in scale.heads if (head not in {*chosen}) == alone]
+        for label, chosen in named.items()
+    }
     suffix = "" if how.means is None else "-others"
     curves: KnockoutCurves = knockout_curves(
         model,
@@ -272,11 +275,6 @@ def sets_replaced(
     correct = {label: curves[label].correct[-1].float() for label in out}
     own = correct.pop(SET)
     return share(own, pairs, torch.stack([*correct.values()])), own
-
-
-def _out(scale: Scale, heads: Sequence[Head], alone: bool) -> list[Component]:
-    """The heads that are replaced."""
-    return [head for head in scale.heads if (head not in {*heads}) == alone]
 
 
 def attention_to_changes(
@@ -305,12 +303,6 @@ def attention_to_changes(
     sets = scale.controls(heads, scale.draws)
     others = [float(of(one)[0]) for label, one in sets.items() if label.startswith(LAYERS)]
     return Measure(float(own[0]), low, high, *_range(others), problems(pairs))
-
-
-def asks_another(pairs: PromptPairs) -> Bool[Tensor, " pair"]:
-    """Which counterfactuals have another answer than C."""
-    other = pairs.counterfactual_answer
-    return (other != NO_ANSWER) & (other != pairs.answer)
 
 
 def rise(stream: Effects, first: Bool[Tensor, " pair"], pairs: PromptPairs) -> tuple[int, Measure]:

@@ -48,6 +48,8 @@ numbers are of the other half.</p>
 {% if image %}<h2>Which heads</h2>{{ image|safe }}
 <p class="small">The effect on {{ metric }} of giving each head its counterfactual output at END.
 Kept alone: {{ heads }}.</p>{% endif %}
+{% if strongest %}<p class="small">The strongest {% for lens, heads in strongest %}
+{{ lens }}: {{ heads|join(", ") }}{{ "; " if not loop.last else "." }}{% endfor %}</p>{% endif %}
 {% if readers %}<h2>What each head reads</h2>
 <table class="numbers"><tr><th>head</th><th>strongest path into it</th><th>effect on C's logit</th>
 </tr>{% for row in readers %}<tr><td>{{ row.head }}</td>
@@ -82,6 +84,7 @@ def page_of(audit: Any) -> str:
         answer=answer_of(audit),
         image="" if effects is None else effects.heads.figure_html("effects"),
         metric="" if effects is None else NAMES.get(effects.heads.metric, effects.heads.metric),
+        strongest=[*audit.strongest.items()],
         readers=[*audit.readers().itertuples()],
         heads=", ".join(map(str, audit.heads)) or "none",
         columns=[*(str(name).replace("_", " ") for name in table.columns), "why it is open"],

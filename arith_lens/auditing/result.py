@@ -1,6 +1,7 @@
 """What an audit found: a table of verdicts, the heads, and what the verdicts rest on."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,8 @@ class Audit:
     """The layer in which END's stream gains most of the other problem's answers."""
     mlp: Mlp | None = None
     """The MLP that alone makes most answers the other problem's."""
+    strongest: Mapping[str, tuple[Head, ...]] = field(default_factory=dict)
+    """By lens, the few heads that answer to it most, the strongest first."""
     effects: ComponentEffects | None = None
     """The exact map, on all problems that are answered right."""
     origin: Effects | None = None
@@ -138,6 +141,7 @@ class Audit:
         for name in ("sufficient", "needed", "heads"):
             header[name] = [*map(str, getattr(self, name))]
         header |= {"rows": [asdict(one) for one in self.rows], "curve": self.curve}
+        header["strongest"] = {lens: [*map(str, top)] for lens, top in self.strongest.items()}
         header["mlp"] = None if self.mlp is None else str(self.mlp)
         header["parts"] = [*parts]
         return joined_arrays("audit", parts, {}, header)
@@ -152,9 +156,11 @@ class Audit:
         )
         parts = {name: PARTS[name].from_arrays(arrays.part(name)) for name in header["parts"]}
         names = ("model", "n_heads", "few", "smallest", "layer")
-        of_heads = {
+        of_heads: dict[str, Any] = {
             name: tuple(map(Head.parse, header[name])) for name in ("sufficient", "needed", "heads")
         }
+        by_lens = header.get("strongest", {}).items()
+        of_heads["strongest"] = {lens: tuple(map(Head.parse, top)) for lens, top in by_lens}
         mlp = header["mlp"] and Mlp.parse(header["mlp"])
         curve = tuple((k, value) for k, value in header["curve"])
         plain = {name: header[name] for name in names}

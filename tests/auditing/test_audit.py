@@ -345,6 +345,10 @@ def test_other_counterfactuals_are_lenses(table: tuple[Any, Audit]) -> None:
     audit = al.audit(built.model, lenses, draws=5, progress=False)
     rows = audit.verdicts[audit.verdicts.question == LENS].set_index("lens")
     assert {"verdicts", "heads by C's logit", "heads under operator"} < {*rows.index}
+    own, _, other = audit.strongest.values()
+    assert [*audit.strongest][::2] == ["heads under operands", "heads under operator"]
+    assert {al.Head(0, 0), al.Head(0, 2)} < {*own} and other[0] == al.Head(0, 1)
+    assert rows.value["heads under operator"] == pytest.approx(len({*own} & {*other}) / 3)
     nothing = next(one for one in audit.rows if one.lens == "heads under the same problem")
     assert nothing.verdict == "open" and "two prompts of one length" in nothing.reason
 
@@ -383,6 +387,7 @@ def test_an_audit_is_saved_and_read_back(tmp_path: Path, table: tuple[Any, Audit
     assert repr(read) == repr(audit) and read.verdicts.equals(audit.verdicts)
     assert read.effects is not None and audit.effects is not None
     assert torch.equal(read.effects.heads.per_pair, audit.effects.heads.per_pair)
+    assert read.strongest == audit.strongest != {}
     of_csv = pd.read_csv(audit.save(tmp_path / "table.csv"), keep_default_na=True)
     assert [*of_csv.columns] == [*COLUMNS, "n"] and len(of_csv) == len(audit.verdicts)
 
@@ -398,6 +403,7 @@ def test_the_page_says_the_answer_first_and_needs_no_network(
     assert places == sorted(places) and places[-1] < text.index("<h2>")
     assert "http://" not in text.replace("http://www.w3.org", "") and "https://" not in text
     assert "nan" not in text.lower().replace("nanum", "")
+    assert "heads by C&#39;s logit: 0." in text
     assert "too few problems are asked by two prompts of one length" in text
     assert FEW in audit._repr_html_()
 
