@@ -36,6 +36,9 @@ class ComponentEffects:
     logit: Float[Tensor, " pair"]
     n_left_out: int = 0
     computation: Mapping[str, Any] = field(default_factory=dict)
+    stream: Effects | None = None
+    """The effects of the residual stream or of attention's outputs, [layer pair] or [layer position
+    pair], if these were the senders. Heads and MLPs are then NaN."""
 
     def __add__(self, other: "ComponentEffects") -> "ComponentEffects":
         """The effects on the pairs of both, such as those of two operations.
@@ -56,6 +59,7 @@ class ComponentEffects:
             logit=torch.cat([self.logit, other.logit]),
             n_left_out=self.n_left_out + other.n_left_out,
             computation={"parts": parts},
+            stream=None if self.stream is None else self.stream + other.stream,
         )
 
     def __getitem__(self, component: Head | Mlp | str | tuple[int, int]) -> Effects:
@@ -99,6 +103,8 @@ class ComponentEffects:
     def to_arrays(self) -> Arrays:
         """For a file: heads, MLPs and logits; how they were computed is in the header."""
         parts = {"heads": self.heads.to_arrays(), "mlps": self.mlps.to_arrays()}
+        if self.stream is not None:
+            parts["stream"] = self.stream.to_arrays()
         header = {"n_left_out": self.n_left_out, "computation": dict(self.computation)}
         return joined_arrays("component_effects", parts, {"logit": self.logit}, header)
 
@@ -112,6 +118,9 @@ class ComponentEffects:
             logit=arrays.tensors["logit"],
             n_left_out=arrays.header["n_left_out"],
             computation=arrays.header["computation"],
+            stream=Effects.from_arrays(arrays.part("stream"))
+            if "stream" in arrays.header
+            else None,
         )
 
     def save(self, path: str | Path) -> Path:
@@ -125,7 +134,9 @@ class ComponentEffects:
 
     def to_dataframe(self) -> "DataFrame":
         """One row per component: its name, head and index (none for an MLP), layer, mean, error,
-        interval, pairs, q."""
+        interval, pairs, q. Of the stream: one row per layer (and position)."""
+        if self.stream is not None:
+            return self.stream.to_dataframe()
         table = joined_tables(self.heads, self.mlps)
         table["q"] = torch.cat([part.flatten() for part in self.q_values()]).numpy()
         return table
@@ -141,9 +152,13 @@ class ComponentEffects:
         return Explorer({"effects": ({}, effect_tables(self))})
 
     def __repr__(self) -> str:
+        if self.stream is not None:
+            return f"ComponentEffects(stream={self.stream!r})"
         return f"ComponentEffects(heads={self.heads!r}, mlps={self.mlps!r})"
 
     def _repr_html_(self) -> str:
+        if self.stream is not None:
+            return self.stream.figure_html("stream")
         return self.heads.figure_html("heads") + self.mlps.figure_html("MLPs")
 
 

@@ -25,6 +25,7 @@ from arith_lens.hooks.interventions import has_identity as has_identity
 from arith_lens.hooks.interventions import hooks_digest as hooks_digest
 from arith_lens.hooks.interventions import patch_heads as patch_heads
 from arith_lens.hooks.interventions import patch_mlps as patch_mlps
+from arith_lens.hooks.interventions import replacement as replacement
 from arith_lens.hooks.interventions import scale_heads as scale_heads
 from arith_lens.hooks.interventions import scale_mlps as scale_mlps
 from arith_lens.hooks.neurons import ablate_neurons as ablate_neurons

@@ -52,6 +52,7 @@ from arith_lens.path_patching.certificate import (
 )
 from arith_lens.path_patching.layers import UnsupportedTrunk
 from arith_lens.path_patching.recording import Recording, per_pair_tokens, record_pairs
+from arith_lens.path_patching.streams import HOOK_NAMES, streams_of
 from arith_lens.path_patching.sweep import (
     HOOK_ENGINE,
     Trunk,
@@ -75,8 +76,8 @@ Interventions: TypeAlias = Iterable[list[NamedHook]]
 class PatchSettings:
     """Which components are patched, on which paths they may act, and how the logits are read."""
 
-    components: tuple[Component, ...]
-    """The senders in the order of the sweep's rows."""
+    components: tuple[Any, ...]
+    """The senders (components, or streams of layers) in the order of the sweep's rows."""
     paths: Paths
     """The paths on which a change may reach the logits."""
     metric: str
@@ -127,7 +128,7 @@ class PatchSettings:
         """The candidates as a tensor."""
         return None if self.candidates is None else torch.tensor(self.candidates)
 
-    def only(self, components: Collection[Component]) -> "PatchSettings":
+    def only(self, components: Collection[Any]) -> "PatchSettings":
         """The same settings for some of the senders, in the same order."""
         return replace(self, components=tuple(c for c in self.components if c in components))
 
@@ -185,7 +186,9 @@ def patch_settings(
         raise ValueError(f"expected one foil for each of {len(pairs)} pairs, found {len(foil)}")
     check_pairs(model, pairs)
     return PatchSettings(
-        components=as_senders(senders, n_layers, n_heads),
+        components=streams_of(senders, model)
+        if isinstance(senders, str) and senders in HOOK_NAMES
+        else as_senders(senders, n_layers, n_heads),
         paths=cast(Paths, paths),
         metric=metric if isinstance(metric, str) else metric_name(metric),
         function=function,
@@ -273,6 +276,8 @@ class Propagation:
     run's."""
     at_end: bool = True
     """Whether the counterfactual run is recorded at END alone; else at all positions."""
+    recorded: Callable[[int], Sequence[str]] = lambda layer: (z_name(layer), mlp_out_name(layer))
+    """The function that names the hook points of a layer whose values the hooks need."""
 
     @classmethod
     def of(cls, paths: Paths) -> "Propagation":
@@ -335,7 +340,7 @@ class HookEngine:
     ) -> tuple[Activations, Activations]:
         """z and MLP outputs of the reference run at all positions, and of the other run."""
         model, layers = self.model, range(self.patching.n_layers)
-        names = [name(layer) for layer in layers for name in (z_name, mlp_out_name)]
+        names = [name for layer in layers for name in self.propagation.recorded(layer)]
         try:
             reference = record(model, pairs.reference, names, attention_mask=mask)
         except KeyError as error:

@@ -48,11 +48,13 @@ from arith_lens.path_patching.options import (
     Stopping,
 )
 from arith_lens.path_patching.positions import (
+    END_POSITION,
     Places,
     PositionEngine,
     position_effects,
     refuse_positions,
 )
+from arith_lens.path_patching.streams import Stream
 from arith_lens.runs import Run, method_identity
 from arith_lens.statistics import strata_of
 
@@ -81,7 +83,10 @@ def path_patch(
     Args:
         model: HookedModel or TransformerBridge.
         pairs: the prompts and their answers.
-        senders: heads and MLPs to patch, one at a time; None: all. Effects of others are NaN.
+        senders: heads and MLPs to patch, one at a time; None: all. Effects of others are NaN. Or
+            `"resid_pre"`, `"resid_mid"`, `"resid_post"` or `"attn_out"`: the residual stream, or
+            attention's output, of each layer in turn, with `paths="total"` and `engine="hooks"`
+            (not in the paper). The effects are then in `.stream`.
         screen: approximate effects, such as those of `attribute`. Only the `keep_strongest` senders
             that it ranks highest are computed, and some of the others, drawn at random, to check
             it. `computation["screen"]` says how many stronger ones it may have missed.
@@ -162,6 +167,13 @@ def path_patch(
         model, senders, paths=paths, metric=metric, pairs=pairs, **vars(tokens)
     )
     places = screening = None
+    if isinstance(patching.components[0], Stream) and positions == "end":
+        positions = END_POSITION
+        if paths != "total" or engine != "hooks":
+            raise ValueError(
+                f"expected paths='total' and engine='hooks' with senders={senders!r}, found "
+                f"paths={paths!r} and engine={engine!r}; give both"
+            )
     if positions != "end":
         only_end = {"screen": screen.screen is not None, "until": stopping.until is not None}
         refuse_positions(positions, paths, engine, only_end | {"spot_checks": checks.spot_checks})

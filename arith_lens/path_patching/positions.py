@@ -5,7 +5,7 @@ output at one position, at all tokens of a role, or at each position in turn. No
 (`paths="total"`), since a change at an earlier position reaches END through attention alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -24,12 +24,14 @@ from arith_lens.path_patching.engines import (
     Propagation,
     n_left_out,
 )
+from arith_lens.path_patching.streams import Stream, stream_effects
 from arith_lens.path_patching.sweep import sweep_rows
 
 PatchPositions: TypeAlias = str | int | Role
 """`"end"`: END; `"each"`: each position in turn; a role: all its tokens together; an int: this
 position of each prompt, from its first token (0), or from END (-1)."""
 POSITION_AXIS = "position"
+END_POSITION = -1
 
 
 @dataclass(frozen=True)
@@ -116,12 +118,17 @@ class PositionEngine:
                         yield patch_heads([sender], counterfactual, positions=mask)
                     elif isinstance(sender, Mlp):
                         yield patch_mlps([sender], counterfactual, positions=mask)
+                    elif isinstance(sender, Stream):
+                        yield sender.patch(counterfactual, mask)
 
         def names(patching: PatchSettings) -> list[str]:
             senders, places = patching.components, self.places.names
             return [f"with {sender} patched at {place}" for sender in senders for place in places]
 
         propagation = Propagation(sweep_rows, interventions, names, at_end=False)
+        if streams := [s for s in self.patching.components if isinstance(s, Stream)]:
+            recorded = [one.hook_name for one in streams]
+            propagation = replace(propagation, recorded=lambda layer: recorded[layer : layer + 1])
         values = HookEngine(self.model, self.patching, propagation)(pairs, foil).cpu()
         absent = ~masks.any(-1).repeat(len(self.patching.components), 1)
         return torch.cat([values[:1], values[1:].masked_fill(absent, float("nan"))])
@@ -139,26 +146,29 @@ def position_effects(
 ) -> ComponentEffects:
     """The values of a `PositionEngine` as effects: with an axis of positions for `"each"`."""
     n_places = len(places.names)
-    parts = [
-        patching.senders.split(values[1 + place :: n_places], patching.n_heads)
-        for place in range(n_places)
-    ]
-    heads, mlps = (torch.stack(part, dim=-2) for part in zip(*parts, strict=True))
-    at = "" if places.positions == "each" else f" at {places.names[0]}"
+    at = f" at {places.names[0]}" if places.positions not in ("each", END_POSITION) else ""
     paths = f"{patching.paths}{at}"  # so that effects at two positions are never joined
     common: dict[str, Any] = {"metric": patching.metric, "paths": paths, **pairs.units}
     axes: tuple[str, ...] = ()
     if places.positions == "each":
         axes = (POSITION_AXIS,)
         common["labels"] = {POSITION_AXIS: places.names}
-    else:
+    common |= {"logit": values[0], "n_left_out": n_left_out(values), "computation": notes}
+    if isinstance(patching.components[0], Stream):
+        of_places = values[1:].unflatten(0, (-1, n_places))
+        return stream_effects(of_places, patching.n_heads, axes, **common)
+    own = {name: common.pop(name) for name in ("logit", "n_left_out", "computation")}
+    parts = [
+        patching.senders.split(values[1 + place :: n_places], patching.n_heads)
+        for place in range(n_places)
+    ]
+    heads, mlps = (torch.stack(part, dim=-2) for part in zip(*parts, strict=True))
+    if not axes:
         heads, mlps = heads[..., 0, :], mlps[..., 0, :]
     return ComponentEffects(
         heads=Effects(heads, HEAD_AXES + axes, **common),
         mlps=Effects(mlps, MLP_AXES + axes, **common),
-        logit=values[0],
-        n_left_out=n_left_out(values),
-        computation=notes,
+        **own,
     )
 
 
