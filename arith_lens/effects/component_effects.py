@@ -59,7 +59,9 @@ class ComponentEffects:
             logit=torch.cat([self.logit, other.logit]),
             n_left_out=self.n_left_out + other.n_left_out,
             computation={"parts": parts},
-            stream=None if self.stream is None else self.stream + other.stream,
+            stream=self.stream
+            if self.stream is None or other.stream is None
+            else self.stream + other.stream,
         )
 
     def __getitem__(self, component: Head | Mlp | str | tuple[int, int]) -> Effects:
