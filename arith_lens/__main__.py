@@ -99,7 +99,7 @@ def _models(chosen: Namespace) -> None:
     print(f"{model}\n\nin {file.parent}\nthen arith-lens audit {chosen.name}")
 
 
-def _asked(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
+def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
     """The model, its pairs by what the counterfactual changes, and the folder of the results."""
     from arith_lens.auditing import operation_pairs
     from arith_lens.model import load_model
@@ -118,7 +118,7 @@ def _right(chosen: Namespace) -> tuple[Any, Any, Path]:
     """The model, the pairs that it answers right, and the folder, which then exists."""
     from arith_lens.pairs import keep_correct
 
-    model, lenses, folder = _asked(chosen)
+    model, lenses, folder = _task(chosen)
     pairs = keep_correct(model, next(iter(lenses.values())))
     folder.mkdir(parents=True, exist_ok=True)
     print(f"{len(pairs)} prompts of {len({*pairs.problem})} problems are answered right")
@@ -139,7 +139,7 @@ def _audit(chosen: Namespace) -> None:
     from arith_lens.auditing import audit, four_operations
     from arith_lens.runs import open_run
 
-    model, pairs, folder = _asked(chosen)
+    model, pairs, folder = _task(chosen)
     options: dict[str, Any] = {"draws": chosen.draws}
     if chosen.pairs is None:
         options["means_over"] = four_operations(model, shots=chosen.shots)
