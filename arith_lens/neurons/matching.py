@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 
 NULL_POINT = 0.99
 """A neuron must exceed this quantile of both nulls."""
-PRECISION = 0.6
-"""The threshold of the published rule."""
-SHARES = (0.01, 0.5)
-"""The published rule is tried on rules that select such a share of the problems: any neuron reaches
-`PRECISION` where most problems are selected, and some do by chance where few are."""
 
 
 @dataclass(frozen=True)

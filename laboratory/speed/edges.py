@@ -103,13 +103,13 @@ def by_hooks(setting: Setting, senders: Sequence[Component]) -> Float[Tensor, "i
     return torch.stack([torch.stack([edge(s, name) for s in senders]) for name in INPUTS]) - origin
 
 
-def edge_rows(*, repeats: int, budget: int | float, size: str = "tiny") -> Rows:
+def edge_rows(*, repeats: int, budget: int | float) -> Rows:
     """Time, operations, and the share of the least possible time.
 
     That is two plain forwards, and the other operations at the rate of large matrix products.
     Numbers are of processor time. Ratios refer to two forwards for each of the same edges.
     """
-    setting = setting_of(SHAPES[size])
+    setting = setting_of(SHAPES["tiny"])
     both = torch.cat([setting.reference, setting.counterfactual])
     some = senders_of(setting)[::HOOKED]
     methods: dict[str, Any] = {

@@ -22,12 +22,7 @@ FULL: tuple[Shape, Values] = (
 )
 QUICK: tuple[Shape, Values] = (
     Shape(2, 64, 4, 176, 100, n_pairs=4, n_tokens=8),
-    {
-        "n_layers": (1, 2, 4, 8),
-        "n_heads": (2, 4, 8, 16),
-        "n_tokens": (4, 8, 16, 32),
-        "n_pairs": (2, 4, 8, 16),
-    },
+    {factor: tuple(value // 2 for value in some) for factor, some in FULL[1].items()},
 )
 
 
