@@ -37,7 +37,9 @@ def few_heads(shape: str = "wide") -> str:
         row: Any = table[table.question == question].iloc[0]
         rows.append(_row(name.format("these four"), row, "own"))
         rows.append(_row(name.format("four other heads"), row, "other"))
-    heads = read_csv(STUDIES / "audit_heads.csv", dtype={"head": str})
+    heads = read_csv(STUDIES / "audit_heads.csv", dtype={"head": str}).query(
+        "model == 'smollm2-135m' and task == 'addition'"
+    )
     width, height, x, y = SIZES[shape]
     return (
         environment(Path(__file__).parent)
@@ -49,7 +51,7 @@ def few_heads(shape: str = "wide") -> str:
             font=FONT,
             tokens=[_token(number, text) for number, text in enumerate(PROMPT)],
             dots=[_place(f"{layer}.{head}") for layer in range(30) for head in range(9)],
-            heads=[_head(head) for head in heads.itertuples()],
+            heads=[_head(head) for head in heads.to_dict("records")],
             rows=rows,
             draws=DRAWS,
             plot={"x": x, "y": y},
@@ -82,17 +84,17 @@ def _place(head: str) -> tuple[int, int]:
 
 def _head(row: Any) -> dict[str, Any]:
     """A head; an operand that has most of its attention is where its line comes from."""
-    shares = {"A": row.operand_a, "B": row.operand_b}
+    shares = {"A": row["operand a"], "B": row["operand b"]}
     operand = max(shares, key=lambda name: shares[name])
     reads = shares[operand] > 0.5
-    x, y = _place(row.head)
-    right = row.head.startswith("23")
+    x, y = _place(row["head"])
+    right = row["head"].startswith("23")
     return {
         "x": x,
         "y": y,
         "role": "a" * reads,
         "from": 27 * PROMPT.index(operand) + 12,
-        "text": row.head + f": {shares[operand]:.0%} of its attention" * reads,
+        "text": row["head"] + f": {shares[operand]:.0%} of its attention" * reads,
         "anchor": "start" if right else "end",
         "label": x + 11 if right else x - 11,
     }

@@ -18,6 +18,8 @@ from arith_lens.pairs import Role
 
 SHOTS = {"gemma-3-270m": 4}
 """Solved examples before a problem, where another number than usual is needed."""
+FINISHED = "*/*/audit.safetensors"
+"""The stored audits in their folder."""
 MEAN_LAYER, EARLY = "mean layer", "heads below a third of the layers"
 """Where the negative effects are."""
 LOOKS = {
@@ -115,12 +117,12 @@ def audit_table(out: Path = Path("results/audits"), csv: Path | None = None) -> 
 
     Args:
         out: the folder of the audits.
-        csv: the file to write.
+        csv: the file to write; audit_heads.csv beside it has what the heads look at and read.
     """
     import pandas as pd
 
     parts = []
-    for file in sorted(out.glob("*/*/audit.safetensors")):
+    for file in sorted(out.glob(FINISHED)):
         audit = Audit.load(file)
         table = pd.concat([audit.verdicts, pd.DataFrame(_beside(audit))])
         table.insert(0, "task", file.parent.name.replace("-", " "))
@@ -134,6 +136,22 @@ def audit_table(out: Path = Path("results/audits"), csv: Path | None = None) -> 
     print(table.to_string(index=False, float_format="{:.3f}".format))
     if csv is not None:
         table.to_csv(csv, index=False, float_format="%.4f")
+        heads = pd.concat([head_table(file) for file in sorted(out.glob(FINISHED))])
+        heads.to_csv(csv.with_name("audit_heads.csv"), index=False, float_format="%.4f")
+
+
+def head_table(file: Path) -> Any:
+    """What each head that an audit kept looks at from END, by role, and what it reads by which
+    input: a row per head."""
+    audit = Audit.load(file)
+    reads = audit.readers().set_index("head")
+    if audit.attention is None:
+        return reads.iloc[:0]
+    looks: Any = audit.attention.to_dataframe().pivot(index="head", columns="role", values="mean")
+    table = looks.join(reads).reindex([str(head) for head in audit.heads]).reset_index()
+    table.insert(0, "task", file.parent.name.replace("-", " "))
+    table.insert(0, "model", audit.model)
+    return table.dropna(subset=["effect"])
 
 
 def _strongest(audit: Audit) -> list[Any]:

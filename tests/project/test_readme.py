@@ -387,7 +387,7 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
 def test_the_first_picture_is_described_by_its_table() -> None:
     heads: Any = pd.read_csv(ROOT / "docs" / "studies" / "audit_heads.csv", dtype={"head": str})
     heads = heads.query("model == 'smollm2-135m' and task == 'addition'").set_index("head")
-    operands = {"A": "operand_a", "B": "operand_b"}
+    operands = {"A": "operand a", "B": "operand b"}
     fetch = [heads.index[heads[column] > 0.5].item() for column in operands.values()]
     assert f"Heads {' and '.join(fetch)} of SmolLM2-135M look at the operands A and B" in README
 

@@ -1,0 +1,81 @@
+"""The page on pretrained models: its table of audits and its outcomes are those of the tables."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from laboratory.outcomes import decided
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8")
+AUDITS: Any = pd.read_csv(ROOT / "docs" / "studies" / "audits.csv", keep_default_na=True)
+NAMES = {
+    "SmolLM2": "smollm2-135m",
+    "`reference`": "reference",
+    "`reference-mistral`": "reference-mistral",
+    "Qwen": "qwen2.5-coder-0.5b-instruct-q4_k_m",
+    "Gemma": "gemma-3-270m",
+}
+SIGNS = {"+": "addition", "−": "subtraction", "×": "multiplication", "÷": "division"}
+LENSES = (
+    "means at every token",
+    "means over more prompts at END",
+    "another prompt's outputs at END",
+)
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in PAGE.partition("## What came out")[2].splitlines()
+    if line.startswith("| ") and ", " in line.split("|")[1] and "%" in line
+]
+
+
+def row_of(audit: Any, question: str, lens: str) -> Any:
+    """A row of the table; None: the number was not measured."""
+    found = audit[(audit.question == question) & (audit.lens == lens)].dropna(subset=["value"])
+    return None if found.empty else found.iloc[0]
+
+
+def share(row: Any) -> str:
+    return f"{row.value:.0%} [{100 * row.low:.0f}, {100 * row.high:.0f}]"
+
+
+@pytest.mark.parametrize("cells", ROWS, ids=lambda cells: cells[0])
+def test_a_row_of_the_atlas_is_that_of_the_table(cells: list[str]) -> None:
+    model, task = cells[0].split(", ")
+    of_model = AUDITS[AUDITS.model == NAMES[model]]
+    audit = of_model[of_model.task == SIGNS.get(task, task)]
+    right = row_of(audit, "Can the model do it?", "all prompts")
+    alone = row_of(audit, "Do few suffice?", "means at END")
+    without = row_of(audit, "Are they needed?", "means at END")
+    lenses = [row_of(audit, "Do few suffice?", lens) for lens in LENSES]
+    assert cells[1:] == [
+        f"{share(right)} ({right.n})",
+        str(len(str(alone.heads).split())),
+        f"{share(alone)} ({alone.control_high:.0%}) {alone.verdict}",
+        *("" if row is None else f"{share(row)} {row.verdict}" for row in lenses),
+        f"{share(without)} ({without.control_low:.0%}) {without.verdict}",
+    ]
+
+
+def test_every_audit_has_its_row() -> None:
+    named = {(NAMES[m], SIGNS.get(t, t)) for m, t in (row[0].split(", ") for row in ROWS)}
+    assert named == {*zip(AUDITS.model, AUDITS.task, strict=True)}
+
+
+def test_the_outcomes_are_those_that_the_rules_decide() -> None:
+    outcomes: dict[str, list[str]] = {}
+    for name, _, outcome in decided(AUDITS):
+        outcomes.setdefault(outcome, []).append(name)
+    for outcome, names in outcomes.items():
+        assert f"| {outcome} | {', '.join(names)} |" in PAGE
+
+
+def test_what_the_heads_of_addition_read_is_in_the_table_of_heads() -> None:
+    heads: Any = pd.read_csv(ROOT / "docs" / "studies" / "audit_heads.csv", dtype={"head": str})
+    heads = heads.query("model == 'smollm2-135m' and task == 'addition'").set_index("head")
+    text = " ".join(PAGE.split())
+    assert f"20.8 gives {heads.loc['20.8', 'operand a']:.0%} of its attention to A" in text
+    assert f"21.2 {heads.loc['21.2', 'operand b']:.0%} to B" in text
+    assert [*heads.reads] == ["operand a", "operand b", "operand b", "operand b"]
