@@ -10,9 +10,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
 GIB = 1 << 30
 WAYS = {
-    "TransformerLens, run_with_hooks": "TransformerLens, run_with_hooks",
     "nnsight, a trace a sender": "nnsight, one trace per sender",
-    "END alone, a sender at a time": "END alone, one sender at a time",
     "sweep, with its certificate": "sweep, with its certificate",
     "sweep": "**sweep**",
 }

@@ -32,12 +32,12 @@ def cost(table: Any, method: str) -> float:
 
 
 def ladder() -> list[str]:
-    """The lines of the page's table of `reference`: with other heads frozen, and over all paths."""
+    """The lines of the page's table of `reference`: times, and correlations with heads frozen."""
     tables = [rows_of("reference", paths) for paths in ("via_mlps", "total")]
     lines = []
     for method in filter(None, tables[0].method.unique()):
         costs = ", ".join(f"{cost(table, method):,.0f}" for table in tables)
-        parts = [grades(table, method, part) for table in tables for part in ("heads", "MLPs")]
+        parts = [grades(tables[0], method, part) for part in ("heads", "MLPs")]
         name = "exact" if method == "exact" else f"`{method}`"
         lines.append(f"| {name} | {costs} | {' | '.join(parts)} |")
     return lines

@@ -42,12 +42,10 @@ def test_the_outcomes_of_predictions_are_counted_from_the_tables(table: DataFram
         counts.setdefault(name, Counter())[one.verdict.removesuffix(" here")] += 1
     verdicts = ("holds", "does not hold", "not decided")
     lines = [
-        f"| {name.replace(': ', ' | ')} | {' | '.join(str(own[verdict]) for verdict in verdicts)} |"
+        f"| {name.partition(':')[0]} | {' | '.join(str(own[verdict]) for verdict in verdicts)} |"
         for name, own in counts.items()
     ]
-    header = (
-        "| | prediction | numbers that hold | do not hold | not decided |\n|---|---|---|---|---|\n"
-    )
+    header = "| | numbers that hold | do not hold | not decided |\n|---|---|---|---|\n"
     assert len(lines) == 16 and header + "\n".join(lines) + "\n\n" in PAGE
 
 
