@@ -79,3 +79,14 @@ def test_what_the_heads_of_addition_read_is_in_the_table_of_heads() -> None:
     assert f"20.8 gives {heads.loc['20.8', 'operand a']:.0%} of its attention to A" in text
     assert f"21.2 {heads.loc['21.2', 'operand b']:.0%} to B" in text
     assert [*heads.reads] == ["operand a", "operand b", "operand b", "operand b"]
+
+
+def test_the_page_of_results_begins_with_them() -> None:
+    text = " ".join((ROOT / "docs" / "results.md").read_text("utf-8").split())
+    first = text.partition("## In the shipped models")[0]
+    of_model = AUDITS[AUDITS.model == "smollm2-135m"]
+    for task in ("addition", "multiplication"):
+        audit = of_model[of_model.task == task]
+        alone = row_of(audit, "Do few suffice?", "means at every token")
+        without = row_of(audit, "Are they needed?", "means at END")
+        assert share(alone) in first and share(without) in first
