@@ -68,16 +68,10 @@ def spans(rows: DataFrame, key: str, **keys: str) -> str:
 
 def test_the_sentences_about_the_twin_are_its_numbers() -> None:
     twin = rows_of("reference-mistral")
-    text = " ".join(PAGE.partition("In `reference-mistral`:")[2].split())
+    text = " ".join(PAGE.partition("In `reference-mistral` the last")[2].split())
     under = {"counterfactual": "operands"}
     assert f"{spans(twin, 'last_mlp_other', **under)} answer C'" in text
     assert f"{spans(twin, 'last_mlp_answer', **under)} are still answered C" in text
-    assert f"it has {spans(twin, 'last_mlp_effect', **under)} of the whole prompt's" in text
-    kept = numbers_in(twin, "five_suffice", metric="digit_contrast", **under)
-    shares = [f"{100 * one.value:.0f}" for one in kept]
-    assert "they answer {}, {}, {} and {}% (+ − × ÷)".format(*shares) in text
-    grades = [one.value for one in numbers_in(twin, "relp_heads")]
-    assert f"at {min(grades):.2f} to {max(grades):.2f}." in text
     beginning = " ".join(PAGE.partition("## ")[0].split())
     for model, words in zip(MODELS, ("{} (`reference`)", "{} (`reference-mistral`)"), strict=True):
         of_word = spans(rows_of(model), "five_suffice", counterfactual="word")
