@@ -89,8 +89,6 @@ LENS_ROWS = {
     "MLPs: `relp`": "relp_mlps",
     "heads: `atp`": "atp_heads",
     "heads: `relp`": "relp_heads",
-    "heads: `relp` less `eap_ig`": "relp_over_eap_ig",
-    "heads: `ig_activations` less `relp`": "ig_best",
 }
 """The conclusion whose number a row of the table of lenses has."""
 LENS_COLUMNS = [
