@@ -48,7 +48,7 @@ def numbers(row: dict[str, str], digits: int, *, factor: float = 1, unit: str = 
 def input_lines(rows: Rows) -> Iterator[str]:
     """The Shapley shares of the strongest head."""
     for counterfactual in ("word", "operands"):
-        for operation, sign in SIGNS.items():
+        for operation in ("addition", "subtraction"):
             key = {"operation": operation, "counterfactual": counterfactual}
             own = chosen(rows, kind="input", metric="relative_logit", **key)
             totals = {row["receiver"]: 0.0 for row in own}
@@ -60,7 +60,7 @@ def input_lines(rows: Rows) -> Iterator[str]:
                 for letter in "qkv"
                 for row in chosen(own, receiver=head, input=letter)
             ]
-            yield f"| `{counterfactual}` {sign} | {head} | {' | '.join(cells)} |"
+            yield f"| `{counterfactual}` {SIGNS[operation]} | {head} | {' | '.join(cells)} |"
 
 
 def kept_sentences() -> Iterator[str]:

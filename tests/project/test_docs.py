@@ -56,7 +56,6 @@ SHORTER = {
     'sample_pairs(model, "division", ': 'sample_pairs(model, "division", 18, ',
     "n=500": "n=18",
     'sample_pairs(model, "addition", n=36)': 'sample_pairs(model, "addition", n=18)',
-    'model, "addition", n=100, templates': 'model, "addition", n=9, templates',
     'templates="symbols", shots=4': 'n=9, templates="symbols", shots=4',
     "ks=range(25)": "ks=range(7)",
     "sample_pairs(model, operands=range(10, 100)": "sample_pairs(model, operands=range(10, 20)",
