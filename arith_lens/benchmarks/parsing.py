@@ -59,6 +59,7 @@ _REWRITTEN = (
     (re.compile(r"(?<=\d)(?:\{,\}|[\u00a0\u2009\u202f])(?=\d{3}(?!\d))"), ""),
 )
 
+
 def parse_number(text: str) -> float | None:
     """The number that a text gives as its answer, or None (the rule is at the top of this module).
 
@@ -74,15 +75,18 @@ def parse_number(text: str) -> float | None:
     numbers = [] if marked else _numbers(before)
     return numbers[-1][1] if numbers else None
 
+
 def same_number(
     number: int | float | None, gold: int | float, tolerance: int | float = ANSWER_TOLERANCE
 ) -> bool:
     """Whether a number equals the gold answer within a tolerance. None does not."""
     return number is not None and abs(number - gold) <= tolerance
 
+
 def without_separators(number: str) -> str:
     """A written number without outer spaces, thousands separators and dollar sign."""
     return number.strip().replace(",", "").replace("$", "")
+
 
 def _rewritten(text: str) -> str:
     text = text.translate(_DASHES)
@@ -90,10 +94,12 @@ def _rewritten(text: str) -> str:
         text = pattern.sub(instead, text)
     return text
 
+
 def _first_sentence(text: str) -> str:
     text = re.sub(r"^(?:-|minus)\s+(?=\S)", "-", text.lstrip(" \t\r\n:="))
     end = _SENTENCE_END.search(text)
     return text[: end.start()] if end else text
+
 
 def _answer(sentence: str) -> float | None:
     """A sentence's first number, or the result of the calculation that it begins."""
@@ -106,9 +112,11 @@ def _answer(sentence: str) -> float | None:
         return results[0][1] if results else None
     return None if _GOES_ON.match(rest.lstrip()) else number
 
+
 def _numbers(text: str) -> list[tuple[re.Match[str], float]]:
     matches = [(match, _value(match)) for match in _NUMBER.finditer(text)]
     return [(match, value) for match, value in matches if value is not None]
+
 
 def _value(match: re.Match[str]) -> float | None:
     """The value of a match; None for a divisor of zero, a mixed number's part above 1, infinity."""
@@ -118,6 +126,7 @@ def _value(match: re.Match[str]) -> float | None:
     size *= MULTIPLIERS.get((match["multiplier"] or "").lower(), 1)
     negative = bool(match["sign"]) != bool(match["inner"])
     return (-size if negative else size) if math.isfinite(size) else None
+
 
 def _size(match: re.Match[str]) -> float | None:
     if match["whole"]:
