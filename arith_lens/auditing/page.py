@@ -43,7 +43,8 @@ border-bottom:1px solid #e4e6eb}th{font-weight:600}.numbers td,.numbers th{font-
 @media(max-width:40em){.answer th,.answer td{display:block;border:0;padding:.1em 0}
 .answer tr{display:block;padding:.6em 0;border-bottom:1px solid #e4e6eb}}
 @media(prefers-color-scheme:dark){body{background:#12161d;color:#e6e9ef}.none,.small{color:#aeb6c4}
-th,td,.answer tr{border-color:#2b3240}img{background:#fff}.answer b,.answer circle{filter:brightness(1.6)}}
+th,td,.answer tr{border-color:#2b3240}img{background:#fff}
+.answer b,.answer circle{filter:brightness(1.6)}}
 </style></head><body>
 <h1>Audit of {{ model }}</h1>
 {{ answer }}
@@ -61,7 +62,8 @@ Kept alone: {{ heads }}.</p>{% endif %}
 <td>{{ row.reads }}, by its {{ row.input }}</td><td>{{ "%.2f"|format(row.effect) }}</td></tr>
 {% endfor %}</table>{% endif %}
 <h2>Every number</h2>
-<div class="wide"><table class="numbers"><tr>{% for name in columns %}<th>{{ name }}</th>{% endfor %}</tr>
+<div class="wide"><table class="numbers">
+<tr>{% for name in columns %}<th>{{ name }}</th>{% endfor %}</tr>
 {% for cells in table %}<tr>{% for cell in cells %}<td>{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}</table></div>
 </body></html>
