@@ -52,7 +52,6 @@ SHORTER = {
     "keep_correct(model, pairs)": "keep_correct(model, al.sample_pairs(model, n=8))",
     "n=10_000": "n=36",
     'sample_pairs(model, "addition", 100)': 'sample_pairs(model, "addition", 18)',
-    'sample_pairs(model, "multiplication", ': 'sample_pairs(model, "multiplication", 18, ',
     'sample_pairs(model, "division", ': 'sample_pairs(model, "division", 18, ',
     "n=500": "n=18",
     'sample_pairs(model, "addition", n=36)': 'sample_pairs(model, "addition", n=18)',
