@@ -1,0 +1,82 @@
+"""What a sum's answer becomes when heads are exchanged with those of another sum."""
+
+from pathlib import Path
+
+import torch
+
+import arith_lens as al
+from arith_lens.auditing import measures, operation_pairs
+
+
+def exchanges(
+    model: str = "smollm2-135m",
+    heads: tuple[str, ...] = ("20.8", "21.2", "23.3", "23.0"),
+    draws: int = 20,
+    csv: Path | None = None,
+) -> None:
+    """Exchange heads with those of another sum, and print how often the answer becomes its.
+
+    Args:
+        model: a name, a folder or a GGUF file.
+        heads: exchanged one by one, and all together.
+        draws: the number of sets of other heads of the same layers.
+        csv: the file to write.
+    """
+    import pandas as pd
+
+    loaded = al.load_model(model)
+    scale = measures.Scale.of(loaded, 0, draws)
+    chosen = [al.Head.parse(head) for head in heads]
+    every = scale.controls(chosen, draws)
+    sets = {head: [al.Head.parse(head)] for head in heads} | {"all": chosen}
+    sets |= {name: one for name, one in every.items() if name.startswith(measures.LAYERS)}
+    rows = []
+    for changed in ("A", "B", "A and B"):
+        pairs = _other_sums(loaded, changed)
+        for name, one in sets.items():
+            if name not in heads and changed != "A and B":
+                continue
+            outcome = al.knock_out(loaded, pairs, one, ablation="counterfactual", positions="end")
+            right = outcome.answers_other
+            own = measures.share(right, pairs, torch.empty(0, len(pairs)))
+            numbers = {"value": own.value, "low": own.low, "high": own.high, "n": own.n}
+            rows.append({"model": loaded.name, "changed": changed, "heads": name, **numbers})
+            print(rows[-1], flush=True)
+    if csv is not None:
+        pd.DataFrame(rows).to_csv(csv, index=False, float_format="%.4f")
+
+
+def _other_sums(model: al.HookedModel, changed: str) -> al.PromptPairs:
+    """The sums that are answered right, each with another one in which some operands differ."""
+    pairs = al.keep_correct(model, operation_pairs(model, "addition")["operands"])
+    rows = []
+    generator = torch.Generator().manual_seed(0)
+    assert pairs.operands is not None
+    texts = [
+        model.tokenizer.decode(own[own_mask], skip_special_tokens=True)
+        for own, own_mask in zip(pairs.reference, pairs.attention_mask.bool(), strict=True)
+    ]
+    for text, problem, (a, b) in zip(texts, pairs.problem, pairs.operands.tolist(), strict=True):
+        others = [
+            (x, y)
+            for x in range(1, 10)
+            for y in range(1, 10)
+            if x + y < 10
+            and x + y != a + b
+            and (x != a) == ("A" in changed)
+            and (y != b) == ("B" in changed)
+        ]
+        if not others:
+            continue
+        x, y = others[int(torch.randint(len(others), (), generator=generator))]
+        before, _, _ = text.rpartition(f"{a} + {b} = ")
+        rows.append(
+            {
+                "reference": text,
+                "counterfactual": f"{before}{x} + {y} = ",
+                "answer": str(a + b),
+                "counterfactual_answer": str(x + y),
+                "problem": problem,
+            }
+        )
+    return al.PromptPairs.from_rows(rows, model)
