@@ -90,3 +90,19 @@ def test_the_page_of_results_begins_with_them() -> None:
         alone = row_of(audit, "Do few suffice?", "means at every token")
         without = row_of(audit, "Are they needed?", "means at END")
         assert share(alone) in first and share(without) in first
+
+
+def test_the_exchange_of_heads_is_that_of_its_table() -> None:
+    table: Any = pd.read_csv(ROOT / "docs" / "studies" / "exchange.csv")
+    by = table.set_index(["changed", "heads"])
+    for head in ("20.8", "21.2"):
+        shares = [share(by.loc[(changed, head)]) for changed in ("A", "B", "A and B")]
+        assert f"| {head} | {' | '.join(shares)} |" in PAGE
+    assert f"| all four | | | {share(by.loc[('A and B', 'all')])} |" in PAGE
+    others = table[table.heads.str.startswith("layers")].value
+    assert len(others) == 20
+    assert f"others of these layers | | | {others.min():.0%} to {others.max():.0%} |" in PAGE
+    limits = {("A", "20.8"): 0.5, ("B", "21.2"): 0.25}
+    assert all(by.low[key] < limit < by.value[key] for key, limit in limits.items())
+    assert by.low["A and B", "all"] > 0.5
+    assert 0.1 < by.high["A", "21.2"] < 0.12 > by.high["B", "20.8"] > 0.1
