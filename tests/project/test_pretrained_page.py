@@ -78,6 +78,14 @@ def test_what_the_heads_of_addition_read_is_in_the_table_of_heads() -> None:
     text = " ".join(PAGE.split())
     assert f"20.8 gives {heads.loc['20.8', 'operand a']:.0%} of its attention to A" in text
     assert f"21.2 {heads.loc['21.2', 'operand b']:.0%} to B" in text
+    of_qwen: Any = pd.read_csv(ROOT / "docs" / "studies" / "audit_heads.csv", dtype={"head": str})
+    of_qwen = of_qwen[of_qwen.model == NAMES["Qwen"]].set_index("head")
+    on_a, on_b, on_b_too = (
+        f"{of_qwen.loc[head, operand]:.0%}"
+        for head, operand in (("16.11", "operand a"), ("16.8", "operand b"), ("16.7", "operand b"))
+    )
+    looks = f"16.11 gives {on_a} of its attention to A, 16.8 {on_b} and 16.7 {on_b_too} to B"
+    assert looks in text and [*of_qwen.index] == ["16.11", "16.8", "16.7"]
     assert [*heads.reads] == ["operand a", "operand b", "operand b", "operand b"]
 
 

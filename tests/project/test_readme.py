@@ -370,6 +370,11 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
         f"without others {without.control_low.iloc[0]:.0%} at least",
     ):
         assert sentence in text
+    qwen = audits[audits.model.str.startswith("qwen2.5-coder-0.5b")].query(
+        "task == 'addition' and lens == 'means at every token' and question == 'Do few suffice?'"
+    )
+    assert f"In Qwen2.5-Coder-0.5B three of 336 answer {percent(qwen)}" in text
+    assert len(qwen.heads.iloc[0].split()) == 3
     exchange = pd.read_csv(ROOT / "docs" / "studies" / "exchange.csv")
     together = exchange.query("changed == 'A and B' and heads == 'all'")
     assert f"they make {percent(together)} answer that sum" in text
