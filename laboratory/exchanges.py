@@ -27,18 +27,18 @@ def exchanges(
     loaded = al.load_model(model)
     scale = measures.Scale.of(loaded, 0, draws)
     chosen = [al.Head.parse(head) for head in heads]
-    every = scale.controls(chosen, draws)
-    sets = {head: [al.Head.parse(head)] for head in heads} | {"all": chosen}
-    sets |= {name: one for name, one in every.items() if name.startswith(measures.LAYERS)}
+    others = scale.controls(chosen, draws)
+    sets = {head: [one] for head, one in zip(heads, chosen, strict=True)} | {"all": chosen}
+    sets |= {name: one for name, one in others.items() if name.startswith(measures.LAYERS)}
+    right = al.keep_correct(loaded, operation_pairs(loaded, "addition")["operands"])
     rows = []
     for changed in ("A", "B", "A and B"):
-        pairs = _other_sums(loaded, changed)
+        pairs = _other_sums(loaded, right, changed)
         for name, one in sets.items():
             if name not in heads and changed != "A and B":
                 continue
             outcome = al.knock_out(loaded, pairs, one, ablation="counterfactual", positions="end")
-            right = outcome.answers_other
-            own = measures.share(right, pairs, torch.empty(0, len(pairs)))
+            own = measures.share(outcome.answers_other, pairs, torch.empty(0, len(pairs)))
             numbers = {"value": own.value, "low": own.low, "high": own.high, "n": own.n}
             rows.append({"model": loaded.name, "changed": changed, "heads": name, **numbers})
             print(rows[-1], flush=True)
@@ -46,9 +46,8 @@ def exchanges(
         pd.DataFrame(rows).to_csv(csv, index=False, float_format="%.4f")
 
 
-def _other_sums(model: al.HookedModel, changed: str) -> al.PromptPairs:
-    """The sums that are answered right, each with another one in which some operands differ."""
-    pairs = al.keep_correct(model, operation_pairs(model, "addition")["operands"])
+def _other_sums(model: al.HookedModel, pairs: al.PromptPairs, changed: str) -> al.PromptPairs:
+    """The sums of some pairs, each with another one in which some operands differ."""
     rows = []
     generator = torch.Generator().manual_seed(0)
     assert pairs.operands is not None

@@ -140,6 +140,15 @@ def make_hf(tokenizer: Any) -> HFFactory:
     return make
 
 
+@pytest.fixture(scope="module")
+def checkpoint(make_hf: HFFactory, tokenizer: Any, tmp_path_factory: Any) -> Path:
+    """The folder of a tiny random model in Hugging Face's format."""
+    folder = tmp_path_factory.mktemp("tiny")
+    make_hf("llama").save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture
 def source(make_hf: HFFactory, tokenizer: Any) -> tuple[Any, Any]:
     """A small grouped-query model to be tuned, and its tokenizer."""

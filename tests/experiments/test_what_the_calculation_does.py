@@ -1,7 +1,6 @@
 """The experiment of Figure 9, and its figure: from configuration to files."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.drawings import written
@@ -14,15 +13,6 @@ from figures import next_tokens
 from figures.exhibit import show
 from figures.options import Options
 from figures.tables.table import from_csv, select, value
-
-
-@pytest.fixture(scope="module")
-def checkpoint(make_hf: Any, tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random model in Hugging Face's format."""
-    folder = tmp_path_factory.mktemp("tiny")
-    make_hf("llama").save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def test_figure_9_shows_both_prompts_of_a_pair(

@@ -22,15 +22,6 @@ from figures.map_figures import fig2
 from figures.options import Options
 
 
-@pytest.fixture(scope="module")
-def checkpoint(make_hf: Any, tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random model in Hugging Face's format, with a bias that keeps logits positive."""
-    folder = tmp_path_factory.mktemp("tiny")
-    make_hf("llama").save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture
 def config(checkpoint: Path) -> MapConfig:
     return MapConfig(

@@ -1,7 +1,6 @@
 """The experiment on paths, and the figures that read runs of heads: from configuration to files."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,15 +14,6 @@ from figures.options import TableOptions
 from figures.paths import paths
 from figures.tables.paths import PARTS
 from figures.tables.table import from_csv, select
-
-
-@pytest.fixture(scope="module")
-def checkpoint(make_hf: Any, tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random model in Hugging Face's format."""
-    folder = tmp_path_factory.mktemp("tiny")
-    make_hf("llama").save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def test_the_parts_of_the_table_add_up_to_the_total(
