@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from arith_lens.plotting import document, render
-from arith_lens.plotting.style import plotly
+from arith_lens.plotting.style import COLOURS, plotly
 
 JOINER = "\u2060"  # WORD JOINER: invisible in HTML, on a canvas and in tooltips
 _SHOWN = str.maketrans(
@@ -149,7 +149,6 @@ MOST_HEADS = 64
 """More thumbnails would take a browser half a minute and more."""
 N_DIGITS = 4
 WIDTH = 680  # pixels in a notebook; a pattern is as high as wide
-NEGATIVE, POSITIVE = "#c8302b", "#1c58b0"
 
 
 @dataclass(frozen=True)
@@ -242,8 +241,8 @@ def attention_heads(
         "tokens": [safe_token(token) for token in tokens],
         "minValue": 0,
         "maxValue": 1,
-        "negativeColor": NEGATIVE,
-        "positiveColor": POSITIVE,
+        "negativeColor": COLOURS["control"],
+        "positiveColor": COLOURS["verdict"],
         "maskUpperTri": True,
         "attentionHeadNames": [safe_token(name) for name in names],
     }

@@ -15,6 +15,7 @@ from pandas import DataFrame
 from arith_lens import plotting
 from arith_lens.plotting.widths import is_narrow, page_width
 from arith_lens.runs import Run
+from arith_lens.templates import TEMPLATES
 from experiments import results
 from figures.common import chosen_run, has_tables_alone
 from figures.exhibit import Chart, Words, chart_of
@@ -36,9 +37,9 @@ ROLE_NAMES = {
 }
 """The columns, with their names."""
 ROLE_COLOURS = {
-    "operand a": plotting.RUST,
-    "operand b": plotting.RUST,
-    "operator": plotting.TEAL,
+    "operand a": plotting.COLOURS["operand"],
+    "operand b": plotting.COLOURS["operand"],
+    "operator": plotting.COLOURS["operator"],
 }
 OPERAND, OPERATOR = "▲", "◆"
 MARKS = {"operand": f"{OPERAND} ", "operator": f"{OPERATOR} "}
@@ -105,7 +106,7 @@ def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
         strong=(*(strong.key_head == "yes"), *[False] * len(controls)),
         heading=heading,
         smallest=SMALLEST,
-        inks=tuple(ROLE_COLOURS.get(role, plotting.DARK) for role in ROLE_NAMES),
+        inks=tuple(ROLE_COLOURS.get(role, plotting.COLOURS["verdict"]) for role in ROLE_NAMES),
         bracketed=np.concatenate([half >= WIDE, np.zeros((len(controls), half.shape[1]), bool)]),
     )
 
@@ -138,8 +139,9 @@ def fig16(options: Options) -> list[Chart]:
 
 PATTERNS_CAPTION = (
     "A cell is the weight in percent that END, the last token, gives to a token, printed from 1% "
-    "on. Pieces of a word are one cell with their sum; digits (rust) and blanks (␣) are cells of "
-    "their own. Heads are in the order of their effects on the answer."
+    "on. Pieces of a word are one cell with their sum; digits and blanks (·) are cells of their "
+    "own; digits and operators have their colours. Heads are in the order of their effects on the "
+    "answer."
 )
 CELL, LEFT_OF_WORDS = 20, 60
 """Pixels of a cell with a number, at least, and left of the words of a prompt."""
@@ -164,11 +166,19 @@ def _draw_words(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     for prompt, rows in words.groupby("prompt", sort=False):
         weights = rows.pivot(index="head", columns="position", values="value")
         heads = keys_of(rows, "head")
-        names = [*select(rows, head=heads[0]).sort_values("position").token]
+        names = [*select(rows, head=heads[0]).sort_values("position").token.str.replace("␣", "·")]
         for start in range(0, len(names), most):
             some = tuple(names[start : start + most])
-            ink = tuple(plotting.RUST if name.isdecimal() else plotting.DARK for name in some)
+            ink = tuple(plotting.COLOURS[_meaning(name)] for name in some)
             title = plotting.plain(f"“{str(prompt).strip()}”") * (start == 0)
             values = 100 * weights.loc[heads].to_numpy()[:, start : start + most]
             parts.append(plotting.Matrix(title, tuple(heads), some, values, smallest=1, inks=ink))
-    return plotting.matrix_panels(parts, colour_title="attention from END", notes=notes)
+    return plotting.matrix_panels(parts, colour_title="attention from END", across=2, notes=notes)
+
+
+OPERATORS = {one.word for group in TEMPLATES.values() for one in group} | {*"+-−*/×÷"}
+
+
+def _meaning(word: str) -> str:
+    """Whose colour the column of a word has."""
+    return "operand" if word.isdecimal() else "operator" if word in OPERATORS else "verdict"

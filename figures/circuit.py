@@ -203,8 +203,8 @@ def _panel(table: Any, most: int, counterfactual: str) -> CircuitPanel:
     measured = METRIC_WORDS.get(metric, metric)
     lead = measured.partition(" over")[0]
     for name, kept in (
-        (f"{lead} kept", _kept(table, LEFT)),
-        ("right answers", _kept(table, ACCURACY)),
+        (f"{lead} kept at END", _kept(table, LEFT)),
+        ("right answers at END", _kept(table, ACCURACY)),
     ):
         if kept:
             own, others = kept

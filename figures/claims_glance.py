@@ -13,10 +13,10 @@ from figures.exhibit import Chart, chart_of
 from figures.tables.table import keys_of, records, select
 
 MARKS = {
-    "holds here": ("holds", "circle", plotting.TEAL),
-    "not decided": ("undecided", "diamond-open", plotting.GREY),
-    "does not hold here": ("does not hold", "x", plotting.RUST),
-    "not measured": ("not measured", "line-ew-open", plotting.GREY),
+    "holds here": ("holds", "circle", plotting.COLOURS["verdict"]),
+    "not decided": ("undecided", "diamond-open", plotting.COLOURS["control"]),
+    "does not hold here": ("does not hold", "x-thin-open", plotting.COLOURS["verdict"]),
+    "not measured": ("not measured", "line-ew-open", plotting.COLOURS["control"]),
 }
 """What each verdict is called, and its mark."""
 ACROSS = 2

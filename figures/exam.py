@@ -282,7 +282,7 @@ def draw_dial(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         headings += [f"{name}: {PATHS_TITLES[paths]}", *[""] * (n_rows - 1)]
         top = 105 * rows.value.max()
         for method in methods:
-            own = line(select(rows, method=method), method, COLOURS["chosen"], x="sharpness")
+            own = line(select(rows, method=method), method, COLOURS["verdict"], x="sharpness")
             title = plotting.plain(display_name(method))
             one = plotting.CurvePanel(title, (replace(own, label=""),), y_range=(0, top))
             parts.append(one)

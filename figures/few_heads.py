@@ -6,7 +6,7 @@ from typing import Any
 from pandas import read_csv
 
 from arith_lens.plotting.markup import environment
-from arith_lens.plotting.style import FONT
+from arith_lens.plotting.style import FONT, palette
 
 STUDIES = Path(__file__).parents[1] / "docs" / "studies"
 SPACING, DRAWS = 12, 40
@@ -49,6 +49,8 @@ def few_heads(shape: str = "wide") -> str:
             width=width,
             height=height,
             font=FONT,
+            light=palette("svg"),
+            dark=palette("svg", dark=True),
             tokens=[_token(number, text) for number, text in enumerate(PROMPT)],
             dots=[_place(f"{layer}.{head}") for layer in range(30) for head in range(9)],
             heads=[_head(head) for head in heads.to_dict("records")],

@@ -14,7 +14,7 @@ from figures.views.curves import CurveChart, Series
 
 RANDOM = Series({"order": "random"}, "random", "control")
 SAME_LAYERS = Series({"order": "same layers"}, "same layers", "control 5px,3px", band=False)
-GREEDY = Series({"order": "iterative"}, "greedy", "chosen 5px,3px", band=False)
+GREEDY = Series({"order": "iterative"}, "greedy", "verdict 5px,3px", band=False)
 STRONGEST = Series({"order": "effect"}, "strongest")
 TEN_OUT = replace(STRONGEST, mark=lambda *_: 10)
 """With a circle at ten heads, the number of the paper's Table 4."""

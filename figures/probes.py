@@ -190,8 +190,8 @@ def _models(options: ModelOptions, name: str) -> list[Chart]:
 CLASS_COLOURS = {
     "C": COLOURS["answer"],
     "A or B": COLOURS["operand"],
-    "C±1": "#a0d3f9",
-    "other": COLOURS["pale control"],
+    "C±1": plotting.tint(COLOURS["answer"], 0.4),
+    "other": plotting.PALE,
 }
 
 

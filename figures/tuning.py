@@ -135,10 +135,10 @@ def _ends(rows: DataFrame, group: str) -> tuple[float, float]:
 
 
 RATE_MARKS: dict[Criterion, tuple[str, str, str, float]] = {
-    "mathematics": ("best learning rate for word problems", COLOURS["chosen"], "circle", -0.2),
+    "mathematics": ("best learning rate for word problems", COLOURS["verdict"], "circle", -0.2),
     "little_loss": (
         f"best that loses {MOST_LOST_TEXT} on other generic tasks",
-        plotting.GREY,
+        COLOURS["control"],
         "circle-open",
         0.2,
     ),

@@ -191,7 +191,7 @@ al.attention_view(model, MY_PROMPT, order[:6])  # pyright: ignore
 reads = al.mlp_probe(model, pairs)
 writes = al.mlp_probe(model, pairs, read="write")
 names = ("A", "B", "C", "other digits")
-inks = (plotting.RUST, plotting.TEAL, plotting.RED, plotting.GREY)
+inks = [plotting.COLOURS[one] for one in ("operand", "operand", "answer", "control")]
 layers = np.arange(n_layers)
 figure = plotting.curve_panels(
     [

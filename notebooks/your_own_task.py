@@ -125,17 +125,18 @@ print("      sums, the same:", on_sums.drop(4).accuracy)
 # beside where the strongest heads look from the last token.
 
 # %%
+inks = plotting.COLOURS  # by meaning
 figure = plotting.curve_panels(
     [
         plotting.CurvePanel(
             "Right answers without k heads",
             (
                 *(
-                    curves[name].line("at random" if name == "random 0" else "", plotting.GREY)
+                    curves[name].line("at random" * (name == "random 0"), inks["control"])
                     for name in list(orders)[1:]
                 ),
-                on_sums.line("sums", plotting.BLUE),
-                curves["by effect"].line("letters", plotting.RED),
+                on_sums.line("sums", inks["operand"]),
+                curves["by effect"].line("letters", inks["verdict"]),
             ),
             y_range=(0, 104),
         )

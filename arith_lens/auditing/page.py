@@ -6,27 +6,28 @@ from typing import Any
 
 from arith_lens.auditing.verdicts import Measure
 from arith_lens.plotting.markup import render
+from arith_lens.plotting.style import palette
 
 WIDTH, HEIGHT = 150, 16
 """Pixels of the strip that shows a number from 0 to 1."""
 NAMES = {"digit_contrast": "C's lead over the other answers", "logit": "C's logit"}
-COLOURS = {"holds": "#1b7f4b", "fails": "#b3392f", "open": "#8a6d1d"}
+MARKS = {"holds": "●", "fails": "○", "open": "◐"}
 
 _STRIP = """
 {% if dot is none %}<span class="none">not measured</span>{% else %}
 <svg width="{{ width }}" height="{{ height }}" role="img" aria-label="{{ words }}">
 <line x1="0" y1="8" x2="{{ width }}" y2="8" stroke="#d8dbe2"/>
 {% if controls %}<rect x="{{ controls[0] }}" y="3" width="{{ controls[1] }}" height="10"
- fill="#b9bfcc"/>{% endif %}
+ fill="var(--control)"/>{% endif %}
 {% if interval %}<line x1="{{ interval[0] }}" y1="8" x2="{{ interval[1] }}" y2="8"
- stroke="{{ colour }}" stroke-width="2"/>{% endif %}
-<circle cx="{{ dot }}" cy="8" r="4" fill="{{ colour }}"/></svg>{% endif %}
+ stroke="var(--verdict)" stroke-width="2"/>{% endif %}
+<circle cx="{{ dot }}" cy="8" r="4" fill="var(--verdict)"/></svg>{% endif %}
 """.strip()
 _ANSWER = """
 <table class="answer">
 {% for row in rows %}<tr>
 <th scope="row">{{ row.question }}</th>
-<td><b style="color:{{ row.colour }}">{{ row.verdict }}</b></td>
+<td class="verdict"><b>{{ row.mark }} {{ row.verdict }}</b></td>
 <td>{{ row.strip }}</td><td>{{ row.sentence }}</td>
 </tr>{% endfor %}</table>
 """.strip()
@@ -35,6 +36,8 @@ _PAGE = """
 <html lang="en"><head><meta charset="utf-8"><title>Audit of {{ model }}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
+{{ light }}
+.verdict{white-space:nowrap}
 body{font:15px/1.5 system-ui,sans-serif;color:#1d2330;margin:2em auto;max-width:72em;padding:0 1em}
 table{border-collapse:collapse}th,td{text-align:left;vertical-align:top;padding:.35em .8em .35em 0;
 border-bottom:1px solid #e4e6eb}th{font-weight:600}.numbers td,.numbers th{font-size:13px}
@@ -44,7 +47,7 @@ border-bottom:1px solid #e4e6eb}th{font-weight:600}.numbers td,.numbers th{font-
 .answer tr{display:block;padding:.6em 0;border-bottom:1px solid #e4e6eb}}
 @media(prefers-color-scheme:dark){body{background:#12161d;color:#e6e9ef}.none,.small{color:#aeb6c4}
 th,td,.answer tr{border-color:#2b3240}img{background:#fff}
-.answer b,.answer circle{filter:brightness(1.6)}}
+{{ dark }} }
 </style></head><body>
 <h1>Audit of {{ model }}</h1>
 {{ answer }}
@@ -75,9 +78,8 @@ def answer_of(audit: Any) -> str:
     rows = []
     for question, sentence in audit.sentences().items():
         first = audit.first(question)
-        colour = COLOURS[first.verdict]
         row = {"question": question, "verdict": first.verdict, "sentence": sentence}
-        rows.append({**row, "colour": colour, "strip": _strip(first.measure, colour)})
+        rows.append({**row, "mark": MARKS[first.verdict], "strip": _strip(first.measure)})
     return render(_ANSWER, rows=rows)
 
 
@@ -87,6 +89,8 @@ def page_of(audit: Any) -> str:
     table = audit.verdicts
     return render(
         _PAGE,
+        light=palette(":root"),
+        dark=palette(":root", dark=True),
         model=audit.model,
         answer=answer_of(audit),
         image="" if effects is None else effects.heads.figure_html("effects"),
@@ -110,7 +114,7 @@ def _cells(row: Any) -> Iterator[str]:
             yield str(value)
 
 
-def _strip(measure: Measure, colour: str) -> str:
+def _strip(measure: Measure) -> str:
     """A number, its interval and its controls on a line from 0 to 1."""
 
     def span(low: float, high: float, *, least: float = 0.0) -> tuple[float, float] | None:
@@ -126,7 +130,6 @@ def _strip(measure: Measure, colour: str) -> str:
         _STRIP,
         width=WIDTH,
         height=HEIGHT,
-        colour=colour,
         dot=None if isnan(measure.value) else _pixels(measure.value),
         interval=interval and (interval[0], interval[0] + interval[1]),
         controls=span(measure.control_low, measure.control_high, least=2.0),

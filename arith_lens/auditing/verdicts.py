@@ -126,20 +126,21 @@ _SENTENCES = {
         "cannot be told from the {control_high} of a control.",
     },
     FEW: {
-        HOLDS: "Yes: {size} of {n_heads} heads ({heads}) keep {value} of the right answers alone, "
-        "other sets of this size {control_low} to {control_high}.",
+        HOLDS: "Yes: {size} of {n_heads} heads ({heads}) keep {value} of the right answers alone "
+        "({lens}), other sets of this size {control_low} to {control_high}.",
         FAILS: "No: the {size} strongest of {n_heads} heads keep {value} of the right answers "
-        "alone, other sets of this size {control_low} to {control_high}.",
-        OPEN: "The {size} strongest of {n_heads} heads keep {value} of the right answers alone, "
-        "other sets of this size {control_low} to {control_high}: too few problems to tell.",
+        "alone ({lens}), other sets of this size {control_low} to {control_high}.",
+        OPEN: "The {size} strongest of {n_heads} heads keep {value} of the right answers alone "
+        "({lens}), other sets of this size {control_low} to {control_high}: too few problems to "
+        "tell.",
     },
     NEED: {
-        HOLDS: "Yes: without these {size} heads {value} of the answers stay right, without other "
-        "sets of this size {control_low} at least.",
-        FAILS: "No: without these {size} heads {value} of the answers stay right, and without "
-        "another set of this size {control_low}.",
-        OPEN: "Without these {size} heads {value} of the answers stay right, which cannot be told "
-        "from the {control_low} without another set of this size.",
+        HOLDS: "Yes: without these {size} heads ({lens}) {value} of the answers stay right, "
+        "without other sets of this size {control_low} at least.",
+        FAILS: "No: without these {size} heads ({lens}) {value} of the answers stay right, and "
+        "without another set of this size {control_low}.",
+        OPEN: "Without these {size} heads ({lens}) {value} of the answers stay right, which "
+        "cannot be told from the {control_low} without another set of this size.",
     },
     READ: {
         HOLDS: "What the counterfactual changes: these heads have {value} of their attention "
@@ -194,6 +195,7 @@ def sentence(verdict: Verdict, **names: str | int) -> str:
         value += f" [{100 * measure.low:.0f}, {100 * measure.high:.0f}]"
     return _SENTENCES[verdict.question][verdict.verdict].format(
         value=value,
+        lens=verdict.lens,
         n=measure.n,
         control_low=f"{measure.control_low:.0%}",
         control_high=f"{measure.control_high:.0%}",

@@ -30,7 +30,9 @@ def _measures(effects: Any) -> str:
     names = (effects.labels or {}).get("measure") or tuple(map(str, range(mean.shape[1])))
     x, charts = np.arange(len(mean)), []
     for i, name in enumerate(names):
-        line = plotting.Line(x, mean[:, i], name, plotting.BLUE, low[:, i], high[:, i])
+        line = plotting.Line(
+            x, mean[:, i], name, plotting.COLOURS["verdict"], low[:, i], high[:, i]
+        )
         across, title = effects.axes[0], effects.metric
         charts.append(plotting.svg_lines([line], x_title=across, y_title=name, title=title))
     return "".join(plotting.as_image(chart, alt=repr(effects)) for chart in charts)

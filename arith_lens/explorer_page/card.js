@@ -94,8 +94,8 @@ const ArithLensCard = (() => {
       const pieces = [...large, ...rest > 0.005 ? [["the rest", rest]] : []];
       return this.row("Looks at",
         h("div", { class: "ale-stack", "aria-hidden": true }, pieces.map(([role, share]) =>
-          h("i", { class: `ale-${HUES[role] ?? "rest"}`, style: `width:${100 * share}%` }))),
-        h("p", {}, pieces.map(([role, share], place) => [place ? ", " : "", h("span", { class: `ale-ink-${HUES[role] ?? "rest"}` }, this.roleName(role)), ` ${percent(share, 0)}`])),
+          h("i", { class: `ale-${HUES[role] ?? "control"}`, style: `width:${100 * share}%` }))),
+        h("p", {}, pieces.map(([role, share], place) => [place ? ", " : "", h("span", { class: `ale-ink-${HUES[role] ?? "control"}` }, this.roleName(role)), ` ${percent(share, 0)}`])),
         h("p", { class: "ale-soft" }, `Attention of END${means ? ", mean over all prompts" : ` on “${this.rows("prompts", { prompt: this.prompt })[0]?.reference.trim()}”`}.`));
     }
     // What is read or written as logits: of A, B, C and other digits, and of ten digits on one prompt.

@@ -95,7 +95,7 @@ const ArithLensCards = (() => {
       const rows = this.rows("attention", { component: this.choice.component });
       return this.card("Where END looks", "attention", rows, this.quoted(),
         "Share of the attention of the last token (END), over all prompts.",
-        this.bars(rows.map(row => ({ label: row.role, value: row.mean, low: row.ci_low, high: row.ci_high, hue: HUES[row.role] ?? "rest" })),
+        this.bars(rows.map(row => ({ label: row.role, value: row.mean, low: row.ci_low, high: row.ci_high, hue: HUES[row.role] ?? "control" })),
           { format: x => percent(x, 0), ends: [0, 1] }));
     }
     patternCard() {
@@ -125,7 +125,7 @@ const ArithLensCards = (() => {
       const { component } = this.choice, roles = this.rows("numbers", { component, read }), code = isMlp(component) ? { key: "mlp_numbers", read } : {};
       return this.card(title, "numbers", roles, this.quoted(code),
         `Logit lens: the digits' logits if END's stream were this ${read === "mlp_in" ? "input" : "write"} alone, over all prompts. The final norm gives every write the same length, so only the differences within a list count.`,
-        this.bars(roles.map(row => ({ label: row.token, value: row.mean, low: row.ci_low, high: row.ci_high, hue: HUES[row.token] ?? "rest" })),
+        this.bars(roles.map(row => ({ label: row.token, value: row.mean, low: row.ci_low, high: row.ci_high, hue: HUES[row.token] ?? "control" })),
           { format: x => number(x, 1) }));
     }
     jump(name) { return !isHead(name) && !isMlp(name) ? undefined : () => this.choose({ component: name }); }
@@ -133,7 +133,7 @@ const ArithLensCards = (() => {
       const rows = this.rows("inputs", { component: this.choice.component });
       const ends = this.scale(rows, 1), format = x => percent(x, 0);
       const bar = row => ({ label: named(row.sender), value: row.mean, low: row.ci_low, high: row.ci_high,
-        onclick: this.jump(row.sender), hue: row.sender === ALL_OTHERS || row.input === "" ? "rest" : "share" });
+        onclick: this.jump(row.sender), hue: row.sender === ALL_OTHERS || row.input === "" ? "control" : "share" });
       return this.card("Paths in", "inputs", rows, this.quoted(),
         "Who feeds it: one earlier part at a time gets its counterfactual output, and only this head's queries (or keys, or values) see it. The number is the share of the head's whole change that this makes. Grey: the sum of all other parts, and what no part explains alone. " + this.few,
         h("div", { class: "ale-three" }, ["q", "k", "v"].map(input => h("div", {}, h("h4", {}, INPUTS[input]),

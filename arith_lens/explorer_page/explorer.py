@@ -19,14 +19,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from arith_lens.arrays import in_new_folder
-from arith_lens.plotting import render
+from arith_lens.plotting import palette, render
 from arith_lens.views import POLICY, bundle, explorer_code, script_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-FOLDER = Path(__file__).parent
-"""The folder of the style sheet."""
+
+def _style() -> str:
+    """The style sheet, with the inks of all pictures in both themes."""
+    dark = palette(".ale[data-theme=dark]", dark=True)
+    text = (Path(__file__).parent / "explorer.css").read_text(encoding="utf-8")
+    return f"{palette('.ale')}\n@media screen {{ {dark} }}\n{text}"
+
 
 Tables: TypeAlias = "Mapping[str, DataFrame]"
 SetFacts: TypeAlias = Mapping[str, Any]
@@ -167,8 +172,7 @@ class Explorer:
             theme: "light" or "dark"; empty: the reader's choice.
             page: whether it is a page of its own, whose address and title follow the choice.
         """
-        style = (FOLDER / "explorer.css").read_text(encoding="utf-8")
-        options = {"title": self.title, "style": style, "theme": theme, "page": page}
+        options = {"title": self.title, "style": _style(), "theme": theme, "page": page}
         return (
             f"ArithLensExplorer.mount(document.getElementById({script_json(element)}), "
             f"{script_json(packed(self.sets))}, {script_json(options)});"
@@ -223,7 +227,7 @@ def _widget_class() -> type:
         """Shows a view, and answers its requests."""
 
         _esm = explorer_code()
-        _css = (FOLDER / "explorer.css").read_text(encoding="utf-8")
+        _css = _style()
         state = traitlets.Unicode().tag(sync=True)
         options = traitlets.Dict().tag(sync=True)
 

@@ -187,7 +187,7 @@ const ArithLensGraph = (() => {
       const boxes = nodes.map(node => this.nodeBox(node, at, { effect: effects.get(node.name), kind: kinds.get(node.name), limit, rows, set, say }));
       const tokens = [...at.tokens].map(([role, { x, y, w }]) => {
         const text = this.tokenName(role, set);
-        return svg("g", { class: `ale-token ale-token-${HUES[role] ?? "rest"}`, transform: `translate(${x},${y})` },
+        return svg("g", { class: `ale-token ale-token-${HUES[role] ?? "control"}`, transform: `translate(${x},${y})` },
           svg("rect", { x: -w / 2, y: -SIZE.token / 2, width: w, height: SIZE.token, rx: 3 }),
           svg("text", { "text-anchor": "middle", y: 4 }, this.fitting(text, w)), svg("title", {}, text));
       });
@@ -224,7 +224,7 @@ const ArithLensGraph = (() => {
       const group = svg("g", { class: ["ale-node", node.name === component && "ale-chosen", out && "ale-held", pinned.has(node.name) && "ale-pinned"]
           .filter(Boolean).join(" "), transform: `translate(${x},${y})`, tabindex: -1, role: "button", "aria-label": text,
         "aria-pressed": node.name === component, "data-key": `node ${node.name}@${node.role}`, "data-name": node.name, "data-x": x, "data-y": y,
-        style: `--hue: var(--${effect?.mean > 0 ? "positive" : "negative"}); --share: ${share}%`, onmouseenter: say(text), onfocus: say(text) },
+        style: `--hue: var(--${effect?.mean > 0 ? "hinders" : "helps"}); --share: ${share}%`, onmouseenter: say(text), onfocus: say(text) },
       svg("rect", { x: -wide / 2, y: -tall / 2, width: wide, height: tall, rx: 4 }),
       isEnd && kind && kind !== "other" ? svg("line", { class: `ale-kind-${kind}`, x1: 2 - wide / 2, x2: wide / 2 - 2, y1: tall / 2, y2: tall / 2 }) : "",
       isEnd && effect ? [svg("text", { class: "ale-name", "text-anchor": "middle", y: -1 }, node.name),
@@ -307,7 +307,7 @@ const ArithLensGraph = (() => {
         mark("ale-less", "measured edge that helps C"), mark("ale-more", "hinders it"),
         h("span", {}, "solid: values or into an MLP; dashed: keys; dotted: queries"),
         mark("ale-operand", "below a head: looks mainly at A and B"), mark("ale-operator", "at the operator"),
-        mark("ale-rest", `where END looks with the chosen head (from ${percent(LOOK, 0)})`),
+        mark("ale-control", `where END looks with the chosen head (from ${percent(LOOK, 0)})`),
         h("span", {}, this.choice.kind === "keep_only" ? "pale: not kept" : "crossed corner: knocked out"),
         h("span", { class: "ale-mouse" }, "Click: its edges and card. Shift-click: pin. Double click: knock out."),
         h("details", {}, h("summary", {}, "How it was measured"), h("p", {}, "The sender's output is taken from the counterfactual, one input of one receiver reads it, and the answer changes by this much. "

@@ -4,7 +4,7 @@ const ArithLensKnockouts = (() => {
   const { h, number, percent, visible, ordered, named, capital, counted, isMlp } = ArithLensElements;
   const { MAIN } = ArithLensGraph;
   const { EffectMap } = ArithLensMap;
-  const KINDS = { knock_out: "they alone are knocked out", keep_only: "they alone are kept" };
+  const KINDS = { knock_out: "they alone are knocked out", keep_only: "they alone are kept, at END" };
   const mean = (rows, column) => rows.reduce((sum, row) => sum + row[column], 0) / rows.length;
 
   class Knockouts extends EffectMap {
@@ -120,9 +120,9 @@ const ArithLensKnockouts = (() => {
       return h("table", { class: "ale-outcome" },
         h("thead", {}, h("tr", {}, h("td"), [`right, mean of ${this.meanOf(after ?? before)}`, "95% interval, or range of draws", "mean p(C)"].map(text => h("th", { scope: "col" }, text)))),
         h("tbody", {},
-          before ? line("whole", "whole model", { ...before, text: this.accuracy(before) }, "rest") : "",
+          before ? line("whole", "whole model", { ...before, text: this.accuracy(before) }, "control") : "",
           random.length ? line("control", `${out ? "without" : "only"} as many at random`, { accuracy: mean(random, "accuracy"), ci_low: least, ci_high: most,
-            probability: mean(random, "probability"), text: this.controlText(random) }, "rest") : "",
+            probability: mean(random, "probability"), text: this.controlText(random) }, "control") : "",
           wanted && after ? line("accuracy", these ? `${out ? "without" : "only"} ${these}` : "without any head", { ...after, text: this.accuracy(after) }, "less") : ""));
     }
     // One line on what is knocked out, below the summary and above the graph: it is always there, so that nothing moves.
@@ -138,7 +138,7 @@ const ArithLensKnockouts = (() => {
       });
       const names = !members.length ? "any head" : members.length <= 6 ? members.map(named).join(", ") : `${members.length} parts`;
       region.replaceChildren(h("p", { role: "status" },
-        h("b", {}, none ? "Nothing is knocked out: " : out || !members.length ? `Without ${names}: ` : `Only ${names} kept: `), lines,
+        h("b", {}, none ? "Nothing is knocked out: " : out || !members.length ? `Without ${names}: ` : `Only ${names} kept at END: `), lines,
         !none ? h("button", { class: "ale-small", "data-key": "put back", onclick: () => this.choose({ kind: "knock_out", basket: new Set() }) }, "Put all back") : ""));
     }
     track({ accuracy, ci_low: low, ci_high: high }, hue) {
@@ -150,7 +150,7 @@ const ArithLensKnockouts = (() => {
       if (!row) return "–";
       const tokens = [1, 2, 3].filter(rank => row[`token_${rank}`] !== undefined), answer = this.rows("prompts", { prompt: this.prompt })[0]?.answer;
       return h("div", { class: row.correct ? "ale-right" : "ale-wrong" }, this.bars(tokens.map(rank =>
-        ({ label: visible(row[`token_${rank}`]), value: row[`probability_${rank}`], hue: row[`token_${rank}`] === answer ? "answer" : "rest" })),
+        ({ label: visible(row[`token_${rank}`]), value: row[`probability_${rank}`], hue: row[`token_${rank}`] === answer ? "answer" : "control" })),
       { format: x => percent(x, 0), ends: [0, 1], axis: false }),
       h("small", {}, `p(C) ${percent(row.probability, 0)}, ${row.correct ? "right" : "wrong"}`));
     }

@@ -16,9 +16,9 @@ const ArithLensMap = (() => {
       const all = sides.flatMap(({ set, rows }) => rows.map(row => sides.length > 1 ? { set, ...row } : row));
       region.replaceChildren(
         this.heading("Map", "effects", all, { ...this.quoted() }), this.mapControls(),
-        h("p", {}, "A row is a layer, a cell one of its heads or its MLP. ", h("b", { class: "ale-negative" }, "Red"),
+        h("p", {}, "A row is a layer, a cell one of its heads or its MLP. ", h("b", { class: "ale-helps" }, "Red"),
           ": with this part's output taken from the counterfactual, the score of the right answer C falls",
-          this.relative ? " (in percent). " : ". ", h("b", { class: "ale-positive" }, "Blue"),
+          this.relative ? " (in percent). " : ". ", h("b", { class: "ale-hinders" }, "Blue"),
           ": it rises. Framed: key head. ", this.choice.kind === "keep_only" ? "Pale: not kept." : "Crossed corner: knocked out."),
         line, h("div", { class: "ale-maps" }, sides.map(side => this.as(side.set, () => h("div", {},
           h("h3", {}, `Over ${this.allPrompts} of “${side.set}”`), ...this.mapOf(side, limit, line))))),
@@ -38,7 +38,7 @@ const ArithLensMap = (() => {
           role: "gridcell", "data-key": `cell ${row.component}`, "data-name": row.component, tabindex: chosen ? 0 : -1,
           "aria-selected": chosen, "aria-label": text,
           class: [row.key && "ale-key", chosen && "ale-chosen", this.isOut(row.component) && "ale-held"].filter(Boolean).join(" "),
-          style: `--share:${strength}%;--hue:var(--${row.mean < 0 ? "negative" : "positive"})`,
+          style: `--share:${strength}%;--hue:var(--${row.mean < 0 ? "helps" : "hinders"})`,
           onclick: () => this.unfold(row.component), onfocus: () => line.replaceChildren(text), onmouseenter: () => line.replaceChildren(text),
         }, shown);
         cells.set(`${row.layer} ${columnOf(row)}`, button);

@@ -185,7 +185,7 @@ class KnockoutCurve(HasUnits):
         return [
             self.line(name, colour, measure=measure)
             for measure, (name, colour) in enumerate(
-                (("right", plotting.DARK), ("mean p(C)", plotting.BLUE))
+                (("right", plotting.COLOURS["verdict"]), ("mean p(C)", plotting.COLOURS["answer"]))
             )
         ]
 
@@ -231,8 +231,8 @@ def grouped_lines(curves: Mapping[str, KnockoutCurve], *, measure: int = 0) -> l
         groups.setdefault((numbered[1] if numbered else name, curve.ks), {})[name] = curve
     several = [(name, [*group.values()]) for (name, _), group in groups.items() if len(group) > 1]
     single = [one for group in groups.values() if len(group) == 1 for one in group.items()]
-    pale = (plotting.COLOURS["control"], plotting.COLOURS["pale control"])
-    inks = (plotting.DARK, plotting.RUST, plotting.TEAL, plotting.BLUE)
+    pale = (plotting.COLOURS["control"], plotting.PALE)
+    inks = [plotting.COLOURS[one] for one in ("verdict", "operand", "operator", "answer")]
     return [
         range_line(group, name, pale[i % len(pale)], measure=measure)
         for i, (name, group) in enumerate(several)

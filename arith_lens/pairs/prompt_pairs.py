@@ -355,14 +355,15 @@ def _join(first: Any, second: Any) -> Any:
 
 
 N_PAIRS = 8  # pairs in the table
-ROLE_COLOURS = {
-    Role.OPERAND_A: "#cfe3f7",
-    Role.OPERATOR: "#fbd9b5",
-    Role.OPERAND_B: "#cdeac8",
-    Role.END: "#e3d4f0",
-    Role.BOS: "#e4e4e4",
-    Role.EXAMPLES: "#f3f0dc",
+ROLE_INKS = {
+    Role.OPERAND_A: "operand",
+    Role.OPERATOR: "operator",
+    Role.OPERAND_B: "operand",
+    Role.END: "answer",
+    Role.BOS: "control",
+    Role.EXAMPLES: "control",
 }
+"""The meaning of each role's colour, which is pale in the table."""
 _TABLE = """
 {% macro cell(piece, colour, changed) %}
 <td style="text-align:center;padding:1px 4px;font-family:monospace;border:1px solid #d8dbe2
@@ -389,23 +390,26 @@ def _html_table(pairs: PromptPairs) -> str:
     Tokens that differ are underlined; C stands behind the reference. No script, no network, and
     every token escaped.
     """
-    from arith_lens.plotting import render
+    from arith_lens.plotting import COLOURS, render, tint
 
+    colours = {role: tint(COLOURS[ink], 0.25) for role, ink in ROLE_INKS.items()}
     return render(
         _TABLE,
         summary=pairs.summary(),
-        colours=ROLE_COLOURS,
+        colours=colours,
         coloured=pairs.spans is not None,
-        grids=[_grid(pairs, i) for i in range(min(N_PAIRS, len(pairs)))],
+        grids=[_grid(pairs, i, colours) for i in range(min(N_PAIRS, len(pairs)))],
         more=len(pairs) - N_PAIRS,
     )
 
 
-def _grid(pairs: PromptPairs, pair: int) -> list[tuple[str, list[tuple[Any, ...]], str | None]]:
+def _grid(
+    pairs: PromptPairs, pair: int, inks: Mapping[Role, str]
+) -> list[tuple[str, list[tuple[Any, ...]], str | None]]:
     """Two rows: the side, its cells (piece, colour, whether it differs), and the answer."""
     columns = pairs.attention_mask[pair].nonzero()[:, 0].tolist()
     colours = {
-        column: ROLE_COLOURS[role]
+        column: inks[role]
         for role, span in (pairs.spans or {}).items()
         for column in range(*span[pair].tolist())
     }

@@ -24,7 +24,7 @@ from arith_lens.plotting.page import (
     panel_axes,
     plain,
 )
-from arith_lens.plotting.style import DARK, FRAME, GRID, NOTE, TEXT, Figure, Number, ink_on, tint
+from arith_lens.plotting.style import COLOURS, FRAME, GRID, NOTE, TEXT, Figure, Number, ink_on, tint
 from arith_lens.plotting.widths import page_height, page_width
 
 _WIDEST, _HEIGHT = 30, 17
@@ -64,7 +64,7 @@ class Matrix:
     @property
     def colours(self) -> list[str]:
         """The colour of each cell, row by row."""
-        inks = self.inks or (DARK,) * len(self.columns)
+        inks = self.inks or (COLOURS["verdict"],) * len(self.columns)
         return [
             tint(inks[i % len(inks)], value / _END) if np.isfinite(value) else GRID
             for i, value in enumerate(self.values.ravel().tolist())
@@ -114,7 +114,7 @@ def matrix_panels(
         colour_title,
         rising=True,
         beyond=any(np.nanmax(part.values) > _END for part in parts),
-        inks=[ink for ink in inks if ink != DARK],
+        inks=[ink for ink in inks if ink != COLOURS["verdict"]],
     )
     bear_colours(sheet)
     for index, part in enumerate(parts):

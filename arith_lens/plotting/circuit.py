@@ -92,15 +92,15 @@ def with_slider(figure: Figure) -> Figure:
         steps.append(
             {
                 "method": "update",
-                "label": f"{threshold:.3g}",
+                "label": f"{threshold:.2g}",
                 "args": [data, {"shapes": shapes}, [figure.data.index(edges)]],
             }
         )
     slider = {
         "steps": steps,
         "currentvalue": {"prefix": "least effect that is drawn: "},
-        "x": 0.02,
-        "len": 0.96,
+        "x": 0.03,
+        "len": 0.92,
         "y": 0,
         "yanchor": "top",
     }

@@ -10,7 +10,7 @@ import numpy as np
 
 from arith_lens.plotting.labels import XY, Box
 from arith_lens.plotting.style import (
-    DARK,
+    COLOURS,
     DIVERGING,
     FONT,
     FRAME,
@@ -304,7 +304,7 @@ class Sheet:
             bar |= {"tickvals": at, "ticktext": [*texts, "≥ " * beyond + last]}
             for row, ink in enumerate(inks):
                 self._add_bar_of(ink, (left + words, top - 7 * (len(inks) - row)), length)
-            axis |= {"cmin": 0, "colorscale": ["#ffffff", DARK]}
+            axis |= {"cmin": 0, "colorscale": ["#ffffff", COLOURS["verdict"]]}
         self._figure.update_layout(barmode="overlay", coloraxis=axis)
         self.write(title, (left, top - 2), size=11, anchor=("left", "top"))
 

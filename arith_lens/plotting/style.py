@@ -18,22 +18,21 @@ DIVERGING = (
 """Red (a drop) to blue, even in perceived lightness on both arms, safe for colour-blind eyes."""
 
 TEXT, NOTE, FRAME, GRID = "#1f2430", "#6b7280", "#aab0bb", "#e7e9ee"
-PALE = "#cfd3dc"
-RED, BLUE, GREY, DARK = "#c72f2a", "#216fca", "#6b7280", "#374151"
-RUST, TEAL = "#c2410c", "#0f766e"
-COLOURS = {
-    "effect that helps": RED,
-    "effect that hinders": BLUE,
-    "operand": RUST,
-    "operator": TEAL,
-    "answer": BLUE,
-    "control": "#8b93a1",
-    "chosen": DARK,
-    "pale control": PALE,
+INKS = {
+    "helps": ("#b3152a", "#f0626b"),
+    "hinders": ("#1f6fd0", "#4b93f7"),
+    "operand": ("#b85a00", "#ffb057"),
+    "operator": ("#0a5045", "#3fd6c0"),
+    "answer": ("#4c1588", "#cfb0ff"),
+    "verdict": ("#11151d", "#f2f4f8"),
+    "control": ("#6b7684", "#798492"),
 }
-"""What each colour means, in every picture: diverging red and blue for effects alone, rust and teal
-for operands and operator, one blue for the answer C, greys for controls, and dark for what is
-compared with them."""
+"""What each colour means, in every picture and page, on white and in the dark: an effect that helps
+the answer, or hinders it; the operands A and B, the operator, the answer C; what is judged, and
+what it is compared with. For normal and for red-green blind eyes, any two differ clearly."""
+COLOURS = {meaning: light for meaning, (light, _) in INKS.items()}
+PALE = "#cfd3dc"
+"""Areas and lines without a meaning of their own."""
 FONT = "'Open Sans', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 
 _STEPS = {1: 0.5, 1.5: 0.5, 2: 1, 3: 1, 4: 2, 5: 2.5, 6: 2, 8: 4, 10: 5}
@@ -133,6 +132,12 @@ def translucent(colour: str, alpha: Number) -> str:
     """A transparent version of the colour `#rrggbb`."""
     red, green, blue = _rgb(colour)
     return f"rgba({red},{green},{blue},{alpha})"
+
+
+def palette(selector: str, *, dark: bool = False) -> str:
+    """The inks as variables of a style sheet, such as `--helps`."""
+    inks = (f"--{meaning}: {shades[dark]};" for meaning, shades in INKS.items())
+    return f"{selector} {{ {' '.join(inks)} }}"
 
 
 def steps(low: Number, high: Number, most: int = 6) -> list[float]:

@@ -24,7 +24,7 @@ class Series:
 
     where: Keys
     name: str
-    style: str = "chosen"
+    style: str = "verdict"
     """A colour of `plotting.COLOURS` and, after a space, a dash."""
     band: bool = True
     mark: Callable[[DataFrame, DataFrame], float] | None = None

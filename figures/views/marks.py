@@ -23,7 +23,7 @@ class Marks:
     where: Mapping[str, Any]
     name: str
     symbol: str = "circle"
-    style: str = "chosen"
+    style: str = "verdict"
     """A colour of `plotting.COLOURS`."""
 
 

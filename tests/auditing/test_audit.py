@@ -460,9 +460,12 @@ def test_every_verdict_has_its_sentence() -> None:
     names["reads"] = ""
     for question in QUESTIONS:
         for verdict in ("holds", "fails", "open"):
-            row = Verdict(question, "", verdict, Measure(0.5, 0.4, 0.6, 0.1, 0.2, 9))
+            row = Verdict(question, "at END", verdict, Measure(0.5, 0.4, 0.6, 0.1, 0.2, 9))
             text = verdicts.sentence(row, **names)  # pyright: ignore[reportArgumentType]
             assert text.endswith(".") and "{" not in text
+            assert ("(at END)" in text) == (question in (FEW, NEED)), (
+                "where the others are replaced"
+            )
 
 
 def test_an_interval_is_around_its_number_and_few_is_at_most_five_percent() -> None:

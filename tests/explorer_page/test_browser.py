@@ -707,7 +707,7 @@ def test_numbers_can_be_read_on_every_colour(page: Any, scheme: str) -> None:
         page.eval_on_selector_all(
             ".ale-grid button",
             "(all, share) => all.forEach((one, place) => { one.style.setProperty('--share', share);"
-            " one.style.setProperty('--hue', `var(--${place % 2 ? 'negative' : 'positive'})`);"
+            " one.style.setProperty('--hue', `var(--${place % 2 ? 'helps' : 'hinders'})`);"
             " one.style.transition = 'none'; })",
             f"{share}%",
         )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from arith_lens.plotting import Figure
-from figures import carry, exam, knockout, next_tokens, tuning
+from figures import carry, circuit, exam, knockout, next_tokens, tuning
 from figures.claims_glance import glance
 from figures.common import FREE, stored_rows, tables_of
 from figures.exhibit import Chart, one_chart
@@ -43,6 +43,20 @@ def test_the_carry_has_its_controls_at_the_chosen_layer_of_each_model() -> None:
         assert f", up to {most:.0%}" in texts(chart.figure)
     assert [(one.x[0], one.y[0]) for one in circles] == [pytest.approx(one) for one in expected]
     assert "reference, layer 9, n ≤ 22 per sum" in texts(chart.figure)
+
+
+def test_the_picture_of_a_circuit_says_where_its_graph_is_kept() -> None:
+    """END alone: exchanged everywhere, the same graph leaves half as many right."""
+    charts = [
+        one for one in circuit.exhibits(Options(root=GALLERY)) if one.name == "circuit-of-addition"
+    ]
+    (chart,) = charts
+    names = [note.text for note in chart.figure.layout.annotations]
+    assert "C's lead kept at END" in names and "right answers at END" in names
+    kept = {"kind": "kept", "kept": "graph", "measure": "accuracy", "counterfactual": "operands"}
+    own = select(chart.numbers, **kept)
+    at_end, everywhere = (value(own, positions=one) for one in ("end", "all"))
+    assert f"{at_end:.0%} [" in texts(chart.figure) and everywhere < at_end
 
 
 def test_the_frontier_has_the_accuracy_before_tuning_of_each_model() -> None:

@@ -76,19 +76,10 @@ def test_every_figure_with_a_run_fits_the_paper(root: Path, width: plotting.Widt
 GALLERY = Path(__file__).parents[2] / "figures" / "gallery"
 INKS = {
     *(ink.lower() for ink in plotting.COLOURS.values()),
-    *(ink.lower() for ink in (plotting.RED, plotting.BLUE, plotting.GREY, plotting.DARK)),
-    *(
-        "white",
-        "rgba(0,0,0,0)",
-        "#a0d3f9",
-        plotting.NOTE,
-        plotting.PALE,
-        "#fcfcfc",
-        "#b9c9df",
-        "#7fa3d1",
-    ),
+    *("white", "rgba(0,0,0,0)", "#fcfcfc", plotting.NOTE, plotting.PALE),
+    plotting.tint(plotting.COLOURS["answer"], 0.4),
 }
-"""The dictionary of colours, with paler blues for neighbours of C and for earlier layers."""
+"""The dictionary of colours and greys, with a paler ink for the neighbours of C."""
 
 IDENTIFIERS = r"\b(?:relative_logit|via_mlps|eap_ig|attn_lrp|ig_activations|digit_contrast)\b|<0x"
 """What a reader should not see."""

@@ -134,7 +134,7 @@ def test_named_rows_and_columns_are_text_and_stand_on_the_picture() -> None:
 
 def test_inline_lines_hold_each_value_and_their_band() -> None:
     x, y = np.array([0, 2]), np.array([100.0, 25.0])
-    line = plotting.Line(x, y, "<b>", plotting.RED, low=y - 10, high=y)
+    line = plotting.Line(x, y, "<b>", plotting.COLOURS["helps"], low=y - 10, high=y)
     text = plotting.svg_lines([line], x_title="k", y_title="right", unit="%", top=100)
     root = ET.fromstring(text)
     titles = [node.text for node in root.iter("{http://www.w3.org/2000/svg}title")]

@@ -166,12 +166,12 @@ def test_a_text_that_finds_no_place_beside_its_point_is_tied_to_it() -> None:
 
 def test_a_name_inside_a_chart_has_the_colour_of_its_line_and_no_marker() -> None:
     x = np.arange(0.0, 51)
-    rise = plotting.Line(x, x, "rise", plotting.TEAL, label="")
+    rise = plotting.Line(x, x, "rise", plotting.COLOURS["operator"], label="")
     point = plotting.Point(25, "rise", is_name=True)
     figure = curves(plotting.CurvePanel("A", (rise,), (point,), y_range=(0, 100)))
     assert not [trace for trace in figure.data if trace.mode == "markers"]
     (name,) = [text for text in figure.layout.annotations if text.text == "rise"]
-    assert name.font.color == plotting.TEAL
+    assert name.font.color == plotting.COLOURS["operator"]
 
 
 def test_guides_are_named_above_the_chart_and_below_its_title() -> None:

@@ -102,7 +102,7 @@ def test_cells_hold_their_numbers_and_zeros_are_empty() -> None:
         assert float(text.replace("−", "-")) == pytest.approx(values[int(y), int(x)], abs=0.6)
     assert [value for _, value in cells.customdata] == values.ravel().tolist()
     white, _, strong, _ = cells.marker.color
-    assert white == "#ffffff" and strong == style.tint(plotting.DARK, 0.3)
+    assert white == "#ffffff" and strong == style.tint(plotting.COLOURS["verdict"], 0.3)
     assert bearer.marker.coloraxis == "coloraxis"
     assert figure.layout.yaxis.ticktext[0] == "&lt;s&gt;"
     with pytest.raises(ValueError, match="2 rows and 1 columns"):
