@@ -1,6 +1,7 @@
 """The library works without the repository, and without what draws."""
 
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -93,3 +94,26 @@ def test_the_readme_runs_from_the_wheel_with_required_packages_alone(wheel: Path
     assert run.returncode == 0, run.stderr[-3000:]
     assert "right without" in run.stdout
     assert "pip install 'arith-lens[drawing]'" in run.stdout
+
+
+def test_an_editable_install_has_this_package_alone(tmp_path: Path) -> None:
+    """What pip writes for one, read by a Python that has nothing else and runs elsewhere."""
+    editables = pytest.importorskip("editables", reason="hatchling writes such installs with it")
+    target = tmp_path / "installed"
+    builder = f"from hatchling.build import build_editable; build_editable({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", builder], cwd=ROOT, check=True, capture_output=True)
+    (file,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(target)
+    shutil.copytree(Path(editables.__file__).parent, target / "editables")
+    program = f"""
+import site
+from importlib.util import find_spec
+site.addsitedir({str(target)!r})
+for name in {[path.name for path in ROOT.iterdir() if path.name.isidentifier()]}:
+    if find_spec(name):
+        print(name, find_spec(name).origin)
+"""
+    command = [sys.executable, "-I", "-S", "-c", program]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == [f"arith_lens {ROOT / 'arith_lens' / '__init__.py'}"]
