@@ -21,10 +21,24 @@ STAMP := $(VENV)/.installed
 OMP_WAIT_POLICY ?= PASSIVE
 export OMP_WAIT_POLICY
 
-# pip says what it downloads; where nobody watches, in lines.
+# pip says what it downloads; where nobody watches, in lines, and in one every ten seconds while it unpacks.
 PIP ?=
-INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --constraint $(VENV)/constraints.txt \
-	$(shell test -t 2 || echo --progress-bar off) $(PIP)
+INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --constraint $(VENV)/constraints.txt $(PIP)
+define install
+	@echo "installing $(1) into $(VENV), once: $(SIZE_$(1)), and the download"
+	@if test -t 2; then $(INSTALL) --editable '.[$(1)]'; else \
+		while sleep 10 >/dev/null 2>&1 && kill -0 $$$$ 2>/dev/null; do \
+			echo "  still installing: $$(du -sm $(VENV) | cut -f1) MB are in $(VENV)"; done & \
+		$(INSTALL) --progress-bar off --editable '.[$(1)]'; code=$$?; kill $$!; exit $$code; fi
+endef
+# Measured on Linux, two cores, Python 3.11, with torch for the CPU; of all but the first, what is added.
+SIZE_commands := 1.8 GB, two to three minutes
+SIZE_dev := 0.7 GB, one to two minutes
+SIZE_evaluation := 0.2 GB, one minute
+SIZE_tuning := 6 MB, half a minute
+SIZE_site := 0.1 GB, half a minute
+SIZE_notebook := 0.2 GB, one minute
+SIZE_bench := nnsight, a rival
 
 # One word of the shell, whatever spaces and quotes are in it.
 quoted = '$(subst ','\'',$(1))'
@@ -43,6 +57,11 @@ OWN := help help-all setup audit smollm gemma notebook notebooks test check benc
 	docs fig1 fig11
 ASKED := $(filter-out $(OWN) $(STAMP),$(MAKECMDGOALS))
 .PHONY: $(OWN) $(ASKED)
+
+BENCHMARKS := benchmarks evaluate
+TUNING := tuning table1 table2 table5 frontier
+$(BENCHMARKS) $(TUNING): $(VENV)/.evaluation
+$(TUNING) bench-finetune: $(VENV)/.tuning
 
 # Every other target computes and draws in one process. `make -n` prints the commands that would do the same.
 $(ASKED): $(STAMP)
@@ -66,27 +85,25 @@ smollm: $(STAMP)
 gemma: $(STAMP)
 	@$(GET) gemma-3-270m
 
-notebook: $(STAMP)
-	@test -x $(BIN)/jupyter-lab || $(INSTALL) --editable '.[notebook]'
-	$(BIN)/jupyter-lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/tutorial.ipynb
+notebook: $(VENV)/.notebook
+	$(BIN)/python -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/tutorial.ipynb
 
-notebooks: $(STAMP)
-	@$(BIN)/python -c 'import ipywidgets' 2>/dev/null || $(INSTALL) --editable '.[notebook]'
+notebooks: $(VENV)/.notebook
 	$(BIN)/python notebooks/generate.py
 
-test: $(STAMP)
+test: $(VENV)/.dev
 	PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(if $(filter /%,$(VENV)),,$$PWD/)$(VENV)/bytecode" OMP_NUM_THREADS=1 \
 		$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-check: $(STAMP)
+check: $(VENV)/.dev
+	@test -x $(BIN)/ruff -a -x $(BIN)/pyright || $(INSTALL) --no-deps --ignore-installed ruff pyright
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 ON = $(if $(SIZE),--size $(SIZE)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 bench: $(STAMP)
-	@$(BIN)/python -c 'import nnsight' 2>/dev/null || $(INSTALL) --editable '.[bench]' || \
-		echo "nnsight, a rival, cannot be installed: its row will say so"
+	@$(MAKE) --no-print-directory $(VENV)/.bench || echo "nnsight, a rival, cannot be installed: its row will say so"
 	$(BIN)/python -m laboratory speed $(ON)
 
 bench-finetune: $(STAMP)
@@ -98,10 +115,9 @@ bench-scale: $(STAMP)
 reference: $(STAMP)
 	$(BIN)/python -m laboratory train_reference
 
-docs: $(STAMP)
-	$(BIN)/python -m pdoc --docformat google --no-show-source --output-directory site arith_lens \
-		$(subst /,.,$(patsubst %.py,%,$(patsubst %/__init__.py,%,$(sort $(wildcard \
-		arith_lens/*/__init__.py arith_lens/[a-z]*.py)))))
+docs: $(VENV)/.site
+	$(BIN)/python -m arith_lens explore reference --out results/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 fig1 fig11:
 	@mkdir -p figures/drawings && cp figures/gallery/$@.svg figures/drawings/ && echo figures/drawings/$@.svg
@@ -115,8 +131,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 		echo "'$(PYTHON)' has no venv module, so no environment can be made."; \
 		echo "Cure: apt-get install python3-venv (Debian, Ubuntu), or make PYTHON=/path/to/another/python"; exit 1; }
-	@echo "setting up $(VENV), once: about five minutes, and 2.3 GB with a CPU build of torch"
-	@echo "  (on Linux pip may take the build for CUDA, 6 GB; for the CPU build see docs/setup.md)"
+	@echo "On Linux pip takes torch for CUDA, 4 GB more; for the CPU build see docs/setup.md"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@$(PYTHON) -c 'import torch, site; print(*site.getsitepackages(), site.getusersitepackages(), sep="\n")' \
 		2>/dev/null > $(VENV)/base.pth && \
@@ -124,6 +139,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@cp constraints.txt $(VENV)/constraints.txt
 	@! $(BIN)/python -c 'import torch; print("keeping torch", torch.__version__)' 2>/dev/null || \
 		sed '/^torch==/d' constraints.txt > $(VENV)/constraints.txt
-	$(INSTALL) --editable '.[commands,views,dev,evaluation,tuning]'
-	@test -x $(BIN)/ruff -a -x $(BIN)/pyright || $(INSTALL) --no-deps --ignore-installed ruff pyright
+	$(call install,commands)
 	@touch $@
+
+# What targets need beside that; dev has what most of them do.
+$(VENV)/.%: $(STAMP)
+	$(call install,$*)
+	@touch $@ $(if $(filter dev,$*),$(VENV)/.evaluation $(VENV)/.tuning $(VENV)/.site)

@@ -23,6 +23,7 @@ from typing import Any, get_origin
 from experiments.catalogue import Command, exhibits, exhibits_and_pages, experiments, imported
 from experiments.catalogue import with_settings as drawing_command
 from experiments.questions import (
+    ExhibitEntry,
     TargetEntry,
     command_entries,
     exhibit_entries,
@@ -224,29 +225,27 @@ def all_targets() -> list[str]:
     return [*dict.fromkeys([*names, *keys])]
 
 
-def groups() -> dict[str, dict[str, TargetEntry]]:
+def groups() -> dict[str, dict[str, TargetEntry | ExhibitEntry]]:
     """The targets with their help, by the title of their group."""
-    own: dict[str, dict[str, TargetEntry]] = {}
+    own: dict[str, dict[str, TargetEntry | ExhibitEntry]] = {}
     for name, entry in targets().items():
         own.setdefault(entry.group, {})[name] = entry
     first = next(iter(own))
     grouped = {first: own.pop(first)}
     for section in sections():
         entries = [entry for question in section.question for entry in question.exhibit]
-        grouped[section.title] = {
-            entry.target: TargetEntry(help=entry.help, minutes=entry.minutes) for entry in entries
-        } | own.pop(section.title, {})
+        drawn = {entry.target: entry for entry in entries}
+        grouped[section.title] = {**drawn, **own.pop(section.title, {})}
     return grouped | own
 
 
 def help_text(*, everything: bool) -> str:
-    """The targets that are used most, and the names of the others; or everything."""
+    """The targets that are used most; or everything."""
     grouped = groups()
     if not everything:
         by_name = {name: entry for group in grouped.values() for name, entry in group.items()}
-        lines = [_line(name, by_name[name]) for name in short_list()]
-        lines += ["", *(f"{title}\n    {' '.join(names)}" for title, names in grouped.items())]
-        return "\n".join([*lines, "", "make help-all explains all of them, and the variables."])
+        more = f"make help-all     explains all {len(by_name)} targets, and the variables"
+        return "\n".join([*(_line(name, by_name[name]) for name in short_list()), more])
     lines = []
     for title, group in grouped.items():
         lines += [title, *(_line(name, entry) for name, entry in group.items()), ""]
@@ -257,7 +256,9 @@ def help_text(*, everything: bool) -> str:
     return "\n".join([*lines, f"Keys: {' '.join(keys)}"])
 
 
-def _line(name: str, entry: TargetEntry) -> str:
+def _line(name: str, entry: TargetEntry | ExhibitEntry) -> str:
+    if isinstance(entry, TargetEntry) and entry.draws:
+        entry = exhibit_entries()[entry.draws][1]
     minutes = f"{entry.minutes} min" if entry.minutes else ""
     return f"make {name:16} {minutes:>7}  {entry.help}"
 

@@ -14,7 +14,6 @@ import shutil
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -147,11 +146,6 @@ def making(
 
 def _convert(file: Path, digest: str, folder: Path) -> None:
     """Write the model and its tokenizer to a folder."""
-    if find_spec("gguf") is None:
-        raise ImportError(
-            f"expected the package gguf to read {file.name}, found none; pip install "
-            "'arith-lens[gguf]'"
-        )
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

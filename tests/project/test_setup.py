@@ -86,7 +86,7 @@ def test_a_torch_that_is_there_is_kept(tmp_path: Path) -> None:
     )
     done = make(tmp_path, "-n", "setup", f"PYTHON={python}")
     assert done.returncode == 0, done.stderr
-    commands = done.stdout.replace("-m pip install", "--version # install")
+    commands = done.stdout.replace("-m pip install", "--version; : install")
     run = subprocess.run(["sh", "-e", "-c", commands], cwd=tmp_path, capture_output=True, text=True)
     assert "keeping torch 2.99.0" in run.stdout, run.stderr
     assert "torch==" not in (tmp_path / ".venv" / "constraints.txt").read_text()
@@ -123,8 +123,9 @@ def test_help_has_groups_and_explains_every_variable(tmp_path: Path) -> None:
 def test_make_alone_prints_a_short_help(tmp_path: Path) -> None:
     said = make(tmp_path).stdout
     assert said == make(tmp_path, "help").stdout
-    assert 8 <= len(re.findall("^make ", said, re.MULTILINE)) <= 13 and "help-all" in said
-    assert re.search(r"^Does tuning them alone help\?\n    table1 .*frontier", said, re.MULTILINE)
+    targets = re.findall("^make ([a-z0-9-]+) .* {2}\\S", said, re.MULTILINE)
+    assert targets[:3] == ["smollm", "audit", "fig2"] and len(targets) == 11
+    assert said.splitlines()[-1].startswith("make help-all")
 
 
 @needs_make
@@ -179,15 +180,61 @@ def test_an_empty_variable_is_none(tmp_path: Path) -> None:
     assert empty.stdout.splitlines()[-2:] == plain.stdout.splitlines()[-2:]
 
 
+def installs(text: str) -> list[str]:
+    """The extras that the printed commands of make install, in order."""
+    return list(dict.fromkeys(re.findall(r"--editable '?\.\[(\w+)\]", text)))
+
+
 @needs_make
-def test_setup_says_what_it_takes_and_pip_is_not_silent(tmp_path: Path) -> None:
-    said = make(tmp_path, "-n", "setup", "PYTHON=python3", "PIP=--no-cache-dir").stdout
-    lines = said.splitlines()
-    words = next(i for i, line in enumerate(lines) if "2.3 GB" in line)
-    installs = [i for i, line in enumerate(lines) if "pip install" in line]
-    assert words < installs[0]
-    assert all("--no-cache-dir" in lines[i] for i in installs)
-    assert "--quiet" not in (ROOT / "Makefile").read_text()
+def test_a_target_installs_what_it_needs_and_says_what_that_takes(tmp_path: Path) -> None:
+    extras = {
+        "fig2": [],
+        "audit": [],
+        "smollm": [],
+        "table1": ["evaluation", "tuning"],
+        "evaluate": ["evaluation"],
+        "docs": ["site"],
+        "notebook": ["notebook"],
+        "test": ["dev"],
+        "check": ["dev"],
+    }
+    for target, more in extras.items():
+        said = make(tmp_path, "-n", target, "PYTHON=python3", "PIP=--no-cache-dir").stdout
+        assert installs(said) == ["commands", *more], target
+        lines = [line for line in said.splitlines() if "-m pip install" in line]
+        assert all("--no-cache-dir" in line and "--quiet" not in line for line in lines)
+        for extra in ["commands", *more]:
+            size = rf"^echo \"installing {extra} into \.venv, once: [\d.]+ [GM]B, .*minute"
+            assert re.search(size, said, re.MULTILINE), (target, extra)
+
+
+@needs_make
+def test_what_installs_everything_installs_it_once(tmp_path: Path) -> None:
+    bin_folder = tmp_path / "venv" / "bin"
+    python = fake_python(bin_folder, 'case "$*" in *install*) echo "$@";; esac')
+    python.rename(bin_folder / "python")
+    for name in ("ruff", "pyright"):
+        fake_program(bin_folder / name, "exit 0")
+    assert installs(make(tmp_path, "check", "VENV=venv").stdout) == ["commands", "dev"]
+    for target in ("check", "docs", "table1", "evaluate"):
+        assert installs(make(tmp_path, "-n", target, "VENV=venv").stdout) == [], target
+    assert installs(make(tmp_path, "-n", "notebook", "VENV=venv").stdout) == ["notebook"]
+
+
+@needs_make
+@pytest.mark.parametrize("code", [0, 3])
+def test_while_pip_unpacks_unwatched_lines_say_that_it_is_at_work(
+    tmp_path: Path, code: int
+) -> None:
+    """Its stand-in ends when the clock's has ticked twice."""
+    wait = f"until test -e {tmp_path}/second; do /bin/sleep 0.01; done; exit {code}"
+    python = fake_python(tmp_path / "venv" / "bin", f'case "$*" in *install*) {wait};; esac')
+    python.rename(python.with_name("python"))
+    tick = f"test -e {tmp_path}/first && touch {tmp_path}/second; touch {tmp_path}/first"
+    fake_program(tmp_path / "clock" / "sleep", f"{tick}; exec /bin/sleep 0.01")
+    done = make(tmp_path, "setup", "VENV=venv", first=f"{tmp_path / 'clock'}:")
+    assert re.search(r"^  still installing: \d+ MB are in venv$", done.stdout, re.MULTILINE)
+    assert bool(done.returncode) == bool(code) == (not (tmp_path / "venv" / ".installed").exists())
 
 
 @needs_make
@@ -451,7 +498,7 @@ def test_jupyter_starts_for_root_too(tmp_path: Path, user: int) -> None:
     lines = make(
         tmp_path, "-n", "notebook", "PYTHON=python3", first=f"{tmp_path}:"
     ).stdout.splitlines()
-    (start,) = [line for line in lines if line.startswith(".venv/bin/jupyter-lab")]
+    (start,) = [line for line in lines if "-m jupyterlab" in line]
     assert ("--allow-root" in start) == (user == 0)
 
 
