@@ -126,13 +126,10 @@ def _right(chosen: Namespace) -> tuple[Any, Any, Path]:
 
 
 def _effects(model: Any, pairs: Any) -> Any:
+    from arith_lens.auditing.tasks import fitting_metric
     from arith_lens.path_patching import fitting_engine, path_patch
 
-    several = len(pairs.answer.unique()) > 1
-    metric: dict[str, Any] = {"metric": "logit"}
-    if several:
-        metric = {"metric": "digit_contrast", "candidates": pairs.answer.unique().tolist()}
-    return path_patch(model, pairs, engine=fitting_engine(model), **metric)
+    return path_patch(model, pairs, engine=fitting_engine(model), **fitting_metric(pairs))
 
 
 def _audit(chosen: Namespace) -> None:

@@ -15,6 +15,7 @@ from arith_lens.attention import attention_by_role
 from arith_lens.auditing import measures
 from arith_lens.auditing.measures import Replacing, Scale, problems
 from arith_lens.auditing.result import Audit
+from arith_lens.auditing.tasks import LEAD, LOGIT, fitting_metric
 from arith_lens.auditing.verdicts import (
     FEW,
     HOLDS,
@@ -50,13 +51,12 @@ from arith_lens.path_patching import UnsupportedTrunk, fitting_engine, path_patc
 from arith_lens.progress import working
 from arith_lens.runs import ResultSlot, Run, describe_pairs
 
-VERSION = 5
+VERSION = 6
 """The version of the questions; a stored audit of another one is asked anew."""
 LEAST_PROBLEMS = 6
 """Fewer problems that are answered right are too few for two halves."""
 OWN = "the pairs' own"
 """The name of the counterfactual of pairs without one."""
-LEAD, LOGIT = "digit_contrast", "logit"
 UNKNOWN = Measure()
 """What was not measured."""
 MOST_READERS = 5
@@ -205,7 +205,7 @@ class _Auditor:
     def _inspect(self, pairs: PromptPairs) -> None:
         """Ask all questions about parts of the model."""
         inside = half_of_problems(pairs.problem, self.scale.seed)
-        effects = self._effects(pairs, self._metric(pairs), "effects")
+        effects = self._effects(pairs, fitting_metric(pairs), "effects")
         self.facts["effects"] = effects
         untrained = self._untrained(pairs, inside)
         self._concentrated(effects.heads, inside, untrained)
@@ -216,12 +216,6 @@ class _Auditor:
         self._reads(pairs[~inside], heads[:MOST_READERS])
         self._origin(pairs)
         self._other_lenses(effects, inside)
-
-    def _metric(self, pairs: PromptPairs) -> dict[str, Any]:
-        """C's lead over the other answers; C's logit if there is one answer alone."""
-        tokens = torch.cat([pairs.answer, pairs.counterfactual_answer]).unique().tolist()
-        answers = [token for token in tokens if token != NO_ANSWER]
-        return {"metric": LEAD, "candidates": answers} if len(answers) > 1 else {"metric": LOGIT}
 
     def _effects(self, pairs: PromptPairs, metric: dict[str, Any], name: str) -> ComponentEffects:
         engine = fitting_engine(self.model)
@@ -238,7 +232,7 @@ class _Auditor:
             effects = Effects.from_arrays(arrays)
         else:
             fresh = untrained_model(self.model, self.scale.seed)
-            options: dict[str, Any] = {**self._metric(pairs), "progress": self.progress}
+            options: dict[str, Any] = {**fitting_metric(pairs), "progress": self.progress}
             effects = path_patch(fresh, pairs, engine=fitting_engine(fresh), **options).heads
             slot.save(effects)
         return [measures.concentration(effects, inside, self.scale, 2).value]
@@ -319,6 +313,7 @@ class _Auditor:
                 heads,
                 senders="together",
                 positions="each" if by_place else "all",
+                group="head",
                 metric=LOGIT,
                 run=self.run,
                 progress=self.progress,
@@ -377,7 +372,7 @@ class _Auditor:
             right = own[knock_out(self.model, own, [], progress=False).correct]
             if problems(right) < LEAST_PROBLEMS:
                 continue
-            other = self._effects(right, self._metric(right), f"effects-{number}")
+            other = self._effects(right, fitting_metric(right), f"effects-{number}")
             compared[f"heads under {name}"] = other
         self.verdicts.append(agreement(LENS, self.verdicts))
         self._list(f"heads under {next(iter(self.lenses))}", effects.heads)
@@ -402,7 +397,7 @@ class _Auditor:
             reason = "too few problems are asked by two prompts of one length"
             self._say(LENS, f"heads under {SAME}", OPEN, reason=reason)
             return
-        other = self._effects(same, self._metric(pairs), "effects-same-problem").heads
+        other = self._effects(same, fitting_metric(pairs), "effects-same-problem").heads
         self._list(f"heads under {SAME}", other)
         both = effects.select(rows), other
         for name, measure in {

@@ -1,14 +1,18 @@
-"""The prompts of an operation, as an audit asks them."""
+"""The prompts of an operation, and the metric of a map, as an audit asks for them."""
 
 from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import Any
 
+import torch
+
 from arith_lens.named_models import REFERENCE_MODELS
 from arith_lens.operations import FOUR
-from arith_lens.pairs import PromptPairs, sample_pairs
+from arith_lens.pairs import NO_ANSWER, PromptPairs, sample_pairs
 
+LEAD, LOGIT = "digit_contrast", "logit"
+"""The metrics of a map."""
 SETS = 2
 """The number of sets of examples after which each problem is asked."""
 LENSES = ("operands", "operator")
@@ -34,6 +38,14 @@ def four_operations(model: Any, *, shots: int | None = None) -> PromptPairs:
     """The problems of all four operations: means over them hold no operation fixed."""
     parts = [_pairs(model, operation, LENSES[0], shots) for operation in FOUR]
     return replace(reduce(add, parts), template=None)
+
+
+def fitting_metric(pairs: PromptPairs) -> dict[str, Any]:
+    """Options of `path_patch`: C's lead over the other answers that occur, of counterfactual
+    prompts too; C's logit if there is one answer alone."""
+    tokens = torch.cat([pairs.answer, pairs.counterfactual_answer]).unique().tolist()
+    answers = [token for token in tokens if token != NO_ANSWER]
+    return {"metric": LEAD, "candidates": answers} if len(answers) > 1 else {"metric": LOGIT}
 
 
 def _pairs(model: Any, operation: str, lens: str, shots: int | None) -> PromptPairs:

@@ -93,6 +93,22 @@ def test_heads_alone_and_without_them_answer_as_often_as_with_torchs_hooks(
     assert kept != pytest.approx(by_hooks(llama, pairs, every - {*audit.heads}), abs=1e-4)
 
 
+def test_what_a_head_reads_is_its_own_where_heads_share_keys_and_values(
+    llama: Any, audited: tuple[al.PromptPairs, Audit]
+) -> None:
+    pairs, audit = audited
+    assert audit.reads is not None
+    shown = pairs[~half_of_problems(pairs.problem)]
+    asked: dict[str, Any] = {"senders": "together", "metric": "logit", "progress": False}
+    heads = audit.heads[: auditing.MOST_READERS]
+    own, shared = (
+        al.edge_effects(llama, shown, heads, group=group, **asked).per_pair
+        for group in ("head", "shared")
+    )
+    torch.testing.assert_close(audit.reads.per_pair, own)
+    assert not torch.allclose(own, shared, atol=1e-4)
+
+
 def test_means_over_more_prompts_are_those_of_torchs_hooks_and_what_they_cost_is_said(
     llama: Any,
 ) -> None:

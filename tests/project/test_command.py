@@ -81,7 +81,8 @@ def test_maps_and_knockouts_agree_with_the_library(
     assert str(folder / "map.html") in capsys.readouterr().out and (folder / "map.html").exists()
     model = al.load_model("reference")
     pairs = al.keep_correct(model, al.PromptPairs.from_file(own_pairs, model))
-    options: dict[str, Any] = {"candidates": pairs.answer.unique().tolist()}
+    answers = {*pairs.answer.tolist(), *pairs.counterfactual_answer.tolist()}
+    options: dict[str, Any] = {"candidates": sorted(answers)}
     effects = al.path_patch(model, pairs, metric="digit_contrast", **options, progress=False)
     table: Any = pd.read_csv(folder / "map.csv", dtype={"component": str}).set_index("component")
     top: Any = effects.heads.top(1)[0]
