@@ -8,6 +8,7 @@ from experiments.command import named_command, start
 SENTENCES = {
     "audits:audits": "Audit a model on tasks, and store what the audits find.",
     "audits:audit_table": "Print the rows of all finished audits, and write them to a file.",
+    "carries:carries": "Is the carry of two-digit sums one direction, at which layer?",
     "exchanges:exchanges": "What does an answer become when heads are those of another sum?",
     "outcomes:outcomes": "What came of the predictions about pretrained models, by their rules?",
     "calibration:calibration": "Audit every model whose truth is known: are its verdicts right?",
