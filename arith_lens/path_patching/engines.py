@@ -40,7 +40,7 @@ from arith_lens.metrics import (
     n_arguments,
     read_logits,
 )
-from arith_lens.model import HookedLike, active_hooks, record
+from arith_lens.model import HookedLike, ResumedRuns, active_hooks, record
 from arith_lens.options import check_choice
 from arith_lens.pairs import PromptPairs, candidate_tokens, check_kinds, check_pairs
 from arith_lens.path_patching.certificate import (
@@ -311,7 +311,8 @@ def patch_one_by_one(
 
 @dataclass(frozen=True)
 class HookEngine:
-    """One forward per row, over all positions. It works with any model that has the hook points."""
+    """One forward per row, from the first layer and token that its hooks change. It works with any
+    model that has the hook points."""
 
     model: HookedLike
     patching: PatchSettings
@@ -324,15 +325,16 @@ class HookEngine:
         patching, device = self.patching, torch.device(self.model.cfg.device)
         mask = pairs.attention_mask.to(device)
 
-        def read(tokens: Int[Tensor, "pair pos"], hooks: list[NamedHook]) -> Readout:
-            logits = self.model.run_with_hooks(
-                tokens.to(device), fwd_hooks=hooks, attention_mask=mask, logits_to_keep=1
-            )
-            return read_logits(logits[:, -1], patching.targets(pairs, foil))
+        def read(runs: ResumedRuns, hooks: list[NamedHook]) -> Readout:
+            return read_logits(runs.logits(hooks), patching.targets(pairs, foil))
 
+        reference, other = (
+            ResumedRuns(self.model, tokens.to(device), mask)
+            for tokens in (pairs.reference, pairs.counterfactual)
+        )
         interventions = self.propagation.interventions(patching, *self._runs(pairs, mask))
-        readout = Readout.stack([read(pairs.reference, hooks) for hooks in interventions])
-        total = read(pairs.counterfactual, []) if patching.reads_total else None
+        readout = Readout.stack([read(reference, hooks) for hooks in interventions])
+        total = read(other, []) if patching.reads_total else None
         return effects_of(readout, patching.measure, self.propagation.names(patching), total)
 
     def _runs(

@@ -20,14 +20,19 @@ from arith_lens.hooks import Edit, replacement
 from arith_lens.model import HookedLike
 
 HOOK_NAMES: Mapping[str, Any] = {
-    "resid_pre": resid_pre_name,
-    "resid_mid": resid_post_name,
-    "resid_post": resid_post_name,
-    "attn_out": attn_out_name,
+    "resid_pre": lambda layer, n_layers: resid_pre_name(layer),
+    "resid_mid": lambda layer, n_layers: _exit_name(layer, n_layers),
+    "resid_post": lambda layer, n_layers: _exit_name(layer, n_layers),
+    "attn_out": lambda layer, n_layers: attn_out_name(layer),
 }
 """By sender, where it is patched. A token's stream between attention and MLP determines what the
 block puts out at this token, so `resid_mid` is patched at the exit, with the same effect."""
 STREAM_AXES = ("layer",)
+
+
+def _exit_name(layer: int, n_layers: int) -> str:
+    """A layer's exit is the next one's entry, from which a forward can begin."""
+    return resid_pre_name(layer + 1) if layer + 1 < n_layers else resid_post_name(layer)
 
 
 @dataclass(frozen=True)
@@ -36,13 +41,14 @@ class Stream:
 
     kind: str
     layer: int
+    n_layers: int
 
     def __str__(self) -> str:
         return f"{self.kind} {self.layer}"
 
     @property
     def hook_name(self) -> str:
-        return HOOK_NAMES[self.kind](self.layer)
+        return HOOK_NAMES[self.kind](self.layer, self.n_layers)
 
     def patch(self, source: Activations, positions: Any) -> list[NamedHook]:
         """The hook that puts the values of `source` at some positions."""
@@ -56,7 +62,8 @@ def streams_of(kind: str, model: HookedLike) -> tuple[Stream, ...]:
             "expected blocks whose MLP follows attention with senders='resid_mid', found attention "
             "and MLP in parallel; take 'resid_pre' or 'resid_post'"
         )
-    return tuple(Stream(kind, layer) for layer in range(int(model.cfg.n_layers)))
+    n_layers = int(model.cfg.n_layers)
+    return tuple(Stream(kind, layer, n_layers) for layer in range(n_layers))
 
 
 def stream_effects(
