@@ -100,6 +100,8 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	rm -rf $(VENV)/dist && $(BIN)/python -m hatchling build -d $(VENV)/dist
+	$(BIN)/python -m twine check --strict $(VENV)/dist/*
 
 ON = $(if $(SIZE),--size $(SIZE)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 bench: $(STAMP)

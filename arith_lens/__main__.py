@@ -3,10 +3,12 @@
 Exit codes: 0; 1 for what a user can mend, with one clear line; 130 if it was stopped.
 """
 
+import shlex
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 from arith_lens import __version__
@@ -16,6 +18,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "operation": {"default": "addition", "help": "the operation whose problems are asked"},
     "pairs": {"type": Path, "help": "a file of your own prompts (JSON lines or CSV) in its place"},
     "shots": {"type": int, "help": "solved examples before each problem; 1, of shipped models 0"},
+    "n": {"type": int, "help": "the first so many prompts; all by default"},
     "out": {"type": Path, "default": Path("arith-lens"), "help": "the folder of the results"},
 }
 """What all commands about a model take."""
@@ -96,22 +99,39 @@ def _models(chosen: Namespace) -> None:
         raise ValueError(f"expected a name after get, found none; one of {', '.join(PRETRAINED)}")
     file = get_pretrained(chosen.name)
     model = load_model(chosen.name)  # which converts it the first time
-    print(f"{model}\n\nin {file.parent}\nthen arith-lens audit {chosen.name}")
+    print(f"{model}\n\nin {file.parent}\nnext: {_program()} audit {chosen.name}")
 
 
 def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
-    """The model, its pairs by what the counterfactual changes, and the folder of the results."""
+    """The model, its pairs by what the counterfactual changes, and the folder of the results.
+
+    The folder is there, and can be written, before anything is computed.
+    """
     from arith_lens.auditing import operation_pairs
     from arith_lens.model import load_model
     from arith_lens.pairs import PromptPairs
 
+    if chosen.n is not None and chosen.n < 1:
+        raise ValueError(f"expected one prompt or more, found --n {chosen.n}; take more")
     model = load_model(chosen.model)
     if chosen.pairs is None:
-        task, pairs = chosen.operation, operation_pairs(model, chosen.operation, shots=chosen.shots)
+        pairs = operation_pairs(model, chosen.operation, shots=chosen.shots)
     else:
-        task = chosen.pairs.stem
         pairs = {"own": PromptPairs.from_file(chosen.pairs, model)}
-    return model, pairs, chosen.out / f"{Path(model.name).name}-{task}"
+    if chosen.n is not None:
+        pairs = {lens: some[range(min(chosen.n, len(some)))] for lens, some in pairs.items()}
+    task = chosen.operation if chosen.pairs is None else chosen.pairs.stem
+    folder = chosen.out / f"{Path(model.name).name}-{task}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(
+            f"expected a folder that can be written, found {folder} ({error.strerror}); name "
+            "another one with --out"
+        ) from None
+    return model, pairs, folder
 
 
 def _right(chosen: Namespace) -> tuple[Any, Any, Path]:
@@ -120,7 +140,6 @@ def _right(chosen: Namespace) -> tuple[Any, Any, Path]:
 
     model, lenses, folder = _task(chosen)
     pairs = keep_correct(model, next(iter(lenses.values())))
-    folder.mkdir(parents=True, exist_ok=True)
     print(f"{len(pairs)} prompts of {len({*pairs.problem})} problems are answered right")
     return model, pairs, folder
 
@@ -143,7 +162,7 @@ def _audit(chosen: Namespace) -> None:
     with open_run("audit", {}, model=model, root=chosen.out / "runs") as run:
         result = audit(model, pairs, run=run, **options)
     result.save(folder)
-    _end(result, folder / "audit.html", f"explore {chosen.model}")
+    _end(result, folder / "audit.html", "explore", chosen)
 
 
 def _map(chosen: Namespace) -> None:
@@ -151,9 +170,12 @@ def _map(chosen: Namespace) -> None:
     effects = _effects(model, pairs)
     table = effects.to_dataframe()
     table.to_csv(folder / "map.csv", index=False)
-    strongest = table.nsmallest(5, "mean")[["component", "mean", "ci_low", "ci_high"]]
+    of = {"digit_contrast": "lead over the others", "logit": "logit"}[effects.heads.metric]
+    lines = [f"What the answer's {of} loses when one part alone gets its output of another prompt:"]
+    for row in table.nsmallest(5, "mean").itertuples():
+        lines.append(f"  {row.component:>6}: {row.mean:+.2f} [{row.ci_low:.2f}, {row.ci_high:.2f}]")
     page = effects.explore().save(folder / "map.html")
-    _end(strongest.to_string(index=False), page, f"knockout {chosen.model}")
+    _end("\n".join(lines), page, "knockout", chosen)
 
 
 def _knockout(chosen: Namespace) -> None:
@@ -161,19 +183,18 @@ def _knockout(chosen: Namespace) -> None:
     from arith_lens.knockout import keep_only, knock_out
 
     model, pairs, folder = _right(chosen)
-    heads = chosen.heads or _effects(model, pairs).heads.top(3)
-    heads = as_components(heads)
+    heads = as_components(chosen.heads or _effects(model, pairs).heads.top(3))
     names = " ".join(map(str, heads))
-    rows = []
+    rows, lines = ["heads,right,low,high"], []
     for name, outcome in (
         (f"without {names}", knock_out(model, pairs, heads, positions="end")),
         (f"{names} alone", keep_only(model, pairs, heads, positions="end")),
     ):
-        low, high = outcome.ci()
-        rows.append(f"{name},{outcome.accuracy():.4f},{float(low):.4f},{float(high):.4f}")
-    text = "\n".join(["heads,right,low,high", *rows])
-    (folder / "knockout.csv").write_text(text + "\n", encoding="utf-8")
-    _end(text.replace(",", "  "), folder / "knockout.csv", f"audit {chosen.model}")
+        right, (low, high) = outcome.accuracy(), map(float, outcome.ci())
+        rows.append(f"{name},{right:.4f},{low:.4f},{high:.4f}")
+        lines.append(f"{name}: {right:.0%} [{100 * low:.0f}, {100 * high:.0f}] are right")
+    (folder / "knockout.csv").write_text("\n".join([*rows, ""]), encoding="utf-8")
+    _end("\n".join(lines), folder / "knockout.csv", "audit", chosen)
 
 
 def _explore(chosen: Namespace) -> None:
@@ -181,16 +202,27 @@ def _explore(chosen: Namespace) -> None:
 
     model, pairs, folder = _right(chosen)
     page = explore(model, pairs).save(folder / "explorer.html")
-    _end(
-        "a click on a head or an MLP shows what it looks at and writes",
-        page,
-        "audit " + chosen.model,
-    )
+    _end("A click on a head or an MLP shows what it looks at and writes.", page, "audit", chosen)
 
 
-def _end(finding: Any, file: Path, command: str) -> None:
-    """The finding, the file to open, and the next command."""
-    print(f"{finding}\n\nopen {file}\nthen arith-lens {command}")
+def _end(finding: Any, file: Path, command: str, chosen: Namespace) -> None:
+    """The finding, the file to open, and the next command on the same task."""
+    same = [(f"--{name}", getattr(chosen, name), about) for name, about in OPTIONS.items()]
+    words = [command, chosen.model]
+    words += [
+        w for name, one, about in same if one != about.get("default") for w in (name, str(one))
+    ]
+    print(f"\n{finding}\n\nopen {file}\nnext: {_program()} {shlex.join(words)}")
+
+
+def _program() -> str:
+    """How this command was started."""
+    started = Path(sys.argv[0])
+    if started.name != "__main__.py":
+        return started.name
+    python = Path(sys.executable)
+    inside = python.is_relative_to(Path.cwd())
+    return f"{python.relative_to(Path.cwd()) if inside else 'python'} -m arith_lens"
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ LINKED = (
 )  # fmt: skip
 """The pages of the repository, and the files that they link."""
 EXPLORER = ROOT / "results" / "site" / "reference-addition" / "explorer.html"
-BUTTON = "\n[Open the explorer of `reference`](explorer-reference.html){ .md-button }\n\n!["
+LIVE = (
+    "[Open the explorer of `reference`](explorer-reference.html){ .md-button .md-button--primary }"
+)
 TASK = re.compile(r"^## (.+)\n\n\| to \| name \|\n((?:\|.*\n)*)", re.MULTILINE)
 ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 NAME = re.compile(r"`([\w.]+)`")
@@ -51,7 +53,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """docs/api.md links each name to its entry, and the explorer's page the explorer."""
     if page.file.src_uri == "docs/explorer.md" and EXPLORER.exists():
-        return markdown.replace("\n![", BUTTON, 1)
+        return markdown.replace("\n![", f"\n{LIVE}\n\n![", 1)
     if page.file.src_uri != "docs/api.md":
         return markdown
     public = {name for names in tasks().values() for name in names}

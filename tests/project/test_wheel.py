@@ -1,11 +1,15 @@
 """The library works without the repository, and without what draws."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -18,23 +22,18 @@ OPTIONAL = (
 )  # fmt: skip
 """What the extras install."""
 
-PROGRAM = """
+REQUIRED_ALONE = """
 import sys
 from importlib.machinery import PathFinder
 
 class Required(PathFinder):
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        return None if name in OPTIONAL else super().find_spec(name, path, target)
+        return None if name in {optional} else super().find_spec(name, path, target)
 
-OPTIONAL, repository, wheel = sys.argv[1].split(), sys.argv[2], sys.argv[3]
-kept = [f for f in sys.meta_path if f is not PathFinder and "editable" not in str(f).lower()]
-sys.meta_path[:] = [*kept, Required]
-sys.path[:] = [wheel, *(p for p in sys.path if p not in ("", repository))]
-import arith_lens
-assert arith_lens.__file__.startswith(wheel), arith_lens.__file__
-exec(compile(open(wheel + "/example.py").read(), "README.md", "exec"), {})
+sys.meta_path[sys.meta_path.index(PathFinder)] = Required
 """
+"""Imported at the start of a Python whose extras are to be missing."""
 
 DRAWING = """
 try:
@@ -45,8 +44,8 @@ except ModuleNotFoundError as error:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The unpacked wheel, away from the repository."""
+def wheel_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, away from the repository."""
     folder = tmp_path_factory.mktemp("wheel")
     built = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
@@ -57,9 +56,42 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert built.returncode == 0, built.stderr
     (file,) = folder.glob("*.whl")
-    with zipfile.ZipFile(file) as archive:
-        archive.extractall(folder / "unpacked")
-    return folder / "unpacked"
+    return file
+
+
+@pytest.fixture(scope="module")
+def wheel(wheel_file: Path) -> Path:
+    """The unpacked wheel."""
+    with zipfile.ZipFile(wheel_file) as archive:
+        archive.extractall(wheel_file.parent / "unpacked")
+    return wheel_file.parent / "unpacked"
+
+
+Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def installed(wheel_file: Path) -> Run:
+    """Runs a program of a new environment, in an empty home: the wheel and what it requires."""
+    folder = wheel_file.parent / "environment"
+    venv.create(folder, symlinks=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    install = [sys.executable, "-m", "pip", "--python", str(folder), "install", "-q"]
+    install += ["--no-deps", "--no-index", "--no-warn-script-location", str(wheel_file)]
+    subprocess.run(install, check=True, capture_output=True)
+    own = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    (packages / "required.pth").write_text("\n".join(own))
+    (packages / "sitecustomize.py").write_text(REQUIRED_ALONE.format(optional=OPTIONAL))
+    home = wheel_file.parent / "home"
+    home.mkdir()
+    settings = {"HOME": str(home), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+    def run(program: str, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [str(folder / "bin" / program), *words]
+        environment = {"PATH": os.defpath, **settings}
+        return subprocess.run(command, cwd=home, capture_output=True, text=True, env=environment)
+
+    return run
 
 
 def test_the_wheel_has_one_package_and_its_command(wheel: Path) -> None:
@@ -79,21 +111,64 @@ def test_the_wheel_holds_the_library_alone(wheel: Path) -> None:
     assert (wheel / "arith_lens" / "reference" / "reference" / "model.safetensors").is_file()
 
 
-def test_the_readme_runs_from_the_wheel_with_required_packages_alone(wheel: Path) -> None:
+def test_the_readme_runs_from_the_wheel_with_required_packages_alone(installed: Run) -> None:
     (example,) = re.findall(
         r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
     )
-    (wheel / "example.py").write_text(example + DRAWING, encoding="utf-8")
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, " ".join(OPTIONAL), str(ROOT), str(wheel)],
-        cwd=wheel,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = installed("python", "-c", f"{example}print(al.__file__)\n{DRAWING}")
     assert run.returncode == 0, run.stderr[-3000:]
-    assert "right without" in run.stdout
+    assert "right without" in run.stdout and str(ROOT) not in run.stdout
     assert "pip install 'arith-lens[drawing]'" in run.stdout
+
+
+def test_the_command_of_the_wheel_works_outside_any_checkout(installed: Run) -> None:
+    run = installed("arith-lens", "map", "reference", "--operation", "addition", "--n", "6")
+    assert run.returncode == 0, run.stderr[-3000:]
+    *_, file, following = run.stdout.splitlines()
+    home = Path(installed("python", "-c", "import os; print(os.getcwd())").stdout.strip())
+    folder = home / "arith-lens" / "reference-addition"
+    assert (
+        home / file.removeprefix("open ") == folder / "map.html" and (folder / "map.html").exists()
+    )
+    assert len((folder / "map.csv").read_text().splitlines()) == 1 + 12 * 8 + 12
+    assert following == "next: arith-lens knockout reference --n 6"
+
+
+def test_a_folder_that_cannot_be_written_is_one_line_before_anything_is_computed(
+    installed: Run,
+) -> None:
+    run = installed("arith-lens", "map", "reference", "--out", "/proc/none")
+    assert run.returncode == 1 and run.stdout == ""
+    *_, line = run.stderr.splitlines()
+    assert line.startswith("expected a folder that can be written, found /proc/none/reference-")
+    assert line.endswith("name another one with --out") and "Traceback" not in run.stderr
+
+
+def test_the_help_imports_no_library(installed: Run) -> None:
+    program = "from arith_lens.__main__ import main; import sys; print(*sys.modules)"
+    modules = installed("python", "-c", program).stdout.split()
+    assert "arith_lens.__main__" in modules
+    assert not {"torch", "numpy", "pandas", "scipy", "transformers"} & {*modules}
+    assert "audit" in installed("arith-lens", "--help").stdout
+
+
+@pytest.mark.parametrize("address", ["", "https://example.org/owner/name/"])
+def test_the_long_description_has_no_link_that_leads_nowhere(address: str) -> None:
+    description = pytest.importorskip("laboratory.description")
+    metadata: dict[str, Any] = {"version": "1.2.3"}
+    description.Description(str(ROOT), {"address": address}).update(metadata)
+    text = metadata["readme"]["text"]
+    links = re.findall(r"""\]\(([^)]+)|(?:src|srcset)="([^"]+)""", text)
+    targets = {link or source for link, source in links}
+    own = {one for one in targets if one.startswith("https://example.org/owner/name/")}
+    relative = {one for one in targets if not one.startswith("https://")}
+    assert not relative and len(targets - own) == 2
+    assert metadata["urls"].get("Source", "") == address.rstrip("/")
+    if address:
+        files = {re.sub(r".*/v1\.2\.3/([^#]*).*", r"\1", one) for one in own}
+        assert len(files) > 20 and all((ROOT / file).exists() for file in files)
+    else:
+        assert "What we found" in text and not own
 
 
 def test_an_editable_install_has_this_package_alone(tmp_path: Path) -> None:
