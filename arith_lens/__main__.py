@@ -17,6 +17,8 @@ from arith_lens.options import check_choice
 OPTIONS: dict[str, dict[str, Any]] = {
     "operation": {"default": "addition", "help": "the operation whose problems are asked"},
     "pairs": {"type": Path, "help": "a file of your own prompts (JSON lines or CSV) in its place"},
+    "columns": {"nargs": "+", "default": (), "help": "of --pairs: reference=prompt answer=label"},
+    "chat": {"action": "store_true", "help": "put --pairs into the model's chat template"},
     "shots": {"type": int, "help": "solved examples before each problem; 1, of shipped models 0"},
     "n": {"type": int, "help": "the first so many prompts; all by default"},
     "out": {"type": Path, "default": Path("arith-lens"), "help": "the folder of the results"},
@@ -113,11 +115,15 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
 
     if chosen.n is not None and chosen.n < 1:
         raise ValueError(f"expected one prompt or more, found --n {chosen.n}; take more")
+    if chosen.pairs is None and (chosen.columns or chosen.chat):
+        raise ValueError("expected --pairs with --columns and --chat, found none; give a file")
     model = load_model(chosen.model)
     if chosen.pairs is None:
         pairs = operation_pairs(model, chosen.operation, shots=chosen.shots)
     else:
-        pairs = {"own": PromptPairs.from_file(chosen.pairs, model)}
+        columns = dict(item.partition("=")[::2] for item in chosen.columns)
+        own = PromptPairs.from_file(chosen.pairs, model, columns=columns, chat=chosen.chat)
+        pairs = {"own": own}
     if chosen.n is not None:
         pairs = {lens: some[range(min(chosen.n, len(some)))] for lens, some in pairs.items()}
     task = chosen.operation if chosen.pairs is None else chosen.pairs.stem

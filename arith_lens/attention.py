@@ -177,7 +177,8 @@ def _roles(pairs: PromptPairs) -> Masks:
     names = list(ATTENTION_ROLES)
     if pairs.examples is not None:
         names.insert(1, str(Role.EXAMPLES))
-    return {name: pairs.role_mask(Role(name)) for name in names}
+    names += [str(name) for name in pairs.roles if name not in [*Role]]
+    return {name: pairs.role_mask(name) for name in names}
 
 
 def _roles_and_blank(tokenizer: Any, pairs: PromptPairs) -> Masks:

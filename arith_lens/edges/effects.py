@@ -294,7 +294,7 @@ def places_of(pairs: PromptPairs, positions: str | int | Role) -> tuple[Places, 
     if positions == "all":
         return lambda some: [some.attention_mask], ("all",)
     if positions == "each" and pairs.spans is not None:
-        roles = [role for role in Role if bool(pairs.role_mask(role).any())]
+        roles = [role for role in pairs.roles if bool(pairs.role_mask(role).any())]
         return lambda some: [some.role_mask(role) for role in roles], tuple(map(str, roles))
     if positions == "each":
         lengths = pairs.lengths
@@ -305,20 +305,19 @@ def places_of(pairs: PromptPairs, positions: str | int | Role) -> tuple[Places, 
             )
         columns = range(int(lengths.max()))
         return lambda some: [some.position_mask(i) for i in columns], tuple(map(str, columns))
-    try:
-        role = Role(positions)
-    except ValueError:
+    if positions not in pairs.roles:
         raise ValueError(
-            f"expected positions of 'all', 'each', a number or a role ({', '.join(Role)}), found "
-            f"{positions!r}; choose one of these"
-        ) from None
+            f"expected positions of 'all', 'each', a number or a role ({', '.join(pairs.roles)}), "
+            f"found {positions!r}; choose one of these"
+        )
+    role = str(positions)
     if not bool(pairs.role_mask(role).any()):
-        known = ", ".join(one for one in Role if bool(pairs.role_mask(one).any()))
+        known = ", ".join(one for one in pairs.roles if bool(pairs.role_mask(one).any()))
         raise ValueError(
             f"expected prompts with a token of the role {role}, found {known or 'no roles'}; "
             "choose one of these, 'all' or 'each'"
         )
-    return lambda some: [some.role_mask(role)], (str(role),)
+    return lambda some: [some.role_mask(role)], (role,)
 
 
 def edge_labels(settings: EdgeSettings) -> dict[str, tuple[str, ...]]:

@@ -27,7 +27,7 @@ from arith_lens.knockout.outcomes import OUTCOME_MEASURES
 from arith_lens.mediation import mediators
 from arith_lens.model import HookedLike
 from arith_lens.neurons import neuron_effects
-from arith_lens.pairs import PromptPairs, Role, pieces, tokenizer_of
+from arith_lens.pairs import PromptPairs, pieces, tokenizer_of
 from arith_lens.probes import digit_tokens, head_probe, mlp_probe
 from arith_lens.probes.reading import columns_of
 from arith_lens.templates import FIGURE_10, TEMPLATES
@@ -111,7 +111,9 @@ def prompt_tables(model: HookedLike, pairs: PromptPairs) -> dict[str, "DataFrame
         "template": list(pairs.template or ("",) * len(pairs)),
     }
     tokens = []
-    masks = {} if pairs.spans is None else {str(role): pairs.role_mask(role) for role in Role}
+    masks = (
+        {} if pairs.spans is None else {str(role): pairs.role_mask(role) for role in pairs.roles}
+    )
     for number, (row, mask) in enumerate(zip(pairs.reference, pairs.attention_mask, strict=True)):
         for position, column in enumerate(mask.nonzero().flatten().tolist()):
             role = next((name for name, where in masks.items() if where[number, column]), "")

@@ -10,7 +10,7 @@ from arith_lens.pairs import Role
 
 @dataclass(frozen=True)
 class Site:
-    """The residual stream at the exit of a layer, at END or at the tokens of a role."""
+    """The residual stream at the exit of a layer, at END or at the tokens of a role or a span."""
 
     layer: int
     at: Role | str = Role.END
@@ -19,19 +19,14 @@ class Site:
 
     def __post_init__(self) -> None:
         names = {role.value.lower(): role for role in Role}
-        if self.at.lower() not in names:
-            raise ValueError(
-                f"expected a role among {', '.join(map(repr, names))}, found {self.at!r}; write "
-                "'end', or a Role"
-            )
-        object.__setattr__(self, "at", names[self.at.lower()])
+        object.__setattr__(self, "at", names.get(self.at.lower(), self.at))
         if self.layer < 0:
             raise ValueError(f"expected a layer counted from 0, found Site({self.layer})")
 
     @property
-    def role(self) -> Role:
-        """Where the site is."""
-        return Role(self.at)
+    def role(self) -> str:
+        """Where the site is: a `Role`, or the name of a span of one's own."""
+        return self.at
 
     @property
     def is_end(self) -> bool:

@@ -32,7 +32,7 @@ from arith_lens.components import (
 )
 from arith_lens.model import HookedLike, record
 from arith_lens.options import check_choice
-from arith_lens.pairs import PromptPairs, Role, check_pairs
+from arith_lens.pairs import PromptPairs, check_pairs
 
 
 def tokens_that_count(pairs: PromptPairs, tokenizer: Any) -> Bool[Tensor, "pair pos"]:
@@ -229,7 +229,7 @@ def _places(pairs: PromptPairs, kind: str) -> Int[Tensor, "pair pos"]:
     else:
         for number, role in enumerate(pairs.spans or (), start=1):
             place = place.masked_fill(pairs.role_mask(role), number)
-        place[:, -1] = 1 + len(Role)  # END, which every prompt has
+        place[:, -1] = 1 + len(pairs.roles)  # END, which every prompt has
     _warn_of_single_prompts(place[:, -1], kind)
     return place
 

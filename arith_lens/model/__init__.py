@@ -67,7 +67,11 @@ from arith_lens.model.state import tokenizer_hash as tokenizer_hash
 from arith_lens.model.state import weights_hash as weights_hash
 from arith_lens.model.state import weights_loaded as weights_loaded
 from arith_lens.model.texts import PAD as PAD
+from arith_lens.model.texts import Frame as Frame
+from arith_lens.model.texts import chat_frame as chat_frame
+from arith_lens.model.texts import chat_tokenizer as chat_tokenizer
 from arith_lens.model.texts import first_token as first_token
+from arith_lens.model.texts import in_chat as in_chat
 from arith_lens.model.texts import left_pad as left_pad
 from arith_lens.model.texts import rows_with_offsets as rows_with_offsets
 from arith_lens.model.texts import token_rows as token_rows

@@ -7,7 +7,8 @@ end, such as EOS, is left out, because a prompt's last token is END.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from copy import deepcopy
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Bool, Int
@@ -95,6 +96,69 @@ def first_token(tokenizer: Any) -> str | None:
     """How the tokenizer writes what it puts in front of a text, such as `<s>`; None for nothing."""
     before = added_tokens(tokenizer)[0]
     return "".join(tokenizer.convert_ids_to_tokens(before)) or None
+
+
+Frame: TypeAlias = tuple[str, str]
+"""What stands before a user's message in a chat template, and after it, up to the answer."""
+
+
+def chat_frame(tokenizer: Any) -> Frame:
+    """The frame of a tokenizer's chat template.
+
+    Raises:
+        ValueError: the tokenizer has no template, or one that does not hold a message once.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        raise ValueError(
+            f"expected a tokenizer with a chat template for chat=True, found "
+            f"{type(tokenizer).__name__} without one; take an instruction-tuned checkpoint, set "
+            "tokenizer.chat_template, or leave chat out"
+        )
+    parts = _rendered(tokenizer, SENTENCE).split(SENTENCE)
+    if len(parts) != 2:
+        raise ValueError(
+            "expected a chat template that holds a user's message once, found it "
+            f"{len(parts) - 1} times; write the prompts with the template yourself"
+        )
+    return parts[0], parts[1]
+
+
+def in_chat(tokenizer: Any, text: str, frame: Frame) -> str:
+    """A text as a user's message in the chat template, up to where the model answers.
+
+    Raises:
+        ValueError: the text holds the template already, or the template changes it.
+    """
+    head, tail = frame
+    added = [token for token in tokenizer.get_added_vocab() if len(token.strip()) > 2]
+    markers = [token for token in added if token in head + tail] + [head.strip(), tail.strip()]
+    if marker := next((marker for marker in markers if marker and marker in text), None):
+        raise ValueError(
+            f"expected a prompt without the chat template for chat=True, found its {marker!r} in "
+            f"{text!r}; leave chat out, because the template would be there twice"
+        )
+    rendered = _rendered(tokenizer, text)
+    if rendered not in (head + text + tail, head + text.strip() + tail):
+        raise ValueError(
+            f"expected a chat template that keeps a user's message, found {rendered!r} for "
+            f"{text!r}; write the prompts with the template yourself"
+        )
+    return rendered
+
+
+def chat_tokenizer(tokenizer: Any, frame: Frame) -> Any:
+    """The tokenizer for texts in the chat template, which alone says whether BOS is in front."""
+    bos = added_tokens(tokenizer)[0]
+    if not bos or frame[0].startswith(tokenizer.decode(bos)):
+        return tokenizer
+    alone = deepcopy(tokenizer)
+    set_bos(alone, False)
+    return alone
+
+
+def _rendered(tokenizer: Any, text: str) -> str:
+    message = [{"role": "user", "content": text}]
+    return tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
 
 
 def set_bos(tokenizer: Any, bos: bool | None) -> None:

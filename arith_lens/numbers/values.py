@@ -121,14 +121,14 @@ def site_of(model: HookedLike, pairs: PromptPairs, layer: int, at: Role | str, v
     return site
 
 
-def token_of(pairs: PromptPairs, role: Role, value: str) -> int:
+def token_of(pairs: PromptPairs, role: str, value: str) -> int:
     """Which of a role's tokens holds the value, counted from its last (-1).
 
     Raises:
         ValueError: several tokens where one is needed, or one where a digit needs its own.
     """
     n_tokens = role_columns(pairs, Site(0, role)).shape[1]
-    own = {Role.OPERAND_A: "a", Role.OPERAND_B: "b"}.get(role)
+    own = {str(Role.OPERAND_A): "a", str(Role.OPERAND_B): "b"}.get(role)
     if value in DIGITS and own == value[0]:
         which, size = DIGITS[value]
         assert pairs.operands is not None

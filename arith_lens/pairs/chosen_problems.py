@@ -7,6 +7,7 @@ from typing import Any
 from arith_lens.pairs.counterfactuals import Pair
 from arith_lens.pairs.prompt_pairs import PromptPairs
 from arith_lens.pairs.references import (
+    NO_FRAME,
     Choices,
     Reference,
     Supply,
@@ -150,7 +151,7 @@ def _ended(tokenizer: Any, template: Template, problems: Sequence[Problem]) -> T
     refused: list[UnfitTemplate] = []
     for kind in ("first", "whole"):
         try:
-            worded = usable_wordings(tokenizer, template, problems, kind, {})[0].template
+            worded = usable_wordings(tokenizer, template, problems, kind, {}, NO_FRAME)[0].template
         except UnfitTemplate as error:
             refused.append(error)
             continue

@@ -11,9 +11,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from arith_lens.operations import OPERATIONS
-from arith_lens.pairs.tokens import NO_ANSWER, Role
+from arith_lens.pairs.tokens import NO_ANSWER
 
-Spans = Mapping[Role, Int[Tensor, "pair start_stop=2"]]
+Spans = Mapping[str, Int[Tensor, "pair start_stop=2"]]
+"""By `Role`, or by a name of one's own."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class PairFields:
     answer: Int[Tensor, " pair"]  # the token after END in the reference: C
     attention_mask: Bool[Tensor, "pair pos"]  # False: padding
     spans: Spans | None = None  # half-open columns; start == stop where a role is absent
+    span_characters: Spans | None = None  # of spans of one's own, in `reference_text`
     template: tuple[str, ...] | None = None  # "addition/2"
     problem: tuple[str, ...] = ()
     """What each pair asks, in whatever wording: `3 + 5`, the unit of all statistics. If it is not

@@ -1,9 +1,9 @@
 """PromptPairs: reference prompts and their counterfactuals, aligned token by token."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from jaxtyping import Bool, Int
@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from arith_lens.model import PAD
-from arith_lens.pairs import files
+from arith_lens.options import check_choice, refuse_unknown_options, value_object
+from arith_lens.pairs import files, own_prompts, text_files
 from arith_lens.pairs.bare_tokens import (
     check_mask,
     check_shapes,
@@ -19,6 +20,7 @@ from arith_lens.pairs.bare_tokens import (
     refuse_padding,
 )
 from arith_lens.pairs.fields import PairFields
+from arith_lens.pairs.own_prompts import Reading, ReadingOptions
 from arith_lens.pairs.tokens import NO_ANSWER, Role
 from arith_lens.statistics import HasUnits, Units
 
@@ -163,22 +165,31 @@ class PromptPairs(PairFields, HasUnits):
         """How many distinct reference prompts there are."""
         return int(self.cluster.max()) + 1 if len(self) else 0
 
-    def role_mask(self, role: Role) -> Bool[Tensor, "pair pos"]:
-        """Where the tokens of one role stand; OTHER is every unpadded token without a role.
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The names of roles: those of `Role`, then those of the pairs' own spans."""
+        return tuple(dict.fromkeys([*Role, *(self.spans or ())]))
+
+    def role_mask(self, role: str) -> Bool[Tensor, "pair pos"]:
+        """Where the tokens of one role, or of a named span, stand.
+
+        OTHER is every unpadded token without a role.
 
         Raises:
-            ValueError: the pairs were made from bare tokens or own prompts, and have no roles.
+            ValueError: the pairs were made from bare tokens or own prompts, and have no roles; or
+                they have none of this name.
         """
         if self.spans is None:
             raise ValueError(
                 "expected pairs with the roles of their tokens, found none, since they are of bare "
-                "tokens or of own prompts; give each row the keys template ('addition/0'), a and b "
-                "(PromptPairs.from_rows), or say the columns of each role yourself: "
-                "dataclasses.replace(pairs, spans={Role.OPERAND_A: columns, …}), [pair, 2] with "
-                "first and last + 1, counted in pairs.reference"
+                "tokens or of own prompts; give each row spans ({'subject': 'France'}), or the "
+                "keys template ('addition/0'), a and b (PromptPairs.from_rows), or the columns of "
+                "each role: dataclasses.replace(pairs, spans={Role.OPERAND_A: columns, …}), "
+                "[pair, 2] with first and last + 1, counted in pairs.reference"
             )
-        if role is Role.OTHER:
-            named = [self.role_mask(named) for named in Role if named is not Role.OTHER]
+        check_choice("a role", role, self.roles)
+        if role == Role.OTHER:
+            named = [self.role_mask(named) for named in self.roles if named != Role.OTHER]
             return self.attention_mask & ~torch.stack(named).any(0)
         if role not in self.spans:
             return torch.zeros_like(self.attention_mask)
@@ -255,7 +266,7 @@ class PromptPairs(PairFields, HasUnits):
         Raises:
             ValueError: pairs from bare tokens, which have no text.
         """
-        files.write_jsonl(files.text_rows(self), path)
+        text_files.write_jsonl(files.text_rows(self), path)
 
     def to_csv(self, path: str | Path) -> None:
         """Write a table with the columns reference, counterfactual, answer (text), and more.
@@ -263,59 +274,91 @@ class PromptPairs(PairFields, HasUnits):
         Raises:
             ValueError: pairs from bare tokens, which have no text.
         """
-        files.write_csv(files.text_rows(self), path)
+        text_files.write_csv(files.text_rows(self), path)
 
     @staticmethod
-    def from_rows(rows: Sequence[Mapping[str, Any]], model: Any) -> "PromptPairs":
+    def from_rows(
+        rows: Sequence[Mapping[str, Any]], model: Any, **options: Unpack[ReadingOptions]
+    ) -> "PromptPairs":
         """Prompts of your own as dicts, `{"reference": …, "counterfactual": …, "answer": …}`.
 
         A row may also have `counterfactual_answer`: the answer of the counterfactual's own problem,
-        C'; without it, the counterfactual has no answer.
+        C'; without it, the counterfactual has no answer. `clean` and `corrupted` are read as
+        `reference` and `counterfactual`.
 
-        If each row also has `"template"` (such as `"addition/0"`) and the operands `"a"` and `"b"`,
-        and its reference is this template's, the pairs have roles, which `attention_by_role` needs.
-        For other prompts, set the field `spans`: for each `Role` the columns [pair, start_stop].
+        If a row has `spans`, the pairs have roles of these names: each is a text that the reference
+        has once, or its characters `[first, last + 1]`. If each row has `"template"` (such as
+        `"addition/0"`) and the operands `"a"` and `"b"`, and its reference is this template's, the
+        pairs have the roles of sums.
 
         Args:
             rows: besides these keys, a row may have `problem`, the unit of statistics, and
                 `examples` with `exemplar_set`.
             model: a model with a `.tokenizer`, or a tokenizer
+            columns: by key, the name of its column in rows of another project:
+                `{"reference": "prompt"}`.
+            chat: whether both prompts stand in the tokenizer's chat template, as a user's message,
+                so that the answer is the model's turn.
+            answer_token: the token of the answer after END. `"whole"`: the only one. `"first"`,
+                `"last"` or its number, counted from 0 (from the end: -1): those before it stand in
+                both prompts (teacher forcing); of these, all but END have the roles `answer 0` …
 
         Raises:
-            ValueError: a missing key, prompts of unequal length, or an answer that is not one token
-                after its prompt.
+            TypeError: no list of rows, or an option that does not exist.
+            ValueError: a missing key or column, prompts of unequal length, an answer that does not
+                have the token, a span outside its prompt, answer tokens beyond the context, no chat
+                template, or prompts that hold it already.
+
+        Example:
+            >>> import arith_lens as al
+            >>> model = al.load_model("reference")
+            >>> row = {"clean": "13 plus 24 equals to ", "corrupted": "15 plus 61 equals to "}
+            >>> row |= {"answer": 37, "counterfactual_answer": 76, "spans": {"first": "13"}}
+            >>> pairs = al.PromptPairs.from_rows([row], model, answer_token=1)
+            >>> model.tokenizer.decode(pairs.reference[0, -1:]), pairs.answer_text
+            ('3', ('7',))
         """
-        return PromptPairs(**files.pair_fields(files.check_rows(rows), model))
+        reading = _reading(PromptPairs.from_rows, options)
+        checked = text_files.check_rows(rows, reading.columns)
+        return PromptPairs(**own_prompts.pair_fields(checked, model, reading))
 
     @staticmethod
-    def from_jsonl(path: str | Path, model: Any) -> "PromptPairs":
+    def from_jsonl(
+        path: str | Path, model: Any, **options: Unpack[ReadingOptions]
+    ) -> "PromptPairs":
         """Prompts of your own, or those of `to_jsonl`, from JSON lines; see `from_rows`.
 
-        Rows that `to_jsonl` wrote get their roles back; prompts of your own have none. An error
-        names its line.
+        Rows that `to_jsonl` wrote get their roles back. An error names its line.
         """
-        return PromptPairs(**files.pair_fields(files.read_jsonl(path), model))
+        reading = _reading(PromptPairs.from_jsonl, options)
+        read = text_files.read_jsonl(path, reading.columns)
+        return PromptPairs(**own_prompts.pair_fields(read, model, reading))
 
     @staticmethod
-    def from_csv(path: str | Path, model: Any) -> "PromptPairs":
-        """As `from_jsonl`, from a table with a header."""
-        return PromptPairs(**files.pair_fields(files.read_csv(path), model))
+    def from_csv(path: str | Path, model: Any, **options: Unpack[ReadingOptions]) -> "PromptPairs":
+        """As `from_jsonl`, from a table with a header; spans are JSON."""
+        reading = _reading(PromptPairs.from_csv, options)
+        read = text_files.read_csv(path, reading.columns)
+        return PromptPairs(**own_prompts.pair_fields(read, model, reading))
 
     @staticmethod
-    def from_file(path: str | Path, model: Any) -> "PromptPairs":
+    def from_file(path: str | Path, model: Any, **options: Unpack[ReadingOptions]) -> "PromptPairs":
         """`from_csv` where the file's name ends in `.csv`, else `from_jsonl`."""
         is_csv = isinstance(path, str | Path) and Path(path).suffix.lower() == ".csv"
-        return (PromptPairs.from_csv if is_csv else PromptPairs.from_jsonl)(path, model)
+        return (PromptPairs.from_csv if is_csv else PromptPairs.from_jsonl)(path, model, **options)
+
+
+def _reading(function: Callable[..., Any], options: ReadingOptions) -> Reading:
+    refuse_unknown_options(function, options, Reading)
+    return value_object(Reading, options)
 
 
 def _with_examples(pairs: PromptPairs) -> PromptPairs:
     """Pairs without examples as pairs whose examples are empty; others as they are."""
     if pairs.examples is not None:
         return pairs
-    none, spans = ("",) * len(pairs), pairs.spans
-    if spans is not None:
-        spans = {**spans, Role.EXAMPLES: torch.zeros(len(pairs), 2, dtype=torch.long)}
-    return replace(pairs, examples=none, exemplar_set=none, spans=spans)
+    none = ("",) * len(pairs)
+    return replace(pairs, examples=none, exemplar_set=none)
 
 
 def _widen(pairs: PromptPairs, width: int) -> PromptPairs:
@@ -349,7 +392,12 @@ def _join(first: Any, second: Any) -> Any:
         return torch.cat([first, second])
     if isinstance(first, Mapping):
         if any(isinstance(value, Tensor) for value in first.values()):
-            return {key: torch.cat([first[key], second[key]]) for key in first}
+            absent = [torch.zeros_like(next(iter(one.values()))) for one in (first, second)]
+            keys = dict.fromkeys([*first, *second])
+            return {
+                key: torch.cat([first.get(key, absent[0]), second.get(key, absent[1])])
+                for key in keys
+            }
         return {**first, **second}
     return first + second
 
@@ -392,7 +440,9 @@ def _html_table(pairs: PromptPairs) -> str:
     """
     from arith_lens.plotting import COLOURS, render, tint
 
-    colours = {role: tint(COLOURS[ink], 0.25) for role, ink in ROLE_INKS.items()}
+    own = {name: "operand" for name in pairs.roles if name not in [*Role]}
+    inks: dict[str, str] = {**ROLE_INKS, **own}
+    colours = {role: tint(COLOURS[ink], 0.25) for role, ink in inks.items()}
     return render(
         _TABLE,
         summary=pairs.summary(),
@@ -404,7 +454,7 @@ def _html_table(pairs: PromptPairs) -> str:
 
 
 def _grid(
-    pairs: PromptPairs, pair: int, inks: Mapping[Role, str]
+    pairs: PromptPairs, pair: int, inks: Mapping[str, str]
 ) -> list[tuple[str, list[tuple[Any, ...]], str | None]]:
     """Two rows: the side, its cells (piece, colour, whether it differs), and the answer."""
     columns = pairs.attention_mask[pair].nonzero()[:, 0].tolist()

@@ -16,12 +16,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from arith_lens.model import Frame
 from arith_lens.pairs.tokens import (
     FIELDS,
     Prompt,
     Role,
     Span,
     UnfitTemplate,
+    answer_number,
     continued,
     disjoint,
     encode,
@@ -36,7 +38,6 @@ from arith_lens.templates import LARGEST_ANSWERS, SLOTS, CharSpans, StoryTemplat
 
 T = TypeVar("T")
 AnyTemplate: TypeAlias = Template | StoryTemplate
-ANSWER_TOKENS = ("whole", "first", "last")
 EXAMPLES = "examples"
 FIELD_OF_ROLE = {
     Role.OPERAND_A: "A",
@@ -44,6 +45,7 @@ FIELD_OF_ROLE = {
     Role.OPERAND_B: "B",
     Role.EXAMPLES: EXAMPLES,
 }
+NO_FRAME: Frame = ("", "")
 NOWHERE = (0, 0)  # the span of a role that a template does not have, such as a story's operator
 _SLOT = re.compile(r"\{(\w+)\}")
 
@@ -172,6 +174,8 @@ class Wording:
     """The solved examples before the prompt, one per line."""
     solved: tuple[Problem, ...] = ()
     """Their problems."""
+    frame: Frame = NO_FRAME
+    """What stands before and after the examples and the template's text, as in a chat."""
 
     def reference(self) -> tuple[str, CharSpans]:
         """The prompt, and the character spans of its fields."""
@@ -181,11 +185,16 @@ class Wording:
         return self.ended(*self.template.render(a, b, self.words))
 
     def ended(self, text: str, chars: CharSpans) -> tuple[str, CharSpans]:
-        """A rendering of the template, with the examples before it, and with the digits of C that
-        are in the prompt."""
-        n = len(self.examples)
+        """A rendering of the template, with the examples before it, in its frame, and with the
+        digits of C that are in the prompt. Its last space stands after a frame that has none."""
+        head, tail = self.frame
+        n = len(head + self.examples)
         moved = {name: (start + n, stop + n) for name, (start, stop) in chars.items()}
-        return self.examples + (continued(text, self.prefix) if self.prefix else text), moved
+        if tail:
+            ended = text.rstrip(" ")
+            text = ended + tail + text[len(ended) :] * (not tail[-1].isspace())
+        text = head + self.examples + text
+        return continued(text, self.prefix) if self.prefix else text, moved
 
     def gives_away(self, other: Problem) -> bool:
         """Whether an example with this problem would show the operands or the answer's token."""
@@ -218,8 +227,9 @@ def usable_wordings(
     tokenizer: Any,
     template: AnyTemplate,
     problems: Sequence[Problem],
-    answer_token: str,
+    answer_token: str | int,
     words: Mapping[str, str],
+    frame: Frame,
 ) -> list[Wording]:
     """The problems that have an answer of the kind `answer_token` after this template.
 
@@ -232,40 +242,51 @@ def usable_wordings(
         trimmed = replace(trimmed, counterfactual=trimmed.counterfactual.rstrip(" "))
     examples = {problem.answer: problem for problem in problems}
     for worded in (template, trimmed):
-        questions = [Wording(worded, problem, "", words=words) for problem in examples.values()]
+        questions = [
+            Wording(worded, problem, "", words=words, frame=frame) for problem in examples.values()
+        ]
         parts = dict(zip(examples, _answer_parts(tokenizer, questions, answer_token), strict=True))
         usable = [
-            Wording(worded, problem, *part, words=words)
+            Wording(worded, problem, *part, words=words, frame=frame)
             for problem in problems
             if (part := parts[problem.answer]) is not None
         ]
         if usable:
             return usable
     raise UnfitTemplate(
-        template.name, _no_answer(tokenizer, template, problems, answer_token, words)
+        template.name, _no_answer(tokenizer, template, problems, answer_token, words, frame)
     )
 
 
 def _answer_parts(
-    tokenizer: Any, wordings: Sequence[Wording], answer_token: str
+    tokenizer: Any, wordings: Sequence[Wording], answer_token: str | int
 ) -> list[tuple[str, str] | None]:
     """The text of the token to predict, and the digits before it; None if there is none."""
     texts = [wording.reference()[0] for wording in wordings]
     answers = [str(wording.problem.answer) for wording in wordings]
     after = _tokens_of_answers(tokenizer, texts, encode_ids(tokenizer, texts), answers)
-    which = -1 if answer_token == "last" else 0
-    says = token_texts(tokenizer, [tokens[which] for tokens in after if tokens])
-    answers_in_parts: list[tuple[str, str] | None] = []
-    for tokens, answer in zip(after, answers, strict=True):
-        text = says[tokens[which]] if tokens else ""
-        prefix = answer.removesuffix(text) if answer_token == "last" else ""
-        fits = {
-            "whole": len(tokens) == 1 and text == answer,
-            "first": len(tokens) > 1 and text not in ("", answer) and answer.startswith(text),
-            "last": len(tokens) > 1 and prefix not in ("", answer),
-        }
-        answers_in_parts.append((text, prefix) if fits[answer_token] else None)
-    return answers_in_parts
+    says = token_texts(tokenizer, [token for tokens in after for token in tokens])
+    return [
+        _part_of_answer([says[token] for token in tokens], answer, answer_token)
+        for tokens, answer in zip(after, answers, strict=True)
+    ]
+
+
+def _part_of_answer(
+    texts: Sequence[str], answer: str, answer_token: str | int
+) -> tuple[str, str] | None:
+    """The text of the chosen token of an answer, and the digits before it."""
+    number = answer_number(answer_token, len(texts))
+    if number is None or (isinstance(answer_token, int) and not texts[0]):
+        return None
+    text = texts[number]
+    prefix = answer.removesuffix(text) if answer_token == "last" else "".join(texts[:number])
+    fits = {
+        "whole": len(texts) == 1 and text == answer,
+        "first": len(texts) > 1 and text not in ("", answer) and answer.startswith(text),
+        "last": len(texts) > 1 and prefix not in ("", answer),
+    }.get(str(answer_token), bool(text) and answer.startswith(prefix + text))
+    return (text, prefix) if fits else None
 
 
 def _tokens_of_answers(
@@ -292,7 +313,8 @@ def tokenized_references(tokenizer: Any, wordings: Sequence[Wording]) -> list[Re
         if not tokens or says[tokens[0]] != wording.answer or min(len(tokens), 2) != n_expected:
             continue
         spans = token_spans(prompt, chars)
-        spans |= examples_span(prompt, len(wording.examples), tokenizer.bos_token_id)
+        before, bos = len(wording.frame[0]), tokenizer.bos_token_id
+        spans |= examples_span(prompt, before, len(wording.examples), bos)
         if not disjoint(spans):
             name = wording.template.name
             raise UnfitTemplate(name, _shared_token(tokenizer, wording.template, text, spans))
@@ -301,12 +323,15 @@ def tokenized_references(tokenizer: Any, wordings: Sequence[Wording]) -> list[Re
     return references
 
 
-def examples_span(prompt: Prompt, n_chars: int, bos: int | None) -> dict[str, Span]:
-    """The tokens of the examples, which are the first characters of a prompt; {} without any."""
+def examples_span(prompt: Prompt, start: int, n_chars: int, bos: int | None) -> dict[str, Span]:
+    """The tokens of the examples, which are characters of a prompt from `start`; {} without any."""
     if not n_chars:
         return {}
-    own = [i for i, (start, stop) in enumerate(prompt.offsets) if stop > n_chars]
-    return {EXAMPLES: (int(prompt.ids[0] == bos), own[0])}
+    own, after = (
+        next(i for i, (_, stop) in enumerate(prompt.offsets) if stop > char)
+        for char in (start, start + n_chars)
+    )
+    return {EXAMPLES: (own if start else int(prompt.ids[0] == bos), after)}
 
 
 def is_computed(
@@ -327,21 +352,25 @@ def is_computed(
 
 def role_spans(
     tokenizer: Any, rows: Sequence[tuple[Prompt, Mapping[str, Span]]]
-) -> dict[Role, Int[Tensor, "pair start_stop=2"]]:
-    """The columns of each role after left-padding.
+) -> dict[str, Int[Tensor, "pair start_stop=2"]]:
+    """The columns of each role, and of spans with names of their own, after left-padding.
 
-    OTHER has no span, nor have EXAMPLES if no prompt has any.
+    OTHER has no span, nor have EXAMPLES if no prompt has any; nor has END where a named span does.
     """
     width = max(len(prompt.ids) for prompt, _ in rows)
     starts = torch.tensor([[width - len(prompt.ids)] for prompt, _ in rows])
     has_bos = [prompt.ids[0] == tokenizer.bos_token_id for prompt, _ in rows]
-    spans = {
+    of_fields = {name: role for role, name in FIELD_OF_ROLE.items()}
+    own = [name for _, fields in rows for name in fields if name not in of_fields]
+    named = of_fields | {name: name for name in own}
+    spans: dict[str, Int[Tensor, "pair start_stop=2"]] = {
         role: torch.tensor([fields.get(name, NOWHERE) for _, fields in rows]) + starts
-        for role, name in FIELD_OF_ROLE.items()
+        for name, role in named.items()
         if role is not Role.EXAMPLES or any(name in fields for _, fields in rows)
     }
     spans[Role.BOS] = torch.tensor([(0, int(bos)) for bos in has_bos]) + starts
-    spans[Role.END] = torch.tensor([(width - 1, width)] * len(rows))
+    has_end = [all(f[name][1] < len(p.ids) for name in own if name in f) for p, f in rows]
+    spans[Role.END] = torch.tensor([(width - free, width) for free in has_end])
     return spans
 
 
@@ -371,21 +400,25 @@ def _no_answer(
     tokenizer: Any,
     template: AnyTemplate,
     problems: Sequence[Problem],
-    answer_token: str,
+    answer_token: str | int,
     words: Mapping[str, str],
+    frame: Frame,
 ) -> str:
     if not problems:
         return (
             f"expected {template.operation} problems with an exact answer that template "
             f"{template.name} can take, found none with these operands; widen the operands"
         )
-    text, _ = Wording(template, problems[0], "", words=words).reference()
+    wanted = f"an answer with a token {answer_token}"
+    cure = "Widen the operands, or take another token."
+    text, _ = Wording(template, problems[0], "", words=words, frame=frame).reference()
     answered = continued(text, str(problems[0].answer))
     split = tokenizer.convert_ids_to_tokens(list(encode_ids(tokenizer, [answered])[0]))
     return (
-        f"expected {_WANTED[answer_token]} after template {template.name} under "
+        f"expected {_WANTED.get(str(answer_token), wanted)} after template {template.name} under "
         f"{tokenizer_name(tokenizer)}, found none in {len(problems)} problems; {answered!r} is "
-        f"{' '.join(split)}.\n{_CURE[answer_token]} Or leave the template out: templates=[names]."
+        f"{' '.join(split)}.\n{_CURE.get(str(answer_token), cure)} Or leave the template out: "
+        "templates=[names]."
     )
 
 
@@ -446,12 +479,14 @@ def supply(
     tokenizer: Any,
     template: AnyTemplate,
     problems: Sequence[Problem],
-    answer_token: str,
+    answer_token: str | int,
     counts: Mapping[str, int],
+    frame: Frame = NO_FRAME,
 ) -> Supply:
     """The references that a template can give with some problems.
 
-    `answer_token` is that of `sample_pairs`, and `counts` are those of `piece_counts`.
+    `answer_token` is that of `sample_pairs`, `counts` are those of `piece_counts`, and `frame` is
+    that of a chat.
 
     Raises:
         ValueError: the template gives no reference. The message names it.
@@ -463,7 +498,7 @@ def supply(
             raise UnfitTemplate(template.name, _no_words(tokenizer, template, counts))
         largest = LARGEST_ANSWERS.get(template.name, inf)
         problems = [problem for problem in problems if problem.answer <= largest]
-    usable = usable_wordings(tokenizer, template, problems, answer_token, choices[0])
+    usable = usable_wordings(tokenizer, template, problems, answer_token, choices[0], frame)
     return Supply(template, usable, choices)
 
 

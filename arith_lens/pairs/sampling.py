@@ -13,6 +13,7 @@ from typing import Any, TypedDict, Unpack
 import torch
 
 from arith_lens.caller_warnings import warn_caller
+from arith_lens.model import chat_frame, chat_tokenizer
 from arith_lens.operations import FOUR, operation_of
 from arith_lens.options import check_choice, refuse_unknown_options, value_object
 from arith_lens.pairs.correctness import keep_correct
@@ -26,7 +27,7 @@ from arith_lens.pairs.counterfactuals import (
 )
 from arith_lens.pairs.prompt_pairs import PromptPairs
 from arith_lens.pairs.references import (
-    ANSWER_TOKENS,
+    NO_FRAME,
     AnyTemplate,
     Reference,
     Supply,
@@ -39,8 +40,11 @@ from arith_lens.pairs.references import (
     tokenized_references,
 )
 from arith_lens.pairs.tokens import (
+    ANSWER_TOKENS,
+    Span,
     UnfitTemplate,
     continued,
+    digit_spans,
     joint,
     null_phrases,
     token_fields,
@@ -74,8 +78,10 @@ class NullWords:
 class Sampling:
     """What of each problem is sampled, and how it is filtered."""
 
-    answer_token: str = "whole"
-    """The token after END: `"whole"`, `"first"` or `"last"`."""
+    answer_token: str | int = "whole"
+    """The token after END: `"whole"`, `"first"`, `"last"`, or its number in the answer."""
+    chat: bool = False
+    """Whether both prompts stand in the tokenizer's chat template."""
     draws: int = 1
     """The number of counterfactuals for each reference prompt."""
     batch_size: int = 128
@@ -85,7 +91,8 @@ class Sampling:
 class SamplingOptions(TypedDict, total=False):
     """The options of `sample_pairs`."""
 
-    answer_token: str
+    answer_token: str | int
+    chat: bool
     draws: int
     batch_size: int
     shots: int
@@ -127,7 +134,11 @@ def sample_pairs(
             such as `(1, 9)` is an error, because it may mean either.
         answer_token: the token after END. "whole": C, for problems where C is one token. For longer
             answers, "first": C's first token; or "last": C's last token, with the earlier ones in
-            the prompt ("42 plus 34 is equal to 7" -> "6").
+            the prompt ("42 plus 34 is equal to 7" -> "6"). A number, counted from 0 (from the end:
+            -1): this token of the answer, with those before it in both prompts; of these, all but
+            END have the roles `answer 0`, `answer 1` …
+        chat: whether both prompts stand in the tokenizer's chat template, as a user's message
+            without its last space, so that the answer is the model's turn.
         counterfactual: "word": null words and symbols; "operands": other A and B of the same
             lengths; "operator": another operation's word or symbol; "ones_a", "ones_b", "tens_a",
             "tens_b", "ones_carry" or "tens_carry": operands that differ in these digits or carries
@@ -147,7 +158,8 @@ def sample_pairs(
     Raises:
         TypeError: several operations, or an option that does not exist.
         ValueError: a choice is unknown, n is larger than the number of prompts, no problem has such
-            an answer, no template aligns, or the filter keeps no pair. A template that does not
+            an answer, no template aligns, the tokenizer has no chat template, or the filter keeps
+            no pair. A template that does not
             align is an error if it was named; of a collection, it is left out with a warning.
 
     Example:
@@ -161,8 +173,9 @@ def sample_pairs(
     sampling, example_options = value_object(Sampling, options), value_object(Examples, options)
     nulls, answer_token = value_object(NullWords, options), sampling.answer_token
     draws, shots = sampling.draws, example_options.shots
+    if not isinstance(answer_token, int):
+        check_choice("answer_token", answer_token, ANSWER_TOKENS)
     for name, value, known in (
-        ("answer_token", answer_token, ANSWER_TOKENS),
         ("counterfactual", counterfactual, COUNTERFACTUAL_KINDS),
         ("keep", keep, ("correct", "all")),
         ("exemplars", example_options.exemplars, ("same", "mixed")),
@@ -182,13 +195,16 @@ def sample_pairs(
             f"expected a model with keep='correct', which runs it, found {type(model).__name__}; "
             "give the model, or keep='all'"
         )
-    tokenizer = tokenizer_of(model)
+    tokenizer, frame = tokenizer_of(model), NO_FRAME
+    if sampling.chat:
+        frame = chat_frame(tokenizer)
+        tokenizer = chat_tokenizer(tokenizer, frame)
     problems = all_problems(operation, operands)
 
     def sampled_from(chosen: Sequence[AnyTemplate]) -> PromptPairs:
         rng = random.Random(seed)
         counts = piece_counts(tokenizer, chosen)
-        supplies = [supply(tokenizer, one, problems, answer_token, counts) for one in chosen]
+        supplies = [supply(tokenizer, t, problems, answer_token, counts, frame) for t in chosen]
         examples = Exemplars.of(supplies, problems, example_options) if shots else None
         if narrow := NARROWED.get(counterfactual):
             supplies = [
@@ -201,7 +217,8 @@ def sample_pairs(
             wordings={part.template.name: part.wordings for part in supplies},
         )
         sampled = draw_pairs(tokenizer, references, counterfactual, sources, draws, rng)
-        return as_prompt_pairs(tokenizer, sampled, "" if examples is None else str(examples))
+        in_parts, named = isinstance(answer_token, int), "" if examples is None else str(examples)
+        return as_prompt_pairs(tokenizer, sampled, named, digit_roles=in_parts)
 
     pairs = _from_fitting(sampled_from, choose_templates(operation, templates), templates)
     if keep != "correct":
@@ -370,7 +387,7 @@ def _solved(
 
 
 def _text(wording: Wording) -> str:
-    text, _ = replace(wording, prefix="").reference()
+    text, _ = replace(wording, prefix="", frame=NO_FRAME).reference()
     return continued(text, str(wording.problem.answer))
 
 
@@ -416,10 +433,13 @@ def _too_many(n: int, n_distinct: int, n_templates: int) -> str:
     )
 
 
-def as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair], exemplar_set: str) -> PromptPairs:
+def as_prompt_pairs(
+    tokenizer: Any, pairs: Sequence[Pair], exemplar_set: str, *, digit_roles: bool = False
+) -> PromptPairs:
     """The pairs as `PromptPairs`. `exemplar_set` names the draw of examples; "" for none."""
     references = [pair.reference for pair in pairs]
     wordings = [reference.wording for reference in references]
+    spans = [r.spans | (_digits_before_end(r) if digit_roles else {}) for r in references]
     return PromptPairs(
         **token_fields(
             tokenizer,
@@ -428,7 +448,9 @@ def as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair], exemplar_set: str) ->
             [reference.answer for reference in references],
             [pair.answer for pair in pairs],
         ),
-        spans=role_spans(tokenizer, [(r.prompt, r.spans) for r in references]),
+        spans=role_spans(
+            tokenizer, [(r.prompt, fields) for r, fields in zip(references, spans, strict=True)]
+        ),
         template=tuple(wording.template.name for wording in wordings),
         examples=tuple(wording.examples for wording in wordings) if exemplar_set else None,
         exemplar_set=(exemplar_set,) * len(wordings) if exemplar_set else None,
@@ -442,6 +464,12 @@ def as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair], exemplar_set: str) ->
             joint(pair.counterfactual_text, pair.answer_text) for pair in pairs
         ),
     )
+
+
+def _digits_before_end(reference: Reference) -> dict[str, Span]:
+    n_chars, prefix = len(reference.text), reference.wording.prefix
+    start, stop = reference.prompt.token_span((n_chars - len(prefix), n_chars))
+    return digit_spans(start, stop)
 
 
 NO_FACTS = {

@@ -114,7 +114,7 @@ def continued(text: str, answer: str) -> str:
     There is no space after a digit: "42 plus 34 is equal to 7" continues with "6". Prompts of one's
     own are not templates: their answer follows as it is written.
     """
-    joins = text.endswith(" ") or answer.startswith(" ") or text[-1:].isdigit()
+    joins = text[-1:].isspace() or answer.startswith(" ") or text[-1:].isdigit()
     return text + answer if joins else f"{text} {answer}"
 
 
@@ -150,6 +150,30 @@ def answer_token(tokenizer: Any, prompt: Prompt, answered: Prompt, answer: str) 
     return (
         after[0] if len(after) == 1 and token_texts(tokenizer, after)[after[0]] == answer else None
     )
+
+
+ANSWER_TOKENS = ("whole", "first", "last")
+
+
+def answer_number(answer_token: str | int, n_tokens: int) -> int | None:
+    """The number of an answer's token, by name or counted from the end; None if it has none.
+
+    Raises:
+        ValueError: another name. `"whole"` is 0.
+    """
+    number = {"whole": 0, "first": 0, "last": -1}.get(str(answer_token), answer_token)
+    if not isinstance(number, int) or isinstance(number, bool):
+        known = ", ".join(map(repr, ANSWER_TOKENS))
+        raise ValueError(
+            f"expected answer_token among {known}, or a number from 0, found {answer_token!r}; "
+            "choose one of them"
+        )
+    return number % n_tokens if -n_tokens <= number < n_tokens else None
+
+
+def digit_spans(n_prompt: int, n_tokens: int) -> dict[str, Span]:
+    """The answer's tokens that stand in a prompt before END: `answer 0`, `answer 1` …"""
+    return {f"answer {i - n_prompt}": (i, i + 1) for i in range(n_prompt, n_tokens - 1)}
 
 
 def candidate_tokens(

@@ -28,8 +28,8 @@ from arith_lens.path_patching.streams import Stream, stream_effects
 from arith_lens.path_patching.sweep import sweep_rows
 
 PatchPositions: TypeAlias = str | int | Role
-"""`"end"`: END; `"each"`: each position in turn; a role: all its tokens together; an int: this
-position of each prompt, from its first token (0), or from END (-1)."""
+"""`"end"`: END; `"each"`: each position in turn; a role or a span's name: all its tokens together;
+an int: this position of each prompt, from its first token (0), or from END (-1)."""
 POSITION_AXIS = "position"
 END_POSITION = -1
 
@@ -53,8 +53,6 @@ class Places:
         """
         if positions == "each":
             return cls(_column_names(pairs), positions)
-        if isinstance(positions, str) and positions in [*Role]:
-            positions = Role(positions)
         places = cls((str(positions),), positions)
         if not bool(places.masks(pairs).any()):
             if isinstance(positions, int):
@@ -73,11 +71,12 @@ class Places:
             n = len(self.names)
             column = torch.arange(width)[None] == torch.arange(width - n, width)[:, None]
             return column[:, None] & mask
-        if isinstance(positions, Role):
+        if isinstance(positions, str) and positions in pairs.roles:
             return pairs.role_mask(positions)[None]
         if not isinstance(positions, int) or isinstance(positions, bool):
             raise ValueError(
-                f"expected positions 'end', 'each', a Role or a whole number, found {positions!r}"
+                "expected positions 'end', 'each', a whole number or a role "
+                f"({', '.join(pairs.roles)}), found {positions!r}; choose one of these"
             )
         return pairs.position_mask(positions)[None]
 
@@ -87,7 +86,7 @@ def _column_names(pairs: PromptPairs) -> tuple[str, ...]:
     names = []
     for column in range(-int(pairs.lengths.max()), 0):
         present = pairs.attention_mask[:, column]
-        roles = [] if pairs.spans is None else [*Role]
+        roles = () if pairs.spans is None else pairs.roles
         role = next((r for r in roles if bool(pairs.role_mask(r)[present, column].all())), None)
         names.append(str(column) if role in (None, Role.OTHER) else f"{column} {role}")
     return tuple(names)

@@ -14,7 +14,7 @@ from arith_lens.fine_tuning.methods import check_method
 from arith_lens.model import record
 from arith_lens.numbers.shapes import checked_shape
 from arith_lens.operations import operation_of
-from arith_lens.pairs import PromptPairs, files, keep_correct, sample_pairs
+from arith_lens.pairs import PromptPairs, keep_correct, sample_pairs, text_files
 from arith_lens.pairs.bare_tokens import check_shapes
 from arith_lens.problems import check_operands
 
@@ -65,12 +65,12 @@ def test_operands_are_several_whole_numbers(operands: Any) -> None:
 
 
 def test_a_path_and_a_model_that_are_swapped_are_named(tokenizer: Any) -> None:
-    read: Any = unwrap(files._text)
+    read: Any = unwrap(text_files._text)
     with pytest.raises(TypeError, match="expected the path of a file, then the model, found a"):
         read(tokenizer)
-    check: Any = unwrap(files.check_rows)
+    check: Any = unwrap(text_files.check_rows)
     with pytest.raises(TypeError, match="expected a list of rows, then the model, found a"):
-        check(tokenizer)
+        check(tokenizer, {})
     assert len(PromptPairs.from_rows([ROW], tokenizer)) == 1
 
 

@@ -121,3 +121,17 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit) as end:
         main(["--version"])
     assert end.value.code == 0 and capsys.readouterr().out.strip() == al.__version__
+
+
+def test_a_pair_file_of_another_project_is_read_with_its_columns(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, own_pairs: Path
+) -> None:
+    text = own_pairs.read_text("utf-8").replace('"reference"', '"prompt"')
+    own_pairs.write_text(text, "utf-8")
+    ours = ["knockout", "reference", "--pairs", str(own_pairs), "--out", str(tmp_path)]
+    assert main(ours) == 1 and "columns={'reference': 'prompt'" in capsys.readouterr().err
+    assert main([*ours, "--heads", "5.5", "--columns", "reference=prompt"]) == 0
+    assert main([*ours, "--columns", "reference=prompt", "--chat"]) == 1
+    assert "chat template" in capsys.readouterr().err
+    assert main(["map", "reference", "--chat"]) == 1
+    assert "expected --pairs with --columns and --chat" in capsys.readouterr().err

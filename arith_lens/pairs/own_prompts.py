@@ -1,0 +1,479 @@
+"""Prompts of your own become pairs: their tokens, their answers and the roles of their tokens."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import Any, TypeAlias, TypedDict
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from arith_lens.model import Frame, chat_frame, chat_tokenizer, in_chat
+from arith_lens.pairs.references import (
+    FIELD_OF_ROLE,
+    NO_FRAME,
+    NOWHERE,
+    AnyTemplate,
+    Wording,
+    examples_span,
+    is_computed,
+    role_spans,
+)
+from arith_lens.pairs.text_files import EXAMPLE_KEYS, OTHER_ANSWER, SPANS, Columns
+from arith_lens.pairs.tokens import (
+    NO_ANSWER,
+    Prompt,
+    Role,
+    Span,
+    answer_number,
+    answer_token,
+    continued,
+    digit_spans,
+    disjoint,
+    encode,
+    side_by_side,
+    token_fields,
+    token_spans,
+    token_texts,
+    tokenizer_name,
+    tokenizer_of,
+    tokens_after,
+)
+from arith_lens.problems import Problem
+from arith_lens.templates import FIGURE_10, SLOTS, TEMPLATES, Template
+from arith_lens.untrusted import parse_json
+
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
+_BY_NAME: dict[str, AnyTemplate] = {
+    template.name: template for group in (*TEMPLATES.values(), FIGURE_10) for template in group
+}
+RESERVED = {role.lower() for role in (Role.END, Role.BOS, Role.OTHER, Role.EXAMPLES)} | {
+    *("all", "each", "examples", "the rest")
+}
+"""Names that no span of one's own has."""
+
+
+class ReadingOptions(TypedDict, total=False):
+    """The options of `PromptPairs.from_rows` and of its relatives."""
+
+    columns: Columns
+    chat: bool
+    answer_token: str | int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How rows become prompts."""
+
+    columns: Columns = field(default_factory=dict)
+    """By key of a row, the name of its column."""
+    chat: bool = False
+    """Whether both prompts stand in the tokenizer's chat template, as a user's message."""
+    answer_token: str | int = "whole"
+    """The token of the answer that follows END. `"whole"`: the only one; `"first"`, `"last"`, or
+    its number from 0 (from the end: -1): those before it stand in both prompts."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One prompt of each pair, and the prompt with its answer."""
+
+    texts: Sequence[str]
+    answers: Sequence[str]
+    """Empty where a prompt has no answer."""
+    joined: Sequence[str]
+    """Each text with its answer."""
+    prompts: Sequence[Prompt]
+    answered: Sequence[Prompt]
+
+    @classmethod
+    def of(cls, tokenizer: Any, rows: Rows, keys: tuple[str, str], frame: Frame | None) -> "Side":
+        """Tokenize the prompts and answers of two columns, in the chat template if there is one.
+
+        An answer follows as it is written, with a blank or without. In rows of a template it
+        follows as in the template, whose blank older files leave out. After a line end, where many
+        chat templates let the model begin, it has no blank.
+        """
+        texts, answers = (_cells(rows, key) for key in keys)
+        if frame is not None:
+            texts = [in_chat(tokenizer, text, frame) for text in texts]
+            of_text = zip(texts, answers, strict=True)
+            answers = [a.lstrip() if text[-1:].isspace() else a for text, a in of_text]
+        joined = [
+            continued(text, answer) if row.get("template") and frame is None else text + answer
+            for row, text, answer in zip(rows, texts, answers, strict=True)
+        ]
+        return cls(texts, answers, joined, encode(tokenizer, texts), encode(tokenizer, joined))
+
+    def after(self, pair: int) -> tuple[int, ...]:
+        """The tokens of one answer; none if it changes how the prompt is split."""
+        return tokens_after(self.prompts[pair].ids, self.answered[pair].ids)
+
+    def answer_texts(self, pair: int, k: int) -> tuple[str, str]:
+        """The text of the first k tokens of an answer, and of the token after them."""
+        n, first = len(self.prompts[pair].ids), len(self.texts[pair])
+        ends = [stop for _, stop in self.answered[pair].offsets]
+        start = max(ends[: n + k]) if k else first
+        return self.joined[pair][first:start], self.joined[pair][start : max(ends[: n + k + 1])]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One prompt and the token that follows it."""
+
+    text: str
+    prompt: Prompt
+    answer: str
+    """The token's text; empty where the prompt has no answer."""
+    token: int
+
+
+def pair_fields(rows: Rows, model: Any, reading: Reading) -> dict[str, Any]:
+    """The fields of PromptPairs from rows with reference, counterfactual and answer.
+
+    Raises:
+        ValueError: no row, prompts of unequal length, an answer that does not have the token, a
+            span outside its prompt, no chat template, or one that is there twice.
+    """
+    if not rows:
+        raise ValueError(
+            "expected at least one row of reference, counterfactual and answer, found none; give "
+            "one per pair"
+        )
+    tokenizer, frame = tokenizer_of(model), None
+    if reading.chat:
+        frame = chat_frame(tokenizer)
+        tokenizer = chat_tokenizer(tokenizer, frame)
+    reference = Side.of(tokenizer, rows, ("reference", "answer"), frame)
+    other = Side.of(tokenizer, rows, ("counterfactual", OTHER_ANSWER), frame)
+    if reading.answer_token == "whole":
+        references, others = (
+            [_whole(tokenizer, i, side) for i in range(len(rows))] for side in (reference, other)
+        )
+    else:
+        parts = [_part(tokenizer, i, reference, other, reading) for i in range(len(rows))]
+        references, others = (list(side) for side in zip(*parts, strict=True))
+        _check_context(model, references)
+    for pair in range(len(rows)):
+        _check_aligned(tokenizer, pair, reference, other)
+    spans = [
+        _own_spans(row, reference, pair, frame or NO_FRAME)
+        | digit_spans(len(reference.prompts[pair].ids), len(references[pair].prompt.ids))
+        for pair, row in enumerate(rows)
+    ]
+    return {
+        **token_fields(
+            tokenizer,
+            [one.prompt for one in references],
+            [one.prompt for one in others],
+            [one.token for one in references],
+            [one.token for one in others],
+        ),
+        "reference_text": tuple(one.text for one in references),
+        "counterfactual_text": tuple(one.text for one in others),
+        "answer_text": tuple(one.answer for one in references),
+        "counterfactual_answer_text": tuple(one.answer for one in others),
+        "problem": _labels(rows),
+        "span_characters": _span_characters(references, spans),
+        **_known(tokenizer, rows, references, spans),
+    }
+
+
+def _cells(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    """A column as text; empty where a row lacks it."""
+    cells = [row.get(name) for row in rows]
+    return ["" if cell is None else str(cell) for cell in cells]
+
+
+def _labels(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The column `problem`, the reference prompt where it is empty; () if no row has it."""
+    labels, prompts = _cells(rows, "problem"), _cells(rows, "reference")
+    pairs = zip(labels, prompts, strict=True)
+    return tuple(label or prompt for label, prompt in pairs) if any(labels) else ()
+
+
+def _check_aligned(tokenizer: Any, pair: int, reference: Side, other: Side) -> None:
+    """Raise ValueError unless both prompts differ and have the same number of tokens."""
+    ids, other_ids = reference.prompts[pair].ids, other.prompts[pair].ids
+    if ids == other_ids:
+        raise ValueError(
+            f"pair {pair}: expected a counterfactual that differs from its reference, found "
+            f"{reference.texts[pair]!r} as both, so that patching can change nothing; give a "
+            "counterfactual without the calculation"
+        )
+    if len(ids) != len(other_ids):
+        raise ValueError(
+            f"pair {pair} is not token-aligned under {tokenizer_name(tokenizer)}: expected "
+            f"prompts of one length, found {len(ids)} and {len(other_ids)} tokens; the "
+            "first different one is in brackets:\n"
+            f"{side_by_side(tokenizer, ids, other_ids)}\n"
+            "Patching moves activations position by position; give a counterfactual of the "
+            "same number of tokens (BOS included in the counts)."
+        )
+
+
+def _whole(tokenizer: Any, pair: int, side: Side) -> Answered:
+    """A prompt that is followed by its whole answer, if it has any."""
+    text, answer = side.texts[pair], side.answers[pair]
+    prompt, answered = side.prompts[pair], side.answered[pair]
+    if not answer.strip():
+        return Answered(text, prompt, answer, NO_ANSWER)
+    token = answer_token(tokenizer, prompt, answered, answer.strip())
+    if token is None:
+        tokens_text = " ".join(tokenizer.convert_ids_to_tokens(list(answered.ids)))
+        raise ValueError(
+            f"pair {pair}: expected an answer of the one token after {text!r} under "
+            f"{tokenizer_name(tokenizer)}, found {answer!r}; prompt and answer are {tokens_text}.\n"
+            f"{_advice(tokenizer, text, answer)}"
+        )
+    return Answered(text, prompt, answer, token)
+
+
+def _part(
+    tokenizer: Any, pair: int, reference: Side, other: Side, reading: Reading
+) -> tuple[Answered, Answered]:
+    """Both prompts with the answer's tokens before the chosen one, which follows the reference.
+
+    It follows the counterfactual if the counterfactual's own answer begins with the same tokens.
+    """
+    after, own = reference.after(pair), other.after(pair)
+    k = answer_number(reading.answer_token, len(after))
+    if k is None or not token_texts(tokenizer, after[:1])[after[0]]:
+        raise ValueError(
+            f"pair {pair}: expected an answer with the token {reading.answer_token!r} (answer_token"
+            f"=) after {reference.texts[pair]!r}, found {reference.answers[pair]!r}, whose tokens "
+            f"are {tokenizer.convert_ids_to_tokens(list(after))}; leave the pair out, take another "
+            "token, or move the blank between prompt and answer"
+        )
+    forced, text = reference.answer_texts(pair, k)
+    answered, base = reference.answered[pair], other.prompts[pair]
+    n = len(reference.prompts[pair].ids) + k
+    prompt = Prompt(answered.ids[:n], answered.offsets[:n])
+    other_prompt = Prompt((*base.ids, *after[:k]), (*base.offsets, *[(0, 0)] * k))
+    follows = len(own) > k and own[:k] == after[:k]
+    return Answered(reference.texts[pair] + forced, prompt, text, after[k]), Answered(
+        other.texts[pair] + forced,
+        other_prompt,
+        other.answer_texts(pair, k)[1] if follows else "",
+        own[k] if follows else NO_ANSWER,
+    )
+
+
+def _check_context(model: Any, references: Sequence[Answered]) -> None:
+    """Raise ValueError for prompts that, with the answer's tokens, the model cannot read."""
+    context = getattr(getattr(model, "cfg", None), "n_ctx", None)
+    pair = max(range(len(references)), key=lambda i: len(references[i].prompt.ids))
+    longest = len(references[pair].prompt.ids)
+    if context and longest > context:
+        raise ValueError(
+            f"pair {pair}: expected the prompt and the tokens of its answer before the chosen one "
+            f"to fit the model's context of {context} tokens, found {longest}; take an earlier "
+            "token, or shorten the prompt"
+        )
+
+
+def _own_spans(row: Mapping[str, Any], side: Side, pair: int, frame: Frame) -> dict[str, Span]:
+    """The tokens of the spans that a row names, by text or by characters.
+
+    Raises:
+        ValueError: a span that is not in the prompt, or not clear; a name that is taken.
+    """
+    named = row.get(SPANS) or {}
+    named = parse_json(named) if isinstance(named, str) else named
+    if not isinstance(named, Mapping):
+        raise ValueError(
+            f"pair {pair}: expected spans as names with texts or characters, found {named!r}; "
+            "write {'subject': 'France', 'relation': [0, 14]}"
+        )
+    own, text, spans = str(row["reference"]), side.texts[pair], {}
+    kept = text.startswith(frame[0] + own)
+    start = len(frame[0]) - (0 if kept else len(own) - len(own.lstrip()))
+    for name, what in named.items():
+        if str(name).lower() in RESERVED:
+            raise ValueError(
+                f"pair {pair}: expected a name of its own for a span, found {name!r}, which is "
+                "taken; choose another"
+            )
+        first, last = _characters(name, what, own, pair)
+        spans[FIELD_OF_ROLE.get(name, name)] = span = side.prompts[pair].token_span(
+            (start + first, start + last)
+        )
+        if span[0] == span[1]:
+            raise ValueError(
+                f"pair {pair}: expected tokens in the span {name!r}, found only blanks in "
+                f"{own[first:last]!r}; give its words"
+            )
+    if not disjoint(spans):
+        raise ValueError(
+            f"pair {pair}: expected spans without common tokens, found {spans} in {text!r}; give "
+            "other words"
+        )
+    return spans
+
+
+def _span_characters(
+    references: Sequence[Answered], spans: Sequence[Mapping[str, Span]]
+) -> dict[str, Int[Tensor, "pair start_stop=2"]] | None:
+    """By name of a span, its characters in each reference's text; None without spans."""
+
+    def of(one: Answered, span: Span) -> Span:
+        start, stop = span
+        offsets = one.prompt.offsets
+        return (offsets[start][0], offsets[stop - 1][1]) if start < stop else NOWHERE
+
+    names = dict.fromkeys(name for fields in spans for name in fields)
+    return {
+        name: torch.tensor(
+            [
+                of(one, fields.get(name, NOWHERE))
+                for one, fields in zip(references, spans, strict=True)
+            ]
+        )
+        for name in names
+    } or None
+
+
+def _characters(name: str, what: Any, text: str, pair: int) -> Span:
+    """The characters of a span in a text."""
+    if isinstance(what, str) and text.count(what) == 1:
+        return text.index(what), text.index(what) + len(what)
+    if isinstance(what, str):
+        raise ValueError(
+            f"pair {pair}: expected the span {name!r} once in {text!r}, found {what!r} "
+            f"{text.count(what)} times; give its characters [first, last + 1]"
+        )
+    whole = isinstance(what, Sequence) and len(what) == 2 and all(type(i) is int for i in what)
+    if not whole or not 0 <= what[0] < what[1] <= len(text):
+        raise ValueError(
+            f"pair {pair}: expected the span {name!r} as a text or as characters from 0 to "
+            f"{len(text)} of {text!r}, found {what!r}; give [first, last + 1]"
+        )
+    return what[0], what[1]
+
+
+def _advice(tokenizer: Any, text: str, answer: str) -> str:
+    """What to do: another place for the blank, or the answer's first token, if that is accepted."""
+    bare, word = text.rstrip(" "), answer.strip()
+    forms = [(text, word), (bare, f" {word}"), (f"{bare} ", word), (bare, word)]
+    forms = list(dict.fromkeys(form for form in forms if form != (text, answer)))
+    fitting = [form for form in forms if _accepted(tokenizer, *form)]
+    if fitting:
+        ways = [
+            f"the answer {other!r}" + f" after {start!r}" * (start != text)
+            for start, other in fitting[:2]
+        ]
+        return (
+            f"The answer follows the prompt as it is written, with its blank or without. Give "
+            f"{', or '.join(ways)}; the counterfactual's end changes with its reference's."
+        )
+    for start, other in [(text, answer), *forms]:
+        prompt, answered = encode(tokenizer, [start, start + other])
+        after = tokens_after(prompt.ids, answered.ids)
+        first = token_texts(tokenizer, after)[after[0]] if after else ""
+        blank = other[: len(other) - len(other.lstrip())]
+        if first and _accepted(tokenizer, start, blank + first):
+            return (
+                f"Give its first token, {blank + first!r}"
+                + f" after {start!r}" * (start != text)
+                + ", as the answer (then another answer that begins so counts as right, too), or "
+                "an answer of one token."
+            )
+    return "Give an answer of one token that leaves the prompt's tokens as they are."
+
+
+def _accepted(tokenizer: Any, text: str, answer: str) -> bool:
+    """Whether an answer is the one token after a prompt."""
+    prompt, answered = encode(tokenizer, [text, text + answer])
+    return answer_token(tokenizer, prompt, answered, answer.strip()) is not None
+
+
+def _known(
+    tokenizer: Any,
+    rows: Rows,
+    references: Sequence[Answered],
+    own_spans: Sequence[Mapping[str, Span]],
+) -> dict[str, Any]:
+    """Roles of tokens, if rows say any; operands and others, if all rows are of a template."""
+    matched = [_matched(tokenizer, row, one) for row, one in zip(rows, references, strict=True)]
+    known = [match for match in matched if match is not None]
+    prompts = [one.prompt for one in references]
+    if len(known) < len(rows):
+        if not any(own_spans):
+            return {}
+        return {"spans": role_spans(tokenizer, list(zip(prompts, own_spans, strict=True)))}
+    wordings, spans = zip(*known, strict=True)
+    computed = [
+        is_computed(tokenizer, wording, one.text, one.prompt, fields)
+        for (wording, fields), one in zip(known, references, strict=True)
+    ]
+    spans = [{**own, **fields} for own, fields in zip(own_spans, spans, strict=True)]
+    return {
+        "spans": role_spans(tokenizer, list(zip(prompts, spans, strict=True))),
+        "template": tuple(wording.template.name for wording in wordings),
+        "operation": tuple(wording.problem.operation for wording in wordings),
+        "operands": torch.tensor([(w.problem.a, w.problem.b) for w in wordings]),
+        "computed": torch.tensor(computed),
+        **{name: column for name in EXAMPLE_KEYS if any(column := _column(rows, name))},
+    }
+
+
+def _column(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[str, ...]:
+    """Of the examples or of their set, which is `examples` if a row with examples names none."""
+    default = "" if name == "examples" else "examples"
+    return tuple(str(row.get(name) or (row.get("examples") and default) or "") for row in rows)
+
+
+def _matched(
+    tokenizer: Any, row: Mapping[str, Any], one: Answered
+) -> tuple[Wording, Mapping[str, Span]] | None:
+    """The row's wording and the tokens of its fields; None if its text is not its template's."""
+    name = row.get("template")
+    if name in (None, ""):
+        return None
+    if name not in _BY_NAME:
+        raise ValueError(
+            f"expected a template such as 'addition/0' or 'story/9', found {name!r} at "
+            f"{row['reference']!r}; correct the name, or leave template, a and b out"
+        )
+    template = _BY_NAME[name]
+    problem = Problem(template.operation, int(row["a"]), int(row["b"]))
+    head, tail = _frame_of(tokenizer, one.text)
+    examples = str(row.get("examples") or "")
+    ended = f" ?{re.escape(tail)}" * bool(tail) + r" ?(?P<given>\d*)"
+    pattern = re.escape(head + examples) + _pattern(template, problem) + ended
+    match = re.fullmatch(pattern, one.text)
+    if match is None or not problem.is_exact:
+        return None
+    answer = one.answer.strip()
+    if not str(problem.answer).startswith(match["given"] + answer):
+        return None
+    spans = token_spans(one.prompt, {name: match.span(name) for name in match.re.groupindex})
+    spans |= examples_span(one.prompt, len(head), len(examples), tokenizer.bos_token_id)
+    wording = Wording(template, problem, answer, match["given"], examples=examples)
+    return (wording, spans) if disjoint(spans) else None
+
+
+def _frame_of(tokenizer: Any, text: str) -> Frame:
+    """The frame of the chat template in which a prompt stands; empty texts where it does not."""
+    if not getattr(tokenizer, "chat_template", None):
+        return NO_FRAME
+    head, tail = chat_frame(tokenizer)
+    return (head, tail) if text.startswith(head) and tail in text[len(head) :] else NO_FRAME
+
+
+def _pattern(template: AnyTemplate, problem: Problem) -> str:
+    """A regular expression of the template's prompts. Groups are the fields."""
+    known = {"A": str(problem.a), "B": str(problem.b)}
+    if isinstance(template, Template):
+        known["op"] = template.word
+    pattern = ""
+    for literal, name, _, _ in Formatter().parse(template.text.rstrip(" ")):
+        pattern += re.escape(literal)
+        if name is not None and f"(?P<{name}>" in pattern:
+            pattern += f"(?P={name})"
+        elif name is not None:
+            words = (known[name],) if name in known else SLOTS[name.rstrip("23")]
+            pattern += f"(?P<{name}>{'|'.join(map(re.escape, words))})"
+    return pattern

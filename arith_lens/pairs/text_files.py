@@ -1,0 +1,214 @@
+"""Rows of text, of which prompt pairs are made: JSON lines, tables or dicts, read and checked."""
+
+import csv
+import json
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from arith_lens.arrays import in_new_folder
+from arith_lens.options import check_choice
+from arith_lens.untrusted import parse_json
+
+TOKEN_KEYS = ("reference", "counterfactual", "answer")
+OPTIONAL_KEYS = ("template", "a", "b")
+EXAMPLE_KEYS = ("examples", "exemplar_set")
+OTHER_ANSWER = "counterfactual_answer"
+SPANS = "spans"
+KEYS = (*TOKEN_KEYS, OTHER_ANSWER, *OPTIONAL_KEYS, "problem", *EXAMPLE_KEYS, SPANS)
+PLAIN_NAMES = {
+    **{"clean": "reference", "corrupted": "counterfactual", "corrupt": "counterfactual"},
+    **dict.fromkeys(["corrupted_answer", "corrupt_answer"], OTHER_ANSWER),
+}
+"""Names of other projects' columns whose meaning is plain."""
+LIKELY_NAMES = {
+    "reference": ("prompt", "input", "question", "text", "base", "clean_prompt"),
+    "counterfactual": ("source", "corrupted_prompt", "counterfactual_prompt", "cf"),
+    "answer": ("label", "target", "correct", "gold", "correct_answer", "clean_answer"),
+}
+"""Names that errors propose and nothing reads by itself."""
+Columns = Mapping[str, str]
+"""By key of a row, the name of its column in a file of another project."""
+
+
+def write_jsonl(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
+    """Write one JSON object per row."""
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+    in_new_folder(path).write_text("".join(lines), encoding="utf-8")
+
+
+def write_csv(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
+    """Write a table with a header."""
+    with in_new_folder(path).open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else list(TOKEN_KEYS))
+        writer.writeheader()
+        for row in rows:
+            writer.writerow(
+                {k: json.dumps(v) if isinstance(v, dict) else v for k, v in row.items()}
+            )
+
+
+def read_jsonl(path: str | Path, columns: Columns) -> list[Mapping[str, Any]]:
+    """Rows of JSON lines with the keys reference, counterfactual and answer.
+
+    Raises:
+        ValueError: no row, a damaged line or a missing key, with its line.
+    """
+    rows = []
+    for number, line in enumerate(StringIO(_text(path), newline=None), 1):
+        if not line.strip():
+            continue
+        try:
+            row = parse_json(line)
+        except ValueError as error:
+            raise ValueError(
+                f"{path}, line {number}: expected a JSON object, found something else ({error}); "
+                "write one object per line"
+            ) from error
+        rows.append(_checked(row, f"{path}, line {number}", columns))
+    return _some(rows, path)
+
+
+def read_csv(path: str | Path, columns: Columns) -> list[Mapping[str, Any]]:
+    """Rows of a table with the columns reference, counterfactual and answer; see `read_jsonl`."""
+    table = csv.DictReader(StringIO(_text(path), newline=""))
+    try:
+        rows = [_checked(row, f"{path}, row {i}", columns) for i, row in enumerate(table, 1)]
+    except csv.Error as error:
+        raise ValueError(
+            f"{path}, line {table.line_num}: expected a line of CSV, found other text ({error}); "
+            "put quotes around text with commas or line ends"
+        ) from error
+    return _some(rows, path)
+
+
+def check_rows(rows: Sequence[Mapping[str, Any]], columns: Columns) -> list[Mapping[str, Any]]:
+    """Check rows. Raises TypeError: no list of rows; ValueError: a key is missing or misspelt."""
+    if not isinstance(rows, Sequence) or isinstance(rows, str):
+        raise TypeError(
+            f"expected a list of rows, then the model, found a {type(rows).__name__} first; write "
+            "from_rows([{'reference': …, 'counterfactual': …, 'answer': …}], model)"
+        )
+    return [_checked(row, f"row {i}", columns) for i, row in enumerate(rows)]
+
+
+def _text(path: str | Path) -> str:
+    """A file's text with its line ends."""
+    if not isinstance(path, str | Path):
+        raise TypeError(
+            f"expected the path of a file, then the model, found a {type(path).__name__} first; "
+            "write from_jsonl(path, model)"
+        )
+    if not Path(path).is_file():
+        kind = "a folder" if Path(path).is_dir() else "nothing there"
+        raise FileNotFoundError(
+            f"expected a file of pairs at {path}, found {kind} (looked in "
+            f"{Path(path).absolute().parent}); check the path"
+        )
+    data = Path(path).read_bytes()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{path}, line {line}: expected text in UTF-8, found the byte "
+            f"0x{data[error.start]:02x}, which no character has there; save the file as UTF-8"
+        ) from error
+
+
+def _some(rows: list[Mapping[str, Any]], path: str | Path) -> list[Mapping[str, Any]]:
+    if not rows:
+        raise ValueError(
+            f"expected rows of {', '.join(TOKEN_KEYS)} in {path}, found none; write one per pair"
+        )
+    return rows
+
+
+def _checked(row: Any, where: str, columns: Columns) -> Mapping[str, Any]:
+    """Check one row. Raises ValueError if a key is missing or misspelt."""
+    row = _renamed(row, where, columns) if isinstance(row, dict) else row
+    missing = [c for c in TOKEN_KEYS if not isinstance(row, dict) or row.get(c) in (None, "")]
+    if missing:
+        keys = ", ".join(map(str, row)) if isinstance(row, dict) else repr(row)
+        commas = "; a CSV file has commas between its columns" * bool(re.search(r"[;\t]", keys))
+        raise ValueError(
+            f"{where}: expected the keys {', '.join(TOKEN_KEYS)}, each with text, found "
+            f"{keys or 'nothing'}; add {', '.join(missing)}, which is missing or empty{commas}"
+            f"{_mapping(row)}"
+        )
+    for column in (*TOKEN_KEYS, OTHER_ANSWER, "template", *EXAMPLE_KEYS, "problem"):
+        value, may_be_number = row.get(column), column in ("answer", OTHER_ANSWER, "problem")
+        if not isinstance(value, str | None) and not (may_be_number and type(value) is int):
+            raise ValueError(
+                f"{where}: expected text in {column!r}, found {value!r:.80} "
+                f"({type(value).__name__}); write it as text, in quotes"
+            )
+    for column in (*TOKEN_KEYS, *({OTHER_ANSWER} & row.keys())):
+        if re.search("[\ud800-\udfff]", text := str(row[column])):
+            raise ValueError(
+                f"{where}: expected text in {column!r}, found half of a surrogate pair in "
+                f"{text!a}, which is not a character; write the whole character"
+            )
+    if None in row:
+        raise ValueError(
+            f"{where}: expected one cell per column of the header, found more; put quotes around "
+            "text with commas"
+        )
+    for key in row.keys() - {*KEYS}:
+        if near := get_close_matches(str(key).lower(), KEYS, n=1, cutoff=0.75):
+            raise ValueError(
+                f"{where}: expected keys such as {', '.join(KEYS)}, found {key!r}; if {near[0]!r} "
+                "is meant, spell it so, else rename it"
+            )
+    _check_origin(row, where)
+    return row
+
+
+def _renamed(row: dict[str, Any], where: str, columns: Columns) -> dict[str, Any]:
+    """A row whose columns have the names of this package.
+
+    Raises:
+        ValueError: `columns` names a key that rows do not have, or a column that this one lacks.
+    """
+    for key in columns:
+        check_choice("a key in columns=", key, KEYS)
+    names = {own: other for other, own in PLAIN_NAMES.items() if other in row and own not in row}
+    names |= columns
+    if lacking := [other for other in names.values() if other not in row]:
+        raise ValueError(
+            f"{where}: expected the column {lacking[0]!r} of columns=, found "
+            f"{', '.join(map(str, row))}; correct its name"
+        )
+    rest = {key: value for key, value in row.items() if key not in names.values()}
+    return rest | {own: row[other] for own, other in names.items()}
+
+
+def _mapping(row: Any) -> str:
+    """The mapping to give for a row with other columns; nothing where it has none."""
+    if not isinstance(row, dict) or not row.keys() - {*KEYS}:
+        return ""
+    likely = {
+        key: next((name for name in (key, *LIKELY_NAMES[key]) if name in row), "…")
+        for key in TOKEN_KEYS
+    }
+    return f"; or say which column is which: columns={likely}"
+
+
+def _check_origin(row: dict[str, Any], where: str) -> None:
+    """Raise ValueError unless template, a and b are all present or all missing."""
+    present = [key for key in OPTIONAL_KEYS if row.get(key) not in (None, "")]
+    if present and len(present) < len(OPTIONAL_KEYS):
+        absent = ", ".join(key for key in OPTIONAL_KEYS if key not in present)
+        raise ValueError(
+            f"{where}: expected template, a and b together, found {', '.join(present)} without "
+            f"{absent}; give all three, which bring the roles of tokens, or none"
+        )
+    for key in OPTIONAL_KEYS[1:] if present else ():
+        if not str(row[key]).removeprefix("-").isdecimal():
+            raise ValueError(
+                f"{where}: expected a whole number as {key!r}, found {row[key]!r}; give an operand "
+                "of the template"
+            )
