@@ -55,7 +55,7 @@ RESERVED = {role.lower() for role in (Role.END, Role.BOS, Role.OTHER, Role.EXAMP
 """Names that no span of one's own has."""
 
 
-class ReadingOptions(TypedDict, total=False):
+class PromptFormOptions(TypedDict, total=False):
     """The options of `PromptPairs.from_rows` and of its relatives."""
 
     columns: Columns
@@ -64,7 +64,7 @@ class ReadingOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Reading:
+class PromptForm:
     """How rows become prompts."""
 
     columns: Columns = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Answered:
     token: int
 
 
-def pair_fields(rows: Rows, model: Any, reading: Reading) -> dict[str, Any]:
+def pair_fields(rows: Rows, model: Any, form: PromptForm) -> dict[str, Any]:
     """The fields of PromptPairs from rows with reference, counterfactual and answer.
 
     Raises:
@@ -143,17 +143,17 @@ def pair_fields(rows: Rows, model: Any, reading: Reading) -> dict[str, Any]:
             "one per pair"
         )
     tokenizer, frame = tokenizer_of(model), None
-    if reading.chat:
+    if form.chat:
         frame = chat_frame(tokenizer)
         tokenizer = chat_tokenizer(tokenizer, frame)
     reference = Side.of(tokenizer, rows, ("reference", "answer"), frame)
     other = Side.of(tokenizer, rows, ("counterfactual", OTHER_ANSWER), frame)
-    if reading.answer_token == "whole":
+    if form.answer_token == "whole":
         references, others = (
             [_whole(tokenizer, i, side) for i in range(len(rows))] for side in (reference, other)
         )
     else:
-        parts = [_part(tokenizer, i, reference, other, reading) for i in range(len(rows))]
+        parts = [_part(tokenizer, i, reference, other, form) for i in range(len(rows))]
         references, others = (list(side) for side in zip(*parts, strict=True))
         _check_context(model, references)
     for pair in range(len(rows)):
@@ -232,17 +232,17 @@ def _whole(tokenizer: Any, pair: int, side: Side) -> Answered:
 
 
 def _part(
-    tokenizer: Any, pair: int, reference: Side, other: Side, reading: Reading
+    tokenizer: Any, pair: int, reference: Side, other: Side, form: PromptForm
 ) -> tuple[Answered, Answered]:
     """Both prompts with the answer's tokens before the chosen one, which follows the reference.
 
     It follows the counterfactual if the counterfactual's own answer begins with the same tokens.
     """
     after, own = reference.after(pair), other.after(pair)
-    k = answer_number(reading.answer_token, len(after))
+    k = answer_number(form.answer_token, len(after))
     if k is None or not token_texts(tokenizer, after[:1])[after[0]]:
         raise ValueError(
-            f"pair {pair}: expected an answer with the token {reading.answer_token!r} (answer_token"
+            f"pair {pair}: expected an answer with the token {form.answer_token!r} (answer_token"
             f"=) after {reference.texts[pair]!r}, found {reference.answers[pair]!r}, whose tokens "
             f"are {tokenizer.convert_ids_to_tokens(list(after))}; leave the pair out, take another "
             "token, or move the blank between prompt and answer"
@@ -288,8 +288,8 @@ def _own_spans(row: Mapping[str, Any], side: Side, pair: int, frame: Frame) -> d
             "write {'subject': 'France', 'relation': [0, 14]}"
         )
     own, text, spans = str(row["reference"]), side.texts[pair], {}
-    kept = text.startswith(frame[0] + own)
-    start = len(frame[0]) - (0 if kept else len(own) - len(own.lstrip()))
+    intact = text.startswith(frame[0] + own)
+    start = len(frame[0]) - (0 if intact else len(own) - len(own.lstrip()))
     for name, what in named.items():
         if str(name).lower() in RESERVED:
             raise ValueError(

@@ -20,7 +20,7 @@ from arith_lens.pairs.bare_tokens import (
     refuse_padding,
 )
 from arith_lens.pairs.fields import PairFields
-from arith_lens.pairs.own_prompts import Reading, ReadingOptions
+from arith_lens.pairs.own_prompts import PromptForm, PromptFormOptions
 from arith_lens.pairs.tokens import NO_ANSWER, Role
 from arith_lens.statistics import HasUnits, Units
 
@@ -278,7 +278,7 @@ class PromptPairs(PairFields, HasUnits):
 
     @staticmethod
     def from_rows(
-        rows: Sequence[Mapping[str, Any]], model: Any, **options: Unpack[ReadingOptions]
+        rows: Sequence[Mapping[str, Any]], model: Any, **options: Unpack[PromptFormOptions]
     ) -> "PromptPairs":
         """Prompts of your own as dicts, `{"reference": …, "counterfactual": …, "answer": …}`.
 
@@ -318,39 +318,61 @@ class PromptPairs(PairFields, HasUnits):
             >>> model.tokenizer.decode(pairs.reference[0, -1:]), pairs.answer_text
             ('3', ('7',))
         """
-        reading = _reading(PromptPairs.from_rows, options)
-        checked = text_files.check_rows(rows, reading.columns)
-        return PromptPairs(**own_prompts.pair_fields(checked, model, reading))
+        form = _form(PromptPairs.from_rows, options)
+        checked = text_files.check_rows(rows, form.columns)
+        return PromptPairs(**own_prompts.pair_fields(checked, model, form))
 
     @staticmethod
     def from_jsonl(
-        path: str | Path, model: Any, **options: Unpack[ReadingOptions]
+        path: str | Path, model: Any, **options: Unpack[PromptFormOptions]
     ) -> "PromptPairs":
         """Prompts of your own, or those of `to_jsonl`, from JSON lines; see `from_rows`.
 
         Rows that `to_jsonl` wrote get their roles back. An error names its line.
+
+        Args:
+            path: the file.
+            model: a model with a `.tokenizer`, or a tokenizer.
+            columns, chat, answer_token: as in `from_rows`.
         """
-        reading = _reading(PromptPairs.from_jsonl, options)
-        read = text_files.read_jsonl(path, reading.columns)
-        return PromptPairs(**own_prompts.pair_fields(read, model, reading))
+        form = _form(PromptPairs.from_jsonl, options)
+        read = text_files.read_jsonl(path, form.columns)
+        return PromptPairs(**own_prompts.pair_fields(read, model, form))
 
     @staticmethod
-    def from_csv(path: str | Path, model: Any, **options: Unpack[ReadingOptions]) -> "PromptPairs":
-        """As `from_jsonl`, from a table with a header; spans are JSON."""
-        reading = _reading(PromptPairs.from_csv, options)
-        read = text_files.read_csv(path, reading.columns)
-        return PromptPairs(**own_prompts.pair_fields(read, model, reading))
+    def from_csv(
+        path: str | Path, model: Any, **options: Unpack[PromptFormOptions]
+    ) -> "PromptPairs":
+        """As `from_jsonl`, from a table with a header; spans are JSON.
+
+        Args:
+            path: the file.
+            model: a model with a `.tokenizer`, or a tokenizer.
+            columns, chat, answer_token: as in `from_rows`.
+        """
+        form = _form(PromptPairs.from_csv, options)
+        read = text_files.read_csv(path, form.columns)
+        return PromptPairs(**own_prompts.pair_fields(read, model, form))
 
     @staticmethod
-    def from_file(path: str | Path, model: Any, **options: Unpack[ReadingOptions]) -> "PromptPairs":
-        """`from_csv` where the file's name ends in `.csv`, else `from_jsonl`."""
+    def from_file(
+        path: str | Path, model: Any, **options: Unpack[PromptFormOptions]
+    ) -> "PromptPairs":
+        """`from_csv` where the file's name ends in `.csv`, else `from_jsonl`.
+
+        Args:
+            path: the file.
+            model: a model with a `.tokenizer`, or a tokenizer.
+            columns, chat, answer_token: as in `from_rows`.
+        """
+        refuse_unknown_options(PromptPairs.from_file, options, PromptForm)
         is_csv = isinstance(path, str | Path) and Path(path).suffix.lower() == ".csv"
         return (PromptPairs.from_csv if is_csv else PromptPairs.from_jsonl)(path, model, **options)
 
 
-def _reading(function: Callable[..., Any], options: ReadingOptions) -> Reading:
-    refuse_unknown_options(function, options, Reading)
-    return value_object(Reading, options)
+def _form(function: Callable[..., Any], options: PromptFormOptions) -> PromptForm:
+    refuse_unknown_options(function, options, PromptForm)
+    return value_object(PromptForm, options)
 
 
 def _with_examples(pairs: PromptPairs) -> PromptPairs:

@@ -439,7 +439,7 @@ def as_prompt_pairs(
     """The pairs as `PromptPairs`. `exemplar_set` names the draw of examples; "" for none."""
     references = [pair.reference for pair in pairs]
     wordings = [reference.wording for reference in references]
-    spans = [r.spans | (_digits_before_end(r) if digit_roles else {}) for r in references]
+    spans = [{**r.spans, **(_digits_before_end(r) if digit_roles else {})} for r in references]
     return PromptPairs(
         **token_fields(
             tokenizer,

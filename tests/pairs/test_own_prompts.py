@@ -389,5 +389,6 @@ def test_files_of_other_projects_are_read_or_refused_with_the_mapping(
         PromptPairs.from_rows([other], tokenizer, columns={"reference": "base"})
     with pytest.raises(ValueError, match=r"expected a key in columns= among .* 'referense'; did"):
         PromptPairs.from_rows([other], tokenizer, columns={"referense": "prompt"})
+    misspelt: Any = {"colums": mapping}
     with pytest.raises(TypeError, match="Did you mean 'columns'"):
-        PromptPairs.from_rows([other], tokenizer, colums=mapping)
+        PromptPairs.from_rows([other], tokenizer, **misspelt)
