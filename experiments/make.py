@@ -27,6 +27,7 @@ from experiments.questions import (
     TargetEntry,
     command_entries,
     exhibit_entries,
+    next_target,
     questions,
     sections,
     short_list,
@@ -281,6 +282,9 @@ def run(target: str, values: Variables) -> None:
                 print(end.code, file=sys.stderr)
     if failed:
         sys.exit("the report shows the other studies: some failed, see above")
+    following = next_target(target)
+    same = [f"{name}={value}" for name, value in values.items() if name in taken(following)]
+    print(f"next: {shlex.join(['make', following, *same])}")
 
 
 def main(words: Sequence[str]) -> None:

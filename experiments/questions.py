@@ -131,6 +131,11 @@ def short_list() -> list[str]:
     return _file()["help"]["short"]
 
 
+def next_target(target: str) -> str:
+    """What follows a target."""
+    return _file()["help"]["next"].get(target, "report")
+
+
 @cache
 def _file() -> dict[str, Any]:
     with FILE.open("rb") as file:

@@ -367,7 +367,8 @@ def write_exhibit(
             print(exhibit.small_table.to_string(index=False))
         files = _draw(exhibit, folder / f"{exhibit.name}{ending}", formats)
     write_file(numbers, to_csv(exhibit.numbers).encode())
-    print(numbers, *files, sep="\n")
+    page, *others = files
+    print(numbers, *others, f"open {page}", sep="\n")
     return [numbers, *files]
 
 

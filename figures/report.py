@@ -160,7 +160,7 @@ def main(options: ReportOptions) -> None:
         print(f"missing: {missing.title}. {missing.command or missing.reason}")
     if collection.not_applicable:
         print(_not_applicable(collection))
-    print(page)
+    print(f"open {page}")
     if collection.failed:
         names = ", ".join(collection.failed)
         sys.exit(f"not drawn because of errors of the program, see above: {names}")

@@ -100,7 +100,7 @@ class ResultSlot:
         Args:
             compute: returns the tensors of a shard, with notes as their header, from its number.
             count: the number of shards.
-            title: the title of the progress bar.
+            title: the title of the progress bar; with a run, the result's name follows it.
             progress: whether to show the bar.
             unit: what the bar counts.
             sizes: how many units each shard has; None: one.
@@ -119,7 +119,8 @@ class ResultSlot:
         steps = sizes or [1] * count
         total = sum(steps if team.count == 1 else [steps[index] for index in share])
         before = sum(steps[index] for index in done) if team.count == 1 else 0
-        options = {"total": total, "initial": before, "desc": title, "unit": unit}
+        shown = title if self.run is None else ", ".join(dict.fromkeys([title, self.name]))
+        options = {"total": total, "initial": before, "desc": shown, "unit": unit}
         with bar(visible=progress and team.leads, **options) as shown_bar:
             for index in share:
                 done[index] = compute(index)

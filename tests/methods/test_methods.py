@@ -116,6 +116,9 @@ def test_a_stopped_computation_goes_on_and_ends_with_the_same_bits(
         again = al.run_method(SCALED, mistral, pairs, batch_size=1, run=run)
     assert bars == [(False, "scaled", 0, len(pairs)), (True, "scaled", 2, len(pairs))]
     assert len(calls) == len(pairs) + 1
+    with run_of(mistral, tmp_path) as run:
+        al.run_method(SCALED, mistral, pairs[range(1)], run=run, name="division")
+    assert bars[-1][1] == "scaled, division", "a bar says which result it is of"
     for head in HEADS:
         assert torch.equal(again[head].per_pair, whole[head].per_pair)
 

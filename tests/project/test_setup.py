@@ -19,7 +19,7 @@ from arith_lens.model import PRETRAINED, pretrained
 from experiments import make as make_commands
 from experiments import settings
 from experiments.make import all_targets, run, steps, taken
-from experiments.questions import exhibit_entries, questions, targets
+from experiments.questions import exhibit_entries, next_target, questions, targets
 
 ROOT = Path(__file__).parents[2]
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make")
@@ -375,6 +375,16 @@ def test_a_report_with_a_study_that_failed_is_written_and_is_no_success(
     assert code == "130" or fails != "interrupted"
 
 
+def test_a_target_ends_with_the_next_one_on_the_same_model(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(make_commands.Step, "run", lambda step: None)
+    for target in all_targets():
+        assert next_target(target) in all_targets() and next_target(target) != target
+    run("fig2", {"MODEL": "my model", "N": "9", "WIDTH": "page"})
+    assert capsys.readouterr().out == "next: make explore 'MODEL=my model' N=9\n"
+
+
 @needs_make
 @pytest.mark.parametrize("code", [0, 2, 130])
 def test_make_ends_as_the_command_of_its_target_does(tmp_path: Path, code: int) -> None:
@@ -403,7 +413,8 @@ def test_a_target_computes_and_draws_in_one_process(
         step.run()
     first = capsys.readouterr().out
     assert (
-        "saved in results/which_heads/" in first and "figures/reference/fig2-n4-addition" in first
+        "saved in results/which_heads/" in first
+        and "open figures/reference/fig2-n4-addition.html\n" in first
     )
     monkeypatch.setattr(settings, "loaded_model", lambda *_, **__: pytest.fail("loaded"))
     next(steps("fig2", values)).run()
