@@ -16,7 +16,7 @@ from experiments.carry import UNDER_100
 LEADING = 5
 """How many principal components of the states are exchanged together."""
 NAMED = 6
-"""How many of the components that write or read the direction have a row."""
+"""How many of the components that write the direction have a row."""
 
 
 def carries(
@@ -47,7 +47,7 @@ def carries(
     if csv is not None:
         rows = pd.concat(tables)
         rows.insert(0, "model", loaded.name)
-        rows.to_csv(csv, index=False, float_format="%.4f")
+        rows.to_csv(csv, index=False, float_format="%.3f")
 
 
 def _sampled(model: Any, settings: dict[str, Any], **options: Any) -> al.InterchangePairs:
@@ -75,17 +75,18 @@ def _tables(
     yield _rows("other wordings", al.interchange(model, worded, site, controls=False))
     direction = one.bases[str(site)]
     heads = every_head(model.n_layers, model.n_heads)
-    parts = [*heads, *every_mlp(model.n_layers)]
+    mlps = every_mlp(model.n_layers)
     tested, fitted = pairs[pairs.test], pairs[pairs.fit]
     near = [head for head in heads if head.layer in head_layers and head.layer <= site.layer]
     order = writers(model, fitted, site, direction, near).mean().argsort(descending=True)
     two = [near[i] for i in order[:2].tolist()]
     sets = {"nothing": [], " ".join(map(str, two)): two}
     yield _rows("held", without_writers(model, tested, site, sets), site)
-    for name, method, after in (("writers", writers, False), ("readers", readers, True)):
-        chosen = [part for part in parts if (part.layer > site.layer) == after]
-        table = _rows(name, method(model, tested, site, direction, chosen), site)
-        yield table.sort_values("value", ascending=after).head(NAMED)
+    before = [part for part in [*heads, *mlps] if part.layer <= site.layer]
+    written = _rows("writers", writers(model, tested, site, direction, before), site)
+    yield written.sort_values("value", ascending=False).head(NAMED)
+    after = [mlp for mlp in mlps if mlp.layer > site.layer]
+    yield _rows("readers", readers(model, tested, site, direction, after), site)
 
 
 def _rows(test: str, result: Any, site: Any = None) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from laboratory.outcomes import decided
+from laboratory.outcomes import at_least, decided, less
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8")
@@ -79,13 +79,12 @@ def test_what_the_heads_of_addition_read_is_in_the_table_of_heads() -> None:
     assert f"20.8 gives {heads.loc['20.8', 'operand a']:.0%} of its attention to A" in text
     assert f"21.2 {heads.loc['21.2', 'operand b']:.0%} to B" in text
     of_qwen: Any = pd.read_csv(ROOT / "docs" / "studies" / "audit_heads.csv", dtype={"head": str})
-    of_qwen = of_qwen[of_qwen.model == NAMES["Qwen"]].set_index("head")
-    on_a, on_b, on_b_too = (
-        f"{of_qwen.loc[head, operand]:.0%}"
-        for head, operand in (("16.11", "operand a"), ("16.8", "operand b"), ("16.7", "operand b"))
-    )
-    looks = f"16.11 gives {on_a} of its attention to A, 16.8 {on_b} and 16.7 {on_b_too} to B"
-    assert looks in text and [*of_qwen.index] == ["16.11", "16.8", "16.7"]
+    of_qwen = of_qwen[of_qwen.model == NAMES["Qwen"]].set_index(["task", "head"])
+    on_a = of_qwen.loc[("subtraction", "16.11"), "operand a"]
+    on_b = of_qwen.loc[("subtraction", "16.8"), "operand b"]
+    assert f"In − 16.11 gives {on_a:.0%} of its attention to A, 16.8 {on_b:.0%} to B" in text
+    assert [*of_qwen.loc["addition"].index] == ["16.11", "16.8", "16.7"]
+    assert [*of_qwen.loc["subtraction"].index] == ["16.8", "16.11", "16.7", "19.11"]
     assert [*heads.reads] == ["operand a", "operand b", "operand b", "operand b"]
 
 
@@ -114,3 +113,40 @@ def test_the_exchange_of_heads_is_that_of_its_table() -> None:
     assert all(by.low[key] < limit < by.value[key] for key, limit in limits.items())
     assert by.low["A and B", "all"] > 0.5
     assert 0.1 < by.high["A", "21.2"] < 0.12 > by.high["B", "20.8"] > 0.1
+
+
+def test_the_outcomes_of_the_carry_are_those_of_its_table() -> None:
+    table: Any = pd.read_csv(ROOT / "docs" / "studies" / "carries.csv")
+    of_qwen = table[table.model == NAMES["Qwen"]].set_index(["test", "space"])
+
+    def row(test: str, space: str) -> Any:
+        return next(of_qwen.loc[[(test, space)]].itertuples())
+
+    means = table[(table.model == NAMES["SmolLM2"]) & (table.space == "mean")]
+    highest = next(means.sort_values("value").tail(1).itertuples())
+    first = "largest variance (no values)"
+    held = next(space for test, space in of_qwen.index if test == "held" and space != "nothing")
+    direction, none = row("chosen layer", "mean"), row("held", "nothing")
+    shuffled = row("chosen layer", "variable shuffled")
+    other = row("chosen layer", first), row("5 directions", first)
+    outcomes = {
+        "H1": (share(direction), at_least(direction, 0.8)),
+        "H2": (share(other[0]), less(other[0], 0.5)),
+        "H3": (share(other[1]), less(other[1], 0.5)),
+        "H4": (
+            f"{shuffled.lowest:.0%} to {shuffled.highest:.0%}",
+            "holds" if shuffled.highest < direction.value else "fails",
+        ),
+        "H5": (
+            share(row("chosen layer", "everything but")),
+            less(row("chosen layer", "everything but"), 0.2),
+        ),
+        "H6": (share(highest), less(highest, 0.5)),
+        "H7": (share(row("other wordings", "mean")), at_least(row("other wordings", "mean"), 0.75)),
+        "H8": (share(row("held", held)), at_least(row("held", held), none.value / 2)),
+    }
+    lines = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| H")]
+    said = {cells[0]: tuple(cells[2:]) for cells in lines if len(cells) == 4}
+    assert said == outcomes
+    assert f"heads {held.replace(' ', ' and ')} held ({share(none)} with none)" in PAGE
+    assert {row("chosen layer", "mean").site} == {"stream 16 at END"} and direction.n == 106
