@@ -60,7 +60,7 @@ def studentised_interval(sample: Sample, *, level: float, n_resamples: int, seed
         sample: the numbers, with clusters, strata and blocks.
         n_resamples: the number of draws.
     """
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     used = ~sample.values.isnan().all(0)
     sample = Sample(
@@ -71,7 +71,7 @@ def studentised_interval(sample: Sample, *, level: float, n_resamples: int, seed
         return torch.full((2, len(sample.values)), float("nan"), dtype=torch.float64)
     mean = mean_over_strata(sample.values, sample.strata)
     stderr, freedom = clustered_stderr(sample)
-    quantile = torch.as_tensor(t.isf((1 - level) / 2, freedom.clamp(min=1).numpy()))
+    quantile = torch.as_tensor(-stdtrit(freedom.clamp(min=1).numpy(), (1 - level) / 2))
     student = torch.stack([mean - quantile * stderr, mean + quantile * stderr])
     influence, block = _influence(sample)
     blocks = [chosen for b in block.unique() if len(chosen := (block == b).nonzero()[:, 0]) > 1]
@@ -114,9 +114,9 @@ def least_variance(level: float) -> float:
     is the error of a draw without it. The interval of this level that one event allows ends at c
     times the mean (Poisson: c = 5.6 for 95%). The draw's ratio must be c - 1 to reach it.
     """
-    from scipy.stats import chi2
+    from scipy.special import chdtri
 
-    return min(1.0, float(chi2.isf((1 - level) / 2, 4) / 2 - 1) ** -2)
+    return min(1.0, float(chdtri(4, (1 - level) / 2) / 2 - 1) ** -2)
 
 
 def _influence(
@@ -162,7 +162,7 @@ def share_interval(sample: Sample, *, level: float) -> Ends:
     Raises:
         ValueError: a number below 0 or above 1.
     """
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     values = sample.values.double()
     if not (((values >= 0) & (values <= 1)) | values.isnan()).all():
@@ -179,7 +179,7 @@ def share_interval(sample: Sample, *, level: float) -> Ends:
     used = valid.new_zeros(len(values), n_clusters).index_add(1, cluster, valid) > 0
     worth = share * (1 - share) / stderr.square()
     worth = torch.where(stderr > 0, worth.minimum(valid.sum(1)), used.sum(1).double())
-    quantile = torch.as_tensor(t.isf((1 - level) / 2, freedom.clamp(min=1).numpy()))
+    quantile = torch.as_tensor(-stdtrit(freedom.clamp(min=1).numpy(), (1 - level) / 2))
     square = quantile.square() / worth
     centre = (share + square / 2) / (1 + square)
     width = (square * share * (1 - share) + square.square() / 4).sqrt() / (1 + square)

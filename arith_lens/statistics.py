@@ -388,9 +388,9 @@ def _draws(rng: np.random.Generator, n: int, n_resamples: int) -> Float[Tensor, 
 
 @cache
 def _student_over_normal(freedom: int) -> float:
-    from scipy.stats import norm, t
+    from scipy.special import ndtri, stdtrit
 
-    return float(t.ppf(0.975, freedom) / norm.ppf(0.975))
+    return float(stdtrit(freedom, 0.975) / ndtri(0.975))
 
 
 def means_of_draws(
@@ -416,13 +416,13 @@ def sign_test(
 
     NaN where none votes.
     """
-    from scipy.stats import binom
+    from scipy.special import bdtr
 
     n_clusters = int(clusters.max()) + 1 if len(clusters) else 0
     empty = values.new_zeros(*values.shape[:-1], n_clusters)
     sums = empty.index_add(-1, clusters, values.nan_to_num(nan=0.0))
     below, above = (sums < 0).sum(-1).numpy(), (sums > 0).sum(-1).numpy()
-    p = np.minimum(1.0, 2 * binom.cdf(np.minimum(below, above), below + above, 0.5))
+    p = np.minimum(1.0, 2 * bdtr(np.minimum(below, above), below + above, 0.5))
     return torch.as_tensor(np.where(below + above == 0, np.nan, p), dtype=torch.float32)
 
 
@@ -435,10 +435,10 @@ def t_test(
 
     NaN where the error is not known, or where the mean and its error are both zero.
     """
-    from scipy.stats import t
+    from scipy.special import stdtr
 
     statistic = (mean.double() / stderr.double()).abs()
-    p = 2 * t.sf(statistic.numpy(), freedom.double().clamp(min=1).numpy())
+    p = 2 * stdtr(freedom.double().clamp(min=1).numpy(), -statistic.numpy())
     return torch.as_tensor(np.asarray(p)).reshape(mean.shape)
 
 

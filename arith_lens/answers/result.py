@@ -237,12 +237,12 @@ class OverSeeds:
         alone. Where all answers changed alike, or none did, this is no certainty: each end is then
         as far as that of Wilson's interval of none of the questions, with Student's t.
         """
-        from scipy.stats import t
+        from scipy.special import stdtrit
 
         error = sqrt(self.question_error**2 + self.seed_error**2)
-        half = float(t.ppf((1 + level) / 2, self.freedom)) * error
+        half = float(stdtrit(self.freedom, (1 + level) / 2)) * error
         if not error:
-            square = float(t.ppf((1 + level) / 2, self.n_questions - 1)) ** 2
+            square = float(stdtrit(self.n_questions - 1, (1 + level) / 2)) ** 2
             half = square / (self.n_questions + square)
         return self.mean - half, self.mean + half
 
