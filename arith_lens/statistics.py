@@ -455,11 +455,11 @@ def permutation_p_value(
 
 def false_discovery_control(p: Float[Tensor, "*test"]) -> Float[Tensor, "*test"]:
     """q-values of Benjamini and Hochberg over all tests given; NaN: no test."""
-    from scipy import stats
-
     tested = ~p.isnan()
+    known, order = p[tested].double().sort(descending=True)
+    ranks = torch.arange(len(known), 0, -1)
     adjusted = torch.full_like(p, float("nan"))
-    if tested.any():
-        q_values = stats.false_discovery_control(p[tested].double().numpy())
-        adjusted[tested] = torch.as_tensor(q_values, dtype=p.dtype)
+    if len(known):
+        q_values = (known * len(known) / ranks).cummin(0).values.clamp(max=1)
+        adjusted[tested] = torch.empty_like(q_values).scatter(0, order, q_values).to(p.dtype)
     return adjusted

@@ -104,9 +104,9 @@ class Finding:
         half = 0.0 if end is None else abs(number.value - end)
         if half == 0:
             return 0.0 if beyond > 0 or (closed and beyond == 0) else 1.0
-        from scipy.stats import t
+        from scipy.special import stdtr, stdtrit
 
-        return float(t.sf(beyond / half * t.ppf(0.975, number.freedom), number.freedom))
+        return float(stdtr(number.freedom, -beyond / half * stdtrit(number.freedom, 0.975)))
 
     def __str__(self) -> str:
         return f"{self.label} {self.number}"

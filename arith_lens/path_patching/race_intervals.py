@@ -43,7 +43,7 @@ def student_interval(
         strata: the template of each pair, as a number.
         tail: the nominal probability that the mean is beyond one end.
     """
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     seen_values, seen_strata = values[:, seen].double(), strata[seen]
     mean = mean_over_strata(seen_values, seen_strata)
@@ -57,7 +57,7 @@ def student_interval(
         left = 1 - inside.sum() / (strata == stratum).sum()
         share += left / valid[:, inside].sum(1)
     width = (apart * share).sqrt() / len(kinds)
-    width *= torch.as_tensor(t.isf(tail, (n - 1).clamp(min=1).numpy()))
+    width *= torch.as_tensor(-stdtrit((n - 1).clamp(min=1).numpy(), tail))
     if len(seen) == len(strata):
         return exact_interval(values, strata)
     # nothing is known of a template without pairs, or from one pair

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.effects import Effects
-from arith_lens.pairs.files import read_jsonl
+from arith_lens.pairs.text_files import read_jsonl
 from arith_lens.runs import Run
 from experiments import results
 from figures.tables.number import Number, over_draws
@@ -35,7 +35,7 @@ def null_word_rows(run: Run) -> Iterator[Row]:
         prompts = run.folder(results.MAP.name(operation)) / "result.pairs.jsonl"
         if prompts.exists():
             heads = results.MAP.load(run, operation).heads
-            texts = [(one["reference"], one["counterfactual"]) for one in read_jsonl(prompts)]
+            texts = [(one["reference"], one["counterfactual"]) for one in read_jsonl(prompts, {})]
             yield from half_rows(heads, half_of_words(texts), operation)
 
 
