@@ -470,7 +470,7 @@ def test_the_documented_verdicts_are_those_of_the_gallery(tmp_path: Path) -> Non
     needed = [select(table, claim="key_heads_needed") for table in tables.values()]
     ten = [one[one.measure.str.endswith("(10 strongest heads)")].value for one in needed]
     lost = [-x for values in ten for x in values]
-    words = f"falls by {100 * min(lost):.0f} to {max(lost):.0%} in both models"
+    words = f"falls by {100 * min(lost):.0f} to {max(lost):.0%} in both shipped models"
     assert words in " ".join(text.split())
 
 

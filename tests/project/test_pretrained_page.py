@@ -149,4 +149,10 @@ def test_the_outcomes_of_the_carry_are_those_of_its_table() -> None:
     said = {cells[0]: tuple(cells[2:]) for cells in lines if len(cells) == 4}
     assert said == outcomes
     assert f"heads {held.replace(' ', ' and ')} held ({share(none)} with none)" in PAGE
+    smol = table[(table.model == NAMES["SmolLM2"]) & (table.test == "chosen layer")]
+    smol = {one.space: one for one in smol.itertuples()}
+    text, shuffles = " ".join(PAGE.split()), smol["variable shuffled"]
+    assert f"{share(smol['mean'])} follow it, {share(smol[first])} the first principal" in text
+    assert f"{shuffles.lowest:.0%} to {shuffles.highest:.0%} each of 30 shuffles" in text
+    assert f"with MLP 20 held {share(row('readers', 'MLP 20'))} follow" in text
     assert {row("chosen layer", "mean").site} == {"stream 16 at END"} and direction.n == 106
