@@ -318,6 +318,13 @@ def empty_model(
     Raises:
         FileNotFoundError, ValueError, PermissionError, ConnectionError: as in `load_model`, except
             for weights.
+
+    Example:
+        >>> import arith_lens as al
+        >>> model = al.empty_model("reference")
+        >>> pairs = al.sample_pairs(model, n=6, counterfactual="operands", keep="all")
+        >>> al.plan(model, pairs).flops > 0        # what path_patch would cost
+        True
     """
     dtype = _as_dtype(dtype)
     if isinstance(source, (tuple, HookedModel)):
