@@ -237,7 +237,7 @@ USERS = re.compile(
     r"|[`(]make \w|\bmake (setup|report|claims|gallery|fig\d+|table\d)\b"
 )
 """An experiment, a figure, or a make target."""
-FLAGS = re.compile(r"(?<![\w-])--(?!use_fsdp)[a-z]\w+")
+FLAGS = re.compile(r"(?<![\w(-])--(?!use_fsdp)[a-z]\w+")
 """A flag of a command line; the library's own command, `__main__`, may name its flags."""
 
 
