@@ -38,6 +38,7 @@ __all__ = [
     "circuit_graph",
     "compare",
     "edge_effects",
+    "empty_model",
     "evaluate",
     "explore",
     "fine_tune",

@@ -105,7 +105,6 @@ from .methods import Method as Method
 from .methods import run_method as run_method
 from .model import HookedModel as HookedModel
 from .model import empty_model as empty_model
-from .model import empty_model as empty_model
 from .model import load_model as load_model
 from .model import record as record
 from .neurons import HEURISTICS as HEURISTICS
