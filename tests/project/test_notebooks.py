@@ -129,6 +129,42 @@ def test_a_stored_notebook_is_of_its_source_small_and_names_no_machine(source: P
     assert not re.search(r"site-packages|/home/|/root/|/tmp/", text)
 
 
+def parts(value: Any, key: str = "") -> set[tuple[str, str]]:
+    """What a picture is drawn with, whatever its numbers are: kinds of marks, names, colours."""
+    if isinstance(value, dict):
+        return {(key, "")}.union(*(parts(one, name) for name, one in value.items()))
+    if isinstance(value, list):
+        return set().union(*(parts(one, key) for one in value))
+    is_drawn = key in ("type", "mode", "family") or re.match("#|rgb", str(value))
+    return {(key, str(value) if is_drawn else "")}
+
+
+MOST_COLOURS = 12
+"""A picture with more has shades that say how large a number is."""
+
+
+def pictures(notebook: Any) -> list[set[tuple[str, str]]]:
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    plots = [output.get("data", {}).get("application/vnd.plotly.v1+json") for output in outputs]
+    drawn = [parts(plot["data"]) | parts(plot["layout"]) for plot in plots if plot]
+    for picture in drawn:
+        colours = {part for part in picture if part[1] and part[0] in ("color", "fillcolor")}
+        picture -= colours if len(colours) > MOST_COLOURS else set()
+    return drawn
+
+
+@SOURCES
+def test_stored_pictures_are_those_that_the_code_draws(source: Path, runs: dict[str, Any]) -> None:
+    """The run has fewer prompts, so numbers differ, and names of heads."""
+    import nbformat
+
+    stored = pictures(nbformat.read(source.with_suffix(".ipynb"), as_version=4))
+    drawn = pictures(runs[source.stem])
+    for before, now in zip(stored, drawn, strict=True):
+        assert sorted(before ^ now) == [], "run: make notebooks"
+        assert parts({"gridcolor": "#123456"}) - before, "another colour would be seen"
+
+
 def test_a_run_needs_neither_a_browser_nor_a_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
