@@ -10,7 +10,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaMLP
 
 import arith_lens as al
 from arith_lens.model import HookedModel
-from arith_lens.pairs.files import write_csv, write_jsonl
+from arith_lens.pairs.text_files import write_csv, write_jsonl
 from arith_lens.path_patching import UnsupportedTrunk
 from arith_lens.path_patching.layers import running
 
