@@ -44,7 +44,11 @@ class _Parser(ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with its arguments (those of the process, if None). Returns the exit code."""
     try:
-        chosen = _parser().parse_args(arguments)
+        words = [*(sys.argv[1:] if arguments is None else arguments)] or ["--help"]
+        chosen, others = _parser().parse_known_args(words)
+        if others:
+            known = [f"--{name}" for name in vars(chosen) if name not in ("model", "run")]
+            check_choice("an option", others[0].partition("=")[0], known)
         chosen.run(chosen)
     except KeyboardInterrupt:
         print("stopped; the same command goes on from what is stored", file=sys.stderr)
@@ -213,11 +217,12 @@ def _explore(chosen: Namespace) -> None:
 
 def _end(finding: Any, file: Path, command: str, chosen: Namespace) -> None:
     """The finding, the file to open, and the next command on the same task."""
-    same = [(f"--{name}", getattr(chosen, name), about) for name, about in OPTIONS.items()]
     words = [command, chosen.model]
-    words += [
-        w for name, one, about in same if one != about.get("default") for w in (name, str(one))
-    ]
+    for name, about in OPTIONS.items():
+        value = getattr(chosen, name)
+        if value and value != about.get("default"):
+            values = value if isinstance(value, list) else [] if value is True else [value]
+            words += [f"--{name}", *map(str, values)]
     print(f"\n{finding}\n\nopen {file}\nnext: {_program()} {shlex.join(words)}")
 
 

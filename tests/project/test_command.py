@@ -1,5 +1,6 @@
 """The command of the installed package: what it does, and one line for what a user can mend."""
 
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,8 @@ def test_models_are_listed_and_a_wrong_name_is_one_line(
         (["audit", "smollm2-135m"], "arith-lens models get smollm2-135m"),
         (["audit", "reference", "--operation", "addtion"], "addtion"),
         (["mpa", "reference"], "did you mean 'map'?"),
+        (["map", "reference", "--opration", "division"], "did you mean '--operation'?"),
+        (["map", "reference", "--n", "0"], "expected one prompt or more"),
         (["map"], "arith-lens map --help"),
         (["knockout", "reference", "--heads", "99.1", "--out", str(tmp_path)], "99.1"),
         (["audit", "reference", "--pairs", str(tmp_path / "none.jsonl")], "none.jsonl"),
@@ -135,3 +138,23 @@ def test_a_pair_file_of_another_project_is_read_with_its_columns(
     assert "chat template" in capsys.readouterr().err
     assert main(["map", "reference", "--chat"]) == 1
     assert "expected --pairs with --columns and --chat" in capsys.readouterr().err
+
+
+def test_the_next_command_is_on_the_same_task(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "my sums.csv"
+    file.write_text("prompt,counterfactual,answer\n3 + 4 = ,3 + 2 = ,7\n", "utf-8")
+    monkeypatch.setattr(exploration, "explore", lambda *_: SimpleNamespace(save=lambda path: path))
+    monkeypatch.setattr("sys.argv", ["bin/arith-lens"])
+    ours = ["--pairs", str(file), "--columns", "reference=prompt"]
+    assert main(["explore", "reference", *ours, "--out", str(tmp_path)]) == 0
+    *_, line = capsys.readouterr().out.splitlines()
+    assert shlex.split(line)[:4] == ["next:", "arith-lens", "audit", "reference"]
+    assert shlex.split(line)[4:] == [*ours, "--out", str(tmp_path)]
+
+
+def test_without_a_word_it_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([])
+    assert end.value.code == 0 and "explore" in capsys.readouterr().out
