@@ -124,22 +124,21 @@ def _explored_pairs(
 
 
 def _save_everything(run: Run, model: al.HookedModel, config: ExplorationConfig) -> None:
-    """For each operation: everything, then the map of another counterfactual.
+    """For each operation: everything with other operands, then the paper's map.
 
     Of prompts of one's own there is no other counterfactual.
     """
     for operation, pairs in _explored_pairs(model, config, keep=config.keep):
         with continue_after_part():
-            name = EXPLORATION.name(operation)
-            explored(model, pairs, setup=_setup(config, operation), run=run, name=name)
-            if config.pairs is not None:
-                continue
-            options = {"n": config.n, "seed": config.seed, "counterfactual": "operands"}
-            others = al.sample_pairs(model, operation, keep=config.keep, **options)
-            name = EXPLORATION.name(OPERANDS_RESULT.format(operation))
-            setup = _setup(config, operation, counterfactual="operands")
-            few = {"settings": MAP_SETTINGS[:1], "maps_only": True}
-            explored(model, others, setup=setup, run=run, name=name, **few)
+            name, few = EXPLORATION.name(operation), {}
+            if config.pairs is None:
+                options = {"n": config.n, "seed": config.seed, "counterfactual": "operands"}
+                others = al.sample_pairs(model, operation, keep=config.keep, **options)
+                setup = _setup(config, operation, counterfactual="operands")
+                whole = EXPLORATION.name(OPERANDS_RESULT.format(operation))
+                explored(model, others, setup=setup, run=run, name=whole)
+                few = {"settings": MAP_SETTINGS[:1], "maps_only": True}
+            explored(model, pairs, setup=_setup(config, operation), run=run, name=name, **few)
 
 
 def _setup(config: ExplorationConfig, operation: str, **options: str) -> str:

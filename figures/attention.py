@@ -156,7 +156,7 @@ def _patterns_chart(
         return [chart]
     patterns = results.PATTERNS.load(run, result)
     views = tuple(patterns.view(index) for index in range(len(patterns.prompts)))
-    return [replace(chart, views=views, views_name=f"{words['name']}-patterns")]
+    return [replace(chart, views=views)]
 
 
 def _draw_words(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:

@@ -142,7 +142,7 @@ def _chart(whole: DataFrame, run: Run, operation: str, metric: str) -> Chart:
         draw=lambda rows, _: _draw(_of_first(rows)),
     )
     views = tuple(_views(chart.numbers))
-    return replace(chart, views=views, views_name=f"circuit-of-{operation}-slider")
+    return replace(chart, views=views)
 
 
 def _of_first(rows: DataFrame) -> DataFrame:

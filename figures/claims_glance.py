@@ -15,7 +15,7 @@ from figures.tables.table import keys_of, records, select
 MARKS = {
     "holds here": ("holds", "circle", plotting.COLOURS["verdict"]),
     "not decided": ("undecided", "diamond-open", plotting.COLOURS["control"]),
-    "does not hold here": ("does not hold", "x-thin-open", plotting.COLOURS["verdict"]),
+    "does not hold here": ("does not hold", "circle-open", plotting.COLOURS["verdict"]),
     "not measured": ("not measured", "line-ew-open", plotting.COLOURS["control"]),
 }
 """What each verdict is called, and its mark."""

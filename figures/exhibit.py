@@ -18,9 +18,10 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.plotting import document
+from arith_lens.plotting.export import SHARED
 from arith_lens.runs import Run, RunError
 from arith_lens.runs import write as write_file
-from arith_lens.views import Viewed, save_page
+from arith_lens.views import Viewed, packed_bundles, views_html
 from experiments.finding import (
     RunSettings,
     settings_text,
@@ -78,9 +79,7 @@ class Chart(_Exhibit):
     small_table: DataFrame | None = None
     """Printed with the chart, and on the report."""
     views: tuple[Viewed, ...] = ()
-    """Interactive views, on a page of their own."""
-    views_name: str = ""
-    """The name of that page's file."""
+    """Interactive views, folded on its page."""
     of_rows: Callable[[DataFrame, Sequence[Run]], "Chart"] | None = field(default=None, repr=False)
     """The same chart of other rows, such as those of several models."""
 
@@ -319,7 +318,6 @@ def named_by_settings(exhibit: Exhibit) -> Exhibit:
     changes: dict[str, Any] = {"name": exhibit.name + ending}
     changes["notes"] = notes = [*settings_notes(exhibit.runs), *exhibit.notes]
     if isinstance(exhibit, Chart):
-        changes["views_name"] = exhibit.views_name and exhibit.views_name + ending
         changes["figure"] = plotting.with_notes(
             exhibit.figure, _small_print(exhibit.numbers, notes, exhibit.caption)
         )
@@ -355,7 +353,8 @@ def write_exhibit(
         print(f"{exhibit.title}\n\n{table}\n", *exhibit.small_print, "", sep="\n")
         page = folder / f"{exhibit.name}.html"
         cells = html_table(exhibit.cells)
-        text = document(exhibit.title, cells, notes=map(prose, exhibit.small_print))
+        notes = map(prose, exhibit.small_print)
+        text = document(exhibit.title, cells, notes=notes, links=_links(numbers, ()))
         write_file(page, text.encode())
         files = [page]
     elif isinstance(exhibit, Interactive):
@@ -373,17 +372,29 @@ def write_exhibit(
 
 
 def _draw(chart: Chart, stem: Path, formats: Formats) -> list[Path]:
-    try:
-        files = plotting.save(
-            chart.figure, stem, formats=formats, title=chart.title, notes=chart.small_print
-        )
-    except plotting.ExportError as error:
-        files = [stem.with_name(f"{stem.name}.html")]
-        print(error)
+    body = plotting.chart_html(chart.name, chart.title, chart.figure, chart.redraw)
+    head = SHARED + packed_bundles(chart.views, but=("plotly",))
     if chart.views:
-        page, title = stem.with_name(f"{chart.views_name}.html"), chart.title
-        files.append(save_page(page, chart.views, title=title, notes=chart.small_print))
-    return files
+        body += views_html(chart.views, summary=VIEWS_SUMMARY)
+    links = _links(stem.with_name(f"{chart.name}.csv"), formats)
+    notes = map(prose, chart.small_print)
+    text = document(chart.title, body, notes=notes, head=head, links=links)
+    try:
+        return plotting.save(chart.figure, stem, formats=formats, page_text=text)
+    except plotting.ExportError as error:
+        print(error)
+        return [stem.with_name(f"{stem.name}.html")]
+
+
+VIEWS_SUMMARY = "Click through it"
+PAGES = {"report.html": "Report", "explorer.html": "Explorer"}
+
+
+def _links(numbers: Path, formats: Formats) -> list[tuple[str, str]]:
+    """The bar of a page: the model's other pages that are there, the numbers and the pictures."""
+    pages = [(text, name) for name, text in PAGES.items() if (numbers.parent / name).exists()]
+    pictures = [(one.upper(), f"{numbers.stem}.{one}") for one in formats]
+    return [*pages, ("Numbers (CSV)", numbers.name), *pictures]
 
 
 CODE = re.compile(r"`([^`]+)`")

@@ -16,17 +16,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Template
 from markupsafe import Markup
 from pandas import DataFrame
 
-from arith_lens.plotting import Figure, drawn_for, without_notes
-from arith_lens.plotting.markup import environment
+from arith_lens.plotting import chart_html
+from arith_lens.plotting.markup import environment, shell_script, shell_style
 from arith_lens.runs import Run, RunError
 from arith_lens.runs import write as write_file
-from arith_lens.views import POLICY, bundle, script_json
+from arith_lens.views import POLICY, packed, views_html
 from experiments.finding import (
     RunSettings,
     experiment_command,
@@ -47,8 +46,6 @@ from figures.exhibit import Chart, Exhibit, Interactive, html_table, minus, pros
 from figures.options import ReportOptions
 from figures.tables.table import to_csv
 
-WIDTH = 690
-"""Width of a printed page's text, in pixels; wider charts are printed smaller."""
 MOST_DATA = 300_000
 """The longest CSV, in letters, that the page includes."""
 STUDY = "whole_study"
@@ -229,7 +226,7 @@ def _template() -> Template:
         "report.html.j2",
         globals={
             "base64": lambda text: b64encode(text.encode()).decode(),
-            "chart_layout": _chart_layout,
+            "chart_html": chart_html,
             "command": _command,
             "counted": verdict_counts,
             "html_table": html_table,
@@ -238,11 +235,14 @@ def _template() -> Template:
             "policy": POLICY,
             "prose": prose,
             "settings": _settings,
+            "shell_script": shell_script(),
+            "shell_style": shell_style(),
             "short_name": _short_name,
             "terms": TERMS,
             "terms_in": _terms_in,
             "signs": SIGNS,
             "size": _size,
+            "views_html": views_html,
             "two_digits": lambda number: minus(f"{number:.2f}"),
         },
     )
@@ -293,7 +293,7 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
         title=_title(collection),
         about_model=_about_model(collection.runs),
         run_table=DataFrame([_run_row(run) for run in collection.runs]),
-        bundles={name: bundle(name) for name in sorted(libraries)},
+        bundles={name: packed(name) for name in sorted(libraries)},
     )
     return _public(text, root)
 
@@ -334,31 +334,6 @@ def _short_name(exhibit: Exhibit | MissingExhibit) -> str:
         missing = isinstance(exhibit, MissingExhibit)
         return exhibit.name.replace("_", " ") if missing else parts[0]
     return f"{parts[0]}, {parts[-1]}" if len(parts) > 2 else parts[0]
-
-
-def _chart_layout(chart: Chart) -> dict[str, Any]:
-    """A chart's size in pixels, how much smaller it is printed, and its figure as JSON.
-
-    `narrow` is the figure of a phone, whose panels stand one below the other; "" if there is none.
-    In the JSON the letters `<`, `>` and `&` are escaped, so that it can stand inside a script.
-    """
-    figure = without_notes(chart.figure)
-    width, height = round(figure.layout.width), round(figure.layout.height)
-    narrow = ""
-    if chart.redraw is not None:
-        with drawn_for("column"):
-            narrow = _figure_json(without_notes(chart.redraw()))
-    return {
-        "width": width,
-        "height": height,
-        "print": f"{min(1.0, WIDTH / width):.3f}",
-        "data": _figure_json(figure),
-        "narrow": narrow,
-    }
-
-
-def _figure_json(figure: Figure) -> str:
-    return script_json(json.loads(str(figure.to_json())))
 
 
 def _size(text: str) -> str:

@@ -5,8 +5,7 @@ from math import isnan
 from typing import Any
 
 from arith_lens.auditing.verdicts import Measure
-from arith_lens.plotting.markup import render
-from arith_lens.plotting.style import palette
+from arith_lens.plotting.markup import document, render
 
 WIDTH, HEIGHT = 150, 16
 """Pixels of the strip that shows a number from 0 to 1."""
@@ -18,10 +17,10 @@ _STRIP = """
 <svg width="{{ width }}" height="{{ height }}" role="img" aria-label="{{ words }}">
 <line x1="0" y1="8" x2="{{ width }}" y2="8" stroke="#d8dbe2"/>
 {% if controls %}<rect x="{{ controls[0] }}" y="3" width="{{ controls[1] }}" height="10"
- fill="var(--control)"/>{% endif %}
+ fill="currentColor" opacity="0.4"/>{% endif %}
 {% if interval %}<line x1="{{ interval[0] }}" y1="8" x2="{{ interval[1] }}" y2="8"
- stroke="var(--verdict)" stroke-width="2"/>{% endif %}
-<circle cx="{{ dot }}" cy="8" r="4" fill="var(--verdict)"/></svg>{% endif %}
+ stroke="currentColor" stroke-width="2"/>{% endif %}
+<circle cx="{{ dot }}" cy="8" r="4" fill="currentColor"/></svg>{% endif %}
 """.strip()
 _ANSWER = """
 <table class="answer">
@@ -32,24 +31,6 @@ _ANSWER = """
 </tr>{% endfor %}</table>
 """.strip()
 _PAGE = """
-<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>Audit of {{ model }}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>
-{{ light }}
-.verdict{white-space:nowrap}
-body{font:15px/1.5 system-ui,sans-serif;color:#1d2330;margin:2em auto;max-width:72em;padding:0 1em}
-table{border-collapse:collapse}th,td{text-align:left;vertical-align:top;padding:.35em .8em .35em 0;
-border-bottom:1px solid #e4e6eb}th{font-weight:600}.numbers td,.numbers th{font-size:13px}
-.none,.small{color:#667}.small{font-size:13px;max-width:50em}img{max-width:100%;height:auto}
-.wide{overflow-x:auto}
-@media(max-width:40em){.answer th,.answer td{display:block;border:0;padding:.1em 0}
-.answer tr{display:block;padding:.6em 0;border-bottom:1px solid #e4e6eb}}
-@media(prefers-color-scheme:dark){body{background:#12161d;color:#e6e9ef}.none,.small{color:#aeb6c4}
-th,td,.answer tr{border-color:#2b3240}img{background:#fff}
-{{ dark }} }
-</style></head><body>
-<h1>Audit of {{ model }}</h1>
 {{ answer }}
 <p class="small">A dot is the number, a line its 95% interval over problems, a grey bar the range of
 the controls; each strip goes from 0 to 1. Heads were chosen on one half of the problems, and the
@@ -69,8 +50,14 @@ Kept alone: {{ heads }}.</p>{% endif %}
 <tr>{% for name in columns %}<th>{{ name }}</th>{% endfor %}</tr>
 {% for cells in table %}<tr>{% for cell in cells %}<td>{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}</table></div>
-</body></html>
 """.strip()
+_STYLE = """<style>
+th,td{border-bottom:1px solid var(--line)}.numbers td,.numbers th{font-size:13px}
+.verdict{white-space:nowrap}.none,.small{color:var(--soft)}.small{font-size:13px}img{max-width:100%;height:auto;filter:var(--chart)}
+.wide{overflow-x:auto}
+@media(max-width:40em){.answer th,.answer td{display:block;border:0;padding:.1em 0}
+.answer tr{display:block;padding:.6em 0;border-bottom:1px solid var(--line)}}
+</style>"""
 
 
 def answer_of(audit: Any) -> str:
@@ -87,11 +74,9 @@ def page_of(audit: Any) -> str:
     """The whole page."""
     effects = audit.effects
     table = audit.verdicts
-    return render(
+    title = f"Audit of {audit.model}"
+    body = render(
         _PAGE,
-        light=palette(":root"),
-        dark=palette(":root", dark=True),
-        model=audit.model,
         answer=answer_of(audit),
         image="" if effects is None else effects.heads.figure_html("effects"),
         metric="" if effects is None else NAMES.get(effects.heads.metric, effects.heads.metric),
@@ -104,6 +89,7 @@ def page_of(audit: Any) -> str:
             for row, one in zip(table.itertuples(index=False), audit.rows, strict=True)
         ],
     )
+    return document(title, body, head=_STYLE, links=[("Numbers (CSV)", "audit.csv")])
 
 
 def _cells(row: Any) -> Iterator[str]:

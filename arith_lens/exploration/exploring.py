@@ -50,6 +50,8 @@ from arith_lens.exploration.tables import (
     random_sets,
     sample_rows,
     selections,
+    stream_rows,
+    stream_table,
     wordings_of,
 )
 from arith_lens.explorer_page import Explorer, SetFacts, Tables
@@ -258,8 +260,8 @@ class ExplorerServer:
         """The answer to a request: new facts and tables of one set, in steps.
 
         Requests have a `kind` and the name of a `set`: `map` (`paths`, `metric`), `edges`,
-        `component` (`component`; `edges`: whether to measure those into it, too), `selection`
-        (`selection`: knock_out or keep_only; `members`), and `prompt` (`reference`,
+        `stream`, `component` (`component`; `edges`: whether to measure those into it, too),
+        `selection` (`selection`: knock_out or keep_only; `members`), and `prompt` (`reference`,
         `counterfactual`, `answer`), which makes a new set.
 
         Raises:
@@ -286,6 +288,10 @@ class ExplorerServer:
         if request["kind"] == "edges":
             effects = yield from patched(model, pairs[sample], *EDGES_OF)
             missing, tables = yield from _each(_circuit_parts(model, pairs, effects))
+            return {name: ({"missing": missing}, tables)}
+        if request["kind"] == "stream":
+            parts = {"stream": partial(stream_table, model, pairs)}
+            missing, tables = yield from _each(parts)
             return {name: ({"missing": missing}, tables)}
         component = parse_component(request["component"])
         of = head_parts if isinstance(component, Head) else mlp_parts
@@ -346,6 +352,7 @@ def explored(
         "settings": [*map(dict, settings)],
         "setup": setup,
         "maps_only": maps_only,
+        "stream": not maps_only,
         "answered": [] if maps_only else problem_rows(pairs).tolist(),
         "draws": N_DRAWS,
         "writers": N_WRITERS,
@@ -419,7 +426,8 @@ def _all_parts(
         return finished(selections(model, pairs, rows, sample, sets, kind, controls))
 
     of_sets = {kind: partial(joint, kind) for kind in KNOCKOUT_POSITIONS}
-    return heads | {f"mlp_{name}": part for name, part in mlps.items()} | of_sets
+    stream = {"stream": partial(stream_table, model, pairs)}
+    return stream | heads | {f"mlp_{name}": part for name, part in mlps.items()} | of_sets
 
 
 def patched(
@@ -469,6 +477,7 @@ def _start(
         "n_problems": len({*pairs.problem}),
         "rows": sample.tolist(),
         "edge_rows": problem_rows(pairs).tolist(),
+        "stream_rows": stream_rows(pairs).tolist(),
         "wordings": wordings_of(pairs),
         "strongest": [str(head) for head in strongest(effects.heads, N_STRONGEST)],
     }

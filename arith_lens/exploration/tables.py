@@ -28,6 +28,7 @@ from arith_lens.mediation import mediators
 from arith_lens.model import HookedLike
 from arith_lens.neurons import neuron_effects
 from arith_lens.pairs import PromptPairs, pieces, tokenizer_of
+from arith_lens.path_patching import path_patch
 from arith_lens.probes import digit_tokens, head_probe, mlp_probe
 from arith_lens.probes.reading import columns_of
 from arith_lens.templates import FIGURE_10, TEMPLATES
@@ -153,6 +154,26 @@ def head_parts(
         "inputs": lambda: {"inputs": _inputs(composition(model, few, chosen))},
         "mediation": lambda: {"mediation": _mediation(model, few, chosen)},
     }
+
+
+def stream_rows(pairs: PromptPairs) -> Int[Tensor, " row"]:
+    """The rows of `sample_rows` that have the wording and the length of the first one."""
+    rows = sample_rows(pairs)
+    wordings = pairs.template or ("",) * len(pairs)
+    shapes = [(wordings[row], int(pairs.lengths[row])) for row in rows.tolist()]
+    return rows[torch.tensor([shape == shapes[0] for shape in shapes], dtype=torch.bool)]
+
+
+def stream_table(model: HookedLike, pairs: PromptPairs) -> Tables:
+    """The effect of the residual stream after each layer, at each token of one wording."""
+    few = pairs[stream_rows(pairs)]
+    options: dict[str, Any] = {"positions": "each", "paths": "total", "engine": "hooks"}
+    effects = path_patch(model, few, senders="resid_post", progress=False, **options).stream
+    assert effects is not None
+    tokens = prompt_tables(model, few[:1])["tokens"].drop(columns="prompt")
+    table: Any = effects.to_dataframe()[["layer", "mean", "ci_low", "ci_high"]]
+    table = table.assign(n_pairs=len(few), position=[*tokens.position] * int(model.cfg.n_layers))
+    return {"stream": table.merge(tokens)}
 
 
 def mlp_parts(

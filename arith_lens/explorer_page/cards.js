@@ -13,9 +13,10 @@ const ArithLensCards = (() => {
     exported = {};
     // Why there are no cards at all; null if there are some, or if a click computes them.
     unknown() {
-      const { facts, tables } = this.set, name = this.choice.set.replace(", other operands", "");
+      const { facts, tables } = this.set, start = this.choice.set.split(",")[0];
+      const name = [...this.sets.keys()].find(one => one.startsWith(start) && this.sets.get(one).tables.sets);
       if (this.backend || tables.sets || tables.attention || tables.digits || tables.inputs) return null;
-      return facts.maps_only && this.sets.has(name) && name !== this.choice.set
+      return facts.maps_only && name
         ? h("p", {}, `With this counterfactual only the map was computed. What each part does is measured with the prompts of “${name}”. `,
           h("button", { "data-key": "base", onclick: () => this.choose({ set: name }) }, `Show ${name}`))
         : h("p", { class: "ale-soft" }, ONLY_MAP);
@@ -63,7 +64,8 @@ const ArithLensCards = (() => {
       const { component, paths, metric } = this.choice, { prompt } = this;
       const reference = this.rows("prompts", { prompt })[0]?.reference ?? "";
       return { component, layer: parts(component)[0], paths: JSON.stringify(paths), metric: JSON.stringify(metric),
-        rows: JSON.stringify(this.set.facts.rows ?? []), edge_rows: JSON.stringify(this.set.facts.edge_rows ?? []), reference: JSON.stringify(reference), ...more };
+        rows: JSON.stringify(this.set.facts.rows ?? []), edge_rows: JSON.stringify(this.set.facts.edge_rows ?? []),
+        stream_rows: JSON.stringify(this.set.facts.stream_rows ?? []), reference: JSON.stringify(reference), ...more };
     }
     // The ends of a scale that has room for 0, for all values and intervals, and for some more numbers.
     scale(rows, ...more) {

@@ -4,7 +4,7 @@ const ArithLensExplorer = (() => {
   "use strict";
   const { h, ordered, capital, Table, unpack } = ArithLensElements;
   const { Summary } = ArithLensSummary;
-  const TABS = { short: "In short", graph: "Circuit", basket: "Knocked out", map: "Map", own: "Own prompts" };
+  const TABS = { graph: "Circuit", map: "Map", basket: "Knocked out", short: "In short", own: "Own prompts" };
   const WORDS = [
     ["A, B, C", "The two operands, and the right answer. END is the last token of a prompt, after which C follows."],
     ["reference, counterfactual", "A prompt with its calculation, and the same prompt with something else in its place."],
@@ -24,20 +24,20 @@ const ArithLensExplorer = (() => {
       this.sets = new Map();
       this.requested = new Set();
       this.choice = { basket: new Set(), kind: "knock_out", prompt: null, query: null, pinned: new Set(), least: null, compare: null,
-        unfold: null, tab: "short", sheet: false };
+        unfold: null, tab: "graph", sheet: false };
       this.status = h("div", { class: `ale-status${backend ? " ale-live" : ""}`, role: "status", "aria-live": "polite" });
-      this.regions = Object.fromEntries(["controls", "short", "out", "tabs", "graph", "map", "detail", "basket", "own"].map(
+      this.regions = Object.fromEntries(["controls", "short", "out", "tabs", "graph", "map", "stream", "detail", "basket", "own"].map(
         name => [name, h(name === "detail" ? "aside" : "section", { class: `ale-${name}`, id: `ale-${name}${options.id ?? ""}` })]));
-      const { controls, short, out, tabs, graph, map, detail, basket, own } = this.regions;
+      const { controls, short, out, tabs, graph, map, stream, detail, basket, own } = this.regions;
       this.title = h("h1", {}, options.title);
       this.task = h("p", { class: "ale-soft" });
       graph.setAttribute("class", "ale-circuit");
       detail.setAttribute("aria-label", "The chosen part");
       this.root = h("div", { class: "ale", onkeydown: event => this.step(event) },
         options.style ? Object.assign(h("style"), { textContent: options.style }) : null,
-        h("header", {}, this.title, this.task, this.words()), controls, this.status, tabs, short, out,
-        h("div", { class: "ale-columns" },
-          h("div", { class: "ale-side" }, graph, basket, map, backend ? own : null), detail));
+        h("header", {}, this.title, this.task, this.words()), controls, this.status, tabs, out,
+        h("div", { class: "ale-columns" }, h("div", { class: "ale-side" }, graph, stream, basket, backend ? own : null),
+          h("div", { class: "ale-beside" }, map, detail)), short);
       element.replaceChildren(this.root);
       this.theme();
       this.watch();
@@ -240,6 +240,7 @@ const ArithLensExplorer = (() => {
       this.drawTabs();
       this.drawGraph();
       this.drawMap();
+      this.drawStream();
       this.drawDetail();
       this.drawBasket();
       if (this.backend) this.drawOwn();
@@ -273,7 +274,14 @@ const ArithLensExplorer = (() => {
         prompts.length ? h("span", { class: "ale-step" }, this.select("Prompt", "prompt",
           [["", n === undefined ? "all" : `all ${n}`], ...prompts.map(row => [row.prompt, row.reference.trim()])], prompt),
         step(-1, "‹", "Previous prompt"), step(1, "›", "Next prompt")) : "",
+        this.options.page ? h("button", { "data-key": "link", title: "A link to what is chosen now", onclick: event => this.copyLink(event.target) }, "Copy link") : "",
         note ? h("p", { class: "ale-soft" }, note) : "");
+    }
+    async copyLink(button) {
+      try {
+        await navigator.clipboard.writeText(location.href);
+        button.textContent = "Copied";
+      } catch { this.report("", undefined, `The link is in the address bar: ${location.href}`); }
     }
     // On a narrow screen one picture at a time, above the sheet with the card.
     drawTabs() {

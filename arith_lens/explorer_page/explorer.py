@@ -38,7 +38,8 @@ SetFacts: TypeAlias = Mapping[str, Any]
 """About one set of prompts: `setup` (code that makes `model` and `pairs`), `note` (text), `missing`
 (by table, why it is not computed), `maps_only` (whether only maps are computed), `wordings` (the
 text of each template), `strongest` (heads), `beside` (the set with which the page compares it at
-first), `rows` (the pairs that are shown), `edge_rows` (those of measured edges), `n_pairs`."""
+first), `rows` (the pairs that are shown), `edge_rows` (those of measured edges),
+`stream_rows` (those of the stream), `n_pairs`."""
 
 TableSteps = Generator[float, None, Mapping[str, tuple[SetFacts, Tables]]]
 """A computation in steps: it yields how much of it is done, and returns new tables by set."""
@@ -67,6 +68,7 @@ TABLES = {
     "one row without input: the share that no single sender explains",
     "mediation": "one row per head and MLP: what the MLP mediates of its effect, and alone",
     "neurons": "one row per MLP and strong neuron: direct effect, interval, cosines with digits",
+    "stream": "one row per layer and token of one wording: effect of the residual stream, interval",
     "sets": "one row per knocked-out or kept set of components: accuracy, 95% interval, mean p(C)",
     "controls": "one row per random set of as many components: accuracy, mean p(C)",
     "answers": "one row per such set and prompt: p(C), the most likely tokens",
@@ -90,6 +92,8 @@ CODE = {
     'table = probe.to_dataframe().query("layer == {layer}")',
     "edges": 'edges = al.edge_effects(model, pairs[{edge_rows}], {receivers}, positions="each")\n'
     "table = edges.to_dataframe()",
+    "stream": 'effects = al.path_patch(model, pairs[{stream_rows}], senders="resid_post",\n'
+    '    positions="each", paths="total", engine="hooks")\ntable = effects.stream.to_dataframe()',
     "inputs": 'feeding = al.composition(model, pairs[{rows}], "{component}")\n'
     "table = feeding.to_dataframe()",
     "mediation": 'mediation = al.mediators(model, pairs[{rows}], "{component}")\n'

@@ -127,8 +127,10 @@ const ArithLensGraph = (() => {
         for (const role of [...this.rolesOf(name, first), ...rows.map(row => row.role)]) roles.add(role);
       }
       for (const [name, rows] of views) for (const role of this.rolesOf(name, rows)) roles.add(role);
+      const drawn = new Set(views.flatMap(([name, rows]) => [...this.nodesOf(rows), ...this.heldNodes(name)]).map(node => key(node.name, node.role)));
       for (const [, rows] of all) take(this.nodesOf(rows), true);
       for (const [name] of views) take(this.heldNodes(name), true);
+      for (const [name, node] of nodes) node.drawn = drawn.has(name);
       const at = layout([...nodes.values()], this.inOrder(roles), each);
       const common = others ? new Set(shown.map(edgeKey).filter(name => others.some(row => edgeKey(row) === name))) : null;
       const largest = Math.max(...views.flatMap(([, rows]) => rows.map(size)), 1e-9);

@@ -10,8 +10,9 @@ const ArithLensLayout = (() => {
   const layerOf = name => name === EMBEDDINGS ? -1 : +(isMlp(name) ? name.slice(4) : name.split(".")[0]);
   const clamp = (x, [least, most]) => Math.max(least, Math.min(most, x));
 
-  // nodes: [{ name, role, extra }]; roles: the columns from left to right, END last; width: of the picture.
-  // Extra parts get no rows of their own: they take what is free in the rows of their layer.
+  // nodes: [{ name, role, extra, drawn }]; roles: the columns from left to right, END last; width: of the picture.
+  // Extra parts take what is free in the rows of their layer; one that is drawn and finds no room gets a row more, so that
+  // no box covers another.
   function layout(nodes, roles, width) {
     const total = width - SIZE.left - SIZE.stream, n = roles.length - 1;
     const column = n ? Math.max(20, Math.min(clamp(total * 0.5 / n, SIZE.column), (total - 2 * (SIZE.head + SIZE.gap)) / n)) : 0;
@@ -42,9 +43,11 @@ const ArithLensLayout = (() => {
       const layer = layerOf(node.name), capacity = capacityOf(node, columns.get(node.role).width), cell = `${node.role} ${layer}`;
       const free = [...Array(capacity * layers.get(layer)).keys()].map(place => [place % capacity, Math.floor(place / capacity)])
         .find(([slot, under]) => !seats.has(`${cell} ${slot} ${under}`));
-      const overflow = (cells.get(cell) ?? 0) % Math.max(1, capacity - 1);
-      cells.set(cell, (cells.get(cell) ?? 0) + 1);
-      const [slot, under] = free ?? [overflow + 0.5, -0.25];
+      if (!free) {
+        if (!node.drawn) continue;  // it would need a row of its own
+        layers.set(layer, layers.get(layer) + 1);
+      }
+      const [slot, under] = free ?? [0, layers.get(layer) - 1];
       seats.add(`${cell} ${slot} ${under}`);
       Object.assign(node, { slot, capacity, under });
     }
@@ -57,6 +60,7 @@ const ArithLensLayout = (() => {
     for (const layer of order) { bottoms.set(layer, height - SIZE.foot - row * below); below += layers.get(layer); }
     const places = new Map();
     for (const { name, role, slot, capacity, under } of nodes) {
+      if (slot === undefined && parts.some(one => one.name === name && one.role === role)) continue;
       const { left, width: room } = columns.get(role), layer = layerOf(name);
       if (name === EMBEDDINGS) {
         places.set(key(name, role), { x: left + room / 2, y: height - SIZE.foot / 2, w: room - 2, h: SIZE.token });

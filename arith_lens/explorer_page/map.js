@@ -1,7 +1,8 @@
 // The map: the effect of every head and MLP, to click on.
 const ArithLensMap = (() => {
   "use strict";
-  const { PATHS, METRICS, h, number, percent, signed, named, capital } = ArithLensElements;
+  const { PATHS, METRICS, h, number, percent, signed, named, capital, counted, visible } = ArithLensElements;
+  const { HUES } = ArithLensCards;
   const { Exports } = ArithLensExport;
 
   class EffectMap extends Exports {
@@ -58,6 +59,35 @@ const ArithLensMap = (() => {
           const row = byPlace.get(`${layer} ${column}`);
           return row ? cell(row) : h("span", { role: "gridcell" });
         }))))];
+    }
+    // The residual stream after each layer, at each token of one wording.
+    drawStream() {
+      const region = this.regions.stream, sides = this.each(set => ({ set, rows: this.rows("stream") })), [{ rows }] = sides;
+      const missing = this.set.facts.missing?.stream;
+      region.hidden = !rows.length && !this.backend && !missing;
+      if (!rows.length) {
+        region.replaceChildren(h("h2", {}, "Residual stream"), missing ? h("p", { class: "ale-soft" }, missing)
+          : h("button", { "data-key": "stream", onclick: () => this.request({ kind: "stream" }) }, "Measure the stream"));
+        return;
+      }
+      const limit = Math.max(...sides.flatMap(side => side.rows).map(row => Math.abs(row.mean ?? 0)), 1e-9), text = x => signed(percent(x), x);
+      region.replaceChildren(this.heading("Residual stream", "stream", rows, this.quoted()),
+        h("p", {}, "A row is a layer, a column a token: the whole stream after the layer is taken from the counterfactual there. ", h("b", { class: "ale-helps" }, "Red"),
+          ": C's logit falls (in percent), so what the answer needs is in the stream at this token."),
+        ...sides.map(({ set, rows: own }) => h("div", {}, sides.length > 1 ? h("h3", {}, capital(set)) : "", this.streamOf(own, limit, text))),
+        h("p", { class: "ale-soft" }, `Exact, on all paths; means over ${counted(rows[0].n_pairs, "prompt")} of one wording.`), this.exportBar("residual stream"));
+    }
+    streamOf(rows, limit, text) {
+      const layers = [...new Set(rows.map(row => row.layer))].reverse(), tokens = [...new Map(rows.map(row => [row.position, row])).values()].sort((a, b) => a.position - b.position);
+      const at = new Map(rows.map(row => [`${row.layer} ${row.position}`, row])), end = tokens.length - 1;
+      const name = token => token.position === end ? "END" : HUES[token.role] === "operand" ? this.roleName(token.role) : visible(token.token);
+      return h("div", { role: "table", class: "ale-grid", "aria-label": "Effect of the residual stream by layer and token", style: `--columns:${tokens.length}` },
+        h("div", { role: "row" }, h("span", { role: "columnheader" }, "layer"), tokens.map(token => h("span", { role: "columnheader", class: HUES[token.role] ? `ale-ink-${HUES[token.role]}` : "" }, name(token)))),
+        layers.map(layer => h("div", { role: "row" }, h("span", { role: "rowheader" }, layer), tokens.map(token => {
+          const row = at.get(`${layer} ${token.position}`), mean = row?.mean ?? 0, share = Math.abs(mean) / limit;
+          return h("span", { role: "cell", class: "ale-cell", title: `After layer ${layer}, at ${name(token)}: ${text(mean)} (${text(row?.ci_low ?? mean)} to ${text(row?.ci_high ?? mean)})`,
+            style: `--share:${Math.round(100 * Math.sqrt(share) * share ** 0.15)}%;--hue:var(--${mean < 0 ? "helps" : "hinders"})` }, Math.abs(mean) >= 0.005 ? number(100 * mean, 0) : "");
+        }))));
     }
     mapControls() {
       const table = this.set.tables.effects.columns;

@@ -16,6 +16,7 @@ from arith_lens.plotting.dots import dot_panels as dot_panels
 from arith_lens.plotting.export import ExportError as ExportError
 from arith_lens.plotting.export import as_rectangles as as_rectangles
 from arith_lens.plotting.export import browser_path as browser_path
+from arith_lens.plotting.export import chart_html as chart_html
 from arith_lens.plotting.export import save as save
 from arith_lens.plotting.export import save_pictures as save_pictures
 from arith_lens.plotting.heatmap import Grid as Grid

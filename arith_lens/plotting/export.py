@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import gzip
 import json
 import os
 import re
@@ -11,21 +12,27 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from arith_lens.plotting.markup import document
+from arith_lens.plotting.markup import document, render
 from arith_lens.plotting.page import bear_colours, without_notes
 from arith_lens.plotting.style import Figure, Number, colour_at, plotly
-from arith_lens.plotting.widths import PER_INCH, is_printed
+from arith_lens.plotting.widths import PER_INCH, drawn_for, is_printed
 
 _RENDER = ["-c", "from arith_lens.plotting.export import draw_jobs; draw_jobs()"]
 _PICTURES = ("png", "svg", "pdf")
 PRINT_DOTS = 300
 """Dots of an inch of a printed PNG."""
+PRINTED = 690
+"""Width of a printed page's text, in pixels; wider charts are printed smaller."""
+SHARED = '<script src="plotly.js"></script>'
+"""Reads plotly's script from the folder of a page."""
 
 
 def browser_path() -> str | None:
@@ -52,16 +59,19 @@ def save(
     formats: tuple[str, ...] = _PICTURES,
     title: str = "",
     notes: Sequence[str] = (),
+    page_text: str = "",
     seconds: Number = 120.0,
 ) -> list[Path]:
     """Write `stem`.html, then the static `formats`; the paths written, in that order.
 
-    The HTML carries plotly's script itself: it opens anywhere, without a network. Pictures of an
+    The HTML opens without a network. It reads `plotly.js`, which the pages of its folder share and
+    which is written beside it: copy both. Pictures of an
     earlier drawing are removed first, so that none stands beside numbers that it does not show.
 
     Args:
         title: plain text above the figure in the HTML.
         notes: plain text below the figure in the HTML, in place of the figure's small print.
+        page_text: the HTML, if it is not to be a page of the figure alone.
         seconds: limit for the static formats together; a browser that hangs is stopped then.
 
     Raises:
@@ -72,8 +82,10 @@ def save(
     page = stem.with_name(stem.name + ".html")
     partial = partial_of(page)
     try:
-        partial.write_text(_page(figure, stem.name, title, notes), encoding="utf-8")
+        text = page_text or _page(figure, stem.name, title, notes)
+        partial.write_text(text, encoding="utf-8")
         partial.replace(page)
+        write_plotly(page.parent)
     finally:
         partial.unlink(missing_ok=True)
     for suffix in _PICTURES:
@@ -89,14 +101,59 @@ def save(
     return [page, *pictures]
 
 
+@cache
+def packed_plotly() -> str:
+    """plotly's script as base64 of compressed text, a third of its size: `shell.js` unpacks it."""
+    text = plotly().offline.get_plotlyjs()
+    return b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
+def write_plotly(folder: Path) -> None:
+    """Write `plotly.js`, which the pages of a folder share, if it is not there."""
+    file, text = folder / "plotly.js", f'window.ArithLensBundles={{plotly:"{packed_plotly()}"}};'
+    if not file.exists() or file.stat().st_size != len(text):
+        file.write_text(text, encoding="utf-8")
+
+
+_CHART = """
+<p class="hint">Wider than the screen: it scrolls sideways.</p>
+<div class="box" tabindex="0" role="group" aria-label="{{ title }}">
+<div class="chart" id="{{ name }}-chart" style="width:{{ width }}px;height:{{ height }}px;
+--print:{{ print }}" role="img" aria-label="{{ title }}"></div></div>
+{% for kind, figure in figures.items() if figure %}
+<script type="application/json" id="{{ name }}-chart-{{ kind }}">{{ figure|safe }}</script>
+{% endfor %}"""
+
+
+def chart_html(
+    name: str, title: str, figure: Figure, redraw: Callable[[], Figure] | None = None
+) -> str:
+    """A figure for a page: `shell.js` draws it. Its small print stands in the page.
+
+    Args:
+        redraw: draws it again, for a phone, where its panels stand one below the other.
+    """
+    figure = without_notes(figure)
+    narrow = ""
+    if redraw is not None:
+        with drawn_for("column"):
+            narrow = _json(without_notes(redraw()))
+    width, height = round(figure.layout.width), round(figure.layout.height)
+    size = {"width": width, "height": height, "print": f"{min(1.0, PRINTED / width):.3f}"}
+    figures = {"data": _json(figure), "narrow": narrow}
+    return render(_CHART, name=name, title=title, figures=figures, **size)
+
+
+def _json(figure: Figure) -> str:
+    """A figure as JSON in which no text can end a script."""
+    text = json.dumps(json.loads(str(figure.to_json())))
+    return text.translate({ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"})
+
+
 def _page(figure: Figure, name: str, title: str, notes: Sequence[str]) -> str:
-    """A page with one figure and all that it needs."""
-    if notes:
-        figure = without_notes(figure)
-    body = figure.to_html(
-        full_html=False, include_plotlyjs=True, config={"displaylogo": False}, div_id=name
-    )
-    return document(title or name, body, notes=notes, heading=bool(title))
+    """A page with one figure; plotly's script lies beside it."""
+    body = chart_html(name, title or name, figure)
+    return document(title or name, body, notes=notes, head=SHARED, heading=bool(title))
 
 
 def as_rectangles(figure: Figure) -> Figure:

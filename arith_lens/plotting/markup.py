@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arith_lens.plotting.style import FONT, NOTE, TEXT
+from arith_lens.plotting.style import palette
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -29,27 +29,35 @@ def environment(folder: Path | None = None) -> "Environment":
     )
 
 
+def shell_style() -> str:
+    """The style sheet of all pages, with the inks of both themes."""
+    dark = f"@media screen and (prefers-color-scheme: dark) {{ {palette(':root', dark=True)} }}"
+    return f"{palette(':root')}\n{dark}\n{_file('shell.css')}"
+
+
+def shell_script() -> str:
+    """The script that draws the charts and views of a page."""
+    return _file("shell.js")
+
+
+def _file(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+
+
 _DOCUMENT = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 {% if policy %}<meta http-equiv="Content-Security-Policy" content="{{ policy|safe }}">{% endif %}
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ title }}</title>
-<style>
-body { font: 14px/1.45 {{ font|safe }}; color: {{ colour }}; max-width: 1100px; margin: 32px auto;
-  padding: 0 16px }
-h1 { font-size: 18px }
-h2 { font-size: 15px; margin: 28px 0 8px }
-p { color: {{ note }}; font-size: 12px; margin: 4px 0 }
-.box { overflow-x:auto; max-width:100% } /* what is wider than the window scrolls in its box */
-table { border-collapse: collapse; border-top: 1.5px solid; border-bottom: 1.5px solid;
-  margin: 14px 0 }
-th { border-bottom: 1px solid; font-weight: 600 }
-th, td { padding: 4px 14px 4px 0; text-align: left; vertical-align: top; white-space: pre-wrap }
-</style>
-{% for script in scripts %}<script>{{ script|safe }}</script>{% endfor %}
-</head><body>{% if heading %}<h1>{{ title }}</h1>{% endif %}
-<div class="box">{{ body|safe }}</div>
-{% for line in notes %}<p>{{ line }}</p>{% endfor %}
+<style>{{ style|safe }}</style>
+{{ head|safe }}
+</head><body>
+{% if links %}<nav class="bar" aria-label="Pages">{% for text, target in links %}
+<a href="{{ target }}">{{ text }}</a>{% endfor %}</nav>{% endif %}
+<main>{% if heading %}<h1>{{ title }}</h1>{% endif %}
+{{ body|safe }}
+<div class="notes">{% for line in notes %}<p>{{ line }}</p>{% endfor %}</div></main>
+{% if scripted %}<script>{{ script|safe }}</script>{% endif %}
 </body></html>
 """
 
@@ -59,22 +67,25 @@ def document(
     body: str,
     *,
     notes: Iterable[str] = (),
-    scripts: Iterable[str] = (),
+    head: str = "",
     policy: str = "",
     heading: bool = True,
+    links: Iterable[tuple[str, str]] = (),
 ) -> "Markup":
-    """A page that opens without a network.
+    """A page in the one shell of all pages; it needs no network.
 
     Args:
         title: of the page (plain text).
         notes: lines below (plain text, or `Markup`).
-        scripts: JavaScript that the body needs.
+        head: HTML of the head, such as the libraries that the body needs.
         policy: what the page may fetch and run; "": as browsers have it.
         heading: whether the title stands above the body, too.
+        links: texts and targets of the bar at the top.
     """
-    style = {"font": FONT, "colour": TEXT, "note": NOTE}
-    parts = {"title": title, "body": body, "notes": notes, "scripts": scripts}
-    return render(_DOCUMENT, **parts, **style, policy=policy, heading=heading)
+    parts = {"title": title, "body": body, "notes": notes, "head": head, "links": [*links]}
+    scripted = 'class="chart"' in body or 'class="views"' in body
+    shell = {"style": shell_style(), "script": shell_script(), "scripted": scripted}
+    return render(_DOCUMENT, **parts, **shell, policy=policy, heading=heading)
 
 
 def render(template: str, **values: Any) -> "Markup":

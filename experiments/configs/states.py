@@ -28,10 +28,11 @@ class LookConfig(SampleSettings):
 class ExplorationConfig(SampleSettings):
     """What does each head and each MLP do? Everything that the explorer shows, for every part.
 
-    For each operation: maps on several paths and metrics, and for one more counterfactual; of each
-    head what it looks at, writes, is fed by and acts through; of each MLP what it reads and writes,
-    and its strongest neurons; and the answers without every set of the ten strongest heads. Saves a
-    run under results/what_does_each_part_do/, which `python -m figures explorer` shows.
+    For each operation: maps on several paths and metrics, with other operands, and one map with a
+    word for the operator; of each head what it looks at, writes, is fed by and acts through; of
+    each MLP what it reads and writes, and its strongest neurons; the residual stream by token; and
+    the answers without every set of the ten strongest heads. Saves a run under
+    results/what_does_each_part_do/, which `python -m figures explorer` shows.
     """
 
     keep: Keep = "correct"

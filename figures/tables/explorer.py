@@ -68,8 +68,8 @@ BOOLEAN = {"key": "key_head", "certain": "excludes_0"}
 
 
 def set_names(run: Run) -> list[str]:
-    """The sets of prompts of a run, the operations first."""
-    return sorted(results.EXPLORATION.labels(run), key=lambda name: "-" in name)
+    """The sets of prompts of a run, those with other operands first: they have every table."""
+    return sorted(results.EXPLORATION.labels(run), key=lambda name: "-" not in name)
 
 
 def table(run: Run, /) -> QuestionTable:

@@ -87,7 +87,7 @@ def test_the_table_has_the_numbers_of_the_stored_edges(run: Any, tmp_path: Path)
     assert float(scores["value"].iloc[0]) == pytest.approx(
         np.corrcoef(of_scores, exact)[0, 1], abs=1e-4
     )
-    (page,) = tmp_path.glob("circuit-of-addition-slider*.html")
+    (page,) = tmp_path.glob("circuit-of-addition*.html")
     assert "least effect" in page.read_text(encoding="utf-8")
 
 

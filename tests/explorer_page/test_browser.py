@@ -251,7 +251,8 @@ def test_two_sets_are_compared_with_the_same_places_and_common_edges_are_pale(pa
     assert re.search(r"addition: \d+%.*other: \d+%", page.text_content(".ale-out"))
     maps = page.locator(".ale-maps h3").all_text_contents()
     assert [title.split("of ")[-1] for title in maps] == ["“addition”", "“other”"]
-    assert page.locator(".ale-grid").count() == page.locator(".ale-next").count() == 2
+    assert page.locator(".ale-map .ale-grid").count() == page.locator(".ale-next").count() == 2
+    assert page.locator(".ale-stream .ale-grid").count() == 2
     struck = page.locator(".ale-grid .ale-held").evaluate_all("all => all.map(x => x.dataset.name)")
     assert struck == ["1.2", "1.2"], "in both maps"
 
@@ -450,10 +451,10 @@ def test_readers_are_in_the_order_of_their_effects_and_a_reason_stands_for_none(
 
 
 def test_parts_keep_their_places_and_a_knocked_out_part_is_crossed_out(page: Any) -> None:
-    def places() -> dict[str, str]:
+    def places() -> dict[str, tuple[float, float]]:
         return dict(
             page.locator(".ale-node").evaluate_all(
-                "all => all.map(one => [one.dataset.key, one.getAttribute('transform')])"
+                "all => all.map(one => [one.dataset.key, [+one.dataset.x, +one.dataset.y]])"
             )
         )
 
@@ -461,8 +462,11 @@ def test_parts_keep_their_places_and_a_knocked_out_part_is_crossed_out(page: Any
     page.locator('.ale-node[data-key$="@END"]').last.click()
     page.click('[data-key="step 1"]')
     after = places()
-    assert before.keys() & after.keys()
-    assert all(after[key] == before[key] for key in before.keys() & after.keys())
+    both = [key for key in before if key in after]
+    columns, rows = zip(*(zip(before[key], after[key], strict=True) for key in both), strict=True)
+    assert len(both) > 3 and all(one == other for one, other in columns)
+    order = [sorted(range(len(rows)), key=lambda i, side=side: rows[i][side]) for side in (0, 1)]
+    assert order[0] == order[1], "a row that a new part needs moves others up, in their order"
     heading = page.text_content(".ale-short h2")
     assert heading.startswith("In short, on “"), "the numbers are those of one prompt"
     page.click('[data-key="cell 0.1"]')
@@ -600,14 +604,13 @@ def test_chips_are_in_the_order_of_strength_and_lists_of_one_kind_have_one_scale
     assert len(axes) == 4 and len({*axes}) == 1, "queries, keys, values and the rest"
     wordings = page.text_content('.ale-card:has(h3:text("Effect by wording"))')
     assert "A plus B equals to" in wordings and "addition/" not in wordings
-    assert page.locator('button:text-is("Copy as Python")').count() == 4
+    assert page.locator('button:text-is("Copy as Python")').count() == 5
 
 
 def test_on_a_phone_a_tap_opens_the_card_as_a_sheet_and_the_map_is_behind_a_tab(page: Any) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.wait_for_timeout(300)
-    assert page.is_visible(".ale-short") and not page.is_visible("svg.ale-graph")
-    page.click('[data-key="tab graph"]')
+    assert not page.is_visible(".ale-short"), "the picture is first"
     assert page.is_visible("svg.ale-graph") and not page.is_visible(".ale-grid")
     assert page.locator('[data-key="step 1"]').bounding_box()["width"] >= 32
     assert not page.is_visible(".ale-card-body") and page.is_visible(".ale-detail h2")
@@ -625,6 +628,7 @@ def test_on_a_phone_a_tap_opens_the_card_as_a_sheet_and_the_map_is_behind_a_tab(
     assert not page.is_visible(".ale-card-body"), "the sheet closes with its tab"
     page.click('[data-key="tab short"]')
     page.focus('[data-key="tab short"]')
+    page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
     assert page.get_attribute('[data-key="tab map"]', "aria-selected") == "true"
     assert page.is_visible(".ale-grid") and not page.is_visible("svg.ale-graph")
@@ -676,13 +680,45 @@ OVERLAPS = """() => [...document.querySelectorAll('svg.ale-graph')].flatMap(pict
 })"""
 
 
-@pytest.mark.parametrize("width", [1280, 1600])
-def test_no_box_of_the_first_picture_covers_another(page: Any, width: int) -> None:
+@pytest.mark.parametrize("width", [390, 828, 1280, 1600])
+def test_no_click_makes_a_box_cover_another(page: Any, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
     page.wait_for_timeout(300)
     assert page.evaluate(OVERLAPS) == []
+    names = page.eval_on_selector_all(
+        ".ale-map button[data-name]", "all => all.map(x => x.dataset.name)"
+    )
+    assert len(names) > 6
+    for key in ("cell {}", "pin", "hold"):  # each chosen, then all pinned, then all knocked out
+        for name in names:
+            page.evaluate(CLICK, f"cell {name}")
+            page.evaluate(CLICK, key.format(name))
+            assert page.evaluate(OVERLAPS) == [], (width, key, name)
+    assert page.locator(".ale-node.ale-held").count() >= len(names)
     page.select_option('[data-key="compare"]', "other")
     assert page.locator("svg.ale-graph").count() == 2 and page.evaluate(OVERLAPS) == []
+
+
+CLICK = "key => document.querySelector(`[data-key='${key}']`).click()"
+
+
+def test_a_link_to_what_is_chosen_is_copied(page: Any) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click('[data-key="cell 1.2"]')
+    page.click('[data-key="link"]')
+    page.wait_for_selector('button:text-is("Copied")')
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == page.url and "part=1.2" in copied
+
+
+def test_the_stream_has_a_cell_for_each_layer_and_token(page: Any, sets: dict[str, Any]) -> None:
+    table = sets["addition"][1]["stream"]
+    cells = page.locator(".ale-stream .ale-cell")
+    assert cells.count() == len(table) == table.layer.nunique() * table.position.nunique()
+    last = table[(table.layer == table.layer.max()) & (table.position == table.position.max())]
+    shown = page.locator(".ale-stream [role=row]").nth(1).locator(".ale-cell").last
+    mean = f"{100 * last['mean'].item():.1f}%".replace("-", "−")
+    assert f"at END: {mean}" in shown.get_attribute("title"), "the last layer is on top"
 
 
 CONTRAST = """all => all.map(one => {

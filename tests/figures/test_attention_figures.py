@@ -102,7 +102,7 @@ def test_figures_7_and_16_show_every_prompt(
     name = name_of(figure)
     patterns = results.PATTERNS.load(run, result)
     assert len(patterns.prompts) == n_prompts
-    views = written(tmp_path, f"{name}-patterns.html").read_text(encoding="utf-8")
+    views = written(tmp_path, f"{name}.html").read_text(encoding="utf-8")
     assert views.count("CircuitsVis.AttentionHeads") == n_prompts
     table = from_csv(written(tmp_path, f"{name}.csv").read_text(encoding="utf-8"))
     weights = select(table, measure=WEIGHT)

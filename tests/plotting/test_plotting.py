@@ -15,7 +15,7 @@ import pytest
 from arith_lens import plotting
 from arith_lens.plotting import export
 from arith_lens.plotting.labels import Box, cell_box, place_labels, text_box
-from arith_lens.plotting.style import DIVERGING, is_dark, signed, tick_positions, ticks
+from arith_lens.plotting.style import DIVERGING, INKS, is_dark, signed, tick_positions, ticks
 
 needs_browser = pytest.mark.skipif(
     plotting.browser_path() is None, reason="no Chrome or Chromium to draw with"
@@ -320,7 +320,7 @@ def test_pictures_are_drawn_and_vectors_hold_no_bitmap(tmp_path: Path, values: n
     assert (width, height) == (2 * screen.layout.width, 2 * screen.layout.height)
     assert "<image" not in files[2].read_text(encoding="utf-8")
     assert files[3].read_bytes().startswith(b"%PDF")
-    assert sorted(tmp_path.iterdir()) == sorted(files)
+    assert sorted(tmp_path.iterdir()) == sorted([*files, tmp_path / "plotly.js"])
 
 
 def test_without_a_browser_the_page_is_there_and_one_line_says_why(
@@ -331,7 +331,7 @@ def test_without_a_browser_the_page_is_there_and_one_line_says_why(
     with pytest.raises(plotting.ExportError, match=r"found neither Chrome nor Chromium") as error:
         plotting.save(panels(panel(values)), tmp_path / "map", formats=("png",))
     assert "\n" not in str(error.value)
-    assert (tmp_path / "map.html").stat().st_size > 1_000_000
+    assert "map-chart-data" in (tmp_path / "map.html").read_text("utf-8")
 
 
 def test_the_users_browser_comes_first_and_no_program_hides_the_machines(
@@ -379,7 +379,7 @@ def test_half_a_picture_never_looks_finished(
     monkeypatch.setattr(export, "_RENDER", ["-c", HALF + fate])
     with pytest.raises(plotting.ExportError, match=r"exit status -9|within 3 s"):
         drawing(tmp_path, values, seconds=3)
-    assert {path.name for path in tmp_path.iterdir()} == {"map.html", "map.png.begun"}
+    assert {path.name for path in tmp_path.iterdir()} == {"map.html", "map.png.begun", "plotly.js"}
 
 
 def test_who_interrupts_a_drawing_leaves_no_half_picture_and_no_browser(
@@ -404,7 +404,7 @@ def test_who_interrupts_a_drawing_leaves_no_half_picture_and_no_browser(
     with pytest.raises(KeyboardInterrupt):
         drawing(tmp_path, values)
     assert started[0].poll() == -9
-    assert {path.name for path in tmp_path.iterdir()} == {"map.html", "map.png.begun"}
+    assert {path.name for path in tmp_path.iterdir()} == {"map.html", "map.png.begun", "plotly.js"}
 
 
 def test_a_full_disk_leaves_the_files_of_an_earlier_drawing(
@@ -440,7 +440,20 @@ def test_a_page_has_its_figures_title_and_what_is_wider_scrolls(tmp_path: Path) 
     text = page.read_text(encoding="utf-8")
     assert "<title>&lt;b&gt; &amp; Figure 3</title>" in text
     assert "<h1>&lt;b&gt; &amp; Figure 3</h1>" in text
-    assert "overflow-x:auto" in text and '<div class="box">' in text and 'id="map"' in text
+    assert "overflow-x: auto" in text and '<div class="box"' in text and 'id="map-chart"' in text
+
+
+def test_the_pages_of_a_folder_share_plotly_and_one_style_light_and_dark(tmp_path: Path) -> None:
+    figure = plotting.heatmap(np.eye(2), axes=("layer", "head"))
+    (one,) = plotting.save(figure, tmp_path / "one", formats=())
+    before = (tmp_path / "plotly.js").stat()
+    plotting.save(figure, tmp_path / "other", formats=())
+    assert (tmp_path / "plotly.js").stat().st_mtime_ns == before.st_mtime_ns, "written once"
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 3e6
+    text = one.read_text("utf-8")
+    assert '<script src="plotly.js">' in text and "http" not in text.replace("http-equiv", "")
+    for need in ("prefers-color-scheme: dark", "max-width: 640px", f"--helps: {INKS['helps'][1]}"):
+        assert need in text
 
 
 @pytest.mark.parametrize("n", range(1, 129))

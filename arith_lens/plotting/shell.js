@@ -1,5 +1,5 @@
-// Charts are drawn when they come near the screen, and all of them before printing; the patterns to
-// click through when they are opened.
+// Every page: charts are drawn when they come near the screen, and all of them before printing; views
+// to click through when they are opened. Libraries are packed, in the page or in a file beside it.
 (() => {
   const charts = document.querySelectorAll(".chart");
   const GLOBALS = { plotly: "Plotly", circuitsvis: "CircuitsVis", "explorer-code": "ArithLensExplorer" };
@@ -7,10 +7,10 @@
     displaylogo: false,
     modeBarButtonsToRemove: ["lasso2d", "select2d"],
   };
-  function draw(chart) {
+  async function draw(chart) {
     if (chart.dataset.drawn) return;
     chart.dataset.drawn = "yes";
-    load("plotly", GLOBALS.plotly);
+    if (!window.Plotly && !await load("plotly")) { chart.textContent = "plotly.js, which lies beside this page, is missing: copy both."; return; }
     const narrow = innerWidth < 700 && document.getElementById(chart.id + "-narrow");
     const source = narrow || document.getElementById(chart.id + "-data");
     const figure = JSON.parse(source.textContent);
@@ -33,9 +33,15 @@
     script.textContent = text;
     document.head.append(script);
   }
-  function load(bundle, name) {
-    const text = document.getElementById(bundle);
-    if (text && !window[name]) run(`${text.textContent};window.${name}=${name}`);
+  const loaded = {};
+  function load(bundle) { return loaded[bundle] ??= unpack(bundle); }
+  async function unpack(bundle) {
+    const packed = document.getElementById(bundle)?.textContent ?? window.ArithLensBundles?.[bundle], name = GLOBALS[bundle];
+    if (!packed) return false;
+    const bytes = Uint8Array.from(atob(packed), letter => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    run(`${await new Response(stream).text()};window.${name}=${name}`);
+    return true;
   }
   const near = new IntersectionObserver(entries => {
     for (const entry of entries) if (entry.isIntersecting) {
@@ -52,12 +58,14 @@
   addEventListener("resize", measure);
   measure();
 
+  async function open(details) {
+    if (!details.open || details.dataset.drawn) return;
+    details.dataset.drawn = "yes";
+    for (const bundle of details.dataset.bundles.split(" ")) await load(bundle);
+    run(details.querySelector("script").textContent);
+  }
   document.querySelectorAll("details.views").forEach(details => {
-    details.addEventListener("toggle", () => {
-      if (!details.open || details.dataset.drawn) return;
-      details.dataset.drawn = "yes";
-      for (const bundle of details.dataset.bundles.split(" ")) load(bundle, GLOBALS[bundle]);
-      run(details.querySelector("script").textContent);
-    });
+    details.addEventListener("toggle", () => open(details));
+    open(details);
   });
 })();
