@@ -13,8 +13,8 @@ from uuid import uuid4
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.plotting import document, render
-from arith_lens.plotting.style import COLOURS, plotly
+from arith_lens.plotting import COLOURS, document, render
+from arith_lens.plotting.style import plotly
 
 JOINER = "\u2060"  # WORD JOINER: invisible in HTML, on a canvas and in tooltips
 _SHOWN = str.maketrans(

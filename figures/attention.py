@@ -36,11 +36,6 @@ ROLE_NAMES = {
     "END": "END",
 }
 """The columns, with their names."""
-ROLE_COLOURS = {
-    "operand a": plotting.COLOURS["operand"],
-    "operand b": plotting.COLOURS["operand"],
-    "operator": plotting.COLOURS["operator"],
-}
 OPERAND, OPERATOR = "▲", "◆"
 MARKS = {"operand": f"{OPERAND} ", "operator": f"{OPERATOR} "}
 """What stands before the names of the heads that look mostly at A and B, or at the operator."""
@@ -106,7 +101,10 @@ def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
         strong=(*(strong.key_head == "yes"), *[False] * len(controls)),
         heading=heading,
         smallest=SMALLEST,
-        inks=tuple(ROLE_COLOURS.get(role, plotting.COLOURS["verdict"]) for role in ROLE_NAMES),
+        inks=tuple(
+            plotting.COLOURS.get(role.split()[0], plotting.COLOURS["verdict"])
+            for role in ROLE_NAMES
+        ),
         bracketed=np.concatenate([half >= WIDE, np.zeros((len(controls), half.shape[1]), bool)]),
     )
 

@@ -348,53 +348,47 @@ def write_exhibit(
     """
     folder.mkdir(parents=True, exist_ok=True)
     numbers = folder / f"{exhibit.name}.csv"
-    if isinstance(exhibit, Table):
-        table = exhibit.printed or exhibit.cells.to_string(index=False)
-        print(f"{exhibit.title}\n\n{table}\n", *exhibit.small_print, "", sep="\n")
-        page = folder / f"{exhibit.name}.html"
-        cells = html_table(exhibit.cells)
-        notes = map(prose, exhibit.small_print)
-        text = document(exhibit.title, cells, notes=notes, links=_links(numbers, ()))
-        write_file(page, text.encode())
-        files = [page]
-    elif isinstance(exhibit, Interactive):
-        page = folder / f"{exhibit.name}.html"
-        write_file(page, exhibit.view.to_html().encode())
-        files = [page]
-    else:
+    if isinstance(exhibit, Chart):
         if exhibit.small_table is not None:
             print(exhibit.small_table.to_string(index=False))
         files = _draw(exhibit, folder / f"{exhibit.name}{ending}", formats)
+    else:
+        files = [folder / f"{exhibit.name}.html"]
+        text = (
+            exhibit.view.to_html() if isinstance(exhibit, Interactive) else _page(exhibit, numbers)
+        )
+        write_file(files[0], text.encode())
     write_file(numbers, to_csv(exhibit.numbers).encode())
     page, *others = files
     print(numbers, *others, f"open {page}", sep="\n")
     return [numbers, *files]
 
 
+def _page(exhibit: Chart | Table, numbers: Path, formats: Formats = ()) -> str:
+    """The page of an exhibit; its bar has the model's other pages that are there, and the files."""
+    pages = [name for name in ("report", "explorer") if numbers.with_name(f"{name}.html").exists()]
+    links = [(name.capitalize(), f"{name}.html") for name in pages]
+    links += [("Numbers (CSV)", numbers.name)]
+    links += [(one.upper(), f"{numbers.stem}.{one}") for one in formats]
+    words: Any = {"notes": map(prose, exhibit.small_print), "links": links}
+    if isinstance(exhibit, Table):
+        print(f"{exhibit.title}\n\n{exhibit.printed or exhibit.cells.to_string(index=False)}\n")
+        print(*exhibit.small_print, "", sep="\n")
+        return document(exhibit.title, html_table(exhibit.cells), **words)
+    body = plotting.chart_html(exhibit.name, exhibit.title, exhibit.figure, exhibit.redraw)
+    if exhibit.views:
+        body += views_html(exhibit.views, summary="Click through it")
+    head = SHARED + packed_bundles(exhibit.views, but=("plotly",))
+    return document(exhibit.title, body, head=head, **words)
+
+
 def _draw(chart: Chart, stem: Path, formats: Formats) -> list[Path]:
-    body = plotting.chart_html(chart.name, chart.title, chart.figure, chart.redraw)
-    head = SHARED + packed_bundles(chart.views, but=("plotly",))
-    if chart.views:
-        body += views_html(chart.views, summary=VIEWS_SUMMARY)
-    links = _links(stem.with_name(f"{chart.name}.csv"), formats)
-    notes = map(prose, chart.small_print)
-    text = document(chart.title, body, notes=notes, head=head, links=links)
+    text = _page(chart, stem.with_name(f"{chart.name}.csv"), formats)
     try:
         return plotting.save(chart.figure, stem, formats=formats, page_text=text)
     except plotting.ExportError as error:
         print(error)
         return [stem.with_name(f"{stem.name}.html")]
-
-
-VIEWS_SUMMARY = "Click through it"
-PAGES = {"report.html": "Report", "explorer.html": "Explorer"}
-
-
-def _links(numbers: Path, formats: Formats) -> list[tuple[str, str]]:
-    """The bar of a page: the model's other pages that are there, the numbers and the pictures."""
-    pages = [(text, name) for name, text in PAGES.items() if (numbers.parent / name).exists()]
-    pictures = [(one.upper(), f"{numbers.stem}.{one}") for one in formats]
-    return [*pages, ("Numbers (CSV)", numbers.name), *pictures]
 
 
 CODE = re.compile(r"`([^`]+)`")

@@ -1,10 +1,9 @@
 """The whole study of a model on one page: the answer first, then every figure and table.
 
 Reads the model's runs without loading a model, and writes figures/<model>/report.html: one file
-that opens without a network, on a phone too, and can be printed. The first screen has the circuit
-(or the map) and the paper's claims as dots. The last line names what is missing, with the command
-that computes it. `make report` first computes everything that takes minutes (`experiments
-whole_study`).
+that opens without a network, on a phone too, and can be printed. The first screen has the verdicts
+of `make audit`, if it was made, the circuit (or the map), and the paper's claims as dots. The last
+line names what is missing, with its command. `make report` first computes what takes minutes.
 """
 
 import json
@@ -16,14 +15,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Template
 from markupsafe import Markup
 from pandas import DataFrame
 
+from arith_lens.auditing.page import answer_of
 from arith_lens.plotting import chart_html
 from arith_lens.plotting.markup import environment, shell_script, shell_style
-from arith_lens.runs import Run, RunError
+from arith_lens.runs import Run, RunError, find_runs
 from arith_lens.runs import write as write_file
 from arith_lens.views import POLICY, packed, views_html
 from experiments.finding import (
@@ -256,10 +257,9 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
     `root`, the folder of all runs.
     """
     charts = [exhibit for exhibit in collection.exhibits if isinstance(exhibit, Chart)]
-    libraries = {view.bundle for chart in charts for view in chart.views}
-    libraries |= {"plotly" for _ in charts}
     pages = [exhibit for exhibit in collection.exhibits if isinstance(exhibit, Interactive)]
-    libraries |= {exhibit.view.bundle for exhibit in pages}
+    views = [*(page.view for page in pages), *(view for chart in charts for view in chart.views)]
+    libraries = {view.bundle for view in views} | {"plotly" for _ in charts}
     groups = {
         title: [verdict for verdict in collection.verdicts if verdict.claim.group == group]
         for group, title in GROUPS.items()
@@ -271,6 +271,8 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
     missing_text, missing_parts = _missing_text(collection, root)
     judgements = Counter(verdict.judgement for verdict in collection.verdicts)
 
+    audit = _audit(collection.model, root)
+
     def linked_heads(text: str) -> Markup:
         """HTML in which each named head is a link to the figure that shows its effect."""
         link = rf'<a href="#{map_name}">\g<0></a>'
@@ -280,6 +282,7 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
     text = _template().render(
         collection=collection,
         answer=answer,
+        audit=answer_of(audit) if audit else "",
         judgements=[(name, judgements[name]) for name in PHRASES if judgements[name]],
         charts=charts,
         pages=pages,
@@ -303,6 +306,12 @@ def _answer(charts: Sequence[Chart]) -> Chart | None:
     return next(
         (chart for start in ANSWERS for chart in charts if chart.name.startswith(start)), None
     )
+
+
+def _audit(model: str, root: Path) -> Any:
+    """The model's newest audit, as `make audit` stores it; None if there is none."""
+    runs = find_runs("audit", root=root / "audits" / "runs")
+    return next((run.load("audit") for run in runs if run.model == model), None)
 
 
 def _terms_in(exhibit: Exhibit) -> list[Term]:

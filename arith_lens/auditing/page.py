@@ -5,7 +5,7 @@ from math import isnan
 from typing import Any
 
 from arith_lens.auditing.verdicts import Measure
-from arith_lens.plotting.markup import document, render
+from arith_lens.plotting import document, render
 
 WIDTH, HEIGHT = 150, 16
 """Pixels of the strip that shows a number from 0 to 1."""
@@ -23,7 +23,7 @@ _STRIP = """
 <circle cx="{{ dot }}" cy="8" r="4" fill="currentColor"/></svg>{% endif %}
 """.strip()
 _ANSWER = """
-<table class="answer">
+<table class="verdicts">
 {% for row in rows %}<tr>
 <th scope="row">{{ row.question }}</th>
 <td class="verdict"><b>{{ row.mark }} {{ row.verdict }}</b></td>
@@ -51,13 +51,6 @@ Kept alone: {{ heads }}.</p>{% endif %}
 {% for cells in table %}<tr>{% for cell in cells %}<td>{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}</table></div>
 """.strip()
-_STYLE = """<style>
-th,td{border-bottom:1px solid var(--line)}.numbers td,.numbers th{font-size:13px}
-.verdict{white-space:nowrap}.none,.small{color:var(--soft)}.small{font-size:13px}img{max-width:100%;height:auto;filter:var(--chart)}
-.wide{overflow-x:auto}
-@media(max-width:40em){.answer th,.answer td{display:block;border:0;padding:.1em 0}
-.answer tr{display:block;padding:.6em 0;border-bottom:1px solid var(--line)}}
-</style>"""
 
 
 def answer_of(audit: Any) -> str:
@@ -89,7 +82,7 @@ def page_of(audit: Any) -> str:
             for row, one in zip(table.itertuples(index=False), audit.rows, strict=True)
         ],
     )
-    return document(title, body, head=_STYLE, links=[("Numbers (CSV)", "audit.csv")])
+    return document(title, body, links=[("Numbers (CSV)", "audit.csv")])
 
 
 def _cells(row: Any) -> Iterator[str]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from arith_lens.plotting.markup import document, render
+from arith_lens.plotting.markup import document, render, shell_file
 from arith_lens.plotting.page import bear_colours, without_notes
 from arith_lens.plotting.style import Figure, Number, colour_at, plotly
 from arith_lens.plotting.widths import PER_INCH, drawn_for, is_printed
@@ -115,16 +115,6 @@ def write_plotly(folder: Path) -> None:
         file.write_text(text, encoding="utf-8")
 
 
-_CHART = """
-<p class="hint">Wider than the screen: it scrolls sideways.</p>
-<div class="box" tabindex="0" role="group" aria-label="{{ title }}">
-<div class="chart" id="{{ name }}-chart" style="width:{{ width }}px;height:{{ height }}px;
---print:{{ print }}" role="img" aria-label="{{ title }}"></div></div>
-{% for kind, figure in figures.items() if figure %}
-<script type="application/json" id="{{ name }}-chart-{{ kind }}">{{ figure|safe }}</script>
-{% endfor %}"""
-
-
 def chart_html(
     name: str, title: str, figure: Figure, redraw: Callable[[], Figure] | None = None
 ) -> str:
@@ -141,7 +131,7 @@ def chart_html(
     width, height = round(figure.layout.width), round(figure.layout.height)
     size = {"width": width, "height": height, "print": f"{min(1.0, PRINTED / width):.3f}"}
     figures = {"data": _json(figure), "narrow": narrow}
-    return render(_CHART, name=name, title=title, figures=figures, **size)
+    return render(shell_file("chart.html.j2"), name=name, title=title, figures=figures, **size)
 
 
 def _json(figure: Figure) -> str:

@@ -32,15 +32,16 @@ def environment(folder: Path | None = None) -> "Environment":
 def shell_style() -> str:
     """The style sheet of all pages, with the inks of both themes."""
     dark = f"@media screen and (prefers-color-scheme: dark) {{ {palette(':root', dark=True)} }}"
-    return f"{palette(':root')}\n{dark}\n{_file('shell.css')}"
+    return f"{palette(':root')}\n{dark}\n{shell_file('shell.css')}"
 
 
 def shell_script() -> str:
     """The script that draws the charts and views of a page."""
-    return _file("shell.js")
+    return shell_file("shell.js")
 
 
-def _file(name: str) -> str:
+def shell_file(name: str) -> str:
+    """A file of the shell."""
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 

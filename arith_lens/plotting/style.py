@@ -135,7 +135,7 @@ def translucent(colour: str, alpha: Number) -> str:
 
 
 def palette(selector: str, *, dark: bool = False) -> str:
-    """The inks as variables of a style sheet, of their names."""
+    """The inks as variables of a style sheet, by their meaning."""
     inks = (f"--{meaning}: {shades[dark]};" for meaning, shades in INKS.items())
     return f"{selector} {{ {' '.join(inks)} }}"
 

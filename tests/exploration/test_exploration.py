@@ -461,6 +461,7 @@ def test_the_copied_code_computes_the_table(
         "reference": repr((pairs.reference_text or ("",))[0]),
         "rows": repr(rows),
         "edge_rows": repr(exploration.facts["edge_rows"]),
+        "stream_rows": repr(exploration.facts["stream_rows"]),
         "read": "write",
         "layer": "1",
         "members": '["1.2"]',
