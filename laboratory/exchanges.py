@@ -1,11 +1,13 @@
 """What a sum's answer becomes when heads are exchanged with those of another sum."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
 import arith_lens as al
 from arith_lens.auditing import measures, operation_pairs
+from laboratory.rows import Row, of_measure, write_rows
 
 
 def exchanges(
@@ -22,28 +24,23 @@ def exchanges(
         draws: the number of sets of other heads of the same layers.
         csv: the file to write.
     """
-    import pandas as pd
+    write_rows(_rows(al.load_model(model), heads, draws), csv)
 
-    loaded = al.load_model(model)
-    scale = measures.Scale.of(loaded, 0, draws)
+
+def _rows(model: al.HookedModel, heads: tuple[str, ...], draws: int) -> Iterator[Row]:
     chosen = [al.Head.parse(head) for head in heads]
-    others = scale.controls(chosen, draws)
+    others = measures.Scale.of(model, 0, draws).controls(chosen, draws)
     sets = {head: [one] for head, one in zip(heads, chosen, strict=True)} | {"all": chosen}
     sets |= {name: one for name, one in others.items() if name.startswith(measures.LAYERS)}
-    right = al.keep_correct(loaded, operation_pairs(loaded, "addition")["operands"])
-    rows = []
+    right = al.keep_correct(model, operation_pairs(model, "addition")["operands"])
     for changed in ("A", "B", "A and B"):
-        pairs = _other_sums(loaded, right, changed)
+        pairs = _other_sums(model, right, changed)
         for name, one in sets.items():
             if name not in heads and changed != "A and B":
                 continue
-            outcome = al.knock_out(loaded, pairs, one, ablation="counterfactual", positions="end")
+            outcome = al.knock_out(model, pairs, one, ablation="counterfactual", positions="end")
             own = measures.share(outcome.answers_other, pairs, torch.empty(0, len(pairs)))
-            numbers = {"value": own.value, "low": own.low, "high": own.high, "n": own.n}
-            rows.append({"model": loaded.name, "changed": changed, "heads": name, **numbers})
-            print(rows[-1], flush=True)
-    if csv is not None:
-        pd.DataFrame(rows).to_csv(csv, index=False, float_format="%.4f")
+            yield {"model": model.name, "changed": changed, "heads": name, **of_measure(own)}
 
 
 def _other_sums(model: al.HookedModel, pairs: al.PromptPairs, changed: str) -> al.PromptPairs:

@@ -10,6 +10,7 @@ from arith_lens.knockout.circuit_files import LOGITS as LOGITS
 from arith_lens.knockout.circuit_files import CircuitFile as CircuitFile
 from arith_lens.knockout.circuit_files import Scored as Scored
 from arith_lens.knockout.circuit_files import node_name as node_name
+from arith_lens.knockout.circuits import FRACTIONS as FRACTIONS
 from arith_lens.knockout.circuits import CircuitCurve as CircuitCurve
 from arith_lens.knockout.circuits import circuit_curve as circuit_curve
 from arith_lens.knockout.circuits import keep_only as keep_only

@@ -20,6 +20,7 @@ SPACES = {
     "everything but it": "everything but",
     "carry shuffled": "variable shuffled",
 }
+CORRELATION = "correlation with the ones' sum"
 WORDS = {"holds here": "holds", "does not hold here": "fails", "not decided": "open"}
 
 
@@ -72,6 +73,27 @@ def wrong_directions(page: str) -> list[str]:
             (one,) = records(select(rows, space=space, test=TESTS.get(test, "layers")))
             wrong += wrong_cells(line[column], one)
     return wrong
+
+
+def test_the_direction_is_graded_and_near_the_first_component_as_its_tables_say() -> None:
+    path = ROOT / "docs" / "studies" / "carry_doses.csv"
+    words, doses = " ".join(PAGE.split()), from_csv(path.read_text(encoding="utf-8"))
+    cosines, graded, shares = [], [], []
+    for model, layer in (("reference", 9), ("reference-mistral", 6)):
+        by = select(doses, model=model).set_index("measure").value
+        cosines.append(f"{by['|cos| with the first principal component']:.2f}")
+        graded += [f"{by[f'{CORRELATION}, carry {i}']:.2f}" for i in (0, 1)]
+        numerals = [f"{100 * by[f'follow a dose of {d}']:.0f}" for d in (0.25, 0.5, 0.75, 1, 2, 5)]
+        shares.append(f"{', '.join(numerals[:-1])} and {numerals[-1]}%")
+        (own,) = records(
+            select(
+                numbers(model), layer=layer, variable="ones_carry", test="layers", space="written"
+            )
+        )
+        assert abs(own.value - by["follow a dose of 1"]) < 1e-4, "the carry's own table agrees"
+    assert "(|cos| {} in `reference`, {} in `reference-mistral`)".format(*cosines) in words
+    assert "ones' sum at {} and {} ({} and {})".format(*graded) in words
+    assert f"turns {shares[0]} ({shares[1]}) of the answers" in words
 
 
 def test_the_direction_in_each_training_is_that_of_its_table() -> None:

@@ -112,6 +112,47 @@ def test_a_curve_is_one_knockout_after_another(model: Any, kind: Any) -> None:
     assert curve.cmd == pytest.approx(by_hand)
 
 
+MIB = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
+"""The shares of components at which the published evaluator reads a curve."""
+
+
+@pytest.mark.parametrize("positions", ["all", "end"])
+def test_cpr_and_cmd_are_those_of_mibs_formula_on_raw_transformers(
+    llama: Any, make_hf: Any, positions: str
+) -> None:
+    """The benchmark keeps int(share * n) components, the others give their counterfactual output;
+    it starts at its smallest share, and its abscissas are the shares."""
+    pairs = make_pairs(llama, n=4)
+    order: list[Any] = [*every_mlp(3), *reversed(every_head(3, 4))]
+    sizes = [int(share * len(order)) for share in MIB]
+    settings: dict[str, Any] = {"ablation": "counterfactual", "positions": positions}
+
+    def metric(kept: int) -> float:
+        logits = oracle(make_hf("llama"), pairs, order[kept:], d_head=8, **settings)
+        return float(logits.gather(1, pairs.answer[:, None]).double().mean())
+
+    by_size = {kept: metric(kept) for kept in {*sizes}}
+    f = [(by_size[kept] - by_size[0]) / (by_size[15] - by_size[0]) for kept in sizes]
+    curve = circuit_curve(
+        llama,
+        pairs,
+        order,
+        among="all",
+        metric="logit",
+        fractions=[k / 15 for k in sizes],
+        **settings,
+    )
+    assert curve.sizes == (0, 1, 3, 7, 15)
+    ours = dict(zip(curve.sizes, curve.faithfulness(), strict=True))
+    assert [ours[kept] for kept in sizes] == pytest.approx(f, abs=1e-4)
+    assert max(map(abs, f)) > 1e-2, "the curve moves"
+    for measured, heights in ((curve.cpr, f), (curve.cmd, [abs(1 - one) for one in f])):
+        area = np.trapezoid(heights, np.array(sizes) / 15)
+        assert measured == pytest.approx(area, abs=1e-4)
+        largest = max(map(abs, heights))
+        assert measured == pytest.approx(np.trapezoid(heights, MIB), abs=2 * largest / 15)
+
+
 @pytest.mark.parametrize("metric", ["logit", "logprob", "digit_contrast"])
 def test_the_metric_is_that_of_path_patching(make_model: Any, metric: str) -> None:
     """Beyond layer 10: the whole model against raw logits."""

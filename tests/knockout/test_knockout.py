@@ -122,6 +122,8 @@ def oracle(hf_model, pairs, components, *, ablation, positions, d_head, means="t
         for component in components:
             if ablation == "zero":
                 value = torch.zeros_like(runs[component][0])
+            elif ablation == "counterfactual":
+                value = runs[component][i]
             elif means == "template":
                 same = [j for j in range(n) if pairs.template[j] == pairs.template[i]]
                 value = torch.stack([runs[component][j] for j in same]).mean(0)

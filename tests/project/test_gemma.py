@@ -41,12 +41,18 @@ def test_the_outcomes_of_predictions_are_counted_from_the_tables(table: DataFram
         name = one.prediction.partition(" (")[0]
         counts.setdefault(name, Counter())[one.verdict.removesuffix(" here")] += 1
     verdicts = ("holds", "does not hold", "not decided")
-    lines = [
-        f"| {name.partition(':')[0]} | {' | '.join(str(own[verdict]) for verdict in verdicts)} |"
-        for name, own in counts.items()
-    ]
-    header = "| | numbers that hold | do not hold | not decided |\n|---|---|---|---|\n"
-    assert len(lines) == 16 and header + "\n".join(lines) + "\n\n" in PAGE
+    groups: dict[str, list[str]] = {}
+    for name, own in counts.items():
+        assert {*own} <= {*verdicts}
+        holds = own["holds"]
+        kind = "none" if not holds else "all" if holds == own.total() else "some"
+        groups.setdefault(kind, []).append(name.partition(":")[0])
+    texts = {
+        k: f"{', '.join(of[:-1])} and {of[-1]}" if of[1:] else of[0] for k, of in groups.items()
+    }
+    assert sum(map(len, groups.values())) == 16
+    words = f"All numbers hold in {texts['all']}, and none in {texts['none']}."
+    assert f"{words} In {texts['some']} some hold." in WORDS
 
 
 @pytest.mark.parametrize(("case", "n_sets"), [("multiplication", 1), ("division", 4)])
@@ -61,6 +67,25 @@ def test_the_draws_of_other_heads_are_few_sets(table: DataFrame, case: str, n_se
         assert f"one set: {', '.join(shared[:-1])} and {shared[-1]}." in WORDS
     else:
         assert {head.layer for one in drawn for head in one} == {11, 14, 15} and len(shared) == 4
+
+
+def test_products_with_a_factor_of_one_stand_beside_the_others(table: DataFrame) -> None:
+    rows: Any = read_csv(STUDIES / "gemma_factors.csv").set_index(["others replaced", "prompts"])
+
+    def right(where: str, prompts: str) -> str:
+        one = rows.loc[where, prompts]
+        return f"{one.value:.0%} [{100 * one.low:.0f}, {100 * one.high:.0f}]"
+
+    kinds = ("a factor is 1", "no factor is 1")
+    at_end, everywhere = (
+        [right(where, kind) for kind in kinds] for where in ("at END", "everywhere")
+    )
+    assert f"alone answer {at_end[0]} of these and {at_end[1]} of the three others" in WORDS
+    assert f"replaced everywhere, {everywhere[0]} and {everywhere[1]} (" in WORDS
+    assert rows.loc["at END", "no factor is 1"].n == 3 and right("at END", "all") in WORDS
+    products = [(a, b) for a in range(1, 10) for b in range(1, 10) if a * b < 10]
+    ones = [pair for pair in products if 1 in pair]
+    assert f"{len(ones)} of {len(products)}." in WORDS
 
 
 def test_the_size_of_each_half_is_on_the_page(table: DataFrame) -> None:

@@ -31,6 +31,23 @@ def right(setting: str, order: str) -> str:
     return ", ".join(cells)
 
 
+def test_ten_heads_out_leave_what_the_most_frequent_answer_has() -> None:
+    table: Any = pd.read_csv(ROOT / "figures" / "gallery" / "fig3.csv", low_memory=False)
+    base = table[table.measure == "base rate: majority answer"].set_index("operation").value
+    curves = table[(table.components == "heads") & (table.order == "effect")]
+    curves = curves[curves.measure == "accuracy"].pivot(
+        index="operation", columns="k", values="value"
+    )
+    ten, words = curves[10], " ".join(PAGE.split())
+    assert f"{ten.min():.0%}"[:-1] + f" to {ten.max():.0%} right, no more than always" in words
+    assert f"({100 * base.min():.0f} to {base.max():.0%})" in words
+    assert (ten.sort_index() < base.sort_index() + 0.02).all() and (
+        curves[5].sort_index() > base.sort_index()
+    ).any()
+    addition = curves.loc["addition"]
+    assert addition[6] < base["addition"] < addition[5] and "six are enough" in words
+
+
 @pytest.mark.parametrize("title", SETTINGS)
 def test_a_row_of_two_digit_knockouts_is_that_of_its_table(title: str) -> None:
     cells = [right(SETTINGS[title], order) for order in ("effect", "random", "same layers")]

@@ -1,0 +1,75 @@
+"""What the direction of the carry must beat: its likeness to a principal component, and doses."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+import arith_lens as al
+from arith_lens.auditing import measures
+from arith_lens.interchanges import site_runs
+from experiments.carry import UNDER_100
+from laboratory.rows import of_measure, write_rows
+
+DOSES = (0.25, 0.5, 0.75, 1.0, 2.0, 5.0)
+"""Shares of the mean change along the direction between sums without and with a carry."""
+N = 400
+"""The number of pairs, half of them to fit and half to test."""
+
+
+def doses(
+    models: tuple[str, ...] = ("reference", "reference-mistral"),
+    layers: tuple[int, ...] = (9, 6),
+    shots: int = 0,
+    csv: Path | None = None,
+) -> None:
+    """Write the direction of the carry of the ones in several doses, without a source.
+
+    Args:
+        models: names, folders or GGUF files.
+        layers: the layer of each, at whose exit the direction is fitted and written, at END.
+        shots: the number of solved examples before each sum.
+        csv: the file to write.
+    """
+    both = zip(models, layers, strict=True)
+    write_rows(
+        (
+            {"model": model, "layer": layer, "measure": measure, **of_measure(number)}
+            for model, layer in both
+            for measure, number in measured(al.load_model(model), al.Site(layer), shots)
+        ),
+        csv,
+    )
+
+
+def measured(
+    model: al.HookedModel, site: al.Site, shots: int
+) -> Iterator[tuple[str, measures.Measure]]:
+    """The numbers of a model by name; correlations have no interval."""
+    causal = al.causal_model("addition", "carry")
+    options = {"sources": "matched", "answers": UNDER_100, "templates": ["addition/0"]}
+    pairs = al.interchange_pairs(model, causal, "ones_carry", n=N, shots=shots, **options)  # pyright: ignore
+    fitted, tested = pairs[pairs.fit], pairs[pairs.test]
+    assert tested.pairs.operands is not None
+    ((known,),) = site_runs(model, fitted.pairs, [site], batch_size=N)
+    states = torch.cat([known.base, known.source]).double()
+    carries = fitted.values.T.flatten() == 1
+    direction = states[carries].mean(0) - states[~carries].mean(0)
+    direction /= direction.norm()
+    component = torch.linalg.svd(states - states.mean(0), full_matrices=False).Vh[0]
+    likeness = measures.Measure(abs(float(direction @ component)), n=len(fitted))
+    yield "|cos| with the first principal component", likeness
+    ((run,),) = site_runs(model, tested.pairs, [site], batch_size=N)
+    along, carry = run.base.double() @ direction, tested.values[:, 0]
+    ones = (tested.pairs.operands % 10).sum(1).double()
+    for value in (0, 1):
+        both = torch.stack([along, ones])[:, carry == value]
+        graded = measures.Measure(float(both.corrcoef()[0, 1]), n=both.shape[1])
+        yield f"correlation with the ones' sum, carry {value}", graded
+    change = (known.source - known.base).double() @ direction
+    step = (change * fitted.values.diff(dim=1)[:, 0].sign()).mean() * (1 - 2 * carry)
+    for dose in DOSES:
+        state = run.base + (dose * step)[:, None].float() * direction.float()
+        follows = (run.answers(state[None])[0] == tested.expected).float()
+        no_control = torch.empty(0, len(follows))
+        yield f"follow a dose of {dose:g}", measures.share(follows, tested.pairs, no_control)
