@@ -63,15 +63,15 @@ class ResumedRuns:
         """The logits, from a layer and, if the model can, from a column on."""
         if self.layer > start:
             self.layer, self.stream = 0, None
-        given: dict[str, Any] = {"attention_mask": self.mask}
+        options: dict[str, Any] = {"attention_mask": self.mask}
         if self.layer < start:
             known = {"start": self.layer, "stop": start, "stream": self.stream}
-            self.stream = run_layers(self.model, self.tokens, **known, **given)
+            self.stream = run_layers(self.model, self.tokens, **known, **options)
             self.layer = start
         if first and self._continues():
             return self._continued(start, first, hooks)
-        given |= {"start": start, "stream": self.stream, "fwd_hooks": hooks}
-        return run_layers(self.model, self.tokens, **given)[:, -1]
+        options |= {"start": start, "stream": self.stream, "fwd_hooks": hooks}
+        return run_layers(self.model, self.tokens, **options)[:, -1]
 
     def _continues(self) -> bool:
         """Whether later tokens can be computed with the keys and values of earlier ones."""

@@ -119,8 +119,8 @@ class ResultSlot:
         steps = sizes or [1] * count
         total = sum(steps if team.count == 1 else [steps[index] for index in share])
         before = sum(steps[index] for index in done) if team.count == 1 else 0
-        shown = title if self.run is None else ", ".join(dict.fromkeys([title, self.name]))
-        options = {"total": total, "initial": before, "desc": shown, "unit": unit}
+        label = title if self.run is None else ", ".join(dict.fromkeys([title, self.name]))
+        options = {"total": total, "initial": before, "desc": label, "unit": unit}
         with bar(visible=progress and team.leads, **options) as shown_bar:
             for index in share:
                 done[index] = compute(index)
