@@ -192,7 +192,7 @@ def sentence(verdict: Verdict, **names: str | int) -> str:
         return _UNMEASURED.format(reason=verdict.reason)
     value = f"{measure.value:.0%}"
     if not isnan(measure.low):
-        value += f" [{100 * measure.low:.0f}, {100 * measure.high:.0f}]"
+        value += f" [{100 * measure.low:.0f}, {100 * measure.high:.0f}]".replace("-", "−")
     return _SENTENCES[verdict.question][verdict.verdict].format(
         value=value,
         lens=verdict.lens,

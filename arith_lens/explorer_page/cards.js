@@ -4,7 +4,7 @@ const ArithLensCards = (() => {
   const { h, number, percent, signed, visible, parts, named, isHead, isMlp, download } = ArithLensElements;
   const INPUTS = { q: "queries", k: "keys", v: "values", mlp: "input" };
   const ALL_OTHERS = "all others";
-  // Rust and teal are operands and operator, one blue is C, and greys are the rest, as in all figures.
+  // The meaning of each role's colour, as in all figures.
   const HUES = { "operand a": "operand", "operand b": "operand", operator: "operator", A: "operand", B: "operand", C: "answer" };
   const ONLY_MAP = "This page was saved with the map alone. In Python, al.explore(model, pairs).save(path) computes every part; in a notebook, a click does.";
 

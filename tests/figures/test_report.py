@@ -8,6 +8,7 @@ import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -230,6 +231,24 @@ def test_sections_headings_and_heads_are_links_to_where_they_are_shown(tmp_path:
 def test_without_any_run_the_command_is_said(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"found none.*whole_study --model gpt2 --root"):
         report.main(report.ReportOptions(model="gpt2", root=tmp_path))
+
+
+def test_a_report_begins_with_the_verdicts_of_its_models_newest_audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words: dict[str, Any] = {"title": "", "caption": "", "notes": [], "numbers": DataFrame()}
+    table = Table(name="t", cells=DataFrame(), runs=(make_run(tmp_path, "reference"),), **words)
+    exhibits = collection.Collection("reference", ((SECTIONS[0], (table,)),), ())
+    assert 'id="audit"' not in report.report_page(exhibits, tmp_path), "none was made"
+    runs = [
+        SimpleNamespace(model=model, load=lambda _, model=model: f"verdicts on {model}")
+        for model in ("reference-mistral", "reference", "reference")
+    ]
+    monkeypatch.setattr(report, "find_runs", lambda name, root: runs * (name == "audit"))
+    monkeypatch.setattr(report, "answer_of", Markup)
+    page = report.report_page(exhibits, tmp_path)
+    assert page.count("verdicts on") == page.count("verdicts on reference<") == 1
+    assert page.index("verdicts on") < page.index('id="answer"')
 
 
 def test_a_damaged_run_is_said_on_the_page(tmp_path: Path) -> None:
