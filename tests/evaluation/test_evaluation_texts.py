@@ -12,6 +12,7 @@ from lm_eval.api.instance import Instance
 
 from arith_lens.evaluation.hooked_lm import HookedLM
 from arith_lens.model import load_model
+from arith_lens.pairs import PromptPairs
 
 harness_models: Any = pytest.importorskip("lm_eval.models.huggingface")
 
@@ -35,3 +36,20 @@ def test_contexts_and_choices_have_the_harnesss_tokens_and_likelihoods(
     expected = [logprob for logprob, _ in theirs.loglikelihood(requests, disable_tqdm=True)]
     assert found == pytest.approx(expected, abs=1e-4)
     assert len({round(value, 3) for value in expected}) == len(pairs)
+
+
+@pytest.mark.parametrize("name", ["SmolLM2", "Llama 3"])
+def test_pairs_in_a_chat_have_the_harnesss_tokens(name: str, tmp_path: Path) -> None:
+    folder = text_folder(name, tmp_path / "folder")
+    theirs = harness_models.HFLM(pretrained=str(folder), device="cpu", batch_size=1)
+    model = load_model(folder)
+    for tokenizer in (theirs.tokenizer, model.tokenizer):
+        bos = "{{ bos_token }}" * ADD_BOS[name]
+        tokenizer.chat_template = bos + "Question: {{ messages[0]['content'] }} equals"
+    row = {"reference": "3 plus 4", "counterfactual": "3 plus 7", "answer": " plus"}
+    pairs = PromptPairs.from_rows([row], model, chat=True)
+    for side in ("reference", "counterfactual"):
+        text = theirs.apply_chat_template([{"role": "user", "content": row[side]}])
+        ids = theirs.tok_encode(text)
+        assert getattr(pairs, f"{side}_text") == (text,) and text.endswith(" equals")
+        assert getattr(pairs, side)[0].tolist() == ids

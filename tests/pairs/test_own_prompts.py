@@ -4,6 +4,8 @@
 # pyright: reportOptionalIterable=false, reportArgumentType=false
 
 import copy
+import dataclasses
+import doctest
 import functools
 import json
 from typing import Any
@@ -304,7 +306,7 @@ def test_effects_edges_attention_means_and_sites_take_named_spans(
     where = pairs.role_mask("subject")
     changed = pairs.counterfactual.clone()
     changed[where] = changed[where].flip(0)  # so that the subjects differ, too
-    pairs = al.pairs.PromptPairs(**{**vars(pairs), "counterfactual": changed})
+    pairs = dataclasses.replace(pairs, counterfactual=changed)
     options: dict[str, Any] = {"paths": "total", "engine": "hooks", "metric": "logit"}
     found = al.path_patch(model, pairs, senders="resid_post", positions="subject", **options)
     raw = Raw(hf, pairs)
@@ -327,7 +329,7 @@ def test_effects_edges_attention_means_and_sites_take_named_spans(
         Role.OPERAND_A: pairs.spans["subject"],
         **{r: pairs.spans[r] for r in (Role.BOS, Role.END)},
     }
-    renamed = al.pairs.PromptPairs(**{**vars(pairs), "spans": roles})
+    renamed = dataclasses.replace(pairs, spans=roles)
     edges = [
         al.edge_effects(model, one, ["2.0"], positions=name, metric="logit", progress=False)
         for one, name in ((pairs, "subject"), (renamed, Role.OPERAND_A))
@@ -392,3 +394,50 @@ def test_files_of_other_projects_are_read_or_refused_with_the_mapping(
     misspelt: Any = {"colums": mapping}
     with pytest.raises(TypeError, match="Did you mean 'columns'"):
         PromptPairs.from_rows([other], tokenizer, **misspelt)
+
+
+def test_sites_at_named_spans_are_exchanged_as_with_torchs_hooks(
+    make_hf: Any, tokenizer: Any
+) -> None:
+    """Prompts without arithmetic and of unequal lengths, grouped queries; also one pair alone."""
+    hf = make_hf("mistral")
+    model = al.load_model((hf, tokenizer))
+    row = {"answer": " and", "counterfactual_answer": " are", "spans": {"subject": "sum"}}
+    rows = [
+        {"reference": "The total sum of", "counterfactual": "The total ratio of", **row},
+        {"reference": "much of the sum is", "counterfactual": "much of the end is", **row},
+    ]
+    pairs = PromptPairs.from_rows(rows, model)
+    raw = Raw(hf, pairs)
+    others = raw.logits[1].argmax(-1)
+    pairs = dataclasses.replace(pairs, counterfactual_answer=others)
+    end = torch.zeros_like(pairs.attention_mask)
+    end[:, -1] = True
+    shares = []
+    sites = ((al.Site(1, "subject"), pairs.role_mask("subject")), (al.Site(1), end))
+    for site, mask in (*sites, (al.Site(2), end)):
+        layer, streams = raw.layers[site.layer], []
+        handle = layer.register_forward_hook(
+            lambda _, __, y, streams=streams: streams.append(y[0] if isinstance(y, tuple) else y)
+        )
+        raw.run(pairs.counterfactual, [handle])
+        handle = layer.register_forward_hook(
+            lambda _, __, y, streams=streams, mask=mask: torch.where(mask[..., None], streams[0], y)
+        )
+        right = raw.run(pairs.reference, [handle]).argmax(-1) == others
+        found = al.interchange(model, pairs, [site]).effects.per_pair[0, 0]
+        assert found.bool().tolist() == right.tolist()
+        alone = al.interchange(model, pairs[1:], [site]).effects.per_pair[0, 0]
+        assert alone.tolist() == found[1:].tolist()
+        shares.append(float(found.mean()))
+    assert shares[-1] == 1 > min(shares), "the last stream is the answer"
+    with pytest.raises(ValueError, match="expected a role among"):
+        al.interchange(model, pairs, [al.Site(1, "objekt")])
+    silent = PromptPairs.from_rows([{**rows[0], "counterfactual_answer": ""}], model)
+    with pytest.raises(ValueError, match="found none in 1 pairs; give counterfactual_answer"):
+        al.interchange(model, silent, [al.Site(1)])
+
+
+def test_the_example_of_own_rows_runs() -> None:
+    (example,) = doctest.DocTestFinder(recurse=False).find(PromptPairs.from_rows, "rows", globs={})
+    assert example.examples and doctest.DocTestRunner().run(example).failed == 0
