@@ -177,8 +177,9 @@ def _roles(pairs: PromptPairs) -> Masks:
     names = list(ATTENTION_ROLES)
     if pairs.examples is not None:
         names.insert(1, str(Role.EXAMPLES))
-    names += [str(name) for name in pairs.roles if name not in [*Role]]
-    return {name: pairs.role_mask(name) for name in names}
+    own = [str(name) for name in pairs.roles if name not in [*Role]]
+    masks = {name: pairs.role_mask(name) for name in [*names, *own]}
+    return {name: mask for name, mask in masks.items() if not own or bool(mask.any())}
 
 
 def _roles_and_blank(tokenizer: Any, pairs: PromptPairs) -> Masks:

@@ -27,7 +27,7 @@ from arith_lens.knockout.outcomes import OUTCOME_MEASURES
 from arith_lens.mediation import mediators
 from arith_lens.model import HookedLike
 from arith_lens.neurons import neuron_effects
-from arith_lens.pairs import PromptPairs, pieces, tokenizer_of
+from arith_lens.pairs import PromptPairs, Role, pieces, tokenizer_of
 from arith_lens.path_patching import path_patch
 from arith_lens.probes import digit_tokens, head_probe, mlp_probe
 from arith_lens.probes.reading import columns_of
@@ -201,12 +201,12 @@ def mlp_parts(
 
 
 def attention_tables(model: HookedLike, pairs: PromptPairs, heads: Sequence[Any]) -> Tables:
-    """Attention by role, and the kind of each head."""
+    """Attention by role, and the kind of each head, if prompts have operands."""
     from pandas import DataFrame
 
     looks = attention_by_role(model, pairs, heads)
     table: Any = looks.to_dataframe().rename(columns={"head": "component"})
-    kinds = kinds_of(looks)
+    kinds = kinds_of(looks) if bool(pairs.role_mask(Role.OPERAND_A).any()) else {}
     return {
         "attention": table[["component", "role", "mean", "ci_low", "ci_high"]],
         "kinds": DataFrame({"component": list(kinds), "kind": list(kinds.values())}),

@@ -297,13 +297,16 @@ def _own_spans(row: Mapping[str, Any], side: Side, pair: int, frame: Frame) -> d
                 "taken; choose another"
             )
         first, last = _characters(name, what, own, pair)
+        words = own[first:last].strip()  # a blank at its end may belong to the next token
+        first += own[first:last].index(words)
+        last = first + len(words)
         spans[FIELD_OF_ROLE.get(name, name)] = span = side.prompts[pair].token_span(
             (start + first, start + last)
         )
         if span[0] == span[1]:
             raise ValueError(
                 f"pair {pair}: expected tokens in the span {name!r}, found only blanks in "
-                f"{own[first:last]!r}; give its words"
+                f"{own!r}; give its words"
             )
     if not disjoint(spans):
         raise ValueError(

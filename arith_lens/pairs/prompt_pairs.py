@@ -425,7 +425,7 @@ def _join(first: Any, second: Any) -> Any:
 
 
 N_PAIRS = 8  # pairs in the table
-ROLE_INKS = {
+ROLE_INKS: Mapping[str, str] = {
     Role.OPERAND_A: "operand",
     Role.OPERATOR: "operator",
     Role.OPERAND_B: "operand",
@@ -462,8 +462,8 @@ def _html_table(pairs: PromptPairs) -> str:
     """
     from arith_lens.plotting import COLOURS, render, tint
 
-    own = {name: "operand" for name in pairs.roles if name not in [*Role]}
-    inks: dict[str, str] = {**ROLE_INKS, **own}
+    roles = [role for role in pairs.spans or () if bool(pairs.role_mask(role).any())]
+    inks = {role: ROLE_INKS.get(role, "operand") for role in roles}
     colours = {role: tint(COLOURS[ink], 0.25) for role, ink in inks.items()}
     return render(
         _TABLE,

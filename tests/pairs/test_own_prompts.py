@@ -38,7 +38,7 @@ FACTS = [
         "counterfactual": "The sum of 3 and 45 is",
         "answer": " the total",
         "counterfactual_answer": " the answer",
-        "spans": {"subject": "sum of", "last": [17, 19]},
+        "spans": {"subject": " sum of ", "last": [17, 19]},
     },
     {
         "reference": "The product of 3 is",
@@ -339,7 +339,7 @@ def test_effects_edges_attention_means_and_sites_take_named_spans(
     each = al.edge_effects(model, pairs, ["2.0"], positions="each", metric="logit", progress=False)
     assert {"subject", "last", "END"} <= {*each.labels["role"]}
     looks = al.attention_by_role(model, pairs, ["1.1"])
-    assert {"subject", "last"} <= {*looks.labels["role"]}
+    assert {*looks.labels["role"]} == {"BOS", "subject", "last", "other", "END"}
     torch.testing.assert_close(looks.per_pair.sum(1), torch.ones(1, 2))
     without_last = al.pairs.PromptPairs(
         **{**vars(pairs), "spans": {n: s for n, s in pairs.spans.items() if n != "last"}}
@@ -357,7 +357,10 @@ def test_effects_edges_attention_means_and_sites_take_named_spans(
         ({"subject": "3"}, "span 'subject' once in .* found '3' 2 times; give its characters"),
         ({"subject": [0, 99]}, r"as a text or as characters from 0 to 12 of .* found \[0, 99\]"),
         ({"subject": [4, 4]}, r"found \[4, 4\]"),
-        ({"subject": [11, 12]}, "expected tokens in the span 'subject', found only blanks in ' '"),
+        (
+            {"subject": [11, 12]},
+            "expected tokens in the span 'subject', found only blanks in '3 plus 3 is '",
+        ),
         ({"a": [0, 3], "b": [2, 6]}, "spans without common tokens, found"),
         ({"END": [0, 3]}, "name of its own for a span, found 'END'"),
         (["plus"], "expected spans as names with texts or characters, found"),
