@@ -58,6 +58,7 @@ def named_orders(
     model: al.HookedModel, pairs: al.PromptPairs, draws: int
 ) -> Iterator[tuple[str, list[Component]]]:
     """Each order of all heads and MLPs, the most helpful first, with its name."""
+    everything = every_component(model.n_layers, model.n_heads)
     effects = al.path_patch(model, pairs, metric=METRIC, progress=False)
     exact = CircuitFile.of(model, effects, []).order()
     yield "exact", exact
@@ -68,6 +69,5 @@ def named_orders(
             model, pairs, method=method, paths="total", metric=METRIC, progress=False
         )
         yield method, CircuitFile.of(model, scores, []).order()
-    everything = every_component(model.n_layers, model.n_heads)
     for seed in range(draws):
         yield f"random {seed}", random.Random(seed).sample(everything, len(everything))

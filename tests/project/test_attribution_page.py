@@ -158,3 +158,35 @@ def test_the_table_of_other_peoples_code_is_that_of_its_scores() -> None:
     assert len(rows) >= 8 and f"All {len(lines)} comparisons" in page
     assert [row for row in rows if row not in lines] == []
     assert rows[0].replace(" of ", " in ") not in lines, "the test can fail"
+
+
+NAMES = {
+    "exact": "exact, other heads frozen",
+    "greedy, then exact": "greedy",
+    "atp": "`atp` (EAP)",
+    "eap_ig": "`eap_ig`",
+}
+"""The orders of SmolLM2's parts, and the rows of the page's table."""
+
+
+def test_mibs_measures_on_smollm2_are_rows_of_their_table() -> None:
+    table: Any = pd.read_csv(STUDIES / "orders.csv").set_index(["order", "measure"])
+
+    def number(order: str, measure: str) -> str:
+        one = table.loc[order, measure]
+        return f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]"
+
+    for order, name in NAMES.items():
+        assert f"| {name} | {number(order, 'CPR')} | {number(order, 'CMD')} |" in PAGE
+    rows = table[table.index.get_level_values(0).str.startswith("random")].value
+    by = {measure: rows.xs(measure, level="measure") for measure in ("CPR", "CMD")}
+    cells = [f"{values.min():.2f} to {values.max():.2f}" for values in by.values()]
+    assert f"| 20 random | {' | '.join(cells)} |" in PAGE and len(by["CMD"]) == 20
+    words, cmd = " ".join(PAGE.split()), {order: table.loc[order, "CMD"].value for order in NAMES}
+    assert f"first 15 of 300 parts keep {table.loc['exact', 'f, 15 kept'].value:.0%} of" in words
+    holds = {
+        "K1": max(cmd.values()) < by["CMD"].min(),
+        "K3": cmd["eap_ig"] <= cmd["atp"] + 0.02,
+        "K5": min(cmd.values()) < 0.16,
+    }
+    assert "K1, K3 and K5 hold; K2 and K4 were not computed" in words and all(holds.values())
