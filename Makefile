@@ -34,10 +34,10 @@ endef
 # Measured on Linux, two cores, Python 3.11, with torch for the CPU; of all but the first, what is added.
 SIZE_commands := 1.8 GB, two to three minutes
 SIZE_dev := 0.7 GB, one to two minutes
-SIZE_evaluation := 0.2 GB, one minute
-SIZE_tuning := 6 MB, half a minute
-SIZE_site := 0.1 GB, half a minute
-SIZE_notebook := 0.2 GB, one minute
+SIZE_evaluation := 0.2 GB
+SIZE_tuning := 6 MB
+SIZE_site := 0.1 GB, one to three minutes
+SIZE_notebook := JupyterLab, 0.1 GB and more
 SIZE_bench := nnsight, a rival
 
 # One word of the shell, whatever spaces and quotes are in it.
