@@ -367,8 +367,7 @@ def write_exhibit(
 def _page(exhibit: Chart | Table, numbers: Path, formats: Formats = ()) -> str:
     """The page of an exhibit; its bar has the model's other pages that are there, and the files."""
     pages = [name for name in ("report", "explorer") if numbers.with_name(f"{name}.html").exists()]
-    links = [(name.capitalize(), f"{name}.html") for name in pages]
-    links += [("Numbers (CSV)", numbers.name)]
+    links = [*((name.capitalize(), f"{name}.html") for name in pages), ("CSV", numbers.name)]
     links += [(one.upper(), f"{numbers.stem}.{one}") for one in formats]
     words: Any = {"notes": map(prose, exhibit.small_print), "links": links}
     if isinstance(exhibit, Table):

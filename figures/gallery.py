@@ -3,7 +3,6 @@
 `python -m figures gallery` reads the models' runs without loading a model, writes every table to
 figures/gallery, and draws the pictures that README and docs show from these tables alone. With
 `--from-tables` it leaves the tables as they are, and needs no run. Equal tables give equal files.
-The words of docs/gallery.md are written by hand; a test ties its numbers to the tables.
 """
 
 import sys

@@ -50,7 +50,6 @@ from figures.tables.table import to_csv
 MOST_DATA = 300_000
 """The longest CSV, in letters, that the page includes."""
 STUDY = "whole_study"
-"""The command that computes what the page shows."""
 STUDY_MINUTES = 15
 """How long it takes for a model as small as the shipped ones; `make help` says the same."""
 ANSWERS = ("circuit-of-", "fig2")
