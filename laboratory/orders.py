@@ -38,9 +38,9 @@ def _rows(model: al.HookedModel, draws: int) -> Iterator[Row]:
     total = len(named["atp"])
     sizes = tuple(sorted({0, *(round(share * total) for share in FRACTIONS)}))
     sets = {f"{name}, {k}": order[:k] for name, order in named.items() for k in sizes}
-    kept = keep_each(model, second, sets, metric=METRIC, positions="end").per_pair
+    alone = keep_each(model, second, sets, metric=METRIC, positions="end").per_pair
     setting: Any = {"ablation": "counterfactual", "positions": "end", "means": "counterfactual"}
-    for (name, order), values in zip(named.items(), kept.split(len(sizes), dim=1), strict=True):
+    for (name, order), values in zip(named.items(), alone.split(len(sizes), dim=1), strict=True):
         right, lead = values[0].bool(), values[-1]
         curve = CircuitCurve(
             lead, right, sizes, tuple(order), "keep_only", METRIC, **setting, **second.units
