@@ -248,7 +248,7 @@ def _pairs(
         Role.OPERAND_B: (-1 - n_digits, n_digits),
         Role.END: (-1, 1),
     }
-    spans = {
+    spans: dict[str, torch.Tensor] = {
         role: torch.tensor([[width + at, width + at + size]]).repeat(len(rows), 1)
         for role, (at, size) in columns.items()
     }

@@ -39,7 +39,7 @@ class ResumedRuns:
     """The layer at whose entry the stream is known."""
     stream: Float[Tensor, "batch pos d_model"] | None = None
     whole: bool = False
-    """Whether the model's blocks hand on more than one stream, so that all layers are computed."""
+    """Whether all is computed, as where the model's blocks hand on more than one stream."""
     cache: Any = None
     """The keys and values of all tokens without hooks; False: they are not used."""
 

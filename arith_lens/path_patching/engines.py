@@ -311,8 +311,8 @@ def patch_one_by_one(
 
 @dataclass(frozen=True)
 class HookEngine:
-    """One forward per row, from the first layer and token that its hooks change. It works with any
-    model that has the hook points."""
+    """One forward per row; where other positions than END are patched, from the first layer and token
+    that its hooks change. It works with any model that has the hook points."""
 
     model: HookedLike
     patching: PatchSettings
@@ -329,7 +329,7 @@ class HookEngine:
             return read_logits(runs.logits(hooks), patching.targets(pairs, foil))
 
         reference, other = (
-            ResumedRuns(self.model, tokens.to(device), mask)
+            ResumedRuns(self.model, tokens.to(device), mask, whole=self.propagation.at_end)
             for tokens in (pairs.reference, pairs.counterfactual)
         )
         interventions = self.propagation.interventions(patching, *self._runs(pairs, mask))

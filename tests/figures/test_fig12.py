@@ -129,7 +129,7 @@ def test_the_table_names_the_model_of_each_row(runs: list[Run], tmp_path: Path) 
             results.MAP.load(run, "division").heads.mean()[4, 6].item(), rel=1e-5
         )
         assert value(of_model, measure="heads", operation="") == n_layers * n_heads
-    assert (tmp_path / "fig12.html").stat().st_size > 1_000_000
+    assert (tmp_path / "fig12.html").stat().st_size > 100_000
 
 
 def test_an_operation_that_a_model_lacks_is_left_empty(tmp_path: Path, runs: list[Run]) -> None:

@@ -51,6 +51,7 @@ def test_the_picture_of_a_circuit_says_where_its_graph_is_kept() -> None:
         one for one in circuit.exhibits(Options(root=GALLERY)) if one.name == "circuit-of-addition"
     ]
     (chart,) = charts
+    assert isinstance(chart, Chart)
     names = [note.text for note in chart.figure.layout.annotations]
     assert "C's lead kept at END" in names and "right answers at END" in names
     kept = {"kind": "kept", "kept": "graph", "measure": "accuracy", "counterfactual": "operands"}

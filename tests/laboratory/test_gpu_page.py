@@ -32,7 +32,6 @@ def scale_lines() -> list[str]:
         f"| share of it, certificate included | {share:.0%} |",
         f"| {work.peak_bytes / GIB:.2f} GiB (planned: {work.planned_bytes / GIB:.2f} GiB) |",
         f"{work.seconds:.0f} s for the paper's 4 x 1,000 pairs, {1000 * each:.1f} ms per pair",
-        f"need 7.7 s per pair, so the GPU is {round(7.7 / each / 5) * 5} times",
     ]
 
 
