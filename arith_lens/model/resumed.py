@@ -85,7 +85,8 @@ class ResumedRuns:
     def _continued(
         self, start: int, first: int, hooks: list[NamedHook]
     ) -> Float[Tensor, "batch d_vocab"]:
-        cache = copy.deepcopy(self.cache)
+        cache = copy.copy(self.cache)  # keys and values are replaced, not changed
+        cache.layers = [*map(copy.copy, self.cache.layers)]
         cache.crop(first - self.tokens.shape[1])
         later = [(name, partial(_of_later, own=hook, first=first)) for name, hook in hooks]
         options = accepted_options(self.model, logits_to_keep=1)

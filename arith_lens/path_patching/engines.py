@@ -311,8 +311,8 @@ def patch_one_by_one(
 
 @dataclass(frozen=True)
 class HookEngine:
-    """One forward per row; where other positions than END are patched, from the first layer and token
-    that its hooks change. It works with any model that has the hook points."""
+    """One forward per row. Where other positions than END are patched, it begins at the first layer
+    and token that the row's hooks change. It works with any model that has the hook points."""
 
     model: HookedLike
     patching: PatchSettings
