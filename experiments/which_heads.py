@@ -71,7 +71,7 @@ def report(run: Run) -> None:
         computed = run.computed(MAP.name(name))
         _print_heads("all pairs", effects.heads)
         if computed is not None and computed.any():
-            _print_heads(f"{int(computed.sum())} computed", effects.heads.select(computed))
+            _print_heads(f"{int(computed.sum())} not copied", effects.heads.select(computed))
         _print_table(effects, computed)
     if not key:
         print(
@@ -87,10 +87,10 @@ def report(run: Run) -> None:
 def _sample_text(facts: Mapping[str, Any], effects: al.ComponentEffects) -> str:
     """How many pairs there are, how the filter chose them, and why others are left out."""
     chosen, n_pairs = facts["selection"], facts["pairs"]
-    text = f"{facts['distinct']} distinct references, {n_pairs} pairs"
+    text = f"{facts['distinct']} different prompts, {n_pairs} pairs"
     if chosen:
         text += (
-            f"; mean p(C) {chosen['mean_probability']:.1%}; X_c still answered C "
+            f"; mean p(C) {chosen['mean_probability']:.1%}; counterfactuals still answered C "
             f"{chosen['counterfactual_correct']:.1%}"
         )
     sampled = chosen["n_drawn"] if chosen else n_pairs
@@ -131,10 +131,10 @@ def _print_table(effects: al.ComponentEffects, computed: Tensor | None) -> None:
     for head in chosen:
         at = (head.layer, head.index)  # pyright: ignore[reportAttributeAccessIssue]
         row = {"head": str(head), "effect": show(means[at])}
-        row |= {"95% interval": f"{show(low[at])} to {show(high[at])}", "q": f"{q[at]:.1g}"}
+        row |= {"95% interval": f"{show(low[at])} to {show(high[at])}", "q-value": f"{q[at]:.1g}"}
         if sides is not None:
             side = sides.loc[str(head)].drop(["layer", "index"]).map(show)
-            row |= {"computed": side["mean_in"], "copied": side["mean_out"]}
+            row |= {"not copied": side["mean_in"], "copied": side["mean_out"]}
             row["difference"] = f"{side['difference']} ({side['ci_low']} to {side['ci_high']})"
         rows.append(row)
     print(DataFrame(rows).to_string(index=False))

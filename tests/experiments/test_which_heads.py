@@ -35,11 +35,11 @@ def test_a_run_is_saved_reported_and_drawn(
     main(config, root=tmp_path)
     report = " ".join(capsys.readouterr().out.split())
     for part in (
-        "addition: 12 distinct references, 12 pairs",
+        "addition: 12 different prompts, 12 pairs",
         "division:",
         "left out of 12 pairs: 0 answered wrong (0.0%)",
         "95% interval",
-        "computed copied difference",
+        "not copied copied difference",
         "no key heads: the threshold (-5%) is for relative_logit, and the metric of this run is ",
     ):
         assert part in report
@@ -66,7 +66,7 @@ def test_key_heads_are_reported_with_intervals_and_q_values(
     )
     _print_table(effects, torch.arange(40) < 20)
     header, row = capsys.readouterr().out.splitlines()
-    assert header.split()[-3:] == ["computed", "copied", "difference"]
+    assert header.split()[-4:] == ["not", "copied", "copied", "difference"]
     low, high = heads.ci()[:, 1, 2]
     assert row.split()[:2] == ["1.2", f"{heads.mean()[1, 2]:+.1%}"]
     assert f"{low:+.1%} to {high:+.1%}" in row
