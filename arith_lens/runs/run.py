@@ -33,7 +33,8 @@ from arith_lens.runs.manifest import (
     read_result,
     write_manifest,
 )
-from arith_lens.runs.shards import PartDone, Processes, Shards, identity_digest, processes
+from arith_lens.runs.processes import Processes, processes
+from arith_lens.runs.shards import PartDone, Shards, identity_digest
 from arith_lens.runs.store import COMPUTED_TENSOR, Store, without_pairs
 
 
@@ -59,7 +60,7 @@ class Run:
         self._locked = False
         self._blocks: list[ExitStack] = []  # of the `with` blocks; the outermost has the lock
         self._started = time.monotonic()
-        self._team = Processes()
+        self.team = Processes()  # that fill the run together, while it is open
         self._open = False
         self.store = Store(path.parent.parent)
         self._saved: set[str] = set()  # by this process: `again` does not apply to these
@@ -143,7 +144,7 @@ class Run:
                 saved before stays, also an earlier result of the same name.
         """
         check_name(name)
-        if self._team.leads:
+        if self.team.leads:
             storable = result if isinstance(result, Storable) else result()
             if identity is None:
                 identity = {"run": key_parts(self.manifest), "result": name}
@@ -162,7 +163,7 @@ class Run:
         key = identity_digest(identity)
         again = self._again and key not in self._saved
         is_stored = not again and self.store.entry(key) is not None
-        return without_pairs(self.store.load(key)) if self._team.agree(is_stored) else None
+        return without_pairs(self.store.load(key)) if self.team.agree(is_stored) else None
 
     def refer(
         self,
@@ -174,7 +175,7 @@ class Run:
     ) -> None:
         """Give a stored result a name in this run. `pairs` and `facts` are as in `save`."""
         check_name(name)
-        if self._team.leads:
+        if self.team.leads:
             entry = self.store.entry(identity_digest(identity))
             assert entry is not None, "call refer() only for a stored result"
             with self.writing():
@@ -285,7 +286,7 @@ class Run:
                 "`with open_run(...) as run:` around the computation"
             )
         key = identity_digest(identity)
-        if self._team.leads and self.manifest["unfinished"].get(name) != key:
+        if self.team.leads and self.manifest["unfinished"].get(name) != key:
             self.write_manifest(unfinished={**self.manifest["unfinished"], name: key})
         stored = self.store.entry(key)
         if stored and key not in self._saved:  # the shards of the replaced result are not used
@@ -293,10 +294,11 @@ class Run:
         return self.store.shards(identity, part)
 
     def __enter__(self) -> "Run":
-        self._team = processes()
+        if not self._blocks:
+            self.team = processes()
         self._started = time.monotonic()
         with ExitStack() as block:
-            if self._team.leads:
+            if self.team.leads:
                 block.enter_context(self.writing())
                 self.write_manifest(status="running")
             self._meet()
@@ -312,15 +314,21 @@ class Run:
     ) -> None:
         self._open = False
         block = self._blocks.pop()
-        if not self._team.leads:
-            return
         try:
             with block:
-                seconds = self.manifest["wall_seconds"] + round(time.monotonic() - self._started, 3)
-                self.write_manifest(status=self._status(kind), wall_seconds=seconds, ended=now())
+                if self.team.leads:
+                    seconds = round(time.monotonic() - self._started, 3)
+                    seconds += self.manifest["wall_seconds"]
+                    self.write_manifest(
+                        status=self._status(kind), wall_seconds=seconds, ended=now()
+                    )
+            if not self._blocks:
+                self.team.leave()
         except RunError:
             if error is None:
                 raise
+        if not self.team.leads:
+            return
         if isinstance(error, KeyboardInterrupt):
             print(self._saved_message(error), file=sys.stderr)
         elif error is not None:
@@ -339,12 +347,12 @@ class Run:
     def _status(self, kind: type[BaseException] | None) -> str:
         if kind is not None and not issubclass(kind, PartDone):
             return f"stopped by {kind.__name__}"
-        return str(self._team) if self._team.apart else "finished"
+        return str(self.team) if self.team.apart else "finished"
 
     def _meet(self) -> None:
         """Wait for the other processes, and read what the first one has written."""
-        self._team.wait()
-        if not self._team.leads:
+        self.team.wait()
+        if not self.team.leads:
             self.manifest = read_manifest(self.path)
 
     @contextmanager

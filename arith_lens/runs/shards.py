@@ -1,11 +1,7 @@
-"""The processes that share a computation in shards, and the files of the shards."""
+"""The files of a computation's finished shards."""
 
 import json
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,117 +18,15 @@ from arith_lens.runs.files import (
     write,
 )
 
-PART_VARIABLE = "ARITH_LENS_PART"
-JOIN = timedelta(minutes=10)
-"""How long the first process waits for the last one to start."""
-WORK = timedelta(days=30)
-"""How long a process that has finished its share waits. If one process dies, all end."""
-
-
-class PartDone(RunError):
-    """This process has finished its part. The parts of other processes are still missing."""
-
-
-@dataclass(frozen=True)
-class Processes:
-    """The processes that work on a run, and which of them this process is."""
-
-    index: int = 0
-    """The number of this process, from 0."""
-    count: int = 1
-    """The number of all processes."""
-    apart: bool = False
-    """Whether each process writes to a root of its own, to be copied into one afterwards."""
-
-    @property
-    def leads(self) -> bool:
-        """Whether this process writes the run's manifest and results."""
-        return self.apart or self.index == 0
-
-    def share(self, parts: list[int]) -> list[int]:
-        """Which of the parts this process computes."""
-        return parts[self.index :: self.count]
-
-    def wait(self) -> None:
-        """Wait until every process has called this. Raises RunError if one has ended."""
-        self.agree(None)
-
-    def agree(self, value: Any) -> Any:
-        """Return the value of the first process in every process. Waits, and raises, as `wait`."""
-        if self.count == 1 or self.apart:
-            return value
-        import torch.distributed
-
-        values = [value]
-        try:
-            torch.distributed.barrier(group=_waiting_room())
-            torch.distributed.broadcast_object_list(values, src=0, group=_waiting_room())
-        except RuntimeError as error:
-            raise RunError(
-                f"expected {self.count} processes at work, found that one has ended ({error}). "
-                "Start them again: what was finished is kept."
-            ) from error
-        return values[0]
-
-    def __str__(self) -> str:
-        return f"part {self.index + 1} of {self.count}"
-
-
-def processes() -> Processes:
-    """The processes that the launcher or `ARITH_LENS_PART` names.
-
-    Raises:
-        RunError: the part is not valid, or not all processes start.
-    """
-    if (part := os.environ.get(PART_VARIABLE)) is not None:
-        index, _, parts = part.partition("/")
-        if not (index.isdigit() and parts.isdigit() and 1 <= int(index) <= int(parts)):
-            raise RunError(
-                f"expected {PART_VARIABLE} such as 2/3, the second of three parts, found {part!r}"
-            )
-        return Processes(int(index) - 1, int(parts), apart=True)
-    count = int(os.environ.get("WORLD_SIZE", "1"))
-    if count == 1:
-        return Processes()
-    _waiting_room()
-    return Processes(int(os.environ["RANK"]), count)
-
-
-def claim_rank_zero() -> bool:
-    """Leave all work to the first of the processes that were started together.
-
-    The variables of the launcher are removed, so that the first process works as if it were alone.
-
-    Returns:
-        Whether this is the first process.
-    """
-    first = os.environ.get("RANK", "0") == "0"
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
-        os.environ.pop(name, None)
-    return first
-
-
-@cache
-def _waiting_room() -> Any:
-    """The process group for waiting. It is on the CPU, on whatever device processes compute."""
-    import torch.distributed
-    from accelerate import PartialState
-
-    try:
-        PartialState(timeout=JOIN)  # starts the default group, and takes this process's GPU
-    except torch.distributed.DistError as error:
-        raise RunError(
-            f"expected {os.environ['WORLD_SIZE']} processes, found that some did not start within "
-            f"{JOIN} ({error}). Start them again: what was finished is kept."
-        ) from error
-    return torch.distributed.new_group(backend="gloo", timeout=WORK)
-
-
 SHARDS_FOLDER = "shards"
 _QUESTION = "part.json"
 ATTEMPTS = 5
 """How often a shard is written anew. A process that has finished the same result removes the folder
 of the shards, also while others write into it."""
+
+
+class PartDone(RunError):
+    """This process has finished its part. The parts of other processes are still missing."""
 
 
 class Shards:

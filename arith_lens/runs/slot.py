@@ -20,8 +20,9 @@ from arith_lens.arrays import Arrays, Storable
 from arith_lens.progress import bar
 from arith_lens.runs.files import RunError
 from arith_lens.runs.manifest import SavedPairs
+from arith_lens.runs.processes import Processes
 from arith_lens.runs.run import Run
-from arith_lens.runs.shards import PartDone, Processes, Shards, processes
+from arith_lens.runs.shards import PartDone, Shards
 
 Result = TypeVar("Result", bound=Storable)
 
@@ -94,8 +95,9 @@ class ResultSlot:
     ) -> list[Arrays]:
         """All shards in order. Finished shards are read, the others are computed and stored.
 
-        If several processes work on one run, each computes its share and reads the shards of the
-        others. Without a run, each process computes all.
+        If several processes work on one run, each takes the next shard when it is free, and reads
+        those of the others. What a process that has ended did not finish, the others compute.
+        Without a run, each process computes all.
 
         Args:
             compute: returns the tensors of a shard, with notes as their header, from its number.
@@ -112,25 +114,31 @@ class ResultSlot:
                 missing.
         """
         finished = None if self.run is None else self.run.shards(self.name, self.identity, **part)
-        team = processes() if finished else Processes()
+        team = Processes() if self.run is None else self.run.team
         done = {} if finished is None else _loaded(finished, range(count))
-        missing = team.agree([index for index in range(count) if index not in done])
-        share = team.share(missing)
         steps = sizes or [1] * count
-        total = sum(steps if team.count == 1 else [steps[index] for index in share])
-        before = sum(steps[index] for index in done) if team.count == 1 else 0
         label = title if self.run is None else ", ".join(dict.fromkeys([title, self.name]))
-        options = {"total": total, "initial": before, "desc": label, "unit": unit}
+        options = {"total": sum(steps), "desc": label, "unit": unit}
+        options["initial"] = sum(steps[index] for index in done)
         with bar(visible=progress and team.leads, **options) as shown_bar:
-            for index in share:
-                done[index] = compute(index)
-                if finished:
-                    finished.save(index, done[index].tensors, done[index].header)
-                shown_bar.update(steps[index])
-        team.wait()
-        if finished and team.count > 1:
-            done |= _of_others(finished, [n for n in range(count) if n not in done], team)
-            team.wait()  # shards are removed only after all processes have read them
+            while missing := team.agree([index for index in range(count) if index not in done]):
+                dealt = 0
+                for position in team.deal(len(missing)):
+                    index = missing[position]
+                    done[index] = compute(index)
+                    if finished:
+                        finished.save(index, done[index].tensors, done[index].header)
+                    shown_bar.update(sum(steps[n] for n in missing[dealt : position + 1]))
+                    dealt = position + 1
+                ended = team.wait()
+                shown_bar.update(sum(steps[n] for n in missing[dealt:]))
+                if finished and team.count > 1:
+                    done |= _loaded(finished, [n for n in missing if n not in done])
+                    if not ended:
+                        _require_all(done, count, finished, team)
+        if finished:
+            _require_all(done, count, finished, team)
+        team.wait()  # shards are removed only after all processes have read them
         return [done[index] for index in range(count)]
 
     def save(self, result: Result, **facts: Any) -> Result:
@@ -145,9 +153,9 @@ def _loaded(shards: Shards, indices: Iterable[int]) -> dict[int, Arrays]:
     return {index: shard for index, shard in loaded.items() if shard is not None}
 
 
-def _of_others(shards: Shards, indices: list[int], team: Processes) -> dict[int, Arrays]:
-    loaded = _loaded(shards, indices)
-    missing = len(indices) - len(loaded)
+def _require_all(done: Mapping[int, Arrays], count: int, shards: Shards, team: Processes) -> None:
+    """Raise an error unless the shards of the others, which have all finished, are here, too."""
+    missing = count - len(done)
     if missing and team.apart:
         raise PartDone(
             f"{team} is done and kept in {shards.folder}; {missing} shards are the others'. Copy "
@@ -158,4 +166,3 @@ def _of_others(shards: Shards, indices: list[int], team: Processes) -> dict[int,
             f"expected {missing} shards of other processes in {shards.folder}, found none. Let all "
             "write to one file system, or compute parts apart and copy them: see docs/runs.md"
         )
-    return loaded

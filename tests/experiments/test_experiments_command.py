@@ -14,7 +14,7 @@ from support.children import Script
 
 from arith_lens.path_patching import CertificateError, UnsupportedTrunk
 from arith_lens.runs import Run, RunError, find_runs, open_run
-from arith_lens.runs.shards import Processes, processes
+from arith_lens.runs.processes import Processes, processes
 from experiments import are_they_needed
 from experiments.command import continue_after_part, robust_output, run
 from experiments.configs.shared import ModelSettings

@@ -16,21 +16,24 @@ from arith_lens.runs import Run, RunError, load_run, open_run
 
 N_PAIRS, SHARD = 14, 2
 SCRIPT = """
-import os, signal, sys
+import os, signal, sys, time
 import torch
 import arith_lens as al
 from arith_lens.runs import PartDone, Shards
-from arith_lens.runs import shards as processes
+from arith_lens.runs import processes
 
 checkpoint, root = sys.argv[1:]
 processes.JOIN = processes.timedelta(seconds=int(os.environ.get("JOIN", "90")))
+processes.SILENCE = 5
 rank, kill = os.environ.get("RANK"), os.environ.get("KILL", "")
 save, computed = Shards.save, []
 def save_and_die(shards, index, *given):
+    if kill == rank and computed:  # in its second shard
+        os.kill(os.getpid(), signal.SIGKILL)
     save(shards, index, *given)
     computed.append(index)
-    if kill == f"{rank} after {index}":
-        os.kill(os.getpid(), signal.SIGKILL)
+    if kill:
+        time.sleep(0.5)
 Shards.save = save_and_die
 
 def say(*words):  # a line at once: print would let the processes' lines run into one another
@@ -109,17 +112,51 @@ def test_two_processes_give_the_bits_of_one(
     assert not list(tmp_path.glob("store/*/shards"))
 
 
-@pytest.mark.parametrize("kill", ["0 after 2", "1 after 3"])
-def test_a_killed_worker_is_resumed(
+def computed_by(printed: str) -> list[set[int]]:
+    """The shards of each process that came to the end of the first result."""
+    lines = [line for line in printed.splitlines() if line.startswith("COMPUTED")]
+    return [{*map(int, line.split()[1:])} for line in lines]
+
+
+@pytest.mark.parametrize("kill", ["0", "1"])
+def test_what_torchruns_agent_ends_is_resumed(
     checkpoint: Path, alone: dict[str, torch.Tensor], tmp_path: Path, kill: str
 ) -> None:
     fill(checkpoint, tmp_path, n=2, fails=True, KILL=kill)
     assert the_run(tmp_path).manifest["status"] in ("running", "stopped by RunError")
     kept = {int(path.stem) for path in shard_files(the_run(tmp_path), "effects")}
-    assert int(kill[-1]) in kept and len(kept) < N_PAIRS // SHARD
-    said = fill(checkpoint, tmp_path)  # goes on in another number of processes
-    (again,) = [line for line in said.splitlines() if line.startswith("COMPUTED")]
-    assert {*map(int, again.split()[1:])} == {*range(N_PAIRS // SHARD)} - kept
+    assert 0 < len(kept) < N_PAIRS // SHARD
+    printed = fill(checkpoint, tmp_path)  # goes on in another number of processes
+    assert computed_by(printed) == [{*range(N_PAIRS // SHARD)} - kept]
+    assert same(contents(tmp_path), alone)
+
+
+@pytest.mark.parametrize("kill", ["0", "1"])
+def test_the_shards_of_a_killed_process_are_the_others(
+    checkpoint: Path, alone: dict[str, torch.Tensor], tmp_path: Path, kill: str
+) -> None:
+    port = free_port()
+    workers = [
+        Script(
+            *(SCRIPT, str(checkpoint), str(tmp_path)),
+            output=tmp_path / f"{rank}.txt",
+            RANK=rank,
+            KILL=kill,
+            WORLD_SIZE="2",
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=port,
+        )
+        for rank in "01"
+    ]
+    ends = [worker.wait() for worker in workers]
+    survivor = workers[1 - int(kill)]
+    assert ends[int(kill)] == -9
+    if kill == "0":  # it has the lock and the store
+        assert ends[1] == 1 and "found that the first one has ended" in survivor.printed
+        survivor = Script(SCRIPT, str(checkpoint), str(tmp_path), output=tmp_path / "2.txt")
+        assert survivor.wait() == 0
+    (own,) = computed_by(survivor.printed)
+    assert len(own) == (N_PAIRS // SHARD) - 1 if kill == "1" else own, "all but one finished shard"
     assert same(contents(tmp_path), alone)
 
 
