@@ -12,6 +12,7 @@ import arith_lens as al
 from arith_lens.components import every_head, every_mlp
 from arith_lens.interchanges import readers, without_writers, writers
 from experiments.carry import UNDER_100
+from laboratory.rows import write_rows
 
 LEADING = 5
 """How many principal components of the states are exchanged together."""
@@ -37,41 +38,34 @@ def carries(
         head_layers: the layers whose two strongest heads are held; none: every layer, no controls.
         csv: the file to write.
     """
-    import pandas as pd
-
     loaded = al.load_model(model)
-    tables = []
-    for table in _tables(loaded, {"shots": shots, "n": n}, draws, head_layers):
-        print(table.to_string(index=False, float_format="{:.3f}".format), flush=True)
-        tables.append(table)
-    if csv is not None:
-        rows = pd.concat(tables)
-        rows.insert(0, "model", loaded.name)
-        rows.to_csv(csv, index=False, float_format="%.3f")
+    tables = _tables(loaded, {"shots": shots, "n": n, "templates": "symbols"}, draws, head_layers)
+    rows: Iterator[Any] = (row for table in tables for row in table.to_dict("records"))
+    write_rows(({"model": loaded.name, **row} for row in rows), csv)
 
 
-def _sampled(model: Any, settings: dict[str, Any], **options: Any) -> al.InterchangePairs:
+def carry_pairs(model: al.HookedModel, **options: Any) -> al.InterchangePairs:
     """Sources differ in the ones digits alone, and the digit of their tens is the expected one."""
     causal = al.causal_model("addition", "carry")
-    chosen = {"sources": "matched", "answers": UNDER_100, "templates": "symbols"}
-    return al.interchange_pairs(model, causal, "ones_carry", **chosen | settings | options)
+    chosen = {"sources": "matched", "answers": UNDER_100}
+    return al.interchange_pairs(model, causal, "ones_carry", **chosen | options)  # pyright: ignore
 
 
 def _tables(
     model: al.HookedModel, settings: dict[str, Any], draws: int, head_layers: tuple[int, ...]
 ) -> Iterator[Any]:
-    pairs = _sampled(model, settings)
+    pairs = carry_pairs(model, **settings)
     sites = [al.Site(layer) for layer in range(model.n_layers)]
     yield _rows("layers", al.interchange(model, pairs, sites, controls=False))
     if not head_layers:
         return
-    others = _sampled(model, settings, seed=1)
+    others = carry_pairs(model, **settings, seed=1)
     choice = al.interchange(model, others, sites, controls=False)
     site = sites[int(choice.iia[:, 1].argmax())]
     one = al.interchange(model, pairs, site, draws=draws)
     yield _rows("chosen layer", one)
     yield _rows(f"{LEADING} directions", al.interchange(model, pairs, site, space="pca", k=LEADING))
-    worded = _sampled(model, settings, hold_out="templates", templates="operation")
+    worded = carry_pairs(model, **settings | {"templates": "operation"}, hold_out="templates")
     yield _rows("other wordings", al.interchange(model, worded, site, controls=False))
     direction = one.bases[str(site)]
     heads = every_head(model.n_layers, model.n_heads)

@@ -8,7 +8,8 @@ import torch
 import arith_lens as al
 from arith_lens.auditing import measures
 from arith_lens.interchanges import site_runs
-from experiments.carry import UNDER_100
+from arith_lens.interchanges.spaces import FitData, mean_direction, principal_directions
+from laboratory.carries import carry_pairs
 from laboratory.rows import of_measure, write_rows
 
 DOSES = (0.25, 0.5, 0.75, 1.0, 2.0, 5.0)
@@ -46,17 +47,14 @@ def measured(
     model: al.HookedModel, site: al.Site, shots: int
 ) -> Iterator[tuple[str, measures.Measure]]:
     """The numbers of a model by name; correlations have no interval."""
-    causal = al.causal_model("addition", "carry")
-    options = {"sources": "matched", "answers": UNDER_100, "templates": ["addition/0"]}
-    pairs = al.interchange_pairs(model, causal, "ones_carry", n=N, shots=shots, **options)  # pyright: ignore
+    pairs = carry_pairs(model, n=N, shots=shots, templates=["addition/0"])
     fitted, tested = pairs[pairs.fit], pairs[pairs.test]
     assert tested.pairs.operands is not None
     ((known,),) = site_runs(model, fitted.pairs, [site], batch_size=N)
-    states = torch.cat([known.base, known.source]).double()
-    carries = fitted.values.T.flatten() == 1
-    direction = states[carries].mean(0) - states[~carries].mean(0)
-    direction /= direction.norm()
-    component = torch.linalg.svd(states - states.mean(0), full_matrices=False).Vh[0]
+    data = FitData([known], fitted.expected, fitted.pairs.answer, fitted.values)
+    states = torch.cat([known.base, known.source])
+    direction = mean_direction(data)[:, 0]
+    component = principal_directions(states - states.mean(0), 1)[:, 0]
     likeness = measures.Measure(abs(float(direction @ component)), n=len(fitted))
     yield "|cos| with the first principal component", likeness
     ((run,),) = site_runs(model, tested.pairs, [site], batch_size=N)
@@ -66,8 +64,7 @@ def measured(
         both = torch.stack([along, ones])[:, carry == value]
         graded = measures.Measure(float(both.corrcoef()[0, 1]), n=both.shape[1])
         yield f"correlation with the ones' sum, carry {value}", graded
-    change = (known.source - known.base).double() @ direction
-    step = (change * fitted.values.diff(dim=1)[:, 0].sign()).mean() * (1 - 2 * carry)
+    step = (data.differences @ direction).mean() * (1 - 2 * carry)
     for dose in DOSES:
         state = run.base + (dose * step)[:, None].float() * direction.float()
         follows = (run.answers(state[None])[0] == tested.expected).float()

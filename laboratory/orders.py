@@ -1,7 +1,7 @@
 """How faithful are orders of heads and MLPs, by CPR and CMD of the MIB benchmark?"""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +12,33 @@ from laboratory.rows import Row, write_rows
 
 METRIC = "digit_contrast"
 APPROXIMATE = ("atp", "eap_ig")
-GREEDY = ("20.8", "21.2", "23.3", "23.0")
-"""The heads that the audit of SmolLM2's addition chose one by one."""
 
 
-def orders(model: str = "smollm2-135m", draws: int = 20, csv: Path | None = None) -> None:
+def orders(
+    model: str = "smollm2-135m",
+    greedy: tuple[str, ...] = (),
+    draws: int = 20,
+    csv: Path | None = None,
+) -> None:
     """Order the heads and MLPs by several methods on one half of the sums, and judge on the other.
 
     What is left out gives the counterfactual's output at END.
 
     Args:
         model: a name, a folder or a GGUF file.
+        greedy: heads that an audit of the model chose one by one, such as 20.8.
         draws: the number of random orders.
         csv: the file to write.
     """
-    write_rows(_rows(al.load_model(model), draws), csv)
+    write_rows(_rows(al.load_model(model), greedy, draws), csv)
 
 
-def _rows(model: al.HookedModel, draws: int) -> Iterator[Row]:
+def _rows(model: al.HookedModel, greedy: Sequence[str], draws: int) -> Iterator[Row]:
     pairs = al.sample_pairs(
         model, "addition", templates="symbols", counterfactual="operands", shots=1
     )
     first, second = halves(pairs)
-    named = dict(named_orders(model, first, draws))
+    named = dict(named_orders(model, first, greedy, draws))
     total = len(named["atp"])
     sizes = tuple(sorted({0, *(round(share * total) for share in FRACTIONS)}))
     sets = {f"{name}, {k}": order[:k] for name, order in named.items() for k in sizes}
@@ -55,15 +59,15 @@ def _rows(model: al.HookedModel, draws: int) -> Iterator[Row]:
 
 
 def named_orders(
-    model: al.HookedModel, pairs: al.PromptPairs, draws: int
+    model: al.HookedModel, pairs: al.PromptPairs, greedy: Sequence[str], draws: int
 ) -> Iterator[tuple[str, list[Component]]]:
     """Each order of all heads and MLPs, the most helpful first, with its name."""
     everything = every_component(model.n_layers, model.n_heads)
     effects = al.path_patch(model, pairs, metric=METRIC, progress=False)
     exact = CircuitFile.of(model, effects, []).order()
     yield "exact", exact
-    chosen = [parse_component(head) for head in GREEDY]
-    yield "greedy, then exact", [*chosen, *(one for one in exact if one not in chosen)]
+    if chosen := [parse_component(head) for head in greedy]:
+        yield "greedy, then exact", [*chosen, *(one for one in exact if one not in chosen)]
     for method in APPROXIMATE:
         scores = al.attribute(
             model, pairs, method=method, paths="total", metric=METRIC, progress=False
