@@ -28,6 +28,11 @@ from figures.options import GALLERY, GalleryOptions
 from figures.tables.table import from_csv, joined
 
 GALLERY_MODELS = ("reference", "reference-mistral")
+CLAIMS_MODELS = {
+    "smollm2-135m": RunSettings.of_paper(n=40, shots=1),
+    **dict.fromkeys(GALLERY_MODELS, RunSettings.of_paper()),
+}
+"""The models whose claims are checked, and the settings of their runs; the pretrained one first."""
 MOST_NUMBERS = 400_000
 """Larger CSV files, in letters, are left out; the exhibit's command writes them."""
 
@@ -54,16 +59,16 @@ def write_tables(options: GalleryOptions) -> None:
     A table or a claim whose run is not there stays as it is.
     """
     for model in GALLERY_MODELS:
-        folder = options.out if model == GALLERY_MODELS[0] else options.out / model
-        folder.mkdir(parents=True, exist_ok=True)
         parts = [part for function in _functions() for part in _made(function, model, options.root)]
         for part in parts:
             if isinstance(part, MissingExhibit):
                 print(f"missing: {part.title}. {part.reason}")
-        verdicts = check_claims(model, roots=(options.root, GALLERY))
-        of_claims = _lasting(claims_table(model, verdicts), folder)
         exhibits = [part for part in parts if not isinstance(part, MissingExhibit)]
-        _write_numbers([*exhibits, of_claims], folder)
+        _write_numbers(exhibits, _folder(options.out, model))
+    for model, settings in CLAIMS_MODELS.items():
+        verdicts = check_claims(model, roots=(options.root, GALLERY), settings=settings)
+        folder = _folder(options.out, model)
+        _write_numbers([_lasting(claims_table(model, verdicts), folder)], folder)
 
 
 def linked_charts(docs: Path, tables: Path) -> Iterator[Chart]:
@@ -106,9 +111,16 @@ def _made(function: MakesExhibits, model: str, root: Path) -> list[Exhibit | Mis
     return [exhibits] if isinstance(exhibits, MissingExhibit) else [*exhibits]
 
 
+def _folder(tables: Path, model: str) -> Path:
+    """Where a model's tables are."""
+    folder = tables if model == FIRST_MODEL else tables / model
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def _claims_tables(tables: Path) -> list[Run]:
     """The folders of the models' verdicts, as runs."""
-    models = [one for one in GALLERY_MODELS if one == FIRST_MODEL or (tables / one).is_dir()]
+    models = [one for one in CLAIMS_MODELS if one == FIRST_MODEL or (tables / one).is_dir()]
     return [tables_of("which_heads", model, FREE, tables) for model in models]
 
 
