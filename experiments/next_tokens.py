@@ -49,6 +49,8 @@ AFTER, RANDOM = "after", "random-"
 def _save_both_sides(run: Run, model: al.HookedModel, config: CalculationConfig) -> None:
     """For each kind of prompt: the likeliest tokens of every prompt, and whether they are C."""
     for kind in counted([*PAIR_KINDS], "kinds of prompts"):
+        if ANSWER_PROBABILITY.is_in(run, kind):
+            continue
         prompts = PAIR_KINDS[kind]
         n = N_SAMPLED if config.n is None and kind == "two_digits" else config.n
         with exit_on_user_error():
@@ -123,6 +125,8 @@ def _save_instead(run: Run, model: al.HookedModel, config: InsteadConfig) -> Non
         answers = first_tokens(model, questions)
         prompts = [prompt for prompt, _ in questions]
         for when, with_hooks in hooks.items():
+            if NEXT_TOKENS.is_in(run, kind, when):
+                continue
             tokens = next_tokens(model, prompts, hooks=with_hooks)
             NEXT_TOKENS.save(run, tokens, kind, when, answers=answers, heads=names)
 

@@ -1,6 +1,7 @@
 """The experiment of Figure 9, and its figure: from configuration to files."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.drawings import written
@@ -42,3 +43,27 @@ def test_figure_9_shows_both_prompts_of_a_pair(
 def test_without_a_run_the_command_is_named(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"experiments what_the_calculation_does"):
         show(next_tokens.fig9, Options(root=tmp_path))
+
+
+def test_a_stopped_run_goes_on_after_the_last_kind_of_prompt(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = ("addition", "subtraction")
+    monkeypatch.setattr(
+        experiment, "PAIR_KINDS", {kind: experiment.PAIR_KINDS[kind] for kind in kinds}
+    )
+    of_prompts, texts = experiment.next_tokens, []
+
+    def stopping(*args: Any, **options: Any) -> Any:
+        texts.append(args[1])
+        if len(texts) == 3:  # two sides of the first kind are stored
+            raise KeyboardInterrupt
+        return of_prompts(*args, **options)
+
+    monkeypatch.setattr(experiment, "next_tokens", stopping)
+    config = what_the_calculation_does.config(model=str(checkpoint), n=9, keep="all", k=3)
+    with pytest.raises(KeyboardInterrupt):
+        what_the_calculation_does(config, root=tmp_path)
+    what_the_calculation_does(config, root=tmp_path)
+    assert len(texts) == 5  # the first kind is not run again, the second has two sides
+    assert texts[3] == texts[2] != texts[0]
