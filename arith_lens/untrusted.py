@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 DEEPEST = 64
@@ -27,6 +28,26 @@ def parse_json(data: str | bytes) -> Any:
         if depth > DEEPEST:
             raise ValueError(too_deep)
     return value
+
+
+def json_lines(lines: Iterable[str], path: Any) -> Iterator[tuple[str, Any]]:
+    """The values of JSON lines, each after its file and line. Empty lines are skipped.
+
+    Raises:
+        ValueError: a line is not JSON.
+    """
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            value = parse_json(line)
+        except ValueError as error:
+            raise ValueError(
+                f"{where}: expected a JSON object, found {line!r:.80} ({error}); write one object "
+                "per line"
+            ) from error
+        yield where, value
 
 
 def _items(values: list[Any]) -> list[Any]:

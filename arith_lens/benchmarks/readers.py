@@ -12,27 +12,16 @@ from typing import Any, cast
 from arith_lens.benchmarks.parsing import parse_number, same_number, without_separators
 from arith_lens.benchmarks.records import Record, flag_of
 from arith_lens.options import check_choice
-from arith_lens.untrusted import parse_json
+from arith_lens.untrusted import json_lines, parse_json
 
 RawRecord = Mapping[str, Any]
 
 
-def json_lines(path: Path) -> Iterator[RawRecord]:
-    """The objects of a file of JSON lines. Empty lines are skipped."""
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            row = parse_json(line)
-        except ValueError as error:
-            raise ValueError(
-                f"{path}, line {number}: expected a JSON object, found {line!r:.80} ({error}); "
-                "mend it"
-            ) from error
+def _objects(path: Path) -> Iterator[RawRecord]:
+    """The objects of a file of JSON lines."""
+    for where, row in json_lines(path.read_text(encoding="utf-8-sig").split("\n"), path):
         if not isinstance(row, dict):
-            raise ValueError(
-                f"{path}, line {number}: expected a JSON object, found {row!r:.80}; mend it"
-            )
+            raise ValueError(f"{where}: expected a JSON object, found {row!r:.80}; mend it")
         yield row
 
 
@@ -116,7 +105,7 @@ def _gsm8k_rows(source: str | Path, split: str) -> Iterable[RawRecord]:
     path = Path(source)
     file = path / f"{split}.jsonl" if path.is_dir() else path
     if file.is_file():
-        return json_lines(file)
+        return _objects(file)
     if path.suffix in (".jsonl", ".json") or (isinstance(source, Path) and not path.is_dir()):
         raise FileNotFoundError(
             f"expected JSON lines with question and answer at {path}, found no file; give a folder "
@@ -205,7 +194,7 @@ def _finished_rows(folder: Path) -> list[RawRecord]:
             "found none; give another split"
         )
     rows: list[RawRecord] = []
-    for path, i, row in ((p, i, row) for p in paths for i, row in enumerate(json_lines(p))):
+    for path, i, row in ((p, i, row) for p in paths for i, row in enumerate(_objects(p))):
         match = _FINISHED.fullmatch(str(row.get("input")))
         if match is None or "subject" not in row or "output" not in row:
             raise ValueError(
@@ -397,7 +386,7 @@ def _from_files(
         )
     if name == "gsm8k":
         return str(path), read_gsm8k(path)
-    return str(path), list(json_lines(path)) if path.suffix == ".jsonl" else json_list(path)
+    return str(path), list(_objects(path)) if path.suffix == ".jsonl" else json_list(path)
 
 
 def _from_hub(

@@ -434,7 +434,8 @@ class Truth:
     @cached_property
     def _runs(self) -> tuple[tuple[Tensor, Outputs], tuple[Tensor, Outputs]]:
         """Logits and outputs of the reference prompts and of the counterfactual ones."""
-        return self._run(self.pairs.reference), self._run(self.pairs.counterfactual)
+        reference, other = (run(self.circuit, *side, None) for side in self.pairs.sides)
+        return reference, other
 
     def _run(
         self, tokens: Int[Tensor, "pair pos"], replaced: Replaced | None = None

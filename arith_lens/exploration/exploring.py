@@ -57,7 +57,7 @@ from arith_lens.exploration.tables import (
 from arith_lens.explorer_page import Explorer, SetFacts, Tables
 from arith_lens.model import HookedLike
 from arith_lens.next_tokens import next_tokens
-from arith_lens.pairs import PromptPairs, pieces, tokenizer_of
+from arith_lens.pairs import PromptPairs, check_pairs, pieces, tokenizer_of
 from arith_lens.path_patching import fitting_engine, path_patch
 from arith_lens.runs import ResultSlot, Run
 
@@ -161,6 +161,8 @@ def explore(
         'Explorer: reference'
     """
     sets = {_name(pairs): pairs} if isinstance(pairs, PromptPairs) else dict(pairs)
+    for some in sets.values():
+        check_pairs(model, some)
     own = getattr(model, "name", None) or getattr(model.cfg, "model_name", "a model")
     _check_others(own, compare, sets.values(), model)
     models = {own: model, **(compare or {})}
@@ -347,6 +349,7 @@ def explored(
     Raises:
         ValueError, FloatingPointError: as in `path_patch`.
     """
+    check_pairs(model, pairs)
     sample = sample_rows(pairs)
     question: dict[str, Any] = {
         "settings": [*map(dict, settings)],

@@ -114,7 +114,7 @@ def interchange(
 @torch.no_grad()
 def _other_answers(model: HookedLike, pairs: PromptPairs, sites: Any) -> Interchange:
     """Exchange whole sites in pairs whose counterfactual has another answer, C'."""
-    check_pairs(model, pairs)
+    check_pairs(model, pairs, unequal=True)
     chosen = _checked_sites(model, sites)
     other = pairs.counterfactual_answer
     n_pairs = len(pairs)

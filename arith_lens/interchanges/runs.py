@@ -82,15 +82,13 @@ def site_runs(
 def _of_batch(
     model: HookedLike, pairs: PromptPairs, sites: Sequence[AnySite]
 ) -> tuple[SiteRuns, ...]:
-    mask = pairs.attention_mask
     outputs = [mlp_out_name(site.layer) for site in sites if isinstance(site, Neuron)]
     names = list(dict.fromkeys([*map(site_name, sites), *outputs]))
     base, source = (
-        record(model, tokens, names, attention_mask=mask)
-        for tokens in (pairs.reference, pairs.counterfactual)
+        record(model, tokens, names, attention_mask=mask) for tokens, mask in pairs.sides
     )
     needs_end = any(not isinstance(site, Site) or site.is_end for site in sites)
-    ends = EndRuns.of(model, pairs.reference, mask) if needs_end else None
+    ends = EndRuns.of(model, pairs.reference, pairs.attention_mask) if needs_end else None
     d_vocab = int(model.cfg.d_vocab)
     made = []
     for site in sites:
@@ -99,7 +97,8 @@ def _of_batch(
             columns = role_columns(pairs, site).to(base[name].device)
             row = torch.arange(len(pairs), device=columns.device)[:, None]
             tail: Tail = partial(_role_logits, model, pairs, site, base[name], columns)
-            own, other = (run[name][row, columns].flatten(1) for run in (base, source))
+            own = base[name][row, columns].flatten(1)
+            other = pairs.at_counterparts(source[name])[row, columns].flatten(1)
         else:
             assert ends is not None
             own, other = (_at_end(run[name], site) for run in (base, source))
@@ -182,7 +181,9 @@ def role_columns(pairs: PromptPairs, site: Site) -> Int[Tensor, "pair token"]:
             f"found {listed}; give operands of one number of digits, or another token"
         )
     columns = at.nonzero()[:, 1].view(len(at), n_tokens)
-    return columns if site.token is None else columns[:, [site.token]]
+    columns = columns if site.token is None else columns[:, [site.token]]
+    pairs.require_counterparts(torch.zeros_like(at).scatter(1, columns, True), str(site))
+    return columns
 
 
 @torch.no_grad()

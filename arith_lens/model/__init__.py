@@ -66,11 +66,12 @@ from arith_lens.model.state import state_digest as state_digest
 from arith_lens.model.state import tokenizer_hash as tokenizer_hash
 from arith_lens.model.state import weights_hash as weights_hash
 from arith_lens.model.state import weights_loaded as weights_loaded
+from arith_lens.model.texts import NO_FRAME as NO_FRAME
 from arith_lens.model.texts import PAD as PAD
 from arith_lens.model.texts import Frame as Frame
 from arith_lens.model.texts import chat_frame as chat_frame
-from arith_lens.model.texts import chat_tokenizer as chat_tokenizer
 from arith_lens.model.texts import first_token as first_token
+from arith_lens.model.texts import frame_around as frame_around
 from arith_lens.model.texts import in_chat as in_chat
 from arith_lens.model.texts import left_pad as left_pad
 from arith_lens.model.texts import rows_with_offsets as rows_with_offsets

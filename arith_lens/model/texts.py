@@ -2,12 +2,12 @@
 
 A prompt has the tokens that the checkpoint's own tokenizer writes, with BOS in front where that
 tokenizer adds it and nowhere else. Two things differ from calling the tokenizer. A text that itself
-begins with BOS, as a chat template writes it, gets no second one. And what a tokenizer adds at the
-end, such as EOS, is left out, because a prompt's last token is END.
+begins with BOS, as a chat template writes it, gets no second one, and one in the tokenizer's chat
+template gets none. And what a tokenizer adds at the end, such as EOS, is left out, because a
+prompt's last token is END.
 """
 
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import Any, TypeAlias
 
 import torch
@@ -54,7 +54,8 @@ def rows_with_offsets(
     rows = []
     for i, ids in enumerate(batch["input_ids"]):
         doubled = before and ids[len(before) : 2 * len(before)] == before
-        own = slice(len(before) if doubled else 0, len(ids) - len(after))
+        drops = doubled or (before and frame_around(tokenizer, texts[i]) != NO_FRAME)
+        own = slice(len(before) if drops else 0, len(ids) - len(after))
         spans = [tuple(span) for span in batch["offset_mapping"][i][own]] if offsets else []
         rows.append((ids[own], spans))
     return rows
@@ -100,6 +101,7 @@ def first_token(tokenizer: Any) -> str | None:
 
 Frame: TypeAlias = tuple[str, str]
 """What stands before a user's message in a chat template, and after it, up to the answer."""
+NO_FRAME: Frame = ("", "")
 
 
 def chat_frame(tokenizer: Any) -> Frame:
@@ -146,14 +148,16 @@ def in_chat(tokenizer: Any, text: str, frame: Frame) -> str:
     return rendered
 
 
-def chat_tokenizer(tokenizer: Any, frame: Frame) -> Any:
-    """The tokenizer for texts in the chat template, which alone says whether BOS is in front."""
-    bos = added_tokens(tokenizer)[0]
-    if not bos or frame[0].startswith(tokenizer.decode(bos)):
-        return tokenizer
-    alone = deepcopy(tokenizer)
-    set_bos(alone, False)
-    return alone
+def frame_around(tokenizer: Any, text: str) -> Frame:
+    """The frame of the chat template in which a text stands; empty texts where there is none."""
+    if not getattr(tokenizer, "chat_template", None):
+        return NO_FRAME
+    try:
+        head, tail = chat_frame(tokenizer)
+    except Exception:  # of any kind, since a template may refuse a message: no text stands in it
+        return NO_FRAME
+    stands = head.strip() and text.startswith(head) and tail in text[len(head) :]
+    return (head, tail) if stands else NO_FRAME
 
 
 def _rendered(tokenizer: Any, text: str) -> str:

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from arith_lens.model import NO_FRAME
 from arith_lens.pairs.counterfactuals import Pair
 from arith_lens.pairs.prompt_pairs import PromptPairs
 from arith_lens.pairs.references import (
-    NO_FRAME,
     Choices,
     Reference,
     Supply,

@@ -34,19 +34,26 @@ def check_kinds(model: Any, pairs: Any) -> None:
     )
 
 
-def check_pairs(model: Any, pairs: Any) -> None:
+def check_pairs(model: Any, pairs: Any, *, unequal: bool = False) -> None:
     """Check that pairs fit a model, and that the model gives one prompt the same numbers twice.
 
     Args:
         model: a model with TransformerLens' `cfg` and a tokenizer.
+        unequal: whether the method knows pairs of prompts of unequal lengths.
 
     Raises:
         TypeError: something else than a model and pairs.
-        ValueError: pairs are padded without a mask, have tokens beyond the vocabulary, were made
-            with another tokenizer (which pairs from bare tokens do not show), or are longer than
-            the context; or the model is in training mode.
+        ValueError: pairs are of unequal lengths, which the method does not know, are padded without
+            a mask, have tokens beyond the vocabulary, were made with another tokenizer (which pairs
+            from bare tokens do not show), or are longer than the context; or the model is in
+            training mode.
     """
     check_kinds(model, pairs)
+    if pairs.counterparts is not None and not unequal:
+        raise ValueError(
+            "expected prompts of one length in each pair, found pairs with counterfactual_spans, "
+            "which path_patch and interchange alone read; give counterfactuals of as many tokens"
+        )
     require_evaluation_mode(model)
     pairs.refuse_unmasked(getattr(model.tokenizer, "pad_token_id", None))
     _check_vocabulary(pairs, int(model.cfg.d_vocab))
@@ -82,7 +89,7 @@ def _check_tokenizer(pairs: PromptPairs, tokenizer: Any) -> None:
 
 
 def _check_context(pairs: PromptPairs, context: int | None) -> None:
-    longest = int(pairs.lengths.max()) if len(pairs) else 0
+    longest = max(int(mask.sum(-1).max()) for _, mask in pairs.sides) if len(pairs) else 0
     if context and longest > context:
         raise ValueError(
             f"expected prompts of at most {context} tokens, the model's context, found one of "
@@ -169,8 +176,8 @@ def answer(
     if not probability.isfinite().all():
         bad = (~probability.isfinite()).nonzero().flatten()
         if isinstance(model, HookedLike):
-            tokens, mask = getattr(pairs, side)[bad[:1]], pairs.attention_mask[bad[:1]]
-            require_finite(model, tokens, attention_mask=mask)
+            tokens, mask = _side(pairs, side)
+            require_finite(model, tokens[bad[:1]], attention_mask=mask[bad[:1]])
         raise ValueError(
             f"expected finite logits, found NaN or infinity at END of {len(bad)} of {len(pairs)} "
             f"{side} prompts; load the model with another dtype (float16 overflows where bfloat16 "
@@ -182,12 +189,13 @@ def answer(
 @torch.no_grad()
 def _logits_at_end(model: Any, pairs: PromptPairs, side: str) -> Float[Tensor, "pair d_vocab"]:
     device = getattr(model, "device", "cpu")
-    logits = model(
-        getattr(pairs, side).to(device),
-        attention_mask=pairs.attention_mask.to(device),
-        logits_to_keep=1,
-    )
+    tokens, mask = _side(pairs, side)
+    logits = model(tokens.to(device), attention_mask=mask.to(device), logits_to_keep=1)
     return logits[:, -1].float()
+
+
+def _side(pairs: PromptPairs, side: str) -> tuple[Tensor, Tensor]:
+    return pairs.sides[side == "counterfactual"]
 
 
 def _example(model: Any, pair: PromptPairs) -> str:

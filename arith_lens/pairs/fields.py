@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from arith_lens.operations import OPERATIONS
 from arith_lens.pairs.tokens import NO_ANSWER
 
+COUNTERFACTUAL_SPANS = "counterfactual_spans"
+"""The key of a row whose prompts may have unequal numbers of tokens."""
 Spans = Mapping[str, Int[Tensor, "pair start_stop=2"]]
 """By `Role`, or by a name of one's own."""
 
@@ -111,6 +113,13 @@ class PairFields:
     no answer, as in `3 void 5`. If it is not given, no counterfactual has one."""
     counterfactual_answer_text: tuple[str, ...] | None = None
     """The text of C'; empty where there is none."""
+    counterfactual_mask: Bool[Tensor, "pair pos"] | None = None
+    """The mask of counterfactuals with other numbers of tokens; None: `attention_mask`."""
+    counterparts: Int[Tensor, "pair pos"] | None = None
+    """By column of the reference, the column of the counterfactual's token in its stead; -1 where
+    it has none. None: the same column."""
+    counterfactual_span_characters: Spans | None = None
+    """Of the spans that are named in both prompts, in `counterfactual_text`."""
 
     def __post_init__(self) -> None:
         if not self.problem:
@@ -123,6 +132,36 @@ class PairFields:
     def lengths(self) -> Int[Tensor, " pair"]:
         """Tokens of each prompt, BOS included and padding left out."""
         return self.attention_mask.sum(-1)
+
+    @property
+    def sides(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Tokens and mask of the references, then of the counterfactuals, all [pair pos]."""
+        mask, other = self.attention_mask, self.counterfactual_mask
+        return (self.reference, mask), (self.counterfactual, mask if other is None else other)
+
+    def at_counterparts(
+        self, activation: Float[Tensor, "pair pos *rest"]
+    ) -> Float[Tensor, "pair pos *rest"]:
+        """Activations of the counterfactuals, moved to the columns of the references.
+
+        What a token without a counterpart gets is arbitrary; see `require_counterparts`.
+        """
+        if self.counterparts is None:
+            return activation
+        columns = self.counterparts.clamp(min=0).to(activation.device)
+        return activation[torch.arange(len(columns), device=columns.device)[:, None], columns]
+
+    def require_counterparts(self, at: Bool[Tensor, "*place pair pos"], name: str) -> None:
+        """Raise ValueError for tokens that have none in the counterfactual, with their pair."""
+        if self.counterparts is None:
+            return
+        alone = (at & (self.counterparts < 0)).any(-1).view(-1, len(self.answer)).any(0)
+        if bool(alone.any()):
+            raise ValueError(
+                f"pair {int(alone.nonzero()[0])}: expected a token of the counterfactual for each "
+                f"token of {name}, found fewer; name the span in {COUNTERFACTUAL_SPANS} with as "
+                "many tokens, take its last token (Site(layer, name, token=-1)), or take END"
+            )
 
 
 def _problems(pairs: PairFields) -> tuple[str, ...]:

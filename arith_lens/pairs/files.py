@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from arith_lens.model import left_pad
-from arith_lens.pairs.fields import PairFields, Selection, unpadded
+from arith_lens.pairs.alignment import ALONE, unequal_fields
+from arith_lens.pairs.fields import (
+    COUNTERFACTUAL_SPANS,
+    PairFields,
+    Selection,
+    Spans,
+    unpadded,
+)
 from arith_lens.pairs.text_files import EXAMPLE_KEYS, OTHER_ANSWER, SPANS, TOKEN_KEYS
 from arith_lens.pairs.tokens import Role
 from arith_lens.untrusted import parse_json
@@ -17,6 +24,12 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 CHARACTERS = "characters of "
+_SPAN_FIELDS = {
+    CHARACTERS: "span_characters",
+    "counterfactual " + CHARACTERS: "counterfactual_span_characters",
+}
+"""By the beginning of a column's name, the field that has its spans."""
+COUNTERPARTS = "counterparts"
 _TEXTS = ("reference_text", "counterfactual_text", "answer_text")
 _OTHER_TEXT = f"{OTHER_ANSWER}_text"
 _TUPLES = (
@@ -45,13 +58,16 @@ def text_rows(pairs: PairFields) -> list[dict[str, Any]]:
     if pairs.examples is not None and pairs.exemplar_set is not None:
         columns |= {"examples": pairs.examples, "exemplar_set": pairs.exemplar_set}
     if pairs.span_characters is not None:
-        columns[SPANS] = _named_spans(pairs)
+        columns[SPANS] = _named_spans(pairs, pairs.span_characters)
+    if pairs.counterparts is not None:
+        characters = pairs.counterfactual_span_characters or {}
+        columns[COUNTERFACTUAL_SPANS] = _named_spans(pairs, characters)
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _named_spans(pairs: PairFields) -> list[dict[str, list[int]]]:
+def _named_spans(pairs: PairFields, spans: Spans) -> list[dict[str, list[int]]]:
     """The characters of each pair's own spans."""
-    characters = {name: of.tolist() for name, of in (pairs.span_characters or {}).items()}
+    characters = {name: of.tolist() for name, of in spans.items()}
     return [
         {name: of[i] for name, of in characters.items() if of[i][0] < of[i][1]}
         for i in range(len(pairs.answer))
@@ -64,8 +80,8 @@ def table(pairs: PairFields) -> "DataFrame":
 
     sides = ("reference", "counterfactual")
     columns: dict[str, Any] = {
-        side: getattr(pairs, f"{side}_text") or unpadded(getattr(pairs, side), pairs.attention_mask)
-        for side in sides
+        name: getattr(pairs, f"{name}_text") or unpadded(*side)
+        for name, side in zip(sides, pairs.sides, strict=True)
     }
     columns["answer"] = pairs.answer_text or pairs.answer.tolist()
     columns["problem"], columns["tokens"] = pairs.problem, pairs.lengths.tolist()
@@ -82,8 +98,8 @@ def dataset(pairs: PairFields) -> Any:
     from datasets import Dataset, DatasetInfo
 
     columns: dict[str, list[Any]] = {
-        "reference": unpadded(pairs.reference, pairs.attention_mask),
-        "counterfactual": unpadded(pairs.counterfactual, pairs.attention_mask),
+        "reference": unpadded(*pairs.sides[0]),
+        "counterfactual": unpadded(*pairs.sides[1]),
         "answer": pairs.answer.tolist(),
     }
     for name in (*_TUPLES, *_TENSORS):
@@ -93,8 +109,11 @@ def dataset(pairs: PairFields) -> Any:
     if pairs.spans is not None:
         starts = (~pairs.attention_mask).sum(1)[:, None]
         columns |= {str(role): (span - starts).tolist() for role, span in pairs.spans.items()}
-    characters = pairs.span_characters or {}
-    columns |= {CHARACTERS + name: span.tolist() for name, span in characters.items()}
+    for prefix, name in _SPAN_FIELDS.items():
+        characters: Spans = getattr(pairs, name) or {}
+        columns |= {prefix + span: of.tolist() for span, of in characters.items()}
+    if pairs.counterparts is not None:
+        columns[COUNTERPARTS] = _counterpart_numbers(pairs)
     about = {
         "selection": None if pairs.selection is None else asdict(pairs.selection),
         "pieces": pairs.pieces and dict(pairs.pieces),
@@ -112,23 +131,39 @@ def dataset_fields(dataset: Any) -> dict[str, Any]:
             f"{dataset.column_names}; add {', '.join(missing)}"
         )
     columns = _aligned_columns(dataset.to_dict())
-    tokens, mask = left_pad(columns["reference"])
+    n = len(columns["answer"])
+    tokens, masks = left_pad([*columns["reference"], *columns["counterfactual"]])
+    mask, other_mask = masks.split(n)
     starts = (~mask).sum(1)[:, None]
     own = [name.removeprefix(CHARACTERS) for name in columns if name.startswith(CHARACTERS)]
     roles = [role for role in (*Role, *own) if role in columns]
     spans = {role: torch.tensor(columns[role]) + starts for role in roles}
     return {
-        "reference": tokens,
-        "counterfactual": left_pad(columns["counterfactual"])[0],
+        "reference": tokens[:n],
+        "counterfactual": tokens[n:],
         "answer": torch.tensor(columns["answer"]),
         "attention_mask": mask,
         "spans": spans or None,
-        "span_characters": {n: torch.tensor(columns[CHARACTERS + n]) for n in own} or None,
+        **{name: _spans_of(columns, prefix) for prefix, name in _SPAN_FIELDS.items()},
+        **(unequal_fields(columns[COUNTERPARTS], other_mask) if COUNTERPARTS in columns else {}),
         **{name: tuple(columns[name]) for name in _TUPLES if name in columns},
         **{name: torch.tensor(columns[name]) for name in _TENSORS if name in columns},
         "explicit_mask": "attention_mask" in columns,
         **_about(dataset.info.description),
     }
+
+
+def _counterpart_numbers(pairs: PairFields) -> list[list[int]]:
+    """By token of each reference, the number of its counterpart, as `unequal_fields` reads it."""
+    (_, mask), (_, other) = pairs.sides
+    assert pairs.counterparts is not None
+    padding = (~other).sum(1)[:, None]
+    return unpadded((pairs.counterparts - padding).clamp(min=ALONE), mask)
+
+
+def _spans_of(columns: Mapping[str, Any], prefix: str) -> Spans | None:
+    names = [name for name in columns if name.startswith(prefix)]
+    return {name.removeprefix(prefix): torch.tensor(columns[name]) for name in names} or None
 
 
 def _aligned_columns(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
@@ -141,7 +176,7 @@ def _aligned_columns(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
                 for row, mask in zip(columns[side], columns["attention_mask"], strict=True)
             ]
     for i, (reference, other) in enumerate(zip(*(columns[side] for side in sides), strict=True)):
-        if len(reference) != len(other):
+        if len(reference) != len(other) and COUNTERPARTS not in columns:
             raise ValueError(
                 f"pair {i}: expected prompts of one length, found {len(reference)} tokens in the "
                 f"reference and {len(other)} in the counterfactual; patching moves activations "

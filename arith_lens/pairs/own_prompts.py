@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from arith_lens.model import Frame, chat_frame, chat_tokenizer, in_chat
+from arith_lens.model import NO_FRAME, Frame, chat_frame, frame_around, in_chat
+from arith_lens.pairs.alignment import counterparts
+from arith_lens.pairs.named_spans import both_spans
 from arith_lens.pairs.references import (
-    FIELD_OF_ROLE,
-    NO_FRAME,
     NOWHERE,
     AnyTemplate,
     Wording,
@@ -21,11 +21,10 @@ from arith_lens.pairs.references import (
     is_computed,
     role_spans,
 )
-from arith_lens.pairs.text_files import EXAMPLE_KEYS, OTHER_ANSWER, SPANS, Columns
+from arith_lens.pairs.text_files import EXAMPLE_KEYS, OTHER_ANSWER, Columns
 from arith_lens.pairs.tokens import (
     NO_ANSWER,
     Prompt,
-    Role,
     Span,
     answer_number,
     answer_token,
@@ -43,16 +42,11 @@ from arith_lens.pairs.tokens import (
 )
 from arith_lens.problems import Problem
 from arith_lens.templates import FIGURE_10, SLOTS, TEMPLATES, Template
-from arith_lens.untrusted import parse_json
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 _BY_NAME: dict[str, AnyTemplate] = {
     template.name: template for group in (*TEMPLATES.values(), FIGURE_10) for template in group
 }
-RESERVED = {role.lower() for role in (Role.END, Role.BOS, Role.OTHER, Role.EXAMPLES)} | {
-    *("all", "each", "examples", "the rest")
-}
-"""Names that no span of one's own has."""
 
 
 class PromptFormOptions(TypedDict, total=False):
@@ -107,6 +101,10 @@ class Side:
         ]
         return cls(texts, answers, joined, encode(tokenizer, texts), encode(tokenizer, joined))
 
+    def one(self, pair: int) -> tuple[str, Prompt]:
+        """A prompt's text and its tokens."""
+        return self.texts[pair], self.prompts[pair]
+
     def after(self, pair: int) -> tuple[int, ...]:
         """The tokens of one answer; none if it changes how the prompt is split."""
         return tokens_after(self.prompts[pair].ids, self.answered[pair].ids)
@@ -142,10 +140,8 @@ def pair_fields(rows: Rows, model: Any, form: PromptForm) -> dict[str, Any]:
             "expected at least one row of reference, counterfactual and answer, found none; give "
             "one per pair"
         )
-    tokenizer, frame = tokenizer_of(model), None
-    if form.chat:
-        frame = chat_frame(tokenizer)
-        tokenizer = chat_tokenizer(tokenizer, frame)
+    tokenizer = tokenizer_of(model)
+    frame = chat_frame(tokenizer) if form.chat else None
     reference = Side.of(tokenizer, rows, ("reference", "answer"), frame)
     other = Side.of(tokenizer, rows, ("counterfactual", OTHER_ANSWER), frame)
     if form.answer_token == "whole":
@@ -156,28 +152,36 @@ def pair_fields(rows: Rows, model: Any, form: PromptForm) -> dict[str, Any]:
         parts = [_part(tokenizer, i, reference, other, form) for i in range(len(rows))]
         references, others = (list(side) for side in zip(*parts, strict=True))
         _check_context(model, references)
-    for pair in range(len(rows)):
-        _check_aligned(tokenizer, pair, reference, other)
-    spans = [
-        _own_spans(row, reference, pair, frame or NO_FRAME)
-        | digit_spans(len(reference.prompts[pair].ids), len(references[pair].prompt.ids))
-        for pair, row in enumerate(rows)
+    own = [
+        both_spans(row, i, (reference.one(i), other.one(i)), frame or NO_FRAME)
+        for i, row in enumerate(rows)
     ]
+    for pair, (_, in_other) in enumerate(own):
+        _check_aligned(tokenizer, pair, reference, other, unequal=in_other is not None)
+    spans = [
+        named | digit_spans(len(reference.prompts[pair].ids), len(references[pair].prompt.ids))
+        for pair, (named, _) in enumerate(own)
+    ]
+    in_others = [in_other or {} for _, in_other in own]
+    unequal = any(in_other is not None for _, in_other in own)
+    tokens = token_fields(
+        tokenizer,
+        [one.prompt for one in references],
+        [one.prompt for one in others],
+        [one.token for one in references],
+        [one.token for one in others],
+        _counterparts(references, others, spans, in_others) if unequal else None,
+    )
     return {
-        **token_fields(
-            tokenizer,
-            [one.prompt for one in references],
-            [one.prompt for one in others],
-            [one.token for one in references],
-            [one.token for one in others],
-        ),
+        **tokens,
         "reference_text": tuple(one.text for one in references),
         "counterfactual_text": tuple(one.text for one in others),
         "answer_text": tuple(one.answer for one in references),
         "counterfactual_answer_text": tuple(one.answer for one in others),
         "problem": _labels(rows),
         "span_characters": _span_characters(references, spans),
-        **_known(tokenizer, rows, references, spans),
+        "counterfactual_span_characters": _span_characters(others, in_others),
+        **_known(tokenizer, rows, references, spans, tokens["reference"].shape[1]),
     }
 
 
@@ -194,8 +198,10 @@ def _labels(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(label or prompt for label, prompt in pairs) if any(labels) else ()
 
 
-def _check_aligned(tokenizer: Any, pair: int, reference: Side, other: Side) -> None:
-    """Raise ValueError unless both prompts differ and have the same number of tokens."""
+def _check_aligned(
+    tokenizer: Any, pair: int, reference: Side, other: Side, *, unequal: bool
+) -> None:
+    """Raise ValueError unless both prompts differ and, if need be, have as many tokens."""
     ids, other_ids = reference.prompts[pair].ids, other.prompts[pair].ids
     if ids == other_ids:
         raise ValueError(
@@ -203,14 +209,15 @@ def _check_aligned(tokenizer: Any, pair: int, reference: Side, other: Side) -> N
             f"{reference.texts[pair]!r} as both, so that patching can change nothing; give a "
             "counterfactual without the calculation"
         )
-    if len(ids) != len(other_ids):
+    if len(ids) != len(other_ids) and not unequal:
         raise ValueError(
             f"pair {pair} is not token-aligned under {tokenizer_name(tokenizer)}: expected "
             f"prompts of one length, found {len(ids)} and {len(other_ids)} tokens; the "
             "first different one is in brackets:\n"
             f"{side_by_side(tokenizer, ids, other_ids)}\n"
             "Patching moves activations position by position; give a counterfactual of the "
-            "same number of tokens (BOS included in the counts)."
+            "same number of tokens (BOS included in the counts), or add counterfactual_spans to "
+            "the row ({} for END alone)."
         )
 
 
@@ -274,46 +281,19 @@ def _check_context(model: Any, references: Sequence[Answered]) -> None:
         )
 
 
-def _own_spans(row: Mapping[str, Any], side: Side, pair: int, frame: Frame) -> dict[str, Span]:
-    """The tokens of the spans that a row names, by text or by characters.
-
-    Raises:
-        ValueError: a span that is not in the prompt, or not clear; a name that is taken.
-    """
-    named = row.get(SPANS) or {}
-    named = parse_json(named) if isinstance(named, str) else named
-    if not isinstance(named, Mapping):
-        raise ValueError(
-            f"pair {pair}: expected spans as names with texts or characters, found {named!r}; "
-            "write {'subject': 'France', 'relation': [0, 14]}"
+def _counterparts(
+    references: Sequence[Answered],
+    others: Sequence[Answered],
+    spans: Sequence[Mapping[str, Span]],
+    in_others: Sequence[Mapping[str, Span]],
+) -> list[list[int]]:
+    """By pair and token of the reference, its counterpart."""
+    return [
+        counterparts(
+            one.prompt.ids, other.prompt.ids, [(own[name], span) for name, span in both.items()]
         )
-    own, text, spans = str(row["reference"]), side.texts[pair], {}
-    intact = text.startswith(frame[0] + own)
-    start = len(frame[0]) - (0 if intact else len(own) - len(own.lstrip()))
-    for name, what in named.items():
-        if str(name).lower() in RESERVED:
-            raise ValueError(
-                f"pair {pair}: expected a name of its own for a span, found {name!r}, which is "
-                "taken; choose another"
-            )
-        first, last = _characters(name, what, own, pair)
-        words = own[first:last].strip()  # a blank at its end may belong to the next token
-        first += own[first:last].index(words)
-        last = first + len(words)
-        spans[FIELD_OF_ROLE.get(name, name)] = span = side.prompts[pair].token_span(
-            (start + first, start + last)
-        )
-        if span[0] == span[1]:
-            raise ValueError(
-                f"pair {pair}: expected tokens in the span {name!r}, found only blanks in "
-                f"{own!r}; give its words"
-            )
-    if not disjoint(spans):
-        raise ValueError(
-            f"pair {pair}: expected spans without common tokens, found {spans} in {text!r}; give "
-            "other words"
-        )
-    return spans
+        for one, other, own, both in zip(references, others, spans, in_others, strict=True)
+    ]
 
 
 def _span_characters(
@@ -336,24 +316,6 @@ def _span_characters(
         )
         for name in names
     } or None
-
-
-def _characters(name: str, what: Any, text: str, pair: int) -> Span:
-    """The characters of a span in a text."""
-    if isinstance(what, str) and text.count(what) == 1:
-        return text.index(what), text.index(what) + len(what)
-    if isinstance(what, str):
-        raise ValueError(
-            f"pair {pair}: expected the span {name!r} once in {text!r}, found {what!r} "
-            f"{text.count(what)} times; give its characters [first, last + 1]"
-        )
-    whole = isinstance(what, Sequence) and len(what) == 2 and all(type(i) is int for i in what)
-    if not whole or not 0 <= what[0] < what[1] <= len(text):
-        raise ValueError(
-            f"pair {pair}: expected the span {name!r} as a text or as characters from 0 to "
-            f"{len(text)} of {text!r}, found {what!r}; give [first, last + 1]"
-        )
-    return what[0], what[1]
 
 
 def _advice(tokenizer: Any, text: str, answer: str) -> str:
@@ -397,15 +359,19 @@ def _known(
     rows: Rows,
     references: Sequence[Answered],
     own_spans: Sequence[Mapping[str, Span]],
+    width: int,
 ) -> dict[str, Any]:
-    """Roles of tokens, if rows say any; operands and others, if all rows are of a template."""
+    """Roles of tokens, if rows say any; operands and others, if all rows are of a template.
+
+    `width` is that of all prompts with their padding.
+    """
     matched = [_matched(tokenizer, row, one) for row, one in zip(rows, references, strict=True)]
     known = [match for match in matched if match is not None]
     prompts = [one.prompt for one in references]
     if len(known) < len(rows):
         if not any(own_spans):
             return {}
-        return {"spans": role_spans(tokenizer, list(zip(prompts, own_spans, strict=True)))}
+        return {"spans": role_spans(tokenizer, list(zip(prompts, own_spans, strict=True)), width)}
     wordings, spans = zip(*known, strict=True)
     computed = [
         is_computed(tokenizer, wording, one.text, one.prompt, fields)
@@ -413,7 +379,7 @@ def _known(
     ]
     spans = [{**own, **fields} for own, fields in zip(own_spans, spans, strict=True)]
     return {
-        "spans": role_spans(tokenizer, list(zip(prompts, spans, strict=True))),
+        "spans": role_spans(tokenizer, list(zip(prompts, spans, strict=True)), width),
         "template": tuple(wording.template.name for wording in wordings),
         "operation": tuple(wording.problem.operation for wording in wordings),
         "operands": torch.tensor([(w.problem.a, w.problem.b) for w in wordings]),
@@ -442,7 +408,7 @@ def _matched(
         )
     template = _BY_NAME[name]
     problem = Problem(template.operation, int(row["a"]), int(row["b"]))
-    head, tail = _frame_of(tokenizer, one.text)
+    head, tail = frame_around(tokenizer, one.text)
     examples = str(row.get("examples") or "")
     ended = f" ?{re.escape(tail)}" * bool(tail) + r" ?(?P<given>\d*)"
     pattern = re.escape(head + examples) + _pattern(template, problem) + ended
@@ -456,14 +422,6 @@ def _matched(
     spans |= examples_span(one.prompt, len(head), len(examples), tokenizer.bos_token_id)
     wording = Wording(template, problem, answer, match["given"], examples=examples)
     return (wording, spans) if disjoint(spans) else None
-
-
-def _frame_of(tokenizer: Any, text: str) -> Frame:
-    """The frame of the chat template in which a prompt stands; empty texts where it does not."""
-    if not getattr(tokenizer, "chat_template", None):
-        return NO_FRAME
-    head, tail = chat_frame(tokenizer)
-    return (head, tail) if text.startswith(head) and tail in text[len(head) :] else NO_FRAME
 
 
 def _pattern(template: AnyTemplate, problem: Problem) -> str:

@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 from arith_lens.model import PAD
 from arith_lens.options import check_choice, refuse_unknown_options, value_object
 from arith_lens.pairs import files, own_prompts, text_files
+from arith_lens.pairs.alignment import ALONE
 from arith_lens.pairs.bare_tokens import (
     check_mask,
     check_shapes,
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
 class PromptPairs(PairFields, HasUnits):
     """Reference prompts, which hold the calculation, and counterfactuals, which do not.
 
-    Both prompts of a pair have the same number of tokens, and all are padded on the LEFT, so that
-    END is column -1 of every row. Tokens under the mask are arbitrary. Fields that pairs
-    from bare tokens lack are None. Pairs slice (`pairs[:8]`, `pairs[mask]`) and add.
+    Both prompts of a pair have the same number of tokens, unless there are `counterparts`. All are
+    padded on the LEFT, so that END is column -1 of every row. Tokens under the mask are arbitrary.
+    Fields that pairs from bare tokens lack are None. Pairs slice (`pairs[:8]`, `pairs[mask]`) and
+    add.
     """
 
     @classmethod
@@ -94,9 +96,8 @@ class PromptPairs(PairFields, HasUnits):
         """
         if self.explicit_mask:
             return
-        hidden = ~self.attention_mask
-        reference = self.reference.masked_fill(hidden, -1)
-        refuse_padding(reference, self.counterfactual.masked_fill(hidden, -1), pad_token)
+        reference, other = (side.masked_fill(~mask, -1) for side, mask in self.sides)
+        refuse_padding(reference, other, pad_token)
 
     def __len__(self) -> int:
         return len(self.answer)
@@ -134,6 +135,8 @@ class PromptPairs(PairFields, HasUnits):
         a, b = _widen(self, width), _widen(other, width)
         if self.examples is not None or other.examples is not None:
             a, b = _with_examples(a), _with_examples(b)
+        if a.counterparts is not None or b.counterparts is not None:
+            a, b = _with_counterparts(a), _with_counterparts(b)
         names = [field.name for field in fields(self) if field.name != "explicit_mask"]
         joined = {name: _join(getattr(a, name), getattr(b, name)) for name in names}
         return PromptPairs(**joined, explicit_mask=a.explicit_mask and b.explicit_mask)
@@ -287,7 +290,9 @@ class PromptPairs(PairFields, HasUnits):
         `reference` and `counterfactual`.
 
         If a row has `spans`, the pairs have roles of these names: each is a text that the reference
-        has once, or its characters `[first, last + 1]`. If each row has `"template"` (such as
+        has once, or its characters `[first, last + 1]`. A row with `counterfactual_spans`, those of
+        the counterfactual or {}, may have prompts of unequal lengths, which `path_patch` and
+        `interchange` alone read, at END and at spans. If each row has `"template"` (such as
         `"addition/0"`) and the operands `"a"` and `"b"`, and its reference is this template's, the
         pairs have the roles of sums.
 
@@ -318,9 +323,7 @@ class PromptPairs(PairFields, HasUnits):
             >>> model.tokenizer.decode(pairs.reference[0, -1:]), pairs.answer_text
             ('3', ('7',))
         """
-        form = _form(PromptPairs.from_rows, options)
-        checked = text_files.check_rows(rows, form.columns)
-        return PromptPairs(**own_prompts.pair_fields(checked, model, form))
+        return _read(PromptPairs.from_rows, text_files.check_rows, rows, model, options)
 
     @staticmethod
     def from_jsonl(
@@ -335,9 +338,7 @@ class PromptPairs(PairFields, HasUnits):
             model: a model with a `.tokenizer`, or a tokenizer.
             columns, chat, answer_token: as in `from_rows`.
         """
-        form = _form(PromptPairs.from_jsonl, options)
-        read = text_files.read_jsonl(path, form.columns)
-        return PromptPairs(**own_prompts.pair_fields(read, model, form))
+        return _read(PromptPairs.from_jsonl, text_files.read_jsonl, path, model, options)
 
     @staticmethod
     def from_csv(
@@ -350,9 +351,7 @@ class PromptPairs(PairFields, HasUnits):
             model: a model with a `.tokenizer`, or a tokenizer.
             columns, chat, answer_token: as in `from_rows`.
         """
-        form = _form(PromptPairs.from_csv, options)
-        read = text_files.read_csv(path, form.columns)
-        return PromptPairs(**own_prompts.pair_fields(read, model, form))
+        return _read(PromptPairs.from_csv, text_files.read_csv, path, model, options)
 
     @staticmethod
     def from_file(
@@ -370,9 +369,18 @@ class PromptPairs(PairFields, HasUnits):
         return (PromptPairs.from_csv if is_csv else PromptPairs.from_jsonl)(path, model, **options)
 
 
-def _form(function: Callable[..., Any], options: PromptFormOptions) -> PromptForm:
+def _read(
+    function: Callable[..., Any],
+    reader: Callable[[Any, text_files.Columns], list[Mapping[str, Any]]],
+    source: Any,
+    model: Any,
+    options: PromptFormOptions,
+) -> PromptPairs:
+    """The pairs of a file or of rows; `function` is the public one, for its errors."""
     refuse_unknown_options(function, options, PromptForm)
-    return value_object(PromptForm, options)
+    form = value_object(PromptForm, options)
+    rows = reader(source, form.columns)
+    return PromptPairs(**own_prompts.pair_fields(rows, model, form))
 
 
 def _with_examples(pairs: PromptPairs) -> PromptPairs:
@@ -383,15 +391,27 @@ def _with_examples(pairs: PromptPairs) -> PromptPairs:
     return replace(pairs, examples=none, exemplar_set=none)
 
 
+def _with_counterparts(pairs: PromptPairs) -> PromptPairs:
+    """Pairs of one length, each with its own columns as counterparts; others as they are."""
+    if pairs.counterparts is not None:
+        return pairs
+    columns = torch.arange(pairs.reference.shape[1]).expand_as(pairs.reference)
+    return replace(pairs, counterparts=columns, counterfactual_mask=pairs.attention_mask)
+
+
 def _widen(pairs: PromptPairs, width: int) -> PromptPairs:
     extra = width - pairs.reference.shape[1]
-    spans = pairs.spans
+    spans, mask, columns = pairs.spans, pairs.counterfactual_mask, pairs.counterparts
+    if columns is not None:
+        columns = torch.where(columns < 0, columns, columns + extra)
     return replace(
         pairs,
         reference=pad(pairs.reference, (extra, 0), value=PAD),
         counterfactual=pad(pairs.counterfactual, (extra, 0), value=PAD),
         attention_mask=pad(pairs.attention_mask, (extra, 0), value=False),
         spans=None if spans is None else {role: span + extra for role, span in spans.items()},
+        counterfactual_mask=None if mask is None else pad(mask, (extra, 0), value=False),
+        counterparts=None if columns is None else pad(columns, (extra, 0), value=ALONE),
     )
 
 

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from arith_lens.model import Frame
+from arith_lens.model import NO_FRAME, Frame
 from arith_lens.pairs.tokens import (
     FIELDS,
     Prompt,
@@ -45,7 +45,6 @@ FIELD_OF_ROLE = {
     Role.OPERAND_B: "B",
     Role.EXAMPLES: EXAMPLES,
 }
-NO_FRAME: Frame = ("", "")
 NOWHERE = (0, 0)  # the span of a role that a template does not have, such as a story's operator
 _SLOT = re.compile(r"\{(\w+)\}")
 
@@ -351,13 +350,14 @@ def is_computed(
 
 
 def role_spans(
-    tokenizer: Any, rows: Sequence[tuple[Prompt, Mapping[str, Span]]]
+    tokenizer: Any, rows: Sequence[tuple[Prompt, Mapping[str, Span]]], width: int = 0
 ) -> dict[str, Int[Tensor, "pair start_stop=2"]]:
     """The columns of each role, and of spans with names of their own, after left-padding.
 
+    Rows are padded to the longest prompt, or to `width` if that is more.
     OTHER has no span, nor have EXAMPLES if no prompt has any; nor has END where a named span does.
     """
-    width = max(len(prompt.ids) for prompt, _ in rows)
+    width = max(width, *(len(prompt.ids) for prompt, _ in rows))
     starts = torch.tensor([[width - len(prompt.ids)] for prompt, _ in rows])
     has_bos = [prompt.ids[0] == tokenizer.bos_token_id for prompt, _ in rows]
     of_fields = {name: role for role, name in FIELD_OF_ROLE.items()}

@@ -13,7 +13,7 @@ from typing import Any, TypedDict, Unpack
 import torch
 
 from arith_lens.caller_warnings import warn_caller
-from arith_lens.model import chat_frame, chat_tokenizer
+from arith_lens.model import NO_FRAME, chat_frame
 from arith_lens.operations import FOUR, operation_of
 from arith_lens.options import check_choice, refuse_unknown_options, value_object
 from arith_lens.pairs.correctness import keep_correct
@@ -27,7 +27,6 @@ from arith_lens.pairs.counterfactuals import (
 )
 from arith_lens.pairs.prompt_pairs import PromptPairs
 from arith_lens.pairs.references import (
-    NO_FRAME,
     AnyTemplate,
     Reference,
     Supply,
@@ -195,10 +194,8 @@ def sample_pairs(
             f"expected a model with keep='correct', which runs it, found {type(model).__name__}; "
             "give the model, or keep='all'"
         )
-    tokenizer, frame = tokenizer_of(model), NO_FRAME
-    if sampling.chat:
-        frame = chat_frame(tokenizer)
-        tokenizer = chat_tokenizer(tokenizer, frame)
+    tokenizer = tokenizer_of(model)
+    frame = chat_frame(tokenizer) if sampling.chat else NO_FRAME
     problems = all_problems(operation, operands)
 
     def sampled_from(chosen: Sequence[AnyTemplate]) -> PromptPairs:

@@ -11,14 +11,23 @@ from typing import Any
 
 from arith_lens.arrays import in_new_folder
 from arith_lens.options import check_choice
-from arith_lens.untrusted import parse_json
+from arith_lens.pairs.fields import COUNTERFACTUAL_SPANS
+from arith_lens.untrusted import json_lines
 
 TOKEN_KEYS = ("reference", "counterfactual", "answer")
 OPTIONAL_KEYS = ("template", "a", "b")
 EXAMPLE_KEYS = ("examples", "exemplar_set")
 OTHER_ANSWER = "counterfactual_answer"
 SPANS = "spans"
-KEYS = (*TOKEN_KEYS, OTHER_ANSWER, *OPTIONAL_KEYS, "problem", *EXAMPLE_KEYS, SPANS)
+KEYS = (
+    *TOKEN_KEYS,
+    OTHER_ANSWER,
+    *OPTIONAL_KEYS,
+    "problem",
+    *EXAMPLE_KEYS,
+    SPANS,
+    COUNTERFACTUAL_SPANS,
+)
 PLAIN_NAMES = {
     **{"clean": "reference", "corrupted": "counterfactual", "corrupt": "counterfactual"},
     **dict.fromkeys(["corrupted_answer", "corrupt_answer"], OTHER_ANSWER),
@@ -57,19 +66,8 @@ def read_jsonl(path: str | Path, columns: Columns) -> list[Mapping[str, Any]]:
     Raises:
         ValueError: no row, a damaged line or a missing key, with its line.
     """
-    rows = []
-    for number, line in enumerate(StringIO(_text(path), newline=None), 1):
-        if not line.strip():
-            continue
-        try:
-            row = parse_json(line)
-        except ValueError as error:
-            raise ValueError(
-                f"{path}, line {number}: expected a JSON object, found something else ({error}); "
-                "write one object per line"
-            ) from error
-        rows.append(_checked(row, f"{path}, line {number}", columns))
-    return _some(rows, path)
+    lines = json_lines(StringIO(_text(path), newline=None), path)
+    return _some([_checked(row, where, columns) for where, row in lines], path)
 
 
 def read_csv(path: str | Path, columns: Columns) -> list[Mapping[str, Any]]:

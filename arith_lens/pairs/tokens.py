@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from arith_lens.model import left_pad, rows_with_offsets, token_rows
+from arith_lens.pairs.alignment import unequal_fields
 from arith_lens.problems import Problem
 from arith_lens.templates import CharSpans, Template
 
@@ -223,20 +224,25 @@ def token_fields(
     others: Sequence[Prompt],
     answers: Sequence[int],
     other_answers: Sequence[int] | None = None,
+    counterparts: Sequence[Sequence[int]] | None = None,
 ) -> dict[str, Any]:
     """The fields of PromptPairs that hold tokens: both sides, C, C', the mask, and the pieces.
 
     `other_answers` are the answers of the counterfactuals, -1 for none; None: none has one.
+    `counterparts` are those of prompts of unequal lengths (`arith_lens.pairs.alignment`).
     """
     own = [NO_ANSWER] * len(answers) if other_answers is None else list(other_answers)
     rows, other_rows = [prompt.ids for prompt in prompts], [prompt.ids for prompt in others]
-    reference, mask = left_pad(rows)
+    tokens, masks = left_pad([*rows, *other_rows])
+    (reference, other), (mask, other_mask) = tokens.split(len(rows)), masks.split(len(rows))
+    unequal = {} if counterparts is None else unequal_fields(counterparts, other_mask)
     return {
         "reference": reference,
-        "counterfactual": left_pad(other_rows)[0],
+        "counterfactual": other,
         "answer": torch.tensor(answers),
         "counterfactual_answer": torch.tensor(own),
         "attention_mask": mask,
+        **unequal,
         "pieces": pieces(
             tokenizer, [*rows, *other_rows, answers, [token for token in own if token >= 0]]
         ),

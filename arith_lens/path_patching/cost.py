@@ -101,7 +101,9 @@ def plan(
     """
     if method is not None:
         return _method_plan(method, model, pairs, shard_size(batch_size, HOOKS_SHARD))
-    patching = patch_settings(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
+    patching = patch_settings(
+        model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs, unequal=True
+    )
     engine_for(engine, model, patching, certify=False)  # refuses what path_patch would refuse
     by_shard, size = (_sweep, SHARD) if engine == "sweep" else (_hooks, HOOKS_SHARD)
     shards = pairs.batches(shard_size(batch_size, size))

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.components import (
@@ -173,8 +173,12 @@ def patch_settings(
     foil: Int[Tensor, " foil"] | None,
     pairs: PromptPairs,
     candidates: Sequence[int] | None = None,
+    unequal: bool = False,
 ) -> PatchSettings:
-    """Check the settings against the model and the pairs. Raises the errors of `path_patch`."""
+    """Check the settings against the model and the pairs. Raises the errors of `path_patch`.
+
+    `unequal` is that of `check_pairs`.
+    """
     check_kinds(model, pairs)
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     check_choice("paths", paths, get_args(Paths))
@@ -184,7 +188,7 @@ def patch_settings(
         raise ValueError("expected at least one pair, found none; sample more, or filter less")
     if foil is not None and len(foil) != len(pairs):
         raise ValueError(f"expected one foil for each of {len(pairs)} pairs, found {len(foil)}")
-    check_pairs(model, pairs)
+    check_pairs(model, pairs, unequal=unequal)
     return PatchSettings(
         components=streams_of(senders, model)
         if isinstance(senders, str) and senders in HOOK_NAMES
@@ -323,28 +327,28 @@ class HookEngine:
         self, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None
     ) -> Float[Tensor, "row pair"]:
         patching, device = self.patching, torch.device(self.model.cfg.device)
-        mask = pairs.attention_mask.to(device)
 
         def read(runs: ResumedRuns, hooks: list[NamedHook]) -> Readout:
             return read_logits(runs.logits(hooks), patching.targets(pairs, foil))
 
         reference, other = (
-            ResumedRuns(self.model, tokens.to(device), mask, whole=self.propagation.at_end)
-            for tokens in (pairs.reference, pairs.counterfactual)
+            ResumedRuns(
+                self.model, tokens.to(device), mask.to(device), whole=self.propagation.at_end
+            )
+            for tokens, mask in pairs.sides
         )
-        interventions = self.propagation.interventions(patching, *self._runs(pairs, mask))
+        interventions = self.propagation.interventions(patching, *self._runs(pairs))
         readout = Readout.stack([read(reference, hooks) for hooks in interventions])
         total = read(other, []) if patching.reads_total else None
         return effects_of(readout, patching.measure, self.propagation.names(patching), total)
 
-    def _runs(
-        self, pairs: PromptPairs, mask: Bool[Tensor, "pair pos"]
-    ) -> tuple[Activations, Activations]:
+    def _runs(self, pairs: PromptPairs) -> tuple[Activations, Activations]:
         """z and MLP outputs of the reference run at all positions, and of the other run."""
         model, layers = self.model, range(self.patching.n_layers)
         names = [name for layer in layers for name in self.propagation.recorded(layer)]
+        (tokens, mask), (other_tokens, other_mask) = pairs.sides
         try:
-            reference = record(model, pairs.reference, names, attention_mask=mask)
+            reference = record(model, tokens, names, attention_mask=mask)
         except KeyError as error:
             architecture = getattr(model.cfg, "architecture", "this model")
             raise ValueError(
@@ -353,7 +357,9 @@ class HookEngine:
                 "on it"
             ) from error
         at = -1 if self.propagation.at_end else None
-        other = record(model, pairs.counterfactual, names, attention_mask=mask, positions=at)
+        other = record(model, other_tokens, names, attention_mask=other_mask, positions=at)
+        if at is None:
+            other = {name: pairs.at_counterparts(value) for name, value in other.items()}
         return reference, other
 
     def of(self, sender: Component) -> "HookEngine":

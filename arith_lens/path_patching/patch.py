@@ -164,7 +164,7 @@ def path_patch(
     screen, stopping = value_object(Screen, options), value_object(Stopping, options)
     checks, positions = value_object(Checks, options), value_object(PatchSite, options).positions
     patching = patch_settings(
-        model, senders, paths=paths, metric=metric, pairs=pairs, **vars(tokens)
+        model, senders, paths=paths, metric=metric, pairs=pairs, unequal=True, **vars(tokens)
     )
     places = screening = None
     if isinstance(patching.components[0], Stream) and positions == "end":

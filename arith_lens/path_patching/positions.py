@@ -50,11 +50,13 @@ class Places:
         Raises:
             ValueError: positions of another kind, a role without tokens, or pairs without roles.
             IndexError: no prompt has this position.
+            ValueError: in prompts of unequal lengths, a token without a counterpart.
         """
-        if positions == "each":
-            return cls(_column_names(pairs), positions)
-        places = cls((str(positions),), positions)
-        if not bool(places.masks(pairs).any()):
+        names = _column_names(pairs) if positions == "each" else (str(positions),)
+        places = cls(names, positions)
+        masks = places.masks(pairs)
+        pairs.require_counterparts(masks, f"positions={positions!r}")
+        if not bool(masks.any()):
             if isinstance(positions, int):
                 raise IndexError(
                     f"expected positions from {-int(pairs.lengths.max())} to "

@@ -400,9 +400,9 @@ def both_runs(
 
     Columns that are padding in every prompt are dropped.
     """
-    used = int(pairs.attention_mask.any(0).float().argmax())
-    tokens = torch.cat([pairs.reference, pairs.counterfactual])[:, used:]
-    return tokens, torch.cat([pairs.attention_mask, pairs.attention_mask])[:, used:]
+    tokens, mask = (torch.cat(part) for part in zip(*pairs.sides, strict=True))
+    used = int(mask.any(0).float().argmax())
+    return tokens[:, used:], mask[:, used:]
 
 
 LEAST_SHARE = 0.25
@@ -425,7 +425,7 @@ def per_pair_tokens(model: HookedLike, pairs: PromptPairs) -> int | None:
     """
     blocks = [both_runs(block) for block in pairs.batches(BLOCK)]
     longest = max(tokens.shape[1] for tokens, _ in blocks)
-    candidates = range(1, int(pairs.lengths.min()))
+    candidates = range(1, min(int(mask.sum(-1).min()) for _, mask in blocks))
     if not candidates or not continues_prompts(model, longest):
         return None
     counts = [(len(tokens), tokens.shape[1], n_distinct(tokens, mask)) for tokens, mask in blocks]

@@ -222,6 +222,8 @@ class SavedPairs(Protocol):
     @property
     def counterfactual_answer(self) -> Int[Tensor, " pair"]: ...
     @property
+    def counterparts(self) -> Int[Tensor, "pair pos"] | None: ...
+    @property
     def computed(self) -> Bool[Tensor, " pair"] | None: ...
     @property
     def reference_text(self) -> tuple[str, ...] | None: ...
@@ -294,6 +296,8 @@ def describe_pairs(pairs: SavedPairs) -> Mapping[str, Any]:
         digest.update(tensor.cpu().long().numpy().tobytes())
     if bool((pairs.counterfactual_answer >= 0).any()):  # else the digest is that of pairs without
         digest.update(pairs.counterfactual_answer.cpu().long().numpy().tobytes())
+    if pairs.counterparts is not None:
+        digest.update(pairs.counterparts.cpu().long().numpy().tobytes())
     for unit in (pairs.units["template"], pairs.units["problem"]):
         digest.update(json.dumps(unit).encode())
     return {

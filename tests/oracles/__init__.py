@@ -68,18 +68,18 @@ class Raw:
         self.hf, self.pairs, self.places = hf, pairs, places
         self.mask = pairs.attention_mask.long()
         self.layers: Sequence[Any] = _inner(hf, places.blocks)
-        runs = (pairs.reference, pairs.counterfactual)
-        self.z = [self._kept(tokens, "z") for tokens in runs]
-        self.mlp = [self._kept(tokens, "mlp") for tokens in runs]
-        self.logits = [self.run(tokens, []) for tokens in runs]
+        self.z = [self._kept(*side, "z") for side in pairs.sides]
+        self.mlp = [self._kept(*side, "mlp") for side in pairs.sides]
+        self.logits = [self.run(tokens, [], mask) for tokens, mask in pairs.sides]
         self.d_head = self.z[0][0].shape[-1] // hf.config.num_attention_heads
 
-    def run(self, tokens: Tensor, handles: list[Any]) -> Tensor:
-        """Logits at END; the hooks of `handles` are taken off afterwards."""
+    def run(self, tokens: Tensor, handles: list[Any], mask: Tensor | None = None) -> Tensor:
+        """Logits at END, with the references' mask if there is no other; the hooks of `handles` are
+        taken off afterwards."""
         with ExitStack() as stack:
             for handle in handles:
                 stack.callback(handle.remove)
-            return logits_at_end(self.hf, tokens, self.mask)
+            return logits_at_end(self.hf, tokens, self.mask if mask is None else mask)
 
     def _reads_z(self, layer: int) -> Any:
         return _inner(self.layers[layer], self.places.reads_z)
@@ -87,7 +87,7 @@ class Raw:
     def _mlp(self, layer: int) -> Any:
         return _inner(self.layers[layer], self.places.mlp)
 
-    def _kept(self, tokens: Tensor, what: str) -> list[Tensor]:
+    def _kept(self, tokens: Tensor, mask: Tensor, what: str) -> list[Tensor]:
         tensors: list[Tensor] = []
         handles: list[Any] = []
         for layer in range(len(self.layers)):
@@ -100,7 +100,7 @@ class Raw:
                     lambda _, __, y: tensors.append(self._by_pair(y).clone())
                 )
             handles.append(handle)
-        self.run(tokens, handles)
+        self.run(tokens, handles, mask)
         return tensors
 
     def patched(self, sender: Head | Mlp, paths: str = "via_mlps") -> Tensor:

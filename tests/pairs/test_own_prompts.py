@@ -18,6 +18,7 @@ from test_pairs_tokenizers import LLAMA_3_SPLIT, byte_level
 
 import arith_lens as al
 from arith_lens.components import Head, Mlp
+from arith_lens.model.texts import set_bos
 from arith_lens.pairs import PromptPairs, Role
 
 MESSAGES = "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] | trim }}"
@@ -108,11 +109,20 @@ def test_sampled_prompts_in_a_chat_have_transformers_tokens_and_roles(
     assert len({*pairs.lengths.tolist()}) > 1
 
 
-@pytest.mark.parametrize("template", ["with BOS", "without line ends"])
+@pytest.mark.parametrize("adds_bos", [True, False])
+@pytest.mark.parametrize("template", TEMPLATES)
 def test_chat_pairs_come_back_from_files_with_their_roles(
-    template: str, tokenizer: Any, tmp_path: Any
+    template: str, adds_bos: bool, tokenizer: Any, tmp_path: Any
 ) -> None:
+    """Also where the tokenizer adds BOS and the template has none: its text has none either way."""
     chat = chatting(tokenizer, template)
+    set_bos(chat, adds_bos)
+    framed = chat.apply_chat_template(
+        [{"role": "user", "content": "3"}], tokenize=False, add_generation_prompt=True
+    )
+    (row,), (plain,) = (al.model.token_rows(chat, [text]) for text in (framed, "user 3"))
+    assert row == by_transformers(chat, "3")
+    assert (plain[0] == chat.bos_token_id) is adds_bos
     pairs = al.sample_pairs(chat, "subtraction", n=9, keep="all", chat=True, shots=1)
     pairs.to_jsonl(tmp_path / "chat.jsonl")
     assert same(PromptPairs.from_jsonl(tmp_path / "chat.jsonl", chat), pairs)

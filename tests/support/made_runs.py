@@ -46,7 +46,7 @@ class MadePairs:
     counterfactual_answer = torch.full((18,), -1)
     attention_mask = torch.ones(18, 4, dtype=torch.bool)
     computed = torch.arange(18) % 2 == 0
-    reference_text = None
+    reference_text = counterparts = None
     n_distinct = 18
     selection = None
     units = Units(template=None, cluster=None, problem=None)

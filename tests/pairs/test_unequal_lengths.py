@@ -1,0 +1,193 @@
+"""Pairs whose prompts have unequal numbers of tokens, against each prompt alone in Transformers."""
+# pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false
+
+import dataclasses
+import doctest
+from typing import Any
+
+import pytest
+import torch
+from oracles import Raw, effect
+from support.families import ADDITIVE, OWN_LAYERS
+from test_pairs import same
+from torch import Tensor
+from torch.testing import assert_close
+
+import arith_lens as al
+from arith_lens.components import Head, Mlp
+from arith_lens.pairs import PromptPairs, alignment
+
+ROWS = [
+    {
+        "reference": "The sum of 3 and 12 is",
+        "counterfactual": "What is the product of 45 and 7 is",
+        "answer": " the",
+        "counterfactual_answer": " of",
+        "spans": {"first": "3", "second": "12", "verb": "is"},
+        "counterfactual_spans": {"first": "45", "second": "7"},
+    },
+    {
+        "reference": "What had a product of 3 is",
+        "counterfactual": "John gained 5 is",
+        "answer": " the",
+        "counterfactual_answer": " and",
+        "spans": {"first": "3"},
+        "counterfactual_spans": '{"first": "5"}',
+    },
+    {
+        "reference": "The sum of 3 is",
+        "counterfactual": "The sum of 7 is",
+        "answer": " of",
+        "spans": {"first": "3"},
+    },
+]
+FAMILIES = {"Llama-3": ADDITIVE["Llama-3"], "Gemma 2": OWN_LAYERS["Gemma 2"]}
+
+
+def loaded(family: str, dtype: torch.dtype, tokenizer: Any) -> Any:
+    hf = FAMILIES[family].make(len(tokenizer)).to(dtype)
+    return hf, al.load_model((hf, tokenizer), dtype=dtype)
+
+
+def alone(pairs: PromptPairs, pair: int, side: int) -> Tensor:
+    tokens, mask = pairs.sides[side]
+    return tokens[pair][mask[pair]][None]
+
+
+@torch.no_grad()
+def run(hf: Any, ids: Tensor, layer: int, edit: Any) -> Tensor:
+    """Logits at END of one prompt without padding; `edit` gets a layer's stream [1 pos d_model]."""
+
+    def after(_: Any, __: Any, out: Any) -> Any:
+        new = edit(out[0] if isinstance(out, tuple) else out)
+        return (new, *out[1:]) if isinstance(out, tuple) else new
+
+    handle = hf.model.layers[layer].register_forward_hook(after)
+    try:
+        return hf(ids).logits[0, -1].float()
+    finally:
+        handle.remove()
+
+
+def exchanged(
+    hf: Any, pairs: PromptPairs, pair: int, layer: int, to: list[int], of: list[int]
+) -> Tensor:
+    """The reference's logits, with the stream of the counterfactual's tokens `of` at `to`."""
+    streams: list[Tensor] = []
+    run(hf, alone(pairs, pair, 1), layer, lambda h: (streams.append(h.clone()), h)[1])
+
+    def put(stream: Tensor) -> Tensor:
+        stream = stream.clone()
+        stream[:, to] = streams[0][:, of]
+        return stream
+
+    return run(hf, alone(pairs, pair, 0), layer, put)
+
+
+PLACES = {"first": ((5, 7, 5), (8, 6, 5)), "END": ((-1, -1, -1), (-1, -1, -1))}
+"""By place, the token of each reference and that of its counterfactual, counted by hand."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_stream_at_a_span_and_end_is_that_of_each_prompt_alone(
+    family: str, dtype: torch.dtype, tokenizer: Any
+) -> None:
+    hf, model = loaded(family, dtype, tokenizer)
+    pairs = PromptPairs.from_rows(ROWS, model)
+    options: dict[str, Any] = {"paths": "total", "engine": "hooks", "metric": "logit"}
+    tolerance = 1e-4 if dtype == torch.float32 else 0.05
+    largest = 0.0
+    for place, (to, of) in PLACES.items():
+        found = al.path_patch(
+            model, pairs, senders="resid_post", positions=place.replace("END", "end"), **options
+        )
+        for layer in range(2):
+            changed = [exchanged(hf, pairs, i, layer, [to[i]], [of[i]]) for i in range(3)]
+            plain = [run(hf, alone(pairs, i, 0), layer, lambda h: h) for i in range(3)]
+            right = (torch.stack(changed) - torch.stack(plain))[range(3), pairs.answer]
+            own = found.stream.per_pair[layer]
+            assert_close(own, right, atol=tolerance * float(plain[0].abs().max()), rtol=1e-3)
+            largest = max(largest, float(right.abs().max() / plain[0].abs().max()))
+        token = None if place == "END" else -1
+        answers = [int(exchanged(hf, pairs, i, 0, [to[i]], [of[i]]).argmax()) for i in range(3)]
+        expected = torch.tensor([answers[0], answers[1], (answers[2] + 1) % len(tokenizer)])
+        asked = dataclasses.replace(
+            pairs, counterfactual_answer=expected, answer=(expected + 2) % len(tokenizer)
+        )
+        result = al.interchange(model, asked, al.Site(0, place, token))
+        assert result.effects.per_pair.flatten().tolist() == [1, 1, 0]
+    assert largest > 4 * tolerance, "something changes"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_heads_and_mlps_at_end_agree_with_raw_hooks_by_sweep_and_by_hooks(
+    family: str, tokenizer: Any
+) -> None:
+    hf, model = loaded(family, torch.float32, tokenizer)
+    pairs = PromptPairs.from_rows(ROWS, model)
+    places = FAMILIES[family].places
+    if family == "Gemma 2":  # what the MLP adds comes after the norm
+        places = dataclasses.replace(places, mlp="post_feedforward_layernorm")
+    raw = Raw(hf, pairs, places)
+    for paths in ("via_mlps", "direct"):
+        for engine in ("sweep", "hooks"):
+            found = al.path_patch(model, pairs, paths=paths, metric="logit", engine=engine)
+            for sender in (Head(0, 1), Head(1, 2), Mlp(0), Mlp(1)):
+                right = raw.change(sender, paths)
+                assert_close(effect(found, sender), right, atol=2 * raw.tolerance, rtol=1e-4)
+                assert float(right.abs().max()) > 20 * raw.tolerance
+
+
+def test_the_interchange_at_the_last_layer_gives_the_counterfactuals_answer(
+    tokenizer: Any,
+) -> None:
+    hf, model = loaded("Llama-3", torch.float32, tokenizer)
+    pairs = PromptPairs.from_rows(ROWS, model)
+    own = [int(run(hf, alone(pairs, i, 1), 0, lambda h: h).argmax()) for i in range(3)]
+    pairs = dataclasses.replace(pairs, counterfactual_answer=torch.tensor(own))
+    last, first = (al.interchange(model, pairs, al.Site(layer)) for layer in (1, 0))
+    assert float(last.iia) == 1 > float(first.iia)
+
+
+def test_unequal_pairs_come_back_from_files_join_and_fit_their_batch(
+    tokenizer: Any, tmp_path: Any
+) -> None:
+    pairs = PromptPairs.from_rows(ROWS, tokenizer)
+    for kind in ("jsonl", "csv"):
+        getattr(pairs, f"to_{kind}")(tmp_path / f"own.{kind}")
+        assert same(PromptPairs.from_file(tmp_path / f"own.{kind}", tokenizer), pairs)
+    assert same(PromptPairs.from_dataset(pairs.to_dataset()), pairs)
+    equal = PromptPairs.from_rows([{**ROWS[2]}], tokenizer)
+    assert equal.counterparts is None
+    parts = equal + PromptPairs.from_rows(ROWS[:1], tokenizer)
+    assert torch.equal(parts.counterparts[1], pairs.counterparts[0])
+    assert parts.counterparts[0, -6:].tolist() == [*range(7, 13)]
+    assert "45" in pairs._repr_html_().replace("</td>", "") or "4" in pairs._repr_html_()
+
+
+def test_what_has_no_counterpart_and_other_methods_are_refused(tokenizer: Any) -> None:
+    _, model = loaded("Llama-3", torch.float32, tokenizer)
+    pairs = PromptPairs.from_rows(ROWS, model)
+    options: dict[str, Any] = {"paths": "total", "engine": "hooks"}
+    with pytest.raises(ValueError, match=r"pair 0: expected a token .* positions='second', "):
+        al.path_patch(model, pairs, positions="second", **options)
+    with pytest.raises(ValueError, match=r"positions='each'"):
+        al.path_patch(model, pairs, positions="each", **options)
+    only = pairs[:1]
+    with pytest.raises(ValueError, match=r"pair 0: expected a token of .* token=-1"):
+        al.interchange(model, only, al.Site(0, "second"))
+    assert al.interchange(model, only, al.Site(0, "second", token=-1)).effects.n_pairs == 1
+    for method in (al.knock_out, al.attribute, al.attention_by_role, al.explore, al.audit):
+        with pytest.raises(ValueError, match="which path_patch and interchange alone read"):
+            method(model, pairs, *[["0.1"]] * (method in (al.knock_out, al.attention_by_role)))
+    without = {k: v for k, v in ROWS[0].items() if k != "counterfactual_spans"}
+    with pytest.raises(ValueError, match=r"not token-aligned [^{]* counterfactual_spans"):
+        PromptPairs.from_rows([without], tokenizer)
+    strange = {**ROWS[0], "counterfactual_spans": {"third": "7"}}
+    with pytest.raises(ValueError, match=r"names among spans, found 'third'; name it in both"):
+        PromptPairs.from_rows([strange], tokenizer)
+
+
+def test_examples_of_alignment() -> None:
+    assert doctest.testmod(alignment).failed == 0 < doctest.testmod(alignment).attempted
