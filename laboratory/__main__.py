@@ -12,6 +12,7 @@ SENTENCES = {
     "conditions:conditions": "In which sums do a few heads suffice, and with which means?",
     "doses:doses": "How much of an answer does the direction of the carry turn, dose by dose?",
     "exchanges:exchanges": "What does an answer become when heads are those of another sum?",
+    "fading:fading": "What does further tuning on other data leave of a gain by tuning?",
     "orders:orders": "How faithful are orders of heads and MLPs, by MIB's CPR and CMD?",
     "outcomes:outcomes": "What came of the predictions about pretrained models, by their rules?",
     "calibration:calibration": "Audit every model whose truth is known: are its verdicts right?",
