@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 from arith_lens import plotting
 from arith_lens.runs import Run, RunError
@@ -28,11 +29,11 @@ from figures.options import GALLERY, GalleryOptions
 from figures.tables.table import from_csv, joined
 
 GALLERY_MODELS = ("reference", "reference-mistral")
-CLAIMS_MODELS = {
-    "smollm2-135m": RunSettings.of_paper(n=40, shots=1),
-    **dict.fromkeys(GALLERY_MODELS, RunSettings.of_paper()),
+CLAIMS_MODELS: Mapping[str, Mapping[str, Any]] = {
+    "smollm2-135m": {"settings": RunSettings.of_paper(n=40, shots=1), "computed": False},
+    **{model: {} for model in GALLERY_MODELS},
 }
-"""The models whose claims are checked, and the settings of their runs; the pretrained one first."""
+"""The models whose claims are checked, and how; the pretrained one first."""
 MOST_NUMBERS = 400_000
 """Larger CSV files, in letters, are left out; the exhibit's command writes them."""
 
@@ -65,8 +66,8 @@ def write_tables(options: GalleryOptions) -> None:
                 print(f"missing: {part.title}. {part.reason}")
         exhibits = [part for part in parts if not isinstance(part, MissingExhibit)]
         _write_numbers(exhibits, _folder(options.out, model))
-    for model, settings in CLAIMS_MODELS.items():
-        verdicts = check_claims(model, roots=(options.root, GALLERY), settings=settings)
+    for model, options_of in CLAIMS_MODELS.items():
+        verdicts = check_claims(model, roots=(options.root, GALLERY), **options_of)
         folder = _folder(options.out, model)
         _write_numbers([_lasting(claims_table(model, verdicts), folder)], folder)
 

@@ -117,6 +117,10 @@ class ClaimsOptions:
     """Where the files go; figures/<model> if not given."""
     n: int | None = None
     """Use runs with this number of reference prompts per operation; with all if not given."""
+    shots: int = 0
+    """Use runs with this number of solved examples before each prompt."""
+    computed: bool = True
+    """Judge × and ÷ on problems whose answer cannot be copied, not on one-digit problems."""
 
 
 @dataclass(frozen=True)

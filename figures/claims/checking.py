@@ -120,6 +120,7 @@ def check_claims(
     *,
     roots: Sequence[Path | str] = ("results",),
     settings: RunSettings | None = None,
+    computed: bool = True,
 ) -> list[Verdict]:
     """The paper's claims, each with what this model's runs say of it; loads no model.
 
@@ -131,13 +132,15 @@ def check_claims(
         model: its name in the experiments: a shipped model's name, a hub id, or a directory.
         roots: folders with runs.
         settings: the settings that the runs must have; the paper's if not given.
+        computed: whether × and ÷ are judged on problems with larger numbers, whose answer cannot be
+            copied; False: on one-digit problems, for a model that cannot do the others.
 
     Raises:
         ValueError: no root.
     """
     if not roots:
         raise ValueError("expected folders that hold runs, found none; give roots=('results',)")
-    evidence = Evidence(model, [Path(root) for root in roots], settings)
+    evidence = Evidence(model, [Path(root) for root in roots], settings, computed=computed)
     return [verdict_on(claim, evidence) for claim in CLAIMS]
 
 
@@ -149,8 +152,9 @@ def main(options: ClaimsOptions) -> None:
 
 def exhibits(options: ClaimsOptions) -> list[Table]:
     """The list of claims. Raises RunError if no claim has a run."""
+    settings = RunSettings.of_paper(n=options.n, shots=options.shots)
     verdicts = check_claims(
-        options.model, roots=options.roots, settings=RunSettings.of_paper(n=options.n)
+        options.model, roots=options.roots, settings=settings, computed=options.computed
     )
     if not any(verdict.findings for verdict in verdicts):
         raise NotComputed(

@@ -52,11 +52,17 @@ class Evidence:
     """
 
     def __init__(
-        self, model: str, roots: Sequence[Path], settings: RunSettings | None = None
+        self,
+        model: str,
+        roots: Sequence[Path],
+        settings: RunSettings | None = None,
+        *,
+        computed: bool = True,
     ) -> None:
         self.model = model
         self.roots = tuple(roots)
         self.settings = settings or RunSettings.of_paper()
+        self.computed = computed
         self._runs: dict[tuple[str, int | None, str], Run] = {}
         self._used: dict[Path, None] = {}
         self._tables: dict[tuple[str, Path], QuestionTable] = {}
@@ -82,12 +88,14 @@ class Evidence:
         """The run that a claim about each operation rests on.
 
         In most multiplications and divisions of single digits, the answer equals an operand. So
-        these operations have a run of computed problems, whose answer cannot be copied.
+        these operations have a run of computed problems, whose answer cannot be copied, unless
+        `computed` is False.
 
         Raises:
             NotMeasured: one of the two runs is missing.
         """
-        problems = {name: "computed" if name in LARGEST_OPERAND else "any" for name in FOUR}
+        computed = set(LARGEST_OPERAND) if self.computed else set()
+        problems = {name: "computed" if name in computed else "any" for name in FOUR}
         return {name: self.run(experiment, problems=kind) for name, kind in problems.items()}
 
     def table(self, question: HasTable, run: Run) -> QuestionTable:
@@ -152,7 +160,7 @@ class Evidence:
                     and TRAININGS_FOLDER not in Path(name).parents
                     and not settings.differences(run)
                 ):
-                    return Evidence(name, self.roots, settings)
+                    return Evidence(name, self.roots, settings, computed=self.computed)
         raise NotMeasured(
             f"no finished run of {HEADS_EXPERIMENT} of another model than {self.model} under "
             f"{', '.join(map(str, self.roots))}",
