@@ -1,6 +1,7 @@
 """Claims are measured from runs, decided by their stated rule, and never pass on nothing."""
 
 import shlex
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from support.made_claims import N_HEADS, N_LAYERS, Verdicts, effects, which_head
 
 from arith_lens.effects import Effects
 from arith_lens.operations import FOUR
+from arith_lens.runs import find_runs
 from arith_lens.runs.manifest import write_manifest
 from experiments import results
 from experiments.selection import TRAININGS_FOLDER
@@ -73,6 +75,15 @@ def test_few_heads_in_the_middle_hold_and_are_counted_right(tmp_path: Path) -> N
     assert (strongest.low, strongest.high) == tuple(ends.tolist())
     assert strongest.low < strongest.value < strongest.high  # pyright: ignore
     assert found["few_key_heads"].findings[0].number.value == 2 / (N_LAYERS * N_HEADS)
+
+
+def test_a_model_that_cannot_do_larger_problems_is_judged_on_one_digit_ones(tmp_path: Path) -> None:
+    run = which_heads(tmp_path, MIDDLE)
+    (larger,) = (one for one in find_runs("which_heads", root=tmp_path) if one.path != run.path)
+    shutil.rmtree(larger.path)
+    for computed, judgement in ((True, "not measured"), (False, "holds here")):
+        found = check_claims("made", roots=(tmp_path,), computed=computed)
+        assert {one.claim.key: one.judgement for one in found}["strongest_head"] == judgement
 
 
 def test_many_heads_at_the_ends_do_not_hold(tmp_path: Path) -> None:
