@@ -38,6 +38,7 @@ class MadePairs:
     computed = torch.tensor([True, False, True, True, False, True])
     reference_text = ("2 + 3 = ",) * 6
     n_distinct = 3
+    counterparts = None
     selection = None
     units = Units(template=None, cluster=None, problem=None)
 
