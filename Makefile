@@ -75,10 +75,10 @@ setup: $(STAMP)
 
 option = $(if $($(1)),--$(2) $(call quoted,$($(1))))
 audit: $(STAMP)
-	@$(BIN)/python -m arith_lens audit $(call quoted,$(or $(MODEL),reference)) --out $(call quoted,$(or $(OUT),results/audits)) \
+	@$(BIN)/arith-lens audit $(call quoted,$(or $(MODEL),reference)) --out $(call quoted,$(or $(OUT),results/audits)) \
 		$(call option,OPERATION,operation) $(call option,PAIRS,pairs) $(call option,SHOTS,shots)
 
-GET = $(BIN)/python -m arith_lens models get
+GET = $(BIN)/arith-lens models get
 smollm: $(STAMP)
 	@$(GET) smollm2-135m
 
@@ -118,7 +118,7 @@ reference: $(STAMP)
 	$(BIN)/python -m laboratory train_reference
 
 docs: $(VENV)/.site
-	$(BIN)/python -m arith_lens explore reference --out results/site
+	$(BIN)/arith-lens explore reference --out results/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 fig1 fig11:

@@ -8,11 +8,13 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shutil import which
 from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 from arith_lens import __version__
 from arith_lens.options import check_choice
+from arith_lens.progress import loading
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "operation": {"default": "addition", "help": "the operation whose problems are asked"},
@@ -26,6 +28,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """What all commands about a model take."""
 HEADS: dict[str, Any] = {"nargs": "+", "help": "such as 5.5 4.3; the three strongest by default"}
 DRAWS: dict[str, Any] = {"type": int, "default": 100, "help": "random sets of heads, as controls"}
+
+
+NAME = "arith-lens"
 
 
 class _Parser(ArgumentParser):
@@ -68,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> ArgumentParser:
-    parser = _Parser("arith-lens", description=(__doc__ or "").partition("\n")[0])
+    parser = _Parser(NAME, description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     about = "list the models that have a name, or get a pretrained one"
@@ -104,7 +109,8 @@ def _models(chosen: Namespace) -> None:
     if chosen.name is None:
         raise ValueError(f"expected a name after get, found none; one of {', '.join(PRETRAINED)}")
     file = get_pretrained(chosen.name)
-    model = load_model(chosen.name)  # which converts it the first time
+    with loading(f"loading {chosen.name}"):
+        model = load_model(chosen.name)  # which converts it the first time
     print(f"{model}\n\nin {file.parent}\nnext: {_program()} audit {chosen.name}")
 
 
@@ -121,7 +127,8 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
         raise ValueError(f"expected one prompt or more, found --n {chosen.n}; take more")
     if chosen.pairs is None and (chosen.columns or chosen.chat):
         raise ValueError("expected --pairs with --columns and --chat, found none; give a file")
-    model = load_model(chosen.model)
+    with loading(f"loading {chosen.model}"):
+        model = load_model(chosen.model)
     if chosen.pairs is None:
         pairs = operation_pairs(model, chosen.operation, shots=chosen.shots)
     else:
@@ -227,13 +234,13 @@ def _end(finding: Any, file: Path, command: str, chosen: Namespace) -> None:
 
 
 def _program() -> str:
-    """How this command was started."""
-    started = Path(sys.argv[0])
-    if started.name != "__main__.py":
-        return started.name
-    python = Path(sys.executable)
-    inside = python.is_relative_to(Path.cwd())
-    return f"{python.relative_to(Path.cwd()) if inside else 'python'} -m arith_lens"
+    """How this command was started: as it was typed, or by its name where that finds it."""
+    typed, started = sys.orig_argv, Path(sys.argv[0])
+    if "-m" in typed and typed[typed.index("-m") + 1] == "arith_lens":
+        return shlex.join(typed[: typed.index("-m") + 2])
+    if started.stem != NAME or which(NAME) == str(started.absolute()):
+        return NAME
+    return shlex.quote(str(started))
 
 
 if __name__ == "__main__":

@@ -40,6 +40,33 @@ def working(what: str, *, visible: bool = True) -> Iterator[None]:
 
 
 @contextmanager
+def loading(what: str, *, visible: bool = True) -> Iterator[None]:
+    """`working`, in place of Transformers' bars of weights; those of downloads stay."""
+    with working(what, visible=visible):
+        from huggingface_hub.utils import (
+            are_progress_bars_disabled,
+            disable_progress_bars,
+            enable_progress_bars,
+        )
+        from transformers.utils import logging
+
+        had_bars, downloads_had = (
+            logging.is_progress_bar_enabled(),
+            not are_progress_bars_disabled(),
+        )
+        logging.disable_progress_bar()
+        if downloads_had:
+            enable_progress_bars()
+        try:
+            yield
+        finally:
+            if had_bars:
+                logging.enable_progress_bar()
+            if not downloads_had:
+                disable_progress_bars()
+
+
+@contextmanager
 def bar(*, visible: bool, **options: Any) -> Iterator[Any]:
     """A progress bar of tqdm, whose time continues while nothing is finished.
 

@@ -162,7 +162,10 @@ def _plan_everything(model: al.HookedModel, config: ExplorationConfig) -> str:
     engine = fitting_engine(model)
     return "\n".join(
         plan_maps(
-            model, [(", ".join([operation, *setting.values()]), pairs)], engine=engine, **setting
+            model,
+            [(", ".join([operation, *setting.values()]), pairs)],
+            engine=engine,
+            paths=setting["paths"],  # the metric costs nothing, and some prompts have no digits
         )
         for operation, pairs in _explored_pairs(model, config, keep="all")
         for setting in MAP_SETTINGS

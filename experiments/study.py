@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import arith_lens as al
-from arith_lens.progress import counted, working
+from arith_lens.progress import counted, loading
 from arith_lens.runs import find_runs, plain_value
 from experiments.catalogue import experiments
 from experiments.command import exit_cleanly
@@ -50,7 +50,7 @@ def whole_study(
             is_saved = any(run.config == plain_value(settings) and run.complete for run in runs)
             print(f"{_title(experiment, settings)}: {'stored' if is_saved else 'to be computed'}")
         return
-    with working(f"{config.model}: loading"):
+    with loading(f"{config.model}: loading"):
         model = loaded_model(config)
     titles = {_title(*part): part for part in parts}
     failed = [

@@ -109,3 +109,24 @@ def test_a_bar_in_a_pipe_is_a_line_now_and_then(
         assert seen.get("mininterval") == (None if terminal else progress.SECONDS_BETWEEN_LINES)
     with progress.bar(visible=False, total=3):
         assert seen["disable"]
+
+
+@pytest.mark.parametrize("downloads", [True, False])
+def test_while_a_model_is_loaded_transformers_shows_no_bar_and_downloads_do(
+    downloads: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from huggingface_hub import utils
+    from transformers.utils import logging
+
+    logging.enable_progress_bar()
+    if not downloads:
+        utils.disable_progress_bars()
+    try:
+        with progress.loading("loading it"):
+            assert not logging.is_progress_bar_enabled()
+            assert utils.are_progress_bars_disabled() is not downloads
+        assert logging.is_progress_bar_enabled()
+        assert utils.are_progress_bars_disabled() is not downloads
+    finally:
+        utils.enable_progress_bars()
+    assert capsys.readouterr().err.startswith("loading it")

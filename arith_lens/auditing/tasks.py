@@ -5,11 +5,9 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-import torch
-
 from arith_lens.named_models import REFERENCE_MODELS
 from arith_lens.operations import FOUR
-from arith_lens.pairs import NO_ANSWER, PromptPairs, sample_pairs
+from arith_lens.pairs import PromptPairs, sample_pairs
 
 LEAD, LOGIT = "digit_contrast", "logit"
 """The metrics of a map."""
@@ -43,8 +41,7 @@ def four_operations(model: Any, *, shots: int | None = None) -> PromptPairs:
 def fitting_metric(pairs: PromptPairs) -> dict[str, Any]:
     """Options of `path_patch`: C's lead over the other answers that occur, of counterfactual
     prompts too; C's logit if there is one answer alone."""
-    tokens = torch.cat([pairs.answer, pairs.counterfactual_answer]).unique().tolist()
-    answers = [token for token in tokens if token != NO_ANSWER]
+    answers = pairs.answer_tokens
     return {"metric": LEAD, "candidates": answers} if len(answers) > 1 else {"metric": LOGIT}
 
 

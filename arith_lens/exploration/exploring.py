@@ -57,7 +57,7 @@ from arith_lens.exploration.tables import (
 from arith_lens.explorer_page import Explorer, SetFacts, Tables
 from arith_lens.model import HookedLike
 from arith_lens.next_tokens import next_tokens
-from arith_lens.pairs import PromptPairs, check_pairs, pieces, tokenizer_of
+from arith_lens.pairs import PromptPairs, candidate_tokens, check_pairs, pieces, tokenizer_of
 from arith_lens.path_patching import fitting_engine, path_patch
 from arith_lens.runs import ResultSlot, Run
 
@@ -68,10 +68,11 @@ N_STRONGEST = 10
 """Heads whose joint knockouts a page knows."""
 N_WRITERS = 2
 """MLPs of which a page knows every joint knockout: the most that its summary names."""
+CONTRAST = "digit_contrast"
 MAP_SETTINGS: Sequence[Mapping[str, Any]] = (
     {"paths": "via_mlps", "metric": "relative_logit"},
     {"paths": "direct", "metric": "relative_logit"},
-    {"paths": "via_mlps", "metric": "digit_contrast"},
+    {"paths": "via_mlps", "metric": CONTRAST},
 )
 """The paths and metrics of a page's maps."""
 EDGES_OF = ("via_mlps", "relative_logit")
@@ -371,12 +372,12 @@ def explored(
     for setting in settings:
         engine = fitting_engine(model, setting["paths"])
         options = {"engine": engine, "run": run, "name": "-".join([name, *setting.values()])}
-        try:
-            maps.append(path_patch(model, pairs, progress=progress, **options, **setting))
-        except ValueError as error:  # answers without the digits that a metric compares
-            if not maps:
-                raise
-            notes.append(f"No effects on {setting['metric']}: {error}")
+        candidates = contrast_candidates(model, pairs, setting["metric"])
+        if candidates and len(candidates) < 2 and maps:
+            notes.append("All prompts have one answer: there is no contrast with other answers.")
+            continue
+        maps.append(path_patch(model, pairs, candidates=candidates, progress=progress, **options,
+                               **setting))  # fmt: skip
     facts, tables = _start(model, pairs, maps[0], setup)
     facts |= {"note": " ".join(notes), "maps_only": maps_only}
     tables = merged([tables, *map(effect_tables, maps[1:])])
@@ -433,16 +434,32 @@ def _all_parts(
     return stream | heads | {f"mlp_{name}": part for name, part in mlps.items()} | of_sets
 
 
+def contrast_candidates(model: HookedLike, pairs: PromptPairs, metric: str) -> list[int] | None:
+    """What `digit_contrast` compares C with where answers are no digits: the answers that occur.
+
+    None with digits, and of another metric.
+    """
+    if metric != CONTRAST:
+        return None
+    try:
+        candidate_tokens(model, pairs.answer.tolist())
+    except ValueError:
+        return pairs.answer_tokens
+    return None
+
+
 def patched(
     model: HookedLike, pairs: PromptPairs, paths: str, metric: str
 ) -> Steps[ComponentEffects]:
     """`path_patch` of all components, one batch of pairs after the other."""
     engine = fitting_engine(model, paths)
+    candidates = contrast_candidates(model, pairs, metric)
     batches = list(pairs.batches(BATCH if engine == "sweep" else 8))
     done = []
     for batch in batches:
         yield len(done) / len(batches)
         options: dict[str, Any] = {"engine": engine, "certify": not done, "progress": False}
+        options["candidates"] = candidates
         done.append(path_patch(model, batch, paths=paths, metric=metric, **options))
     return reduce(add, done)
 
@@ -482,6 +499,7 @@ def _start(
         "edge_rows": problem_rows(pairs).tolist(),
         "stream_rows": stream_rows(pairs).tolist(),
         "wordings": wordings_of(pairs),
+        "candidates": contrast_candidates(model, pairs, CONTRAST) or [],
         "strongest": [str(head) for head in strongest(effects.heads, N_STRONGEST)],
     }
     single = {"prompt_effects": prompt_effects(effects, sample)}

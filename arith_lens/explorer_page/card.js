@@ -2,7 +2,7 @@
 // All tables of the part are in a drawer below.
 const ArithLensCard = (() => {
   "use strict";
-  const { METRICS, h, svg, number, percent, signed, visible, named, capital, certain, isMlp } = ArithLensElements;
+  const { metricNames, h, svg, number, percent, signed, visible, named, capital, certain, isMlp } = ArithLensElements;
   const { HUES, INPUTS, Cards } = ArithLensCards;
   const KIND = { operand: "operand head", operator: "operator head", other: "head" };
   const LEAST_SHARE = 0.05;
@@ -44,7 +44,7 @@ const ArithLensCard = (() => {
       const of = this.rows("effects", { ...this.setting, component })[0];
       if (!of) return "";
       const single = this.single(component);
-      const where = ` on the ${METRICS[this.choice.metric] ?? this.choice.metric}`;
+      const where = ` on the ${metricNames(this.set.facts)[this.choice.metric] ?? this.choice.metric}`;
       const held = this.rows("held", { ...this.setting, component })[0];
       const split = held && held.mean !== null && isMlp(component);
       return this.row("Effect",

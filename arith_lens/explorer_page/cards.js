@@ -61,9 +61,10 @@ const ArithLensCards = (() => {
         h("button", { "data-key": `csv ${region}`, onclick: save }, "CSV"), more, out);
     }
     quoted(more = {}) {
-      const { component, paths, metric } = this.choice, { prompt } = this;
+      const { component, paths, metric } = this.choice, { prompt } = this, { candidates = [] } = this.set.facts;
+      const others = metric === "digit_contrast" && candidates.length ? `, candidates=${JSON.stringify(candidates)}` : "";
       const reference = this.rows("prompts", { prompt })[0]?.reference ?? "";
-      return { component, layer: parts(component)[0], paths: JSON.stringify(paths), metric: JSON.stringify(metric),
+      return { component, layer: parts(component)[0], paths: JSON.stringify(paths), metric: JSON.stringify(metric) + others,
         rows: JSON.stringify(this.set.facts.rows ?? []), edge_rows: JSON.stringify(this.set.facts.edge_rows ?? []),
         stream_rows: JSON.stringify(this.set.facts.stream_rows ?? []), reference: JSON.stringify(reference), ...more };
     }

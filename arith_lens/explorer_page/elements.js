@@ -7,6 +7,9 @@ const ArithLensElements = (() => {
     relative_logit: "logit of C, relative", logit: "logit of C", probability: "probability of C",
     logprob: "log-probability of C", digit_contrast: "contrast of C with other digits",
   };
+  // The metrics' names for prompts whose answers are no digits.
+  const metricNames = facts => facts.candidates?.length
+    ? { ...METRICS, digit_contrast: "contrast of C with the other answers" } : METRICS;
 
   // Elements: h("button", { onclick, class: "x" }, "text", child)
   function h(tag, properties = {}, ...children) {
@@ -81,5 +84,5 @@ const ArithLensElements = (() => {
   function download(name, type, text) {
     h("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name }).click();
   }
-  return { PATHS, METRICS, h, svg, number, percent, signed, visible, parts, ordered, named, capital, certain, counted, isHead, isMlp, download, Table, unpack };
+  return { PATHS, metricNames, h, svg, number, percent, signed, visible, parts, ordered, named, capital, certain, counted, isHead, isMlp, download, Table, unpack };
 })();

@@ -37,9 +37,10 @@ Tables: TypeAlias = "Mapping[str, DataFrame]"
 SetFacts: TypeAlias = Mapping[str, Any]
 """About one set of prompts: `setup` (code that makes `model` and `pairs`), `note` (text), `missing`
 (by table, why it is not computed), `maps_only` (whether only maps are computed), `wordings` (the
-text of each template), `strongest` (heads), `beside` (the set with which the page compares it at
-first), `rows` (the pairs that are shown), `edge_rows` (those of measured edges),
-`stream_rows` (those of the stream), `n_pairs`."""
+text of each template), `candidates` (the tokens of `digit_contrast` where answers are no digits),
+`strongest` (heads), `beside` (the set with which the page compares it at first), `rows` (the pairs
+that are shown), `edge_rows` (those of measured edges), `stream_rows` (those of the stream),
+`n_pairs`."""
 
 TableSteps = Generator[float, None, Mapping[str, tuple[SetFacts, Tables]]]
 """A computation in steps: it yields how much of it is done, and returns new tables by set."""

@@ -1,7 +1,7 @@
 // The map: the effect of every head and MLP, to click on.
 const ArithLensMap = (() => {
   "use strict";
-  const { PATHS, METRICS, h, number, percent, signed, named, capital, counted, visible } = ArithLensElements;
+  const { PATHS, metricNames, h, number, percent, signed, named, capital, counted, visible } = ArithLensElements;
   const { HUES } = ArithLensCards;
   const { Exports } = ArithLensExport;
 
@@ -93,7 +93,7 @@ const ArithLensMap = (() => {
       const table = this.set.tables.effects.columns;
       const all = (column, names) => [...new Set([...table[column], ...this.backend ? Object.keys(names) : []])].map(name => [name, names[name] ?? name]);
       return h("div", { class: "ale-controls" }, this.select("Paths", "paths", all("paths", PATHS), this.choice.paths),
-        this.select("Effect on", "metric", all("metric", METRICS), this.choice.metric));
+        this.select("Effect on", "metric", all("metric", metricNames(this.set.facts)), this.choice.metric));
     }
     move(event, cells) {
       const at = [...cells].find(([, button]) => button === event.target)?.[0].split(" ").map(Number);

@@ -134,6 +134,12 @@ class PairFields:
         return self.attention_mask.sum(-1)
 
     @property
+    def answer_tokens(self) -> list[int]:
+        """The tokens that are the answer of some prompt, C or C'."""
+        tokens = torch.cat([self.answer, self.counterfactual_answer]).unique().tolist()
+        return [token for token in tokens if token != NO_ANSWER]
+
+    @property
     def sides(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
         """Tokens and mask of the references, then of the counterfactuals, all [pair pos]."""
         mask, other = self.attention_mask, self.counterfactual_mask

@@ -401,8 +401,18 @@ def test_prompts_of_ones_own_are_explored_and_what_they_lack_is_said(llama: Hook
     with pytest.MonkeyPatch.context() as patched_module:
         patched_module.setattr("arith_lens.exploration.exploring.N_STRONGEST", 2)
         one = explored(llama, own, settings=MAP_SETTINGS[1:], progress=False)
-    assert {*one.tables["effects"]["metric"]} == {"relative_logit"}
-    assert "No effects on digit_contrast: expected answers of one digit" in one.facts["note"]
+    assert {*one.tables["effects"]["metric"]} == {"relative_logit", "digit_contrast"}
+    answers = one.facts["candidates"]
+    assert answers == own.answer.unique().tolist() and not one.facts["note"]
+    lead = al.path_patch(llama, own, metric="digit_contrast", candidates=answers, progress=False)
+    table: Any = one.tables["effects"].query("metric == 'digit_contrast' and component == '1.2'")
+    assert table["mean"].item() == pytest.approx(float(lead.heads.mean()[1, 2]))
+    asked = {"kind": "map", "set": "own", "paths": "via_mlps", "metric": "digit_contrast"}
+    facts_and_tables = finished(ExplorerServer(llama, {"own": own}).respond(asked))["own"]
+    clicked: Any = facts_and_tables[1]["effects"].query("component == '1.2'")
+    assert clicked["mean"].item() == pytest.approx(table["mean"].item(), abs=1e-6)
+    same = explored(llama, own[:1], settings=MAP_SETTINGS[1:], maps_only=True, progress=False)
+    assert "All prompts have one answer" in same.facts["note"]
     of_numbers = {"numbers", "digits", "mlp_numbers", "mlp_digits"}
     assert {*one.facts["missing"]} == {"attention", "edges"} | of_numbers
     assert "the keys template ('addition/0'), a and b" in one.facts["missing"]["attention"]

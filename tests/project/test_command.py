@@ -10,7 +10,7 @@ import pytest
 
 import arith_lens as al
 from arith_lens import auditing, exploration
-from arith_lens.__main__ import main
+from arith_lens.__main__ import _program, main
 from arith_lens.model import weights
 
 
@@ -146,12 +146,32 @@ def test_the_next_command_is_on_the_same_task(
     file = tmp_path / "my sums.csv"
     file.write_text("prompt,counterfactual,answer\n3 + 4 = ,3 + 2 = ,7\n", "utf-8")
     monkeypatch.setattr(exploration, "explore", lambda *_: SimpleNamespace(save=lambda path: path))
-    monkeypatch.setattr("sys.argv", ["bin/arith-lens"])
     ours = ["--pairs", str(file), "--columns", "reference=prompt"]
     assert main(["explore", "reference", *ours, "--out", str(tmp_path)]) == 0
     *_, line = capsys.readouterr().out.splitlines()
     assert shlex.split(line)[:4] == ["next:", "arith-lens", "audit", "reference"]
     assert shlex.split(line)[4:] == [*ours, "--out", str(tmp_path)]
+
+
+@pytest.mark.parametrize(
+    ("typed", "found", "next_is"),
+    [
+        (["venv/bin/arith-lens"], "{cwd}/venv/bin/arith-lens", "arith-lens"),
+        (["venv/bin/arith-lens"], None, "venv/bin/arith-lens"),
+        (["my venv/arith-lens"], "/usr/bin/arith-lens", "'my venv/arith-lens'"),
+        (["venv/bin/python", "-m", "arith_lens"], None, "venv/bin/python -m arith_lens"),
+        (["python3", "-X", "dev", "-m", "arith_lens"], None, "python3 -X dev -m arith_lens"),
+        (["pytest", "-m", "slow"], None, "arith-lens"),
+    ],
+)
+def test_the_next_command_begins_as_this_one_was_typed(
+    typed: list[str], found: str | None, next_is: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = found and found.format(cwd=Path.cwd())
+    monkeypatch.setattr("arith_lens.__main__.which", lambda name: found)
+    monkeypatch.setattr("sys.orig_argv", [*typed, "map", "arith_lens"])
+    monkeypatch.setattr("sys.argv", ["here/__main__.py" if "-m" in typed else typed[0], "map"])
+    assert _program() == next_is
 
 
 def test_without_a_word_it_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
