@@ -162,7 +162,7 @@ def _right(chosen: Namespace) -> tuple[Any, Any, Path]:
 
 
 def _effects(model: Any, pairs: Any) -> Any:
-    from arith_lens.auditing.tasks import fitting_metric
+    from arith_lens.auditing import fitting_metric
     from arith_lens.path_patching import fitting_engine, path_patch
 
     return path_patch(model, pairs, engine=fitting_engine(model), **fitting_metric(pairs))

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 import arith_lens as al
-from arith_lens.auditing import Audit, four_operations, measures, operation_pairs
-from arith_lens.auditing.verdicts import PARTS, READ
+from arith_lens.auditing import PARTS, READ, Audit, four_operations, measures, operation_pairs
 from arith_lens.operations import FOUR
 from arith_lens.pairs import Role
 
