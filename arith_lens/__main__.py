@@ -3,9 +3,11 @@
 Exit codes: 0; 1 for what a user can mend, with one clear line; 130 if it was stopped.
 """
 
+import re
 import shlex
 import sys
 from argparse import ArgumentParser, Namespace
+from ast import literal_eval
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import which
@@ -73,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> ArgumentParser:
-    parser = _Parser(NAME, description=(__doc__ or "").partition("\n")[0])
+    start = "to begin: arith-lens map reference; of your own, arith-lens map MODEL --pairs FILE"
+    parser = _Parser(NAME, description=(__doc__ or "").partition("\n")[0], epilog=start)
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     about = "list the models that have a name, or get a pretrained one"
@@ -121,18 +124,23 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
     """
     from arith_lens.auditing import operation_pairs
     from arith_lens.model import load_model
-    from arith_lens.pairs import PromptPairs
+    from arith_lens.pairs import PromptPairs, read_file
 
     if chosen.n is not None and chosen.n < 1:
         raise ValueError(f"expected one prompt or more, found --n {chosen.n}; take more")
     if chosen.pairs is None and (chosen.columns or chosen.chat):
         raise ValueError("expected --pairs with --columns and --chat, found none; give a file")
+    columns = dict(item.partition("=")[::2] for item in chosen.columns)
+    if chosen.pairs is not None:
+        try:
+            read_file(chosen.pairs, columns)  # a fault in it is said before the model is loaded
+        except ValueError as error:
+            raise ValueError(_as_options(str(error))) from None
     with loading(f"loading {chosen.model}"):
         model = load_model(chosen.model)
     if chosen.pairs is None:
         pairs = operation_pairs(model, chosen.operation, shots=chosen.shots)
     else:
-        columns = dict(item.partition("=")[::2] for item in chosen.columns)
         own = PromptPairs.from_file(chosen.pairs, model, columns=columns, chat=chosen.chat)
         pairs = {"own": own}
     if chosen.n is not None:
@@ -149,6 +157,16 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
             "another one with --out"
         ) from None
     return model, pairs, folder
+
+
+def _as_options(message: str) -> str:
+    """A message whose mapping of columns is the command's option."""
+
+    def option(found: re.Match[str]) -> str:
+        columns = literal_eval(found[1])
+        return "--columns " + shlex.join(f"{key}={name}" for key, name in columns.items())
+
+    return re.sub(r"columns=(\{.*?\})", option, message)
 
 
 def _right(chosen: Namespace) -> tuple[Any, Any, Path]:

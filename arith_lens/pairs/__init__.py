@@ -19,6 +19,7 @@ from arith_lens.pairs.references import shuffled as shuffled
 from arith_lens.pairs.sampling import choose_templates as choose_templates
 from arith_lens.pairs.sampling import sample_pairs as sample_pairs
 from arith_lens.pairs.sampling import template_facts as template_facts
+from arith_lens.pairs.text_files import read_file as read_file
 from arith_lens.pairs.tokens import NO_ANSWER as NO_ANSWER
 from arith_lens.pairs.tokens import Role as Role
 from arith_lens.pairs.tokens import UnfitTemplate as UnfitTemplate

@@ -364,9 +364,7 @@ class PromptPairs(PairFields, HasUnits):
             model: a model with a `.tokenizer`, or a tokenizer.
             columns, chat, answer_token: as in `from_rows`.
         """
-        refuse_unknown_options(PromptPairs.from_file, options, PromptForm)
-        is_csv = isinstance(path, str | Path) and Path(path).suffix.lower() == ".csv"
-        return (PromptPairs.from_csv if is_csv else PromptPairs.from_jsonl)(path, model, **options)
+        return _read(PromptPairs.from_file, text_files.read_file, path, model, options)
 
 
 def _read(

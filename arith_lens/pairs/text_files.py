@@ -37,6 +37,7 @@ LIKELY_NAMES = {
     "reference": ("prompt", "input", "question", "text", "base", "clean_prompt"),
     "counterfactual": ("source", "corrupted_prompt", "counterfactual_prompt", "cf"),
     "answer": ("label", "target", "correct", "gold", "correct_answer", "clean_answer"),
+    OTHER_ANSWER: ("wrong_label", "wrong_answer", "incorrect", "incorrect_answer", "foil"),
 }
 """Names that errors propose and nothing reads by itself."""
 Columns = Mapping[str, str]
@@ -81,6 +82,12 @@ def read_csv(path: str | Path, columns: Columns) -> list[Mapping[str, Any]]:
             "put quotes around text with commas or line ends"
         ) from error
     return _some(rows, path)
+
+
+def read_file(path: str | Path, columns: Columns) -> list[Mapping[str, Any]]:
+    """`read_csv` where the file's name ends in `.csv`, else `read_jsonl`."""
+    is_csv = isinstance(path, str | Path) and Path(path).suffix.lower() == ".csv"
+    return (read_csv if is_csv else read_jsonl)(path, columns)
 
 
 def check_rows(rows: Sequence[Mapping[str, Any]], columns: Columns) -> list[Mapping[str, Any]]:
@@ -192,6 +199,8 @@ def _mapping(row: Any) -> str:
         key: next((name for name in (key, *LIKELY_NAMES[key]) if name in row), "…")
         for key in TOKEN_KEYS
     }
+    if other := next((name for name in LIKELY_NAMES[OTHER_ANSWER] if name in row), None):
+        likely[OTHER_ANSWER] = other
     return f"; or say which column is which: columns={likely}"
 
 

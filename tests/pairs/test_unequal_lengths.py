@@ -9,6 +9,7 @@ import pytest
 import torch
 from oracles import Raw, effect
 from support.families import ADDITIVE, OWN_LAYERS
+from test_own_prompts import by_transformers, chatting
 from test_pairs import same
 from torch import Tensor
 from torch.testing import assert_close
@@ -49,9 +50,10 @@ def loaded(family: str, dtype: torch.dtype, tokenizer: Any) -> Any:
     return hf, al.load_model((hf, tokenizer), dtype=dtype)
 
 
-def alone(pairs: PromptPairs, pair: int, side: int) -> Tensor:
-    tokens, mask = pairs.sides[side]
-    return tokens[pair][mask[pair]][None]
+def alone(pairs: PromptPairs, pair: int) -> tuple[Tensor, Tensor]:
+    """Both prompts of a pair, without padding."""
+    first, second = (tokens[pair][mask[pair]][None] for tokens, mask in pairs.sides)
+    return first, second
 
 
 @torch.no_grad()
@@ -69,19 +71,17 @@ def run(hf: Any, ids: Tensor, layer: int, edit: Any) -> Tensor:
         handle.remove()
 
 
-def exchanged(
-    hf: Any, pairs: PromptPairs, pair: int, layer: int, to: list[int], of: list[int]
-) -> Tensor:
-    """The reference's logits, with the stream of the counterfactual's tokens `of` at `to`."""
+def exchanged(hf: Any, sides: tuple[Tensor, Tensor], layer: int, to: int, of: int) -> Tensor:
+    """The first prompt's logits, with the stream of the second one's token `of` at `to`."""
     streams: list[Tensor] = []
-    run(hf, alone(pairs, pair, 1), layer, lambda h: (streams.append(h.clone()), h)[1])
+    run(hf, sides[1], layer, lambda h: (streams.append(h.clone()), h)[1])
 
     def put(stream: Tensor) -> Tensor:
         stream = stream.clone()
         stream[:, to] = streams[0][:, of]
         return stream
 
-    return run(hf, alone(pairs, pair, 0), layer, put)
+    return run(hf, sides[0], layer, put)
 
 
 PLACES = {"first": ((5, 7, 5), (8, 6, 5)), "END": ((-1, -1, -1), (-1, -1, -1))}
@@ -103,14 +103,14 @@ def test_the_stream_at_a_span_and_end_is_that_of_each_prompt_alone(
             model, pairs, senders="resid_post", positions=place.replace("END", "end"), **options
         )
         for layer in range(2):
-            changed = [exchanged(hf, pairs, i, layer, [to[i]], [of[i]]) for i in range(3)]
-            plain = [run(hf, alone(pairs, i, 0), layer, lambda h: h) for i in range(3)]
+            changed = [exchanged(hf, alone(pairs, i), layer, to[i], of[i]) for i in range(3)]
+            plain = [run(hf, alone(pairs, i)[0], layer, lambda h: h) for i in range(3)]
             right = (torch.stack(changed) - torch.stack(plain))[range(3), pairs.answer]
             own = found.stream.per_pair[layer]
             assert_close(own, right, atol=tolerance * float(plain[0].abs().max()), rtol=1e-3)
             largest = max(largest, float(right.abs().max() / plain[0].abs().max()))
         token = None if place == "END" else -1
-        answers = [int(exchanged(hf, pairs, i, 0, [to[i]], [of[i]]).argmax()) for i in range(3)]
+        answers = [int(exchanged(hf, alone(pairs, i), 0, to[i], of[i]).argmax()) for i in range(3)]
         expected = torch.tensor([answers[0], answers[1], (answers[2] + 1) % len(tokenizer)])
         asked = dataclasses.replace(
             pairs, counterfactual_answer=expected, answer=(expected + 2) % len(tokenizer)
@@ -144,7 +144,7 @@ def test_the_interchange_at_the_last_layer_gives_the_counterfactuals_answer(
 ) -> None:
     hf, model = loaded("Llama-3", torch.float32, tokenizer)
     pairs = PromptPairs.from_rows(ROWS, model)
-    own = [int(run(hf, alone(pairs, i, 1), 0, lambda h: h).argmax()) for i in range(3)]
+    own = [int(run(hf, alone(pairs, i)[1], 0, lambda h: h).argmax()) for i in range(3)]
     pairs = dataclasses.replace(pairs, counterfactual_answer=torch.tensor(own))
     last, first = (al.interchange(model, pairs, al.Site(layer)) for layer in (1, 0))
     assert float(last.iia) == 1 > float(first.iia)
@@ -187,6 +187,33 @@ def test_what_has_no_counterpart_and_other_methods_are_refused(tokenizer: Any) -
     strange = {**ROWS[0], "counterfactual_spans": {"third": "7"}}
     with pytest.raises(ValueError, match=r"names among spans, found 'third'; name it in both"):
         PromptPairs.from_rows([strange], tokenizer)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_chats_and_later_tokens_of_answers_are_right_in_half_precision_and_with_norms_after_parts(
+    family: str, tokenizer: Any
+) -> None:
+    """Tokens by Transformers' own template, and the answer's first two; each prompt alone."""
+    chat = chatting(tokenizer, "with BOS")
+    hf = FAMILIES[family].make(len(chat)).to(torch.bfloat16)
+    model = al.load_model((hf, chat), dtype=torch.bfloat16)
+    asked = [("The sum of 12 and 3 is", "The sum of 45 and 3 is"), ("3 plus 1 is", "4 plus 1 is")]
+    keys = ("reference", "counterfactual", "answer")
+    rows = [dict(zip(keys, (*pair, "158"), strict=True)) for pair in asked]
+    pairs = PromptPairs.from_rows(rows, model, chat=True, answer_token=2)
+    forced = chat("158", add_special_tokens=False)["input_ids"][-3:]
+    assert pairs.answer.tolist() == [forced[2]] * 2
+    options: dict[str, Any] = {"paths": "total", "engine": "hooks", "metric": "logit"}
+    found = al.path_patch(model, pairs, senders="resid_post", **options).stream.per_pair
+    for i, pair in enumerate(asked):
+        ids = [torch.tensor([by_transformers(chat, text) + forced[:2]]) for text in pair]
+        for layer in range(2):
+            change = exchanged(hf, (ids[0], ids[1]), layer, -1, -1) - run(
+                hf, ids[0], layer, lambda h: h
+            )
+            largest = float(change.abs().max())
+            assert_close(found[layer, i], change[forced[2]], atol=0.1 * largest, rtol=0)
+            assert largest > 0.5
 
 
 def test_examples_of_alignment() -> None:

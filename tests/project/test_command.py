@@ -132,7 +132,11 @@ def test_a_pair_file_of_another_project_is_read_with_its_columns(
     text = own_pairs.read_text("utf-8").replace('"reference"', '"prompt"')
     own_pairs.write_text(text, "utf-8")
     ours = ["knockout", "reference", "--pairs", str(own_pairs), "--out", str(tmp_path)]
-    assert main(ours) == 1 and "columns={'reference': 'prompt'" in capsys.readouterr().err
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("arith_lens.model.load_model", lambda name: pytest.fail("it was loaded"))
+        assert main(ours) == 1
+    said = capsys.readouterr().err
+    assert "--columns reference=prompt counterfactual=" in said and "columns={" not in said
     assert main([*ours, "--heads", "5.5", "--columns", "reference=prompt"]) == 0
     assert main([*ours, "--columns", "reference=prompt", "--chat"]) == 1
     assert "chat template" in capsys.readouterr().err
