@@ -1,8 +1,6 @@
 """Pages that open offline: attention patterns to click on (circuitsvis), and figures of plotly."""
 
-import gzip
 import json
-from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from arith_lens.plotting import COLOURS, document, render
-from arith_lens.plotting.style import plotly
+from arith_lens.plotting.export import compressed, library, packed_library
 
 JOINER = "\u2060"  # WORD JOINER: invisible in HTML, on a canvas and in tooltips
 _SHOWN = str.maketrans(
@@ -39,10 +37,10 @@ def script_json(value: Any) -> str:
 
 
 POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob:; "
+    "default-src 'none'; script-src 'self' file: 'unsafe-inline' 'unsafe-eval' blob:; "
     "style-src 'unsafe-inline'; img-src data: blob:"
 )
-"""Nothing is fetched from anywhere."""
+"""Nothing is fetched but scripts beside the page."""
 
 _VIEWS = """<details class="views"{{ " open" if is_open }} data-bundles="{{ bundles }}">
 <summary>{{ summary }}</summary>
@@ -50,11 +48,7 @@ _VIEWS = """<details class="views"{{ " open" if is_open }} data-bundles="{{ bund
 {% if view.title %}<h2>{{ view.title }}</h2>{% endif %}
 <div class="box"><div id="{{ name }}-{{ loop.index0 }}"></div></div>
 {% endfor %}
-<script type="text/plain">
-{% for view in views %}
-{{ view.script("%s-%d"|format(name, loop.index0))|safe }}
-{% endfor %}
-</script></details>"""
+<script type="text/plain">{{ script }}</script></details>"""
 
 
 @runtime_checkable
@@ -72,8 +66,8 @@ class Viewed(Protocol):
         """JavaScript that draws it into the element with the id `element`."""
         ...
 
-    def to_html(self) -> str:
-        """An offline page of this view alone."""
+    def to_html(self, *, notes: Sequence[str] = ()) -> str:
+        """An offline page of this view alone, with notes below it."""
         ...
 
 
@@ -108,21 +102,21 @@ def views_html(
 ) -> str:
     """The views for a page whose shell draws them when they are unfolded."""
     bundles = " ".join(sorted({view.bundle for view in views}))
+    script = "\n".join(view.script(f"{name}-{index}") for index, view in enumerate(views))
     parts = {"views": views, "name": name, "summary": summary, "is_open": is_open}
-    return render(_VIEWS, bundles=bundles, **parts)
+    return render(_VIEWS, bundles=bundles, script=compressed(script), **parts)
 
 
-def packed_bundles(views: Sequence[Viewed], *, but: Sequence[str] = ()) -> str:
-    """The libraries that views need, for the head of a page, without those that it has."""
-    names = sorted({view.bundle for view in views} - {*but})
+def packed_bundles(views: Sequence[Viewed]) -> str:
+    """The libraries that views need, for the head of a page."""
+    names = sorted({view.bundle for view in views})
     tags = (f'<script type="text/plain" id="{name}">{packed(name)}</script>' for name in names)
     return "".join(tags)
 
 
-@cache
 def packed(name: str) -> str:
-    """A bundle as base64 of compressed text, a third of its size."""
-    return b64encode(gzip.compress(bundle(name).encode(), 9, mtime=0)).decode()
+    """A bundle as base64 of compressed text."""
+    return compressed(bundle(name)) if name == "explorer-code" else packed_library(name)
 
 
 @cache
@@ -151,27 +145,21 @@ def explorer_code() -> str:
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 
-@cache
 def bundle(name: str = "circuitsvis") -> str:
     """The JavaScript of circuitsvis, plotly or the explorer, fit for a classic `<script>`."""
-    if name == "plotly":
-        text = plotly().offline.get_plotlyjs()
-    elif name == "explorer-code":
-        text = explorer_code().partition("export default")[0]
-    else:
-        try:
-            import circuitsvis
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "expected circuitsvis, which shows attention patterns, found none installed; "
-                "install the extra: pip install 'arith-lens[views]'"
-            ) from error
-
-        path = Path(circuitsvis.__file__).parent / "dist" / "cdn" / "iife.js"
-        text = path.read_text(encoding="utf-8").partition("//# sourceMappingURL")[0]
-    return text.replace("</script", "<\\/script")
+    if name != "explorer-code":
+        return library(name)
+    return explorer_code().partition("export default")[0].replace("</script", "<\\/script")
 
 
+PATTERN_SCALE = {
+    "minValue": 0,
+    "maxValue": 1,
+    "negativeColor": COLOURS["control"],
+    "positiveColor": COLOURS["verdict"],
+    "maskUpperTri": True,
+}
+"""How circuitsvis draws weights between 0 and 1."""
 MOST_HEADS = 64
 """More thumbnails would take a browser half a minute and more."""
 N_DIGITS = 4
@@ -198,9 +186,9 @@ class View:
         """Write an offline page; its path."""
         return save_page(path, [self], title=title or self.title or self.component)
 
-    def to_html(self) -> str:
-        """An offline page of this view alone."""
-        return page([self], title=self.title or self.component)
+    def to_html(self, *, notes: Sequence[str] = ()) -> str:
+        """An offline page of this view alone, with notes below it."""
+        return page([self], title=self.title or self.component, notes=notes)
 
     def _repr_html_(self) -> str:
         """For a notebook: the first view of a kernel brings the bundle, and again if it is shown
@@ -266,11 +254,7 @@ def attention_heads(
     props = {
         "attention": np.round(weights, N_DIGITS).tolist(),
         "tokens": [safe_token(token) for token in tokens],
-        "minValue": 0,
-        "maxValue": 1,
-        "negativeColor": COLOURS["control"],
-        "positiveColor": COLOURS["verdict"],
-        "maskUpperTri": True,
+        **PATTERN_SCALE,
         "attentionHeadNames": [safe_token(name) for name in names],
     }
     return View("AttentionHeads", props, title)
@@ -295,6 +279,6 @@ class FigureView:
         data, layout = script_json(self.data["data"]), script_json(self.data["layout"])
         return f"Plotly.newPlot({script_json(element)}, {data}, {layout}, {{displaylogo: false}});"
 
-    def to_html(self) -> str:
-        """An offline page of this view alone."""
-        return page([self], title=self.title)
+    def to_html(self, *, notes: Sequence[str] = ()) -> str:
+        """An offline page of this view alone, with notes below it."""
+        return page([self], title=self.title, notes=notes)

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +42,8 @@ MACHINE_SETTINGS = ("device", "engine")
 """Settings that change results by rounding only."""
 PATHS = ("pairs", "data_dir")
 """Settings that are a path."""
-LONGEST_SUFFIX = 80
-"""The most letters that settings add to the name of a file."""
+LONGEST_ENDING = 150
+"""The most letters that models and operations add to the name of a file."""
 
 
 class NotComputed(RunError):
@@ -264,22 +263,17 @@ def settings_text(settings: Mapping[str, Any]) -> str:
     )
 
 
-def suffix(run: Run) -> str:
-    """The ending of the names of a run's files: `-n9-addition`; "" for the default settings."""
-    return name_ending(unusual_settings(run))
+def name_ending(models: Iterable[str], settings: Mapping[str, Any]) -> str:
+    """The ending of the names of files: models, operations, own prompts: `-reference-addition`.
 
-
-def name_ending(settings: Mapping[str, Any]) -> str:
-    """Settings as the ending of a file's name; a long one is cut, and ends with its digest."""
-    parts = []
-    for name, value in settings.items():
-        text = Path(value).stem if name in PATHS and value else "-".join(map(str, _listed(value)))
-        own = name in ("operations", "pairs")
-        parts.append(text if own else f"{name}{'-' * (name != 'n')}{text}")
-    ending = "".join("-" + re.sub(r"[^\w-]", "_", part) for part in parts)
-    if len(ending) > LONGEST_SUFFIX:
-        ending = f"{ending[: LONGEST_SUFFIX - 9]}-{sha256(ending.encode()).hexdigest()[:8]}"
-    return ending
+    Args:
+        models: the models' names in the experiments; of a path, the last part is taken.
+        settings: those that are not the defaults. Others than these two stand in the page.
+    """
+    pairs = settings.get("pairs")
+    names = [*models, *(settings.get("operations") or ()), *([Path(pairs).stem] if pairs else [])]
+    names = [re.sub(r"[^\w.-]", "_", Path(name).name) for name in names]
+    return "".join(f"-{name}" for name in names if name)[:LONGEST_ENDING]
 
 
 def _listed(value: Any) -> Iterable[Any]:

@@ -17,6 +17,8 @@ class ExhibitEntry:
     """Its command."""
     draw: str
     """The import string of the function that makes it."""
+    file: str = ""
+    """The question that the names of its files begin with, if its own name says none."""
     help: str = ""
     """What it shows, for the help of make and of its command."""
     options: str = "figures.options:Options"

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from html import unescape
 from pathlib import Path
 from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, Unpack, get_type_hints
 
@@ -18,16 +19,17 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.plotting import document
-from arith_lens.plotting.export import SHARED
+from arith_lens.plotting.export import FROM_FOLDER, write_libraries
 from arith_lens.runs import Run, RunError
 from arith_lens.runs import write as write_file
-from arith_lens.views import Viewed, packed_bundles, views_html
+from arith_lens.views import Viewed, views_html
 from experiments.finding import (
     RunSettings,
+    name_ending,
     settings_text,
-    suffix,
     unusual_settings,
 )
+from experiments.questions import exhibit_entries
 from figures.common import files_folder, has_tables_alone, shipped, stored_rows
 from figures.options import GALLERY, Formats
 from figures.tables.table import QuestionTable, joined, keys_of, read_back, to_csv
@@ -135,7 +137,7 @@ def _show(exhibits: MakesExhibits, options: Destination, ending: str) -> None:
     for path in dict.fromkeys(r.path for e in module_exhibits for r in e.runs if shipped(r)):
         if not path.is_relative_to(root.resolve()):
             print(f"no such run under {root}: these are the tables that ship with it, {path}")
-    for exhibit in map(named_by_settings, module_exhibits):
+    for exhibit in map(named_for_files, module_exhibits):
         folder = options.out or files_folder(exhibit.runs)
         try:
             write_exhibit(exhibit, folder, getattr(options, "formats", ()), ending)
@@ -250,11 +252,9 @@ def print_numbers(exhibits: MakesExhibits, options: Destination, where: Sequence
         where: `key=value`, which the rows that are printed have.
     """
     try:
-        tables = [exhibit.numbers for exhibit in exhibits(options)]
+        tables = rows_where([exhibit.numbers for exhibit in exhibits(options)], where)
     except RunError as error:
         sys.exit(str(error))
-    try:
-        tables = rows_where(tables, where)
     except KeyError as error:
         sys.exit(str(error.args[0]))
     print(*(table.to_string(index=False, na_rep="") for table in tables), sep="\n\n")
@@ -310,25 +310,44 @@ def with_settings(options: Any, config: Any = None) -> Any:
     return replace(options, settings=settings, **model)
 
 
-def named_by_settings(exhibit: Exhibit) -> Exhibit:
-    """The exhibit, with settings that are not the defaults in its file names and its notes."""
-    ending = suffix(exhibit.runs[0]) if exhibit.runs else ""
-    if not ending:
-        return exhibit
-    changes: dict[str, Any] = {"name": exhibit.name + ending}
-    changes["notes"] = notes = [*settings_notes(exhibit.runs), *exhibit.notes]
-    if isinstance(exhibit, Chart):
-        changes["figure"] = plotting.with_notes(
-            exhibit.figure, _small_print(exhibit.numbers, notes, exhibit.caption)
-        )
+def named_for_files(exhibit: Exhibit) -> Exhibit:
+    """The exhibit, named as its files: by its question, models and operations.
+
+    Settings that are not the defaults are among its notes: files of other settings have its name.
+    """
+    name = NUMBERED.sub(lambda found: exhibit_entries()[found[0]][1].file, exhibit.name)
+    changes: dict[str, Any] = {"name": name + _ending(exhibit.runs)}
+    if settings := settings_of(exhibit.runs):
+        changes["notes"] = notes = [f"{SETTINGS}{settings}.", *exhibit.notes]
+        if isinstance(exhibit, Chart):
+            changes["figure"] = plotting.with_notes(
+                exhibit.figure, _small_print(exhibit.numbers, notes, exhibit.caption)
+            )
     return replace(exhibit, **changes)
 
 
-def settings_notes(runs: Sequence[Run]) -> list[str]:
-    """A line for the settings of runs that are not the defaults."""
+def _ending(runs: Sequence[Run]) -> str:
+    """What the names of files about some runs end with."""
+    models = dict.fromkeys(str(run.config.get("model", "")) for run in runs)
+    return name_ending(models, unusual_settings(runs[0]) if runs else {})
+
+
+SETTINGS = "Settings that are not the defaults: "
+
+
+def settings_of(runs: Sequence[Run]) -> str:
+    """The settings of runs that are not the defaults, in words."""
     texts = dict.fromkeys(settings_text(unusual_settings(run)) for run in runs)
-    settings = "; ".join(filter(None, texts))
-    return [f"Settings that are not the defaults: {settings}."] if settings else []
+    return "; ".join(filter(None, texts))
+
+
+def say_what_goes(page: Path, text: str) -> None:
+    """Print that a page of other settings is there, in whose place `text` is written."""
+    line = re.compile(rf"<p>{SETTINGS}(.*?)\.</p>")
+    now, before = map(line.findall, (text, page.read_text("utf-8") if page.exists() else text))
+    if now != before:
+        settings = unescape(before[0]) if before else "the defaults"
+        print(f"written anew: {page} had other settings, {settings}; another --out keeps both")
 
 
 def write_exhibit(
@@ -347,28 +366,38 @@ def write_exhibit(
         OSError, RunError: a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    numbers = folder / f"{exhibit.name}.csv"
-    if isinstance(exhibit, Chart):
-        if exhibit.small_table is not None:
-            print(exhibit.small_table.to_string(index=False))
-        files = _draw(exhibit, folder / f"{exhibit.name}{ending}", formats)
+    numbers, page = folder / f"{exhibit.name}.csv", folder / f"{exhibit.name}{ending}.html"
+    if isinstance(exhibit, Chart) and exhibit.small_table is not None:
+        print(exhibit.small_table.to_string(index=False))
+    if isinstance(exhibit, Interactive):
+        text = exhibit.view.to_html(notes=exhibit.small_print)
     else:
-        files = [folder / f"{exhibit.name}.html"]
-        text = (
-            exhibit.view.to_html() if isinstance(exhibit, Interactive) else _page(exhibit, numbers)
-        )
-        write_file(files[0], text.encode())
+        text = _page(exhibit, numbers, formats)
+    say_what_goes(page, text)
+    others: list[Path] = []
+    if isinstance(exhibit, Chart):
+        try:
+            _, *others = plotting.save(
+                exhibit.figure, page.with_suffix(""), formats=formats, page_text=text
+            )
+        except plotting.ExportError as error:
+            print(error)
+    else:
+        write_file(page, text.encode())
+        write_libraries(folder, text)
     write_file(numbers, to_csv(exhibit.numbers).encode())
-    page, *others = files
     print(numbers, *others, f"open {page}", sep="\n")
-    return [numbers, *files]
+    return [numbers, page, *others]
 
 
 def _page(exhibit: Chart | Table, numbers: Path, formats: Formats = ()) -> str:
     """The page of an exhibit; its bar has the model's other pages that are there, and the files."""
-    pages = [name for name in ("report", "explorer") if numbers.with_name(f"{name}.html").exists()]
-    links = [*((name.capitalize(), f"{name}.html") for name in pages), ("CSV", numbers.name)]
-    links += [(one.upper(), f"{numbers.stem}.{one}") for one in formats]
+    pages = [(name, f"{name}{_ending(exhibit.runs)}.html") for name in ("report", "explorer")]
+    links = [(name.capitalize(), page) for name, page in pages if (numbers.parent / page).exists()]
+    links += [("CSV", numbers.name)]
+    links += [
+        (one.upper(), f"{numbers.stem}.{one}") for one in formats * isinstance(exhibit, Chart)
+    ]
     words: Any = {"notes": map(prose, exhibit.small_print), "links": links}
     if isinstance(exhibit, Table):
         print(f"{exhibit.title}\n\n{exhibit.printed or exhibit.cells.to_string(index=False)}\n")
@@ -377,19 +406,12 @@ def _page(exhibit: Chart | Table, numbers: Path, formats: Formats = ()) -> str:
     body = plotting.chart_html(exhibit.name, exhibit.title, exhibit.figure, exhibit.redraw)
     if exhibit.views:
         body += views_html(exhibit.views, summary="Click through it")
-    head = SHARED + packed_bundles(exhibit.views, but=("plotly",))
+    bundles = dict.fromkeys(["plotly", *(view.bundle for view in exhibit.views)])
+    head = "".join(map(FROM_FOLDER.format, bundles))
     return document(exhibit.title, body, head=head, **words)
 
 
-def _draw(chart: Chart, stem: Path, formats: Formats) -> list[Path]:
-    text = _page(chart, stem.with_name(f"{chart.name}.csv"), formats)
-    try:
-        return plotting.save(chart.figure, stem, formats=formats, page_text=text)
-    except plotting.ExportError as error:
-        print(error)
-        return [stem.with_name(f"{stem.name}.html")]
-
-
+NUMBERED = re.compile(r"(?:fig|table)\d+")
 CODE = re.compile(r"`([^`]+)`")
 MINUS = re.compile(r"(?<![\w.)\]-])-(?=[\d.]*\d)")
 

@@ -134,7 +134,7 @@ class ReportOptions:
     beside: tuple[str, ...] = ("reference", "reference-mistral")
     """Models to show beside it in figures of several models, if they have runs."""
     out: Path | None = None
-    """The page's file; figures/<model>/report.html if not given."""
+    """Where the page goes; figures/<model> if not given."""
     root: Path = RESULTS
     """The folder of all runs."""
 

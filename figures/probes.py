@@ -35,23 +35,15 @@ SITES = {
 LAYERS: dict[str, Any] = {"x": "layer", "x_title": "layer", "scale": 1}
 
 
-def _turning_layers(site: str) -> Callable[[DataFrame], list[float]]:
-    """Where the curve of a site turns."""
-    return lambda rows: keys_of(
-        select(rows, measure=numbers.POINTS, site=site, less="").sort_values("value"), "value"
-    )
-
-
 ONE_OPERATION = [
     CurveChart(
         {"measure": numbers.COSINE, "site": site, "less": ""},
         tuple(Series({"token": token}, name, style) for token, name, style in SITES[site][::-1]),
         title=title,
         y_title="cosine similarity",
-        guides=_turning_layers(site),
         **LAYERS,
     )
-    for site, title in {"mlp_in": "MLP input", "write": "MLP output − input"}.items()
+    for site, title in {"mlp_in": "MLPs read", "write": "MLPs write"}.items()
 ]
 
 
@@ -96,11 +88,10 @@ def fig6(options: OperationOptions) -> list[Chart]:
             [run],
             name="fig6" if options.operation is None else f"fig6-{operation}",
             title=f"Figure 6: what MLPs read and what they write, {operation}",
-            caption="a, b: cosines at END with columns of W_U, means over problems; others: "
-            "digits that are not A, B or C (a), not C (b). Dotted: where the mean of A and B (a) "
-            "and C (b) have a tenth of their rise, their peak or half of it, and nine tenths. c: "
-            "one prompt, the digit that each layer writes most; framed: the answer. Bands: 95% "
-            "intervals.",
+            caption="What the MLP of a layer reads (a) or adds (b, c) at END, compared with the "
+            "digits' columns of W_U. a, b: means over problems with 95% intervals; others: digits "
+            "that are not A, B or C (a), or not C (b). c: one prompt; printed is the digit that a "
+            "layer writes most, framed is the answer.",
             draw=partial(_draw_operation, operation=operation),
         )
     ]
@@ -112,7 +103,7 @@ def _draw_operation(table: DataFrame, notes: Sequence[str], operation: str) -> p
     case = select(rows, measure=numbers.CASE_COSINE)
     (prompt,) = keys_of(case, "prompt")
     empty = plotting.Line(np.zeros(1), np.zeros(1), "", "white")
-    title = f"“{plotting.plain(prompt.strip())}”: output − input"
+    title = f"they write at “{plotting.plain(prompt.strip())}”"
     figure = plotting.curve_panels(
         [
             *(
@@ -125,8 +116,8 @@ def _draw_operation(table: DataFrame, notes: Sequence[str], operation: str) -> p
         ],
         x_title="layer",
         notes=notes,
-        across=2,
-        panel=(290, 250),
+        across=3,
+        panel=(190, 250),
     )
     cosines = case.pivot(index="layer", columns="token", values="value")[DIGITS].to_numpy()
     plotting.add_grid(
@@ -138,8 +129,8 @@ def _draw_operation(table: DataFrame, notes: Sequence[str], operation: str) -> p
             columns=tuple(DIGITS),
             winners=tuple(cosines.argmax(1).tolist()),
             framed=int(value(rows, measure="C")),
-            axes=("layer", "number token"),
-            colour_title="cosine (red supports the digit)",
+            axes=("layer", "digit"),
+            colour_title="cosine (red: towards the digit)",
         ),
     )
     return figure
@@ -147,16 +138,6 @@ def _draw_operation(table: DataFrame, notes: Sequence[str], operation: str) -> p
 
 def fig13(options: ModelOptions) -> list[Chart]:
     """Figures 13 and 14: what MLPs read of the operands and write of the answer, by model."""
-    return _models(options, "fig13")
-
-
-def fig14(options: ModelOptions) -> list[Chart]:
-    """Figures 13 and 14, the same picture: A and B in what MLPs read, C in what they write."""
-    return _models(options, "fig14")
-
-
-def _models(options: ModelOptions, name: str) -> list[Chart]:
-    """Both sites in several models."""
     runs = runs_by_name(chosen_runs(options, EXPERIMENT))
     first, *others = (run.config["operations"] for run in runs.values())
     operations = [name for name in first if all(name in of_one for of_one in others)]
@@ -170,8 +151,7 @@ def _models(options: ModelOptions, name: str) -> list[Chart]:
                 for site in numbers.SITES
             ],
             [*runs.values()],
-            name=name,
-            table_of="fig13",
+            name="fig13",
             title="What do MLPs read of A and B, and write of C?",
             caption="A line is the mean cosine at END with a digit's column of W_U, less that of "
             "the other digits, so these are 0 by construction. Circles are maxima over layers, "

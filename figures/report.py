@@ -1,16 +1,16 @@
 """The whole study of a model on one page: the answer first, then every figure and table.
 
-Reads the model's runs without loading a model, and writes figures/<model>/report.html: one file
-that opens without a network, on a phone too, and can be printed. The first screen has the verdicts
-of `make audit`, if it was made, the circuit (or the map), and the paper's claims as dots. The last
-line names what is missing, with its command. `make report` first computes what takes minutes.
+Reads the model's runs without loading a model, and writes figures/<model>/report-<model>.html, and
+the libraries beside it. It opens without a network, on a phone too, and can be printed. The first
+screen has the verdicts of `make audit`, if it was made, the circuit (or the map), and the paper's
+claims as dots. The last line names what is missing, with its command. `make report` first computes
+what takes minutes.
 """
 
 import json
 import re
 import shlex
 import sys
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,18 +23,19 @@ from pandas import DataFrame
 
 from arith_lens.auditing.page import answer_of
 from arith_lens.plotting import chart_html
+from arith_lens.plotting.export import FROM_FOLDER, compressed, write_libraries
 from arith_lens.plotting.markup import environment, shell_script, shell_style
 from arith_lens.runs import Run, RunError, find_runs
 from arith_lens.runs import write as write_file
-from arith_lens.views import POLICY, packed, views_html
+from arith_lens.views import POLICY, packed_bundles, views_html
 from experiments.finding import (
     RunSettings,
     experiment_command,
-    figure_command,
     name_ending,
     not_default,
+    settings_text,
 )
-from experiments.questions import exhibit_entries, study
+from experiments.questions import study
 from figures.claims import Verdict
 from figures.claims.page import GROUPS
 from figures.collection import (
@@ -43,12 +44,19 @@ from figures.collection import (
     collection_of,
 )
 from figures.common import FREE, RESULTS, shipped, slug
-from figures.exhibit import Chart, Exhibit, Interactive, html_table, minus, prose
+from figures.exhibit import (
+    SETTINGS,
+    Chart,
+    Exhibit,
+    Interactive,
+    html_table,
+    minus,
+    prose,
+    say_what_goes,
+)
 from figures.options import ReportOptions
 from figures.tables.table import to_csv
 
-MOST_DATA = 300_000
-"""The longest CSV, in letters, that the page includes."""
 STUDY = "whole_study"
 STUDY_MINUTES = 15
 """How long it takes for a model as small as the shipped ones; `make help` says the same."""
@@ -139,11 +147,15 @@ def main(options: ReportOptions) -> None:
             "experiment. Make all that take minutes: "
             f"{experiment_command(STUDY, options.model, settings.values, options.root)}"
         )
-    name = f"report{name_ending(not_default(STUDY, settings.values))}.html"
-    page = options.out or Path("figures") / slug(options.model) / name
+    changed = not_default(STUDY, settings.values)
+    name = f"report{name_ending([options.model], changed)}.html"
+    page = (options.out or Path("figures") / slug(options.model)) / name
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_file(page, report_page(collection, options.root).encode())
+        text = report_page(collection, options.root)
+        say_what_goes(page, text)
+        write_file(page, text.encode())
+        write_libraries(page.parent, text)
     except (OSError, RunError) as error:
         sys.exit(
             f"the report is not written: {error}\nThe runs are unharmed, and so is a report that "
@@ -225,13 +237,11 @@ def _template() -> Template:
     return environment(Path(__file__).parent).get_template(
         "report.html.j2",
         globals={
-            "base64": lambda text: b64encode(text.encode()).decode(),
             "chart_html": chart_html,
-            "command": _command,
+            "compressed": compressed,
             "counted": verdict_counts,
             "html_table": html_table,
             "is_shipped": lambda exhibit: any(map(shipped, exhibit.runs)),
-            "most_data": MOST_DATA,
             "policy": POLICY,
             "prose": prose,
             "settings": _settings,
@@ -241,7 +251,6 @@ def _template() -> Template:
             "terms": TERMS,
             "terms_in": _terms_in,
             "signs": SIGNS,
-            "size": _size,
             "views_html": views_html,
             "two_digits": lambda number: minus(f"{number:.2f}"),
         },
@@ -249,7 +258,7 @@ def _template() -> Template:
 
 
 def report_page(collection: Collection, root: Path = RESULTS) -> str:
-    """The page, which carries its script, its style and its numbers itself. It may fetch nothing.
+    """The page, with its script, style and numbers; libraries lie beside it. It fetches no others.
 
     Everything that comes from a run (prompts, tokens, names of models and heads) enters
     report.html.j2 as escaped text, or as JSON that no text in it can end. Commands on the page name
@@ -257,8 +266,9 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
     """
     charts = [exhibit for exhibit in collection.exhibits if isinstance(exhibit, Chart)]
     pages = [exhibit for exhibit in collection.exhibits if isinstance(exhibit, Interactive)]
+    settings = settings_text(not_default(STUDY, collection.settings.values))
     views = [*(page.view for page in pages), *(view for chart in charts for view in chart.views)]
-    libraries = {view.bundle for view in views} | {"plotly" for _ in charts}
+    libraries = {"plotly", *(view.bundle for view in views)} | {"circuitsvis" for _ in pages}
     groups = {
         title: [verdict for verdict in collection.verdicts if verdict.claim.group == group]
         for group, title in GROUPS.items()
@@ -295,7 +305,9 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
         title=_title(collection),
         about_model=_about_model(collection.runs),
         run_table=DataFrame([_run_row(run) for run in collection.runs]),
-        bundles={name: packed(name) for name in sorted(libraries)},
+        settings_line=settings and f"{SETTINGS}{settings}.",
+        libraries="".join(map(FROM_FOLDER.format, sorted(libraries - {"explorer-code"}))),
+        explorer=packed_bundles([page.view for page in pages]),
     )
     return _public(text, root)
 
@@ -344,24 +356,10 @@ def _short_name(exhibit: Exhibit | MissingExhibit) -> str:
     return f"{parts[0]}, {parts[-1]}" if len(parts) > 2 else parts[0]
 
 
-def _size(text: str) -> str:
-    return f"{len(text) / 1000:.0f} kB" if len(text) >= 1000 else f"{len(text)} bytes"
-
-
-def _command(exhibit: Exhibit) -> str:
-    """The command that writes an exhibit's files."""
-    name = exhibit.name.split("-")[0]
-    if len(exhibit.runs) == 1:
-        return figure_command(name, exhibit.runs[0])
-    entry = exhibit_entries().get(name)
-    if entry and entry[1].compares_models:
-        paths = " ".join(shlex.quote(str(run.path)) for run in exhibit.runs)
-        return f"python -m figures {name} --runs {paths}"
-    return f"python -m figures {name}"
-
-
 def _about_model(runs: Sequence[Run]) -> str:
     """The model in a line or two; a warning if the runs are of several checkpoints."""
+    if not runs:
+        return "From tables alone."
     model = runs[0].config["model"]
     records = [
         run.manifest["provenance"].get("model") or {}

@@ -2,10 +2,10 @@
 // All tables of the part are in a drawer below.
 const ArithLensCard = (() => {
   "use strict";
-  const { metricNames, h, svg, number, percent, signed, visible, named, capital, certain, isMlp } = ArithLensElements;
+  const { metricNames, h, svg, number, percent, signed, visible, named, capital, certain, isMlp, circuitsVis } = ArithLensElements;
   const { HUES, INPUTS, Cards } = ArithLensCards;
   const KIND = { operand: "operand head", operator: "operator head", other: "head" };
-  const LEAST_SHARE = 0.05;
+  const LEAST_SHARE = 0.05, MOST_PATTERNS = 64;
   const STRIP = { width: 400, height: 46, edge: 8 };
 
   class Card extends Cards {
@@ -96,7 +96,33 @@ const ArithLensCard = (() => {
         h("div", { class: "ale-stack", "aria-hidden": true }, pieces.map(([role, share]) =>
           h("i", { class: `ale-${HUES[role] ?? "control"}`, style: `width:${100 * share}%` }))),
         h("p", {}, pieces.map(([role, share], place) => [place ? ", " : "", h("span", { class: `ale-ink-${HUES[role] ?? "control"}` }, this.roleName(role)), ` ${percent(share, 0)}`])),
-        h("p", { class: "ale-soft" }, `Attention of END${means ? ", mean over all prompts" : ` on “${this.rows("prompts", { prompt: this.prompt })[0]?.reference.trim()}”`}.`));
+        h("p", { class: "ale-soft" }, `Attention of END${means ? ", mean over all prompts" : ` on “${this.rows("prompts", { prompt: this.prompt })[0]?.reference.trim()}”`}. `,
+          this.options.patterns && this.patterns().has(component) ? h("button", { class: "ale-link", "data-key": "patterns", onclick: () => this.openPatterns() }, "Every token’s attention") : ""));
+    }
+    // The whole patterns of one prompt, query by key: those of the chosen head first.
+    patterns() {
+      const { prompt } = this, { component } = this.choice, n = this.rows("tokens", { prompt }).length, heads = new Map();
+      for (const row of this.rows("patterns", { prompt })) {
+        if (!heads.has(row.component)) heads.set(row.component, Array.from({ length: n }, () => Array(n).fill(0)));
+        heads.get(row.component)[row.query][row.key] = row.weight;
+      }
+      const known = [...heads].filter(([, weights]) => weights.every(row => row.some(weight => weight)));
+      return new Map(known.sort(([one], [other]) => (other === component) - (one === component)).slice(0, MOST_PATTERNS));
+    }
+    // As CircuitsVis draws them, over the page. No letter of a token may begin a tag or an entity there.
+    async openPatterns() {
+      const { prompt } = this, patterns = this.patterns(), safe = token => visible(token).replace(/[<&]/g, "$&\u2060");
+      const box = h("div", { id: "ale-patterns", class: "ale-paper" }, "Loading …");
+      const dialog = h("dialog", { "aria-label": "Attention patterns", onclose: () => dialog.remove() },
+        h("button", { class: "ale-small", autofocus: true, onclick: () => dialog.close() }, "Close"),
+        h("p", {}, `Each row is a token, each column a token before it; weights on “${this.rows("prompts", { prompt })[0]?.reference.trim()}”, drawn by CircuitsVis.`), box);
+      this.root.append(dialog);
+      dialog.showModal();
+      try {
+        const library = await circuitsVis();
+        library.render(box.id, library.AttentionHeads, { attention: [...patterns.values()], attentionHeadNames: [...patterns.keys()],
+          tokens: this.rows("tokens", { prompt }).map(row => safe(row.token)), ...this.options.patterns });
+      } catch { box.textContent = "circuitsvis.js, which lies beside this page, is missing: copy both."; }
     }
     // What is read or written as logits: of A, B, C and other digits, and of ten digits on one prompt.
     valuesRow(read, title) {

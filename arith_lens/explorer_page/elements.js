@@ -73,10 +73,20 @@ const ArithLensElements = (() => {
       return found;
     }
   }
-  async function unpack(text) {
+  function unpackText(text) {
     const bytes = Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    return JSON.parse(await new Response(stream).text());
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  }
+  const unpack = async text => JSON.parse(await unpackText(text));
+  // CircuitsVis, from the file beside the page; it is read when it is needed.
+  async function circuitsVis() {
+    const add = properties => new Promise((resolve, reject) => document.head.append(
+      Object.assign(document.createElement("script"), { onload: resolve, onerror: reject, ...properties })));
+    if (!window.CircuitsVis) {
+      if (!window.ArithLensBundles?.circuitsvis) await add({ src: "circuitsvis.js" });
+      add({ textContent: `${await unpackText(window.ArithLensBundles.circuitsvis)};window.CircuitsVis=CircuitsVis` });
+    }
+    return window.CircuitsVis;
   }
   const isHead = name => /^\d+\.\d+$/.test(name);
   const isMlp = name => /^MLP \d+$/.test(name);
@@ -84,5 +94,5 @@ const ArithLensElements = (() => {
   function download(name, type, text) {
     h("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name }).click();
   }
-  return { PATHS, metricNames, h, svg, number, percent, signed, visible, parts, ordered, named, capital, certain, counted, isHead, isMlp, download, Table, unpack };
+  return { PATHS, metricNames, h, svg, number, percent, signed, visible, parts, ordered, named, capital, certain, counted, isHead, isMlp, download, Table, unpack, circuitsVis };
 })();

@@ -10,9 +10,10 @@ import asyncio
 import gzip
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,7 +21,8 @@ import numpy as np
 
 from arith_lens.arrays import in_new_folder
 from arith_lens.plotting import palette, render
-from arith_lens.views import POLICY, bundle, explorer_code, script_json
+from arith_lens.plotting.export import write_libraries
+from arith_lens.views import PATTERN_SCALE, POLICY, bundle, explorer_code, script_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -146,11 +148,16 @@ _PAGE = """<!doctype html>
 <meta http-equiv="Content-Security-Policy" content="{{ policy|safe }}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ title }}</title>
-<style>:root { color-scheme: light dark } body { margin: 0 }</style>
+<style>:root { color-scheme: light dark } body { margin: 0; background: light-dark(#fff, #15181e) }
+footer { max-width: 1600px; margin: 0 auto; padding: 0 16px 30px;
+  color: light-dark(#5b6472, #a3adbd);
+  font: 12.5px/1.5 'Open Sans', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif }
+footer p { max-width: 800px; margin: 2px 0 }</style>
 <script>{{ bundle|safe }}</script>
 </head><body>
 <noscript>This page draws its tables with JavaScript.</noscript>
 <main id="explorer"></main>
+{% if notes %}<footer>{% for note in notes %}<p>{{ note }}</p>{% endfor %}</footer>{% endif %}
 <script>{{ script|safe }}</script>
 </body></html>
 """
@@ -178,19 +185,22 @@ class Explorer:
             page: whether it is a page of its own, whose address and title follow the choice.
         """
         options = {"title": self.title, "style": _style(), "theme": theme, "page": page}
+        options |= {"patterns": PATTERN_SCALE if find_spec("circuitsvis") else None}
         return (
             f"ArithLensExplorer.mount(document.getElementById({script_json(element)}), "
             f"{script_json(packed(self.sets))}, {script_json(options)});"
         )
 
-    def to_html(self) -> str:
-        """An offline page."""
+    def to_html(self, *, notes: Sequence[str] = ()) -> str:
+        """An offline page, with notes below it. It reads `circuitsvis.js` from its folder when the
+        reader opens attention patterns."""
         script = self.script("explorer", page=True)
         code = bundle(self.bundle)
-        return render(_PAGE, policy=POLICY, title=self.title, bundle=code, script=script)
+        words = {"title": self.title, "notes": notes}
+        return render(_PAGE, policy=POLICY, bundle=code, script=script, **words)
 
     def save(self, path: str | Path, *, maps_only: bool = False) -> Path:
-        """Write an offline page; return its path.
+        """Write an offline page, and `circuitsvis.js` beside it; return its path.
 
         Args:
             path: the page's file.
@@ -202,7 +212,10 @@ class Explorer:
         whole = self
         if self.everything and not maps_only:
             whole = replace(self, sets=self.everything())
-        path.write_text(whole.to_html(), encoding="utf-8")
+        text = whole.to_html()
+        path.write_text(text, encoding="utf-8")
+        if not maps_only and find_spec("circuitsvis"):
+            write_libraries(path.parent, text)
         return path
 
     def widget(self) -> Any:

@@ -31,8 +31,8 @@ PRINT_DOTS = 300
 """Dots of an inch of a printed PNG."""
 PRINTED = 690
 """Width of a printed page's text, in pixels; wider charts are printed smaller."""
-SHARED = '<script src="plotly.js"></script>'
-"""Reads plotly's script from the folder of a page."""
+FROM_FOLDER = '<script src="{}.js"></script>'
+"""Reads a library from the folder of a page: plotly or circuitsvis."""
 
 
 def browser_path() -> str | None:
@@ -85,7 +85,7 @@ def save(
         text = page_text or _page(figure, stem.name, title, notes)
         partial.write_text(text, encoding="utf-8")
         partial.replace(page)
-        write_plotly(page.parent)
+        write_libraries(page.parent, text)
     finally:
         partial.unlink(missing_ok=True)
     for suffix in _PICTURES:
@@ -102,17 +102,42 @@ def save(
 
 
 @cache
-def packed_plotly() -> str:
-    """plotly's script as base64 of compressed text, a third of its size: `shell.js` unpacks it."""
-    text = plotly().offline.get_plotlyjs()
+def library(name: str) -> str:
+    """The JavaScript of plotly or circuitsvis, fit for a classic `<script>`."""
+    if name == "plotly":
+        text = plotly().offline.get_plotlyjs()
+    else:
+        try:
+            import circuitsvis
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "expected circuitsvis, which shows attention patterns, found none installed; "
+                "install the extra: pip install 'arith-lens[drawing]'"
+            ) from error
+
+        path = Path(circuitsvis.__file__).parent / "dist" / "cdn" / "iife.js"
+        text = path.read_text(encoding="utf-8").partition("//# sourceMappingURL")[0]
+    return text.replace("</script", "<\\/script")
+
+
+def compressed(text: str) -> str:
+    """Text as base64 of compressed text: `shell.js` unpacks it."""
     return b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
-def write_plotly(folder: Path) -> None:
-    """Write `plotly.js`, which the pages of a folder share, if it is not there."""
-    file, text = folder / "plotly.js", f'window.ArithLensBundles={{plotly:"{packed_plotly()}"}};'
-    if not file.exists() or file.stat().st_size != len(text):
-        file.write_text(text, encoding="utf-8")
+@cache
+def packed_library(name: str) -> str:
+    """A library, compressed to a third of its size."""
+    return compressed(library(name))
+
+
+def write_libraries(folder: Path, page: str) -> None:
+    """Write the libraries that a page reads from its folder, if they are not there."""
+    for name in {*re.findall(r'"(plotly|circuitsvis)\.js"', page)}:
+        file = folder / f"{name}.js"
+        text = f'(window.ArithLensBundles??={{}}).{name}="{packed_library(name)}";'
+        if not file.exists() or file.stat().st_size != len(text):
+            file.write_text(text, encoding="utf-8")
 
 
 def chart_html(
@@ -135,15 +160,16 @@ def chart_html(
 
 
 def _json(figure: Figure) -> str:
-    """A figure as JSON in which no text can end a script."""
-    text = json.dumps(json.loads(str(figure.to_json())))
-    return text.translate({ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"})
+    """A figure as compressed JSON."""
+    return compressed(json.dumps(json.loads(str(figure.to_json()))))
 
 
 def _page(figure: Figure, name: str, title: str, notes: Sequence[str]) -> str:
     """A page with one figure; plotly's script lies beside it."""
     body = chart_html(name, title or name, figure)
-    return document(title or name, body, notes=notes, head=SHARED, heading=bool(title))
+    return document(
+        title or name, body, notes=notes, head=FROM_FOLDER.format("plotly"), heading=bool(title)
+    )
 
 
 def as_rectangles(figure: Figure) -> Figure:

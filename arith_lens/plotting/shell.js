@@ -13,7 +13,7 @@
     if (!window.Plotly && !await load("plotly")) { chart.textContent = "plotly.js, which lies beside this page, is missing: copy both."; return; }
     const narrow = innerWidth < 700 && document.getElementById(chart.id + "-narrow");
     const source = narrow || document.getElementById(chart.id + "-data");
-    const figure = JSON.parse(source.textContent);
+    const figure = JSON.parse(await unpacked(source.textContent));
     if (narrow) fit(chart, figure.layout);
     Plotly.newPlot(chart, figure.data, figure.layout, shown);
     measure();
@@ -38,11 +38,21 @@
   async function unpack(bundle) {
     const packed = document.getElementById(bundle)?.textContent ?? window.ArithLensBundles?.[bundle], name = GLOBALS[bundle];
     if (!packed) return false;
-    const bytes = Uint8Array.from(atob(packed), letter => letter.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    run(`${await new Response(stream).text()};window.${name}=${name}`);
+    run(`${await unpacked(packed)};window.${name}=${name}`);
     return true;
   }
+  function unpacked(packed) {
+    const bytes = Uint8Array.from(atob(packed), letter => letter.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  }
+  // Numbers are compressed in the page, and saved as text.
+  document.addEventListener("click", async event => {
+    const link = event.target.closest("a[download$='.csv.gz']");
+    if (!link) return;
+    event.preventDefault();
+    const text = await unpacked(link.href.split(",")[1]), href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+    Object.assign(document.createElement("a"), { href, download: link.download.replace(".gz", "") }).click();
+  });
   const near = new IntersectionObserver(entries => {
     for (const entry of entries) if (entry.isIntersecting) {
       near.unobserve(entry.target);
@@ -61,8 +71,11 @@
   async function open(details) {
     if (!details.open || details.dataset.drawn) return;
     details.dataset.drawn = "yes";
-    for (const bundle of details.dataset.bundles.split(" ")) await load(bundle);
-    run(details.querySelector("script").textContent);
+    for (const bundle of details.dataset.bundles.split(" ")) if (!await load(bundle)) {
+      details.append(`${bundle}.js, which lies beside this page, is missing: copy both.`);
+      return;
+    }
+    run(await unpacked(details.querySelector("script").textContent));
   }
   document.querySelectorAll("details.views").forEach(details => {
     details.addEventListener("toggle", () => open(details));

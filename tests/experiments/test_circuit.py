@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pandas import DataFrame
+from support.drawings import unpacked
 
 import arith_lens as al
 from arith_lens.components import Head
@@ -88,7 +89,7 @@ def test_the_table_has_the_numbers_of_the_stored_edges(run: Any, tmp_path: Path)
         np.corrcoef(of_scores, exact)[0, 1], abs=1e-4
     )
     (page,) = tmp_path.glob("circuit-of-addition*.html")
-    assert "least effect" in page.read_text(encoding="utf-8")
+    assert "least effect" in unpacked(page.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("folder", ["", "reference-mistral", "gemma-3-270m"])

@@ -1,13 +1,15 @@
 """A run is found by its settings, never by its age alone, with the options that computed it."""
 
+import re
 import shlex
+from html import unescape
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 from support.made_runs import make_run
 
-from arith_lens.runs import RunError
+from arith_lens.runs import Run, RunError
 from experiments import catalogue
 from experiments.catalogue import experiments
 from experiments.command import checked_arguments, read_arguments
@@ -18,13 +20,13 @@ from experiments.finding import (
     experiment_command,
     figure_command,
     find_run,
-    suffix,
+    name_ending,
 )
 from experiments.make import steps, taken
 from experiments.questions import exhibit_entries
 from experiments.which_heads import MapConfig
 from figures.common import chosen_run
-from figures.exhibit import named_by_settings, show, with_settings
+from figures.exhibit import named_for_files, show, with_settings
 from figures.map_figures import fig2
 from figures.options import GALLERY, Options, TableOptions
 from figures.tuning_tables import table1
@@ -97,28 +99,38 @@ def test_shipped_tables_in_place_of_a_missing_run_are_named(
         show(table1, TableOptions(model="made", root=tmp_path / "empty", out=tmp_path))
 
 
-def test_a_figure_of_other_settings_has_files_and_a_caption_of_its_own(tmp_path: Path) -> None:
+def test_a_page_of_other_settings_says_them_and_that_it_takes_the_place_of_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     usual = make_run(tmp_path, "made")
-    other = make_run(tmp_path, "made", shots=2, exemplar_sets=1, templates=["symbols"])
-    out = tmp_path / "out"
-    show(fig2, Options(run=usual.path, out=out, formats=()))
-    before = (out / "fig2.csv").read_bytes()
-    show(fig2, Options(run=other.path, out=out, formats=()))
-    assert (out / "fig2.csv").read_bytes() == before
-    assert (out / "fig2-templates-symbols-shots-2.csv").is_file()
+    other = make_run(tmp_path, "made", shots=2, exemplar_sets=1, templates=["a&b"])
+    line, page = (
+        "Settings that are not the defaults: templates a&b, shots 2.",
+        tmp_path / "out" / "which_heads-made.html",
+    )
+
+    def warning(run: Run) -> str:
+        show(fig2, Options(run=run.path, out=page.parent, formats=()))
+        return "".join(re.findall("written anew.*", capsys.readouterr().out))
+
+    assert warning(usual) == warning(usual) == "" and line not in unescape(page.read_text("utf-8"))
+    assert f"{page} had other settings, the defaults; another --out keeps both" in warning(other)
+    assert line in unescape(page.read_text("utf-8")) and warning(other) == ""
+    assert "other settings, templates a&b, shots 2;" in warning(usual)
     (plain,) = fig2(Options(run=other.path))
-    chart: Any = named_by_settings(plain)
-    line = "Settings that are not the defaults: templates symbols, shots 2."
+    chart: Any = named_for_files(plain)
     assert chart.notes[0] == line
     small_print = [note for note in chart.figure.layout.annotations if note.name == "note"]
-    assert " ".join(note.text for note in small_print).startswith(line)
-    assert suffix(usual) == ""
+    assert " ".join(note.text for note in small_print).startswith(line.partition("a&b")[0])
 
 
-def test_long_settings_are_cut_and_stay_apart(tmp_path: Path) -> None:
-    names = [f"template/{i}" for i in range(40)]
-    endings = [suffix(make_run(tmp_path, "made", templates=names[:n])) for n in (39, 40)]
-    assert len({*endings}) == 2 and max(map(len, endings)) <= 80
+def test_names_of_files_say_models_operations_and_own_prompts_alone() -> None:
+    assert name_ending(["reference"], {}) == "-reference"
+    asked = {"n": 9, "operations": ["addition"], "pairs": "my/pairs of.jsonl", "keep": "all"}
+    ending = "-Llama-2-7b-hf-addition-pairs_of"
+    assert name_ending(["meta-llama/Llama-2-7b-hf"], asked) == ending
+    assert name_ending(["a", "/b/c.gguf"], {}) == "-a-c.gguf"
+    assert len(name_ending(["m" * 200], {})) == 150
 
 
 def test_a_run_that_is_named_must_have_the_settings_that_are_named(tmp_path: Path) -> None:

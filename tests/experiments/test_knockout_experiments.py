@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.drawings import written
+from support.drawings import unpacked, written
 
 import arith_lens as al
 from arith_lens.operations import FOUR
@@ -136,7 +136,7 @@ def test_figure_3_from_its_experiment(
         "range of 2 draws",
     )
     assert (control.low, control.high) == pytest.approx((min(by_draw), max(by_draw)), abs=1e-5)
-    page = written(tmp_path, "fig3.html").read_text()
+    page = unpacked(written(tmp_path, "fig3.html").read_text())
     assert "strongest" in page and "random" in page
 
 
@@ -171,7 +171,7 @@ def test_figure_4_from_its_experiment(
     without = select(shown, when="after").value.tolist()
     assert without == pytest.approx(tokens.probabilities[row].tolist(), abs=1e-5)
     assert len(select(table, measure=EFFECT)) == 10
-    assert "strongest heads out" in written(tmp_path, "fig4.html").read_text()
+    assert "strongest heads out" in unpacked(written(tmp_path, "fig4.html").read_text())
 
 
 def test_answers_begin_with_a_token_of_their_own(reference_model: al.HookedModel) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.drawings import written
 
 from arith_lens import plotting
 from arith_lens.problems import column_addition
@@ -60,7 +61,7 @@ def test_figure_17_is_computed_saved_and_drawn(
     ]
     assert results.SUM_COSINES.facts(run, "27-15-last")["text"] == "27 + 15 = 4"
     show(fig17, Options(run=run.path, out=tmp_path, formats=()))
-    table = from_csv((tmp_path / "fig17.csv").read_text(encoding="utf-8"))
+    table = from_csv(written(tmp_path, "fig17.csv").read_text(encoding="utf-8"))
     layers = select(table, measure="margin over the second digit")
     assert len(layers) == 4 * 3
     for case in results.SUM_COSINES.labels(run):

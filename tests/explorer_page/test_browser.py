@@ -407,6 +407,34 @@ def test_an_example_is_folded_away_and_only_a_clear_lead_is_framed(
         assert summary.endswith("”" if typical else " (not typical)")
 
 
+def test_a_head_s_card_opens_circuitsvis_which_lies_beside_the_page(
+    browser: Any, file: Path, tmp_path: Path
+) -> None:
+    alone = tmp_path / "explorer.html"
+    alone.write_bytes(file.read_bytes())
+    for path in (file, alone):
+        tab = browser.new_page()
+        tab.goto(path.as_uri())
+        tab.click('[data-key="patterns"]')
+        if path == alone:
+            message = "circuitsvis.js, which lies beside this page, is missing: copy both."
+            tab.wait_for_selector(f"#ale-patterns:has-text('{message}')")
+            break
+        tab.wait_for_selector("#ale-patterns canvas")
+        chosen = tab.text_content(".ale-detail h2").removeprefix("Head ")
+        assert f"{chosen} Zoomed" in tab.text_content("#ale-patterns")
+        assert tab.locator("dialog img").count() == 0 and tab.title() != "PWNED"
+        tab.keyboard.press("Escape")
+        assert tab.locator("dialog").count() == 0
+        tab.evaluate("CircuitsVis = { render: (id, component, props) => { window.props = props } }")
+        tab.click('[data-key="patterns"]')
+        tab.wait_for_function("window.props")
+        props = tab.evaluate("window.props")
+        assert props["attentionHeadNames"][0] == chosen
+        for query, row in enumerate(props["attention"][0]):
+            assert sum(row) == pytest.approx(1, abs=2e-3) and not any(row[query + 1 :])
+
+
 def test_a_page_without_knockouts_offers_none(page: Any, sets: dict[str, Any]) -> None:
     facts, tables = sets["addition"]
     keys = SHORT.replace(".ale-short dl > div", ".ale-detail .ale-chips").replace(

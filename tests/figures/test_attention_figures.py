@@ -4,7 +4,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from support.drawings import written
+from support.drawings import unpacked, written
 
 from arith_lens.runs import Run, find_runs
 from experiments import results
@@ -57,10 +57,10 @@ def test_figure_5_shows_each_kind_of_heads(run: Run, tmp_path: Path) -> None:
     assert n_heads == len(heads)
     random = select(table, kind="random", measure=WEIGHT)
     by_head = random[random["head"] != "mean"].pivot_table("value", ["operation", "head"], "role")
-    page = written(tmp_path, "fig5.html").read_text(encoding="utf-8")
+    page = unpacked(written(tmp_path, "fig5.html").read_text(encoding="utf-8"))
     page = page.replace("\\u25c6", "◆").replace("\\u25b2", "▲").replace("\\u00a0", " ")
     assert f"{100 * by_head['other'].max():.0f}" in page
-    assert "b\\u003e▲ 5.5\\u003c" in page
+    assert "<b>▲ 5.5</b>" in page
 
 
 def test_the_page_has_the_number_of_heads_of_each_kind_as_the_picture_marks_them() -> None:
@@ -102,7 +102,7 @@ def test_figures_7_and_16_show_every_prompt(
     name = name_of(figure)
     patterns = results.PATTERNS.load(run, result)
     assert len(patterns.prompts) == n_prompts
-    views = written(tmp_path, f"{name}.html").read_text(encoding="utf-8")
+    views = unpacked(written(tmp_path, f"{name}.html").read_text(encoding="utf-8"))
     assert views.count("CircuitsVis.AttentionHeads") == n_prompts
     table = from_csv(written(tmp_path, f"{name}.csv").read_text(encoding="utf-8"))
     weights = select(table, measure=WEIGHT)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from support.drawings import written
 from support.made_claims import N_HEADS, N_LAYERS, Verdicts, effects, which_heads, which_paths
 
 from arith_lens.effects import Effects
@@ -332,13 +333,13 @@ def test_the_list_is_printed_and_written(
     which_heads(tmp_path / "results", MIDDLE, model="<b>made</b>")
     options = figure.ClaimsOptions("<b>made</b>", (tmp_path / "results",), tmp_path / "out")
     figure.main(options)
-    page = (tmp_path / "out" / "claims.html").read_text()
+    page = written(tmp_path / "out", "claims.html").read_text()
     assert "<b>made" not in page and "fewer than 5%" in page
     printed = capsys.readouterr().out
     assert "few_key_heads: HOLDS HERE" in printed and "via_mlps: NOT MEASURED" in printed
     assert "holds here (" in page
     assert max(map(len, printed.split("\n"))) < 1000
-    assert "few_key_heads" in (tmp_path / "out" / "claims.csv").read_text()
+    assert "few_key_heads" in written(tmp_path / "out", "claims.csv").read_text()
 
 
 def test_what_is_not_measured_is_counted_with_the_commands_and_the_time(tmp_path: Path) -> None:

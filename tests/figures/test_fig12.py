@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.drawings import written
 from support.made_runs import OPERATIONS, MadePairs, make_effects, make_run
 
 from arith_lens.runs import Run, open_run
@@ -120,7 +121,7 @@ def test_each_map_counts_its_heads_and_prints_no_number_within_one() -> None:
 def test_the_table_names_the_model_of_each_row(runs: list[Run], tmp_path: Path) -> None:
     paths = tuple(run.path for run in runs)
     show(fig12, ModelOptions(runs=paths, out=tmp_path, formats=()))
-    table = from_csv((tmp_path / "fig12.csv").read_text())
+    table = from_csv(written(tmp_path, "fig12.csv").read_text())
     for run, (n_layers, n_heads) in zip(runs, SIZES.values(), strict=True):
         of_model = select(table, model=run.config["model"])
         part = select(of_model, measure="effect", operation=OPERATIONS)
@@ -129,7 +130,7 @@ def test_the_table_names_the_model_of_each_row(runs: list[Run], tmp_path: Path) 
             results.MAP.load(run, "division").heads.mean()[4, 6].item(), rel=1e-5
         )
         assert value(of_model, measure="heads", operation="") == n_layers * n_heads
-    assert (tmp_path / "fig12.html").stat().st_size > 100_000
+    assert written(tmp_path, "fig12.html").stat().st_size > 100_000
 
 
 def test_an_operation_that_a_model_lacks_is_left_empty(tmp_path: Path, runs: list[Run]) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.drawings import written
 from support.made_runs import OPERATIONS, make_run
 
 from arith_lens.runs import Run
@@ -116,7 +117,7 @@ def test_the_smaller_the_scale_the_more_digits(limit: float, digits: int) -> Non
 
 def test_the_table_holds_the_mean_and_each_operation(run: Run, tmp_path: Path) -> None:
     show(fig15, LargeMapOptions(run=run.path, out=tmp_path, formats=()))
-    table = from_csv((tmp_path / "fig15.csv").read_text())
+    table = from_csv(written(tmp_path, "fig15.csv").read_text())
     assert keys_of(table, "operation") == [*OPERATIONS, "mean"]
     cell = records(select(table, measure="effect", component="4.6"))
     by_operation = {one.operation: one.value for one in cell}

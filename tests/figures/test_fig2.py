@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.drawings import written
 from support.fresh import FreshPython
 from support.made_runs import OPERATIONS, MadePairs, make_effects, make_run
 
@@ -83,7 +84,7 @@ def test_key_heads_are_outlined_and_opposing_ones_are_not_called_key(
 
 
 def test_the_table_is_the_figure_in_numbers(run: Run, drawn: Path) -> None:
-    table = from_csv((drawn / "fig2.csv").read_text())
+    table = from_csv(written(drawn, "fig2.csv").read_text())
     effects = select(table, measure="effect", operation=OPERATIONS)
     assert len(effects) == len(OPERATIONS) * (12 * 8 + 12)
     (row,) = records(select(effects, operation="division", component="4.6"))
@@ -94,7 +95,7 @@ def test_the_table_is_the_figure_in_numbers(run: Run, drawn: Path) -> None:
 
 
 def test_outlines_and_the_counts_of_the_titles_are_rows(drawn: Path, chart: Chart) -> None:
-    table = from_csv((drawn / "fig2.csv").read_text())
+    table = from_csv(written(drawn, "fig2.csv").read_text())
     of_addition = select(table, measure="effect", operation="addition")
     roles = {name: [*select(of_addition, role=name).component] for name in ("key", "opposing")}
     assert roles == {"key": ["4.6", "5.1"], "opposing": ["7.2"]}
@@ -109,7 +110,7 @@ def test_outlines_and_the_counts_of_the_titles_are_rows(drawn: Path, chart: Char
 
 
 def test_the_page_loads_nothing_from_elsewhere(drawn: Path) -> None:
-    page = (drawn / "fig2.html").read_text(encoding="utf-8")
+    page = written(drawn, "fig2.html").read_text(encoding="utf-8")
     tags = re.findall(r"<(?:script|link|img|iframe|style)\b[^>]*>", page)
     assert len(tags) >= 2
     assert not [
@@ -199,19 +200,19 @@ def test_drawing_imports_no_model_library(fresh_python: FreshPython) -> None:
     assert not {"transformer_lens", "transformers"} & fresh_python.after["drawing"].modules
 
 
-@pytest.mark.parametrize("written", ["write_text", "write_bytes"], ids=["the page", "the numbers"])
+@pytest.mark.parametrize("method", ["write_text", "write_bytes"], ids=["the page", "the numbers"])
 def test_a_full_disk_ends_the_drawing_with_a_message(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     def full(path: Path, *_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", str(path))
 
     before = {path: path.read_bytes() for path in run.path.iterdir() if path.is_file()}
-    monkeypatch.setattr(Path, written, full)
+    monkeypatch.setattr(Path, method, full)
     with pytest.raises(SystemExit) as ended:
         show(fig2, Options(run=run.path, out=tmp_path, formats=()))
     said = str(ended.value.code)
-    assert said.startswith("fig2 is not drawn: ") and "No space left" in said
+    assert said.startswith("which_heads-reference is not drawn: ") and "No space left" in said
     assert "The run is unharmed" in said and "another --out" in said
-    assert not (tmp_path / "fig2.csv").exists() and not list(tmp_path.glob("*.partial"))
+    assert not [*tmp_path.glob("*.csv"), *tmp_path.glob("*.partial")]
     assert {path: path.read_bytes() for path in before} == before

@@ -4,14 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.drawings import written
+from support.drawings import unpacked, written
 
 from arith_lens.runs import find_runs, load_run
 from experiments import results
 from experiments.mlps import what_do_mlps_add
 from figures import probes
-from figures.collection import name_of
-from figures.exhibit import Chart, MakesExhibits, show
+from figures.exhibit import Chart, show
 from figures.options import ModelOptions
 from figures.tables import probes as probe_numbers
 from figures.tables.table import from_csv, read_back, records, select, value
@@ -45,7 +44,7 @@ def test_figure_6_shows_the_probes_and_one_prompt(root: Path, tmp_path: Path) ->
     assert {*cosines.site} == {"mlp_in", "write"} and {*cosines.layer} == {*range(12)}
     last = select(cosines, site="write", layer=11)
     assert value(last, token="C") > value(last, token="others without C") + 0.3
-    page = written(tmp_path, "fig6.html").read_text(encoding="utf-8")
+    page = unpacked(written(tmp_path, "fig6.html").read_text(encoding="utf-8"))
     (run,) = find_runs("what_do_mlps_add", model="reference", root=root)
     case = results.DIGIT_COSINES.facts(run, "addition")["case"]
     assert case["text"].strip() in page and case["a"] + case["b"] == case["c"]
@@ -69,18 +68,14 @@ def test_turning_layers_winners_and_chance_are_rows(root: Path) -> None:
     assert value(by_chance, digit_class="C") == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("figure", [probes.fig13, probes.fig14])
-def test_figures_13_and_14_set_models_side_by_side(
-    root: Path, tmp_path: Path, figure: MakesExhibits
-) -> None:
+def test_figures_13_and_14_set_models_side_by_side(root: Path, tmp_path: Path) -> None:
     options = ModelOptions(root=root, out=tmp_path, formats=())
-    show(figure, options)
-    name = name_of(figure)
-    table = from_csv(written(tmp_path, f"{name}.csv").read_text(encoding="utf-8"))
+    show(probes.fig13, options)
+    table = from_csv(written(tmp_path, "fig13.csv").read_text(encoding="utf-8"))
     assert {*table["model"]} == {"reference", "reference-mistral"}
     points = select(table, measure=("start", "inflection", "end"))
     assert len(points) == 2 * 2 * 2 * 3
-    (chart,) = figure(options)
+    (chart,) = probes.fig13(options)
     assert isinstance(chart, Chart)
     layout = chart.figure.layout
     ranges = {tuple(layout[name].range) for name in ("yaxis", "yaxis2")}

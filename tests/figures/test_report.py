@@ -2,6 +2,7 @@
 
 import base64
 import errno
+import gzip
 import html
 import json
 import re
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from markupsafe import Markup
 from pandas import DataFrame
+from support.drawings import unpacked, written
 from support.made_runs import make_run
 
 from arith_lens.model import HookedModel
@@ -30,7 +32,7 @@ from figures.claims import CLAIMS
 from figures.claims.page import GROUPS
 from figures.collection import SECTIONS, MissingExhibit, collected, name_of
 from figures.common import chosen_run
-from figures.exhibit import Chart, Table, named_by_settings, prose, show, write_exhibit
+from figures.exhibit import Chart, Table, named_for_files, prose, show, write_exhibit
 from figures.map_figures import fig2, fig15
 from figures.options import LargeMapOptions, Options
 from figures.tables.table import IDENTITY, MEASURED
@@ -42,9 +44,13 @@ HOSTILE = f"</script><script>{RUN}</script><img src=x onerror={RUN}>&lt;b&gt;"
 
 
 def page_of(root: Path, model: str = "made") -> str:
-    out = root / "report.html"
-    report.main(report.ReportOptions(model=model, root=root, out=out, beside=()))
-    return out.read_text(encoding="utf-8")
+    report.main(report.ReportOptions(model=model, root=root, out=root, beside=()))
+    return file_of(root).read_text(encoding="utf-8")
+
+
+def file_of(root: Path) -> Path:
+    (file,) = root.glob("report-*.html")
+    return file
 
 
 def dom_of(file: Path) -> tuple[str, list[str]]:
@@ -74,7 +80,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(root: Path) -> str:
-    return (root / "report.html").read_text(encoding="utf-8")
+    return file_of(root).read_text(encoding="utf-8")
 
 
 def test_one_run_is_enough_and_the_rest_is_named_in_one_line_at_the_end(page: str) -> None:
@@ -118,7 +124,7 @@ def test_the_page_begins_with_the_answer(page: str, root: Path) -> None:
 
 
 def test_a_phone_has_figures_of_its_own_and_a_dark_screen_its_colours(page: str) -> None:
-    heights = []
+    heights, page = [], unpacked(page)
     for name in ("fig2", "fig12", "fig15"):
         (data,) = re.findall(rf'id="{name}-chart-narrow">(.*?)</script>', page, flags=re.DOTALL)
         (wide,) = re.findall(rf'id="{name}-chart-data">(.*?)</script>', page, flags=re.DOTALL)
@@ -184,7 +190,7 @@ def test_the_report_on_own_prompts_shows_what_applies_and_says_what_does_not(
     options: dict[str, Any] = {"model": "made", "root": tmp_path, "beside": ()}
     own = RunSettings({"pairs": "my/mine.jsonl", "keep": "all"})
     report.main(report.ReportOptions(**options, settings=own))
-    page = (tmp_path / "figures" / "made" / "report-mine-keep-all.html").read_text("utf-8")
+    page = (tmp_path / "figures" / "made" / "report-made-mine.html").read_text("utf-8")
     assert "<title>How made answers mine.jsonl</title>" in page
     drawn = re.findall(r'class="chart" id="([\w-]+)-chart"', page)
     assert drawn == ["fig2", "fig15"]
@@ -277,7 +283,7 @@ def test_an_error_of_the_program_costs_no_other_figure_and_is_not_hidden(
         collected(fails, "made", tmp_path)
     with pytest.raises(SystemExit, match=r"not drawn because of errors of the program.*: fails"):
         page_of(tmp_path)
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = file_of(tmp_path).read_text(encoding="utf-8")
     assert "KeyError(&#39;texts&#39;)" in page and 'id="fig15-chart"' in page
     assert "Traceback" in capsys.readouterr().err
 
@@ -291,12 +297,12 @@ def test_a_report_that_the_disk_refuses_leaves_the_old_one(
     make_run(tmp_path, "made")
     monkeypatch.setattr(collection, "SECTIONS", [replace(SECTIONS[0], exhibits=(fig15,))])
     monkeypatch.setattr(collection, "check_claims", lambda *given, **more: [])
-    (tmp_path / "report.html").write_text("as it was")
+    (tmp_path / "report-made.html").write_text("as it was")
     monkeypatch.setattr(Path, "write_bytes", full)
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(SystemExit, match=r"the report is not written: .*No space left"):
         page_of(tmp_path)
-    assert (tmp_path / "report.html").read_text() == "as it was"
+    assert (tmp_path / "report-made.html").read_text() == "as it was"
 
 
 TRIED = {"n": 9, "operations": ("addition",)}
@@ -319,16 +325,16 @@ def test_a_try_out_is_not_taken_for_the_study_and_has_files_of_its_own(tmp_path:
         shown(n=10)
     words: dict[str, Any] = {"title": "", "caption": "", "notes": [], "numbers": DataFrame()}
     names = [
-        named_by_settings(Table(name="t", cells=DataFrame(), runs=(run,), **words)).name
+        named_for_files(Table(name="t", cells=DataFrame(), runs=(run,), **words)).name
         for run in (full, tried, own)
     ]
-    assert names == ["t", "t-n9-addition", "t-keep-all-pairs_of"]
+    assert names == ["t-made", "t-made-addition", "t-made-pairs_of"]
 
 
 def test_a_try_out_alone_is_drawn_under_its_own_name_but_in_no_report(tmp_path: Path) -> None:
     make_run(tmp_path, "made", **TRIED)
     (chart,) = fig15(LargeMapOptions(model="made", root=tmp_path))
-    assert named_by_settings(chart).name == "fig15-n9-addition"
+    assert named_for_files(chart).name == "which_heads_in_numbers-made-addition"
     found = collected(fig15, "made", tmp_path)
     assert isinstance(found, MissingExhibit) and "n 9, operations addition" in found.reason
 
@@ -365,7 +371,7 @@ def test_names_are_data_and_the_browser_draws_offline_without_complaint(tmp_path
     make_run(tmp_path, HOSTILE, data_dir=f"of/{HOSTILE}")
     page = page_of(tmp_path, HOSTILE)
     assert "default-src 'none'" in page and "<script>document" not in page
-    file = tmp_path / "report.html"
+    file = file_of(tmp_path)
     before, complaints = dom_of(file)
     for _ in range(3):  # on a busy machine the browser may end before it has drawn
         if 'data-drawn="yes"' not in before:
@@ -389,15 +395,15 @@ def test_names_are_data_and_the_browser_draws_offline_without_complaint(tmp_path
 
 
 def test_the_numbers_of_a_chart_are_its_file(page: str, root: Path, tmp_path: Path) -> None:
-    (packed,) = re.findall(r'download="fig2.csv" href="data:text/csv;base64,([^"]*)"', page)
+    (packed,) = re.findall(r'"fig2.csv.gz" href="data:application/gzip;base64,([^"]*)"', page)
     options = Options(model="made", root=root, out=tmp_path, formats=())
     show(fig2, options)
-    assert base64.b64decode(packed) == (tmp_path / "fig2.csv").read_bytes()
+    assert gzip.decompress(base64.b64decode(packed)) == written(tmp_path, "fig2.csv").read_bytes()
 
 
 def test_the_small_print_is_text_below_and_the_chart_is_shorter(page: str, root: Path) -> None:
     (chart,) = fig2(Options(model="made", root=root))
-    (data,) = re.findall(r'id="fig2-chart-data">(.*?)</script>', page, flags=re.DOTALL)
+    (data,) = re.findall(r'id="fig2-chart-data">(.*?)</script>', unpacked(page), flags=re.DOTALL)
     layout = json.loads(data)["layout"]
     assert layout["height"] < chart.figure.layout.height
     said = [note["text"] for note in layout["annotations"]]

@@ -413,7 +413,7 @@ def test_a_target_computes_and_draws_in_one_process(
     first = capsys.readouterr().out
     assert (
         "saved in results/which_heads/" in first
-        and "open figures/reference/fig2-n4-addition.html\n" in first
+        and "open figures/reference/which_heads-reference-addition.html\n" in first
     )
     monkeypatch.setattr(settings, "loaded_model", lambda *_, **__: pytest.fail("loaded"))
     next(steps("fig2", values)).run()

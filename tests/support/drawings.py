@@ -1,11 +1,26 @@
-"""Files that figures wrote in tests, whose runs have settings of their own."""
+"""Files that figures wrote in tests."""
 
+import gzip
+import re
+from base64 import b64decode
 from pathlib import Path
+
+from experiments.questions import exhibit_entries
+from figures.exhibit import NUMBERED
 
 
 def written(folder: Path, name: str) -> Path:
-    """`fig5.csv`, or `fig5-n18-addition.csv` where the run that it shows is no full one."""
+    """The file of an exhibit's name: `where_do_they_look-made.csv` for `fig5.csv`."""
     stem, _, ending = name.rpartition(".")
-    paths = {*folder.glob(f"{stem}.{ending}"), *folder.glob(f"{stem}-*.{ending}")}
-    (path,) = (path for path in paths if not path.stem.startswith(f"{stem}-patterns"))
+    question = NUMBERED.sub(lambda found: exhibit_entries()[found[0]][1].file, stem)
+    (path,) = folder.glob(f"{question}-*.{ending}")
     return path
+
+
+def unpacked(page: str) -> str:
+    """A page in which the data of its charts and views are text."""
+    return re.sub(
+        r'(<script type="text/plain"[^>]*>)([^<]+)',
+        lambda found: found[1] + gzip.decompress(b64decode(found[2])).decode(),
+        page,
+    )

@@ -100,7 +100,8 @@ def take_steps(root: Path) -> FreshPython:
         for step, modules, sizes in map(json.loads, lines)
     }
     (run,) = (folder / "results" / "which_heads").iterdir()
-    return FreshPython(after, run, folder / "fig2.html")
+    (page,) = folder.glob("*.html")
+    return FreshPython(after, run, page)
 
 
 def _take_steps(folder: Path) -> None:
