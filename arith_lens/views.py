@@ -11,8 +11,7 @@ from uuid import uuid4
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.plotting import COLOURS, document, render
-from arith_lens.plotting.export import compressed, library, packed_library
+from arith_lens.plotting import COLOURS, compressed, document, library, packed_library, render
 
 JOINER = "\u2060"  # WORD JOINER: invisible in HTML, on a canvas and in tooltips
 _SHOWN = str.maketrans(

@@ -106,6 +106,22 @@ class TargetEntry:
     """Those that its recipe uses."""
 
 
+@dataclass(frozen=True)
+class Term:
+    """A word that the report explains."""
+
+    name: str
+    meaning: str
+    pattern: str
+    """A text with this regular expression uses the word."""
+
+
+@cache
+def terms() -> tuple[Term, ...]:
+    """The words that the report explains."""
+    return tuple(_entry(Term, entry) for entry in _file()["term"])
+
+
 @cache
 def sections() -> tuple[SectionEntry, ...]:
     """All questions, by section, in order."""

@@ -18,8 +18,7 @@ from markupsafe import Markup, escape
 from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.plotting import document
-from arith_lens.plotting.export import FROM_FOLDER, write_libraries
+from arith_lens.plotting import FROM_FOLDER, document, write_libraries
 from arith_lens.runs import Run, RunError
 from arith_lens.runs import write as write_file
 from arith_lens.views import Viewed, views_html

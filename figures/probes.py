@@ -1,6 +1,6 @@
 """Figures 6, 13, 14 and 17: what MLPs read and what they write, layer by layer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any

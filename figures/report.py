@@ -13,7 +13,6 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ from markupsafe import Markup
 from pandas import DataFrame
 
 from arith_lens.auditing.page import answer_of
-from arith_lens.plotting import chart_html
-from arith_lens.plotting.export import FROM_FOLDER, compressed, write_libraries
+from arith_lens.plotting import FROM_FOLDER, chart_html, compressed, write_libraries
 from arith_lens.plotting.markup import environment, shell_script, shell_style
 from arith_lens.runs import Run, RunError, find_runs
 from arith_lens.runs import write as write_file
@@ -35,7 +33,7 @@ from experiments.finding import (
     not_default,
     settings_text,
 )
-from experiments.questions import study
+from experiments.questions import Term, study, terms
 from figures.claims import Verdict
 from figures.claims.page import GROUPS
 from figures.collection import (
@@ -71,68 +69,6 @@ PHRASES = {
     "not measured": ("is not measured", "are not measured"),
 }
 """The verb for one claim, and for several."""
-
-
-@dataclass(frozen=True)
-class Term:
-    """A word of the page."""
-
-    name: str
-    meaning: str
-    pattern: str
-    """A text with this regular expression uses the word."""
-
-
-TERMS = (
-    Term(
-        "Head, 12.22",
-        "An attention head: it looks at earlier tokens and writes what it finds into the stream "
-        "from which the answer is read. 12.22 is head 22 of layer 12, both counted from 0.",
-        r"\b[Hh]eads?\b",
-    ),
-    Term(
-        "MLP",
-        "The other kind of part. Each layer has one. It reads one token at a time.",
-        r"\bMLPs?\b",
-    ),
-    Term("END", "The last token of a prompt. The model's next token is read there.", r"\bEND\b"),
-    Term(
-        "A, B, C",
-        "The two operands of a calculation and its right answer.",
-        r"\bC\b|\bA(?:,| and| or) B\b",
-    ),
-    Term(
-        "Reference and counterfactual",
-        "A prompt with a calculation (“3 plus 5 equals to ”), and a prompt with as many tokens "
-        "and without it (“3 void 5 equals to ”).",
-        r"\bcounterfactual|\breferences?\b",
-    ),
-    Term(
-        "Logit", "The model's score for a token, before scores become probabilities.", r"\blogit\b"
-    ),
-    Term(
-        "Effect",
-        "One part gets the output that it has on the counterfactual; everything else reads the "
-        "reference. The effect is the change of the logit of C, in percent.",
-        r"\beffects?\b",
-    ),
-    Term(
-        "Key head", "A head with a mean effect below −5% that differs from zero.", r"\bkey heads?\b"
-    ),
-    Term(
-        "Knockout",
-        "A part's output is replaced by its mean over counterfactuals. It then has no information "
-        "about this prompt.",
-        r"\b[Kk]nock",
-    ),
-    Term(
-        "95% interval",
-        "What the number might be with other problems and other wordings. The prompts of one "
-        "problem are drawn together.",
-        r"\bintervals?\b|\[[-−+]?\d",
-    ),
-)
-"""What the page explains: in the margin beside the figures that use the word, and in a list."""
 MOST_TERMS = 4
 """The most terms in a figure's margin."""
 
@@ -248,7 +184,7 @@ def _template() -> Template:
             "shell_script": shell_script(),
             "shell_style": shell_style(),
             "short_name": _short_name,
-            "terms": TERMS,
+            "terms": terms(),
             "terms_in": _terms_in,
             "signs": SIGNS,
             "views_html": views_html,
@@ -328,8 +264,8 @@ def _audit(model: str, root: Path) -> Any:
 def _terms_in(exhibit: Exhibit) -> list[Term]:
     """The terms that an exhibit's words use, at most `MOST_TERMS`; the special ones first."""
     words = " ".join([exhibit.title, *exhibit.small_print])
-    used = [term for term in TERMS if re.search(term.pattern, words)]
-    return [term for term in TERMS if term in used[-MOST_TERMS:]]
+    used = [term for term in terms() if re.search(term.pattern, words)]
+    return [term for term in terms() if term in used[-MOST_TERMS:]]
 
 
 def _is_shown(part: Exhibit | MissingExhibit) -> bool:

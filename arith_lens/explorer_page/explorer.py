@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from arith_lens.arrays import in_new_folder
-from arith_lens.plotting import palette, render
-from arith_lens.plotting.export import write_libraries
+from arith_lens.plotting import palette, render, write_libraries
 from arith_lens.views import PATTERN_SCALE, POLICY, bundle, explorer_code, script_json
 
 if TYPE_CHECKING:

@@ -13,12 +13,17 @@ from arith_lens.plotting.dots import DotAxis as DotAxis
 from arith_lens.plotting.dots import DotPanel as DotPanel
 from arith_lens.plotting.dots import Dots as Dots
 from arith_lens.plotting.dots import dot_panels as dot_panels
+from arith_lens.plotting.export import FROM_FOLDER as FROM_FOLDER
 from arith_lens.plotting.export import ExportError as ExportError
 from arith_lens.plotting.export import as_rectangles as as_rectangles
 from arith_lens.plotting.export import browser_path as browser_path
 from arith_lens.plotting.export import chart_html as chart_html
+from arith_lens.plotting.export import compressed as compressed
+from arith_lens.plotting.export import library as library
+from arith_lens.plotting.export import packed_library as packed_library
 from arith_lens.plotting.export import save as save
 from arith_lens.plotting.export import save_pictures as save_pictures
+from arith_lens.plotting.export import write_libraries as write_libraries
 from arith_lens.plotting.heatmap import Grid as Grid
 from arith_lens.plotting.heatmap import add_grid as add_grid
 from arith_lens.plotting.heatmap import as_image as as_image

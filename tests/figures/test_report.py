@@ -23,7 +23,7 @@ from arith_lens.plotting import browser_path
 from arith_lens.runs import find_runs
 from experiments import catalogue, results, study, which_heads
 from experiments.finding import NotComputed, RunSettings
-from experiments.questions import exhibit_entries
+from experiments.questions import exhibit_entries, terms
 from experiments.selection import LARGEST_OPERAND
 from experiments.settings import Experiment
 from experiments.study import whole_study
@@ -139,11 +139,11 @@ def test_a_margin_explains_the_words_of_its_figure(page: str) -> None:
     (fig15,) = re.findall(r'<figure id="fig15">.*?</figcaption>', page, flags=re.DOTALL)
     names = re.findall(r"<dt>(.*?)</dt>", fig15)
     assert 0 < len(names) <= report.MOST_TERMS and "Effect" in names and "Knockout" not in names
-    assert all(re.search(term.pattern, term.meaning + term.name) for term in report.TERMS[:3])
+    assert all(re.search(term.pattern, term.meaning + term.name) for term in terms()[:3])
 
 
 def test_an_article_is_no_operand_and_two_tables_of_a_number_have_two_names() -> None:
-    (pattern,) = (term.pattern for term in report.TERMS if term.name == "A, B, C")
+    (pattern,) = (term.pattern for term in terms() if term.name == "A, B, C")
     assert not re.search(pattern, "A dot is one training.")
     assert all(re.search(pattern, text) for text in ("A and B", "A, B", "the logit of C"))
     titles = {"Table 1: gains": "Table 1", "Table 1: gains: every task": "Table 1, every task",

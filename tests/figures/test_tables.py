@@ -215,7 +215,7 @@ def test_a_table_names_a_model_and_no_path_of_a_machine() -> None:
     assert model_key("reference") == "reference"
     assert model_key("google/gemma-3-270m") == "google/gemma-3-270m"
     assert model_key("results/train_reference/reference-3/final") == "reference-3"
-    assert model_key("/home/one/models/llama") == "llama"
+    assert model_key("/models/llama") == "llama"
 
 
 def test_a_table_is_read_from_a_folder_of_tables_by_its_name() -> None:
