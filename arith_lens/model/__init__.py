@@ -52,6 +52,7 @@ from arith_lens.model.own_modules import without_bridge as without_bridge
 from arith_lens.model.own_modules import without_patterns as without_patterns
 from arith_lens.model.pretrained import get_pretrained as get_pretrained
 from arith_lens.model.resumed import ResumedRuns as ResumedRuns
+from arith_lens.model.resumed import keeps_tokens as keeps_tokens
 from arith_lens.model.settings import numeric_settings as numeric_settings
 from arith_lens.model.state import active_hooks as active_hooks
 from arith_lens.model.state import buffers_hash as buffers_hash

@@ -38,8 +38,8 @@ class ResumedRuns:
     layer: int = 0
     """The layer at whose entry the stream is known."""
     stream: Float[Tensor, "batch pos d_model"] | None = None
-    whole: bool = False
-    """Whether all is computed, as where the model's blocks hand on more than one stream."""
+    computes_all: bool = False
+    """Whether every forward is whole, since the model's blocks hand on more than one stream."""
     cache: Any = None
     """The keys and values of all tokens without hooks; False: they are not used."""
 
@@ -49,11 +49,11 @@ class ResumedRuns:
         layers = [layer_of(name) for name, _ in hooks]
         start = min([0 if layer is None else layer for layer in layers], default=0)
         first = min((_first_column(hook, self.tokens.shape[1]) for _, hook in hooks), default=0)
-        if (start or first) and not self.whole:
+        if (start or first) and not self.computes_all:
             try:
                 return self._from(start, first, hooks)
             except TypeError:
-                self.whole = True
+                self.computes_all = True
         options = {"attention_mask": self.mask, "logits_to_keep": 1}
         return self.model.run_with_hooks(self.tokens, fwd_hooks=hooks, **options)[:, -1]
 
@@ -76,9 +76,7 @@ class ResumedRuns:
     def _continues(self) -> bool:
         """Whether later tokens can be computed with the keys and values of earlier ones."""
         if self.cache is None:
-            longest = self.tokens.shape[1]
-            able = bool(self.mask.all()) and not active_hooks(self.model)
-            able = able and continues_prompts(self.model, longest)
+            able = keeps_tokens(self.model, self.mask)
             self.cache = able and keys_and_values(self.model, self.tokens, self.mask)
         return self.cache is not False
 
@@ -99,6 +97,13 @@ class ResumedRuns:
                 attention_mask=self.mask,
                 **options,
             )[:, -1]
+
+
+def keeps_tokens(model: HookedLike, mask: Tensor) -> bool:
+    """Whether tokens before a change keep their keys and values: no prompt is padded, and the
+    family's code continues prompts."""
+    able = bool(mask.all()) and not active_hooks(model)
+    return able and continues_prompts(model, mask.shape[1])
 
 
 def _first_column(hook: Any, width: int) -> int:

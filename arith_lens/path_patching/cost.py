@@ -1,6 +1,6 @@
 """The cost of a path patching before it runs: floating-point operations, bytes, time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +17,7 @@ from arith_lens.methods import (
     method_components,
     shard_size,
 )
-from arith_lens.model import HookedLike, compute_device
+from arith_lens.model import HookedLike, compute_device, keeps_tokens
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import PatchSettings, patch_settings
 from arith_lens.path_patching.layers import VOCABULARY_CHUNK
@@ -38,7 +38,8 @@ class Plan:
     """Two forwards without the vocabulary matrix. With the sweep, the last layer is computed for
     END alone, and what prompts have in common is computed once."""
     patching_flops: int
-    """The sweep; with hooks, one forward per sender and an unpatched one; with a method of your
+    """The sweep; with hooks, one forward per sender, from the layer and token that it changes, and
+    an unpatched one; with a method of your
     own, all of it."""
     peak_bytes: int
     """The memory of the largest shard, without that of the model, given the memory that is free
@@ -150,12 +151,29 @@ def _sweep(model: HookedLike, patching: PatchSettings, shard: PromptPairs) -> tu
 def _hooks(model: HookedLike, patching: PatchSettings, shard: PromptPairs) -> tuple[int, int, int]:
     n_pairs, length = shard.reference.shape
     forward = forward_flops(model, length)
-    vocabulary = 2 * model.cfg.d_model * model.cfg.d_vocab
+    n_read = 1 + len(patching.components) + patching.reads_total
+    continued = patching.paths == "total" and keeps_tokens(model, shard.attention_mask)
+    if patching.paths != "total":
+        patched = n_read * forward
+    else:
+        patched = (1 + patching.reads_total) * forward
+        patched += resumed_flops(model, patching, length, 1 if continued else length)
     return (
         2 * n_pairs * forward,
-        n_pairs * (1 + len(patching.components) + patching.reads_total) * (forward + vocabulary),
-        hooks_peak(model, n_pairs, length),
+        n_pairs * (patched + n_read * 2 * model.cfg.d_model * model.cfg.d_vocab),
+        hooks_peak(model, n_pairs, length) + continued * keys_bytes(model, n_pairs * length),
     )
+
+
+def resumed_flops(model: HookedLike, patching: PatchSettings, length: int, n_tokens: int) -> int:
+    """FLOPs of one pair's forwards that begin at each sender's layer, without the vocabulary
+    matrix; `n_tokens` are computed in each. Layers below are computed once, and with one token
+    also all keys and values."""
+    layers = [sender.layer for sender in patching.components]
+    below = layers_flops(model, range(max(layers)), length, length)
+    known = forward_flops(model, length) if n_tokens < length else 0
+    of_layer = [layers_flops(model, [n], n_tokens, length) for n in range(patching.n_layers)]
+    return below + known + sum(sum(of_layer[layer:]) for layer in layers)
 
 
 def rows_flops(model: HookedLike, patching: PatchSettings) -> int:
@@ -191,12 +209,15 @@ def flops_of_rows(
 
 def forward_flops(model: HookedLike, length: int) -> int:
     """FLOPs of one prompt, with eager attention and without the vocabulary matrix."""
-    cfg = model.cfg
-    weights = sum(
-        matrix_elements(block.attn) + matrix_elements(block.mlp) for block in model.blocks
-    )
-    scores = 2 * cfg.n_layers * cfg.n_heads * cfg.d_head * length
-    return 2 * length * (weights + scores)
+    return layers_flops(model, range(model.cfg.n_layers), length, length)
+
+
+def layers_flops(model: HookedLike, layers: Iterable[int], n_tokens: int, length: int) -> int:
+    """FLOPs of some layers for tokens that attend to all tokens of one prompt."""
+    cfg, blocks = model.cfg, [model.blocks[layer] for layer in layers]
+    weights = sum(matrix_elements(block.attn) + matrix_elements(block.mlp) for block in blocks)
+    scores = 2 * len(blocks) * cfg.n_heads * cfg.d_head * length
+    return 2 * n_tokens * (weights + scores)
 
 
 IN_MLP = 3
@@ -226,11 +247,9 @@ def sweep_peak(model: HookedLike, patching: PatchSettings, n_pairs: int, length:
     forward = forward_peak(model, 2 * n_pairs, length, scores=IN_OWN_SCORES)
     if patching.per_pair_tokens is not None:
         own = patching.per_pair_tokens
-        kv_width = cfg.d_head * (cfg.n_key_value_heads or cfg.n_heads)  # of a token in a layer
-        known = 2 * n_pairs * size * 2 * cfg.n_layers * kv_width
         scores = 2 * n_pairs * own * length * cfg.n_heads * IN_OWN_SCORES * max(size, 4)
         widest = forward_peak(model, 2 * n_pairs, own, scores=IN_OWN_SCORES)
-        forward = known * length + max(scores, widest)
+        forward = keys_bytes(model, 2 * n_pairs * length) + max(scores, widest)
     return recorded + max(forward, rows)
 
 
@@ -251,6 +270,13 @@ def _writes_of(model: HookedLike, n_heads: int, n_pairs: int) -> int:
     copies = some * size + (size < 4) * 4  # chosen heads are copied, and half precision is widened
     z = 4 * n_pairs * cfg.d_head * (3 * cfg.n_heads + n_heads)
     return n_heads * (cfg.d_head * cfg.d_model * copies + 4 * n_pairs * cfg.d_model) + z
+
+
+def keys_bytes(model: HookedLike, n_tokens: int) -> int:
+    """Bytes of the keys and values of tokens in all layers."""
+    cfg = model.cfg
+    width = cfg.d_head * (cfg.n_key_value_heads or cfg.n_heads)
+    return n_tokens * model.W_U.element_size() * 2 * cfg.n_layers * width
 
 
 def hooks_peak(model: HookedLike, n_pairs: int, length: int) -> int:

@@ -315,8 +315,8 @@ def patch_one_by_one(
 
 @dataclass(frozen=True)
 class HookEngine:
-    """One forward per row. Where other positions than END are patched, it begins at the first layer
-    and token that the row's hooks change. It works with any model that has the hook points."""
+    """One forward per row, from the first layer and token that the row's hooks change. It works
+    with any model that has the hook points."""
 
     model: HookedLike
     patching: PatchSettings
@@ -332,9 +332,7 @@ class HookEngine:
             return read_logits(runs.logits(hooks), patching.targets(pairs, foil))
 
         reference, other = (
-            ResumedRuns(
-                self.model, tokens.to(device), mask.to(device), whole=self.propagation.at_end
-            )
+            ResumedRuns(self.model, tokens.to(device), mask.to(device))
             for tokens, mask in pairs.sides
         )
         interventions = self.propagation.interventions(patching, *self._runs(pairs))

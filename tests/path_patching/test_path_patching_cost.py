@@ -9,6 +9,7 @@ import torch
 from oracles import make_pairs
 from support.families import EVERY
 from torch.profiler import ProfilerActivity, profile
+from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from arith_lens.components import Head, Mlp
@@ -42,6 +43,39 @@ def test_the_plan_counts_as_torch_does(model: Any, options: dict[str, Any]) -> N
         path_patch(model, pairs, certify=False, **options)
     assert cost.flops == counted.get_total_flops()
     assert cost.n_pairs == 5 and cost.n_senders == len(options.get("senders", range(15)))
+
+
+@pytest.mark.parametrize("senders", [None, SENDERS])
+def test_patching_end_with_all_reacting_computes_end_alone_from_the_senders_layer(
+    llama: Any, senders: Any
+) -> None:
+    """Of prompts of one length; whole forwards would cost several times as much."""
+    pairs, hooks = make_pairs(llama, (8,) * 5), {"paths": "total", "engine": "hooks"}
+    cost = plan(llama, pairs, senders=senders, metric="logit", **hooks)
+    with FlopCounterMode(display=False) as counted:
+        effects = path_patch(llama, pairs, senders=senders, metric="logit", **hooks)
+    assert cost.flops == counted.get_total_flops()
+    forward = cost.recording_flops / 2
+    assert cost.patching_flops < (0.5 if senders is None else 1) * forward * (1 + cost.n_senders)
+    names = ["blocks.2.attn.hook_z", "blocks.1.hook_mlp_out"]
+    _, other = llama.run_with_cache(pairs.counterfactual, names_filter=names)
+
+    def logit(name: str = "", head: int | None = None) -> torch.Tensor:
+        def put(activation: torch.Tensor, hook: Any = None) -> torch.Tensor:
+            changed = activation.clone()
+            part = slice(None) if head is None else head
+            changed[:, -1, part] = other[name][:, -1, part]
+            return changed
+
+        hooks = [(name, put)] if name else []
+        return llama.run_with_hooks(pairs.reference, fwd_hooks=hooks)[range(5), -1, pairs.answer]
+
+    for component, changed in {
+        "2.0": logit(names[0], 0) - logit(),
+        "MLP 1": logit(names[1]) - logit(),
+    }.items():
+        assert_close(effects[component].per_pair, changed, atol=2e-5, rtol=1e-4)
+        assert changed.abs().max() > 1e-3
 
 
 def test_more_of_anything_costs_more(llama: Any) -> None:
