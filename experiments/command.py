@@ -192,8 +192,7 @@ def run(main: Callable[[], Any], name: str, *, shares: bool) -> None:
         shares: whether several processes share its work. If not, the first process that torchrun
             or accelerate started does all of it, and the others exit at once.
     """
-    from arith_lens.runs import RunError
-    from arith_lens.runs.processes import PART_VARIABLE, claim_rank_zero
+    from arith_lens.runs import PART_VARIABLE, RunError, claim_rank_zero
 
     with robust_output(), exit_cleanly(), rank_zero_prints():
         if not shares and PART_VARIABLE in os.environ:

@@ -30,6 +30,7 @@ from experiments.configs.shared import (
 )
 from experiments.estimates import matrix_rate, time_text
 from experiments.finding import figure_command
+from experiments.rehearsal import rehearse as run_in_small
 from experiments.results import MAP, POOLED_MAP, Stored
 from experiments.selection import LARGEST_OPERAND, OWN_PAIRS, some_of
 
@@ -81,9 +82,16 @@ class Experiment(Generic[Config]):
     """Whether several processes share its work."""
 
     def __call__(
-        self, config: Config, *, root: Path = RESULTS, dry_run: bool = False, again: bool = False
+        self,
+        config: Config,
+        *,
+        root: Path = RESULTS,
+        dry_run: bool = False,
+        rehearse: bool = False,
+        again: bool = False,
     ) -> None:
         """Load the model, compute what is missing, save and print."""
+        dry_run = dry_run or rehearse
         with exit_on_user_error():
             check_settings({"config": config, "root": root})
             files = None if dry_run else model_files(config)
@@ -95,6 +103,8 @@ class Experiment(Generic[Config]):
             model = loaded_model(config, weights=not dry_run)
         if dry_run:
             print(self.plan(model, config))
+            if rehearse:
+                run_in_small(self, config, self.figure, model)
             return
         run = self.open(config, model, root, files=files, again=again)
         if run.complete and not again:

@@ -22,6 +22,8 @@ from arith_lens.runs.manifest import describe_model as describe_model
 from arith_lens.runs.manifest import describe_pairs as describe_pairs
 from arith_lens.runs.manifest import installed as installed
 from arith_lens.runs.manifest import method_identity as method_identity
+from arith_lens.runs.processes import PART_VARIABLE as PART_VARIABLE
+from arith_lens.runs.processes import claim_rank_zero as claim_rank_zero
 from arith_lens.runs.run import Run as Run
 from arith_lens.runs.shards import PartDone as PartDone
 from arith_lens.runs.shards import Shards as Shards

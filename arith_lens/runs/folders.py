@@ -165,6 +165,7 @@ def find_runs(
 def run_table(root: str | Path = "results") -> "DataFrame":
     """One row per run under `root`, newest first: `load_run(path).load(result)` reads a result.
 
+    `unfinished` has the results that are begun, with the number of their finished shards.
     Folders that cannot be read are left out, with a warning that says why.
     """
     from pandas import DataFrame
@@ -173,8 +174,10 @@ def run_table(root: str | Path = "results") -> "DataFrame":
     for run in _readable(sorted(Path(root).glob(f"*/*/{RUN_FILE}")), "left out"):
         manifest, names = run.manifest, ", ".join(run.names)
         when = str(manifest.get("ended") or manifest.get("started") or "")
-        rows.append([run.experiment, run.model, manifest["status"], when, names, str(run.path)])
-    columns = ["experiment", "model", "status", "when", "results", "path"]
+        left = ", ".join(f"{name}: {count}" for name, count in run.unfinished().items())
+        status, path = manifest["status"], str(run.path)
+        rows.append([run.experiment, run.model, status, when, names, left, path])
+    columns = ["experiment", "model", "status", "when", "results", "unfinished", "path"]
     table = DataFrame(rows, columns=columns)
     return table.sort_values("when", ascending=False, ignore_index=True, kind="stable")
 

@@ -164,5 +164,5 @@ def _require_all(done: Mapping[int, Arrays], count: int, shards: Shards, team: P
     if missing:
         raise RunError(
             f"expected {missing} shards of other processes in {shards.folder}, found none. Let all "
-            "write to one file system, or compute parts apart and copy them: see docs/runs.md"
+            "write to one file system, or compute parts apart and copy them: see docs/clusters.md"
         )

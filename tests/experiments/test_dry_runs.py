@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from arith_lens.model import HookedModel
 from experiments import other_prompts, settings
 from experiments.catalogue import experiments
 from experiments.questions import command_entries
+from experiments.rehearsal import SMALL, in_small
 from experiments.selection import LARGEST_OPERAND
 
 EXPERIMENTS = sorted(command_entries("experiment"))
@@ -64,3 +65,39 @@ def test_a_dry_run_needs_no_weights(
     experiment(config, root=tmp_path / "results", dry_run=True)
     assert capsys.readouterr().out.strip()
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_rehearsal_is_small(name: str) -> None:
+    config = experiments()[name].settings()
+    small = in_small(config)
+    assert getattr(small, "model", "reference") == "reference"
+    for setting, most in SMALL.items():
+        value = getattr(small, setting, None)
+        assert not isinstance(value, int) or value <= most
+    assert small != config or vars(config).keys() <= {"model", "dtype", "device"}
+
+
+def test_a_rehearsal_plans_then_runs_all_in_small_and_leaves_nothing(
+    folder_of_7b: Path,
+    empty_models: Callable[..., HookedModel],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(settings, "empty_model", empty_models)
+    monkeypatch.chdir(tmp_path)
+    command = experiments()["what_comes_instead"]
+    experiment, config = command.load(), command.settings(model=str(folder_of_7b), n=4)
+    experiment(config, root=tmp_path / "results", rehearse=True)
+    printed = capsys.readouterr().out
+    assert "300 prompts" in printed and "the model's weights: 2.59e+10 bytes" in printed
+    assert "nothing is stored" in printed and "saved in" not in printed
+    assert not [*tmp_path.iterdir()]
+
+    def broken(run: Any, model: Any, config: Any) -> None:
+        raise ValueError("expected another option")
+
+    with pytest.raises(ValueError, match="another option"):
+        replace(experiment, compute=broken)(config, root=tmp_path / "results", rehearse=True)
+    assert not [*tmp_path.iterdir()]

@@ -128,7 +128,15 @@ def test_runs_are_listed_newest_first(llama: HookedModel, tmp_path: Path) -> Non
         manifest = al.load_run(path).manifest | {"ended": ended}
         path.write_text(json.dumps(manifest), encoding="utf-8")
     table = al.run_table(tmp_path)
-    assert list(table.columns) == ["experiment", "model", "status", "when", "results", "path"]
+    assert list(table.columns) == [
+        "experiment",
+        "model",
+        "status",
+        "when",
+        "results",
+        "unfinished",
+        "path",
+    ]
     assert table["experiment"].tolist() == ["second", "first"]
     assert table["model"].tolist() == ["mine", llama.name]
     assert table["status"].tolist() == ["stopped by ZeroDivisionError", "finished"]
