@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments.questions import CommandEntry, command_entries, exhibit_entries
 
-RUN_OPTIONS = "experiments.configs.shared:RunOptions"
+RUN_OPTIONS = "experiments.configs.shared:ExperimentOptions"
 """The options of an experiment beside its settings, unless its entry names others."""
 
 

@@ -40,11 +40,18 @@ class RunOptions:
     """The folder of all runs."""
     dry_run: bool = False
     """Print what it would cost, and stop; no weights are loaded."""
-    rehearse: bool = False
-    """The same, then compute and draw all in small on the model reference, and store nothing."""
     again: bool = False
     """Compute stored results again; without it, finished results are used, and stopped ones are
     continued."""
+
+
+@dataclass(frozen=True)
+class ExperimentOptions(RunOptions):
+    """Where an experiment's run goes, and what is done about it."""
+
+    rehearse: bool = False
+    """Print what it would cost, compute and draw all in small on the model reference, and store
+    nothing."""
 
 
 @dataclass(frozen=True)
