@@ -236,7 +236,8 @@ def _explore(chosen: Namespace) -> None:
     from arith_lens.exploration import explore
 
     model, pairs, folder = _right(chosen)
-    page = explore(model, pairs).save(folder / "explorer.html")
+    sets = pairs if chosen.pairs is None else {chosen.pairs.stem: pairs}
+    page = explore(model, sets).save(folder / "explorer.html")
     _end("A click on a head or an MLP shows what it looks at and writes.", page, "audit", chosen)
 
 

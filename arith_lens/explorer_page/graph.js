@@ -308,7 +308,7 @@ const ArithLensGraph = (() => {
       return h("div", { class: "ale-legend" },
         mark("ale-less", "measured edge that helps C"), mark("ale-more", "hinders it"),
         h("span", {}, "solid: values or into an MLP; dashed: keys; dotted: queries"),
-        mark("ale-operand", "below a head: looks mainly at A and B"), mark("ale-operator", "at the operator"),
+        this.rows("kinds").length ? [mark("ale-operand", "below a head: looks mainly at A and B"), mark("ale-operator", "at the operator")] : [],
         mark("ale-control", `where END looks with the chosen head (from ${percent(LOOK, 0)})`),
         h("span", {}, this.choice.kind === "keep_only" ? "pale: not kept" : "crossed corner: knocked out"),
         h("span", { class: "ale-mouse" }, "Click: its edges and card. Shift-click: pin. Double click: knock out."),

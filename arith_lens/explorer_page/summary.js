@@ -18,7 +18,7 @@ const ArithLensSummary = (() => {
       const open = Boolean(this.choice.short) || this.choice.tab === "short";
       this.regions.short.dataset.open = open;
       this.regions.short.replaceChildren(h("button", { class: "ale-fold", "data-key": "short", "aria-expanded": open,
-        onclick: () => this.choose({ short: !open }) }, `${open ? "▾" : "▸"} In short: who reads A and B, who writes C, what is right without them`),
+        onclick: () => this.choose({ short: !open }) }, `${open ? "▾" : "▸"} In short: ${this.rows("kinds").length ? "who reads A and B, " : ""}who writes C, what is right without them`),
       ...sides, h("p", { class: "ale-soft" }, [...new Set([...this.each(() => this.counts()), this.basis()])].join(" ")));
     }
     // What the numbers are means of, and why a knockout need not do what an effect says.

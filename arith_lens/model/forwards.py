@@ -360,7 +360,12 @@ def n_common(prompts: Sequence[Sequence[int]], own: int = 1) -> int:
 
 
 def keys_and_values(model: HookedLike, tokens: Int[Tensor, "batch pos"], mask: Tensor) -> Any:
-    """The keys and values of tokens, as Transformers' cache. No logits are computed."""
+    """The keys and values of tokens, as Transformers' cache. No logits are computed.
+
+    Raises:
+        RuntimeError: the model put none into the cache, as where TransformerLens does not know the
+            name by which this version of Transformers hands it on.
+    """
     device = torch.device(model.cfg.device)
     columns = torch.empty(0, dtype=torch.long, device=device)
     _, cache = model(
@@ -370,6 +375,12 @@ def keys_and_values(model: HookedLike, tokens: Int[Tensor, "batch pos"], mask: T
         return_type="logits_and_cache",
         **accepted_options(model, logits_to_keep=columns),
     )
+    if (n_cached := cache.get_seq_length()) != tokens.shape[1]:
+        raise RuntimeError(
+            f"expected the keys and values of {tokens.shape[1]} tokens, found {n_cached}: this "
+            "version of Transformers is newer than TransformerLens knows; install "
+            "'transformers<5.24'"
+        )
     return cache
 
 

@@ -61,3 +61,18 @@ def test_logits_are_those_of_whole_forwards_and_nothing_below_the_hooks_is_compu
     widths.clear()
     runs.logits(turned(last, 4))
     assert len(widths) == 1, "the layers below are known"
+
+
+def test_a_version_of_transformers_whose_cache_stays_empty_is_refused(
+    make_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under 5.24, where layers get the cache by a name that TransformerLens does not read."""
+    from transformers import DynamicCache
+
+    model = make_model()
+    tokens = torch.arange(3, 12)[None]
+    known = al.model.keys_and_values(model, tokens, torch.ones_like(tokens))
+    assert known.get_seq_length() == 9
+    monkeypatch.setattr(DynamicCache, "update", lambda self, keys, values, *_, **__: (keys, values))
+    with pytest.raises(RuntimeError, match=r"of 9 tokens, found 0: .* 'transformers<5\.24'"):
+        al.model.keys_and_values(model, tokens, torch.ones_like(tokens))

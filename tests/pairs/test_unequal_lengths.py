@@ -199,7 +199,7 @@ def test_chats_and_later_tokens_of_answers_are_right_in_half_precision_and_with_
     model = al.load_model((hf, chat), dtype=torch.bfloat16)
     asked = [("The sum of 12 and 3 is", "The sum of 45 and 3 is"), ("3 plus 1 is", "4 plus 1 is")]
     keys = ("reference", "counterfactual", "answer")
-    rows = [dict(zip(keys, (*pair, "158"), strict=True)) for pair in asked]
+    rows: Any = [dict(zip(keys, (*pair, "158"), strict=True)) for pair in asked]
     pairs = PromptPairs.from_rows(rows, model, chat=True, answer_token=2)
     forced = chat("158", add_special_tokens=False)["input_ids"][-3:]
     assert pairs.answer.tolist() == [forced[2]] * 2

@@ -106,10 +106,10 @@ def test_the_explorer_is_about_prompts_that_are_answered_right(
     own_pairs: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sets: list[int] = []
+    sets: list[Any] = []
 
-    def stub(model: Any, pairs: al.PromptPairs) -> Any:
-        sets.append(len(pairs))
+    def stub(model: Any, pairs: dict[str, al.PromptPairs]) -> Any:
+        sets.extend((name, len(some)) for name, some in pairs.items())
         return SimpleNamespace(save=lambda path: path)
 
     monkeypatch.setattr(exploration, "explore", stub)
@@ -117,7 +117,7 @@ def test_the_explorer_is_about_prompts_that_are_answered_right(
     own_pairs.write_text(text, "utf-8")
     assert main(["explore", "reference", "--pairs", str(own_pairs), "--out", str(tmp_path)]) == 0
     page = tmp_path / "reference-mine" / "explorer.html"
-    assert str(page) in capsys.readouterr().out and sets == [1]
+    assert str(page) in capsys.readouterr().out and sets == [("mine", 1)]
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
