@@ -15,6 +15,7 @@ from datetime import timedelta
 from functools import cache
 from itertools import count
 from typing import Any
+from uuid import uuid4
 
 from arith_lens.runs.files import RunError
 
@@ -37,6 +38,8 @@ class Meetings:
 
     store: Any
     """Torch's store."""
+    start: str
+    """How the keys of this start of the processes begin."""
     run: str
     """How the keys of this run begin."""
     index: int
@@ -100,7 +103,7 @@ class Meetings:
 
     def has_ended(self, other: int) -> bool:
         """Whether a process has left the run, or gave no sign of life for a while."""
-        beats, now = self.store.add(f"arith_lens beats {other}", 0), time.monotonic()
+        beats, now = self.store.add(f"{self.start} beats {other}", 0), time.monotonic()
         if self.heard.get(other, (None, now))[0] != beats:
             self.heard[other] = (beats, now)
         silent = now - self.heard[other][1] > SILENCE
@@ -183,7 +186,9 @@ def processes() -> Processes:
     if n == 1:
         return Processes()
     index = int(os.environ["RANK"])
-    meetings = Meetings(_store(), f"arith_lens run {next(_runs)}", index, {*range(n)} - {index})
+    store, start = _store()
+    run = f"{start} run {next(_runs)}"
+    meetings = Meetings(store, start, run, index, others={*range(n)} - {index})
     return Processes(index, n, meetings=meetings)
 
 
@@ -202,8 +207,9 @@ def claim_rank_zero() -> bool:
 
 
 @cache
-def _store() -> Any:
-    """Torch's store, which the launcher or the first process serves. A thread sends signs of life.
+def _store() -> tuple[Any, str]:
+    """Torch's store, which the launcher or the first process serves, and the name of this start of
+    the processes. A thread sends signs of life.
 
     Raises:
         RunError: not all processes start.
@@ -212,20 +218,50 @@ def _store() -> Any:
     from torch.distributed.rendezvous import rendezvous
 
     try:
-        store, index, _ = next(rendezvous("env://", timeout=JOIN))
+        store, index, n = next(rendezvous("env://", timeout=JOIN))
+        start = _named_start(store, index, n)
     except torch.distributed.DistError as error:
         raise RunError(
             f"expected {os.environ['WORLD_SIZE']} processes, found that some did not start within "
             f"{JOIN} ({error}). Start them again: what was finished is kept."
         ) from error
-    threading.Thread(target=_send_beats, args=(store, index)).start()
-    return store
+    threading.Thread(target=_send_beats, args=(store, f"{start} beats {index}")).start()
+    return store, start
 
 
-def _send_beats(store: Any, index: int) -> None:
+def _named_start(store: Any, index: int, n: int) -> str:
+    """A name that all processes of this start have, and none of an earlier one.
+
+    Torchrun starts processes anew with the same store. So each shows a word of its own. The first
+    one shows all words until each process has seen its own there; its own word is the name.
+
+    Raises:
+        DistError: not all processes start.
+    """
+    import torch.distributed
+
+    word, limit = uuid4().hex, time.monotonic() + JOIN.total_seconds()
+    store.set(f"arith_lens word {index}", word)
+    while time.monotonic() < limit:
+        if index == 0:
+            keys = [f"arith_lens word {other}" for other in range(n)]
+            words = [store.get(key).decode() if store.check([key]) else "" for key in keys]
+            store.set("arith_lens words", json.dumps(words))
+            if store.check([f"{word} seen {other}" for other in range(1, n)]):
+                return word
+        elif store.check(["arith_lens words"]):
+            words = json.loads(store.get("arith_lens words"))
+            if words[index:][:1] == [word]:
+                store.set(f"{words[0]} seen {index}", "")
+                return words[0]
+        time.sleep(LONGEST_PAUSE / 4)
+    raise torch.distributed.DistError("some gave no word")
+
+
+def _send_beats(store: Any, key: str) -> None:
     """Send signs of life until this process, or the first one, ends."""
     main = threading.main_thread()
     with suppress(RuntimeError):  # the first process has ended: the next meeting says it
         while main.is_alive():
-            store.add(f"arith_lens beats {index}", 1)
+            store.add(key, 1)
             main.join(BEAT)

@@ -28,7 +28,8 @@ processes.SILENCE = 5
 rank, kill = os.environ.get("RANK"), os.environ.get("KILL", "")
 save, computed = Shards.save, []
 def save_and_die(shards, index, *given):
-    if kill == rank and computed:  # in its second shard
+    is_first_start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+    if kill == rank and computed and is_first_start:  # in its second shard
         os.kill(os.getpid(), signal.SIGKILL)
     save(shards, index, *given)
     computed.append(index)
@@ -64,13 +65,18 @@ def checkpoint(make_hf: Callable[..., Any], tokenizer: Any, tmp_path_factory: An
 
 
 def fill(
-    checkpoint: Path, root: Path, *, n: int = 1, fails: bool = False, **environment: str
+    checkpoint: Path,
+    root: Path,
+    *,
+    n: int = 1,
+    fails: bool = False,
+    restarts: int = 0,
+    **environment: str,
 ) -> str:
     """Run the script in n processes; what they say."""
     output = root.with_name(f"{root.name}-{uuid4().hex}.txt")
-    script = Script(
-        SCRIPT, str(checkpoint), str(root), output=output, n=n if n > 1 else 0, **environment
-    )
+    options = {"n": n if n > 1 else 0, "restarts": restarts}
+    script = Script(SCRIPT, str(checkpoint), str(root), output=output, **options, **environment)
     assert (script.wait() != 0) == fails, script.printed[-6000:]
     return script.printed
 
@@ -128,6 +134,16 @@ def test_what_torchruns_agent_ends_is_resumed(
     assert 0 < len(kept) < N_PAIRS // SHARD
     printed = fill(checkpoint, tmp_path)  # goes on in another number of processes
     assert computed_by(printed) == [{*range(N_PAIRS // SHARD)} - kept]
+    assert same(contents(tmp_path), alone)
+
+
+def test_processes_that_torchruns_agent_starts_anew_go_on(
+    checkpoint: Path, alone: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    """The store has the keys of the former start; they count for nothing."""
+    printed = fill(checkpoint, tmp_path, n=2, restarts=1, KILL="1")
+    (first, second) = computed_by(printed)
+    assert 0 < len(first | second) < N_PAIRS // SHARD, "finished shards are read"
     assert same(contents(tmp_path), alone)
 
 

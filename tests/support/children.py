@@ -50,15 +50,22 @@ class Script:
         arguments: what stands behind it on the command line
         output: where it prints to; a file
         n: how many processes
+        restarts: how often the agent starts them anew
         environment: variables besides those of this process
     """
 
     def __init__(
-        self, source: str, *arguments: str, output: Path, n: int = 0, **environment: str
+        self,
+        source: str,
+        *arguments: str,
+        output: Path,
+        n: int = 0,
+        restarts: int = 0,
+        **environment: str,
     ) -> None:
         self.output = output
         variables = {"OMP_NUM_THREADS": "1", **environment}
-        self.process = start(_enter, output, variables, n, source, arguments)
+        self.process = start(_enter, output, variables, (n, restarts), source, arguments)
 
     def wait(self, timeout: float = 300) -> int:
         """Its exit status; negative where a signal ended it."""
@@ -72,7 +79,11 @@ class Script:
 
 
 def _enter(
-    output: Path, environment: dict[str, str], n: int, source: str, arguments: tuple[str, ...]
+    output: Path,
+    environment: dict[str, str],
+    agent: tuple[int, int],
+    source: str,
+    arguments: tuple[str, ...],
 ) -> None:
     import torch
 
@@ -83,13 +94,13 @@ def _enter(
     gc.freeze()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    if n:
-        _agent(n, source, arguments)
+    if agent[0]:
+        _agent(*agent, source, arguments)
     else:
         _run(source, arguments)
 
 
-def _agent(n: int, source: str, arguments: tuple[str, ...]) -> None:
+def _agent(n: int, restarts: int, source: str, arguments: tuple[str, ...]) -> None:
     """What `torchrun --standalone --nproc_per_node=n` does, its workers forked."""
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -99,7 +110,7 @@ def _agent(n: int, source: str, arguments: tuple[str, ...]) -> None:
         nproc_per_node=n,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
-        max_restarts=0,
+        max_restarts=restarts,
         start_method="fork",
     )
     elastic_launch(config, _worker)(source, arguments)
