@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from arith_lens.model import PAD
 from arith_lens.options import check_choice, refuse_unknown_options, value_object
-from arith_lens.pairs import files, own_prompts, text_files
+from arith_lens.pairs import files, own_prompts, shown_pairs, text_files
 from arith_lens.pairs.alignment import ALONE
 from arith_lens.pairs.bare_tokens import (
     check_mask,
@@ -235,7 +235,7 @@ class PromptPairs(PairFields, HasUnits):
         return f"PromptPairs({len(self)} pairs, {self.n_distinct} distinct references)"
 
     def _repr_html_(self) -> str:
-        return _html_table(self)
+        return shown_pairs.html_table(self)
 
     def to_dataframe(self) -> "DataFrame":
         """One row per pair: both prompts and the answer (text, or token ids where there is none),
@@ -440,78 +440,3 @@ def _join(first: Any, second: Any) -> Any:
             }
         return {**first, **second}
     return first + second
-
-
-N_PAIRS = 8  # pairs in the table
-ROLE_INKS: Mapping[str, str] = {
-    Role.OPERAND_A: "operand",
-    Role.OPERATOR: "operator",
-    Role.OPERAND_B: "operand",
-    Role.END: "answer",
-    Role.BOS: "control",
-    Role.EXAMPLES: "control",
-}
-"""The meaning of each role's colour, which is pale in the table."""
-_TABLE = """
-{% macro cell(piece, colour, changed) %}
-<td style="text-align:center;padding:1px 4px;font-family:monospace;border:1px solid #d8dbe2
-  {%- if colour %};background:{{ colour }};color:#222{% endif %}">
-{%- if changed %}<u>{{ piece }}</u>{% else %}{{ piece }}{% endif %}</td>
-{%- endmacro %}
-<div><div>{{ summary.splitlines()|join("<br>"|safe) }}</div>
-{% if coloured %}<div>{% for role, colour in colours.items() %}
-<span style="background:{{ colour }};color:#222;padding:0 4px">{{ role }}</span>
-{% endfor %}</div>{% endif %}
-{% for grid in grids %}<table style="margin:6px 0;border-collapse:collapse">
-{% for side, cells, answer in grid %}
-<tr><th style="text-align:left;padding:1px 8px 1px 0;font-weight:normal">{{ side }}</th>
-{% for piece, colour, changed in cells %}{{ cell(piece, colour, changed) }}{% endfor %}
-{% if answer is not none %}<td>→</td>{{ cell(answer, none, false) }}{% endif %}</tr>
-{% endfor %}</table>{% endfor %}
-{% if more > 0 %}<div>and {{ more }} more</div>{% endif %}</div>
-""".strip()
-
-
-def _html_table(pairs: PromptPairs) -> str:
-    """The first pairs as HTML: reference above counterfactual, token above token, coloured by role.
-
-    Tokens that differ are underlined; C stands behind the reference. No script, no network, and
-    every token escaped.
-    """
-    from arith_lens.plotting import COLOURS, render, tint
-
-    roles = [role for role in pairs.spans or () if bool(pairs.role_mask(role).any())]
-    inks = {role: ROLE_INKS.get(role, "operand") for role in roles}
-    colours = {role: tint(COLOURS[ink], 0.25) for role, ink in inks.items()}
-    return render(
-        _TABLE,
-        summary=pairs.summary(),
-        colours=colours,
-        coloured=pairs.spans is not None,
-        grids=[_grid(pairs, i, colours) for i in range(min(N_PAIRS, len(pairs)))],
-        more=len(pairs) - N_PAIRS,
-    )
-
-
-def _grid(
-    pairs: PromptPairs, pair: int, inks: Mapping[str, str]
-) -> list[tuple[str, list[tuple[Any, ...]], str | None]]:
-    """Two rows: the side, its cells (piece, colour, whether it differs), and the answer."""
-    columns = pairs.attention_mask[pair].nonzero()[:, 0].tolist()
-    colours = {
-        column: inks[role]
-        for role, span in (pairs.spans or {}).items()
-        for column in range(*span[pair].tolist())
-    }
-    sides = pairs.reference[pair].tolist(), pairs.counterfactual[pair].tolist()
-    answer = int(pairs.answer[pair])
-    named = pairs.pieces or {}
-    reference, counterfactual = (
-        [
-            (named.get(side[i], str(side[i])), colours.get(i), sides[0][i] != sides[1][i])
-            for i in columns
-        ]
-        for side in sides
-    )
-    right = named.get(answer, str(answer))
-    return [("reference", reference, right), ("counterfactual", counterfactual, None)]
