@@ -46,7 +46,7 @@ Kept alone: {{ heads }}.</p>{% endif %}
 <td>{{ row.reads }}, by its {{ row.input }}</td><td>{{ "%.2f"|format(row.effect) }}</td></tr>
 {% endfor %}</table>{% endif %}
 <h2>Every number</h2>
-<div class="wide"><table class="numbers">
+<div class="wide" tabindex="0"><table class="numbers">
 <tr>{% for name in columns %}<th>{{ name }}</th>{% endfor %}</tr>
 {% for cells in table %}<tr>{% for cell in cells %}<td>{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}</table></div>
