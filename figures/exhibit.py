@@ -331,9 +331,6 @@ def _ending(runs: Sequence[Run]) -> str:
     return name_ending(models, unusual_settings(runs[0]) if runs else {})
 
 
-SETTINGS = "Settings that are not the defaults: "
-
-
 def settings_of(runs: Sequence[Run]) -> str:
     """The settings of runs that are not the defaults, in words."""
     texts = dict.fromkeys(settings_text(unusual_settings(run)) for run in runs)
@@ -393,10 +390,8 @@ def _page(exhibit: Chart | Table, numbers: Path, formats: Formats = ()) -> str:
     """The page of an exhibit; its bar has the model's other pages that are there, and the files."""
     pages = [(name, f"{name}{_ending(exhibit.runs)}.html") for name in ("report", "explorer")]
     links = [(name.capitalize(), page) for name, page in pages if (numbers.parent / page).exists()]
-    links += [("CSV", numbers.name)]
-    links += [
-        (one.upper(), f"{numbers.stem}.{one}") for one in formats * isinstance(exhibit, Chart)
-    ]
+    files = ("csv", *formats * isinstance(exhibit, Chart))
+    links += [(one.upper(), f"{numbers.stem}.{one}") for one in files]
     words: Any = {"notes": map(prose, exhibit.small_print), "links": links}
     if isinstance(exhibit, Table):
         print(f"{exhibit.title}\n\n{exhibit.printed or exhibit.cells.to_string(index=False)}\n")
@@ -410,6 +405,7 @@ def _page(exhibit: Chart | Table, numbers: Path, formats: Formats = ()) -> str:
     return document(exhibit.title, body, head=head, **words)
 
 
+SETTINGS = "Settings that are not the defaults: "
 NUMBERED = re.compile(r"(?:fig|table)\d+")
 CODE = re.compile(r"`([^`]+)`")
 MINUS = re.compile(r"(?<![\w.)\]-])-(?=[\d.]*\d)")

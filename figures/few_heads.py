@@ -1,12 +1,19 @@
-"""The picture of README: four heads of a pretrained LLaMA that add, with their controls."""
+"""The picture of README: four heads of a pretrained LLaMA that add, with their controls; and the
+atlas: the same question in other models and tasks."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pandas import read_csv
+from pandas import DataFrame, concat, read_csv
 
+from arith_lens import plotting
+from arith_lens.plotting import COLOURS
 from arith_lens.plotting.markup import environment
 from arith_lens.plotting.style import FONT, palette
+from figures.exhibit import Chart, chart_of
+from figures.tables.table import keys_of, select
+from figures.views.lines import dots
 
 STUDIES = Path(__file__).parents[1] / "docs" / "studies"
 SPACING, DRAWS = 12, 40
@@ -59,6 +66,48 @@ def few_heads(shape: str = "wide") -> str:
             plot={"x": x, "y": y},
         )
     )
+
+
+def atlas() -> Chart:
+    """The heads that each audit kept alone, by model and task."""
+    return chart_of(
+        DataFrame(read_csv(STUDIES / "audits.csv").query("question == 'Do few suffice?'")),
+        [],
+        name="atlas",
+        title="Do few heads answer alone?",
+        caption="A row is a task, and how many heads are kept alone; they were chosen on other "
+        "problems. Other heads give their means over problems of the task, at every token or at "
+        "END. Lines: 95% intervals over 10 to 22 problems; grey: the best and the worst of 40 "
+        "other sets.",
+        draw=_draw_atlas,
+    )
+
+
+LENSES = {
+    "means at every token": ("these heads alone", "circle", "verdict", 0.0),
+    "means at END": ("at END alone", "circle-open", "verdict", 0.28),
+    "others": ("as many other heads", "diamond", "control", -0.28),
+}
+"""The series of an audit's picture: name, mark, ink, and how far below its row it is."""
+
+
+def _draw_atlas(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
+    """A panel for each model, a row for each task."""
+    rows["name"] = rows.task + ": " + rows.heads.str.split().str.len().astype(str)
+    range_ = {"control_low": "low", "control_high": "high"}
+    others = select(rows, lens="means at every token").drop(columns=["low", "high"])
+    others = others.assign(lens="others", value=others.control_high).rename(columns=range_)
+    panels = []
+    for model in reversed(keys_of(rows, "model")):
+        own = concat([select(one, model=model) for one in (rows, others)])
+        names = keys_of(own, "name")
+        series = tuple(
+            dots(select(own, lens=lens).set_index("name"), names, label, COLOURS[ink], mark, shift)
+            for lens, (label, mark, ink, shift) in LENSES.items()
+        )
+        panels.append(plotting.DotPanel(plotting.plain(model), tuple(names), series))
+    axis = plotting.DotAxis((-4, 104), title="right answers", unit="%")
+    return plotting.dot_panels(panels, axis, across=2, row=26, notes=notes)
 
 
 def _row(name: str, row: Any, kind: str) -> dict[str, Any]:

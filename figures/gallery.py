@@ -24,7 +24,7 @@ from figures.claims_glance import glance
 from figures.collection import SECTIONS, MissingExhibit, collected, name_of
 from figures.common import FIRST_MODEL, FREE, run_with, stored_rows, tables_of
 from figures.exhibit import Chart, Exhibit, MakesExhibits, Table, one_chart
-from figures.few_heads import write_pictures
+from figures.few_heads import atlas, write_pictures
 from figures.options import GALLERY, GalleryOptions
 from figures.tables.table import from_csv, joined
 
@@ -94,6 +94,8 @@ def linked_charts(docs: Path, tables: Path) -> Iterator[Chart]:
                 yield one_chart(charts)
     if "/gallery/claims.png" in texts:
         yield glance(stored_rows(_claims_tables(tables), "claims"))
+    if "/gallery/atlas.png" in texts:
+        yield atlas()
 
 
 def _functions() -> list[MakesExhibits]:

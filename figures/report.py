@@ -83,8 +83,7 @@ def main(options: ReportOptions) -> None:
             "experiment. Make all that take minutes: "
             f"{experiment_command(STUDY, options.model, settings.values, options.root)}"
         )
-    changed = not_default(STUDY, settings.values)
-    name = f"report{name_ending([options.model], changed)}.html"
+    name = f"report{name_ending([options.model], not_default(STUDY, settings.values))}.html"
     page = (options.out or Path("figures") / slug(options.model)) / name
     try:
         page.parent.mkdir(parents=True, exist_ok=True)

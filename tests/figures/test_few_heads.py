@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from figures import few_heads
-from figures.few_heads import FILES, STUDIES
+from figures.few_heads import FILES, STUDIES, atlas
 
 GALLERY = Path(few_heads.__file__).parent / "gallery"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -46,3 +46,17 @@ def test_no_text_is_small_or_outside(shape):
     assert min(size for size in sizes if size > 5) >= 12
     dots = [float(dot.attrib["cx"]) for dot in root.iter(f"{SVG}circle")]
     assert min(dots) >= 0 and max(dots) < width - 40
+
+
+def test_the_atlas_has_a_row_for_each_audit_with_its_control() -> None:
+    audits = pd.read_csv(STUDIES / "audits.csv").query("question == 'Do few suffice?'")
+    rows, at_end = (audits.query(f"lens == 'means at {one}'") for one in ("every token", "END"))
+    series = atlas().figure.data
+
+    def drawn(name: str) -> list[float]:
+        return sorted(x for one in series if f", {name}:" in one.hovertemplate for x in one.x)
+
+    assert len(rows) > 15 and drawn("at END alone") == pytest.approx(sorted(100 * at_end.value))
+    assert drawn("these heads alone") == pytest.approx(sorted(100 * rows.value))
+    assert drawn("these heads alone") != pytest.approx(sorted(100 * at_end.value))
+    assert drawn("as many other heads") == pytest.approx(sorted(100 * rows.control_high))
