@@ -426,6 +426,6 @@ def minus(text: object) -> str:
 
 
 def html_table(cells: DataFrame) -> Markup:
-    """A table of the cells, as escaped text."""
-    texts = cells.map(minus)
-    return Markup(texts.to_html(index=False, border=0, justify="left", escape=True))
+    """A table of the cells, as escaped text, in a box that scrolls where it is too wide."""
+    texts = cells.map(minus).to_html(index=False, border=0, justify="left", escape=True)
+    return Markup(f'<div class="box" tabindex="0">{texts}</div>')

@@ -28,7 +28,7 @@ def paths(options: TableOptions) -> list[Table]:
             partial(path_numbers.table, run),
             [run],
             name="paths",
-            title=f"Paths of the strongest heads: {run.config['model']}, {run.config['metric']}",
+            title=f"On which paths do the strongest heads act? {run.config['model']}",
             caption="Direct: what a head writes to the answer itself; MLPs and later heads add the "
             "rest. In brackets: 95% bootstrap intervals over problems and wordings. Shares are of "
             "the total effect, and may exceed 100% where parts have opposite signs.",

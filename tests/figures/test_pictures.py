@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 from arith_lens.plotting import Figure
-from figures import carry, circuit, exam, knockout, next_tokens, tuning
+from figures import attention, carry, circuit, exam, knockout, map_figures, next_tokens, tuning
 from figures.claims_glance import glance
 from figures.common import FREE, stored_rows, tables_of
 from figures.exhibit import Chart, one_chart
 from figures.options import ExamOptions, Options
 from figures.tables import exam as exam_numbers
 from figures.tables.base_rates import MAJORITY
-from figures.tables.table import select, value
+from figures.tables.effects import EFFECT, KEY_HEADS, KEY_ROLE
+from figures.tables.table import keys_of, select, value
 
 GALLERY = Path(__file__).parents[2] / "figures" / "gallery"
 MODELS = ("reference", "reference-mistral")
@@ -144,3 +145,18 @@ def test_the_exam_has_all_models_under_both_kinds_of_paths_and_their_medians() -
     for model in shared.split(", ")[1:]:
         same = whole.loc[[model.replace(" ", "_"), "table"]].round()
         assert same.iloc[0].equals(same.iloc[1]), "only models with equal errors share a row"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_titles_outlines_bold_names_and_counts_have_one_number_of_key_heads(model: str) -> None:
+    (chart,) = map_figures.fig2(Options(model=model, root=GALLERY))
+    looks = attention.fig5(Options(model=model, root=GALLERY))[0].numbers
+    counts = set()
+    for operation in keys_of(looks, "operation"):
+        own = select(chart.numbers, operation=operation)
+        n_key = int(value(own, measure=KEY_HEADS))
+        bold = select(looks, operation=operation, key_head="yes")["head"].unique()
+        assert n_key == len(select(own, measure=EFFECT, role=KEY_ROLE)) == len(bold)
+        assert f"{operation.capitalize()}: {n_key} key head" in texts(chart.figure)
+        counts.add(n_key)
+    assert len(counts) > 1, "another number would be seen"

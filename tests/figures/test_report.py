@@ -437,6 +437,7 @@ def test_a_table_and_a_chart_write_what_they_show(tmp_path: Path) -> None:
     assert [file.name for file in files] == ["t.csv", "t.html"]
     text = files[1].read_text(encoding="utf-8")
     assert "&lt;s&gt;" in text and "&lt;b&gt;small" in text and "<b>" not in text
+    assert '<div class="box" tabindex="0"><table' in text, "a phone scrolls the table alone"
 
 
 def test_the_study_computes_what_is_missing_and_says_what_failed(
