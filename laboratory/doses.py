@@ -7,8 +7,7 @@ import torch
 
 import arith_lens as al
 from arith_lens.auditing import measures
-from arith_lens.interchanges import site_runs
-from arith_lens.interchanges.spaces import FitData, mean_direction, principal_directions
+from arith_lens.interchanges import FitData, mean_direction, principal_directions, site_runs
 from laboratory.carries import carry_pairs
 from laboratory.rows import of_measure, write_rows
 

@@ -18,6 +18,9 @@ from arith_lens.interchanges.runs import SiteRuns as SiteRuns
 from arith_lens.interchanges.runs import site_runs as site_runs
 from arith_lens.interchanges.sites import Site as Site
 from arith_lens.interchanges.sites import check_sites as check_sites
+from arith_lens.interchanges.spaces import FitData as FitData
+from arith_lens.interchanges.spaces import mean_direction as mean_direction
+from arith_lens.interchanges.spaces import principal_directions as principal_directions
 from arith_lens.interchanges.spaces import swapped as swapped
 from arith_lens.interchanges.writers import projections as projections
 from arith_lens.interchanges.writers import readers as readers

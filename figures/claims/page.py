@@ -74,9 +74,10 @@ def _groups(tables: Tables, claims: Sequence[Claim]) -> Iterator[str]:
         lines.append("|---" * (len(tables) + 2) + "|")
         for claim in of_group:
             cells = [deciding_cell(rows, claim.key) for rows in tables.values()]
-            of = {cell.partition(" (")[2] for cell in cells}
-            is_shared = len(cells) > 1 and len(of) == 1 and of != {""}
-            if is_shared:  # what the number of every model is of stands once, beside the claim
+            measured = [cell for cell in cells if cell != SIGNS["not measured"]]
+            of = {cell.partition(" (")[2] for cell in measured}
+            is_shared = len(measured) > 1 and len(of) == 1 and of != {""}
+            if is_shared:  # what every number is of stands once, beside the claim
                 cells = [cell.partition(" (")[0] for cell in cells]
             name = f"{claim.short} ({of.pop()}" if is_shared else claim.short
             lines.append(f"| {' | '.join([name, _short(claim.paper), *cells])} |")

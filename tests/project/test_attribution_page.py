@@ -61,9 +61,6 @@ def test_the_sentences_about_other_models_are_those_of_their_ladders() -> None:
     mlps = correlations("reference-mistral", "MLPs")
     assert mlps.max()["atp"] < -0.8
     assert mlps.min().idxmax() == "ig_activations" and "is the best for MLPs" in words
-    assert "Its `atp` agrees with heads and MLPs at 0.95 or more" in words
-    gemma = [correlations("gemma-3-270m", part).min() for part in ("heads", "MLPs")]
-    assert min(round(part["atp"], 2) for part in gemma) == 0.95
 
 
 def test_the_sentence_on_time_is_that_of_the_ladder() -> None:

@@ -6,9 +6,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import torch
-
-import arith_lens as al
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -31,25 +28,6 @@ def test_the_example_prints_what_stands_below_it(capsys: pytest.CaptureFixture[s
     code, _, printed = example.rpartition("# ")
     exec(compile(code, "README.md", "exec"), {})
     assert capsys.readouterr().out == printed
-
-
-def test_the_study_in_python_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (ROOT / "docs" / "setup.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
-    names: dict[str, Any] = {}
-    exec(compile(example, "setup.md", "exec"), names)
-    printed = capsys.readouterr().out
-    percent = r"[-+]\d+\.\d%"
-    line = rf"^\d+\.\d+ {percent} \({percent} to {percent}\)$"
-    assert re.search(line, printed, flags=re.MULTILINE)
-    out = al.knock_out(names["model"], names["pairs"], names["heads"], ablation="zero")
-    assert f"right without {len(names['heads'])} key heads: {out.correct.float().mean():.0%}" in (
-        printed
-    )
-    assert torch.equal(names["right"], out.correct), "hooks knock out what knock_out does"
-    rows = torch.arange(len(out.correct))
-    probability = names["logits"][:, -1].softmax(-1)[rows, names["pairs"].answer]
-    torch.testing.assert_close(probability, out.probability, atol=1e-5, rtol=1e-4)
 
 
 def test_the_readme_is_short_and_begins_with_a_picture_and_a_command() -> None:
@@ -266,24 +244,6 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
     ]
     assert [line for line in lines if line not in page] == []
     assert [one for one in sentences if one not in words_of(RESULTS)] == []
-
-
-def test_the_numbers_of_the_pretrained_model_are_those_of_its_gallery() -> None:
-    outcomes = pd.read_csv(ROOT / "docs" / "studies" / "gemma_predictions.csv")
-
-    def outcome(quantity: str, operation: str) -> Any:
-        (row,) = outcomes[(outcomes.measure == quantity) & (outcomes.of == operation)].itertuples()
-        return row
-
-    def lost(operation: str) -> str:
-        row = outcome("share of accuracy lost, without 7 heads", operation)
-        return f"{row.value:.0%} {{}} {operation} [{100 * row.low:.0f}, {100 * row.high:.0f}]"
-
-    text = words_of(RESULTS)
-    assert lost("multiplication").format("of its accuracy in") in text
-    for name in ("multiplication", "division"):
-        assert outcome("effect-weighted mean layer", name).low > 12
-        assert outcome("faithfulness with 4 of 72 heads", name).verdict == "does not hold"
 
 
 def percent(rows: Any) -> str:
