@@ -14,7 +14,7 @@ from typing import Any
 
 from arith_lens import plotting
 from arith_lens.runs import Run, RunError
-from experiments.finding import RunSettings
+from experiments.finding import PAPER_SETTINGS, RunSettings
 from experiments.questions import exhibit_entries
 from figures.claims import CLAIMS, check_claims
 from figures.claims.checking import table as claims_table
@@ -29,8 +29,9 @@ from figures.options import GALLERY, GalleryOptions
 from figures.tables.table import from_csv, joined
 
 GALLERY_MODELS = ("reference", "reference-mistral")
+OF_A_PRETRAINED_MODEL = {k: v for k, v in PAPER_SETTINGS.items() if k not in ("n", "shots")}
 CLAIMS_MODELS: Mapping[str, Mapping[str, Any]] = {
-    "smollm2-135m": {"settings": RunSettings.of_paper(n=40, shots=1), "computed": False},
+    "smollm2-135m": {"settings": RunSettings(OF_A_PRETRAINED_MODEL), "computed": False},
     **{model: {} for model in GALLERY_MODELS},
 }
 """The models whose claims are checked, and how; the pretrained one first."""

@@ -94,7 +94,7 @@ class Meetings:
             ended |= gone & waiting
             waiting -= ended
             if 0 in ended:
-                raise torch.distributed.DistError("it has left the run, or gives no sign of life")
+                raise torch.distributed.DistError("expected a sign of its life, found none")
             if not waiting:
                 self.others -= ended
                 return ended

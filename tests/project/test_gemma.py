@@ -146,8 +146,6 @@ def test_the_result_names_controls_and_earlier_outcomes(table: DataFrame) -> Non
         (one,) = rows.itertuples()
         return one
 
-    few = outcome("faithfulness with 4 of 72 heads", "multiplication")
-    assert f"keep {few.value:.2f} [{few.low:.2f}, {few.high:.2f}] in × (P1)" in WORDS
     for operation, before in (
         ("multiplication", "In ×, yes"),
         ("division", "In ÷ it is not decided"),

@@ -156,3 +156,20 @@ def test_the_outcomes_of_the_carry_are_those_of_its_table() -> None:
     assert f"{shuffles.lowest:.0%} to {shuffles.highest:.0%} each of 30 shuffles" in text
     assert f"with MLP 20 held {share(row('readers', 'MLP 20'))} follow" in text
     assert {row("chosen layer", "mean").site} == {"stream 16 at END"} and direction.n == 106
+
+
+def test_the_gains_by_tuning_are_those_of_its_table() -> None:
+    table: Any = pd.read_csv(ROOT / "figures" / "gallery" / "smollm2-135m" / "table1.csv")
+    table = table[(table["group"] == "word problems") & (table.chosen_for == "mathematics")]
+    gains = table[table.compared_with == "untuned"].set_index("method")
+    text = " ".join(PAGE.split()).replace("−", "-")
+    for words in (
+        "full: All weights gain",
+        "precise: the four heads",
+        "random: random heads",
+        "lora: LoRA",
+    ):
+        method, named = words.split(": ")
+        row = gains.loc[method]
+        number = f"{100 * row.value:.1f}{{}} [{100 * row.low:.1f}, {100 * row.high:.1f}]"
+        assert f"{named} {number.format(' points' * (method == 'full'))}" in text

@@ -66,13 +66,6 @@ def spans(rows: DataFrame, key: str, **keys: str) -> str:
     return f"{min(values):.0f} to {max(values):.0f}%"
 
 
-def test_the_share_that_five_heads_answer_is_that_of_the_numbers() -> None:
-    beginning = " ".join(PAGE.partition("## ")[0].split())
-    for model, words in zip(MODELS, ("{} (`reference`)", "{} (`reference-mistral`)"), strict=True):
-        of_word = spans(rows_of(model), "five_suffice", counterfactual="word")
-        assert words.format(of_word) in beginning
-
-
 def test_the_sentence_that_holds_everywhere_is_the_one_that_the_page_names() -> None:
     always = {*CONCLUSIONS}
     for model in MODELS:
