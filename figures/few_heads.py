@@ -11,6 +11,7 @@ from arith_lens import plotting
 from arith_lens.plotting import COLOURS
 from arith_lens.plotting.markup import environment
 from arith_lens.plotting.style import FONT, palette
+from figures.common import FIRST_MODEL
 from figures.exhibit import Chart, chart_of
 from figures.tables.table import keys_of, select
 from figures.views.lines import dots
@@ -92,13 +93,14 @@ LENSES = {
 
 
 def _draw_atlas(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """A panel for each model, a row for each task."""
+    """A panel for each model, those that others trained first, and a row for each task."""
     rows["name"] = rows.task + ": " + rows.heads.str.split().str.len().astype(str)
     range_ = {"control_low": "low", "control_high": "high"}
     others = select(rows, lens="means at every token").drop(columns=["low", "high"])
     others = others.assign(lens="others", value=others.control_high).rename(columns=range_)
     panels = []
-    for model in reversed(keys_of(rows, "model")):
+    models = sorted(reversed(keys_of(rows, "model")), key=lambda name: name.startswith(FIRST_MODEL))
+    for model in models:
         own = concat([select(one, model=model) for one in (rows, others)])
         names = keys_of(own, "name")
         series = tuple(
