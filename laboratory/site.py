@@ -37,8 +37,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             files.remove(file)
     paths = {path for pattern in LINKED for path in ROOT.glob(pattern) if path.is_file()}
     sources = {path.relative_to(ROOT).as_posix(): path for path in sorted(paths)}
-    if EXPLORER.exists():
-        sources["docs/explorer-reference.html"] = EXPLORER
+    live = {
+        "explorer-reference.html": EXPLORER,
+        "circuitsvis.js": EXPLORER.with_name("circuitsvis.js"),
+    }
+    sources |= {f"docs/{name}": path for name, path in live.items() if path.exists()}
     for uri, path in sources.items():
         files.append(File.generated(config, uri, abs_src_path=str(path)))
     pages = {f"notebooks/{one.stem}.md": notebook_page(one) for one in ROOT.glob("*/*.ipynb")}
