@@ -172,7 +172,7 @@ def record_pairs(
     if repeated is not None and own is not None:
         once_more = record_batch(model, batch.alone(repeated))
     elif repeated is not None:
-        once_more = prompts.pairs(slice(2 * n_pairs, None))
+        once_more = prompts.pairs([*range(2 * n_pairs, len(batch))])  # a copy
     if prompts.logits is not None:
         runs, others = prompts.logits[0].tensor_split([2 * len(wanted)])
         recording = replace(recording, logits=runs.unflatten(0, (2, -1)))

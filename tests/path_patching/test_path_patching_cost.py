@@ -146,7 +146,7 @@ def model_of_shape(make_model: Callable[..., Any]) -> Callable[[str, str], Any]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("family", ["llama", "mistral"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_plan_foresees_the_peak_within_a_quarter(
+def test_the_plan_is_never_below_the_peak_and_close_above_it(
     model_of_shape: Callable[[str, str], Any], family: str, shape: str, dtype: torch.dtype
 ) -> None:
     _, (n_pairs, length), more = SHAPES[shape]
@@ -157,8 +157,8 @@ def test_the_plan_foresees_the_peak_within_a_quarter(
     options: dict[str, Any] = {"metric": "logit", **more}
     foreseen = plan(model, pairs, **options).peak_bytes
     path_patch(model, pairs[:1], certify=False, **options)  # what is made once is not of the peak
-    measured = peak_of(lambda: path_patch(model, pairs, certify=False, **options))
-    assert 0.75 * measured < foreseen < 1.25 * measured
+    measured = peak_of(lambda: path_patch(model, pairs, **options))
+    assert measured <= foreseen < (1.2 if measured < 5e6 else 1.1) * measured
 
 
 def test_the_time_follows_from_that_of_a_first_shard(llama: Any) -> None:
