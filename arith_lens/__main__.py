@@ -162,8 +162,8 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
 def _as_options(message: str) -> str:
     """A message whose mapping of columns is the command's option."""
 
-    def option(found: re.Match[str]) -> str:
-        columns = literal_eval(found[1])
+    def option(match: re.Match[str]) -> str:
+        columns = literal_eval(match[1])
         return "--columns " + shlex.join(f"{key}={name}" for key, name in columns.items())
 
     return re.sub(r"columns=(\{.*?\})", option, message)

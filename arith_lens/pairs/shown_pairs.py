@@ -1,12 +1,9 @@
-"""Pairs as a table in a notebook."""
+"""PromptPairs as a table in a notebook."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arith_lens.pairs.tokens import Role
-
-if TYPE_CHECKING:
-    from arith_lens.pairs.prompt_pairs import PromptPairs
 
 N_PAIRS = 8  # pairs in the table
 ROLE_INKS: Mapping[str, str] = {
@@ -38,7 +35,7 @@ _TABLE = """
 """.strip()
 
 
-def html_table(pairs: "PromptPairs") -> str:
+def html_table(pairs: Any) -> str:
     """The first pairs as HTML: reference above counterfactual, token above token, coloured by role.
 
     Tokens that differ are underlined; C stands behind the reference. No script, no network, and
@@ -60,7 +57,7 @@ def html_table(pairs: "PromptPairs") -> str:
 
 
 def _grid(
-    pairs: "PromptPairs", pair: int, inks: Mapping[str, str]
+    pairs: Any, pair: int, inks: Mapping[str, str]
 ) -> list[tuple[str, list[tuple[Any, ...]], str | None]]:
     """Two rows: the side, its cells (piece, colour, whether it differs), and the answer."""
     tokens = [side[pair].tolist() for side, _ in pairs.sides]
