@@ -66,6 +66,9 @@ def named_orders(
     effects = al.path_patch(model, pairs, metric=METRIC, progress=False)
     exact = CircuitFile.of(model, effects, []).order()
     yield "exact", exact
+    options: Any = {"paths": "total", "engine": "hooks", "metric": METRIC, "progress": False}
+    total = al.path_patch(model, pairs, senders=everything, **options)
+    yield "exact, all paths", CircuitFile.of(model, total, []).order()
     if chosen := [parse_component(head) for head in greedy]:
         yield "greedy, then exact", [*chosen, *(one for one in exact if one not in chosen)]
     for method in APPROXIMATE:
