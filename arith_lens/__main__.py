@@ -33,6 +33,8 @@ DRAWS: dict[str, Any] = {"type": int, "default": 100, "help": "random sets of he
 
 
 NAME = "arith-lens"
+CONTROLS = 20
+"""Random sets of heads beside a knockout."""
 
 
 class _Parser(ArgumentParser):
@@ -216,20 +218,35 @@ def _map(chosen: Namespace) -> None:
 def _knockout(chosen: Namespace) -> None:
     from arith_lens.components import as_components
     from arith_lens.knockout import keep_only, knock_out
+    from arith_lens.progress import counted
 
     model, pairs, folder = _right(chosen)
     heads = as_components(chosen.heads or _effects(model, pairs).heads.top(3))
-    names = " ".join(map(str, heads))
+    others = _sets_of_others(model, heads)
     rows, lines = ["heads,right,low,high"], []
-    for name, outcome in (
-        (f"without {names}", knock_out(model, pairs, heads, positions="end")),
-        (f"{names} alone", keep_only(model, pairs, heads, positions="end")),
-    ):
+    for words, method in (("without {}", knock_out), ("{} alone", keep_only)):
+        outcome = method(model, pairs, heads, positions="end")
         right, (low, high) = outcome.accuracy(), map(float, outcome.ci())
+        name, control = words.format(" ".join(map(str, heads))), words.format("as many others")
         rows.append(f"{name},{right:.4f},{low:.4f},{high:.4f}")
         lines.append(f"{name}: {right:.0%} [{100 * low:.0f}, {100 * high:.0f}] are right")
+        shares = [
+            method(model, pairs, some, positions="end", progress=False).accuracy()
+            for some in counted(others, "sets of other heads")
+        ]
+        mean, least, most = sum(shares) / len(shares), min(shares), max(shares)
+        rows.append(f"{control},{mean:.4f},{least:.4f},{most:.4f}")
+        lines.append(f"{control}, {len(shares)} draws: {mean:.0%} ({least:.0%} to {most:.0%})")
     (folder / "knockout.csv").write_text("\n".join([*rows, ""]), encoding="utf-8")
     _end("\n".join(lines), folder / "knockout.csv", "audit", chosen)
+
+
+def _sets_of_others(model: Any, heads: Sequence[Any]) -> list[list[Any]]:
+    """Random sets of as many heads, none of them chosen."""
+    from arith_lens.knockout import random_order
+
+    orders = [random_order(model.n_layers, model.n_heads, seed) for seed in range(CONTROLS)]
+    return [[one for one in order if one not in heads][: len(heads)] for order in orders]
 
 
 def _explore(chosen: Namespace) -> None:

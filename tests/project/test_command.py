@@ -11,6 +11,7 @@ import pytest
 import arith_lens as al
 from arith_lens import auditing, exploration
 from arith_lens.__main__ import _program, main
+from arith_lens.knockout import random_order
 from arith_lens.model import weights
 
 
@@ -98,6 +99,12 @@ def test_maps_and_knockouts_agree_with_the_library(
     alone = al.keep_only(model, pairs, [top], positions="end", progress=False)
     assert rows.right[f"without {top}"] == pytest.approx(without.accuracy(), abs=1e-4)
     assert rows.right[f"{top} alone"] == pytest.approx(alone.accuracy(), abs=1e-4)
+    orders = [random_order(12, 8, seed) for seed in range(20)]
+    others = [next(head for head in order if head != top) for order in orders]
+    shares = [al.knock_out(model, pairs, [one], positions="end").accuracy() for one in others]
+    control = rows.loc["without as many others"]
+    assert (control.low, control.high) == pytest.approx((min(shares), max(shares)), abs=1e-4)
+    assert "20 draws: " in capsys.readouterr().out
 
 
 def test_the_explorer_is_about_prompts_that_are_answered_right(
