@@ -24,7 +24,6 @@ LENGTH = 260
 PROMPT = (*"2+5=7⏎", "A", "+", "B", "=", "␣")
 SIZES = {"wide": (828, 366, 450, 84), "narrow": (420, 660, 20, 388)}
 """By shape: width, height, and where the shares are."""
-
 FILES = {"wide": "few_heads.svg", "narrow": "few_heads-narrow.svg"}
 """By shape, its file; the narrow one is for phones."""
 

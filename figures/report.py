@@ -214,7 +214,6 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
     answer = _answer(charts)
     missing_text, missing_parts = _missing_text(collection, root)
     judgements = Counter(verdict.judgement for verdict in collection.verdicts)
-
     audit = _audit(collection.model, root)
 
     def linked_heads(text: str) -> Markup:
