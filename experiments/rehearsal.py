@@ -18,11 +18,13 @@ from experiments.command import is_first
 
 SMALL = {
     **{"n": 18, "drawn": 18, "kept_on": 9, "prompts": 4, "problems": 18, "context_pairs": 18},
-    **{"limit": 2, "control_limit": 2, "questions": 2, "examples": 16, "max_new_tokens": 2},
+    **{"limit": 2, "control_limit": 2},
     **{"controls": 1, "random_pairs": 1, "candidates": 2, "masked": 1, "most": 4, "draws": 1},
-    **{"heads": 2, "mlps": 1, "top": 2, "steps": 1, "epochs": 1, "batch": 4},
+    **{"heads": 2, "mlps": 1, "top": 2, "steps": 1},
 }
 """The largest value of each setting, where it is a number, that makes a command long."""
+FIRST = ("operations", "counterfactuals", "metrics")
+"""Settings of which the first value alone is computed."""
 ELSEWHERE: dict[str, Any] = {"model": "reference", "shots": 0, "pairs": None, "data_dir": None}
 """Settings of prompts and data that the shipped model does not know; the plan has read them."""
 
@@ -36,6 +38,7 @@ def in_small(config: Any) -> Any:
         for name, most in SMALL.items()
         if name in names and (own[name] is None or type(own[name]) in (int, float))
     }
+    small |= {name: own[name][:1] for name in names & {*FIRST}}
     return replace(config, **small | {name: ELSEWHERE[name] for name in names & {*ELSEWHERE}})
 
 

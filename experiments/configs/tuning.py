@@ -9,7 +9,7 @@ import tyro
 
 from experiments.configs.shared import (
     Dtype,
-    ExperimentOptions,
+    RunOptions,
 )
 
 WORLD_DEFAULTS: Mapping[str, Any] = {
@@ -125,7 +125,7 @@ class TrainingBudget:
 
 
 @dataclass(frozen=True)
-class TrainingOptions(ExperimentOptions):
+class TrainingOptions(RunOptions):
     """Which trainings are done, and how."""
 
     table: Literal[1, 2, 5] = 1

@@ -57,7 +57,6 @@ from experiments.does_tuning_help.plan import (
     trainings_text,
 )
 from experiments.finding import figure_command
-from experiments.rehearsal import rehearse as run_in_small
 from experiments.results import CHOSEN_RATES, POOLED_MAP, TUNED_ANSWERS, UNTUNED_ANSWERS
 from experiments.settings import (
     loaded_model,
@@ -80,7 +79,6 @@ def main(
     room: TrainingBudget = TrainingBudget(),  # noqa: B008 -- frozen
     root: Path = Path("results"),
     dry_run: bool = False,
-    rehearse: bool = False,
     again: bool = False,
     weights: bool = False,
 ) -> None:
@@ -95,7 +93,6 @@ def main(
         room: memory and disk.
         root: the folder of all runs.
         dry_run: print what would be trained, reading no weights, and stop.
-        rehearse: the same, then train in small on `reference`, and store nothing.
         again: compute the results of an earlier run of this configuration again.
         weights: at the chosen rates, train again where answers are stored without the weights, as
             in a run that was copied without them.
@@ -106,10 +103,7 @@ def main(
         tuned = table_rows(table, plan.config)
         check_named_components(plan.config, tuned)
         print(trainings_text(tuned, table, plan, seeds, empty), flush=True)
-    if rehearse:
-        small = partial(main, table=table, seeds=1, processes=1)
-        run_in_small(small, config, f"table{table}", empty)
-    if dry_run or rehearse:
+    if dry_run:
         return
     if processes is None:
         is_alone = plan.config.data_dir is not None or on_gpu(config.device)

@@ -50,7 +50,8 @@ def test_patching_end_with_all_reacting_computes_end_alone_from_the_senders_laye
     llama: Any, senders: Any
 ) -> None:
     """Of prompts of one length; whole forwards would cost several times as much."""
-    pairs, hooks = make_pairs(llama, (8,) * 5), {"paths": "total", "engine": "hooks"}
+    pairs = make_pairs(llama, (8,) * 5)
+    hooks: dict[str, Any] = {"paths": "total", "engine": "hooks"}
     cost = plan(llama, pairs, senders=senders, metric="logit", **hooks)
     with FlopCounterMode(display=False) as counted:
         effects = path_patch(llama, pairs, senders=senders, metric="logit", **hooks)
