@@ -828,7 +828,8 @@ def lab(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "try.ipynb").write_text(json.dumps(notebook))
     folders = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
     root = str(Path(al.__file__).parents[1])
-    environment = dict.fromkeys(folders, str(tmp_path / "jupyter")) | {"PYTHONPATH": root}
+    environment: dict[str, Any] = dict.fromkeys(folders, str(tmp_path / "jupyter"))
+    environment["PYTHONPATH"] = root
     arguments = ["--no-browser", "--allow-root", "--port=18899", "--IdentityProvider.token=",
                  f"--ServerApp.root_dir={tmp_path}"]  # fmt: skip
     (output := tmp_path / "lab.txt").touch()

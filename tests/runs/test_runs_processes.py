@@ -75,8 +75,8 @@ def fill(
 ) -> str:
     """Run the script in n processes; what they say."""
     output = root.with_name(f"{root.name}-{uuid4().hex}.txt")
-    agent: dict[str, Any] = {"n": n if n > 1 else 0, "restarts": restarts}
-    script = Script(SCRIPT, str(checkpoint), str(root), output=output, **agent, **environment)
+    agent: dict[str, Any] = {"n": n if n > 1 else 0, "restarts": restarts, **environment}
+    script = Script(SCRIPT, str(checkpoint), str(root), output=output, **agent)
     assert (script.wait() != 0) == fails, script.printed[-6000:]
     return script.printed
 
