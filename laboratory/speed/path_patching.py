@@ -27,7 +27,7 @@ from arith_lens.path_patching import (
     sweep_rows,
     trunk_of,
 )
-from laboratory.speed import edges, growth
+from laboratory.speed import edges, growth, positions
 from laboratory.speed.measure import (
     Rows,
     Timing,
@@ -44,7 +44,7 @@ from laboratory.speed.measure import (
 from laboratory.speed.rivals import RAW, RIVALS, SWEEP, Rival, this_package
 from laboratory.speed.shapes import SHAPES, Setting, Shape, setting_of, weights_bytes
 
-Part = Literal["rivals", "growth", "memory", "few_shot", "edges"]
+Part = Literal["rivals", "growth", "memory", "few_shot", "edges", "positions"]
 Size = Literal["tiny", "middle", "wide", "llama-7b"]
 Sections = Iterator[tuple[str, str, Rows]]
 
@@ -56,7 +56,8 @@ class SpeedConfig:
     parts: tuple[Part, ...] = ("rivals", "growth", "memory")
     """Rivals: time and numbers of every way; growth: exponents; memory: peaks; few_shot: what the
     sweep saves where prompts begin alike (docs/performance.md has it with --threads 1); edges: all
-    edges into one head against two forwards per edge."""
+    edges into one head against two forwards per edge; positions: the stream at each layer and
+    token against TransformerLens' loop."""
     sizes: tuple[Size, ...] = ("tiny", "middle", "wide")
     """Shapes for all ways; llama-7b needs a GPU."""
     memory_size: Size = "middle"
@@ -132,6 +133,10 @@ def measured(config: SpeedConfig) -> Sections:
         table = edges.edge_rows(repeats=repeats, budget=20 * config.seconds)
         title = f"All edges into some receivers: {SHAPES['tiny']}"
         yield "edges", title, table + edges.edge_growth(repeats=repeats, budget=config.seconds)
+    if "positions" in config.parts:
+        repeats = min(config.repeats, positions.MOST_ROUNDS)
+        rows = positions.position_rows(repeats=repeats, budget=20 * config.seconds)
+        yield "positions", f"Patching by position: {positions.SHAPE}", rows
     if "few_shot" in config.parts:
         rows = [*few_shot_rows(config.repeats)]
         yield "few_shot", "Prompts that begin alike", rows
