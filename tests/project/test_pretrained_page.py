@@ -173,3 +173,11 @@ def test_the_gains_by_tuning_are_those_of_its_table() -> None:
         row = gains.loc[method]
         number = f"{100 * row.value:.1f}{{}} [{100 * row.low:.1f}, {100 * row.high:.1f}]"
         assert f"{named} {number.format(' points' * (method == 'full'))}" in text
+
+
+def test_what_writes_the_carry_of_smollm2_is_in_the_table() -> None:
+    table: Any = pd.read_csv(ROOT / "docs" / "studies" / "carries.csv")
+    held = table[(table.model == NAMES["SmolLM2"]) & (table.test == "held")].set_index("space")
+    both, none = held.loc["20.7 21.2"], held.loc["nothing"]
+    words = f"Heads 20.7 and 21.2 write it: with both held {share(both)} follow, with none"
+    assert f"{words} {share(none)}" in " ".join(PAGE.split())
