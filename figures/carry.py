@@ -68,7 +68,7 @@ CHARTS = [
                 "shuffled fits",
                 "control dash",
                 mark=_chosen,
-                text="{value:.0%}, up to {high:.0%}",
+                text="shuffled: median {value:.0%}, at most {high:.0%}",
             ),
             Series({"space": MEAN}, "one direction", mark=_chosen),
         ),
@@ -78,7 +78,7 @@ CHARTS = [
         y_title="follow the carry, %",
         title="{model}, n = {n}",
         heading="Answers that follow the carry",
-        y_range=(0, 120),
+        y_range=(0, 140),
     ),
     CurveChart(
         {"kind": "step", "measure": STEP, "layer": chosen_layer},

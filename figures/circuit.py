@@ -3,7 +3,7 @@
 Reads a run of `experiments circuit`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,12 +13,7 @@ from pandas import DataFrame
 from arith_lens.components import parse_component
 from arith_lens.pairs import Role
 from arith_lens.plotting import Figure
-from arith_lens.plotting.circuit import (
-    LEGEND,
-    CircuitPanel,
-    draw_circuits,
-    with_slider,
-)
+from arith_lens.plotting.circuit import CircuitPanel, draw_circuits, legend, with_slider
 from arith_lens.runs import Run
 from arith_lens.views import FigureView
 from experiments.circuit import GRAPH, POSITIONS, RANDOM
@@ -26,14 +21,7 @@ from figures.common import chosen_run, has_tables_alone, stored_rows
 from figures.exhibit import Chart, Exhibit, Table, chart_of, text_table_of
 from figures.options import Options
 from figures.tables import circuit as numbers
-from figures.tables.circuit import (
-    ACCURACY,
-    BY_CHANCE,
-    CERTAIN_EDGES,
-    EFFECT,
-    LEFT,
-    MEASURED_EDGES,
-)
+from figures.tables.circuit import ACCURACY, BY_CHANCE, CERTAIN_EDGES, EFFECT, LEFT, MEASURED_EDGES
 from figures.tables.table import has, keys_of, select, value
 from figures.views.words import percent_text
 
@@ -50,11 +38,6 @@ CITED_NOTE = (
 METRIC_WORDS = {"relative_logit": "C's logit", "digit_contrast": "C's lead over the other digits"}
 CHANGES = {"word": "no operator", "operator": "another operator", "operands": "other operands"}
 """What a counterfactual has."""
-CAPTION = (
-    f"{LEGEND} Drawn: the edges with 80% of the sizes of all whose 95% interval has no zero, at "
-    f"most {DRAWN} a panel, or {DRAWN_ALONE} where one circuit is drawn; they are measured into "
-    "the strongest heads and MLPs alone. Right: with all but the graph exchanged at END."
-)
 NUMBERS = ("value", "low", "high")
 PLACES = {"end": "at END", "all": "everywhere"}
 CITED_SCORES = ("pearson", f"recall {numbers.N_RECALLED}")
@@ -133,16 +116,28 @@ def shown_metric(table: Any) -> str:
 def _chart(whole: DataFrame, run: Run, operation: str, metric: str) -> Chart:
     """One operation: a panel for each counterfactual, and interactive pictures of each alone."""
     is_own = (whole.operation == operation) & (whole.metric == metric)
+    rows = DataFrame(whole[(whole.operation == "") | is_own])
     chart = chart_of(
-        DataFrame(whole[(whole.operation == "") | is_own]),
+        rows,
         [run],
         name=f"circuit-of-{operation}",
         title=f"The circuit of {operation}: {run.config['model']}",
-        caption=CAPTION,
+        caption=_caption(_panels(rows)),
         draw=lambda rows, _: _draw(_of_first(rows)),
     )
     views = tuple(_views(chart.numbers))
     return replace(chart, views=views)
+
+
+def _caption(panels: Sequence[CircuitPanel]) -> str:
+    """How to read the panels."""
+    most = f"{DRAWN} a panel, or {DRAWN_ALONE} where one circuit is drawn"
+    kept = " Above: what is left with all but the graph exchanged at END."
+    return (
+        f"{legend(panels)} Drawn: the edges with 80% of the sizes of all whose 95% interval has no "
+        f"zero, at most {most if len(panels) > 1 else DRAWN_ALONE}; they are measured into the "
+        f"strongest heads and MLPs alone.{kept * any(panel.shares for panel in panels)}"
+    )
 
 
 def _of_first(rows: DataFrame) -> DataFrame:
@@ -158,12 +153,14 @@ def _kept(table: Any, measure: str) -> tuple[Any, Any] | None:
 
 def _draw(table: Any) -> Figure:
     """A panel for each counterfactual."""
+    relative = has(table, unit="relative", kind="edge")
+    return draw_circuits(_panels(table), _n_layers(table), relative=relative)
+
+
+def _panels(table: Any) -> list[CircuitPanel]:
     parts = [*_by_counterfactual(table)]
     most = DRAWN if len(parts) > 1 else DRAWN_ALONE
-    panels = [_panel(own, most, name) for name, own in parts]
-    return draw_circuits(
-        panels, _n_layers(table), relative=has(table, unit="relative", kind="edge")
-    )
+    return [_panel(own, most, name) for name, own in parts]
 
 
 def _views(table: Any) -> Iterator[FigureView]:
@@ -229,14 +226,7 @@ def _strongest(table: Any) -> Any:
 
 def _roles(edges: Any) -> list[str]:
     """The roles of an infix prompt's tokens from left to right, without END."""
-    order = [
-        Role.BOS,
-        Role.EXAMPLES,
-        Role.OPERAND_A,
-        Role.OPERATOR,
-        Role.OPERAND_B,
-        Role.OTHER,
-    ]
+    order = [Role.BOS, Role.EXAMPLES, Role.OPERAND_A, Role.OPERATOR, Role.OPERAND_B, Role.OTHER]
     columns = {*edges["role"], Role.OPERAND_A, Role.OPERATOR, Role.OPERAND_B}
     return [str(role) for role in order if role in columns]
 

@@ -20,11 +20,7 @@ from experiments.finding import (
     settings_text,
     unusual_settings,
 )
-from figures.options import (
-    GALLERY,
-    ModelOptions,
-    TableOptions,
-)
+from figures.options import GALLERY, ModelOptions, TableOptions
 from figures.tables.table import QuestionTable, from_csv, joined, read_back
 
 FREE = RunSettings({})

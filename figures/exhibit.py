@@ -22,12 +22,7 @@ from arith_lens.plotting import FROM_FOLDER, document, write_libraries
 from arith_lens.runs import Run, RunError
 from arith_lens.runs import write as write_file
 from arith_lens.views import Viewed, views_html
-from experiments.finding import (
-    RunSettings,
-    name_ending,
-    settings_text,
-    unusual_settings,
-)
+from experiments.finding import RunSettings, name_ending, settings_text, unusual_settings
 from experiments.questions import exhibit_entries
 from figures.common import files_folder, has_tables_alone, shipped, stored_rows
 from figures.options import GALLERY, Formats

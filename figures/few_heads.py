@@ -19,10 +19,11 @@ from figures.views.lines import dots
 STUDIES = Path(__file__).parents[1] / "docs" / "studies"
 SPACING, DRAWS = 12, 40
 """Pixels between heads; sets of other heads: 20 of any layers, 20 of the same ones."""
+MEANS = "means at every token"
 LENGTH = 260
 """Pixels from 0% to 100%."""
 PROMPT = (*"2+5=7⏎", "A", "+", "B", "=", "␣")
-SIZES = {"wide": (828, 366, 450, 84), "narrow": (420, 660, 20, 388)}
+SIZES = {"wide": (828, 396, 450, 76), "narrow": (420, 710, 20, 388)}
 """By shape: width, height, and where the shares are."""
 FILES = {"wide": "few_heads.svg", "narrow": "few_heads-narrow.svg"}
 """By shape, its file; the narrow one is for phones."""
@@ -36,17 +37,18 @@ def write_pictures(folder: Path) -> None:
 
 def few_heads(shape: str = "wide") -> str:
     """The picture as SVG, from the tables of the audit of SmolLM2's addition."""
-    table = read_csv(STUDIES / "audits.csv").query(
-        "model == 'smollm2-135m' and task == 'addition' and lens == 'means at every token'"
-    )
-    rows = []
-    for question, name in (("Do few suffice?", "{} alone"), ("Are they needed?", "without {}")):
-        row: Any = table[table.question == question].iloc[0]
-        rows.append(_row(name.format("these four"), row, "own"))
-        rows.append(_row(name.format("four other heads"), row, "other"))
-    heads = read_csv(STUDIES / "audit_heads.csv", dtype={"head": str}).query(
-        "model == 'smollm2-135m' and task == 'addition'"
-    )
+    own = "model == 'smollm2-135m' and task == 'addition'"
+    table = read_csv(STUDIES / "audits.csv").query(own).set_index(["lens", "question"])
+    few, needed = ((MEANS, name) for name in ("Do few suffice?", "Are they needed?"))
+    other_lens = ("another prompt's outputs at END", few[1])
+    lines = {
+        "these four alone": (few, "own"),
+        "… with another sum's outputs at END": (other_lens, "own"),
+        "four other heads alone": (few, "other"),
+        "without these four": (needed, "own"),
+        "without four other heads": (needed, "other"),
+    }
+    heads = read_csv(STUDIES / "audit_heads.csv", dtype={"head": str}).query(own)
     width, height, x, y = SIZES[shape]
     return (
         environment(Path(__file__).parent)
@@ -61,8 +63,9 @@ def few_heads(shape: str = "wide") -> str:
             tokens=[_token(number, text) for number, text in enumerate(PROMPT)],
             dots=[_place(f"{layer}.{head}") for layer in range(30) for head in range(9)],
             heads=[_head(head) for head in heads.to_dict("records")],
-            rows=rows,
+            rows=[_row(name, table.loc[at], kind) for name, (at, kind) in lines.items()],
             draws=DRAWS,
+            n=table.loc[few].n,
             plot={"x": x, "y": y},
         )
     )
@@ -77,28 +80,37 @@ def atlas() -> Chart:
         title="Do few heads answer alone?",
         caption="A row is a task, and how many heads are kept alone; they were chosen on other "
         "problems. Other heads give their means over problems of the task, at every token or at "
-        "END. Lines: 95% intervals over 10 to 22 problems; grey: the best and the worst of 40 "
-        "other sets.",
+        "END. Black lines: 95% intervals over 10 to 22 problems. Heads suffice if the "
+        "audit's verdict at every token is that they do.",
         draw=_draw_atlas,
     )
 
 
 LENSES = {
-    "means at every token": ("these heads alone", "circle", "verdict", 0.0),
+    MEANS: ("these heads alone", "circle", "verdict", 0.0),
     "means at END": ("at END alone", "circle-open", "verdict", 0.28),
-    "others": ("as many other heads", "diamond", "control", -0.28),
+    "others": ("best and worst of 40 other sets", "diamond", "control", -0.28),
 }
 """The series of an audit's picture: name, mark, ink, and how far below its row it is."""
+
+
+NAMES = {
+    "smollm2-135m": "SmolLM2-135M",
+    "qwen2.5-coder-0.5b-instruct-q4_k_m": "Qwen2.5-Coder-0.5B",
+    "gemma-3-270m": "Gemma-3-270M",
+}
 
 
 def _draw_atlas(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A panel for each model, those that others trained first, and a row for each task."""
     rows["name"] = rows.task + ": " + rows.heads.str.split().str.len().astype(str)
     range_ = {"control_low": "low", "control_high": "high"}
-    others = select(rows, lens="means at every token").drop(columns=["low", "high"])
+    others = select(rows, lens=MEANS).drop(columns=["low", "high"])
     others = others.assign(lens="others", value=others.control_high).rename(columns=range_)
     panels = []
-    models = sorted(reversed(keys_of(rows, "model")), key=lambda name: name.startswith(FIRST_MODEL))
+    models: list[str] = sorted(
+        reversed(keys_of(rows, "model")), key=lambda name: name.startswith(FIRST_MODEL)
+    )
     for model in models:
         own = concat([select(one, model=model) for one in (rows, others)])
         names = keys_of(own, "name")
@@ -106,22 +118,25 @@ def _draw_atlas(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
             dots(select(own, lens=lens).set_index("name"), names, label, COLOURS[ink], mark, shift)
             for lens, (label, mark, ink, shift) in LENSES.items()
         )
-        panels.append(plotting.DotPanel(plotting.plain(model), tuple(names), series))
+        panels.append(
+            plotting.DotPanel(plotting.plain(NAMES.get(model, model)), tuple(names), series)
+        )
     axis = plotting.DotAxis((-4, 104), title="right answers", unit="%")
-    return plotting.dot_panels(panels, axis, across=2, row=26, notes=notes)
+    own = select(rows, lens=MEANS)
+    message = f"Few heads suffice in {sum(own.verdict == 'holds')} of {len(own)} tasks"
+    headings = [message, *[""] * ((len(panels) - 1) // 2)]
+    return plotting.dot_panels(panels, axis, across=2, headings=headings, row=26, notes=notes)
 
 
 def _row(name: str, row: Any, kind: str) -> dict[str, Any]:
+    """A share with its interval, or the range of sets of other heads; one that all have is flat."""
+    low, value, high = row.low, row.value, row.high
+    text = f"{value:.0%} [{low * 100:.0f}, {high * 100:.0f}]"
     if kind == "other":
         low, high = row.control_low, row.control_high
-        text = f"{low:.0%} to {high:.0%}" if round(low, 2) < round(high, 2) else f"{high:.0%}"
-        value = low
-        high = max(high, low + 0.015)
-    else:
-        low, value, high = row.low, row.value, row.high
-        text = f"{value:.0%} [{low * 100:.0f}, {high * 100:.0f}]"
+        text = f"{low:.0%} to {high:.0%}" if low < high else f"{high:.0%} in all {DRAWS} sets"
     at = {"low": low * LENGTH, "value": value * LENGTH, "high": high * LENGTH}
-    return {"name": name, "kind": kind, "text": text, **at}
+    return {"name": name, "kind": kind, "text": text, "flat": low == high, **at}
 
 
 def _token(number: int, text: str) -> dict[str, Any]:
@@ -146,7 +161,7 @@ def _head(row: Any) -> dict[str, Any]:
         "y": y,
         "role": "a" * reads,
         "from": 27 * PROMPT.index(operand) + 12,
-        "text": row["head"] + f": {shares[operand]:.0%} of its attention" * reads,
+        "text": row["head"] + f": {shares[operand]:.0%} of its attention on {operand}" * reads,
         "anchor": "start" if right else "end",
         "label": x + 11 if right else x - 11,
     }

@@ -21,9 +21,14 @@ from figures.views import maps
 CAPTION = (
     "A cell is the mean effect when one part gets its output from the counterfactual; red lowers "
     "the answer. Outlined: key heads (mean below −5% that differs from zero) and MLPs below −5%, "
-    "dashed where the 95% interval reaches −5%. held: the final norm's scale is kept. Dots: heads "
-    "that the paper names."
+    "dashed where the 95% interval reaches −5%. held: the final norm's scale is kept."
 )
+
+
+def _caption(*configs: Mapping[str, Any]) -> str:
+    """How to read the maps of runs with these settings; the paper names heads of few models."""
+    named = any(maps.EffectScale.of(one).paper for one in configs)
+    return CAPTION + " Dots: heads that the paper names." * named
 
 
 def fig2(options: Options) -> list[Chart]:
@@ -35,7 +40,7 @@ def fig2(options: Options) -> list[Chart]:
             [run],
             name="fig2",
             title="Figure 2: what every head and MLP does to the logit of the right answer",
-            caption=CAPTION,
+            caption=_caption(run.config),
             draw=partial(_draw_operations, reading=maps.EffectScale.of(run.config)),
         )
     ]
@@ -47,11 +52,7 @@ def _operations(table: DataFrame) -> list[str]:
 
 
 def _operation_panel(
-    table: DataFrame,
-    reading: maps.EffectScale,
-    operation: str,
-    *,
-    n_labels: int = maps.N_LABELS,
+    table: DataFrame, reading: maps.EffectScale, operation: str, *, n_labels: int = maps.N_LABELS
 ) -> plotting.Panel:
     """One operation's map, with dots at the heads that the paper names."""
     return maps.panel(
@@ -122,7 +123,7 @@ def fig12(options: ModelOptions) -> list[Chart]:
             [*runs.values()],
             name="fig12",
             title="Which heads and MLPs does the answer depend on?",
-            caption=CAPTION,
+            caption=_caption(*configs.values()),
             draw=lambda table, notes: _draw_models(table, notes, _of_table(configs, table)),
         )
     ]
@@ -188,7 +189,7 @@ def fig15(options: LargeMapOptions) -> list[Chart]:
             name="fig15" + ("" if options.operation == ALL_OPERATIONS else f"_{options.operation}"),
             table_of="fig2" if options.operation == ALL_OPERATIONS else "",
             title="Figure 15: the large maps, every number in its cell",
-            caption=f"Numbers: mean effects, in percent if they are relative. {CAPTION}",
+            caption="Numbers: mean effects, in percent if relative. " + _caption(run.config),
             draw=partial(_draw_large, reading=maps.EffectScale.of(run.config), mean=mean),
         )
     ]

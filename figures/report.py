@@ -36,11 +36,7 @@ from experiments.finding import (
 from experiments.questions import Term, study, terms
 from figures.claims import Verdict
 from figures.claims.page import GROUPS
-from figures.collection import (
-    Collection,
-    MissingExhibit,
-    collection_of,
-)
+from figures.collection import Collection, MissingExhibit, collection_of
 from figures.common import FREE, RESULTS, shipped, slug
 from figures.exhibit import (
     SETTINGS,

@@ -5,23 +5,30 @@ from typing import Any
 
 import numpy as np
 
-from arith_lens.plotting.circuit_drawing import EDGE, Drawing, look_of
+from arith_lens.plotting.circuit_drawing import ANY_TOKEN, EDGE, Drawing, look_of
 from arith_lens.plotting.circuit_drawing import ROLE_NAMES as ROLE_NAMES
 from arith_lens.plotting.circuit_drawing import CircuitPanel as CircuitPanel
 from arith_lens.plotting.labels import Box
 from arith_lens.plotting.page import Sheet
 from arith_lens.plotting.style import Figure, plotly, symmetric_limit
 
-LEGEND = (
-    "A line is the effect of sender → input of receiver → answer. It begins above the tokens at "
-    'which its sender writes; "any token" means that tokens were not told apart. The embeddings '
-    "and the MLP that is read with them share a box, and a line as broad as the larger effect. "
-    "Boxes with a number such as 5.5 are heads (layer 5, head 5). Coloured boxes have their own "
-    "effect at END; white boxes write before END. A dotted outline: its 95% interval holds 0."
-)
-"""How to read every picture."""
 N_STEPS, ROOM_OF_SLIDER = 12, 90
 """Steps of the slider, and its height in pixels."""
+
+
+def legend(panels: Sequence[CircuitPanel]) -> str:
+    """How to read the panels: of the marks, those that they have."""
+    senders = [role for panel in panels for role in panel.by_token().edges["role"]]
+    nodes = [row for panel in panels for row in panel.nodes.itertuples()]
+    any_token = '; "any token" means that tokens were not told apart' * (ANY_TOKEN in senders)
+    dotted = " A dotted outline: its 95% interval holds 0."
+    return (
+        "A line is the effect of sender → input of receiver → answer. It begins above the tokens "
+        f"at which its sender writes{any_token}. The embeddings and the MLP that is read with them "
+        "share a box, and a line as broad as the larger effect. Boxes with a number such as 5.5 "
+        "are heads (layer 5, head 5). Coloured boxes have their own effect at END; white boxes "
+        f"write before END.{dotted * any(row.low <= 0 <= row.high for row in nodes)}"
+    )
 
 
 def draw_circuits(

@@ -25,8 +25,22 @@ def test_the_picture_of_the_gallery_is_drawn_from_the_tables(shape):
     for question in ("Do few suffice?", "Are they needed?"):
         row = audits[audits.question == question].iloc[0]
         assert f"{row.value:.0%} [{row.low * 100:.0f}, {row.high * 100:.0f}]" in texts
-        assert f"{row.control_high:.0%}" in texts
+        assert f"{row.control_high:.0%}" in texts and f"{row.n} one-digit sums" in texts
         assert len(row.heads.split()) == 4
+
+
+@pytest.mark.parametrize("shape", FILES)
+def test_the_picture_says_that_all_other_sets_are_alike_and_what_another_lens_gives(shape):
+    own = pd.read_csv(STUDIES / "audits.csv").query(
+        "model == 'smollm2-135m' and task == 'addition' and question == 'Do few suffice?'"
+    )
+    texts = " ".join(ElementTree.fromstring(few_heads.few_heads(shape)).itertext())
+    row = own[own.lens == "another prompt's outputs at END"].iloc[0]
+    assert row.verdict == "fails" and row.value < 0.8
+    assert f"{row.value:.0%} [{row.low * 100:.0f}, {row.high * 100:.0f}]" in texts
+    few = own[own.lens == "means at every token"].iloc[0]
+    assert few.control_low == few.control_high
+    assert f"{few.control_high:.0%} in all 40 sets" in texts
 
 
 def test_another_table_gives_another_picture(tmp_path, monkeypatch):
@@ -48,6 +62,21 @@ def test_no_text_is_small_or_outside(shape):
     assert min(dots) >= 0 and max(dots) < width - 40
 
 
+def test_the_atlas_counts_the_verdicts_that_few_heads_suffice(tmp_path, monkeypatch) -> None:
+    def titles() -> list[str]:
+        return [note.text for note in atlas().figure.layout.annotations]
+
+    audits = pd.read_csv(STUDIES / "audits.csv")
+    own = (audits.question == "Do few suffice?") & (audits.lens == "means at every token")
+    n = (audits.verdict[own] == "holds").sum()
+    assert any(f"Few heads suffice in {n} of {own.sum()} tasks" in text for text in titles())
+    assert any("Qwen2.5-Coder-0.5B" in text for text in titles())
+    audits.loc[own, "verdict"] = "fails"
+    audits.to_csv(tmp_path / "audits.csv", index=False)
+    monkeypatch.setattr(few_heads, "STUDIES", tmp_path)
+    assert any(f"suffice in 0 of {own.sum()} tasks" in text for text in titles())
+
+
 def test_the_atlas_has_a_row_for_each_audit_with_its_control() -> None:
     audits = pd.read_csv(STUDIES / "audits.csv").query("question == 'Do few suffice?'")
     rows, at_end = (audits.query(f"lens == 'means at {one}'") for one in ("every token", "END"))
@@ -59,4 +88,6 @@ def test_the_atlas_has_a_row_for_each_audit_with_its_control() -> None:
     assert len(rows) > 15 and drawn("at END alone") == pytest.approx(sorted(100 * at_end.value))
     assert drawn("these heads alone") == pytest.approx(sorted(100 * rows.value))
     assert drawn("these heads alone") != pytest.approx(sorted(100 * at_end.value))
-    assert drawn("as many other heads") == pytest.approx(sorted(100 * rows.control_high))
+    assert drawn("best and worst of 40 other sets") == pytest.approx(
+        sorted(100 * rows.control_high)
+    )

@@ -166,3 +166,9 @@ def test_two_runs_of_one_model_stay_apart(tmp_path: Path) -> None:
     assert keys_of(chart.numbers, "model") == names
     texts = [note.text for note in chart.figure.layout.annotations]
     assert all(any(text.endswith(name) for text in map(str, texts)) for name in names)
+
+
+def test_the_caption_speaks_of_dots_only_where_the_paper_names_heads(runs: list[Run]) -> None:
+    small, named, _ = runs
+    assert "Dots: heads that the paper names." in chart_of_runs(small, named).caption
+    assert "Dots" not in chart_of_runs(small).caption

@@ -91,7 +91,11 @@ def of_circuit(rows: DataFrame) -> list[str]:
     keys = {"kind": "kept", "kept": "graph", "measure": circuit.ACCURACY}
     own = select(rows, model=ONE, counterfactual="operands", **keys)
     at_end, everywhere = (select(own, positions=one).iloc[0] for one in ("end", "all"))
-    return [f"{at_end.value:.0%}", percent_text(at_end), percent_text(everywhere)]
+    random = select(rows, model=ONE, **keys | {"kept": "random", "positions": "end"}).iloc[0]
+    most = f"random graphs at most {random.high:.0%}"
+    assert at_end.value < 0.5, "does not suffice"
+    return [f"No: alone it answers {at_end.value:.0%}", percent_text(at_end), most,
+            percent_text(everywhere)]  # fmt: skip
 
 
 def of_maps(rows: DataFrame) -> list[str]:
@@ -99,8 +103,9 @@ def of_maps(rows: DataFrame) -> list[str]:
         value(select(rows, operation=""), model=model, measure=effects.KEY_HEADS)
         for model in GALLERY_MODELS
     ]
-    assert counts[0] == 5
-    return ["Five", f"has {counts[1]:.0f} key heads"]
+    of_division = select(rows, model=ONE, operation="division", measure=effects.EFFECT)
+    assert counts[0] == 5 and effects.KEY_ROLE not in {*of_division.role}
+    return ["Five", "at least one operation, none in division", f"has {counts[1]:.0f} key heads"]
 
 
 def of_carry(rows: DataFrame) -> list[str]:
@@ -110,7 +115,7 @@ def of_carry(rows: DataFrame) -> list[str]:
         direction, shuffled = (
             select(own, layer=layer, space=space).iloc[0] for space in ("mean", "variable shuffled")
         )
-        texts += [percent_text(direction), f"at layer {layer:.0f}", f"up to {shuffled.high:.0%}"]
+        texts += [percent_text(direction), f"at layer {layer:.0f}", f"at most {shuffled.high:.0%}"]
     return [texts[0].partition(" ")[0], *texts]
 
 
@@ -118,14 +123,18 @@ def of_exam(rows: DataFrame) -> list[str]:
     errors = select(rows, measure="largest error", paths=("via_mlps", "total"))
     worst, medians = (errors.groupby("method").value.agg(one) for one in ("max", "median"))
     assert worst.exact < 0.05 < worst.drop("exact").min(), "exact effects alone"
-    assert round(medians.drop("exact").min(), 2) == round(medians.relp, 2)
-    return [f"all {errors.model.nunique()} models", f"error of {medians.relp:.0%}"]
+    best = medians.drop("exact").round(4)
+    assert {*best[best == best.min()].index} == {"relp", "attn_lrp", "gim"}
+    of_best = f"median error {medians.relp:.0%}, worst {worst.relp:.0%}"
+    assert worst.relp == worst.attn_lrp == worst.gim
+    return ["RelP, AttnLRP and GIM tie", f"over {errors.model.nunique()} models", of_best]
 
 
 def of_knockouts(rows: DataFrame) -> list[str]:
     right = select(rows, measure="accuracy", components="heads", k=10)
-    strongest, random = (select(right, order=order).value for order in ("effect", "random"))
-    return [f"at most {max(strongest):.0%}", between(random)]
+    strongest, random = (select(right, order=order) for order in ("effect", "random"))
+    worst = f"on average {between(random.value)}, the worst draw {min(random.low):.0%}"
+    return [f"at most {max(strongest.value):.0%}", worst]
 
 
 def of_roles(rows: DataFrame) -> list[str]:

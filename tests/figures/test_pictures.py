@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pandas import DataFrame
 
 from arith_lens.plotting import Figure
+from arith_lens.plotting.circuit import CircuitPanel, legend
 from figures import attention, carry, circuit, exam, knockout, map_figures, next_tokens, tuning
-from figures.claims_glance import glance
+from figures.claims_glance import glance, verdicts
 from figures.common import FREE, stored_rows, tables_of
 from figures.exhibit import Chart, one_chart
 from figures.options import ExamOptions, Options
@@ -40,10 +42,24 @@ def test_the_carry_has_its_controls_at_the_chosen_layer_of_each_model() -> None:
         layer = carry.chosen_layer(table)
         for space in ("variable shuffled", "mean"):
             expected.append((layer, 100 * value(own, space=space, layer=layer)))
-        most = select(own, space="variable shuffled", layer=layer).high.item()
-        assert f", up to {most:.0%}" in texts(chart.figure)
+        shuffled = select(own, space="variable shuffled", layer=layer).iloc[0]
+        median, most = f"{shuffled.value:.0%}", f"{shuffled.high:.0%}"
+        assert f"shuffled: median {median}, at most {most}" in texts(chart.figure)
     assert [(one.x[0], one.y[0]) for one in circles] == [pytest.approx(one) for one in expected]
     assert "reference, layer 9, n ≤ 22 per sum" in texts(chart.figure)
+
+
+def test_the_legend_of_a_circuit_speaks_only_of_marks_that_it_has() -> None:
+    def read(low: float, role: str | None) -> str:
+        nodes = DataFrame(
+            {"node": ["MLP 1"], "layer": [1], "mean": [-1.0], "low": low, "high": 0.5}
+        )
+        edges = DataFrame({"sender": ["0.1"], "receiver": ["MLP 1"], "input": ["v"]})
+        edges = edges if role is None else edges.assign(role=role)
+        return legend([CircuitPanel(nodes, edges)])
+
+    assert "any token" in read(0.2, None) and "any token" not in read(0.2, "operand a")
+    assert "dotted" in read(-2.0, None) and "dotted" not in read(0.2, None)
 
 
 def test_the_picture_of_a_circuit_says_where_its_graph_is_kept() -> None:
@@ -84,8 +100,12 @@ def test_the_papers_claim_of_tuning_is_a_level_in_the_row_of_precise_tuning() ->
 def test_the_claims_at_a_glance_name_each_models_column() -> None:
     tables = [tables_of("which_heads", model, FREE, GALLERY) for model in MODELS]
     figure = glance(stored_rows(tables, "claims")).figure
-    columns = [note for note in figure.layout.annotations if note.text in MODELS]
-    assert [note.text for note in columns] == [*MODELS] * 2, "above the first row of panels"
+    counts = [[*verdicts(stored_rows(tables, "claims"), one).values()] for one in MODELS]
+    names = [
+        f"{one}: {of.count('holds here')} hold" for one, of in zip(MODELS, counts, strict=True)
+    ]
+    columns = [note for note in figure.layout.annotations if note.text in names]
+    assert [note.text for note in columns] == names * 2, "above the first row of panels"
     assert columns[0].y < columns[1].y, "in lines of their own"
     leaders = [one for one in figure.layout.shapes if one.type == "line" and one.xref == "paper"]
     assert [one.x0 > note.x for one, note in zip(leaders, columns, strict=True)] == [True] * 4
