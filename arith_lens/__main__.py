@@ -147,8 +147,7 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
         pairs = {"own": own}
     if chosen.n is not None:
         pairs = {lens: some[range(min(chosen.n, len(some)))] for lens, some in pairs.items()}
-    task = chosen.operation if chosen.pairs is None else chosen.pairs.stem
-    folder = chosen.out / f"{Path(model.name).name}-{task}"
+    folder = chosen.out / f"{Path(model.name).name}-{_task_name(chosen)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
@@ -159,6 +158,10 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
             "another one with --out"
         ) from None
     return model, pairs, folder
+
+
+def _task_name(chosen: Namespace) -> str:
+    return chosen.operation if chosen.pairs is None else chosen.pairs.stem
 
 
 def _as_options(message: str) -> str:
@@ -198,11 +201,13 @@ def _audit(chosen: Namespace) -> None:
         options["means_over"] = four_operations(model, shots=chosen.shots)
     with open_run("audit", {}, model=model, root=chosen.out / "runs") as run:
         result = audit(model, pairs, run=run, **options)
-    result.save(folder)
+    result.save(folder, task=_task_name(chosen))
     _end(result, folder / "audit.html", "explore", chosen)
 
 
 def _map(chosen: Namespace) -> None:
+    from arith_lens.explorer_page import Explorer
+
     model, pairs, folder = _right(chosen)
     effects = _effects(model, pairs)
     table = effects.to_dataframe()
@@ -211,7 +216,16 @@ def _map(chosen: Namespace) -> None:
     lines = [f"What the answer's {of} loses when one part alone gets its output of another prompt:"]
     for row in table.nsmallest(5, "mean").itertuples():
         lines.append(f"  {row.component:>6}: {row.mean:+.2f} [{row.ci_low:.2f}, {row.ci_high:.2f}]")
-    page = effects.explore().save(folder / "map.html")
+    (tables,) = (tables for _, tables in effects.explore().sets.values())
+    example = (
+        f"Example: after “{pairs.reference_text[0].strip()}”, the right answer C is "
+        f"{pairs.answer_text[0].strip()}. The counterfactual is "
+        f"“{pairs.counterfactual_text[0].strip()}”."
+    )
+    task, n = _task_name(chosen), len({*pairs.problem})
+    title = f"Map: {Path(model.name).name}, {task}, {n} problem{'s'[: n != 1]}"
+    sets = {task: ({"note": example, "n_pairs": len(pairs)}, tables)}
+    page = Explorer(sets, title=title).save(folder / "map.html", maps_only=True)
     _end("\n".join(lines), page, "knockout", chosen)
 
 

@@ -1,16 +1,19 @@
 """One HTML page of an audit: the answer first, then the map, then every number."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isnan
 from typing import Any
 
-from arith_lens.auditing.verdicts import Measure
+from arith_lens.auditing.verdicts import FAILS, HOLDS, LENS, NEED, OPEN, TASK, Measure, Verdict
+from arith_lens.effects.pictures import figure_html
 from arith_lens.plotting import document, render
 
 WIDTH, HEIGHT = 150, 16
 """Pixels of the strip that shows a number from 0 to 1."""
 NAMES = {"digit_contrast": "C's lead over the other answers", "logit": "C's logit"}
-MARKS = {"holds": "●", "fails": "○", "open": "◐"}
+MARKS = {HOLDS: "●", FAILS: "○", OPEN: "◐"}
+DEPENDS = {HOLDS: "◐ yes", FAILS: "● no", OPEN: "◐ open"}
+"""The verdict on whether the others depend on the lens: that they do is no success."""
 
 _STRIP = """
 {% if dot is none %}<span class="none">not measured</span>{% else %}
@@ -20,24 +23,27 @@ _STRIP = """
  fill="currentColor" opacity="0.4"/>{% endif %}
 {% if interval %}<line x1="{{ interval[0] }}" y1="8" x2="{{ interval[1] }}" y2="8"
  stroke="currentColor" stroke-width="2"/>{% endif %}
-<circle cx="{{ dot }}" cy="8" r="4" fill="currentColor"/></svg>{% endif %}
+{% for x in hollow %}<circle cx="{{ x }}" cy="8" r="3" fill="none" stroke="currentColor"/>
+{% endfor %}<circle cx="{{ dot }}" cy="8" r="4" fill="currentColor"/></svg>{% endif %}
 """.strip()
 _ANSWER = """
 <table class="verdicts">
 {% for row in rows %}<tr>
 <th scope="row">{{ row.question }}</th>
-<td class="verdict"><b>{{ row.mark }} {{ row.verdict }}</b></td>
+<td class="verdict"><b>{{ row.verdict }}</b>{% if row.others %}<br>
+<span class="small">{{ row.others }}</span>{% endif %}</td>
 <td>{{ row.strip }}</td><td>{{ row.sentence }}</td>
 </tr>{% endfor %}</table>
 """.strip()
 _PAGE = """
 {{ answer }}
 <p class="small">A dot is the number, a line its 95% interval over problems, a grey bar the range of
-the controls; each strip goes from 0 to 1. Heads were chosen on one half of the problems, and the
-numbers are of the other half.</p>
+the controls, a ring another lens whose verdict differs; each strip goes from 0 to 1. Heads were
+chosen on one half of the problems, and the numbers are of the other half.</p>
 {% if image %}<h2>Which heads</h2>{{ image|safe }}
 <p class="small">The effect on {{ metric }} of giving each head its counterfactual output at END.
-Kept alone: {{ heads }}.</p>{% endif %}
+Framed, and kept alone: {{ heads }}. They were chosen on the first half of the problems, so that
+they suffice together.</p>{% endif %}
 {% if strongest %}<p class="small">The strongest {% for lens, heads in strongest %}
 {{ lens }}: {{ heads|join(", ") }}{{ "; " if not loop.last else "." }}{% endfor %}</p>{% endif %}
 {% if readers %}<h2>What each head reads</h2>
@@ -57,22 +63,48 @@ def answer_of(audit: Any) -> str:
     """The verdict on each question, as an HTML table."""
     rows = []
     for question, sentence in audit.sentences().items():
-        first = audit.first(question)
-        row = {"question": question, "verdict": first.verdict, "sentence": sentence}
-        rows.append({**row, "mark": MARKS[first.verdict], "strip": _strip(first.measure)})
+        first, n_same, others = audit.first(question), *_lenses(audit, question)
+        verdict = f"{MARKS[OPEN if others else first.verdict]} {first.verdict}"
+        row = {"question": question, "sentence": sentence, "strip": _strip(first.measure, others)}
+        row["verdict"] = DEPENDS[first.verdict] if question == LENS else verdict
+        row["others"] = f"in {n_same} of {n_same + len(others)} lenses" if others else ""
+        values = [one.value for one in others if not isnan(one.value)]
+        if values and first.verdict == HOLDS:
+            worst = max(values) if question == NEED else min(values)
+            row["others"] += f"; {worst:.0%} in the worst"
+        rows.append(row)
     return render(_ANSWER, rows=rows)
 
 
-def page_of(audit: Any) -> str:
+def _lenses(audit: Any, question: str) -> tuple[int, list[Measure]]:
+    """How many lenses have the first one's verdict, and the numbers of those that have another."""
+    rows: list[Verdict] = [one for one in audit.rows if one.question == question and not one.reason]
+    if question == LENS or not rows:
+        return 0, []
+    others = [one.measure for one in rows if one.verdict != audit.first(question).verdict]
+    return len(rows) - len(others), others
+
+
+def page_of(audit: Any, task: str = "") -> str:
     """The whole page."""
     effects = audit.effects
     table = audit.verdicts
-    title = f"Audit of {audit.model}"
+    n = audit.first(TASK).measure.n
+    parts = (f"Audit: {audit.model}", task, f"{n} problem{'s'[: n != 1]}" if n else "")
+    title = ", ".join(filter(None, parts))
+    heads = None if effects is None else effects.heads
+    metric = "" if heads is None else NAMES.get(heads.metric, heads.metric)
     body = render(
         _PAGE,
         answer=answer_of(audit),
-        image="" if effects is None else effects.heads.figure_html("effects"),
-        metric="" if effects is None else NAMES.get(effects.heads.metric, effects.heads.metric),
+        image=""
+        if heads is None
+        else figure_html(
+            heads,
+            title=f"Effect on {metric}" + ", via MLPs" * (heads.paths == "via_mlps"),
+            framed=[(head.layer, head.index) for head in audit.heads],
+        ),
+        metric=metric,
         strongest=[*audit.strongest.items()],
         readers=[*audit.readers().itertuples()],
         heads=", ".join(map(str, audit.heads)) or "none",
@@ -93,8 +125,8 @@ def _cells(row: Any) -> Iterator[str]:
             yield str(value)
 
 
-def _strip(measure: Measure) -> str:
-    """A number, its interval and its controls on a line from 0 to 1."""
+def _strip(measure: Measure, others: Sequence[Measure] = ()) -> str:
+    """A number, its interval, its controls and other lenses' numbers on a line from 0 to 1."""
 
     def span(low: float, high: float, *, least: float = 0.0) -> tuple[float, float] | None:
         if isnan(low) or isnan(high):
@@ -110,6 +142,7 @@ def _strip(measure: Measure) -> str:
         width=WIDTH,
         height=HEIGHT,
         dot=None if isnan(measure.value) else _pixels(measure.value),
+        hollow=[_pixels(one.value) for one in others if not isnan(one.value)],
         interval=interval and (interval[0], interval[0] + interval[1]),
         controls=span(measure.control_low, measure.control_high, least=2.0),
         words=f"{measure.value:.0%}{controls}",

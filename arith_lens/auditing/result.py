@@ -105,9 +105,9 @@ class Audit:
         }
         return {question: sentence(self.first(question), **names) for question in QUESTIONS}
 
-    def save(self, path: str | Path) -> Path:
+    def save(self, path: str | Path, *, task: str = "") -> Path:
         """Write the table if the path ends in `.csv`; else a folder with `audit.csv`, `audit.html`
-        and `audit.safetensors`, which `load` reads. Returns the path."""
+        and `audit.safetensors`, which `load` reads. `task` heads the page. Returns the path."""
         path = Path(path)
         if path.suffix == ".csv":
             self.verdicts.to_csv(path, index=False)
@@ -115,7 +115,7 @@ class Audit:
         path.mkdir(parents=True, exist_ok=True)
         self.verdicts.to_csv(path / "audit.csv", index=False)
         self.to_arrays().save(path / "audit.safetensors")
-        self.page(path / "audit.html")
+        self.page(path / "audit.html", task=task)
         return path
 
     @classmethod
@@ -124,12 +124,13 @@ class Audit:
         path = Path(path)
         return cls.from_arrays(Arrays.load(path / "audit.safetensors" if path.is_dir() else path))
 
-    def page(self, path: str | Path) -> Path:
-        """Write one HTML page that needs no network; the answer comes first. Returns its path."""
+    def page(self, path: str | Path, *, task: str = "") -> Path:
+        """Write one HTML page that needs no network; the answer comes first. `task`, such as
+        "addition", is in its title. Returns its path."""
         from arith_lens.auditing.page import page_of
 
         path = Path(path)
-        path.write_text(page_of(self), encoding="utf-8")
+        path.write_text(page_of(self, task), encoding="utf-8")
         return path
 
     def to_arrays(self) -> Arrays:

@@ -14,11 +14,11 @@ def heatmap(effects: Any, **options: Any) -> Any:
     return plotting.heatmap(_grid(effects), **(_legend(effects) | options))
 
 
-def figure_html(effects: Any, name: str = "") -> str:
-    """An `<img>`; see `Effects.figure_html`."""
+def figure_html(effects: Any, name: str = "", **options: Any) -> str:
+    """An `<img>`; see `Effects.figure_html`. Options are those of `svg_heatmap`, for a map."""
     if effects.axes[1:] == ("measure",):
         return _measures(effects)
-    legend = _legend(effects)
+    legend = _legend(effects) | options
     if name:
         legend["title"] = f"{name}: {legend['title']}"
     return plotting.as_image(plotting.svg_heatmap(_grid(effects), **legend), alt=repr(effects))

@@ -33,7 +33,7 @@ const ArithLensCard = (() => {
       const out = this.choice.basket.has(component), pinned = this.choice.pinned.has(component);
       return h("div", { class: "ale-chips" }, !this.backend && !this.set.tables.sets ? "" :
         h("button", { "data-key": "hold", "aria-pressed": out, onclick: () => this.toggle(component) }, (this.choice.kind === "keep_only" ? ["Keep", "Kept"] : ["Knock out", "Knocked out"])[+out]),
-        h("button", { "data-key": "pin", "aria-pressed": pinned, title: "Draw all its edges, whatever else is chosen",
+        this.onlyMap ? "" : h("button", { "data-key": "pin", "aria-pressed": pinned, title: "Draw all its edges, whatever else is chosen",
           onclick: () => this.pin(component) }, pinned ? "Pinned" : "Pin its edges"));
     }
     // A row of the card; of two sets that are compared, one below the other.
@@ -67,8 +67,8 @@ const ArithLensCard = (() => {
     strip(component, of) {
       const dots = this.rows("units", { ...this.setting, component, unit: "problem" }).filter(row => row.mean !== null);
       if (dots.length < 2) return "";
-      const single = this.single(component), [least, most] = this.effectScale([...dots, { mean: single }], this.setting), { width, height, edge } = STRIP;
-      const at = x => edge + (width - 2 * edge) * (x - least) / (most - least || 1);
+      const single = this.single(component), points = [...dots, { mean: single }], [least, most] = this.scale(points), { width, height, edge } = STRIP;
+      const [left, right] = this.scale([...points, of]), at = x => edge + (width - 2 * edge) * (x - left) / (right - left || 1);
       const chosen = this.choice.prompt === null ? null : this.rows("prompts", { prompt: this.choice.prompt })[0]?.problem;
       const ring = single === null ? chosen : null, ends = [...dots].sort((a, b) => a.mean - b.mean);
       const text = `${dots.length} problems, from ${this.effect(ends[0].mean)} (${ends[0].name}) to ${this.effect(ends.at(-1).mean)} (${ends.at(-1).name})`;
@@ -80,8 +80,8 @@ const ArithLensCard = (() => {
         single === null ? "" : svg("circle", { cx: at(single), cy: 18, r: 6, class: "ale-chosen-dot", fill: "none" }, svg("title", {}, `This prompt: ${this.effect(single)}`)),
         of.ci_low === null ? "" : svg("line", { class: "ale-mean", x1: at(of.ci_low), x2: at(of.ci_high), y1: 33, y2: 33 }),
         svg("circle", { class: "ale-mean", cx: at(of.mean), cy: 33, r: 3 }),
-        svg("text", { x: edge, y: 45 }, this.effect(least)), svg("text", { x: width - edge, y: 45, "text-anchor": "end" }, this.effect(most)),
-        svg("text", { x: at(0), y: 45, "text-anchor": "middle" }, at(0) - edge > 50 && width - edge - at(0) > 50 ? "0" : "")),
+        svg("text", { x: at(least), y: 45 }, this.effect(least)), svg("text", { x: at(most), y: 45, "text-anchor": "end" }, this.effect(most)),
+        svg("text", { x: at(0), y: 45, "text-anchor": "middle" }, at(0) - at(least) > 70 && at(most) - at(0) > 70 ? "0" : "")),
       h("figcaption", {}, `One dot per problem. Below: mean and 95% interval. ${single !== null ? "Ring: this prompt. " : chosen ? "Ring: its problem's mean. " : ""}${capital(text.slice(text.indexOf("from")))}.`));
     }
     // Where END looks: the shares of all prompts or of the chosen one, the largest first.

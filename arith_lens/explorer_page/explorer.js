@@ -4,6 +4,7 @@ const ArithLensExplorer = (() => {
   "use strict";
   const { h, ordered, capital, Table, unpack } = ArithLensElements;
   const { Summary } = ArithLensSummary;
+  const MAP_TABLES = ["effects", "held", "units"];
   const TABS = { graph: "Circuit", map: "Map", basket: "Knocked out", short: "In short", own: "Own prompts" };
   const WORDS = [
     ["A, B, C", "The two operands, and the right answer. END is the last token of a prompt, after which C follows."],
@@ -97,6 +98,7 @@ const ArithLensExplorer = (() => {
     start(data) {
       this.add(data);
       const addressed = this.addressed();
+      if (this.onlyMap) this.choice.tab = "map";
       this.choose({ set: [...this.sets.keys()][0], ...addressed });
     }
     // What the page's address says: a choice can be sent as a link. A notebook and a report have no such address.
@@ -126,6 +128,10 @@ const ArithLensExplorer = (() => {
       history.replaceState(null, "", `#${new URLSearchParams(written)}`);
     }
     get set() { return this.sets.get(this.choice.set); }
+    // Whether effects are all there is, and all there will be: then the page is the map and a card.
+    get onlyMap() {
+      return !this.backend && [...this.sets.values()].every(({ tables }) => Object.keys(tables).every(name => MAP_TABLES.includes(name)));
+    }
     rows(table, where = {}) { return this.set.tables[table]?.rows(where) ?? []; }
     get setting() { return { paths: this.choice.paths, metric: this.choice.metric }; }
     get few() { return `Means over ${this.fewText(this.set.facts.rows)}.`; }
@@ -233,16 +239,21 @@ const ArithLensExplorer = (() => {
       this.exported = {};
       Object.assign(this.root.dataset, { tab: this.choice.tab, kind: this.choice.kind });
       this.root.dataset.compare = Boolean(this.choice.compare);
+      const { regions, onlyMap } = this;
+      for (const name of ["short", "out", "tabs", "graph", "stream", "basket"]) if (onlyMap) regions[name].remove();
+      this.root.classList.toggle("ale-only-map", onlyMap);
       this.drawTitle();
       this.drawControls();
-      this.drawShort();
-      this.drawOut();
-      this.drawTabs();
-      this.drawGraph();
+      if (!onlyMap) {
+        this.drawShort();
+        this.drawOut();
+        this.drawTabs();
+        this.drawGraph();
+      }
       this.drawMap();
-      this.drawStream();
+      if (!onlyMap) this.drawStream();
       this.drawDetail();
-      this.drawBasket();
+      if (!onlyMap) this.drawBasket();
       if (this.backend) this.drawOwn();
       this.address();
       // The focus stays on what it was on; if that is gone, it goes to the card.
@@ -250,7 +261,7 @@ const ArithLensExplorer = (() => {
     }
     // The model and the task, in the page's heading and in the title of its window.
     drawTitle() {
-      const title = [this.options.title, this.sides.join(" beside ")].join(", ");
+      const title = this.onlyMap && this.sets.size === 1 ? this.options.title : [this.options.title, this.sides.join(" beside ")].join(", ");
       this.title.replaceChildren(title);
       this.task.replaceChildren(...this.each(set => {
         const row = this.rows("prompts", { prompt: this.prompt })[0], example = this.choice.prompt === null ? "Example: after" : "After";
@@ -261,6 +272,7 @@ const ArithLensExplorer = (() => {
 
     select(label, key, options, value) {
       const read = text => key !== "prompt" ? text || null : text === "" ? null : +text;
+      if (options.length < 2) return h("span", {}, `${label}: ${options[0][1]}`);  // nothing to choose
       return h("label", {}, `${label} `, h("select", { "data-key": key, onchange: event => this.choose({ [key]: read(event.target.value) }) },
         options.map(([name, text]) => h("option", { value: name, selected: String(name) === String(value ?? "") }, text))));
     }
@@ -269,7 +281,7 @@ const ArithLensExplorer = (() => {
       const names = [...this.sets.keys()].filter(name => name !== set && this.edges(name).length);
       const step = (by, text, label) => h("button", { class: "ale-small", "data-key": `step ${by}`, "aria-label": label, onclick: () => this.stepPrompt(by) }, text);
       this.regions.controls.replaceChildren(
-        this.select("Task", "set", [...this.sets.keys()].map(name => [name, name]), set),
+        this.onlyMap && this.sets.size === 1 ? "" : this.select("Task", "set", [...this.sets.keys()].map(name => [name, name]), set),
         names.length && this.edges().length ? this.select("Compare with", "compare", [["", "nothing"], ...names.map(name => [name, name])], compare) : "",
         prompts.length ? h("span", { class: "ale-step" }, this.select("Prompt", "prompt",
           [["", n === undefined ? "all" : `all ${n}`], ...prompts.map(row => [row.prompt, row.reference.trim()])], prompt),

@@ -65,14 +65,14 @@ const ArithLensLayout = (() => {
       if (name === EMBEDDINGS) {
         places.set(key(name, role), { x: left + room / 2, y: height - SIZE.foot / 2, w: room - 2, h: SIZE.token });
       } else if (role === END && isMlp(name)) {
-        places.set(key(name, role), { x: stream, y: bottoms.get(layer) - row * layers.get(layer) / 2, w: SIZE.mlp, h: SIZE.box, onStream: true });
+        places.set(key(name, role), { x: stream, y: bottoms.get(layer) - row * (layers.get(layer) - 0.5), w: SIZE.mlp, h: SIZE.box, onStream: true });
       } else {
         places.set(key(name, role), { x: left + room * (slot + 0.5) / capacity, y: bottoms.get(layer) - row * (under + 0.5),
           w: Math.min(isMlp(name) ? SIZE.mlp : SIZE.head - 4, room - 2), h: SIZE.box });
       }
     }
     return { places, columns, stream, width, height, row,
-      layers: order.map(layer => ({ layer, y: bottoms.get(layer) - row * layers.get(layer) / 2 })),
+      layers: order.flatMap(layer => [...Array(layers.get(layer)).keys()].map(under => ({ layer, y: bottoms.get(layer) - row * (under + 0.5) }))),  // a line for each row of a layer
       tokens: new Map([...columns].map(([role, { left, width: room }]) => [role, { x: left + room / 2, y: height - SIZE.foot / 2, w: room - 2 }])) };
   }
   // The line of an edge. Into END's stream it comes from the left; between MLPs of the stream it goes round at the right.

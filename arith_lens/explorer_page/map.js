@@ -13,16 +13,16 @@ const ArithLensMap = (() => {
       const { setting } = this, region = this.regions.map;
       const sides = this.each(set => ({ set, rows: this.rows("effects", setting) }));
       const limit = Math.max(...sides.flatMap(({ rows }) => rows).map(row => Math.abs(row.mean ?? 0)), 0) || 1;
-      const line = h("p", { class: "ale-line" }, h("span", { class: "ale-mouse" }, "Point at a cell to read it, click it to see its edges; arrow keys move, Enter chooses, B knocks out."));
+      const line = h("p", { class: "ale-line" }, h("span", { class: "ale-mouse" }, `Point at a cell to read it, click it to see its ${this.onlyMap ? "problems; arrow keys move, Enter chooses" : "edges; arrow keys move, Enter chooses, B knocks out"}.`));
       const all = sides.flatMap(({ set, rows }) => rows.map(row => sides.length > 1 ? { set, ...row } : row));
       region.replaceChildren(
         this.heading("Map", "effects", all, { ...this.quoted() }), this.mapControls(),
         h("p", {}, "A row is a layer, a cell one of its heads or its MLP. ", h("b", { class: "ale-helps" }, "Red"),
           ": with this part's output taken from the counterfactual, the score of the right answer C falls",
           this.relative ? " (in percent). " : ". ", h("b", { class: "ale-hinders" }, "Blue"),
-          ": it rises. Framed: key head. ", this.choice.kind === "keep_only" ? "Pale: not kept." : "Crossed corner: knocked out."),
+          ": it rises. Framed: key head. ", this.onlyMap ? "" : this.choice.kind === "keep_only" ? "Pale: not kept." : "Crossed corner: knocked out."),
         line, h("div", { class: "ale-maps" }, sides.map(side => this.as(side.set, () => h("div", {},
-          h("h3", {}, `Over ${this.allPrompts} of “${side.set}”`), ...this.mapOf(side, limit, line))))),
+          this.onlyMap && this.sets.size === 1 ? "" : h("h3", {}, `Over ${this.allPrompts} of “${side.set}”`), ...this.mapOf(side, limit, line))))),
         this.exportBar("map"));
     }
     mapOf({ rows }, limit, line) {
@@ -65,6 +65,7 @@ const ArithLensMap = (() => {
       const region = this.regions.stream, sides = this.each(set => ({ set, rows: this.rows("stream") })), [{ rows }] = sides;
       const missing = this.set.facts.missing?.stream;
       region.hidden = !rows.length && !this.backend && !missing;
+      if (region.hidden) { region.replaceChildren(); return; }
       if (!rows.length) {
         region.replaceChildren(h("h2", {}, "Residual stream"), missing ? h("p", { class: "ale-soft" }, missing)
           : h("button", { "data-key": "stream", onclick: () => this.request({ kind: "stream" }) }, "Measure the stream"));
@@ -101,7 +102,7 @@ const ArithLensMap = (() => {
       const step = { ArrowUp: [1, 0], ArrowDown: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
       const next = step && cells.get(`${at[0] + step[0]} ${at[1] + step[1]}`);
       if (step) { event.preventDefault(); event.stopPropagation(); next?.focus(); }
-      if (event.key === "b") this.toggle(event.target.dataset.name);
+      if (event.key === "b" && !this.onlyMap) this.toggle(event.target.dataset.name);
     }
   }
   return { EffectMap };

@@ -10,7 +10,7 @@ need a network; a browser that draws for it takes seconds.
 import html
 import xml.etree.ElementTree as ET
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -233,8 +233,10 @@ def svg_heatmap(
     limit: Number | None = None,
     rows: Sequence[str] = (),
     columns: Sequence[str] = (),
+    framed: Collection[tuple[int, int]] = (),
 ) -> str:
-    """A map of numbers with exact values on hover. Arguments and direction as `heatmap`."""
+    """A map of numbers with exact values on hover. Arguments and direction as `heatmap`; `framed`:
+    the cells (row, column) with a frame."""
     end = symmetric_limit(values) if limit is None else limit
     n_rows, n_columns = values.shape
     cell = max(7, min(24, 360 // max(n_rows, n_columns, 1)))
@@ -258,6 +260,9 @@ def svg_heatmap(
         square = _add(svg, "rect", x=x, y=y, width=cell, height=height, fill=colour_at(value, end))
         name = cell_name(axes, down[row], across[column])
         _add(square, "title", f"{name}: {value:+.3g}{unit}")
+        if (row, column) in framed:
+            frame = {"fill": "none", "stroke": TEXT, "stroke_width": 2}
+            _add(svg, "rect", x=x + 1, y=y + 1, width=cell - 2, height=height - 2, **frame)
     _add_frame(svg, box)
     if axes[0] or rows:
         for row in named_positions(n_rows, height) if rows else tick_positions(n_rows):

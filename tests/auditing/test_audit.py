@@ -1,6 +1,8 @@
 """The audit: its shares by torch's own hooks, its verdicts where the truth is known, its faults."""
 
 import inspect
+import re
+from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from oracles import Raw, logits_at_end
 
 import arith_lens as al
 from arith_lens.auditing import Audit, Measure, Verdict, auditing, measures, verdicts
+from arith_lens.auditing.page import page_of
 from arith_lens.auditing.verdicts import (
     FEW,
     LENS,
@@ -422,6 +425,34 @@ def test_the_page_says_the_answer_first_and_needs_no_network(
     assert "heads by C&#39;s logit: 0." in text
     assert "too few problems are asked by two prompts of one length" in text
     assert FEW in audit._repr_html_()
+
+
+def test_the_page_says_beside_a_verdict_how_many_lenses_agree_and_their_worst(
+    table: tuple[Any, Audit],
+) -> None:
+    _, audit = table
+    few = [Verdict(FEW, lens, "holds", Measure(1.0, 0.9, 1.0, 0.1, 0.2, 9)) for lens in ("a", "b")]
+    few += [Verdict(FEW, "c", "fails", Measure(0.67)), Verdict(FEW, "d", "fails", Measure(0.33))]
+    need = [Verdict(NEED, "a", "holds", Measure(0.2)), Verdict(NEED, "b", "open", Measure(0.7))]
+    task = Verdict(TASK, "all prompts", "holds", Measure(1.0, 0.9, 1.0, 0.1, 0.2, 36))
+    kept = [one for one in audit.rows if one.question in (PARTS, READ, ORIGIN)]
+    depends = Verdict(LENS, "verdicts", "holds", Measure(0.5, n=4))
+    mixed = replace(audit, rows=(task, *kept, *few, *need, depends), heads=(al.Head(0, 1),))
+    page = page_of(mixed, "sums")
+    cells = {
+        question: page.partition(f"{question}</th>")[2].partition("</tr>")[0]
+        for question in QUESTIONS
+    }
+    assert "◐ holds" in cells[FEW] and "in 2 of 4 lenses; 33% in the worst" in cells[FEW]
+    assert cells[FEW].count('fill="none"') == 2, "a ring for each other lens"
+    assert "in 1 of 2 lenses; 70% in the worst" in cells[NEED], "the answers that stay right"
+    assert "● holds" in cells[TASK] and "lenses" not in cells[TASK]
+    assert "◐ yes" in cells[LENS] and "●" not in cells[LENS], "no mark of success"
+    assert f"<title>Audit: {audit.model}, sums, 36 problems</title>" in page
+    (picture,) = re.findall(r'base64,([^"]+)"', page)
+    svg = b64decode(picture).decode()
+    assert "via_mlps" not in svg and "digit_contrast" not in svg
+    assert svg.count('stroke-width="2"') == 1, "a frame for the one head"
 
 
 RULES = {

@@ -421,6 +421,10 @@ def test_a_head_s_card_opens_circuitsvis_which_lies_beside_the_page(
             tab.wait_for_selector(f"#ale-patterns:has-text('{message}')")
             break
         tab.wait_for_selector("#ale-patterns canvas")
+        tab.set_viewport_size({"width": 1280, "height": 900})
+        tab.wait_for_timeout(300)
+        picture = tab.locator("#ale-patterns canvas").last.bounding_box()
+        assert picture["y"] + picture["height"] < 890, "END's row and the columns' names are seen"
         chosen = tab.text_content(".ale-detail h2").removeprefix("Head ")
         assert f"{chosen} Zoomed" in tab.text_content("#ale-patterns")
         assert tab.locator("dialog img").count() == 0 and tab.title() != "PWNED"
@@ -433,6 +437,65 @@ def test_a_head_s_card_opens_circuitsvis_which_lies_beside_the_page(
         assert props["attentionHeadNames"][0] == chosen
         for query, row in enumerate(props["attention"][0]):
             assert sum(row) == pytest.approx(1, abs=2e-3) and not any(row[query + 1 :])
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_page_of_effects_alone_is_the_map_and_a_card(
+    browser: Any, sets: dict[str, Any], tmp_path: Path, width: int
+) -> None:
+    facts, tables = sets["addition"]
+    few = {name: tables[name] for name in ("effects", "units")}
+    view = Explorer({"sums": ({"n_pairs": facts["n_pairs"]}, few)}, title="Map: small, sums")
+    tab = browser.new_page(viewport={"width": width, "height": 900})
+    complaints: list[str] = []
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.goto(view.save(tmp_path / "map.html", maps_only=True).as_uri())
+    tab.wait_for_selector(".ale-grid button")
+    assert tab.is_visible(".ale-grid") and tab.title() == "Map: small, sums"
+    assert tab.locator(".ale-grid").bounding_box()["x"] < 40, "nothing is left of it"
+    for text in ("No edges", "Knocked out", "knocks out", "Measure the stream", "In short"):
+        assert text not in tab.text_content(".ale"), text
+    for control in ("set", "pin", "hold", "stream"):
+        assert not tab.locator(f'[data-key="{control}"]').count(), control
+    keys = tab.eval_on_selector_all("[data-key]", "all => all.map(one => one.dataset.key)")
+    for key in filter(lambda key: not key.startswith("csv "), keys):
+        tab.evaluate(CLICK, key)
+    tab.keyboard.press("b")
+    assert complaints == [] and not tab.locator(".ale-held").count()
+    assert [*tmp_path.iterdir()] == [tmp_path / "map.html"]
+
+
+def test_the_ends_of_a_strip_are_its_extremes_or_zero_as_its_text_says(page: Any) -> None:
+    for name in ("1.2", "2.1", "MLP 1", "MLP 0"):
+        page.click(f'[data-key="cell {name}"]')
+        label = page.get_attribute(".ale-strip svg", "aria-label")
+        least, most = re.findall(r"([+−]?[\d.]+%) \(", label)
+        ends = page.locator(".ale-strip text").all_text_contents()
+        assert ends[0] == (least if least.startswith("−") else "0.0%"), label
+        assert ends[1] == (most if most.startswith("+") else "0.0%"), label
+
+
+def test_every_head_of_a_phone_s_picture_stands_on_a_line_of_its_layer(page: Any) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_timeout(300)
+    for name in page.eval_on_selector_all(
+        ".ale-grid button", "all => all.map(x => x.dataset.name)"
+    ):
+        page.evaluate(CLICK, f"cell {name}")
+        page.evaluate(CLICK, "pin")
+    lines = page.eval_on_selector_all(
+        "svg.ale-graph .ale-layer + .ale-layer-name",
+        "all => all.map(x => [x.textContent, +x.previousSibling.getAttribute('y1')])",
+    )
+    nodes = page.eval_on_selector_all(
+        ".ale-node", "all => all.map(x => [x.dataset.name, +x.dataset.y])"
+    )
+    assert len(nodes) > 4 and len(lines) > len({layer for layer, _ in lines}), "rows are needed"
+    for name, y in nodes:
+        layer = name.removeprefix("MLP ").partition(".")[0]
+        assert any(own == layer and abs(at - y) < 0.1 for own, at in lines), name
+    cursor = page.eval_on_selector(".ale-token", "one => getComputedStyle(one).cursor")
+    assert cursor != "pointer", "a token is no button"
 
 
 def test_a_page_without_knockouts_offers_none(page: Any, sets: dict[str, Any]) -> None:

@@ -83,6 +83,8 @@ def test_maps_and_knockouts_agree_with_the_library(
     folder = tmp_path / "reference-mine"
     assert main(["map", "reference", *ours]) == 0
     assert str(folder / "map.html") in capsys.readouterr().out and (folder / "map.html").exists()
+    page = (folder / "map.html").read_text("utf-8")
+    assert "<title>Map: reference, mine, 3 problems</title>" in page
     model = al.load_model("reference")
     pairs = al.keep_correct(model, al.PromptPairs.from_file(own_pairs, model))
     answers = {*pairs.answer.tolist(), *pairs.counterfactual_answer.tolist()}
