@@ -151,7 +151,7 @@ class ComponentEffects:
         """
         from arith_lens.explorer_page import Explorer
 
-        return Explorer({"effects": ({}, effect_tables(self))})
+        return Explorer({"effects": ({}, effect_tables(self))}, title="Map of effects")
 
     def __repr__(self) -> str:
         if self.stream is not None:

@@ -540,6 +540,7 @@ def test_effects_show_themselves_without_a_model(llama: HookedModel, pairs: al.P
     view = al.path_patch(llama, pairs, progress=False).explore()
     page = view.to_html()
     assert "ArithLensExplorer.mount(" in page and "default-src 'none'" in page
+    assert "<title>Map of effects</title>" in page
     assert len(page) < 5e6 and "export default" not in page
 
 
