@@ -15,6 +15,7 @@ from experiments.catalogue import exhibits
 from experiments.finding import RESULTS, NotComputed, RunSettings, weights_of
 from experiments.questions import ExhibitEntry, exhibit_entries, questions, sections
 from figures.claims import Verdict, check_claims
+from figures.claims.checking import with_stored
 from figures.common import has_tables_alone, run_with
 from figures.exhibit import Exhibit, MakesExhibits, options_of
 from figures.options import GALLERY
@@ -161,6 +162,7 @@ def collection_of(
     if pairs is None:
         with working("the paper's claims"):
             verdicts = check_claims(model, roots=(root, GALLERY), settings=settings)
+            verdicts = with_stored(verdicts, model, root)
     return Collection(model, tuple(sections), tuple(verdicts), tuple(failed), settings)
 
 

@@ -9,8 +9,9 @@ from arith_lens.exploration import Exploration
 from arith_lens.explorer_page import Explorer, SetFacts, Tables
 from arith_lens.runs import Run
 from experiments import results
+from experiments.finding import NotComputed
 from experiments.selection import OWN_PAIRS
-from figures.common import chosen_run, sample_size
+from figures.common import chosen_run, command_for_run, sample_size
 from figures.exhibit import Interactive
 from figures.options import ExplorerOptions
 from figures.tables import explorer as explorer_numbers
@@ -28,6 +29,8 @@ def explorer(options: ExplorerOptions) -> list[Interactive]:
     }
     rows = joined(read_back(explorer_numbers.table(one)) for one in (run, *others.values()))
     names = explorer_numbers.set_names(run)
+    if not names:
+        raise NotComputed("its run is not there", command_for_run(run))
     file = Path(run.config.get("pairs") or "").name
     sizes = [
         f"{_set_title(name, file)}: {sample_size(results.EXPLORATION.facts(run, name))}"

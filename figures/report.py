@@ -289,7 +289,7 @@ def _short_name(exhibit: Exhibit | MissingExhibit) -> str:
 def _about_model(runs: Sequence[Run]) -> str:
     """The model in a line or two; a warning if the runs are of several checkpoints."""
     if not runs:
-        return "From tables alone."
+        return ""
     model = runs[0].config["model"]
     records = [
         run.manifest["provenance"].get("model") or {}

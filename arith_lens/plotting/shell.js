@@ -66,6 +66,7 @@
   const measure = () => boxes.forEach(box =>
     box.classList.toggle("wide", box.style.overflow !== "hidden" && box.scrollWidth > box.clientWidth + 2));
   addEventListener("resize", measure);
+  document.addEventListener("toggle", measure, true);
   measure();
 
   async function open(details) {

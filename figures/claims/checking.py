@@ -26,12 +26,13 @@ from figures.claims.claim import (
 )
 from figures.claims.evidence import HEADS_EXPERIMENT, PROBES_EXPERIMENT, Evidence, NotMeasured
 from figures.claims.multiplicity import TOGETHER, multiplicity_rows, multiplicity_sentence
-from figures.common import counts_prompts, slug
+from figures.common import FIRST_MODEL, counts_prompts, holds_tables, slug
 from figures.exhibit import Table, show, text_table_of
 from figures.options import ClaimsOptions
 from figures.tables.number import Number
 from figures.tables.table import (
     QuestionTable,
+    from_csv,
     has,
     joined,
     number_of,
@@ -142,6 +143,28 @@ def check_claims(
         raise ValueError("expected folders that hold runs, found none; give roots=('results',)")
     evidence = Evidence(model, [Path(root) for root in roots], settings, computed=computed)
     return [verdict_on(claim, evidence) for claim in CLAIMS]
+
+
+def with_stored(verdicts: Sequence[Verdict], model: str, root: Path) -> list[Verdict]:
+    """The verdicts, in which a claim that is not measured has that of a folder's table.
+
+    Args:
+        root: a folder of runs, or of tables such as `figures/gallery`.
+    """
+    own = root if model == FIRST_MODEL else root / slug(model)
+    file = own / "claims.csv"
+    if not holds_tables(own, HEADS_EXPERIMENT) or not file.exists():
+        return [*verdicts]
+    rows = select(from_csv(file.read_text(encoding="utf-8")), model=model)
+    together = []
+    for one in verdicts:
+        stored = records(select(rows, claim=one.claim.key))
+        if one.judgement == "not measured" and stored and stored[0].measure:
+            numbers = "; ".join(f"{row.measure} {number_of(row)}" for row in stored)
+            why = " ".join(filter(None, (f"{numbers}.", stored[0].note)))
+            one = Verdict(one.claim, stored[0].holds, why=why)
+        together.append(one)
+    return together
 
 
 def main(options: ClaimsOptions) -> None:

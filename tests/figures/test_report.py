@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 from markupsafe import Markup
 from pandas import DataFrame
@@ -28,13 +29,16 @@ from experiments.selection import LARGEST_OPERAND
 from experiments.settings import Experiment
 from experiments.study import whole_study
 from figures import collection, gallery, report
-from figures.claims import CLAIMS
+from figures.claims import CLAIMS, check_claims
+from figures.claims.checking import with_stored
 from figures.claims.page import GROUPS
-from figures.collection import SECTIONS, MissingExhibit, collected, name_of
+from figures.collection import SECTIONS, Collection, MissingExhibit, collected, name_of
 from figures.common import chosen_run
 from figures.exhibit import Chart, Table, named_for_files, prose, show, write_exhibit
+from figures.explorer import explorer
 from figures.map_figures import fig2, fig15
-from figures.options import LargeMapOptions, Options
+from figures.options import ExplorerOptions, LargeMapOptions, Options
+from figures.report import report_page
 from figures.tables.table import IDENTITY, MEASURED
 
 pytestmark = pytest.mark.usefixtures("rough_intervals")
@@ -560,3 +564,29 @@ def test_the_tables_of_the_gallery_have_one_schema() -> None:
     assert len(heads) > 20
     for name, columns in heads.items():
         assert columns[:2] == [*IDENTITY] and columns[-len(MEASURED) :] == [*MEASURED], name
+
+
+def test_claims_of_a_folder_of_tables_have_the_verdicts_of_its_table(tmp_path: Path) -> None:
+    without_runs = check_claims("reference", roots=(tmp_path,))
+    assert {one.judgement for one in without_runs} == {"not measured"}
+    assert with_stored(without_runs, "reference", tmp_path) == without_runs
+    for model, folder in (("reference", "."), ("reference-mistral", "reference-mistral")):
+        rows = pd.read_csv(GALLERY_TABLES / folder / "claims.csv", keep_default_na=False)
+        stored = dict(zip(rows.claim, rows.holds, strict=True))
+        verdicts = with_stored(without_runs, model, GALLERY_TABLES)
+        assert {one.claim.key: one.judgement for one in verdicts}.items() <= stored.items()
+        assert len({one.judgement for one in verdicts}) > 2
+    first = verdicts[0]
+    assert first.why.startswith(f"{rows.measure[0]} {100 * float(rows.value[0]):.1f}%")
+
+
+def test_a_long_table_is_folded_and_tables_alone_have_no_empty_words() -> None:
+    def body(n_rows: int) -> str:
+        cells = DataFrame({"a": [str(i) for i in range(n_rows)]})
+        table = Table(name="t", title="T", caption="C.", runs=(), numbers=cells, cells=cells)
+        return report_page(Collection("reference", ((SECTIONS[0], (table,)),), ()))
+
+    assert '<details class="rows"><summary>11 rows' in body(11) and 'class="rows"' not in body(10)
+    assert 'class="under"' not in body(10) and "<p>.</p>" not in body(10)
+    with pytest.raises(NotComputed, match="what_does_each_part_do"):
+        explorer(ExplorerOptions(root=GALLERY_TABLES))
