@@ -30,7 +30,7 @@ def explorer(options: ExplorerOptions) -> list[Interactive]:
     rows = joined(read_back(explorer_numbers.table(one)) for one in (run, *others.values()))
     names = explorer_numbers.set_names(run)
     if not names:
-        raise NotComputed("its run is not there", command_for_run(run))
+        raise NotComputed("expected a run, found its tables alone", command_for_run(run))
     file = Path(run.config.get("pairs") or "").name
     sizes = [
         f"{_set_title(name, file)}: {sample_size(results.EXPLORATION.facts(run, name))}"
