@@ -44,15 +44,17 @@ def test_an_audit_is_written_where_it_is_told(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Any] = []
+    tasks: list[str] = []
 
     def stub(model: Any, pairs: Any, **options: Any) -> Any:
         calls.append((model.name, [*pairs], options["draws"], options["run"] is not None))
-        return SimpleNamespace(save=lambda folder: folder)
+        return SimpleNamespace(save=lambda folder, task: tasks.append(task))
 
     monkeypatch.setattr(auditing, "audit", stub)
     out = tmp_path / "mine"
     assert main(["audit", "reference", "--draws", "7", "--out", str(out)]) == 0
     assert calls == [("reference", ["operands", "operator"], 7, True)]
+    assert tasks == ["addition"], "it is in the title of the page"
     assert str(out / "reference-addition" / "audit.html") in capsys.readouterr().out
 
     def stopped(*_: Any, **__: Any) -> None:
