@@ -212,10 +212,6 @@ def _map(chosen: Namespace) -> None:
     effects = _effects(model, pairs)
     table = effects.to_dataframe()
     table.to_csv(folder / "map.csv", index=False)
-    of = {"digit_contrast": "lead over the others", "logit": "logit"}[effects.heads.metric]
-    lines = [f"What the answer's {of} loses when one part alone gets its output of another prompt:"]
-    for row in table.nsmallest(5, "mean").itertuples():
-        lines.append(f"  {row.component:>6}: {row.mean:+.2f} [{row.ci_low:.2f}, {row.ci_high:.2f}]")
     (tables,) = (tables for _, tables in effects.explore().sets.values())
     example = (
         f"Example: after “{pairs.reference_text[0].strip()}”, the right answer C is "
@@ -226,7 +222,16 @@ def _map(chosen: Namespace) -> None:
     title = f"Map: {Path(model.name).name}, {task}, {n} problem{'s'[: n != 1]}"
     sets = {task: ({"note": example, "n_pairs": len(pairs)}, tables)}
     page = Explorer(sets, title=title).save(folder / "map.html", maps_only=True)
-    _end("\n".join(lines), page, "knockout", chosen)
+    _end(_strongest(effects, 5), page, "knockout", chosen)
+
+
+def _strongest(effects: Any, n: int) -> str:
+    """The n parts with the most negative effects, a line each."""
+    of = {"digit_contrast": "lead over the others", "logit": "logit"}[effects.heads.metric]
+    lines = [f"What the answer's {of} loses when one part alone gets its output of another prompt:"]
+    for row in effects.to_dataframe().nsmallest(n, "mean").itertuples():
+        lines.append(f"  {row.component:>6}: {row.mean:+.2f} [{row.ci_low:.2f}, {row.ci_high:.2f}]")
+    return "\n".join(lines)
 
 
 def _knockout(chosen: Namespace) -> None:
@@ -269,7 +274,8 @@ def _explore(chosen: Namespace) -> None:
     model, pairs, folder = _right(chosen)
     sets = pairs if chosen.pairs is None else {chosen.pairs.stem: pairs}
     page = explore(model, sets).save(folder / "explorer.html")
-    _end("A click on a head or an MLP shows what it looks at and writes.", page, "audit", chosen)
+    finding = f"{_strongest(_effects(model, pairs), 3)}\nA click on a part shows what it looks at."
+    _end(finding, page, "audit", chosen)
 
 
 def _end(finding: Any, file: Path, command: str, chosen: Namespace) -> None:

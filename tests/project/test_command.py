@@ -128,7 +128,9 @@ def test_the_explorer_is_about_prompts_that_are_answered_right(
     own_pairs.write_text(text, "utf-8")
     assert main(["explore", "reference", "--pairs", str(own_pairs), "--out", str(tmp_path)]) == 0
     page = tmp_path / "reference-mine" / "explorer.html"
-    assert str(page) in capsys.readouterr().out and sets == [("mine", 1)]
+    printed = capsys.readouterr().out
+    assert str(page) in printed and sets == [("mine", 1)]
+    assert "What the answer's" in printed, "a command ends with what it found"
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
