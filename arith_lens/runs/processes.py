@@ -255,7 +255,7 @@ def _named_start(store: Any, index: int, n: int) -> str:
                 store.set(f"{words[0]} seen {index}", "")
                 return words[0]
         time.sleep(LONGEST_PAUSE / 4)
-    raise torch.distributed.DistError("some gave no word")
+    raise torch.distributed.DistError("expected a word of each process, found none of some")
 
 
 def _send_beats(store: Any, key: str) -> None:
