@@ -3,7 +3,7 @@
 Reads a run of `experiments circuit`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -117,27 +117,22 @@ def _chart(whole: DataFrame, run: Run, operation: str, metric: str) -> Chart:
     """One operation: a panel for each counterfactual, and interactive pictures of each alone."""
     is_own = (whole.operation == operation) & (whole.metric == metric)
     rows = DataFrame(whole[(whole.operation == "") | is_own])
+    panels = _panels(rows)
+    most = f"{DRAWN} a panel, or {DRAWN_ALONE} where one circuit is drawn"
+    kept = " Above: what is left with all but the graph exchanged at END."
     chart = chart_of(
         rows,
         [run],
         name=f"circuit-of-{operation}",
         title=f"The circuit of {operation}: {run.config['model']}",
-        caption=_caption(_panels(rows)),
+        caption=f"{legend(panels)} Drawn: the edges with 80% of the sizes of all whose 95% "
+        f"interval has no zero, at most {most if len(panels) > 1 else DRAWN_ALONE}; they are "
+        f"measured into the strongest heads and MLPs alone."
+        f"{kept * any(panel.shares for panel in panels)}",
         draw=lambda rows, _: _draw(_of_first(rows)),
     )
     views = tuple(_views(chart.numbers))
     return replace(chart, views=views)
-
-
-def _caption(panels: Sequence[CircuitPanel]) -> str:
-    """How to read the panels."""
-    most = f"{DRAWN} a panel, or {DRAWN_ALONE} where one circuit is drawn"
-    kept = " Above: what is left with all but the graph exchanged at END."
-    return (
-        f"{legend(panels)} Drawn: the edges with 80% of the sizes of all whose 95% interval has no "
-        f"zero, at most {most if len(panels) > 1 else DRAWN_ALONE}; they are measured into the "
-        f"strongest heads and MLPs alone.{kept * any(panel.shares for panel in panels)}"
-    )
 
 
 def _of_first(rows: DataFrame) -> DataFrame:

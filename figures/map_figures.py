@@ -25,10 +25,13 @@ CAPTION = (
 )
 
 
-def _caption(*configs: Mapping[str, Any]) -> str:
-    """How to read the maps of runs with these settings; the paper names heads of few models."""
-    named = any(maps.EffectScale.of(one).paper for one in configs)
-    return CAPTION + " Dots: heads that the paper names." * named
+CAPTIONS = {True: CAPTION + " Dots: heads that the paper names.", False: CAPTION}
+"""By whether the paper names heads of a model that is drawn."""
+
+
+def _names_heads(*configs: Mapping[str, Any]) -> bool:
+    """Whether the paper names heads of a model of these runs."""
+    return any(maps.EffectScale.of(one).paper for one in configs)
 
 
 def fig2(options: Options) -> list[Chart]:
@@ -40,7 +43,7 @@ def fig2(options: Options) -> list[Chart]:
             [run],
             name="fig2",
             title="Figure 2: what every head and MLP does to the logit of the right answer",
-            caption=_caption(run.config),
+            caption=CAPTIONS[_names_heads(run.config)],
             draw=partial(_draw_operations, reading=maps.EffectScale.of(run.config)),
         )
     ]
@@ -123,7 +126,7 @@ def fig12(options: ModelOptions) -> list[Chart]:
             [*runs.values()],
             name="fig12",
             title="Which heads and MLPs does the answer depend on?",
-            caption=_caption(*configs.values()),
+            caption=CAPTIONS[_names_heads(*configs.values())],
             draw=lambda table, notes: _draw_models(table, notes, _of_table(configs, table)),
         )
     ]
@@ -189,7 +192,8 @@ def fig15(options: LargeMapOptions) -> list[Chart]:
             name="fig15" + ("" if options.operation == ALL_OPERATIONS else f"_{options.operation}"),
             table_of="fig2" if options.operation == ALL_OPERATIONS else "",
             title="Figure 15: the large maps, every number in its cell",
-            caption="Numbers: mean effects, in percent if relative. " + _caption(run.config),
+            caption="Numbers: mean effects, in percent if relative. "
+            + CAPTIONS[_names_heads(run.config)],
             draw=partial(_draw_large, reading=maps.EffectScale.of(run.config), mean=mean),
         )
     ]
