@@ -222,14 +222,14 @@ def _map(chosen: Namespace) -> None:
     title = f"Map: {Path(model.name).name}, {task}, {n} problem{'s'[: n != 1]}"
     sets = {task: ({"note": example, "n_pairs": len(pairs)}, tables)}
     page = Explorer(sets, title=title).save(folder / "map.html", maps_only=True)
-    _end(_strongest(effects, 5), page, "knockout", chosen)
+    _end(_strongest(table, effects.heads.metric, 5), page, "knockout", chosen)
 
 
-def _strongest(effects: Any, n: int) -> str:
-    """The n parts with the most negative effects, a line each."""
-    of = {"digit_contrast": "lead over the others", "logit": "logit"}[effects.heads.metric]
+def _strongest(table: Any, metric: str, n: int) -> str:
+    """The n parts with the most negative effects of a table, a line each."""
+    of = {"digit_contrast": "lead over the others", "logit": "logit"}[metric]
     lines = [f"What the answer's {of} loses when one part alone gets its output of another prompt:"]
-    for row in effects.to_dataframe().nsmallest(n, "mean").itertuples():
+    for row in table.nsmallest(n, "mean").itertuples():
         lines.append(f"  {row.component:>6}: {row.mean:+.2f} [{row.ci_low:.2f}, {row.ci_high:.2f}]")
     return "\n".join(lines)
 
@@ -274,7 +274,9 @@ def _explore(chosen: Namespace) -> None:
     model, pairs, folder = _right(chosen)
     sets = pairs if chosen.pairs is None else {chosen.pairs.stem: pairs}
     page = explore(model, sets).save(folder / "explorer.html")
-    finding = f"{_strongest(_effects(model, pairs), 3)}\nA click on a part shows what it looks at."
+    effects = _effects(model, pairs)
+    strongest = _strongest(effects.to_dataframe(), effects.heads.metric, 3)
+    finding = f"{strongest}\nA click on a part shows what it looks at."
     _end(finding, page, "audit", chosen)
 
 

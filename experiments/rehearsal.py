@@ -73,7 +73,7 @@ def _draw(figure: str, root: Path) -> None:
     options = imported(exhibit.takes[0])
     (run,) = root.glob("*/*/run.json")
     names = {field.name for field in fields(options)}
-    drawn = {"out": root / "figures", "run": run.parent, "root": root, "formats": ()}
+    values = {"out": root / "figures", "run": run.parent, "root": root, "formats": ()}
     imported("figures.exhibit:show")(
-        exhibit.load(), options(**{name: drawn[name] for name in names & {*drawn}})
+        exhibit.load(), options(**{name: values[name] for name in names & {*values}})
     )

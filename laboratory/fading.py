@@ -8,7 +8,7 @@ from typing import Any
 import arith_lens as al
 from arith_lens.answers import Answers, change_over_seeds
 from arith_lens.reference.sets import load_set
-from experiments.does_tuning_help.studies import END_OF_ANSWER, World, sampled_examples
+from experiments.does_tuning_help.studies import World, world_examples
 from laboratory.rows import Row, write_rows
 
 HEADS = ("5.2", "5.5", "11.6")
@@ -52,8 +52,7 @@ def _tuned(world: World, method: str, seed: int) -> tuple[Answers, Answers]:
     options: dict[str, Any] = {"batch_size": BATCH, "epochs": 1, "end_with_eos": False}
     options |= {"seed": seed, "progress": False}
     heads = () if method == "full" else HEADS
-    others = sampled_examples(load_set("two_digit_test"), seed, world.examples)
-    others = [{**line, "answer": line["answer"] + END_OF_ANSWER} for line in others]
+    others = world_examples("two_digit_test", seed, world.examples)
     with tempfile.TemporaryDirectory() as folder:
         first = al.fine_tune(
             "reference",

@@ -370,14 +370,14 @@ def explored(
     maps: list[ComponentEffects] = []
     notes = []
     for setting in settings:
-        engine = fitting_engine(model, setting["paths"])
-        options = {"engine": engine, "run": run, "name": "-".join([name, *setting.values()])}
         candidates = contrast_candidates(model, pairs, setting["metric"])
         if candidates and len(candidates) < 2 and maps:
             notes.append("All prompts have one answer: there is no contrast with other answers.")
             continue
-        maps.append(path_patch(model, pairs, candidates=candidates, progress=progress, **options,
-                               **setting))  # fmt: skip
+        engine = fitting_engine(model, setting["paths"])
+        options: dict[str, Any] = {**setting, "engine": engine, "candidates": candidates}
+        options |= {"run": run, "name": "-".join([name, *setting.values()])}
+        maps.append(path_patch(model, pairs, progress=progress, **options))
     facts, tables = _start(model, pairs, maps[0], setup)
     facts |= {"note": " ".join(notes), "maps_only": maps_only}
     tables = merged([tables, *map(effect_tables, maps[1:])])

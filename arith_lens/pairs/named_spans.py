@@ -101,8 +101,8 @@ def _characters(name: str, what: Any, text: str, pair: int) -> Span:
             f"pair {pair}: expected the span {name!r} once in {text!r}, found {what!r} "
             f"{text.count(what)} times; give its characters [first, last + 1]"
         )
-    whole = isinstance(what, Sequence) and len(what) == 2 and all(type(i) is int for i in what)
-    if not whole or not 0 <= what[0] < what[1] <= len(text):
+    is_range = isinstance(what, Sequence) and len(what) == 2 and all(type(i) is int for i in what)
+    if not is_range or not 0 <= what[0] < what[1] <= len(text):
         raise ValueError(
             f"pair {pair}: expected the span {name!r} as a text or as characters from 0 to "
             f"{len(text)} of {text!r}, found {what!r}; give [first, last + 1]"

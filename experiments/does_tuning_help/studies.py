@@ -44,6 +44,12 @@ def sampled_examples(lines: Sequence[Line], seed: int, limit: int) -> list[Line]
     return order[: limit or None]
 
 
+def world_examples(name: str, seed: int, limit: int) -> list[Line]:
+    """Examples of a frozen set of the closed world, whose answers end with a line break."""
+    lines = sampled_examples(load_set(name), seed, limit)
+    return [{**line, "answer": line["answer"] + END_OF_ANSWER} for line in lines]
+
+
 def lines_of(parts: Sequence[TrainingPart], form: str) -> list[Line]:
     """The kept questions of benchmarks as examples, in a form of `training_set`."""
     rows: list[Any] = [*to_dataset(parts, form)]
@@ -64,8 +70,7 @@ class World:
 
     def tuning_set(self, seed: int) -> list[Line]:
         """Word problems with answers. None of them is a validation or test problem."""
-        lines = sampled_examples(load_set("word_problems_tuning"), seed, self.examples)
-        return [{**line, "answer": line["answer"] + END_OF_ANSWER} for line in lines]
+        return world_examples("word_problems_tuning", seed, self.examples)
 
     def all_questions(self) -> list[Question]:
         """Validation word problems, to choose rates on, then the test questions."""
