@@ -210,8 +210,7 @@ def _map(chosen: Namespace) -> None:
 
     model, pairs, folder = _right(chosen)
     effects = _effects(model, pairs)
-    table = effects.to_dataframe()
-    table.to_csv(folder / "map.csv", index=False)
+    effects.to_dataframe().to_csv(folder / "map.csv", index=False)
     (tables,) = (tables for _, tables in effects.explore().sets.values())
     example = (
         f"Example: after “{pairs.reference_text[0].strip()}”, the right answer C is "
@@ -222,12 +221,15 @@ def _map(chosen: Namespace) -> None:
     title = f"Map: {Path(model.name).name}, {task}, {n} problem{'s'[: n != 1]}"
     sets = {task: ({"note": example, "n_pairs": len(pairs)}, tables)}
     page = Explorer(sets, title=title).save(folder / "map.html", maps_only=True)
-    _end(_strongest(table, effects.heads.metric, 5), page, "knockout", chosen)
+    _end(_strongest(tables["effects"], 5), page, "knockout", chosen)
 
 
-def _strongest(table: Any, metric: str, n: int) -> str:
-    """The n parts with the most negative effects of a table, a line each."""
-    of = {"digit_contrast": "lead over the others", "logit": "logit"}[metric]
+def _strongest(table: Any, n: int) -> str:
+    """The n parts with the most negative effects of a table of one metric, a line each."""
+    metric = table.metric.iloc[0]
+    of = {"digit_contrast": "lead over the others", "logit": "logit"}.get(
+        metric, "logit, as a share,"
+    )
     lines = [f"What the answer's {of} loses when one part alone gets its output of another prompt:"]
     for row in table.nsmallest(n, "mean").itertuples():
         lines.append(f"  {row.component:>6}: {row.mean:+.2f} [{row.ci_low:.2f}, {row.ci_high:.2f}]")
@@ -235,13 +237,18 @@ def _strongest(table: Any, metric: str, n: int) -> str:
 
 
 def _knockout(chosen: Namespace) -> None:
-    from arith_lens.components import as_components
+    from arith_lens.auditing.measures import Scale
+    from arith_lens.components import Head, as_components
     from arith_lens.knockout import keep_only, knock_out
     from arith_lens.progress import counted
 
+    named = as_components(chosen.heads or ())
+    if others := [one for one in named if not isinstance(one, Head)]:
+        raise ValueError(f"expected heads after --heads, found {others[0]}; leave it out")
     model, pairs, folder = _right(chosen)
-    heads = as_components(chosen.heads or _effects(model, pairs).heads.top(3))
-    others = _sets_of_others(model, heads)
+    heads = named or _effects(model, pairs).heads.top(3)
+    half = CONTROLS // 2  # of any layers, and as many of the same ones
+    sets = Scale.of(model, 0, half).controls(heads, half)
     rows, lines = ["heads,right,low,high"], []
     for words, method in (("without {}", knock_out), ("{} alone", keep_only)):
         outcome = method(model, pairs, heads, positions="end")
@@ -250,22 +257,15 @@ def _knockout(chosen: Namespace) -> None:
         rows.append(f"{name},{right:.4f},{low:.4f},{high:.4f}")
         lines.append(f"{name}: {right:.0%} [{100 * low:.0f}, {100 * high:.0f}] are right")
         shares = [
-            method(model, pairs, some, positions="end", progress=False).accuracy()
-            for some in counted(others, "sets of other heads")
+            method(model, pairs, sets[draw], positions="end", progress=False).accuracy()
+            for draw in counted([*sets], "sets of other heads")
         ]
         mean, least, most = sum(shares) / len(shares), min(shares), max(shares)
         rows.append(f"{control},{mean:.4f},{least:.4f},{most:.4f}")
         lines.append(f"{control}, {len(shares)} draws: {mean:.0%} ({least:.0%} to {most:.0%})")
     (folder / "knockout.csv").write_text("\n".join([*rows, ""]), encoding="utf-8")
-    _end("\n".join(lines), folder / "knockout.csv", "audit", chosen)
-
-
-def _sets_of_others(model: Any, heads: Sequence[Any]) -> list[list[Any]]:
-    """Random sets of as many heads, none of them chosen."""
-    from arith_lens.knockout import random_order
-
-    orders = [random_order(model.n_layers, model.n_heads, seed) for seed in range(CONTROLS)]
-    return [[one for one in order if one not in heads][: len(heads)] for order in orders]
+    following = "audit" if pairs.counterparts is None else None  # it takes pairs of one length
+    _end("\n".join(lines), folder / "knockout.csv", following, chosen)
 
 
 def _explore(chosen: Namespace) -> None:
@@ -273,22 +273,27 @@ def _explore(chosen: Namespace) -> None:
 
     model, pairs, folder = _right(chosen)
     sets = pairs if chosen.pairs is None else {chosen.pairs.stem: pairs}
-    page = explore(model, sets).save(folder / "explorer.html")
-    effects = _effects(model, pairs)
-    strongest = _strongest(effects.to_dataframe(), effects.heads.metric, 3)
+    explorer = explore(model, sets)
+    page = explorer.save(folder / "explorer.html")
+    (_, tables), *_ = explorer.sets.values()
+    maps = tables["effects"].query("paths == 'via_mlps'")
+    strongest = _strongest(maps[maps.metric == maps.metric.iloc[-1]], 3)
     finding = f"{strongest}\nA click on a part shows what it looks at."
     _end(finding, page, "audit", chosen)
 
 
-def _end(finding: Any, file: Path, command: str, chosen: Namespace) -> None:
-    """The finding, the file to open, and the next command on the same task."""
+def _end(finding: Any, file: Path, command: str | None, chosen: Namespace) -> None:
+    """The finding, the file to open, and the next command on the same task, if there is one."""
+    print(f"\n{finding}\n\nopen {file}")
+    if command is None:
+        return
     words = [command, chosen.model]
     for name, about in OPTIONS.items():
         value = getattr(chosen, name)
         if value and value != about.get("default"):
             values = value if isinstance(value, list) else [] if value is True else [value]
             words += [f"--{name}", *map(str, values)]
-    print(f"\n{finding}\n\nopen {file}\nnext: {_program()} {shlex.join(words)}")
+    print(f"next: {_program()} {shlex.join(words)}")
 
 
 def _program() -> str:

@@ -332,7 +332,7 @@ def engine_of(
     checked = checked_components(model, components)
     if not len(pairs):
         raise ValueError("expected pairs to knock out on, found none")
-    check_pairs(model, pairs)
+    check_pairs(model, pairs, unequal=True)
     where = chosen_positions(pairs, knockout.positions, model.tokenizer)
     how = {"means": knockout.means, "seed": knockout.seed}
     replacing = replacements(model, pairs, checked, **knockout.question, **how)

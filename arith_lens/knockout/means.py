@@ -35,15 +35,18 @@ from arith_lens.options import check_choice
 from arith_lens.pairs import PromptPairs, check_pairs
 
 
-def tokens_that_count(pairs: PromptPairs, tokenizer: Any) -> Bool[Tensor, "pair pos"]:
-    """Every token but padding and the tokenizer's BOS.
+def tokens_that_count(
+    pairs: PromptPairs, tokenizer: Any, side: str = "reference"
+) -> Bool[Tensor, "pair pos"]:
+    """Every token of the references (or of the counterfactuals) but padding and the BOS.
 
     At BOS heads have an output that is large and the same in every prompt. So BOS is neither part
     of a mean nor knocked out. Where the tokenizer puts no BOS in front, the first token is a token
     like any other.
     """
     bos = getattr(tokenizer, "bos_token_id", None)
-    return pairs.attention_mask & (pairs.reference != (-1 if bos is None else bos))
+    tokens, mask = pairs.sides[side == "counterfactual"]
+    return mask & (tokens != (-1 if bos is None else bos))
 
 
 def chosen_positions(
@@ -85,8 +88,8 @@ Or vectors by hook name, from `counterfactual_means`. None: `default_means`."""
 
 
 def default_means(pairs: PromptPairs) -> str:
-    """`template` if pairs have templates, else `role`."""
-    return "role" if pairs.template is None else "template"
+    """`template` if pairs have templates and prompts of one length, else `role`."""
+    return "role" if pairs.template is None or pairs.counterparts is not None else "template"
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,6 +208,11 @@ def replacements(
         return Replacements("none", {}, alone)
     if ablation == "zero":
         return Replacements("zero", {}, alone)
+    if pairs.counterparts is not None and ablation != "mean":
+        raise ValueError(
+            "expected ablation='mean' or 'zero' of prompts of unequal lengths, found "
+            f"{ablation!r}, whose outputs stand at tokens of another prompt; give one of these"
+        )
     if ablation == "resample":
         return Replacements("resample", {}, alone, _donors(pairs, seed))
     if ablation == "counterfactual":
@@ -214,6 +222,8 @@ def replacements(
         return Replacements("given", {name: one[0] for name, one in vectors.items()}, alone)
     kind = means or default_means(pairs)
     check_choice("means (or vectors by hook name)", kind, MEANS)
+    if pairs.counterparts is not None and (kind == "template" or positions == "all"):
+        _require_places(pairs, kind)
     place = _places(pairs, kind)
     return Replacements(kind, _means(model, pairs, names, place), place)
 
@@ -232,6 +242,22 @@ def _places(pairs: PromptPairs, kind: str) -> Int[Tensor, "pair pos"]:
         place[:, -1] = 1 + len(pairs.roles)  # END, which every prompt has
     _warn_of_single_prompts(place[:, -1], kind)
     return place
+
+
+def _require_places(pairs: PromptPairs, kind: str) -> None:
+    """Raise ValueError if pairs of unequal lengths have no mean for some of their places."""
+    if kind == "template":
+        raise ValueError(
+            "expected means='role' or 'all_tokens' of prompts of unequal lengths, found "
+            "'template'; give one of these"
+        )
+    for role in (pairs.spans or {}) if kind == "role" else ():
+        at = pairs.role_mask(role)
+        if bool(at.any()) and not bool((at & (pairs.counterparts >= 0)).any()):
+            raise ValueError(
+                f"expected the span {role!r} in some counterfactual, since its mean replaces "
+                f"outputs at its tokens, found none; name it there, or give positions='end'"
+            )
 
 
 def counterfactual_means(
@@ -269,7 +295,7 @@ def counterfactual_means(
     """
     if components is None:
         components = every_component(int(model.cfg.n_layers), int(model.cfg.n_heads))
-    check_pairs(model, pairs)
+    check_pairs(model, pairs, unequal=True)
     check_choice("positions", positions, POSITIONS)
     names = hook_names(as_components(components, neurons=True))
     place = torch.zeros_like(pairs.reference)
@@ -281,14 +307,22 @@ def counterfactual_means(
 def _means(
     model: HookedLike, pairs: PromptPairs, names: list[str], place: Int[Tensor, "pair pos"]
 ) -> dict[str, Tensor]:
-    """By hook name [place ...], over the tokens that count and END; 0 if a place has no token."""
-    counted = tokens_that_count(pairs, model.tokenizer)
+    """By hook name [place ...], over the tokens that count and END; 0 if a place has no token.
+
+    A token of a counterfactual of another length has the place of the token that it stands for.
+    """
+    counted = tokens_that_count(pairs, model.tokenizer, "counterfactual")
     counted[:, -1] = True  # also where END is BOS
+    if pairs.counterparts is not None:
+        row, column = (pairs.counterparts >= 0).nonzero(as_tuple=True)
+        own = torch.zeros_like(pairs.counterfactual)
+        own[row, pairs.counterparts[row, column]] = place[row, column]
+        place = own
     n_places = int(place.max()) + 1
     totals: dict[str, Tensor] = {}
     for rows in torch.arange(len(pairs)).split(BATCH):
         batch = pairs[rows]
-        recorded = record(model, batch.counterfactual, names, attention_mask=batch.attention_mask)
+        recorded = record(model, batch.counterfactual, names, attention_mask=batch.sides[1][1])
         for name, value in recorded.items():
             of_batch = counted[rows].to(value.device)
             if name not in totals:

@@ -52,7 +52,8 @@ def check_pairs(model: Any, pairs: Any, *, unequal: bool = False) -> None:
     if pairs.counterparts is not None and not unequal:
         raise ValueError(
             "expected prompts of one length in each pair, found pairs with counterfactual_spans, "
-            "which path_patch and interchange alone read; give counterfactuals of as many tokens"
+            "which path_patch, interchange and the knockout read; give counterfactuals of as "
+            "many tokens"
         )
     require_evaluation_mode(model)
     pairs.refuse_unmasked(getattr(model.tokenizer, "pad_token_id", None))

@@ -140,6 +140,52 @@ def test_heads_and_mlps_at_end_agree_with_raw_hooks_by_sweep_and_by_hooks(
                 assert float(right.abs().max()) > 20 * raw.tolerance
 
 
+@pytest.mark.parametrize("positions", ["end", "all"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_knockout_puts_means_of_the_counterfactuals_own_tokens(
+    family: str, positions: str, tokenizer: Any
+) -> None:
+    """Head 0.1 gets means over END, over the span, and over all other tokens, counted by hand."""
+    hf, model = loaded(family, torch.float32, tokenizer)
+    rows = [{**row, "spans": {"first": row["spans"]["first"]}} for row in ROWS]
+    rows[0]["counterfactual_spans"] = {"first": "45"}
+    pairs = PromptPairs.from_rows(rows, model)
+    outcomes = al.knock_out(model, pairs, ["0.1"], positions=positions, progress=False)
+    part, size = hf.model.layers[0].self_attn.o_proj, int(model.cfg.d_head)
+
+    def z(ids: Tensor, put: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
+        def before(_: Any, args: Any) -> Any:
+            seen.append(args[0][0, :, size : 2 * size].clone())
+            changed = args[0].clone()
+            for token, vector in put.items():
+                changed[0, token, size : 2 * size] = vector
+            return (changed,)
+
+        seen: list[Tensor] = []
+        handle = part.register_forward_pre_hook(before)
+        logits = run(hf, ids, 0, lambda h: h)
+        handle.remove()
+        return seen[0], logits
+
+    def places(n: int, span: int) -> list[str]:
+        return ["BOS", *("span" if token == span else "other" for token in range(1, n - 1)), "END"]
+
+    to, of = PLACES["first"]
+    sides = [alone(pairs, i) for i in range(3)]
+    own = [z(side[1], {})[0] for side in sides]
+    by_place: dict[str, list[Tensor]] = {}
+    for vectors, span in zip(own, of, strict=True):
+        for place, vector in zip(places(len(vectors), span), vectors, strict=True):
+            by_place.setdefault(place, []).append(vector)
+    means = {place: torch.stack(vectors).mean(0) for place, vectors in by_place.items()}
+    for i, side in enumerate(sides):
+        at = enumerate(places(side[0].shape[1], to[i]))
+        put = {t: means[at] for t, at in at if at == "END" or (positions == "all" and at != "BOS")}
+        right, plain = (z(side[0], some)[1].softmax(-1)[pairs.answer[i]] for some in (put, {}))
+        assert_close(outcomes.probability[i], right, atol=1e-6, rtol=1e-4, check_dtype=False)
+        assert float((right / plain - 1).abs()) > 3e-4, "the knockout changes something"
+
+
 def test_the_interchange_at_the_last_layer_gives_the_counterfactuals_answer(
     tokenizer: Any,
 ) -> None:
@@ -182,9 +228,20 @@ def test_what_has_no_counterpart_and_other_methods_are_refused(tokenizer: Any) -
     with pytest.raises(ValueError, match=r"pair 0: expected a token of .* token=-1"):
         al.interchange(model, only, al.Site(0, "second"))
     assert al.interchange(model, only, al.Site(0, "second", token=-1)).effects.n_pairs == 1
-    for method in (al.knock_out, al.attribute, al.attention_by_role, al.explore, al.audit):
-        with pytest.raises(ValueError, match="which path_patch and interchange alone read"):
-            method(model, pairs, *[["0.1"]] * (method in (al.knock_out, al.attention_by_role)))
+    for method in (al.attribute, al.attention_by_role, al.explore, al.audit):
+        with pytest.raises(ValueError, match="which path_patch, interchange and the knockout read"):
+            method(model, pairs, *[["0.1"]] * (method is al.attention_by_role))
+    knockouts: dict[str, dict[str, Any]] = {
+        "expected the span 'second' in some counterfactual": {},
+        "expected means='role' or 'all_tokens' of prompts": {"means": "template"},
+        "expected ablation='mean' or 'zero' of prompts": {"ablation": "resample"},
+    }
+    lone = PromptPairs.from_rows(
+        [{**row, "counterfactual_spans": {}} for row in ROWS[:1]] + ROWS[1:2], model
+    )
+    for message, options in knockouts.items():
+        with pytest.raises(ValueError, match=message):
+            al.knock_out(model, lone, ["0.1"], **options)
     without = {k: v for k, v in ROWS[0].items() if k != "counterfactual_spans"}
     with pytest.raises(ValueError, match=r"not token-aligned [^{]* counterfactual_spans"):
         PromptPairs.from_rows([without], tokenizer)

@@ -11,7 +11,7 @@ import pytest
 import arith_lens as al
 from arith_lens import auditing, exploration
 from arith_lens.__main__ import _program, main
-from arith_lens.knockout import random_order
+from arith_lens.auditing.measures import Scale
 from arith_lens.model import weights
 
 
@@ -33,6 +33,7 @@ def test_models_are_listed_and_a_wrong_name_is_one_line(
         (["map", "reference", "--n", "0"], "expected one prompt or more"),
         (["map"], "arith-lens map --help"),
         (["knockout", "reference", "--heads", "99.1", "--out", str(tmp_path)], "99.1"),
+        (["knockout", "reference", "--heads", "MLP10"], "expected heads after --heads"),
         (["audit", "reference", "--pairs", str(tmp_path / "none.jsonl")], "none.jsonl"),
     ):
         assert main(arguments) == 1
@@ -103,12 +104,20 @@ def test_maps_and_knockouts_agree_with_the_library(
     alone = al.keep_only(model, pairs, [top], positions="end", progress=False)
     assert rows.right[f"without {top}"] == pytest.approx(without.accuracy(), abs=1e-4)
     assert rows.right[f"{top} alone"] == pytest.approx(alone.accuracy(), abs=1e-4)
-    orders = [random_order(12, 8, seed) for seed in range(20)]
-    others = [next(head for head in order if head != top) for order in orders]
-    shares = [al.knock_out(model, pairs, [one], positions="end").accuracy() for one in others]
+    others = Scale(12, 8, 0, 10).controls([top], 10).values()
+    assert len(others) == 20 and [top] not in others
+    shares = [al.knock_out(model, pairs, some, positions="end").accuracy() for some in others]
     control = rows.loc["without as many others"]
     assert (control.low, control.high) == pytest.approx((min(shares), max(shares)), abs=1e-4)
     assert "20 draws: " in capsys.readouterr().out
+
+
+def stored_map() -> Any:
+    """A page whose map has one head, by two metrics."""
+    row = {"paths": "via_mlps", "component": "5.5", "mean": -0.2, "ci_low": -0.3, "ci_high": -0.1}
+    last = {"metric": "digit_contrast", "mean": -4.25}
+    table = pd.DataFrame([{**row, "metric": "relative_logit"}, {**row, **last}])
+    return SimpleNamespace(save=lambda path: path, sets={"mine": ({}, {"effects": table})})
 
 
 def test_the_explorer_is_about_prompts_that_are_answered_right(
@@ -121,7 +130,7 @@ def test_the_explorer_is_about_prompts_that_are_answered_right(
 
     def stub(model: Any, pairs: dict[str, al.PromptPairs]) -> Any:
         sets.extend((name, len(some)) for name, some in pairs.items())
-        return SimpleNamespace(save=lambda path: path)
+        return stored_map()
 
     monkeypatch.setattr(exploration, "explore", stub)
     text = own_pairs.read_text("utf-8").replace('"answer": "7"', '"answer": "6"')
@@ -130,7 +139,7 @@ def test_the_explorer_is_about_prompts_that_are_answered_right(
     page = tmp_path / "reference-mine" / "explorer.html"
     printed = capsys.readouterr().out
     assert str(page) in printed and sets == [("mine", 1)]
-    assert "What the answer's" in printed, "a command ends with what it found"
+    assert "lead over the others" in printed and "5.5: -4.25" in printed, "the page's last map"
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,7 +171,7 @@ def test_the_next_command_is_on_the_same_task(
 ) -> None:
     file = tmp_path / "my sums.csv"
     file.write_text("prompt,counterfactual,answer\n3 + 4 = ,3 + 2 = ,7\n", "utf-8")
-    monkeypatch.setattr(exploration, "explore", lambda *_: SimpleNamespace(save=lambda path: path))
+    monkeypatch.setattr(exploration, "explore", lambda *_: stored_map())
     ours = ["--pairs", str(file), "--columns", "reference=prompt"]
     assert main(["explore", "reference", *ours, "--out", str(tmp_path)]) == 0
     *_, line = capsys.readouterr().out.splitlines()
