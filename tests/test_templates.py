@@ -7,7 +7,7 @@ from string import Formatter
 import pytest
 
 from arith_lens.operations import FOUR, OPERATIONS
-from arith_lens.pairs.references import Choices, one_by_one
+from arith_lens.pairs.story_words import Choices, one_by_one
 from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, SLOTS, TEMPLATES, fill
 
 SYMBOL_INFIX_NOUN_QUESTION = {

@@ -6,16 +6,17 @@ from typing import Any
 
 from arith_lens.model import NO_FRAME
 from arith_lens.pairs.counterfactuals import Pair
+from arith_lens.pairs.examples import Examples, Exemplars
 from arith_lens.pairs.prompt_pairs import PromptPairs
 from arith_lens.pairs.references import (
-    Choices,
     Reference,
     Supply,
     Wording,
     tokenized_references,
     usable_wordings,
 )
-from arith_lens.pairs.sampling import Examples, Exemplars, as_prompt_pairs, choose_templates
+from arith_lens.pairs.sampling import as_prompt_pairs, choose_templates
+from arith_lens.pairs.story_words import Choices
 from arith_lens.pairs.tokens import (
     UnfitTemplate,
     continued,

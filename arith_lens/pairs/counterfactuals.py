@@ -15,14 +15,8 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from arith_lens.pairs.references import (
-    AnyTemplate,
-    Reference,
-    Wording,
-    counterfactual_choices,
-    one_by_one,
-    shuffled,
-)
+from arith_lens.pairs.references import AnyTemplate, Reference, Wording
+from arith_lens.pairs.story_words import counterfactual_choices, one_by_one, shuffled
 from arith_lens.pairs.tokens import (
     FIELDS,
     NO_ANSWER,

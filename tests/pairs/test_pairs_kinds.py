@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 import arith_lens
 from arith_lens.operations import FOUR
 from arith_lens.pairs import PromptPairs, Role, sample_pairs
-from arith_lens.pairs.references import Choices, one_by_one
+from arith_lens.pairs.story_words import Choices, one_by_one
 from arith_lens.templates import FIGURE_10
 
 VALUE = dict(zip(FOUR, (op.add, op.sub, op.mul, Fraction), strict=True))
