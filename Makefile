@@ -54,7 +54,7 @@ $(if $(REFUSAL),$(error $(REFUSAL)))
 
 .DEFAULT_GOAL := help
 OWN := help help-all setup audit smollm gemma notebook notebooks test check bench bench-finetune bench-scale reference \
-	docs fig1 fig11
+	docs fig11
 ASKED := $(filter-out $(OWN) $(STAMP),$(MAKECMDGOALS))
 .PHONY: $(OWN) $(ASKED)
 
@@ -121,7 +121,7 @@ docs: $(VENV)/.site
 	$(BIN)/arith-lens explore reference --out results/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-fig1 fig11:
+fig11:
 	@mkdir -p figures/drawings && cp figures/gallery/$@.svg figures/drawings/ && echo figures/drawings/$@.svg
 
 # A torch that $(PYTHON) has is seen from the new environment (by the .pth file) and kept: its pin

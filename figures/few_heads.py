@@ -2,6 +2,7 @@
 atlas: the same question in other models and tasks."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from pandas import DataFrame, concat, read_csv
 from arith_lens import plotting
 from arith_lens.plotting import COLOURS
 from arith_lens.plotting.markup import environment
-from arith_lens.plotting.style import FONT, palette
+from arith_lens.plotting.style import FONT, GREYS, INKS, palette
 from figures.common import FIRST_MODEL
 from figures.exhibit import Chart, chart_of
 from figures.tables.table import keys_of, select
@@ -23,7 +24,7 @@ MEANS = "means at every token"
 LENGTH = 260
 """Pixels from 0% to 100%."""
 PROMPT = (*"2+5=7⏎", "A", "+", "B", "=", "␣")
-SIZES = {"wide": (828, 396, 450, 76), "narrow": (420, 710, 20, 388)}
+SIZES = {"wide": (828, 378, 450, 76), "narrow": (420, 674, 20, 372)}
 """By shape: width, height, and where the shares are."""
 FILES = {"wide": "few_heads.svg", "narrow": "few_heads-narrow.svg"}
 """By shape, its file; the narrow one is for phones."""
@@ -49,6 +50,8 @@ def few_heads(shape: str = "wide") -> str:
         "without four other heads": (needed, "other"),
     }
     heads = read_csv(STUDIES / "audit_heads.csv", dtype={"head": str}).query(own)
+    own_heads = [_head(head) for head in heads.to_dict("records")]
+    dots = [_place(f"{layer}.{head}") for layer in range(30) for head in range(9)]
     width, height, x, y = SIZES[shape]
     return (
         environment(Path(__file__).parent)
@@ -58,11 +61,11 @@ def few_heads(shape: str = "wide") -> str:
             width=width,
             height=height,
             font=FONT,
-            light=palette("svg"),
-            dark=palette("svg", dark=True),
+            inks=palette("svg", colours={**GREYS, **INKS}),
+            with_dark=plotting.with_dark,
             tokens=[_token(number, text) for number, text in enumerate(PROMPT)],
-            dots=[_place(f"{layer}.{head}") for layer in range(30) for head in range(9)],
-            heads=[_head(head) for head in heads.to_dict("records")],
+            dots=[dot for dot in dots if not any(map(partial(_covers, at=dot), own_heads))],
+            heads=own_heads,
             rows=[_row(name, table.loc[at], kind) for name, (at, kind) in lines.items()],
             draws=DRAWS,
             n=table.loc[few].n,
@@ -147,6 +150,13 @@ def _token(number: int, text: str) -> dict[str, Any]:
 def _place(head: str) -> tuple[int, int]:
     layer, index = map(int, head.split("."))
     return SPACING * layer, SPACING * (8 - index)
+
+
+def _covers(head: dict[str, Any], at: tuple[int, int]) -> bool:
+    """Whether a dot lies under a head's label."""
+    reach = 7 * len(head["text"]) * (1 if head["anchor"] == "start" else -1)
+    low, high = sorted((head["label"], head["label"] + reach))
+    return at[1] == head["y"] and low - 4 < at[0] < high + 4
 
 
 def _head(row: Any) -> dict[str, Any]:

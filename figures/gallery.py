@@ -6,9 +6,8 @@ figures/gallery, and draws the pictures that README and docs show from these tab
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +49,7 @@ def main(options: GalleryOptions) -> None:
     _write_verdicts(options)
     if options.pictures:
         write_pictures(options.out)
-        charts = linked_charts(options.docs, options.out)
-        _draw({options.out / f"{chart.name}.png": chart.figure for chart in charts})
+        _draw(linked_charts(options.docs, options.out), options.out)
     print(options.out)
 
 
@@ -83,7 +81,7 @@ def linked_charts(docs: Path, tables: Path) -> Iterator[Chart]:
         parts = {one: (one,) for one in entry.shows or (entry.name,)}
         if entry.picture:  # one picture of several exhibits; none of its own without `shows`
             parts = {entry.picture: entry.shows}
-        parts = {name: of for name, of in parts.items() if f"/gallery/{name}.png" in texts}
+        parts = {name: of for name, of in parts.items() if f"/gallery/{name}.svg" in texts}
         models = GALLERY_MODELS[: 1 if entry.gallery == "numbers" else None]
         exhibits = [
             one
@@ -93,9 +91,9 @@ def linked_charts(docs: Path, tables: Path) -> Iterator[Chart]:
         for of in parts.values():
             if charts := [one for one in exhibits if isinstance(one, Chart) and one.name in of]:
                 yield one_chart(charts)
-    if "/gallery/claims.png" in texts:
+    if "/gallery/claims.svg" in texts:
         yield glance(stored_rows(_claims_tables(tables), "claims"))
-    if "/gallery/atlas.png" in texts:
+    if "/gallery/atlas.svg" in texts:
         yield atlas()
 
 
@@ -159,36 +157,21 @@ def _write_numbers(exhibits: Sequence[Exhibit], folder: Path) -> None:
             exhibit.numbers.to_csv(file, index=False)
 
 
-def _draw(pictures: Mapping[Path, plotting.Figure]) -> None:
-    """Draw pictures with two dots per pixel, and reduce the files' colours."""
+def _draw(charts: Iterable[Chart], folder: Path) -> None:
+    """Draw each picture twice, for a page and for a phone; both follow the reader's light or dark.
+
+    The files are NAME.svg and NAME-narrow.svg.
+    """
+    pictures = {}
+    for chart in charts:
+        pictures[folder / f"{chart.name}.svg"] = chart.figure
+        with plotting.drawn_for("phone"):
+            pictures[folder / f"{chart.name}-narrow.svg"] = chart.redraw and chart.redraw()
     try:
-        plotting.save_pictures(pictures, seconds=300)
+        plotting.save_pictures(
+            {path: plotting.as_rectangles(one) for path, one in pictures.items()}, seconds=300
+        )
     except plotting.ExportError as error:
         sys.exit(str(error))
     for path in pictures:
-        reduce_colours(path)
-
-
-def reduce_colours(path: Path) -> None:
-    """Write a PNG file again with a palette of 256 colours, if that makes it smaller.
-
-    A chart has few colours, and text adds many mixed ones at its edges. Median cut keeps the
-    colours of areas exactly. The file is a quarter as large, and a reader sees no difference.
-
-    Raises:
-        ValueError: the picture has transparent pixels, which a palette would show as black.
-    """
-    from PIL import Image
-
-    with Image.open(path) as picture:
-        if picture.mode == "RGBA" and picture.getchannel("A").getextrema() != (255, 255):
-            raise ValueError(
-                f"expected no transparent pixels, found some in {path}; draw it on white"
-            )
-        reduced = picture.convert("RGB").quantize(
-            256, Image.Quantize.MEDIANCUT, kmeans=4, dither=Image.Dither.NONE
-        )
-    written = BytesIO()
-    reduced.save(written, "PNG", optimize=True)
-    if written.tell() < path.stat().st_size:
-        path.write_bytes(written.getvalue())
+        path.write_text(plotting.in_both_schemes(path.read_text("utf-8")), encoding="utf-8")

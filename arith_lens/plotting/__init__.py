@@ -42,6 +42,8 @@ from arith_lens.plotting.panels import ColourScale as ColourScale
 from arith_lens.plotting.panels import Mark as Mark
 from arith_lens.plotting.panels import Panel as Panel
 from arith_lens.plotting.panels import panels as panels
+from arith_lens.plotting.schemes import in_both_schemes as in_both_schemes
+from arith_lens.plotting.schemes import with_dark as with_dark
 from arith_lens.plotting.steps import Steps as Steps
 from arith_lens.plotting.steps import step_panels as step_panels
 from arith_lens.plotting.style import COLOURS as COLOURS

@@ -151,7 +151,7 @@ def chart_html(
     figure = without_notes(figure)
     narrow = ""
     if redraw is not None:
-        with drawn_for("column"):
+        with drawn_for("phone"):
             narrow = _json(without_notes(redraw()))
     width, height = round(figure.layout.width), round(figure.layout.height)
     size = {"width": width, "height": height, "print": f"{min(1.0, PRINTED / width):.3f}"}

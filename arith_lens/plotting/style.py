@@ -1,5 +1,7 @@
 """Colours, inks, type and the colour scale's range, shared by every picture; and plotly."""
 
+from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,7 +19,19 @@ DIVERGING = (
 )  # fmt: skip
 """Red (a drop) to blue, even in perceived lightness on both arms, safe for colour-blind eyes."""
 
-TEXT, NOTE, FRAME, GRID = "#1f2430", "#6b7280", "#aab0bb", "#e7e9ee"
+GREYS = {
+    "page": ("#ffffff", "#15181e"),
+    "text": ("#1f2430", "#e6e9ef"),
+    "note": ("#6b7280", "#a3adbd"),
+    "frame": ("#aab0bb", "#5b6475"),
+    "grid": ("#e7e9ee", "#2b313c"),
+    "pale": ("#cfd3dc", "#454d5c"),
+    "light-text": ("#fdfffd", "#f2f4f8"),
+    "dark-text": ("#1f2431", "#15181e"),
+}
+"""Colours without a meaning of their own, on white and in the dark. The last two are texts on fills
+that are dark in both, or light in both."""
+TEXT, NOTE, FRAME, GRID = (GREYS[one][0] for one in ("text", "note", "frame", "grid"))
 INKS = {
     "helps": ("#b3152a", "#f0626b"),
     "hinders": ("#1f6fd0", "#4b93f7"),
@@ -31,7 +45,7 @@ INKS = {
 the answer, or hinders it; the operands A and B, the operator, the answer C; what is judged, and
 what it is compared with. For normal and for red-green blind eyes, any two differ clearly."""
 COLOURS = {meaning: light for meaning, (light, _) in INKS.items()}
-PALE = "#cfd3dc"
+PALE = GREYS["pale"][0]
 """Areas and lines without a meaning of their own."""
 FONT = "'Open Sans', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 
@@ -106,22 +120,54 @@ def colour_at(value: Number, limit: Number) -> str:
     return "#{:02x}{:02x}{:02x}".format(*mixed)
 
 
-def tint(colour: str, share: Number) -> str:
-    """A colour from white (0) to `colour` (`#rrggbb`, 1 and above)."""
+def tint(colour: str, share: Number, page: str = "#ffffff") -> str:
+    """A colour from that of the page (0) to `colour` (1 and above), all as `#rrggbb`."""
     share = min(max(share, 0.0), 1.0)
-    mixed = [round(255 + (part - 255) * share) for part in _rgb(colour)]
-    return "#{:02x}{:02x}{:02x}".format(*mixed)
+    parts = zip(_rgb(page), _rgb(colour), strict=True)
+    return "#{:02x}{:02x}{:02x}".format(*(round(a + (b - a) * share) for a, b in parts))
+
+
+@cache
+def in_the_dark(colour: str) -> str:
+    """What stands in the dark for a colour of the light scheme; one that has no meaning stays.
+
+    Example:
+        >>> in_the_dark(COLOURS["operand"]), in_the_dark("#ffffff"), in_the_dark("#00ff00")
+        ('#ffb057', '#15181e', '#00ff00')
+    """
+    light, dark = _schemes()
+    distances = np.abs(light - _rgb(colour)).max(axis=1)
+    return dark[distances.argmin()] if distances.min() <= 2 else colour
+
+
+@cache
+def _schemes() -> tuple[Float[np.ndarray, "colour rgb"], list[str]]:
+    """All colours of the light scheme, and those of the dark one; named ones before mixed ones."""
+    pairs = [*GREYS.values(), *INKS.values()]
+    for share in np.linspace(0, 1, 251).tolist():
+        ends = {sign: tint(INKS[one][1], share, GREYS["page"][1]) for sign, one in _ARMS.items()}
+        pairs += [(colour_at(sign * share, 1), dark) for sign, dark in ends.items()]
+        inks = [*INKS.values(), GREYS["text"]]
+        pairs += [(tint(a, share), tint(b, share, GREYS["page"][1])) for a, b in inks]
+    return np.array([_rgb(light) for light, _ in pairs], float), [dark for _, dark in pairs]
+
+
+_ARMS = {-1: "helps", 1: "hinders"}
 
 
 def is_dark(colour: str) -> bool:
-    """Whether white text is easier to read than black on `colour` (`#rrggbb`)."""
-    red, green, blue = _rgb(colour)
-    return 0.299 * red + 0.587 * green + 0.114 * blue < 140
+    """Whether white text is easier to read than dark text on `colour` (`#rrggbb`)."""
+    channels = np.array(_rgb(colour)) / 255
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722]) < 0.19
 
 
 def ink_on(colour: str) -> str:
-    """The colour of a text that is easy to read on `colour` (`#rrggbb`)."""
-    return "white" if is_dark(colour) else TEXT
+    """The colour of a text that is easy to read on `colour` (`#rrggbb`), there and in the dark."""
+    is_white = is_dark(colour)
+    if is_white == is_dark(in_the_dark(colour)):
+        return GREYS["light-text" if is_white else "dark-text"][0]
+    return "white" if is_white else TEXT
 
 
 def _rgb(colour: str) -> tuple[int, int, int]:
@@ -134,9 +180,11 @@ def translucent(colour: str, alpha: Number) -> str:
     return f"rgba({red},{green},{blue},{alpha})"
 
 
-def palette(selector: str, *, dark: bool = False) -> str:
-    """The inks as variables of a style sheet, by their meaning."""
-    inks = (f"--{meaning}: {shades[dark]};" for meaning, shades in INKS.items())
+def palette(
+    selector: str, *, dark: bool = False, colours: Mapping[str, tuple[str, str]] = INKS
+) -> str:
+    """The inks, or other colours, as variables of a style sheet, by their meaning."""
+    inks = (f"--{meaning}: {shades[dark]};" for meaning, shades in colours.items())
     return f"{selector} {{ {' '.join(inks)} }}"
 
 

@@ -1,67 +1,20 @@
-"""The gallery is drawn from tables as from runs; smaller PNG files keep their pictures."""
+"""The gallery is drawn from tables as from runs, each picture for a page and for a phone."""
 
+import re
 from pathlib import Path
+from xml.etree import ElementTree
 
-import numpy as np
 import pytest
-from PIL import Image
 from support.made_runs import make_run
 
+from arith_lens import plotting
+from arith_lens.plotting.style import in_the_dark
 from experiments.finding import RunSettings
 from figures.collection import MissingExhibit, collected
 from figures.exhibit import Chart, one_chart
-from figures.gallery import reduce_colours
+from figures.gallery import _draw
 from figures.map_figures import fig2
 from figures.tables.table import keys_of, to_csv
-
-
-def written(file: Path, pixels: np.ndarray) -> Path:
-    Image.fromarray(pixels).save(file)
-    return file
-
-
-def read(file: Path) -> tuple[np.ndarray, str]:
-    """The pixels, and how the file stores them: `P` is with a palette."""
-    with Image.open(file) as picture:
-        return np.asarray(picture.convert("RGB")), picture.mode
-
-
-def test_few_colours_stay_exactly_and_the_file_is_smaller(tmp_path: Path) -> None:
-    colours = np.arange(75, dtype=np.uint8).reshape(25, 3)
-    pixels = np.full((80, 80, 4), 255, np.uint8)
-    pixels[5:70, 5:70, :3] = colours[np.random.default_rng(0).integers(0, 25, (65, 65))]
-    file = written(tmp_path / "a.png", pixels)
-    before = file.stat().st_size
-    reduce_colours(file)
-    assert file.stat().st_size < before
-    reduced, mode = read(file)
-    assert mode == "P" and np.array_equal(reduced, pixels[..., :3])
-    smaller = file.read_bytes()
-    reduce_colours(file)
-    assert file.read_bytes() == smaller, "it is small already"
-
-
-def test_many_colours_become_near_ones_and_areas_keep_theirs(tmp_path: Path) -> None:
-    """Texts of six inks on white, with mixed colours at their edges, and an area."""
-    inks = np.array([(31, 36, 48), (199, 47, 42), (33, 111, 202), (180, 83, 9), (109, 40, 217),
-                     (15, 118, 110)])  # fmt: skip
-    shares = np.linspace(0, 1, 80)[:, None, None]
-    mixed = (255 - shares * (255 - inks)).round().astype(np.uint8).reshape(1, -1, 3)
-    pixels = np.concatenate([mixed, np.full((40, 480, 3), (111, 200, 9), np.uint8), mixed])
-    file = written(tmp_path / "a.png", pixels)
-    reduce_colours(file)
-    reduced, _ = read(file)
-    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 400
-    assert len(np.unique(reduced.reshape(-1, 3), axis=0)) <= 256
-    assert (reduced[1:-1] == (111, 200, 9)).all()
-    distance = np.abs(reduced.astype(int) - pixels).max(-1)[[0, -1]]
-    assert 0 < distance.mean() < 12 and distance.max() < 48
-
-
-def test_a_transparent_picture_is_refused(tmp_path: Path) -> None:
-    file = written(tmp_path / "a.png", np.zeros((3, 3, 4), np.uint8))
-    with pytest.raises(ValueError, match="expected no transparent pixels"):
-        reduce_colours(file)
 
 
 def drawn_twice(root: Path, text: str) -> tuple[Chart, Chart]:
@@ -110,3 +63,81 @@ def test_one_picture_has_the_rows_of_several_models(tmp_path: Path) -> None:
     whole = one_chart(charts)
     assert keys_of(whole.numbers, "model") == ["made", "other"] and len(whole.runs) == 2
     assert one_chart(charts[:1]) is charts[0]
+
+
+ROOT = Path(__file__).parents[2]
+PICTURES = sorted(
+    one for one in (ROOT / "figures" / "gallery").glob("*.svg") if one.stem != "fig11"
+)
+PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+PICTURE = re.compile(
+    r'<picture>\s*<source media="\(max-width: ?\d+px\)" srcset="([^"]+)">\s*'
+    r'<img [^>]*?src="([^"]+)"[^>]*>\s*</picture>'
+)
+
+
+def test_each_picture_of_a_page_has_a_file_for_a_phone() -> None:
+    shown = set()
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        for narrow, wide in PICTURE.findall(text):
+            assert narrow == wide.replace(".svg", "-narrow.svg"), page
+            shown |= {(page.parent / one).resolve() for one in (narrow, wide)}
+        assert len(re.findall(r"\w\.svg", text)) == 2 * len(PICTURE.findall(text)) + text.count(
+            "fig11.svg"
+        )
+    assert len(shown) > 20 and {*PICTURES} == {one for one in shown if one.parent.name == "gallery"}
+
+
+def schemes(file: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """The colours of each rule of a picture's sheet, in the light and in the dark."""
+    sheet = ElementTree.fromstring(file.read_text("utf-8")).findtext("{*}style") or ""
+    light, dark = re.split(r"@media ?\(prefers-color-scheme: ?dark\) ?\{", sheet)
+    rules = (re.findall(r"([^{}]+)\{([^{}]*)\}", one) for one in (light, dark))
+    found = [
+        {
+            f"{name.strip()} {paint}": colour
+            for name, style in some
+            for paint, colour in re.findall(r"([\w-]+): ?(#[0-9a-f]{3,6})", style)
+        }
+        for some in rules
+    ]
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("file", PICTURES, ids=lambda file: file.stem)
+def test_a_picture_has_only_colours_of_the_dictionary_and_each_has_another_in_the_dark(
+    file: Path,
+) -> None:
+    light, dark = schemes(file)
+    assert len(light) > 5
+    assert dark == {name: in_the_dark(colour) for name, colour in light.items()}
+    assert [name for name, colour in light.items() if dark[name] == colour] == []
+    body = file.read_text("utf-8").partition("</style>")[2]
+    assert not re.findall(r"#[0-9a-f]{3,6}\b(?!\))|rgb\(", body), "all colours are in the sheet"
+
+
+@pytest.mark.parametrize("file", PICTURES, ids=lambda file: file.stem)
+def test_a_picture_has_the_width_of_a_page_or_of_a_phone_and_text_of_ten_pixels(
+    file: Path,
+) -> None:
+    text = file.read_text("utf-8")
+    width = float(ElementTree.fromstring(text).attrib["width"])
+    assert 350 < width <= 420 if file.stem.endswith("-narrow") else 800 < width <= 830
+    assert min(float(one) for one in re.findall(r"font(?:-size)?: ?(\d+)px", text)) >= 10
+
+
+@pytest.mark.skipif(plotting.browser_path() is None, reason="no browser to draw with")
+@pytest.mark.usefixtures("rough_intervals")
+def test_equal_tables_give_equal_pictures_and_other_tables_others(tmp_path: Path) -> None:
+    make_run(tmp_path, "reference")
+    (chart,) = collected(fig2, "reference", tmp_path)  # pyright: ignore
+    assert isinstance(chart, Chart) and chart.of_rows
+    other = chart.of_rows(chart.numbers.assign(value=-chart.numbers.value), chart.runs)
+    drawn = []
+    for number, one in enumerate((chart, chart, other)):
+        (folder := tmp_path / str(number)).mkdir()
+        _draw([one], folder)
+        drawn.append([file.read_bytes() for file in sorted(folder.iterdir())])
+    assert len(drawn[0]) == 2 and drawn[0] == drawn[1]
+    assert all(a != b for a, b in zip(drawn[0], drawn[2], strict=True))

@@ -489,24 +489,14 @@ def test_a_module_without_a_run_is_missing(tmp_path: Path) -> None:
     assert isinstance(chart, Chart)
 
 
-IN_GALLERY = r"(figures/gallery/[\w/.-]+\.(?:png|svg))"
-
-
 def test_the_gallery_is_small_and_its_page_shows_what_is_there() -> None:
     root = Path(gallery.__file__).parents[1]
-    pictures = [*(root / "figures" / "gallery").rglob("*.png")]
-    assert 0 < sum(file.stat().st_size for file in pictures) < 6e6
-    for file in pictures:  # small texts have 11 pixels, and a page shows 830
-        width = int.from_bytes(file.read_bytes()[16:20], "big")
-        assert width <= 2 * 1080, file
+    pictures = [*(root / "figures" / "gallery").rglob("*.svg")]
+    assert 0 < sum(file.stat().st_size for file in pictures) < 2e6
     page = (root / "docs" / "gallery.md").read_text(encoding="utf-8")
     assert len(re.sub("<img[^>]*>", "", page).split()) <= 1500
-    shown = re.findall(r'(?:\]\(|src=")\.\./(figures/gallery/[^)"]*)[)"]', page)
-    assert len(shown) > 10 and all((root / file).is_file() for file in shown)
-    linked = {root / file for file in shown if file.endswith(".png")}
-    for other in [root / "README.md", *(root / "docs").rglob("*.md")]:
-        linked |= {root / file for file in re.findall(IN_GALLERY, other.read_text("utf-8"))}
-    assert {*pictures} <= linked
+    shown = re.findall(r'(?:\]\(|src="|srcset=")\.\./(figures/gallery/[^)"]*)[)"]', page)
+    assert len(shown) > 20 and all((root / file).is_file() for file in shown)
 
 
 def test_a_gallery_is_drawn_from_runs_the_same_twice(

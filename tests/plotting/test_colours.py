@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from arith_lens import plotting
-from arith_lens.plotting.style import INKS, palette
+from arith_lens.plotting.style import GREYS, INKS, colour_at, in_the_dark, ink_on, palette, tint
 
 ROOT = Path(__file__).parents[2]
 MEANINGS = ("helps", "hinders", "operand", "operator", "answer", "verdict", "control")
@@ -84,6 +84,27 @@ def test_each_ink_can_be_read_as_text_the_control_too(dark: bool) -> None:
 def test_a_style_sheet_has_the_inks_of_its_theme() -> None:
     assert f"--helps: {INKS['helps'][0]};" in palette(".page")
     assert f"--helps: {INKS['helps'][1]};" in palette(".page", dark=True)
+
+
+def test_each_colour_has_its_own_in_the_dark_and_a_scale_ends_at_the_same_meaning() -> None:
+    for light, dark in [*INKS.values(), *GREYS.values()]:
+        assert in_the_dark(light) == dark
+    for end, meaning in ((-1, "helps"), (1, "hinders")):
+        assert in_the_dark(colour_at(end, 1)) == INKS[meaning][1]
+        sizes = [contrast(in_the_dark(colour_at(end * i / 8, 1)), PAGES[1]) for i in range(9)]
+        assert sizes == sorted(sizes) and sizes[0] < 1.01 < 4.5 < sizes[-1]
+    assert in_the_dark("#00ff00") == "#00ff00", "no picture has it"
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_on_any_fill_can_be_read(dark: bool) -> None:
+    shares = np.linspace(0, 1, 41).tolist()
+    fills = [tint(ink, share) for ink, _ in INKS.values() for share in shares]
+    fills += [colour_at(sign * share, 1) for sign in (-1, 1) for share in shares]
+    pairs = [(fill, "#ffffff" if ink_on(fill) == "white" else ink_on(fill)) for fill in fills]
+    if dark:
+        pairs = [(in_the_dark(fill), in_the_dark(ink)) for fill, ink in pairs]
+    assert min(contrast(*pair) for pair in pairs) > 3.5
 
 
 LEFT_OUT = ("arith_lens/plotting/style.py",)
