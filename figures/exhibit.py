@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from html import unescape
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, Unpack, get_type_hints
 
@@ -19,6 +20,7 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.plotting import FROM_FOLDER, document, write_libraries
+from arith_lens.plotting.markup import environment
 from arith_lens.runs import Run, RunError
 from arith_lens.runs import write as write_file
 from arith_lens.views import Viewed, views_html
@@ -403,6 +405,7 @@ def _page(exhibit: Chart | Table, numbers: Path, formats: Formats = ()) -> str:
 SETTINGS = "Settings that are not the defaults: "
 NUMBERED = re.compile(r"(?:fig|table)\d+")
 CODE = re.compile(r"`([^`]+)`")
+NUMERIC = re.compile(r"(?:[+−]?[\d.,e−]+%?(?: [\[(].*|; .*)?)?$")
 MINUS = re.compile(r"(?<![\w.)\]-])-(?=[\d.]*\d)")
 
 
@@ -421,6 +424,17 @@ def minus(text: object) -> str:
 
 
 def html_table(cells: DataFrame) -> Markup:
-    """A table of the cells, as escaped text, in a box that scrolls where it is too wide."""
-    texts = cells.map(minus).to_html(index=False, border=0, justify="left", escape=True)
-    return Markup(f'<div class="box" tabindex="0">{texts}</div>')
+    """A table of the cells, as escaped text, in a box that scrolls where it is too wide.
+
+    Where many rows begin alike, their first cell is a heading above them.
+    """
+    texts, grouped = cells.map(minus), 2 * len(cells.iloc[:, :1].drop_duplicates()) <= len(cells)
+    rows = groupby(texts.itertuples(index=False), lambda row: row[0] if grouped else "")
+    template = environment(Path(__file__).parent).get_template("table.html.j2")
+    table = template.render(
+        names=[*map(str, cells)],
+        numeric=[all(map(NUMERIC.match, texts[name])) for name in cells],
+        grouped=grouped,
+        groups=[(group, [*some]) for group, some in rows],
+    )
+    return Markup(table)

@@ -30,10 +30,10 @@ TABLE_TITLES = {
     5: "Table 5: MLPs tuned beside the heads",
 }
 CAPTION = (
-    "A cell has the accuracy after tuning and its change in percentage points: mean over the "
-    "seeds [95% interval over questions and seeds, which are both taken as drawn at random; with "
-    "one seed over questions alone]; seeds: the lowest and the highest change. The same questions "
-    "are asked before and after, and each of the n questions of a group counts once.\nPrecise: "
+    "A cell has the change of the accuracy in percentage points, its mean over the seeds [95% "
+    "interval over questions and seeds, both taken as drawn at random; with one seed over "
+    "questions alone], the accuracy after tuning, and the seeds' lowest and highest change. The "
+    "same n questions are asked before and after.\nPrecise: "
     "the weights of those heads (and MLPs) alone are trained that take most of the answer's logit "
     "away when their output is exchanged; random: of as many others, drawn anew by each seed; "
     "LoRA: adapters in every layer.\nRate: of the grid, the best on validation word problems "
@@ -52,6 +52,8 @@ CRITERION_TITLES: dict[Criterion, str] = {
     "little_loss": f"{MOST_LOST_TEXT} lost on other generic questions",
 }
 """What a rate is chosen for."""
+TASK_NAMES = {**PAPER_TASK_NAMES, "gain_lose": "gain or lose", "two_step": "two steps"}
+"""What a reader calls a task, where its name is another."""
 Texts = dict[str, str]
 
 
@@ -123,22 +125,23 @@ def _setting_cells(rows: DataFrame, criterion: Criterion, key: Key, rate: float)
             (at_rate, numbers.TRAININGS),
         )
     )
-    text = _named(key, criterion) | {
-        "parameters": f"{trained:,.0f} ({trained / of:.1%})",
-        "examples/s": f"{speed:.0f}" if speed >= 10 else f"{speed:.1f}",
-        "rate": f"{rate:g}",
-        "seeds": f"{trainings:.0f}",
-    }
+    text = _named(key, criterion)
     for before in records(select(rows, measure=BEFORE, task=ALL)):
         changes = select(at_rate, group=before.group, task=ALL)
         text[_headed(before.group, f"{before.value:.1%}", before.n)] = change_cell(changes)
+    text |= {
+        "parameters": f"{trained:,.0f} ({trained / of:.1%})",
+        "rate": f"{rate:g}",
+        "seeds": f"{trainings:.0f}",
+        "examples/s": f"{speed:.0f}" if speed >= 10 else f"{speed:.1f}",
+    }
     papers = {one.task: one.value for one in records(select(of_key, measure=numbers.PAPERS_AFTER))}
     if papers:
         size, papers_speed = (
             value(of_key, measure=measure)
             for measure in (numbers.PAPERS_PARAMETERS, numbers.PAPERS_SPEED)
         )
-        shares = (f"{PAPER_TASK_NAMES.get(task, task)} {100 * x:g}" for task, x in papers.items())
+        shares = (f"{TASK_NAMES.get(task, task)} {100 * x:g}" for task, x in papers.items())
         text["paper"] = f"{', '.join(shares)}; {size / 1e9:g}B, {papers_speed:.0f} examples/s"
     return text
 
@@ -164,8 +167,8 @@ def _task_texts(rows: DataFrame, criterion: Criterion, key: Key, rate: float) ->
         cell = changed(select(of_task, measure=CHANGE), digits=0)
         if has(papers, task=before.task):
             paper = _unbroken(f"paper {100 * value(papers, task=before.task):g}%")
-            cell = f"{value(of_task, measure=AFTER):.1%}: {cell}; {paper}"
-        short = PAPER_TASK_NAMES.get(str(before.task), str(before.task))
+            cell += f"; to {value(of_task, measure=AFTER):.1%}; {paper}"
+        short = TASK_NAMES.get(str(before.task), str(before.task))
         text[_headed(short, f"{before.value:.0%}", before.n)] = cell
     return text
 
@@ -176,9 +179,9 @@ def _tasks_before(rows: DataFrame) -> DataFrame:
 
 
 def change_cell(rows: DataFrame) -> str:
-    """`59.1%: +27.8 [+24.1, +31.5]; seeds +26.0 to +29.1`, of one setting and group."""
+    """`+27.8 [+24.1, +31.5]; to 59.1%; seeds +26.0 to +29.1`, of one setting and group."""
     change = select(rows, measure=CHANGE)
-    text = f"{value(rows, measure=AFTER):.1%}: {changed(change)}"
+    text = f"{changed(change)}; to {value(rows, measure=AFTER):.1%}"
     for one in records(select(rows, measure=CHANGE_BY_SEED)):
         least, most = 100 * one.low, 100 * one.high
         text += "; " + _unbroken(f"seeds {least:+.1f} to {most:+.1f}")

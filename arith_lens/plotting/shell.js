@@ -1,8 +1,9 @@
-// Every page: charts are drawn when they come near the screen, and all of them before printing; views
-// to click through when they are opened. Libraries are packed, in the page or in a file beside it.
+// Every page: charts are drawn when they come near the screen or the browser is idle, and all of them
+// before printing; views to click through when they are opened. Libraries are packed, in the page or in a file beside it.
 (() => {
   const charts = document.querySelectorAll(".chart");
   const GLOBALS = { plotly: "Plotly", circuitsvis: "CircuitsVis", "explorer-code": "ArithLensExplorer" };
+  const LEAST = 0.75, MOST = 1.35;  // how much smaller or larger than drawn
   const shown = {
     displaylogo: false,
     modeBarButtonsToRemove: ["lasso2d", "select2d"],
@@ -14,19 +15,18 @@
     const narrow = innerWidth < 700 && document.getElementById(chart.id + "-narrow");
     const source = narrow || document.getElementById(chart.id + "-data");
     const figure = JSON.parse(await unpacked(source.textContent));
-    if (narrow) fit(chart, figure.layout);
+    if (narrow) Object.assign(chart.style, { width: `${figure.layout.width}px`, height: `${figure.layout.height}px` });
+    fit(chart);
     Plotly.newPlot(chart, figure.data, figure.layout, shown);
     measure();
   }
-  // A phone's figure is as wide as a column of paper; it is made smaller where the screen is.
-  function fit(chart, layout) {
-    const scale = Math.min(1, chart.parentNode.clientWidth / layout.width);
-    chart.style.width = `${layout.width}px`;
-    chart.style.height = `${layout.height}px`;
-    chart.style.transformOrigin = "0 0";
+  // A figure is as wide as its column, within bounds; below them the column scrolls.
+  function fit(chart) {
+    const { width, height } = chart.style, box = chart.parentNode, wide = box.clientWidth / parseFloat(width);
+    if (!wide) return;
+    const scale = Math.max(LEAST, Math.min(MOST, wide));
     chart.style.transform = `scale(${scale})`;
-    chart.parentNode.style.height = `${Math.ceil(layout.height * scale) + 2}px`;
-    chart.parentNode.style.overflow = "hidden";
+    Object.assign(box.style, { height: `${Math.ceil(parseFloat(height) * scale) + 2}px`, overflow: scale > wide ? "" : "hidden" });
   }
   function run(text) {
     const script = document.createElement("script");
@@ -59,14 +59,24 @@
       draw(entry.target);
     }
   }, { rootMargin: "600px" });
-  charts.forEach(chart => near.observe(chart));
-  addEventListener("beforeprint", () => charts.forEach(draw));
+  charts.forEach(chart => { fit(chart); near.observe(chart); });
+  const idle = window.requestIdleCallback ?? (task => setTimeout(task, 300));
+  async function drawNext() {  // what is folded is drawn when it is opened: hidden text has no size
+    const next = [...charts].find(chart => !chart.dataset.drawn && chart.offsetParent && chart.checkVisibility?.() !== false);
+    if (next) { await draw(next); idle(drawNext); }
+  }
+  addEventListener("load", () => idle(drawNext));
+  addEventListener("beforeprint", () => {
+    document.querySelectorAll("details.rows").forEach(details => { details.open = true; });
+    charts.forEach(draw);
+  });
 
   const boxes = document.querySelectorAll(".box");
   const measure = () => boxes.forEach(box =>
-    box.classList.toggle("wide", box.style.overflow !== "hidden" && box.scrollWidth > box.clientWidth + 2));
-  addEventListener("resize", measure);
-  document.addEventListener("toggle", measure, true);
+    box.classList.toggle("wide", box.style.overflow !== "hidden" && box.scrollWidth > box.clientWidth + box.scrollLeft + 2));
+  addEventListener("resize", () => { charts.forEach(fit); measure(); });
+  document.addEventListener("scroll", measure, true);
+  document.addEventListener("toggle", () => { charts.forEach(fit); measure(); }, true);
   measure();
 
   async function open(details) {

@@ -1,5 +1,6 @@
 """Tables of tuning: pooled by hand, the paper beside them, words that say what is not known."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import open_run
 from experiments import results
 from experiments.does_tuning_help import SelectedRates, Training, TuningRow
-from figures.exhibit import Table
+from figures.exhibit import Table, html_table
 from figures.options import TableOptions
 from figures.tables.answers import AFTER, BEFORE, CHANGE, CHANGE_BY_SEED, change_number
 from figures.tables.number import Number, over_draws
@@ -94,9 +95,8 @@ def test_groups_pool_their_questions(drawn: tuple[Table, Table]) -> None:
     assert value(groups, measure=SPEED, **precise) == 50
     assert value(groups, measure=TRAININGS, **precise) == 2
     cells = drawn[0].cells.iloc[0]
-    assert plain(cells.iloc[6]).startswith("75.0%: +41.7 [") and "seeds +33.3 to +50.0" in plain(
-        cells.iloc[6]
-    )
+    gained = plain(cells.iloc[2])
+    assert gained.startswith("+41.7 [") and gained.endswith("; to 75.0%; seeds +33.3 to +50.0")
 
 
 def test_each_task_stands_beside_the_papers_accuracy(drawn: tuple[Table, Table]) -> None:
@@ -105,13 +105,29 @@ def test_each_task_stands_beside_the_papers_accuracy(drawn: tuple[Table, Table])
         "gsm8k (25% before, n = 4)", "addsub (50% before, n = 2)",
         "mmlu (50% before, n = 4)", "csqa (100% before, n = 2)",
     ]  # fmt: skip
-    assert plain(shown.iloc[1, 2]).startswith("87.5%: +62.5 [") and "paper 27.4%" in plain(
+    assert plain(shown.iloc[1, 2]).startswith("+62.5 [") and "paper 27.4%" in plain(
         shown.iloc[1, 2]
     )
-    assert plain(shown.iloc[1, 4]) == "50.0%: +0.0 [-50, +50]; paper 46.4%"
+    assert plain(shown.iloc[1, 4]) == "+0.0 [-50, +50]; to 50.0%; paper 46.4%"
     assert "paper 24.6%" in plain(shown.iloc[0, 2])
     assert value(lines, measure=CHANGE, method="full", task="mmlu") == pytest.approx(-3 / 8)
     assert value(lines, measure=PAPERS_AFTER, method="precise", task="gsm8k") == 0.274
+
+
+def test_a_page_groups_rows_that_begin_alike_and_sets_the_gain_first(
+    drawn: tuple[Table, Table],
+) -> None:
+    """The purposes are headings, words are in small print, numbers stand at the right."""
+    page = html_table(drawn[0].cells)
+    headings = re.findall(r'<tr class="group">.*?<span>(.*?)</span>', page)
+    purposes = drawn[0].cells["rate chosen for"].unique()
+    assert headings == [f"Rate chosen for: {purpose}" for purpose in purposes]
+    names = re.findall(r'<th scope="col"[^>]*>([^<]*)', page)
+    assert names[:3] == ["tuned", "word problems", "generic tasks"]
+    assert page.count('<tr class="precise">') == len(purposes)
+    assert '<td class="number">+41.7 [' in page and "<small>to 75.0%</small>" in page
+    others = html_table(DataFrame({"head": ["5.5", "<b>"], "looks at": ["A", "B"]}))
+    assert 'class="group"' not in others and "&lt;b&gt;" in others and "number" not in others
 
 
 def change_rows(before: float, change: OverSeeds) -> DataFrame:
@@ -153,7 +169,7 @@ def test_answers_that_all_change_alike_are_no_certainty() -> None:
     unchanged, lost = OverSeeds((0.0, 0.0), 0.0, 40), OverSeeds((-1.0,), 0.0, 40)
     square = stats.t.ppf(0.975, 39) ** 2
     reach = 100 * square / (40 + square)
-    cell = f"25.0%: +0.0 [-{reach:.1f}, +{reach:.1f}]; seeds +0.0 to +0.0"
+    cell = f"+0.0 [-{reach:.1f}, +{reach:.1f}]; to 25.0%; seeds +0.0 to +0.0"
     assert plain(change_cell(change_rows(0.25, unchanged))) == cell
-    cell = f"0.0%: -100.0 [-100.0, {reach - 100:.1f}]; seeds -100.0 to -100.0"
+    cell = f"-100.0 [-100.0, {reach - 100:.1f}]; to 0.0%; seeds -100.0 to -100.0"
     assert plain(change_cell(change_rows(1.0, lost))) == cell

@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 from arith_lens import plotting
-from arith_lens.plotting.style import GREYS, INKS, colour_at, in_the_dark, ink_on, palette, tint
+from arith_lens.plotting.markup import shell_file, shell_style
+from arith_lens.plotting.style import (
+    DIVERGING,
+    GREYS,
+    INKS,
+    colour_at,
+    in_the_dark,
+    ink_on,
+    palette,
+    tint,
+)
 
 ROOT = Path(__file__).parents[2]
 MEANINGS = ("helps", "hinders", "operand", "operator", "answer", "verdict", "control")
@@ -105,6 +115,29 @@ def test_text_on_any_fill_can_be_read(dark: bool) -> None:
     if dark:
         pairs = [(in_the_dark(fill), in_the_dark(ink)) for fill, ink in pairs]
     assert min(contrast(*pair) for pair in pairs) > 3.5
+
+
+def turned_over(colour: str) -> str:
+    """A light colour as a page shows it in the dark, by the matrix of its filter."""
+    (values,) = re.findall(r'values="([^"]*)"', shell_file("dark.svg"))
+    matrix = np.array(values.split(), dtype=float).reshape(4, 5)[:3]
+    parts = [*(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)), 1, 1]
+    return "#{:02x}{:02x}{:02x}".format(*(round(255 * x) for x in np.clip(matrix @ parts, 0, 1)))
+
+
+def test_a_chart_in_the_dark_has_the_dark_pages_ground_and_colours_that_differ() -> None:
+    assert turned_over("#ffffff") == PAGES[True] and f"--page: {PAGES[True]}" in shell_style()
+    inks = {name: turned_over(light) for name, (light, _) in INKS.items()}
+    assert [one for one in inks if contrast(inks[one], PAGES[True]) < 4.5] == []
+    for sight in SIGHT:
+        near = [
+            (one, other)
+            for one, other in combinations(MEANINGS, 2)
+            if difference(inks[one], inks[other], sight) < 20
+        ]
+        assert near == [("operator", "verdict")] * (sight == "deutan")
+    drops = [contrast(turned_over(colour), PAGES[True]) for colour in DIVERGING[:9]]
+    assert drops == sorted(drops, reverse=True), "the strongest stands out most, as on white"
 
 
 LEFT_OUT = ("arith_lens/plotting/style.py",)
