@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -10,7 +11,7 @@ from arith_lens.components import Component, Components, Head
 from arith_lens.edges.effects import EdgeReading, edge_settings, places_of
 from arith_lens.edges.engine import MLP_INPUT, EdgeSettings
 from arith_lens.metrics import MetricFunction
-from arith_lens.model import HookedLike
+from arith_lens.model import HookedLike, planned_model
 from arith_lens.pairs import PromptPairs, Role
 from arith_lens.path_patching import flops_of_rows, forward_flops, matrix_elements
 
@@ -44,7 +45,7 @@ class EdgePlan:
 
 
 def plan_edges(
-    model: HookedLike,
+    model: HookedLike | str | Path,
     pairs: PromptPairs,
     receivers: Components,
     *,
@@ -61,12 +62,14 @@ def plan_edges(
     No weight is read. A token counts as changed from the first one on that differs in X_c.
 
     Args:
-        model, pairs, receivers, senders, inputs, positions, via, paths, metric: as in
-            `edge_effects`; heads that share keys and values read together.
+        model: as in `edge_effects`; or a folder or a hub id, as in `plan`.
+        pairs, receivers, senders, inputs, positions, via, paths, metric: as in `edge_effects`;
+            heads that share keys and values read together.
 
     Raises:
         IndexError, ValueError: as in `edge_effects`.
     """
+    model = planned_model(model)
     reading = EdgeReading(inputs=inputs, positions=positions, via=via)
     settings = edge_settings(model, pairs, receivers, senders, reading, paths=paths, metric=metric)
     masks_of, labels = places_of(pairs, positions)

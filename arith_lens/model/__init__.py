@@ -36,6 +36,7 @@ from arith_lens.model.hooked import HookedModel as HookedModel
 from arith_lens.model.hooked import Tokens as Tokens
 from arith_lens.model.loading import empty_model as empty_model
 from arith_lens.model.loading import load_model as load_model
+from arith_lens.model.loading import planned_model as planned_model
 from arith_lens.model.neurons import check_neurons as check_neurons
 from arith_lens.model.neurons import every_neuron as every_neuron
 from arith_lens.model.neurons import n_neurons as n_neurons

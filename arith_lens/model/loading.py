@@ -32,7 +32,7 @@ from arith_lens.model.checkpoints import (
     refuse_quantised,
 )
 from arith_lens.model.config_files import first_line
-from arith_lens.model.hooked import HookedModel
+from arith_lens.model.hooked import HookedLike, HookedModel
 from arith_lens.model.state import (
     check_device,
     compute_device,
@@ -329,8 +329,33 @@ def empty_model(
     dtype = _as_dtype(dtype)
     if isinstance(source, (tuple, HookedModel)):
         return load_model(source, dtype=dtype, device=device, bos=bos)
+    parts = _without_weights(source, trust_remote_code, bos, weights=False)
+    return _empty(*parts, dtype, device, trust_remote_code)
+
+
+def planned_model(source: str | Path | HookedLike) -> HookedLike:
+    """A model as it is; of a folder or a hub id the model without weights and without a tokenizer.
+
+    config.json is all that is read, or downloaded.
+    """
+    if not isinstance(source, str | Path):
+        return source
+    checkpoint = find_checkpoint(source, weights=False)
+    model = _empty(checkpoint, read_config(checkpoint), _placeholder())
+    model.bridge.tokenizer = None
+    return model
+
+
+def _empty(
+    checkpoint: Checkpoint,
+    config: Any,
+    tokenizer: Any,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    trust_remote_code: bool = False,
+) -> HookedModel:
+    """The model of a config, without values of weights."""
     device = check_device(default_device() if device is None else device)
-    checkpoint, config, tokenizer = _without_weights(source, trust_remote_code, bos, weights=False)
     on_cpu = device.type == "cpu"
     dtype = dtype or _default_dtype(config, on_cpu=on_cpu, trust_remote_code=trust_remote_code)
     auto_class = _auto_class(config, checkpoint.location)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from jaxtyping import Int
@@ -17,7 +18,7 @@ from arith_lens.methods import (
     method_components,
     shard_size,
 )
-from arith_lens.model import HookedLike, compute_device, keeps_tokens
+from arith_lens.model import HookedLike, compute_device, keeps_tokens, planned_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import PatchSettings, patch_settings
 from arith_lens.path_patching.layers import VOCABULARY_CHUNK
@@ -64,7 +65,7 @@ class Plan:
 
 
 def plan(
-    model: HookedLike,
+    model: HookedLike | str | Path,
     pairs: PromptPairs,
     *,
     senders: Components | None = None,
@@ -86,21 +87,25 @@ def plan(
     first shard.
 
     Args:
-        model, pairs, senders, paths, metric, foil, engine, batch_size: as in `path_patch`.
+        model: as in `path_patch`; or a folder or a hub id, whose config.json is all that is read.
+        pairs, senders, paths, metric, foil, engine, batch_size: as in `path_patch`. Pairs of
+            another tokenizer give the plan for prompts of their lengths.
         method: a method of your own, in place of path patching. Only `batch_size` counts with it.
 
     Raises:
         UnsupportedTrunk: the sweep cannot compute this model.
         IndexError, ValueError: as in `path_patch`.
+        FileNotFoundError, ValueError, PermissionError, ConnectionError: as in `empty_model`.
 
     Example:
         >>> import arith_lens as al
         >>> model = al.load_model("reference")
         >>> pairs = al.sample_pairs(model, n=6, templates="symbols", counterfactual="operands")
         >>> plan = al.plan(model, pairs)           # FLOPs and bytes, before anything runs
-        >>> plan.flops > 0
+        >>> plan == al.plan("reference", pairs)    # a hub id: before the weights are downloaded
         True
     """
+    model = planned_model(model)
     if method is not None:
         return _method_plan(method, model, pairs, shard_size(batch_size, HOOKS_SHARD))
     patching = patch_settings(

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import arith_lens as al
 from arith_lens.fine_tuning.results import load_base
-from arith_lens.model import empty_model, load_model, weights_hash
+from arith_lens.model import HookedModel, empty_model, load_model, weights_hash
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +188,28 @@ def test_an_empty_model_plans_as_the_loaded_one(folder: Path) -> None:
         weights_hash(empty)
     with pytest.raises(FileNotFoundError, match="expected weights"):
         load_model(folder)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral"])  # mistral shares keys and values
+def test_a_plan_needs_config_json_alone_and_is_that_of_the_loaded_model(
+    family: str, make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    model = make_model(family)
+    model.bridge.original_model.config.save_pretrained(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
+    pairs = al.sample_pairs(model, n=20, keep="all")
+    for options in ({}, {"engine": "hooks", "paths": "total"}, {"metric": "logit"}):
+        assert al.plan(tmp_path, pairs, **options) == al.plan(model, pairs, **options)
+    assert al.plan_edges(str(tmp_path), pairs, ["2.0"]) == al.plan_edges(model, pairs, ["2.0"])
+    with pytest.raises(FileNotFoundError, match="expected a tokenizer"):
+        empty_model(tmp_path)
+
+
+def test_a_plan_of_a_hub_id_without_a_network_says_so(llama: HookedModel) -> None:
+    pairs = al.sample_pairs(llama, n=2, keep="all")
+    for planned in (al.plan, lambda *of: al.plan_edges(*of, ["2.0"])):
+        with pytest.raises(ConnectionError, match=r"expected a model by its name .*'some/model'"):
+            planned("some/model", pairs)
 
 
 def test_an_empty_model_of_7_billion_parameters_takes_no_memory(folder: Path) -> None:
