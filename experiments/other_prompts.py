@@ -35,6 +35,7 @@ from experiments.settings import (
     pooled_map,
     pooled_samples,
     save_maps,
+    some_pairs,
     strongest_heads,
 )
 
@@ -118,13 +119,13 @@ def _inputs(config: WordProblemsConfig) -> tuple[Path, ...]:
 
 
 def _word_problems(model: al.HookedModel, config: WordProblemsConfig) -> al.PromptPairs:
-    """All word problems that can be converted."""
+    """The word problems that can be converted; at most `n`."""
     if config.data_dir is None:
         pairs, report = world_pairs(model, seed=config.seed)
     else:
         pairs, report = gsm8k_pairs(model, *_inputs(config), seed=config.seed)
     print(report)
-    return pairs
+    return some_pairs(pairs, config.n or 0, config.seed)
 
 
 def _answered(model: al.HookedModel, pairs: al.PromptPairs) -> al.PromptPairs:

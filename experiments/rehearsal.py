@@ -21,12 +21,17 @@ SMALL = {
     **{"limit": 2, "control_limit": 2},
     **{"controls": 1, "random_pairs": 1, "candidates": 2, "masked": 1, "most": 4, "draws": 1},
     **{"heads": 2, "mlps": 1, "top": 2, "steps": 1},
+    **{"examples": 8, "batch": 4, "epochs": 1, "questions": 2},
 }
 """The largest value of each setting, where it is a number, that makes a command long."""
-FIRST = ("operations", "counterfactuals", "metrics")
+FIRST = ("operations", "counterfactuals", "metrics", "rates", "several", "more")
 """Settings of which the first value alone is computed."""
-ELSEWHERE: dict[str, Any] = {"model": "reference", "shots": 0, "pairs": None, "data_dir": None}
-"""Settings of prompts and data that the shipped model does not know; the plan has read them."""
+ELSEWHERE: dict[str, Any] = {
+    **{"model": "reference", "which_heads": (), "which_mlps": ()},
+    **{"shots": 0, "pairs": None, "data_dir": None, "form": "solution", "tasks": ()},
+    **{"max_new_tokens": None},
+}
+"""Settings of prompts, data and heads that the shipped model has not; the plan has read them."""
 
 
 def in_small(config: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import arith_lens as al
 from arith_lens.answers import Answers, change_over_seeds
-from arith_lens.reference.sets import load_set
+from arith_lens.reference.sets import load_set, world_questions
 from experiments.does_tuning_help.studies import World, world_examples
 from laboratory.rows import Row, write_rows
 
@@ -44,7 +44,8 @@ def fading(
 
 def _answers(world: World, source: Any) -> Answers:
     model = al.load_model(source)
-    return al.answer_questions(model, world.test_questions(), whole_words=False, progress=False)
+    questions = world.first("word_problems_test") + world_questions("generic_test")
+    return al.answer_questions(model, questions, whole_words=False, progress=False)
 
 
 def _tuned(world: World, method: str, seed: int) -> tuple[Answers, Answers]:

@@ -173,8 +173,8 @@ class WordProblemsConfig(PooledSampleSettings):
     The ten strongest heads on the generated prompts (four operations) and on word problems; what a
     knockout of each set, of their overlap and of the rest costs on both kinds of prompt; what as
     many control heads cost; and where each head looks from END. With `--data-dir`, the word
-    problems are rewritten ones of GSM8K; else they are the closed world's. Saves a run under
-    results/do_word_problems_use_them/, which `figures/shared_heads.py` prints.
+    problems are rewritten ones of GSM8K; else they are the closed world's; `--n` limits them too.
+    Saves a run under results/do_word_problems_use_them/, which `figures/shared_heads.py` prints.
     """
 
     data_dir: Path | None = None

@@ -7,10 +7,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from experiments.configs.shared import (
-    Dtype,
-    RunOptions,
-)
+from experiments.configs.shared import Dtype, ExperimentOptions
 
 WORLD_DEFAULTS: Mapping[str, Any] = {
     "rates": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
@@ -55,8 +52,8 @@ class TuningConfig:
     batch: int | None = None
     """Examples per step."""
     questions: int | None = None
-    """Test questions of each family of word problems or benchmark (of MMLU, of each subject); 0
-    takes all."""
+    """Questions of each task of the closed world, or test questions of each benchmark (of MMLU, of
+    each subject); 0 takes all."""
     heads: int | None = None
     """Heads of Table 1, about 3% of them."""
     several: tuple[int, ...] = ()
@@ -122,10 +119,13 @@ class TrainingBudget:
     keep_checkpoints: bool = False
     """Keep the whole models that full tuning and LoRA leave, which are as large as the model, once
     their answers are saved. The slices of precise tuning are always kept."""
+    weights: bool = False
+    """At the chosen rates, train again where answers are stored without the weights, as in a run
+    that was copied without them."""
 
 
 @dataclass(frozen=True)
-class TrainingOptions(RunOptions):
+class TrainingOptions(ExperimentOptions):
     """Which trainings are done, and how."""
 
     table: Literal[1, 2, 5] = 1
@@ -137,9 +137,6 @@ class TrainingOptions(RunOptions):
     else one per core, at most 4."""
     room: Annotated[TrainingBudget, tyro.conf.arg(name="")] = TrainingBudget()
     """Memory and disk."""
-    weights: bool = False
-    """At the chosen rates, train again where answers are stored without the weights, as in a run
-    that was copied without them."""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ from experiments.does_tuning_help.plan import (
     trainings_text,
 )
 from experiments.finding import figure_command
+from experiments.rehearsal import rehearse as run_in_small
 from experiments.results import CHOSEN_RATES, POOLED_MAP, TUNED_ANSWERS, UNTUNED_ANSWERS
 from experiments.settings import (
     loaded_model,
@@ -79,8 +80,8 @@ def main(
     room: TrainingBudget = TrainingBudget(),  # noqa: B008 -- frozen
     root: Path = Path("results"),
     dry_run: bool = False,
+    rehearse: bool = False,
     again: bool = False,
-    weights: bool = False,
 ) -> None:
     """Train, evaluate and save.
 
@@ -93,9 +94,8 @@ def main(
         room: memory and disk.
         root: the folder of all runs.
         dry_run: print what would be trained, reading no weights, and stop.
+        rehearse: then train in small on the shipped model, and store nothing.
         again: compute the results of an earlier run of this configuration again.
-        weights: at the chosen rates, train again where answers are stored without the weights, as
-            in a run that was copied without them.
     """
     with exit_on_user_error():
         empty = empty_hf_model(config.model)
@@ -103,7 +103,10 @@ def main(
         tuned = table_rows(table, plan.config)
         check_named_components(plan.config, tuned)
         print(trainings_text(tuned, table, plan, seeds, empty), flush=True)
-    if dry_run:
+    if rehearse:
+        in_small = partial(main, table=table, seeds=1, processes=1)
+        run_in_small(in_small, plan.config, f"table{table}", empty)
+    if dry_run or rehearse:
         return
     if processes is None:
         is_alone = plan.config.data_dir is not None or on_gpu(config.device)
@@ -116,7 +119,7 @@ def main(
         rates = map(chosen.rates_for, chosen.criteria)
         every = repeats(rates, range(config.seed, config.seed + seeds))
         done = {training.name for training in first} if again else {*run.names}
-        if weights:
+        if room.weights:
             done -= {t.name for t in every if not (weights_folder(run, t) / RESULT_FILE).is_file()}
         train_all(every, run, plan, processes, skip=done)
         CHOSEN_RATES.save(run, chosen, str(table))

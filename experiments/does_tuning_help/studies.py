@@ -65,7 +65,7 @@ class World:
     examples: int
     """Examples to tune on, drawn with the training's seed; 0: all."""
     questions: int
-    """Test questions of each family of word problems; 0: all."""
+    """Questions of each task; 0: all."""
     end_with_eos: ClassVar[bool] = False
 
     def tuning_set(self, seed: int) -> list[Line]:
@@ -74,19 +74,20 @@ class World:
 
     def all_questions(self) -> list[Question]:
         """Validation word problems, to choose rates on, then the test questions."""
-        validation = [
-            replace(question, task=VALIDATION + question.task)
-            for question in world_questions("word_problems_validation")
-        ]
-        return validation + self.test_questions()
+        validation = self.first("word_problems_validation")
+        chosen = [replace(question, task=VALIDATION + question.task) for question in validation]
+        return chosen + self.test_questions()
 
     def test_questions(self) -> list[Question]:
         """Test word problems and the generic tasks."""
-        families: dict[str, list[Question]] = defaultdict(list)
-        for question in world_questions("word_problems_test"):
-            families[question.task].append(question)
-        test = [q for listed in families.values() for q in listed[: self.questions or None]]
-        return test + world_questions("generic_test")
+        return self.first("word_problems_test") + self.first("generic_test")
+
+    def first(self, name: str) -> list[Question]:
+        """The first questions of each task of a frozen set."""
+        tasks: dict[str, list[Question]] = defaultdict(list)
+        for question in world_questions(name):
+            tasks[question.task].append(question)
+        return [q for listed in tasks.values() for q in listed[: self.questions or None]]
 
     def ask(self, model: Any, _root: Path) -> tuple[Answers, AnswerFacts]:
         """A model's answers to all questions."""

@@ -1,16 +1,19 @@
 """Tuning as an experiment: what is trained, how rates are chosen, what tables say."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from support import children
 from support.drawings import written
+from support.made_runs import make_effects
 from support.squares import square
 
 import experiments.does_tuning_help as tables
 from arith_lens.answers import Answers, Question
 from arith_lens.components import Head
+from arith_lens.operations import FOUR
 from experiments.does_tuning_help import (
     VALIDATION,
     SelectedRates,
@@ -23,6 +26,7 @@ from experiments.does_tuning_help import __main__ as command
 from experiments.does_tuning_help import plan as planning
 from experiments.does_tuning_help.plan import table_rows
 from experiments.does_tuning_help.studies import World
+from experiments.rehearsal import in_small
 from figures.exhibit import show
 from figures.options import Options, TableOptions
 from figures.tables.answers import CHANGE, PLACE
@@ -115,6 +119,7 @@ def test_tuning_validation_and_test_problems_are_different_ones() -> None:
     test = {q.prompt for q in questions if not q.task.startswith(VALIDATION)}
     assert (len(validation), len(test)) == (1200, 4734)
     assert not tuned & validation and not tuned & test and not validation & test
+    assert len(World(examples=8, questions=2).all_questions()) == 2 * (4 + 4 + 5)
 
 
 def test_a_seed_draws_its_own_examples_and_the_end_of_an_answer_is_learned() -> None:
@@ -242,6 +247,24 @@ def test_a_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "4,000 examples, 1 epoch" in printed and "32 a step: 125" in printed
     assert "lora-3-0: 24,576" in printed and "(1.0%), rank 2" in printed
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_rehearsal_trains_every_row_once_in_small_and_leaves_nothing(
+    tmp_path: Path, pretended: list[command.TrainingJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsed = []
+    monkeypatch.setattr(command, "run_in_small", lambda *parts: rehearsed.append(parts))
+    large = replace(CONFIG, which_heads=("31.5", "31.2", "30.3"), examples=0)
+    command.main(large, root=tmp_path / "results", rehearse=True)
+    ((compute, config, figure, _),) = rehearsed
+    assert figure == "table1" and not [*tmp_path.iterdir()]
+    maps = {name: make_effects(name, 12, 8) for name in FOUR}
+    monkeypatch.setattr(command, "operation_maps", lambda *_: maps)
+    compute(in_small(config), root=tmp_path)
+    assert [job.training.tuned.method for job in pretended] == ["full", "precise", "lora", "random"]
+    assert {job.plan.study for job in pretended} == {World(examples=8, questions=2)}
+    on_data = planning.TuningConfig(data_dir=tmp_path, form="answer", shots={"gsm8k": 2})
+    assert planning.planned(in_small(on_data), 12).study == World(examples=8, questions=2)
 
 
 def test_a_training_says_what_it_trained_and_is_not_repeated(

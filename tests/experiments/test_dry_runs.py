@@ -67,7 +67,7 @@ def test_a_dry_run_needs_no_weights(
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize("name", [one for one in EXPERIMENTS if one != "does_tuning_help"])
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_rehearsal_is_small(name: str) -> None:
     config = experiments()[name].settings()
     small = in_small(config)

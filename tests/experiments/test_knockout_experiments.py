@@ -233,7 +233,8 @@ def test_table_4_from_its_experiment(
     monkeypatch.setattr(other_prompts, "world_pairs", some)
     config = do_word_problems_use_them.config(n=18, controls=1, heads=4, most=72)
     do_word_problems_use_them(config, root=study.root)
-    assert "answered with C too" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "answered with C too" in printed and " of 18 are answered right" in printed, "n of them"
     (run,) = find_runs("do_word_problems_use_them", root=study.root)
     looks = results.CLASS_ATTENTION.load(run, "generated")
     assert looks.mean().sum(-1).tolist() == pytest.approx([1.0] * len(looks.mean()), abs=1e-5)
