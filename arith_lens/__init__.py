@@ -67,8 +67,11 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """A public name; an error has the nearest one."""
+    from arith_lens.imports import without_collections
+
     try:
-        return _public_name(name)
+        with without_collections():
+            return _public_name(name)
     except AttributeError as error:
         if name in _NAMES:  # from the import of its module
             raise

@@ -3,7 +3,9 @@
 Mistakes end with a message, and only one of several processes prints.
 """
 
+import atexit
 import codecs
+import gc
 import os
 import re
 import select
@@ -90,6 +92,8 @@ def _likeness(name: str, known: Iterable[str]) -> float:
     """How much a name is like the nearest of some names, between 0 and 1."""
     return max((SequenceMatcher(None, name, one).ratio() for one in known), default=0.0)
 
+
+atexit.register(gc.freeze)  # a last collection, of what then ends, took a second
 
 Arguments: TypeAlias = tuple[Sequence[Any], dict[str, Any]]
 """What a function is called with: by position, and by name."""

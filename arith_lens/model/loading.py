@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 from safetensors import SafetensorError
 from torch import Tensor
 
+from arith_lens.imports import without_collections
 from arith_lens.memory import is_out_of_memory
 from arith_lens.model.checkpoints import (
     Checkpoint,
@@ -378,6 +379,7 @@ def _empty(
     return HookedModel(bridge, checkpoint.name)
 
 
+@without_collections()  # it imports Transformers
 def _without_weights(
     source: str | Path, trust_remote_code: bool, bos: bool | None, *, weights: bool
 ) -> tuple[Checkpoint, Any, Any]:
@@ -469,6 +471,7 @@ def _placeholder() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=plain, bos_token="<s>", eos_token="<s>")
 
 
+@without_collections()  # it imports TransformerLens
 def _auto_class(config: Any, location: str) -> Any:
     """The Transformers class with which TransformerLens loads this architecture."""
     from transformer_lens.model_bridge.sources.transformers import (

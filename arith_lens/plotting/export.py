@@ -65,13 +65,14 @@ def save(
     """Write `stem`.html, then the static `formats`; the paths written, in that order.
 
     The HTML opens without a network. It reads `plotly.js`, which the pages of its folder share and
-    which is written beside it: copy both. Pictures of an
-    earlier drawing are removed first, so that none stands beside numbers that it does not show.
+    which is written beside it: copy both. Pictures of an earlier drawing are removed first, so that
+    none stands beside numbers that it does not show.
 
     Args:
         title: plain text above the figure in the HTML.
         notes: plain text below the figure in the HTML, in place of the figure's small print.
-        page_text: the HTML, if it is not to be a page of the figure alone.
+        page_text: the HTML, if it is not to be a page of the figure alone. If the file has this
+            text already, newer pictures beside it show the same, and are not drawn again.
         seconds: limit for the static formats together; a browser that hangs is stopped then.
 
     Raises:
@@ -80,6 +81,10 @@ def save(
     """
     stem.parent.mkdir(parents=True, exist_ok=True)
     page = stem.with_name(stem.name + ".html")
+    paths = [page, *(stem.with_name(f"{stem.name}.{suffix}") for suffix in formats)]
+    if _are_written(paths, page_text):
+        write_libraries(page.parent, page_text)
+        return paths
     partial = partial_of(page)
     try:
         text = page_text or _page(figure, stem.name, title, notes)
@@ -91,14 +96,18 @@ def save(
     for suffix in _PICTURES:
         stem.with_name(f"{stem.name}.{suffix}").unlink(missing_ok=True)
     pictures = {
-        stem.with_name(f"{stem.name}.{suffix}"): (
-            figure if suffix == "png" else as_rectangles(figure)
-        )
-        for suffix in formats
+        path: figure if path.suffix == ".png" else as_rectangles(figure) for path in paths[1:]
     }
     if pictures:
         save_pictures(pictures, seconds=seconds)
-    return [page, *pictures]
+    return paths
+
+
+def _are_written(paths: Sequence[Path], text: str) -> bool:
+    """Whether a page has this text, and pictures beside it were drawn after it."""
+    if not all(path.is_file() for path in paths) or paths[0].read_text(encoding="utf-8") != text:
+        return False
+    return all(path.stat().st_mtime_ns >= paths[0].stat().st_mtime_ns for path in paths)
 
 
 @cache
@@ -135,8 +144,9 @@ def write_libraries(folder: Path, page: str) -> None:
     """Write the libraries that a page reads from its folder, if they are not there."""
     for name in {*re.findall(r'"(plotly|circuitsvis)\.js"', page)}:
         file = folder / f"{name}.js"
-        text = f'(window.ArithLensBundles??={{}}).{name}="{packed_library(name)}";'
-        if not file.exists() or file.stat().st_size != len(text):
+        version = f"/*{len(library(name))}*/"
+        if not (file.exists() and file.read_text(encoding="utf-8").endswith(version)):
+            text = f'(window.ArithLensBundles??={{}}).{name}="{packed_library(name)}";{version}'
             file.write_text(text, encoding="utf-8")
 
 

@@ -1,6 +1,7 @@
 """Pictures show the numbers they are given, and hide none behind another."""
 
 import html
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -355,6 +356,38 @@ def test_pictures_of_an_earlier_drawing_do_not_stay_beside_new_numbers(
         plotting.save(panels(panel(values)), tmp_path / "map", formats=("png", "svg"))
     assert not any(path.exists() for path in old)
     assert all(path.exists() for path in kept)
+
+
+def test_pictures_are_drawn_again_only_if_their_page_has_another_text_or_they_are_not_its_own(
+    tmp_path: Path, values: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[list[str]] = []
+
+    def draw(pictures: dict[Path, Any], **_: Any) -> None:
+        drawn.append([path.name for path in pictures])
+        for path in pictures:
+            path.write_text("a picture")
+
+    monkeypatch.setattr(export, "save_pictures", draw)
+
+    def save(text: str, *formats: str) -> list[str]:
+        before = len(drawn)
+        paths = plotting.save(figure, tmp_path / "map", formats=formats, page_text=text)
+        assert [path.suffix for path in paths] == [".html", *(f".{one}" for one in formats)]
+        return drawn[-1] if len(drawn) > before else []
+
+    figure = panels(panel(values))
+    assert save("one", "png", "svg") == ["map.png", "map.svg"]
+    assert save("one", "png", "svg") == []
+    assert save("other", "png") == ["map.png"] and not (tmp_path / "map.svg").exists()
+    (tmp_path / "map.png").unlink()
+    assert save("other", "png") == ["map.png"], "one is missing"
+    os.utime(tmp_path / "map.png", ns=(0, 0))
+    assert save("other", "png") == ["map.png"], "one is of an earlier drawing"
+    page = '<script src="plotly.js"></script>'
+    save(page, "png")
+    (tmp_path / "plotly.js").unlink()
+    assert save(page, "png") == [] and (tmp_path / "plotly.js").exists()
 
 
 HALF = """

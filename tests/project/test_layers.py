@@ -20,6 +20,7 @@ LAYERS = {
     **dict.fromkeys(["activations", "caller_warnings", "code_digest", "components"], 0),
     **dict.fromkeys(
         [
+            "imports",
             "memory",
             "named_models",
             "operations",
