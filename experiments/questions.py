@@ -112,8 +112,6 @@ class Term:
 
     name: str
     meaning: str
-    pattern: str
-    """A text with this regular expression uses the word."""
 
 
 @cache

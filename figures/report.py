@@ -33,7 +33,7 @@ from experiments.finding import (
     not_default,
     settings_text,
 )
-from experiments.questions import Term, study, terms
+from experiments.questions import study, terms
 from figures.claims import Verdict
 from figures.claims.page import GROUPS
 from figures.collection import Collection, MissingExhibit, collection_of
@@ -65,8 +65,6 @@ PHRASES = {
     "not measured": ("is not measured", "are not measured"),
 }
 """The verb for one claim, and for several."""
-MOST_TERMS = 4
-"""The most terms in a figure's margin."""
 
 
 def main(options: ReportOptions) -> None:
@@ -181,7 +179,6 @@ def _template() -> Template:
             "shell_style": shell_style(),
             "short_name": _short_name,
             "terms": terms(),
-            "terms_in": _terms_in,
             "signs": SIGNS,
             "views_html": views_html,
             "two_digits": lambda number: minus(f"{number:.2f}"),
@@ -254,13 +251,6 @@ def _audit(model: str, root: Path) -> Any:
     """The model's newest audit, as `make audit` stores it; None if there is none."""
     runs = find_runs("audit", root=root / "audits" / "runs")
     return next((run.load("audit") for run in runs if run.model == model), None)
-
-
-def _terms_in(exhibit: Exhibit) -> list[Term]:
-    """The terms that an exhibit's words use, at most `MOST_TERMS`; the special ones first."""
-    words = " ".join([exhibit.title, *exhibit.small_print])
-    used = [term for term in terms() if re.search(term.pattern, words)]
-    return [term for term in terms() if term in used[-MOST_TERMS:]]
 
 
 def _is_shown(part: Exhibit | MissingExhibit) -> bool:

@@ -71,6 +71,11 @@
     charts.forEach(draw);
   });
 
+  // A link to what is folded opens it.
+  const reveal = () => { for (let part = document.getElementById(location.hash.slice(1)); part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true; };
+  addEventListener("hashchange", reveal);
+  reveal();
+
   const boxes = document.querySelectorAll(".box");
   const measure = () => boxes.forEach(box =>
     box.classList.toggle("wide", box.style.overflow !== "hidden" && box.scrollWidth > box.clientWidth + box.scrollLeft + 2));
