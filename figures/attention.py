@@ -13,6 +13,7 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.operations import OPERATIONS
 from arith_lens.plotting.widths import is_narrow, page_width
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
@@ -26,21 +27,12 @@ from figures.tables.table import QuestionTable, keys_of, records, select, value
 from figures.views import maps
 
 EXPERIMENT = "where_do_they_look"
-ROLE_NAMES = {
-    "operand a": "A",
-    "operator": "operator",
-    "operand b": "B",
-    "BOS": "start",
-    "blank before B": "blank",
-    "other": "others",
-    "END": "END",
-}
-"""The columns, with their names."""
-OPERAND, OPERATOR = "▲", "◆"
-MARKS = {"operand": f"{OPERAND} ", "operator": f"{OPERATOR} "}
-"""What stands before the names of the heads that look mostly at A and B, or at the operator."""
-CONTROLS, SHORT_CONTROLS = ("random", "mean", "largest"), ("random", "mean", "max")
-"""The rows of as many random heads: an empty one, their mean, and the largest in each column."""
+SEEN = {"operand a": "operand", "operator": "operator", "operand b": "operand"}
+"""The roles with columns of their own, with their inks; all others are together."""
+KINDS = {"operand": "A, B:", "operator": "operator:", "other": "neither:"}
+"""What the strongest heads look at, above those that do."""
+CONTROLS = ("random:", "mean", "largest")
+"""The rows of as many random heads: their name, their mean, and the largest in each column."""
 SMALLEST, WIDE = 25, 15
 """Smaller percentages are not printed; half an interval, in points, from which on one is in
 brackets."""
@@ -55,11 +47,10 @@ def fig5(options: Options) -> list[Chart]:
             [run],
             name="fig5",
             title="Where do the strongest heads look?",
-            caption="A cell is the mean attention from END to one role, in percent. Printed from "
-            f"{SMALLEST}% on, in brackets if its 95% interval over n problems is ±{WIDE} points or "
-            f"wider. {OPERAND} ({OPERATOR}): half or more of the attention outside the first token "
-            "is on A and B (the operator). Bold: key heads. Random: mean and largest of as many "
-            "random heads. Start: the first token; blank: before B.",
+            caption=f"A cell is the mean attention from END in percent, printed from {SMALLEST}% on; "
+            f"in brackets: its 95% interval over n problems is ±{WIDE} points or wider. A, B (operator): "
+            "half or more of the attention outside the first token is there. Bold: key heads; "
+            "random: mean and largest of as many heads.",
             draw=_draw,
         )
     ]
@@ -76,36 +67,43 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     return plotting.matrix_panels(
         parts,
         colour_title="attention from END",
+        names="above",
         across=max(len(keys_of(roles, "operation")), 1),
         notes=notes,
     )
 
 
 def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
-    """The strongest heads of one operation, the strongest first; below a gap, random ones."""
+    """The strongest heads of one operation by what they look at, the strongest first, and random
+    ones."""
     effects = select(rows, measure=numbers.EFFECT)
     strong = DataFrame(effects[effects.kind != RANDOM]).sort_values("value")
     weights = select(rows, measure=numbers.WEIGHT)
     cells = weights.pivot_table(["value", "low", "high"], ["kind", "head"], "role") * 100
-    of_random = cells.value.loc[RANDOM]
-    controls = [np.nan * of_random.loc[MEAN], of_random.loc[MEAN], of_random.drop(MEAN).max()]
-    names = (MARKS.get(one.kind, "") + one.head for one in records(strong))
-    cells = cells.loc[[*zip(strong.kind, strong["head"], strict=True)]]
-    values = [cells.value, *(one.to_frame().T for one in controls)]
-    half = (cells.high - cells.low).reindex(columns=[*ROLE_NAMES]).to_numpy() / 2
+    values = cells.value[[*SEEN]].assign(rest=cells.value.drop(columns=[*SEEN]).sum(axis=1))
+    halves = ((cells.high - cells.low) / 2)[[*SEEN]].assign(rest=0.0)
+    names, bold, parts = [], [], []
+    empty = (np.full((1, values.shape[1]), np.nan),) * 2
+    for kind, name in KINDS.items():
+        if of_kind := records(select(strong, kind=kind)):
+            at = [(kind, one.head) for one in of_kind]
+            names += [name, *(one.head for one in of_kind)]
+            bold += [False, *(one.key_head == "yes" for one in of_kind)]
+            parts += [empty, (values.loc[at].to_numpy(), halves.loc[at].to_numpy())]
+    of_random = values.loc[RANDOM]
+    controls = [of_random.loc[MEAN].to_numpy(), of_random.drop(MEAN).max().to_numpy()]
+    parts += [empty, (np.stack(controls), np.zeros((2, values.shape[1])))]
+    shown, half = (np.concatenate(some) for some in zip(*parts, strict=True))
     return plotting.Matrix(
         maps.title(operation.capitalize(), f"n = {value(rows, measure='problems'):.0f}"),
-        (*names, *(SHORT_CONTROLS if is_narrow() else CONTROLS)),
-        tuple(ROLE_NAMES.values()),
-        np.concatenate([one.reindex(columns=[*ROLE_NAMES]).to_numpy() for one in values]),
-        strong=(*(strong.key_head == "yes"), *[False] * len(controls)),
+        (*names, *CONTROLS),
+        ("A", OPERATIONS[operation].sign, "B", "rest"),
+        shown,
+        strong=(*bold, *[False] * len(CONTROLS)),
         heading=heading,
-        smallest=SMALLEST,
-        inks=tuple(
-            plotting.COLOURS.get(role.split()[0], plotting.COLOURS["verdict"])
-            for role in ROLE_NAMES
-        ),
-        bracketed=np.concatenate([half >= WIDE, np.zeros((len(controls), half.shape[1]), bool)]),
+        smallest=(*[SMALLEST] * len(SEEN), np.inf),
+        inks=tuple(plotting.COLOURS[ink] for ink in (*SEEN.values(), "control")),
+        bracketed=half >= WIDE,
     )
 
 

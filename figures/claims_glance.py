@@ -10,6 +10,7 @@ from arith_lens import plotting
 from figures.claims import CLAIMS
 from figures.claims.multiplicity import TOGETHER
 from figures.exhibit import Chart, chart_of
+from figures.few_heads import NAMES
 from figures.tables.table import keys_of, records, select
 
 MARKS = {
@@ -19,6 +20,7 @@ MARKS = {
     "not measured": ("not measured", "line-ew-open", plotting.COLOURS["control"]),
 }
 """What each verdict is called, and its mark."""
+COUNTS = "{} hold, {} undecided, {} do not hold"
 ACROSS = 2
 
 
@@ -32,7 +34,7 @@ def glance(rows: DataFrame) -> Chart:
         rows,
         [],
         name="claims",
-        title="The paper's claims at a glance",
+        title="Which of the paper's claims hold?",
         caption="A mark is the verdict of one-sided tests at 5% over problems, seeds or draws; in "
         "reference models, except for probes, × and ÷ go up to 19 and 99. A claim "
         "holds if all its numbers lie within their bounds; not if one lies outside (Holm).",
@@ -63,13 +65,17 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     if len(groups) % ACROSS and len(groups) > 1:  # the last two share a panel
         groups[-2:] = [groups[-2] + groups[-1]]
     panels = [_panel(rows, models, some) for some in groups]
-    held = [[*verdicts(rows, model).values()].count("holds here") for model in models]
-    columns = (f"{model}: {n} hold" for model, n in zip(models, held, strict=True))
+    names = [NAMES.get(model, model) for model in models]
+    totals = (
+        f"{name}: " + COUNTS.format(*map([*verdicts(rows, model).values()].count, MARKS))
+        for name, model in zip(names, models, strict=True)
+    )
+    ends = (-0.6, len(models) - 0.4)
     return plotting.dot_panels(
         panels,
-        plotting.DotAxis((-0.6, len(models) - 0.4), columns=tuple(columns)),
+        tuple(plotting.DotAxis(ends, columns=tuple(some)) for some in (totals, names)),
         across=ACROSS,
-        row=16,
+        row=18,
         notes=notes,
     )
 

@@ -36,25 +36,34 @@ DIALS_ACROSS = 5
 LETTERS = 11
 """A line of a method's name."""
 ERRORS = (
-    "Errors: the largest of any component and pair, as a share of the model's largest true effect; "
-    "effects of 0 have 100%. They follow from the weights, so there is no interval. AtP* has no "
+    "Errors: the largest of any component and pair, as a share of the model's largest true effect "
+    "(100%: as if it were 0); they follow from the weights, so there is no interval. AtP* has no "
     "sign: sizes are compared."
 )
 DIFFICULTIES = {
-    "table": "saturation",
-    "cancelling": "opposite heads",
+    "table": "saturated neurons",
+    "cancelling": "two opposite heads",
     "clock": "products of cosines",
-    "deep": "three MLPs in a chain",
-    "inhibiting": "opposing head",
-    "key_composition": "early head",
-    "query_composition": "steering",
+    "deep": "chain of three MLPs",
+    "inhibiting": "an opposing head",
+    "key_composition": "key from a head",
+    "query_composition": "query from a head",
     "redundant": "two equal heads",
-    "sandwich": "norms",
-    "soft": "unsaturated",
-    "thermometer": "hinges cancel",
-    "value_composition": "early MLP",
+    "sandwich": "norms after parts",
+    "soft": "unsharp attention",
+    "thermometer": "hinges that cancel",
+    "value_composition": "value from an MLP",
 }
 """What a model has that a method may miss; a row of several models has that of the first one."""
+FAMILIES = {
+    "": (EXACT,),
+    "relevance": ("relp", "attn_lrp", "gim"),
+    "integrated": ("eap_ig", "ig_activations"),
+    "gradients": ("clean_corrupted", "atp", "atp_star", "atp_held_norms"),
+}
+"""The methods of a picture in their order."""
+BEST = "relp"
+"""The method whose errors order the rows: of those with the smallest median, the first."""
 
 
 def exhibits(options: ExamOptions) -> list[Exhibit]:
@@ -90,9 +99,8 @@ def exhibits(options: ExamOptions) -> list[Exhibit]:
             runs,
             name="exam",
             title="Which methods give the true effects on models whose circuit is known?",
-            caption="A cell is the largest error of one method on models whose circuit is known; "
-            "where all paths give other errors than with other heads frozen, the next row has "
-            f"them. Models with equal errors share a row. {ERRORS}",
+            caption="A row is what a model has that a method may miss; models with equal errors share "
+            f"one. All paths: no other head is frozen, where that gives other errors. {ERRORS}",
             draw=_draw,
         ),
         *dial,
@@ -217,20 +225,21 @@ def _exam_models(options: ExamOptions) -> list[ExamRun]:
 
 
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """The errors: models by their largest, methods by their median error.
+    """The errors: models by that of the best approximation, methods by their families.
 
     A row has the errors with other heads frozen. The next one has those over all paths, where they
     differ.
     """
     errors = select(table, measure=numbers.ERROR)
-    median = errors.groupby("method").value.median()
-    methods = sorted(keys_of(table, "method"), key=lambda name: (name != EXACT, median[name]))
+    present = keys_of(table, "method")
+    families = {name: [one for one in of if one in present] for name, of in FAMILIES.items()}
+    methods = [one for of in families.values() for one in of]
     cells = {
         paths: 100 * rows.pivot(index="model", columns="method", values="value")[methods]
         for paths in PATHS_TITLES
         if len(rows := select(errors, paths=paths))
     }
-    parts = [(f"median: {errors.model.nunique()} models", [*errors.model.unique()])]
+    parts = [(f"{errors.model.nunique()} models: median", [*errors.model.unique()])]
     parts += [(_row_name(models), models[:1]) for models in _equal_models(errors)]
     lines: list[tuple[str, np.ndarray, bool]] = []
     for name, models in parts:
@@ -238,36 +247,34 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         differ = len({tuple(np.round(one)) for one in own.values()}) > 1
         for place, (paths, values) in enumerate(own.items()):
             if place == 0 or differ:
-                start = name.partition(":")[0] + f", {PATHS_TITLES[paths]}"
-                lines.append((start if place else name, values, len(models) > 1))
+                further = f"{name}, " * (not is_narrow()) + PATHS_TITLES[paths]
+                lines.append((further if place else name, values, len(models) > 1))
     rows, values, strong = (tuple(column) for column in zip(*lines, strict=True))
     letters = 100 if is_narrow() else LETTERS
     names = tuple(fill(display_name(name), letters) for name in methods)
+    groups = tuple((name, len(of)) for name, of in families.items())
+    errors_of = plotting.Matrix(
+        "", rows, names, np.stack(values), strong, groups=groups, is_log=True
+    )
     return plotting.matrix_panels(
-        [plotting.Matrix("", rows, names, np.stack(values), strong)],
-        colour_title="error, % of the largest effect"
-        + " (effects of 0 have 100%)" * (not is_narrow()),
-        names="above",
-        notes=notes,
+        [errors_of], colour_title="largest error", names="above", notes=notes
     )
 
 
 def _equal_models(errors: DataFrame) -> list[list[str]]:
-    """Models by their largest error; those with equal errors in percent are together."""
+    """Models by the error of the best approximation; those with equal errors are together."""
     own = select(errors, paths=[*PATHS_TITLES])
     whole = 100 * own.pivot(index="model", columns=["paths", "method"], values="value")
     groups: dict[tuple[float, ...], list[str]] = {}
-    for model in own.groupby("model").value.max().sort_values(kind="stable").index:
+    for model in whole.sort_values([(paths, BEST) for paths in PATHS_TITLES]).index:
         groups.setdefault(tuple(whole.loc[model].round().fillna(-1)), []).append(str(model))
     return [sorted(some, key=lambda name: name not in DIFFICULTIES) for some in groups.values()]
 
 
 def _row_name(models: Sequence[str]) -> str:
-    """The names of models with equal errors, and what the first one has."""
-    first, *others = (one.replace("_", " ") for one in models)
-    name = f"{first} and {len(others)} more" if others else first
-    difficulty = "" if is_narrow() else DIFFICULTIES.get(models[0], "")
-    return f"{name}: {difficulty}" if difficulty else name
+    """What the first of some models with equal errors has, and how many they are."""
+    many = f" ({len(models)} models)" * (len(models) > 1 and not is_narrow())
+    return DIFFICULTIES.get(models[0], models[0].replace("_", " ")) + many
 
 
 def draw_dial(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:

@@ -75,60 +75,63 @@ def few_heads(shape: str = "wide") -> str:
 
 
 def atlas() -> Chart:
-    """The heads that each audit kept alone, by model and task."""
+    """The share of right answers of the heads that each audit kept alone, by model and task."""
+    rows = DataFrame(read_csv(STUDIES / "audits.csv").query("question == 'Do few suffice?'"))
+    verdicts = select(rows, lens=MEANS).verdict
     return chart_of(
-        DataFrame(read_csv(STUDIES / "audits.csv").query("question == 'Do few suffice?'")),
+        rows,
         [],
         name="atlas",
-        title="Do few heads answer alone?",
-        caption="A row is a task, and how many heads are kept alone; they were chosen on other "
-        "problems. Other heads give their means over problems of the task, at every token or at "
-        "END. Black lines: 95% intervals over 10 to 22 problems. Heads suffice if the "
-        "audit's verdict at every token is that they do.",
+        title=f"Few heads suffice in {(verdicts == 'holds').sum()} of {len(verdicts)} tasks",
+        caption="Kept alone are heads that were chosen on other problems; all others give their means "
+        "over problems of the task. The audit's verdict at every token: ✓ they suffice, ? open, ✗ they "
+        "do not. Black lines: 95% intervals over 10 to 22 problems.",
         draw=_draw_atlas,
     )
 
 
 LENSES = {
-    MEANS: ("these heads alone", "circle", "verdict", 0.0),
-    "means at END": ("at END alone", "circle-open", "verdict", 0.28),
+    MEANS: ("these heads alone, others replaced at every token", "circle", "verdict", 0.0),
+    "means at END": ("others replaced at END alone", "circle-open", "verdict", 0.28),
     "others": ("best and worst of 40 other sets", "diamond", "control", -0.28),
 }
 """The series of an audit's picture: name, mark, ink, and how far below its row it is."""
 
 
+VERDICTS = {"holds": "✓", "open": "?", "fails": "✗"}
 NAMES = {
     "smollm2-135m": "SmolLM2-135M",
     "qwen2.5-coder-0.5b-instruct-q4_k_m": "Qwen2.5-Coder-0.5B",
     "gemma-3-270m": "Gemma-3-270M",
+    "reference": "reference",
+    "reference-mistral": "reference-mistral",
 }
+"""The models of the atlas in their order."""
 
 
 def _draw_atlas(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A panel for each model, those that others trained first, and a row for each task."""
-    rows["name"] = rows.task + ": " + rows.heads.str.split().str.len().astype(str)
+    verdicts = select(rows, lens=MEANS).set_index(["model", "task"]).verdict
+    n_heads = rows.heads.str.split().str.len()
+    rows["name"] = [
+        f"{task}: {n} heads {VERDICTS[verdicts[model, task]]}"
+        for model, task, n in zip(rows.model, rows.task, n_heads, strict=True)
+    ]
     range_ = {"control_low": "low", "control_high": "high"}
     others = select(rows, lens=MEANS).drop(columns=["low", "high"])
     others = others.assign(lens="others", value=others.control_high).rename(columns=range_)
     panels = []
-    models: list[str] = sorted(
-        reversed(keys_of(rows, "model")), key=lambda name: name.startswith(FIRST_MODEL)
-    )
-    for model in models:
+    for model in NAMES:
         own = concat([select(one, model=model) for one in (rows, others)])
-        names = keys_of(own, "name")
+        names = sorted(keys_of(own, "name"), key=lambda name: [*VERDICTS.values()].index(name[-1]))
         series = tuple(
             dots(select(own, lens=lens).set_index("name"), names, label, COLOURS[ink], mark, shift)
             for lens, (label, mark, ink, shift) in LENSES.items()
         )
-        panels.append(
-            plotting.DotPanel(plotting.plain(NAMES.get(model, model)), tuple(names), series)
-        )
+        strong = tuple(name[-1] == VERDICTS["holds"] for name in names)
+        panels.append(plotting.DotPanel(NAMES[model], tuple(names), series, strong))
     axis = plotting.DotAxis((-4, 104), title="right answers", unit="%")
-    own = select(rows, lens=MEANS)
-    message = f"Few heads suffice in {sum(own.verdict == 'holds')} of {len(own)} tasks"
-    headings = [message, *[""] * ((len(panels) - 1) // 2)]
-    return plotting.dot_panels(panels, axis, across=2, headings=headings, row=26, notes=notes)
+    return plotting.dot_panels(panels, axis, across=2, row=26, notes=notes)
 
 
 def _row(name: str, row: Any, kind: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.plotting.widths import is_narrow
 from arith_lens.runs import Run, RunError
 from experiments import results
 from figures.common import chosen_run, chosen_runs, command_for_run, has_tables_alone, runs_by_name
@@ -20,11 +21,9 @@ from figures.views import maps
 
 CAPTION = (
     "A cell is the mean effect when one part gets its output from the counterfactual; red lowers "
-    "the answer. Outlined: key heads (mean below −5% that differs from zero) and MLPs below −5%, "
-    "dashed where the 95% interval reaches −5%. held: the final norm's scale is kept."
+    "the answer. Norm held: the final norm's scale is kept. Outlined: key heads (mean below −5% that "
+    "differs from zero) and MLPs below −5%, dashed where the 95% interval reaches −5%."
 )
-
-
 CAPTIONS = {True: CAPTION + " Dots: heads that the paper names.", False: CAPTION}
 """By whether the paper names heads of a model that is drawn."""
 
@@ -69,15 +68,18 @@ def _operation_panel(
 
 ACROSS, MOST_OF_FOUR = 4, 16
 """Maps in a row where a model has at most so many heads in a layer; else two."""
-NUMBERED, LEAST_NUMBER = (17, 15), 1.5
-"""Pixels of a cell with a number, and the smallest percentage that is printed in it."""
+NUMBERED, LEAST_NUMBER = {False: (17, 15), True: (32, 16)}, 1.5
+"""Pixels of a cell with a number, by whether the page is narrow; the smallest that is printed."""
 
 
 def _row_of_maps(panels: Sequence[plotting.Panel], reading: maps.EffectScale) -> dict[str, Any]:
     """How many maps stand in a row, and their cells: those of a small model have numbers."""
     many = max(panel.values.shape[1] for panel in panels) > MOST_OF_FOUR
     small = reading.relative and not many
-    return {"across": 2 if many else ACROSS, "size": NUMBERED if small else plotting.PANEL_SPAN}
+    return {
+        "across": 2 if many else ACROSS,
+        "size": NUMBERED[is_narrow()] if small else plotting.PANEL_SPAN,
+    }
 
 
 def _map_with_numbers(rows: DataFrame, reading: maps.EffectScale, operation: str) -> plotting.Panel:
@@ -100,7 +102,8 @@ def _map_with_numbers(rows: DataFrame, reading: maps.EffectScale, operation: str
             for row in rows
         )
 
-    return replace(panel, texts=texts(panel.values), strip_texts=texts(panel.strips))
+    parts = {"texts": texts(panel.values), "strip_texts": texts(panel.strips)}
+    return replace(panel, **parts, needs_texts=True)
 
 
 def _draw_operations(
@@ -154,7 +157,9 @@ def _compared_runs(options: ModelOptions) -> dict[str, Run]:
 def _draw_models(
     table: DataFrame, notes: Sequence[str], configs: Mapping[str, Mapping[str, Any]]
 ) -> plotting.Figure:
-    """One or more lines of maps per model; a map is empty for an operation that its run lacks."""
+    """One or more lines of maps per model; a map is empty for an operation that its run lacks. A
+    column has room for the first model."""
+    configs = dict([*configs.items()][: 1 if is_narrow() else None])
     operations = _operations(table)
     first = maps.EffectScale.of(next(iter(configs.values())))
     by_model: dict[str, dict[str, plotting.Panel]] = {}

@@ -55,13 +55,12 @@ SEVERAL_MODELS = [
                 {"site": site, "token": token, "less": numbers.OTHERS[less]},
                 name,
                 style,
-                mark=curves.highest,
-                text="{value:.2f}",
+                end="{:.2f}",
             )
             for site, token, less, name, style in (
-                ("mlp_in", "A and B", "mlp_in", "A, B input", "operand dash"),
-                ("mlp_in", "C", "write", "C input", "answer dash"),
-                ("write", "C", "write", "C written", "answer"),
+                ("mlp_in", "A and B", "mlp_in", "reads A, B", "operand dash"),
+                ("mlp_in", "C", "write", "reads C", "answer dash"),
+                ("write", "C", "write", "writes C", "answer"),
             )
         ),
         rows="model",
@@ -152,10 +151,10 @@ def fig13(options: ModelOptions) -> list[Chart]:
             ],
             [*runs.values()],
             name="fig13",
-            title="What do MLPs read of A and B, and write of C?",
-            caption="A line is the mean cosine at END with a digit's column of W_U, less that of "
-            "the other digits, so these are 0 by construction. Circles are maxima over layers, "
-            "bands 95% intervals over n problems.",
+            title="Do MLPs read A and B, and write C?",
+            caption="How much nearer what the MLP of a layer reads or writes at END is to a digit than to "
+            "others: the cosine with its column of W_U, less the mean of digits other than A, B and C "
+            "(or than C). Numbers: the last layer; bands: 95% intervals over n problems.",
             draw=lambda table, notes: curves.draw(
                 select(table, operation=operations),
                 notes,

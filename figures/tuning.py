@@ -86,11 +86,10 @@ def frontier(options: Options) -> list[Chart]:
             name="frontier",
             table_of="table1",
             title="What does tuning gain in mathematics, and lose elsewhere?",
-            caption="A mark is the change of accuracy at the learning rate that is best on "
-            "validation word problems (full circles), or best of those that lose at most 2 points "
-            "on other generic questions, which choose it (hollow; no mark: no rate does). Lines: "
-            "95% intervals over n questions and trainings. Precise: the heads with the largest "
-            "effects.",
+            caption="Full circles: at the learning rate that is best on validation word problems. "
+            "Hollow: at the best that loses at most 2 points on other generic questions; without one, no "
+            "rate does. Lines: 95% intervals over n questions and trainings; precise: heads with the "
+            "largest effects.",
             draw=_draw,
         )
     ]
@@ -113,7 +112,7 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         tuple(plotting.DotAxis(_ends(rows, group), AXIS) for group in GROUPS),
         across=len(GROUPS),
         headings=models,
-        row=25,
+        row=30,
         notes=notes,
     )
 
@@ -144,7 +143,7 @@ RATE_MARKS: dict[Criterion, tuple[str, str, str, float]] = {
     ),
 }
 """The name, the colour, the mark and its place in a row."""
-CLAIM = "the paper's claim for precise tuning"
+CLAIM = "the paper's claim for precise: gains as full tuning, loses nothing"
 
 
 def _panel(rows: DataFrame, group: str) -> plotting.DotPanel:
@@ -158,7 +157,8 @@ def _panel(rows: DataFrame, group: str) -> plotting.DotPanel:
     methods = [key[0] for key in keys]
     full = series[0].values[methods.index("full")] if group == GROUPS[0] else 0.0
     claimed = np.where([method == "precise" for method in methods], full, np.nan)
-    series.append(plotting.Dots(claimed, CLAIM, COLOURS["control"], symbol="line-ns-open"))
+    style: dict[str, Any] = {"symbol": "triangle-down", "shift": -0.38}
+    series.append(plotting.Dots(claimed, CLAIM, COLOURS["control"], **style))
     (before,) = records(select(rows, measure=BEFORE, task=ALL, group=group))
     title = maps.title(group, f"{before.value:.0%} before, n = {before.n:,.0f}")
     strong = tuple(name.startswith("precise") for name in names)

@@ -31,11 +31,13 @@ _WIDEST, _HEIGHT = 30, 17
 """Pixels: the width of a cell, at most, and its height."""
 _WIDE = 66
 """Pixels of a cell, at most, whose column has its name above."""
-_NUMBERED, _LOW, _ASIDE = 18, 14, 4
-"""Pixels of a cell with a number, and of its height where panels stand in a line; between them."""
-_FEET, _BETWEEN, _NAME = 30, 34, 12
+_NUMBERED, _ASIDE = 18, 4
+"""Pixels of a cell with a number, and between panels."""
+_FEET, _BETWEEN, _NAME, _GROUP, _MARGIN = 30, 34, 12, 18, 16
 _END = 100
 """Percent that have the full colour; 0 is white."""
+_LOG_ENDS = (1, 10, 100, 1000)
+"""Percent at equal distances on a logarithmic scale."""
 
 
 @dataclass(frozen=True)
@@ -49,25 +51,41 @@ class Matrix:
     columns: tuple[str, ...]
     """The names of the columns; may have several lines."""
     values: Float[np.ndarray, "row column"]
-    """In percent; NaN is an empty cell."""
+    """In percent; NaN is an empty cell. An empty row has the name of the rows below it."""
     strong: tuple[bool, ...] = ()
     """Which names of rows are bold."""
     heading: str = ""
     """Above the line of panels that begins with this one; plain text."""
-    smallest: Number = 0
-    """Numbers nearer to 0 are not printed in their cells."""
+    smallest: Number | tuple[Number, ...] = 0
+    """Numbers nearer to 0 are not printed in their cells; of all columns, or of each."""
     inks: tuple[str, ...] = ()
     """The colour of each column (`#rrggbb`); empty: dark."""
     bracketed: Bool[np.ndarray, "row column"] | None = None
     """Whose numbers are in brackets; None: no cell's."""
+    groups: tuple[tuple[str, int], ...] = ()
+    """The names of groups of neighbouring columns, and how many each has."""
+    is_log: bool = False
+    """Whether colours are even in the logarithm, from 1 to 1000 percent."""
+
+    @property
+    def empty_rows(self) -> list[int]:
+        """The rows without a number."""
+        return np.flatnonzero(np.isnan(self.values).all(1)).tolist()
 
     @property
     def colours(self) -> list[str]:
         """The colour of each cell, row by row."""
         inks = self.inks or (COLOURS["verdict"],) * len(self.columns)
+        logs = np.log10(np.clip(self.values, 1, None)) / np.log10(_LOG_ENDS[-1])
+        shares = (logs if self.is_log else self.values / _END).tolist()
         return [
-            tint(inks[i % len(inks)], value / _END) if np.isfinite(value) else GRID
-            for i, value in enumerate(self.values.ravel().tolist())
+            tint(ink, share)
+            if np.isfinite(share)
+            else "#ffffff"
+            if row in self.empty_rows
+            else GRID
+            for row, some in enumerate(shares)
+            for ink, share in zip(inks, some, strict=True)
         ]
 
 
@@ -83,7 +101,7 @@ def matrix_panels(
 
     Args:
         names: where the names of columns are: "all", rotated below; "above", in lines above wide
-            columns, or as "all" without the room.
+            columns, or rotated without the room; names of groups are above them.
         across: the most panels in a line, as far as the page has the room.
         notes: lines below the panels (plain text).
 
@@ -106,33 +124,41 @@ def matrix_panels(
     feet = max(_FEET, longest)
     if not upright:
         feet = 12 * max(text.count("\n") + 1 for text in texts) + 4
-    cell, sheet = _sheet(parts, notes, feet, across, above)
+    feet += _GROUP * any(part.groups for part in parts)
     inks = dict.fromkeys(ink for part in parts for ink in part.inks)
+    cell, sheet = _sheet(parts, notes, (feet, BAR + 7 * len(inks)), across, above)
+    lefts = _lefts(parts, across)
     sheet.set_colours(
         _END,
         "%",
         colour_title,
         rising=True,
         beyond=any(np.nanmax(part.values) > _END for part in parts),
-        inks=[ink for ink in inks if ink != COLOURS["verdict"]],
+        inks=[*inks],
     )
+    if any(part.is_log for part in parts):
+        at = [_END * log / (len(_LOG_ENDS) - 1) for log in range(len(_LOG_ENDS))]
+        texts = ["≤ 1", *map(str, _LOG_ENDS[1:-1]), f"{_LOG_ENDS[-1]}%"]
+        sheet.update_layout(coloraxis_colorbar={"tickvals": at, "ticktext": texts})
     bear_colours(sheet)
     for index, part in enumerate(parts):
         _add_part(sheet, part, index, cell, upright)
+        _add_groups(sheet, part, index, cell, feet)
         if not above and not _line_has_names(parts, across, index // across):
             sheet.update_layout({f"{axis_names(index)[0]}_showticklabels": False})
         if part.title:
-            sheet.add_title(part.title, index)
+            left = sheet.boxes[index].left - lefts[index % across] + _MARGIN
+            sheet.add_title(part.title, index, lift=8 + feet * above, left=left)
         if above:
             sheet.update_layout({f"{axis_names(index)[0]}_side": "top"})
-    lift = feet - 12 if above and not any(part.title for part in parts) else 8
-    sheet.add_headings([part.heading for part in parts], 1, lift=lift)
-    return sheet.finished(left=LEFT)
+    lift = feet * above + (8 if any(part.title for part in parts) else -12)
+    sheet.add_headings([part.heading for part in parts], 1, lift=lift, left=_MARGIN)
+    return sheet.finished(left=_MARGIN)
 
 
 def _left(parts: Sequence[Matrix]) -> Number:
     """The left edge of the cells."""
-    return 16 + max(widest((name for part in parts for name in part.rows), 11), 26)
+    return _MARGIN + max(widest((name for part in parts for name in part.rows), 11), 26)
 
 
 def _fitting(parts: Sequence[Matrix], wished: int) -> int:
@@ -155,20 +181,23 @@ def _cell(parts: Sequence[Matrix], across: int, most_wide: int = _WIDEST) -> int
 
 
 def _sheet(
-    parts: Sequence[Matrix], notes: Sequence[str], feet: Number, across: int, above: bool
+    parts: Sequence[Matrix],
+    notes: Sequence[str],
+    room: tuple[Number, Number],
+    across: int,
+    above: bool,
 ) -> tuple[int, Sheet]:
-    """The width of a cell, and the page."""
+    """The width of a cell, and the page, with room for names of columns and for colour bars."""
+    feet, bars = room
     cell = max(_cell(parts, across, _WIDE if above else _WIDEST), 2)
     lefts = _lefts(parts, across)
     lines = [parts[start : start + across] for start in range(0, len(parts), across)]
     boxes: list[Box] = []
-    top: Number = TOP + (-22 if above else 12)
+    top: Number = TOP + (12 if any(part.title for part in parts) else -22)
     n_rows = sum(max(len(part.rows) for part in line) for line in lines)
     rest = top + sum(heading_height(part.heading) for part in parts)
-    rest += len(lines) * (feet + _BETWEEN) + BAR + LINE * MOST_LINES
+    rest += len(lines) * (feet + _BETWEEN) + bars + LINE * MOST_LINES
     height = min(_HEIGHT, max((page_height() - rest) / n_rows, 13))
-    if across > 1:
-        height = min(height, _LOW)
     for number, line in enumerate(lines):
         top += heading_height(line[0].heading) + feet * above
         x: Number = 0
@@ -182,7 +211,7 @@ def _sheet(
     widths = (LEFT + HEADING_LETTER * len(line) for line in lines_of_headings)
     least = min(page_width() - 12, max([lefts[0] + 240, *widths]))
     right = max(*(box.right for box in boxes), least) + 12
-    return cell, Sheet((right, top - _BETWEEN + BAR), boxes, notes)
+    return cell, Sheet((right, top - _BETWEEN + bars), boxes, notes)
 
 
 def _line_has_names(parts: Sequence[Matrix], across: int, line: int) -> bool:
@@ -196,8 +225,11 @@ def _add_part(sheet: Sheet, part: Matrix, index: int, cell: int, upright: bool) 
     """Draw cells, numbers, frame and names of one panel. A cell is 1 x 1 on its axes."""
     middle, colours = np.arange(len(part.columns)), part.colours
     _add_cells(sheet, part, index, colours)
-    corners = (-0.5, -0.5), (len(middle) - 0.5, len(part.rows) - 0.5)
-    sheet.add_shape("rect", *corners, index, line={"width": 1, "color": FRAME})
+    blocks = np.split(np.arange(len(part.rows)), part.empty_rows)
+    for first, *_, last in ([*block, block[-1]] for block in blocks if len(block)):
+        start = first + (first in part.empty_rows) - 0.5
+        corners = (-0.5, start), (len(middle) - 0.5, last + 0.5)
+        sheet.add_shape("rect", *corners, index, line={"width": 1, "color": FRAME})
     if cell >= _NUMBERED:
         _add_numbers(sheet, part, index, colours, 12 if cell > _WIDEST else 10)
     step = -(-_NAME // cell) if upright else 1 if cell >= 20 else 4
@@ -208,7 +240,23 @@ def _add_part(sheet: Sheet, part: Matrix, index: int, cell: int, upright: bool) 
         "tickangle": -90 if upright else 0,
         "ticks": "",
     }
-    sheet.set_axes(index, x, name_axis(part.rows, part.strong))
+    y = name_axis(part.rows, part.strong)
+    for row in part.empty_rows:
+        y["ticktext"][row] = f'<span style="color:{NOTE}">{y["ticktext"][row]}</span>'
+    sheet.set_axes(index, x, y)
+
+
+def _add_groups(sheet: Sheet, part: Matrix, index: int, cell: int, feet: Number) -> None:
+    """The names of groups of columns, each with a line over its columns."""
+    box, start = sheet.boxes[index], 0
+    y = box.top - feet + _GROUP - 2
+    for name, many in part.groups:
+        ends = (box.left + cell * start + 3, y), (box.left + cell * (start + many) - 3, y)
+        if name:
+            sheet.add_shape("line", *ends, line={"width": 1, "color": NOTE})
+            at = (ends[0][0] + ends[1][0]) / 2, y - 3
+            sheet.write(plain(name), at, size=10, anchor=("center", "bottom"))
+        start += many
 
 
 def _add_numbers(

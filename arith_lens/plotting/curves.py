@@ -56,6 +56,8 @@ class Line:
     """`solid`, `dash`, `dot`, or lengths of strokes and gaps, such as `5px,3px`."""
     label: str | None = None
     """The text at the line's end; None: the name. If it is empty, the end has no text."""
+    is_light: bool = False
+    """Whether the line is thin, and its interval a thin outline: what others are compared with."""
 
     @property
     def end_text(self) -> str:
@@ -186,13 +188,15 @@ def _widths_of_names(parts: Sequence[CurvePanel | None]) -> list[Number]:
     ]
 
 
-def _charts_in_a_row(parts: Sequence[CurvePanel | None], across: int, inner: Number) -> int:
-    """How many charts stand in a row, so that each is `NARROWEST` pixels wide at least."""
+def _charts_in_a_row(
+    parts: Sequence[CurvePanel | None], across: int, inner: Number, least: Number
+) -> int:
+    """How many charts stand in a row, so that each is as many pixels wide at least."""
     names = _widths_of_names(parts)
     for many in (n for n in range(across, 0, -1) if across % n == 0):
         widths = [max(names[column::many]) for column in range(many)]
         gutters = sum(name + LEADER + 10 if name else GAP for name in widths)
-        if (page_width() - LEFT - inner * (many - 1) - gutters) / many >= NARROWEST:
+        if (page_width() - LEFT - inner * (many - 1) - gutters) / many >= least:
             return many
     return 1
 
@@ -285,14 +289,18 @@ def _path(line: Line, scale: Scale) -> list[Box]:
 
 
 def _bands(part: CurvePanel, scale: Scale) -> Iterator[Box]:
-    """Boxes that cover the bands of all lines, and the line at 0."""
+    """Boxes that cover the bands or outlines of all lines, and the line at 0."""
     _, zero = scale.pixels(0, 0)
     yield from _squares((scale.box.left, zero), (scale.box.right, zero))
     for line in part.lines:
-        if line.low is not None and line.high is not None:
-            (x, low), (_, high) = (scale.pixels(line.x, end) for end in (line.low, line.high))
-            for at in np.arange(x.min(), x.max(), 3.0):
-                yield Box(at, np.interp(at, x, high), at + 3, np.interp(at, x, low))
+        if line.low is None or line.high is None:
+            continue
+        (x, low), (_, high) = (scale.pixels(line.x, end) for end in (line.low, line.high))
+        if line.is_light:
+            yield from (*along(x, low), *along(x, high))
+            continue
+        for at in np.arange(x.min(), x.max(), 3.0):
+            yield Box(at, np.interp(at, x, high), at + 3, np.interp(at, x, low))
 
 
 def _add_names(sheet: Sheet, part: CurvePanel, scale: Scale) -> None:
@@ -360,8 +368,8 @@ def curve_panels(
         notes: lines below the panels (plain text).
         headings: a line above each row of panels (plain text); if any, one per row.
         across: the number of panels in a row, as far as the page has the room.
-        panel: the width and height of a chart in pixels, without its axes and names, as far as the
-            page has the room.
+        panel: the width and height of a chart in pixels, without its axes and names; where the page
+            lacks the room, it has half of the width at least, or fewer stand in a row.
         shared_y: whether the charts of a row share their y axis, so that only the first one has its
             numbers and its title; all need one `y_range`.
 
@@ -374,7 +382,7 @@ def curve_panels(
         _check(part)
     wished = min(across, len(parts))
     inner = 0 if shared_y else LEFT
-    across = _charts_in_a_row(parts, wished, inner)
+    across = _charts_in_a_row(parts, wished, inner, max(NARROWEST, panel[0] / 2))
     headings = [text for one in headings for text in (one, *[""] * (wished // across - 1))]
     guided = any(text for part in present for _, text in part.guides)
     sheet = _sheet(parts, across, panel, notes, headings, guided, inner)
@@ -427,14 +435,16 @@ def _add_line(sheet: Sheet, line: Line, index: int, unit: str) -> None:
         between = " (%{customdata[0]:.3~f} to %{customdata[1]:.3~f})"
         further = np.stack([line.low, line.high], axis=-1)
         for part in _unbroken(line.low, line.high):
+            x, low, high = line.x[part], line.low[part], line.high[part]
+            gap = np.full(int(line.is_light), np.nan)  # between the two lines of an outline
+            outline = {"width": 0.8, "color": translucent(line.colour, 0.6)}
+            area = {"fill": "toself", "fillcolor": translucent(line.colour, 0.15)}
             sheet.add_scatter(
-                x=np.concatenate([line.x[part], line.x[part][::-1]]),
-                y=np.concatenate([line.high[part], line.low[part][::-1]]),
-                fill="toself",
-                fillcolor=translucent(line.colour, 0.15),
-                line={"width": 0},
+                x=np.concatenate([x, gap, x[::-1]]),
+                y=np.concatenate([high, gap, low[::-1]]),
                 hoverinfo="skip",
                 **shared,
+                **({"line": outline} if line.is_light else area | {"line": {"width": 0}}),
             )
     sheet.add_scatter(
         x=line.x,
@@ -442,7 +452,7 @@ def _add_line(sheet: Sheet, line: Line, index: int, unit: str) -> None:
         name=plain(line.name),
         customdata=further,
         hovertemplate=f"{plain(line.name)}: %{{y:.3~f}}{plain(unit)}{between}<extra></extra>",
-        line={"width": 2.2, "color": line.colour, "dash": line.dash},
+        line={"width": 1.4 if line.is_light else 2.2, "color": line.colour, "dash": line.dash},
         **shared,
     )
 

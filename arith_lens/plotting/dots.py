@@ -25,7 +25,7 @@ from arith_lens.plotting.widths import page_height, page_width
 
 ROW, LOWEST_ROW, NARROWEST = 17, 13, 90
 """Pixels of a row, at most and at least, and of a panel, at least."""
-BETWEEN, BELOW, FOOT, KEY_LINE, NAME, NAME_LINE = 26, 18, 40, 17, 11, 12
+BETWEEN, BELOW, FOOT, KEY_LINE, NAME, NAME_LINE, PITCH = 26, 18, 40, 17, 11, 14, 18
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class DotAxis:
     unit: str = ""
     """Printed after numbers of the axis; the numbers are not changed."""
     columns: tuple[str, ...] = ()
-    """The names of the places 0, 1, 2… in place of numbers; plain text. Those wider than a place
-    stand in lines beside the title of a panel in the first row, so that needs to be short."""
+    """The names of the places 0, 1, 2… in place of numbers; plain text. The names of rows stand
+    right of the marks then, and these names in lines above the first panel of each column."""
 
 
 def dot_panels(
@@ -102,23 +102,25 @@ def dot_panels(
     every = axes if isinstance(axes, tuple) else (axes,)
     named = any(axis.columns for axis in every)
     wished = min(across, len(parts))
+    marks = PITCH * max(len(axis.columns) for axis in every)
     least = 24 if named else NARROWEST
     fits = [n for n in range(wished, 0, -1) if wished % n == 0 and _width(parts, n) >= least]
     many = fits[0] if fits else 1
     headings = [text for one in headings for text in (one, *[""] * (wished // many - 1))]
-    above, stacked = max(_room_of_columns(parts, many, axis) for axis in every)
+    above = max(NAME_LINE * len(axis.columns) for axis in every)
     below = 4 if named else BELOW
-    sheet = _sheet(parts, many, headings, notes, (row, above, below))
+    sheet = _sheet(parts, many, headings, notes, (row, above, below, marks))
     own_names = named or not _share_names(parts, many)
     gutters = [width - 12 if own_names else 0 for width in _gutters(parts, many)]
     for index, part in enumerate(parts):
         axis = every[index % len(every)]
         _set_axes(sheet, parts, index, many, axis)
         for one in sorted(part.series, key=lambda one: one.symbol != LEVEL):
-            _add_dots(sheet, part, one, index, axis.unit)
-        if index < many or not stacked:
-            _add_column_names(sheet, index, axis, stacked)
-        left = sheet.boxes[index].left - gutters[index % many]
+            _add_dots(sheet, part, one, index, axis)
+        if index < many:
+            _add_column_names(sheet, index, axis)
+        box = sheet.boxes[index]
+        left = box.right + 4 if named else box.left - gutters[index % many]
         sheet.add_title(part.title, index, left=left)
     for text, at in _key(parts):
         sheet.write(text, at, size=NAME, ink=NOTE, anchor=("left", "middle"))
@@ -153,15 +155,16 @@ def _sheet(
     across: int,
     headings: Sequence[str],
     notes: Sequence[str],
-    heights: tuple[Number, Number, Number],
+    sizes: tuple[Number, Number, Number, Number],
 ) -> Sheet:
     """The page: all panels of a line are as high as its largest.
 
-    Heights: of a row, of the columns' names above the first line, and below each line.
+    Sizes: the heights of a row, of the columns' names above the first line, and below each line;
+    the width of a panel with names on its right, or 0.
     """
-    row, above, below = heights
+    row, above, below, narrow = sizes
     gutters = _gutters(parts, across)
-    width = _width(parts, across)
+    width = narrow or _width(parts, across)
     lines = [parts[start : start + across] for start in range(0, len(parts), across)]
     n_rows = sum(max(len(part.rows) for part in line) for line in lines)
     above += 11 + max((at[1] for _, at in _key(parts)), default=17)
@@ -173,9 +176,11 @@ def _sheet(
     for number, line in enumerate(lines):
         top += TOP + (heading_height(headings[number]) if headings else 0)
         lengths = [len(part.rows) for part in line]
-        for column in range(len(line)):
+        for column, length in enumerate(lengths):
             left = sum(gutters[: column + 1]) + column * (width + BETWEEN)
-            boxes.append(Box(left, top, left + width, top + row * max(lengths)))
+            left = 12 + column * page_width() / across if narrow else left
+            high = row * (length if narrow else max(lengths))
+            boxes.append(Box(left, top, left + width, top + high))
         top += row * max(lengths) + below
     return Sheet((page_width(), top + FOOT - below), boxes, notes)
 
@@ -192,7 +197,6 @@ def _set_axes(
         "zeroline": bool(start < 0 < stop),
     }
     if axis.columns:
-        x |= {"tickvals": [*range(len(axis.columns))], "ticktext": [*map(plain, axis.columns)]}
         x |= {"showgrid": False, "showticklabels": False, "zeroline": False}
     else:
         x |= {
@@ -204,34 +208,25 @@ def _set_axes(
             ends = [x["tickvals"][0], 0.0, x["tickvals"][-1]]
             keep = [i for i, value in enumerate(x["tickvals"]) if value in ends]
             x |= {name: [x[name][i] for i in keep] for name in ("tickvals", "ticktext")}
-    shows_names = not _share_names(parts, across) or index % across == 0
-    y = {**name_axis(part.rows, part.strong), "showticklabels": shows_names}
+    shows_names = axis.columns or not _share_names(parts, across) or index % across == 0
+    y = {**name_axis(part.rows, part.strong), "showticklabels": bool(shows_names)}
     y |= {"showgrid": True, "gridcolor": GRID, "zeroline": False}
+    y |= {"side": "right" if axis.columns else "left"}
     sheet.set_axes(index, x, y)
 
 
-def _room_of_columns(parts: Sequence[DotPanel], across: int, axis: DotAxis) -> tuple[Number, bool]:
-    """The pixels that the columns' names need above a panel's title, and if they are stacked."""
-    pitch = _width(parts, across) / (axis.ends[1] - axis.ends[0])
-    if widest(axis.columns, 10) <= pitch:
-        return 0, False
-    return max(NAME_LINE * len(axis.columns) - 14, 0), True
-
-
-def _add_column_names(sheet: Sheet, index: int, axis: DotAxis, stacked: bool) -> None:
-    """The names of columns above a panel; stacked ones end at a line that leads to their column."""
+def _add_column_names(sheet: Sheet, index: int, axis: DotAxis) -> None:
+    """The names of columns in lines above a panel's title, each with a line to its column."""
     box, (start, stop) = sheet.boxes[index], axis.ends
     for place, name in enumerate(axis.columns):
         at = box.left + (place - start) / (stop - start) * (box.right - box.left)
-        low = box.top - 2 - NAME_LINE * place * stacked
-        x, anchor = (at - 3, "right") if stacked else (at, "center")
-        sheet.write(plain(name), (x, low), size=10, ink=NOTE, anchor=(anchor, "bottom"))
-        if stacked:
-            leader = {"width": 1, "color": NOTE}
-            sheet.add_shape("line", (at, low - NAME_LINE + 2), (at, box.top), line=leader)
+        low = box.top - TOP + 8 - NAME_LINE * (len(axis.columns) - 1 - place)
+        sheet.write(plain(name), (at + 4, low), size=10)
+        leader = {"width": 1, "color": NOTE}
+        sheet.add_shape("line", (at, low - NAME_LINE + 4), (at, box.top), line=leader)
 
 
-def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) -> None:
+def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, axis: DotAxis) -> None:
     """The dots of a series, with thin lines from the low to the high end."""
     errors, between = None, ""
     is_hollow = one.symbol in HOLLOW  # filled with white, which hides lines below
@@ -241,7 +236,7 @@ def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) ->
     ends = np.full((len(rows), 2), np.nan)
     if one.low is not None and one.high is not None:
         ends = np.stack([one.low, one.high], axis=-1)
-        between = f" (%{{customdata[0]:.3~f}} to %{{customdata[1]:.3~f}}{plain(unit)})"
+        between = f" (%{{customdata[0]:.3~f}} to %{{customdata[1]:.3~f}}{plain(axis.unit)})"
         errors = {"array": one.high - one.values, "arrayminus": one.values - one.low}
         errors |= {"thickness": 1.2, "width": 2.5, "color": one.colour}
     sheet.add_scatter(
@@ -250,7 +245,7 @@ def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) ->
         mode="markers",
         marker={
             "symbol": one.symbol.removesuffix("-open") if is_hollow else one.symbol,
-            "size": tall if one.symbol == LEVEL else 6.5,
+            "size": tall if one.symbol == LEVEL else 9 if axis.columns else 6.5,
             "color": "white" if is_hollow else one.colour,
             "line": {
                 "width": 2 if one.symbol == LEVEL else 1.4 if "open" in one.symbol else 0,
@@ -260,7 +255,7 @@ def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) ->
         error_x=errors,
         customdata=ends,
         text=[plain(part.rows[row]) for row in rows],
-        hovertemplate=f"%{{text}}, {plain(one.name)}: %{{x:.3~f}}{plain(unit)}{between}"
+        hovertemplate=f"%{{text}}, {plain(one.name)}: %{{x:.3~f}}{plain(axis.unit)}{between}"
         "<extra></extra>",
         cliponaxis=False,
         **panel_axes(index),
@@ -268,7 +263,8 @@ def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, unit: str) ->
 
 
 SIGNS = {"circle": "●", "circle-open": "○", "square": "■", "square-open": "□", "diamond": "◆",
-         "diamond-open": "◇", "x": "✖", "line-ew-open": "–", "line-ns-open": "┃"}  # fmt: skip
+         "diamond-open": "◇", "x": "✖", "line-ew-open": "–", "line-ns-open": "┃",
+         "triangle-down": "▼"}  # fmt: skip
 """The signs of marks in the key."""
 LEVEL = "line-ns-open"
 """The mark of a level that others are compared with: as high as its row, below the others."""

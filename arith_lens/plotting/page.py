@@ -31,14 +31,16 @@ LEFT, TOP, LINE, HEADING = 44, 34, 15, 26
 """Pixels: left margin, top margin, height of a line of small print, of a heading above a row."""
 HEADING_LETTER, HEADING_LINE = 6.8, 17
 """Pixels: a letter of a heading, and each of its lines after the first."""
+TITLE_OF_ALL_LINE, TITLE_OF_ALL_LETTER = 21, 9
+"""Pixels: a line of the title of the whole picture, and one of its letters."""
 BAR = 44
 """Pixels: the room for a colour bar below the panels."""
 BAR_STEPS = 22
 """The steps of a thin colour bar."""
 ROOM_OF_TICKS = 200
 """Pixels of a colour bar with all its ticks."""
-MOST_LINES = 3
-"""Lines of small print. The text beside the picture has the rest."""
+MOST_LINES, NARROW = 3, 500
+"""Lines of small print, twice as many up to so many pixels. The text beside it has the rest."""
 TITLE, TITLE_LETTER = 13, 0.55
 """The size of a panel's title, and the width of its letters as a share of their size."""
 
@@ -267,7 +269,7 @@ class Sheet:
             title: the meaning of the colours, in one line (plotly's markup).
             rising: whether the colours begin at 0, and not at -end.
             beyond: whether rising numbers are above `end`, and have its colour.
-            inks: further colours (`#rrggbb`) of rising numbers; each has a thin bar above.
+            inks: the colours (`#rrggbb`) of rising numbers; all but the last have a thin bar above.
         """
         length = min(220, self.size[0] * 0.45)
         left, top = self.boxes[0].left, self.size[1] - LINE * len(self.notes) - BAR + 8
@@ -302,9 +304,10 @@ class Sheet:
             at = [0.0, end / 2, float(end)]
             *texts, last = step_texts(at, unit)
             bar |= {"tickvals": at, "ticktext": [*texts, "≥ " * beyond + last]}
-            for row, ink in enumerate(inks):
-                self._add_bar_of(ink, (left + words, top - 7 * (len(inks) - row)), length)
-            axis |= {"cmin": 0, "colorscale": ["#ffffff", COLOURS["verdict"]]}
+            *others, own = inks or (COLOURS["verdict"],)
+            for row, ink in enumerate(others):
+                self._add_bar_of(ink, (left + words, top - 7 * (len(others) - row)), length)
+            axis |= {"cmin": 0, "colorscale": ["#ffffff", own]}
         self._figure.update_layout(barmode="overlay", coloraxis=axis)
         self.write(title, (left, top - 2), size=11, anchor=("left", "top"))
 
@@ -344,12 +347,13 @@ def heading_height(text: str) -> Number:
 def wrapped(notes: Sequence[str], width: Number) -> list[str]:
     """The lines of the small print: as many whole sentences as fit below a page of this width."""
     letters = max(int((width - LEFT - 12) / _LETTER), 40)
+    most = MOST_LINES if width > NARROW else 2 * MOST_LINES
     lines: list[str] = []
     for note in notes:
         sentences = _SENTENCE.split(note)
         texts = [" ".join(sentences[:n]) for n in range(len(sentences), 0, -1)]
         wraps = (textwrap.wrap(text, letters) or [""] for text in texts)
-        lines += next((some for some in wraps if len(lines) + len(some) <= MOST_LINES), [])
+        lines += next((some for some in wraps if len(lines) + len(some) <= most), [])
     return lines
 
 
@@ -458,20 +462,46 @@ def without_notes(figure: Figure) -> Figure:
     return with_notes(figure, ())
 
 
+def with_title(figure: Figure, title: str) -> Figure:
+    """A copy with a title (plain text) above it."""
+    lines = textwrap.wrap(title, int((figure.layout.width - 24) / TITLE_OF_ALL_LETTER))
+    every = figure.layout.annotations
+    notes = [html.unescape(note.text) for note in every if note.name == _SMALL_PRINT]
+    figure = _with_room(figure, notes, TITLE_OF_ALL_LINE * len(lines) + 10)
+    figure.add_annotation(
+        text=f"<b>{'<br>'.join(map(plain, lines))}</b>",
+        x=12 / figure.layout.width,
+        y=1 - 10 / figure.layout.height,
+        xref="paper",
+        yref="paper",
+        xanchor="left",
+        yanchor="top",
+        align="left",
+        showarrow=False,
+        borderpad=0,
+        font={"size": 16, "color": TEXT},
+    )
+    return figure
+
+
 def with_notes(figure: Figure, notes: Sequence[str]) -> Figure:
     """A copy with other small print (plain text) and as much room as it needs."""
+    return _with_room(figure, wrapped(notes, figure.layout.width), 0)
+
+
+def _with_room(figure: Figure, lines: Sequence[str], above: Number) -> Figure:
+    """A copy with other lines of small print, and so many pixels more above."""
     # plain dicts: plotly's objects take long to change; its traces keep their arrays
     parts = {"data": figure.data, "layout": figure.layout.to_plotly_json()}
     layout = parts["layout"]
     annotations = layout.get("annotations", [])
     small_print = [note for note in annotations if note.get("name") == _SMALL_PRINT]
     others = [note for note in annotations if note.get("name") != _SMALL_PRINT]
-    lines = wrapped(notes, layout["width"])
-    height = layout["height"] + LINE * (len(lines) - len(small_print))
+    height = layout["height"] + LINE * (len(lines) - len(small_print)) + above
     stretch = layout["height"] / height
 
     def moved(y: Number) -> float:  # as far from the top as before
-        return 1 - (1 - y) * stretch
+        return 1 - (1 - y) * stretch - above / height
 
     axes = [part for name, part in layout.items() if name.startswith("yaxis")]
     placed = [part for part in (*others, *layout.get("shapes", [])) if part.get("yref") == "paper"]

@@ -23,11 +23,12 @@ from arith_lens.plotting.page import (
 from arith_lens.plotting.style import (
     FRAME,
     NOTE,
+    ROOTED,
     TEXT,
     Figure,
     Number,
-    colour_at,
     ink_on,
+    rooted_colour_at,
     symmetric_limit,
     tick_positions,
 )
@@ -178,18 +179,20 @@ def _sheet(
         lefts.append(x)
         x += max(g.panel_width for g in geometries[column::across]) + _BETWEEN_COLUMNS
     boxes: list[Box] = []
-    bottom = TOP - _BETWEEN_ROWS
+    names = 10 * (geometries[0].n_strips - 1)
+    between = _BETWEEN_ROWS + names
+    bottom = TOP - between
     for start in range(0, len(geometries), across):
         row = geometries[start : start + across]
         heading = heading_height(headings[start // across]) if headings else 0
-        top = bottom + _BETWEEN_ROWS + heading
+        top = bottom + between + heading
         bottom = top + max(geometry.map_size[1] for geometry in row)
         boxes += [
             Box(left, top, left + geometry.panel_width, top + geometry.map_size[1])
             for left, geometry in zip(lefts[: len(row)], row, strict=True)
         ]
     width = max(x - _BETWEEN_COLUMNS + 6, min(page_width(), 600))
-    return Sheet((width, bottom + _NAMES + BAR), boxes, notes)
+    return Sheet((width, bottom + names + _NAMES + BAR), boxes, notes)
 
 
 def _fitted(
@@ -283,7 +286,9 @@ def _add_marks(
             font={
                 "size": geometry.label,
                 "weight": 600 if mark.strong else 400,
-                "color": ink_on(colour_at(float(part.values[mark.at]), end)) if inside else ink,
+                "color": ink_on(rooted_colour_at(float(part.values[mark.at]), end))
+                if inside
+                else ink,
             },
             **panel_refs(index),
         )
@@ -321,7 +326,9 @@ def _add_texts(sheet: Sheet, part: Panel, index: int, geometry: Geometry, end: N
     y = np.concatenate([rows.ravel(), strip_rows.ravel()])
     texts = [text for row in (*part.texts, *part.strip_texts) for text in row]
     values = np.concatenate([part.values.ravel(), part.strips.ravel()]).tolist()
-    inks = [NOTE if abs(value) < end / 30 else ink_on(colour_at(value, end)) for value in values]
+    inks = [
+        NOTE if abs(value) < end / 30 else ink_on(rooted_colour_at(value, end)) for value in values
+    ]
     sheet.write_in_cells(index, (x, y), texts, size=SMALLEST, inks=inks, cliponaxis=False)
 
 
@@ -408,6 +415,7 @@ def panels(
     headings = [text for one in headings for text in (one, *[""] * (across // many - 1))]
     sheet = _sheet(geometries, many, notes, headings)
     sheet.set_colours(end, colours.unit, colours.title)
+    sheet.update_layout(coloraxis_colorscale=ROOTED)
     widths = [(geometry.cell[0], part) for geometry, part in zip(geometries, parts, strict=True)]
     has_room = all(width >= _width_of_texts(part) for width, part in widths if part is not None)
     for index, (part, geometry) in enumerate(zip(parts, geometries, strict=True)):
@@ -466,7 +474,7 @@ def _set_axes(
     x = {
         "range": [-0.5, geometry.strip_range[1]],
         "tickvals": [*columns, *geometry.strip_middles],
-        "ticktext": [*map(str, columns), *strip_names],
+        "ticktext": [*map(str, columns), *strip_names[:1], *[""] * len(strip_names[1:])],
         "tickangle": 0,
         "title_text": axes[1].capitalize() if index + across >= len(sheet.boxes) else None,
         "title_standoff": 2,
@@ -480,6 +488,13 @@ def _set_axes(
         "title_text": axes[0].capitalize() if index % across == 0 else None,
     }
     sheet.set_axes(index, x, y)
+    box = sheet.boxes[index]
+    for strip, name in enumerate(strip_names[1:], 1):  # each in a line of its own
+        at = box.right - geometry.strip * (geometry.n_strips - strip - 0.5)
+        low = box.bottom + 6 + LINE * strip
+        sheet.add_shape("line", (at, box.bottom), (at, low), line={"width": 1, "color": FRAME})
+        middle = (box.right, low + 7)
+        sheet.write(plain(name), middle, size=SMALLEST, ink=NOTE, anchor=("right", "middle"))
 
 
 def _add_frames(sheet: Sheet, index: int, geometry: Geometry) -> None:

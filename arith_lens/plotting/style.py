@@ -155,6 +155,18 @@ def _schemes() -> tuple[Float[np.ndarray, "colour rgb"], list[str]]:
 _ARMS = {-1: "helps", 1: "hinders"}
 
 
+ROOTED = [
+    ((1 + float(np.sign(at) * at**2)) / 2, colour)
+    for at, colour in zip(np.linspace(-1, 1, len(DIVERGING)), DIVERGING, strict=True)
+]
+"""The diverging colours by the roots of values, so that small values have colour, too."""
+
+
+def rooted_colour_at(value: Number, limit: Number) -> str:
+    """As `colour_at`, of `ROOTED`."""
+    return colour_at(float(np.sign(value) * np.sqrt(abs(value) / limit)), 1)
+
+
 def is_dark(colour: str) -> bool:
     """Whether white text is easier to read than dark text on `colour` (`#rrggbb`)."""
     channels = np.array(_rgb(colour)) / 255

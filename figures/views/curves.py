@@ -27,10 +27,14 @@ class Series:
     style: str = "verdict"
     """A colour of `plotting.COLOURS` and, after a space, a dash."""
     band: bool = True
+    is_light: bool = False
+    """As of `plotting.Line`."""
     mark: Callable[[DataFrame, DataFrame], float] | None = None
     """The x of its circle, from the rows of the line and of the chart; NaN: it has none."""
     text: str = "{value:.0%}"
     """What stands beside the circle."""
+    end: str = ""
+    """What stands at the end of the line, with its last value in braces; empty: the name."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +77,14 @@ def draw(
         notes: lines below the picture.
         charts: what is drawn, row after row.
         panel: the width and the height of a chart in pixels.
-        shared_y: as of `plotting.curve_panels`; then the last chart of a row has the lines' names.
+        shared_y: as of `plotting.curve_panels`; then the first chart of a row has the lines' names.
     """
     if is_narrow():
         rows = select(rows, model=[keys_of(rows, "model")[0], ""])
     lines = [line for chart in charts for line in curve_panels(rows, chart)]
     across = max(len(parts) for _, parts in lines)
     if shared_y:
-        lines = [(heading, _named_at_the_end(parts)) for heading, parts in lines]
+        lines = [(heading, _named_in_the_first(parts)) for heading, parts in lines]
     return plotting.curve_panels(
         [part for _, parts in lines for part in [*parts, *[None] * (across - len(parts))]],
         x_title="",
@@ -106,7 +110,8 @@ def curve_panels(rows: DataFrame, chart: CurveChart) -> list[tuple[str, list[plo
     ]
     drawn = [one for _, parts in lines for part in parts for one in part.lines]
     low, high = chart.y_range or reach(end for one in drawn for end in (one.y, one.low, one.high))
-    room = 0 if chart.y_range else 0.05 * (high - low)  # for the texts of circles
+    marked = any(one.mark for one in chart.series)
+    room = 0.05 * (high - low) * (marked and not chart.y_range)  # for the texts of circles
     ends = (low, high + room)
     return [(heading, [replace(part, y_range=ends) for part in parts]) for heading, parts in lines]
 
@@ -156,30 +161,28 @@ def _circles(
         yield plotting.Point(at, series.text.format(**one._asdict()), index)
 
 
-def highest(of_line: DataFrame, _: DataFrame) -> float:
-    """The layer in which a line is highest."""
-    return float(of_line.layer[of_line.value.idxmax()])
-
-
 def _line(rows: DataFrame, series: Series, chart: CurveChart) -> plotting.Line:
     """One line with its band."""
     colour, _, dash = series.style.partition(" ")
-    style = {"x": chart.x, "scale": chart.scale, "dash": dash or "solid"}
+    style: dict[str, Any] = {"x": chart.x, "scale": chart.scale, "dash": dash or "solid"}
+    style |= {"is_light": series.is_light}
     one = line(rows, series.name, COLOURS[colour], **style)
+    one = replace(one, label=series.end.format(one.y[-1]) if series.end else None)
     return one if series.band else replace(one, low=None, high=None)
 
 
-def _named_at_the_end(parts: Sequence[plotting.CurvePanel]) -> list[plotting.CurvePanel]:
-    """The charts of a row, of which only the last has the names of lines."""
-    *others, last = parts
+def _named_in_the_first(parts: Sequence[plotting.CurvePanel]) -> list[plotting.CurvePanel]:
+    """The charts of a row, of which the first alone has the names of lines, beside them."""
+    first, *others = parts
+    names = tuple(
+        plotting.Point(np.quantile(line.x, 0.75), line.name, index, is_name=True)
+        for index, line in enumerate(first.lines)
+    )
     return [
-        *(
-            replace(
-                part,
-                lines=tuple(replace(one, label="") for one in part.lines),
-                points=tuple(point for point in part.points if not point.is_name),
-            )
-            for part in others
-        ),
-        last,
+        replace(
+            part,
+            lines=tuple(replace(one, label=one.label or "") for one in part.lines),
+            points=(*(one for one in part.points if not one.is_name), *names * (part is first)),
+        )
+        for part in (first, *others)
     ]

@@ -50,4 +50,5 @@ def dots(
 def base_rate(share: float, ends: tuple[float, float]) -> plotting.Line:
     """A level line: the accuracy of always giving the most frequent answer."""
     level = np.full(2, 100 * share)
-    return plotting.Line(np.array(ends), level, "base rate", COLOURS["control"], dash="dot")
+    style: dict[str, Any] = {"dash": "dot", "is_light": True}
+    return plotting.Line(np.array(ends), level, "chance", COLOURS["control"], **style)

@@ -22,7 +22,7 @@ from figures.tables.effects import (
 from figures.tables.table import select
 
 N_LABELS = 3
-COLOUR_LIMIT = 15.0  # end of the colour scale of relative effects in every figure, in percent
+COLOUR_LIMIT = 40.0  # end of the colour scale of relative effects in every figure, in percent
 COLOUR_TITLES = {
     "relative_logit": "Change of the right answer's logit",
     "logit": "Change of the right answer's logit",
@@ -33,7 +33,7 @@ COLOUR_TITLES = {
     "share_of_total_contrast": "Share of the whole prompt's change",
     "share_of_total_probability": "Share of the whole prompt's change",
 }
-STRIPS = ("MLP", "held")
+STRIPS = ("MLP", "norm held")
 """The names of the strips: MLPs as in the paper, and with the final norm's scale held."""
 
 

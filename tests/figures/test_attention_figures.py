@@ -1,5 +1,6 @@
 """From the experiment of attention to Figures 5, 7 and 16, on a small scale."""
 
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from support.drawings import unpacked, written
 from arith_lens.runs import Run, find_runs
 from experiments import results
 from experiments.parts import where_do_they_look
-from figures.attention import fig5, fig7, fig16
+from figures.attention import KINDS, fig5, fig7, fig16
 from figures.collection import name_of
 from figures.exhibit import MakesExhibits, one_chart, show
 from figures.options import Options
@@ -58,9 +59,16 @@ def test_figure_5_shows_each_kind_of_heads(run: Run, tmp_path: Path) -> None:
     random = select(table, kind="random", measure=WEIGHT)
     by_head = random[random["head"] != "mean"].pivot_table("value", ["operation", "head"], "role")
     page = unpacked(written(tmp_path, "fig5.html").read_text(encoding="utf-8"))
-    page = page.replace("\\u25c6", "◆").replace("\\u25b2", "▲").replace("\\u00a0", " ")
-    assert f"{100 * by_head['other'].max():.0f}" in page
-    assert "<b>▲ 5.5</b>" in page
+    assert "<b>5.5</b>" in page
+    (chart,) = fig5(Options(run=run.path))
+    cells = [one for one in chart.figure.data if one.type == "bar"][0]
+    cells = {name: number for name, number in cells.customdata}
+    own = by_head.loc["addition"]
+    rest = 100 * (own.sum(axis=1) - own[["operand a", "operator", "operand b"]].sum(axis=1))
+    assert cells["largest, rest"] == pytest.approx(rest.max()), "not a sum of largest parts"
+    assert rest.max() < 100 * own.drop(columns=["operand a", "operator", "operand b"]).max().sum()
+    total = sum(cells[f"5.5, {name}"] for name in ("A", "+", "B", "rest"))
+    assert total == pytest.approx(100, abs=1e-3), "every weight is in a column"
 
 
 def test_the_page_has_the_number_of_heads_of_each_kind_as_the_picture_marks_them() -> None:
@@ -86,9 +94,16 @@ def test_the_page_has_the_number_of_heads_of_each_kind_as_the_picture_marks_them
         ]
     ).figure
     axes = [figure.layout[f"yaxis{number}"] for number in ("", *range(2, 9))]
-    for mark, kind in (("▲", "operand"), ("◆", "operator")):
-        marked = [str(sum(mark in name for name in axis.ticktext)) for axis in axes]
-        assert [", ".join(marked[:4]), ", ".join(marked[4:])] == counts[kind]
+    for kind, name in KINDS.items():
+        below = [_heads_below(axis.ticktext, name) for axis in axes]
+        assert [", ".join(below[:4]), ", ".join(below[4:])] == counts[kind]
+
+
+def _heads_below(names: Sequence[str], kind: str) -> str:
+    """How many rows stand below the one that names a kind of heads, up to the next one."""
+    starts = [*(i for i, one in enumerate(names) if ":" in one and "span" in one), len(names)]
+    at = [i for i in starts[:-1] if f">{kind}<" in names[i]]
+    return str(starts[starts.index(at[0]) + 1] - at[0] - 1) if at else "0"
 
 
 @pytest.mark.parametrize(

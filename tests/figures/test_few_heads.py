@@ -64,7 +64,7 @@ def test_no_text_is_small_or_outside(shape):
 
 def test_the_atlas_counts_the_verdicts_that_few_heads_suffice(tmp_path, monkeypatch) -> None:
     def titles() -> list[str]:
-        return [note.text for note in atlas().figure.layout.annotations]
+        return [atlas().title, *(note.text for note in atlas().figure.layout.annotations)]
 
     audits = pd.read_csv(STUDIES / "audits.csv")
     own = (audits.question == "Do few suffice?") & (audits.lens == "means at every token")
@@ -85,9 +85,24 @@ def test_the_atlas_has_a_row_for_each_audit_with_its_control() -> None:
     def drawn(name: str) -> list[float]:
         return sorted(x for one in series if f", {name}:" in one.hovertemplate for x in one.x)
 
-    assert len(rows) > 15 and drawn("at END alone") == pytest.approx(sorted(100 * at_end.value))
-    assert drawn("these heads alone") == pytest.approx(sorted(100 * rows.value))
-    assert drawn("these heads alone") != pytest.approx(sorted(100 * at_end.value))
+    alone, at_end_name, _ = (name for name, *_ in few_heads.LENSES.values())
+    assert len(rows) > 15 and drawn(at_end_name) == pytest.approx(sorted(100 * at_end.value))
+    assert drawn(alone) == pytest.approx(sorted(100 * rows.value))
+    assert drawn(alone) != pytest.approx(sorted(100 * at_end.value))
     assert drawn("best and worst of 40 other sets") == pytest.approx(
         sorted(100 * rows.control_high)
     )
+
+
+def test_each_row_of_the_atlas_has_the_sign_of_its_verdict_and_those_that_hold_are_first() -> None:
+    audits = pd.read_csv(STUDIES / "audits.csv").query(
+        "question == 'Do few suffice?' and lens == 'means at every token'"
+    )
+    layout = atlas().figure.layout
+    names = [[*layout[f"yaxis{n}"].ticktext] for n in ("", 2, 3, 4, 5)]
+    signs = [[re.sub("</?b>", "", name)[-1] for name in some] for some in names]
+    assert signs == [sorted(some, key="✓?✗".index) for some in signs]
+    for verdict, sign in few_heads.VERDICTS.items():
+        count = sum(some.count(sign) for some in signs)
+        assert count == (audits.verdict == verdict).sum() > 0
+    assert all(("<b>" in name) == ("✓" in name) for some in names for name in some)

@@ -59,8 +59,8 @@ def test_a_colour_means_the_same_in_every_row(runs: list[Run]) -> None:
     figure = chart_of_runs(runs[0], runs[2]).figure
     cells = [trace for trace in figure.data if trace.type == "heatmap"]
     assert {trace.coloraxis for trace in cells} == {"coloraxis"}
-    assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (-15, 15)
-    beyond = sum(
+    assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (-40, 40)
+    large_effects = sum(
         int((100 * part.mean().abs() > 15).sum())
         for run in (runs[0], runs[2])
         for name in results.MAP.labels(run)
@@ -68,7 +68,7 @@ def test_a_colour_means_the_same_in_every_row(runs: list[Run]) -> None:
     )
     printed = [text for trace in figure.data if trace.type == "scatter" for text in trace.text]
     large = [text for text in printed if text and abs(int(text.replace("−", "-"))) >= 15]
-    assert len(large) >= beyond > 0
+    assert len(large) >= large_effects > 0
 
 
 def test_a_model_of_the_paper_brings_its_heads(drawn: Any) -> None:

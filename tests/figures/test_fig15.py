@@ -71,7 +71,7 @@ def test_each_operation_has_a_map_of_its_own(run: Run) -> None:
     figure = drawn(run, "all")
     maps = [trace for trace in figure.data if trace.type == "heatmap" and np.shape(trace.z)[1] > 1]
     assert np.allclose([trace.z for trace in maps], means(run))
-    assert figure.layout.coloraxis.cmax == 15
+    assert figure.layout.coloraxis.cmax == 40
 
 
 def test_one_operations_hover_holds_its_interval(run: Run) -> None:

@@ -87,28 +87,37 @@ def test_the_frontier_has_the_accuracy_before_tuning_of_each_model() -> None:
             assert f"{before:.0%} before, n = " in texts(chart.figure)
 
 
-def test_the_papers_claim_of_tuning_is_a_level_in_the_row_of_precise_tuning() -> None:
+def test_the_papers_claim_of_tuning_stands_above_the_marks_of_precise_tuning() -> None:
     figure = charts(tuning.frontier).figure
     row = [*figure.layout.yaxis.ticktext].index("<b>precise: 3 heads</b>")
-    claims = [one for one in figure.data if one.marker.symbol == "line-ns-open"]
+    claims = [one for one in figure.data if one.marker.symbol == "triangle-down"]
     for claim in claims:
         best = next(one for one in figure.data if one.xaxis == claim.xaxis and one is not claim)
         assert np.isfinite(claim.x).sum() == 1 and claim.x[row] in (0, best.x[0])
+        assert row - 0.5 < claim.y[row] < best.y[row], "in its row, off the axis and other marks"
     assert [claim.x[row] == 0 for claim in claims] == [False, True, False, True]
 
 
-def test_the_claims_at_a_glance_name_each_models_column() -> None:
+def test_the_claims_at_a_glance_have_each_models_total_above_its_column() -> None:
     tables = [tables_of("which_heads", model, FREE, GALLERY) for model in MODELS]
     figure = glance(stored_rows(tables, "claims")).figure
-    counts = [[*verdicts(stored_rows(tables, "claims"), one).values()] for one in MODELS]
+    known = [[*verdicts(stored_rows(tables, "claims"), one).values()] for one in MODELS]
+    holds, open_, fails = ("holds here", "not decided", "does not hold here")
     names = [
-        f"{one}: {of.count('holds here')} hold" for one, of in zip(MODELS, counts, strict=True)
+        f"{one}: {of.count(holds)} hold, {of.count(open_)} undecided, {of.count(fails)} do not hold"
+        for one, of in zip(MODELS, known, strict=True)
     ]
-    columns = [note for note in figure.layout.annotations if note.text in names]
-    assert [note.text for note in columns] == names * 2, "above the first row of panels"
-    assert columns[0].y < columns[1].y, "in lines of their own"
-    leaders = [one for one in figure.layout.shapes if one.type == "line" and one.xref == "paper"]
-    assert [one.x0 > note.x for one, note in zip(leaders, columns, strict=True)] == [True] * 4
+    columns = [note for note in figure.layout.annotations if note.text in (*names, *MODELS)]
+    assert [note.text for note in columns] == [*names, *MODELS], "above the first row of panels"
+    for verdict, symbol in ((holds, "circle"), (open_, "diamond"), (fails, "circle")):
+        marks = [one for one in figure.data if one.marker.symbol == symbol]
+        is_full = [
+            (one.marker.color == one.marker.line.color) == (verdict == holds) for one in marks
+        ]
+        drawn = sum(
+            np.isfinite(one.x).sum() for one, own in zip(marks, is_full, strict=True) if own
+        )
+        assert drawn == sum(of.count(verdict) for of in known), "every verdict has its mark"
 
 
 def test_word_problems_and_generic_tasks_have_axes_of_their_own() -> None:
@@ -140,12 +149,23 @@ def test_each_knockout_marks_what_is_right_without_ten_heads() -> None:
     assert texts(chart.figure).count("greedy") == len(MODELS) + 1, "the dashed line, in the caption"
 
 
+def test_knockouts_of_mlps_are_a_picture_of_the_same_table() -> None:
+    heads, mlps = knockout.fig3(Options(model="reference", root=GALLERY))
+    assert (heads.name, mlps.name, mlps.table_name) == ("fig3", "fig3_MLPs", "fig3")
+    assert heads.numbers.equals(mlps.numbers)
+    for chart, parts in ((heads, "heads"), (mlps, "MLPs")):
+        keys = {"components": parts, "measure": "accuracy", "order": "effect"}
+        own = select(chart.numbers, operation="addition", **keys)
+        line = next(one for one in chart.figure.data if one.name == "strongest")
+        assert [*line.y] == pytest.approx([*100 * own.sort_values("k").value])
+
+
 def test_the_exam_has_all_models_under_both_kinds_of_paths_and_their_medians() -> None:
     chart = exam.exhibits(ExamOptions(root=GALLERY))[0]
     assert isinstance(chart, Chart)
     errors = select(chart.numbers, measure=exam_numbers.ERROR)
     names = [*chart.figure.layout.yaxis.ticktext]
-    assert names[:2] == ["<b>median: 18 models</b>", "<b>median, all paths</b>"]
+    assert names[:2] == ["<b>18 models: median</b>", "<b>18 models: median, all paths</b>"]
     rows = dict(next(trace.customdata for trace in chart.figure.data if trace.type == "bar"))
     errors = select(errors, paths=("via_mlps", "total"))
     whole = 100 * errors.pivot(index="model", columns=["paths", "method"], values="value")
@@ -153,15 +173,18 @@ def test_the_exam_has_all_models_under_both_kinds_of_paths_and_their_medians() -
     alone = [*whole.index.drop([one.replace(" ", "_") for one in shared.split(", ")[1:]])]
     alone.remove("all_norms")
     assert len({*names}) == len(names), "no two rows share a name"
-    differ = 0
+    differ, best = 0, []
     for model in alone:
         own = whole.loc[model].round()
         differ += (own["via_mlps"] != own["total"]).any()
-        start = model.replace("_", " ")
+        start = exam.DIFFICULTIES[model]
         relp = [one for key, one in rows.items() if key.startswith(start) and ", RelP" in key]
         both = [own[paths, "relp"] for paths in ("via_mlps", "total")][: len(relp)]
         assert relp == pytest.approx(both, abs=1), "the row of all paths has its model's name"
+        best.append((next(i for i, name in enumerate(names) if name.startswith(start)), relp[0]))
     assert differ == 2 and len(names) == len(alone) + differ + 2
+    errors_down = [error for _, error in sorted(best)]
+    assert errors_down == sorted(errors_down), "the best approximation's errors grow downwards"
     for model in shared.split(", ")[1:]:
         same = whole.loc[[model.replace(" ", "_"), "table"]].round()
         assert same.iloc[0].equals(same.iloc[1]), "only models with equal errors share a row"

@@ -80,7 +80,7 @@ def test_figures_13_and_14_set_models_side_by_side(root: Path, tmp_path: Path) -
     layout = chart.figure.layout
     ranges = {tuple(layout[name].range) for name in ("yaxis", "yaxis2")}
     assert len(ranges) == 1
-    drawn = next(trace for trace in chart.figure.data if trace.name == "C written")
+    drawn = next(trace for trace in chart.figure.data if trace.name == "writes C")
     part = select(table, model="reference", operation="addition", measure="cosine", site="write")
     plain, of_others = (
         select(part, token=token, less="").value.to_numpy() for token in ("C", "others without C")
@@ -89,8 +89,8 @@ def test_figures_13_and_14_set_models_side_by_side(root: Path, tmp_path: Path) -
     less = select(part, token="C", less="others without C").value.tolist()
     assert drawn.y.tolist() == less
     texts = [note.text for note in layout.annotations]
-    assert f"{max(less):.2f}" in texts
-    read = next(trace for trace in chart.figure.data if trace.name == "C input")
+    assert f"{less[-1]:.2f}" in texts and texts.count("writes C") == 2, "named once in a row"
+    read = next(trace for trace in chart.figure.data if trace.name == "reads C")
     rows = select(table, model="reference", operation="addition", measure="cosine", site="mlp_in")
     above = select(rows, token="C", less="others without C").value.tolist()
     assert read.y.tolist() == above

@@ -125,7 +125,9 @@ def test_a_name_inside_a_chart_stands_beside_its_line_off_bands() -> None:
 
 def test_charts_that_share_their_axis_are_wider_and_have_its_numbers_once() -> None:
     part = plotting.CurvePanel("A", (line(label=""),), y_range=(0, 100), y_title="right")
-    own, shared = (curves(*[part] * 4, across=4, shared_y=one) for one in (False, True))
+    own, shared = (
+        curves(*[part] * 4, across=4, panel=(190, 150), shared_y=one) for one in (False, True)
+    )
     axes = [shared.layout[f"yaxis{n}"] for n in ("", 2, 3, 4)]
     assert [axis.showticklabels for axis in axes] == [None, False, False, False]
     assert [axis.title.text for axis in axes] == ["right", None, None, None]

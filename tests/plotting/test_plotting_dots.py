@@ -31,20 +31,18 @@ def test_the_key_has_every_series_in_as_many_lines_as_it_needs() -> None:
     assert figure.layout.width <= INCHES["column"] * PER_INCH
 
 
-@pytest.mark.parametrize(
-    ("name", "anchor", "n_lines"), [("a", "center", 1), ("the long name of a model", "right", 2)]
-)
-def test_names_of_columns_stand_in_lines_where_they_have_no_room(
-    name: str, anchor: str, n_lines: int
-) -> None:
-    figure = dots("series", columns=(name, f"not {name}"))
-    names = [note for note in figure.layout.annotations if note.text in (name, f"not {name}")]
-    assert len(names) == 6 and {note.xanchor for note in names} == {anchor}
-    assert len({note.y for note in names}) == n_lines
+def test_names_of_columns_stand_above_and_those_of_rows_right_of_their_marks() -> None:
+    texts = ("a model", "the long name of a model")
+    figure = dots("series", columns=texts)
+    names = [note for note in figure.layout.annotations if note.text in texts]
     leaders = [one for one in figure.layout.shapes if one.xref == "paper"]
-    assert len(leaders) == (6 if n_lines > 1 else 0)
-    for leader, note in zip(leaders, names, strict=False):
-        assert leader.x0 == leader.x1 > note.x and leader.y0 > note.y > leader.y1
+    assert len(names) == len(leaders) == 6 and len({note.y for note in names}) == 2
+    for leader, note in zip(leaders, names, strict=True):
+        assert leader.x0 == leader.x1 < note.x and leader.y0 > note.y > leader.y1
+    assert {figure.layout[f"yaxis{n}"].side for n in ("", 2, 3)} == {"right"}
+    assert dots("series").layout.yaxis.side == "left"
+    (title, *_) = notes(figure, "a panel")
+    assert title.x > figure.layout.xaxis.domain[1], "above the names of rows"
 
 
 def test_panels_of_a_line_are_equally_high() -> None:
