@@ -47,10 +47,10 @@ def fig5(options: Options) -> list[Chart]:
             [run],
             name="fig5",
             title="Where do the strongest heads look?",
-            caption=f"A cell is the mean attention from END in percent, printed from {SMALLEST}% on; "
-            f"in brackets: its 95% interval over n problems is ±{WIDE} points or wider. A, B (operator): "
-            "half or more of the attention outside the first token is there. Bold: key heads; "
-            "random: mean and largest of as many heads.",
+            caption=f"Mean attention from END, printed from {SMALLEST}% on, in brackets if its 95% "
+            f"interval over n problems is ±{WIDE} points or wider. A, B (operator): half or more "
+            "of the attention outside the first token is there. Bold: key heads; random: mean and "
+            "largest of as many heads.",
             draw=_draw,
         )
     ]
@@ -67,7 +67,6 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     return plotting.matrix_panels(
         parts,
         colour_title="attention from END",
-        names="above",
         across=max(len(keys_of(roles, "operation")), 1),
         notes=notes,
     )

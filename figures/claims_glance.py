@@ -66,14 +66,13 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         groups[-2:] = [groups[-2] + groups[-1]]
     panels = [_panel(rows, models, some) for some in groups]
     names = [NAMES.get(model, model) for model in models]
-    totals = (
-        f"{name}: " + COUNTS.format(*map([*verdicts(rows, model).values()].count, MARKS))
-        for name, model in zip(names, models, strict=True)
-    )
+    known = [[*verdicts(rows, model).values()] for model in models]
+    counts = [COUNTS.format(*map(of_model.count, MARKS)) for of_model in known]
+    columns = tuple(map(": ".join, zip(names, counts, strict=True))), tuple(names)
     ends = (-0.6, len(models) - 0.4)
     return plotting.dot_panels(
         panels,
-        tuple(plotting.DotAxis(ends, columns=tuple(some)) for some in (totals, names)),
+        tuple(plotting.DotAxis(ends, columns=some) for some in columns),
         across=ACROSS,
         row=18,
         notes=notes,

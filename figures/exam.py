@@ -99,8 +99,9 @@ def exhibits(options: ExamOptions) -> list[Exhibit]:
             runs,
             name="exam",
             title="Which methods give the true effects on models whose circuit is known?",
-            caption="A row is what a model has that a method may miss; models with equal errors share "
-            f"one. All paths: no other head is frozen, where that gives other errors. {ERRORS}",
+            caption="A row is what a model has that a method may miss; models with equal errors "
+            "share one. All paths: no other head is frozen, where that gives other errors. "
+            f"{ERRORS}",
             draw=_draw,
         ),
         *dial,
@@ -256,9 +257,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     errors_of = plotting.Matrix(
         "", rows, names, np.stack(values), strong, groups=groups, is_log=True
     )
-    return plotting.matrix_panels(
-        [errors_of], colour_title="largest error", names="above", notes=notes
-    )
+    return plotting.matrix_panels([errors_of], colour_title="largest error", notes=notes)
 
 
 def _equal_models(errors: DataFrame) -> list[list[str]]:

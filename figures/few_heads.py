@@ -12,7 +12,6 @@ from arith_lens import plotting
 from arith_lens.plotting import COLOURS
 from arith_lens.plotting.markup import environment
 from arith_lens.plotting.style import FONT, GREYS, INKS, palette
-from figures.common import FIRST_MODEL
 from figures.exhibit import Chart, chart_of
 from figures.tables.table import keys_of, select
 from figures.views.lines import dots
@@ -83,9 +82,9 @@ def atlas() -> Chart:
         [],
         name="atlas",
         title=f"Few heads suffice in {(verdicts == 'holds').sum()} of {len(verdicts)} tasks",
-        caption="Kept alone are heads that were chosen on other problems; all others give their means "
-        "over problems of the task. The audit's verdict at every token: ✓ they suffice, ? open, ✗ they "
-        "do not. Black lines: 95% intervals over 10 to 22 problems.",
+        caption="Kept alone are heads that were chosen on other problems; all others give their "
+        "means over problems of the task. The audit's verdict at every token: ✓ they suffice, ? "
+        "open, ✗ they do not. Black lines: 95% intervals over 10 to 22 problems.",
         draw=_draw_atlas,
     )
 

@@ -158,19 +158,21 @@ def _write_numbers(exhibits: Sequence[Exhibit], folder: Path) -> None:
 
 
 def _draw(charts: Iterable[Chart], folder: Path) -> None:
-    """Draw each picture twice, for a page and for a phone; both follow the reader's light or dark.
+    """Draw each picture twice with its title, for a page and for a phone; both follow the reader's
+    light or dark.
 
     The files are NAME.svg and NAME-narrow.svg.
     """
     pictures = {}
     for chart in charts:
-        pictures[folder / f"{chart.name}.svg"] = chart.figure
+        figures = {f"{chart.name}.svg": chart.figure}
         with plotting.drawn_for("phone"):
-            pictures[folder / f"{chart.name}-narrow.svg"] = chart.redraw and chart.redraw()
+            figures[f"{chart.name}-narrow.svg"] = chart.redraw and chart.redraw()
+        for name, figure in figures.items():
+            figure = plotting.with_title(figure, chart.title)
+            pictures[folder / name] = plotting.as_rectangles(figure)
     try:
-        plotting.save_pictures(
-            {path: plotting.as_rectangles(one) for path, one in pictures.items()}, seconds=300
-        )
+        plotting.save_pictures(pictures, seconds=300)
     except plotting.ExportError as error:
         sys.exit(str(error))
     for path in pictures:

@@ -36,10 +36,10 @@ KNOCKED_OUT = {
     for parts, strongest in {"heads": TEN_OUT, "MLPs": STRONGEST}.items()
 }
 CAPTION = (
-    "What is out gives its mean over counterfactual prompts. The strongest {} have the largest "
-    "effects on the same prompts; greedy: the most costly next; same layers: random in the layers "
-    "of the strongest. Band: 95% interval over n problems; thin outline: the range of random "
-    "draws; chance: always the most frequent answer."
+    "What is out gives its mean over counterfactual prompts. Strongest: by effects on the same "
+    "prompts; greedy: the most costly next; same layers: random {} of the strongest ones' layers. "
+    "Band: 95% interval over n problems; thin outline: range of random draws; chance: always the "
+    "most frequent answer."
 )
 
 
@@ -53,7 +53,7 @@ def fig3(options: Options) -> list[Chart]:
             name="fig3" + f"_{parts}" * (parts != "heads"),
             table_of="fig3",
             title=f"Are the strongest {parts} needed?",
-            caption=CAPTION.format(parts) + " Circles: 10 heads are out." * (parts == "heads"),
+            caption=CAPTION.format(parts) + " Circle: 10 are out." * (parts == "heads"),
             draw=partial(curves.draw, charts=[chart], panel=(370, 190), shared_y=True),
         )
         for parts, chart in KNOCKED_OUT.items()

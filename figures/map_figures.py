@@ -21,8 +21,8 @@ from figures.views import maps
 
 CAPTION = (
     "A cell is the mean effect when one part gets its output from the counterfactual; red lowers "
-    "the answer. Norm held: the final norm's scale is kept. Outlined: key heads (mean below −5% that "
-    "differs from zero) and MLPs below −5%, dashed where the 95% interval reaches −5%."
+    "the answer. Norm held: the final norm's scale is kept. Outlined: key heads (mean below −5% "
+    "that differs from zero) and MLPs below −5%, dashed where the 95% interval reaches −5%."
 )
 CAPTIONS = {True: CAPTION + " Dots: heads that the paper names.", False: CAPTION}
 """By whether the paper names heads of a model that is drawn."""
@@ -94,16 +94,8 @@ def _map_with_numbers(rows: DataFrame, reading: maps.EffectScale, operation: str
     )
     if not reading.relative or panel.values.shape[1] > MOST_OF_FOUR:
         return panel
-
-    def texts(values: np.ndarray) -> tuple[tuple[str, ...], ...]:
-        rows = values.tolist()
-        return tuple(
-            tuple(f"{x:+.0f}".replace("-", "−") if abs(x) >= LEAST_NUMBER else "" for x in row)
-            for row in rows
-        )
-
-    parts = {"texts": texts(panel.values), "strip_texts": texts(panel.strips)}
-    return replace(panel, **parts, needs_texts=True)
+    texts, strip_texts = (_numbers(part, 0, LEAST_NUMBER) for part in (panel.values, panel.strips))
+    return replace(panel, texts=texts, strip_texts=strip_texts)
 
 
 def _draw_operations(
@@ -244,26 +236,22 @@ def _draw_large(
 
 def _numbered(panel: plotting.Panel, digits: int) -> plotting.Panel:
     """The panel with each cell's number; if the head is outlined, its name stands above."""
+    texts = [[*row] for row in _numbers(panel.values, digits)]
+    for mark in panel.marks:
+        name = f"<b>{mark.row}.{mark.column}</b><br>"
+        texts[mark.row][mark.column] = name + texts[mark.row][mark.column]
+    strip_texts = _numbers(panel.strips, digits)
+    return replace(panel, texts=tuple(map(tuple, texts)), strip_texts=strip_texts)
+
+
+def _numbers(values: np.ndarray, digits: int, least: float = 0) -> tuple[tuple[str, ...], ...]:
+    """The texts of cells, for numbers of this size at least."""
 
     def number(value: float) -> str:
-        if value != value:
-            return ""
         text = f"{value:+.{digits}f}"
-        return text.replace("-", "−") if float(text) else "0"
+        return (text.replace("-", "−") if float(text) else "0") * (abs(value) >= least)
 
-    named = {(mark.row, mark.column) for mark in panel.marks}
-    return replace(
-        panel,
-        texts=tuple(
-            tuple(
-                f"<b>{layer}.{head}</b><br>" * ((layer, head) in named) + number(value)
-                for head, value in enumerate(row)
-            )
-            for layer, row in enumerate(panel.values.tolist())
-        ),
-        strip_texts=tuple(tuple(map(number, row)) for row in panel.strips.tolist()),
-        needs_texts=True,
-    )
+    return tuple(tuple(map(number, row)) for row in values.tolist())
 
 
 def _digits(limit: float) -> int:

@@ -87,9 +87,9 @@ def frontier(options: Options) -> list[Chart]:
             table_of="table1",
             title="What does tuning gain in mathematics, and lose elsewhere?",
             caption="Full circles: at the learning rate that is best on validation word problems. "
-            "Hollow: at the best that loses at most 2 points on other generic questions; without one, no "
-            "rate does. Lines: 95% intervals over n questions and trainings; precise: heads with the "
-            "largest effects.",
+            "Hollow: at the best that loses at most 2 points on other generic questions; without "
+            "one, no rate does. Lines: 95% intervals over n questions and trainings; precise: "
+            "heads with the largest effects.",
             draw=_draw,
         )
     ]

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -16,7 +15,6 @@ from arith_lens.plotting.page import (
     MOST_LINES,
     TOP,
     Sheet,
-    axis_names,
     bear_colours,
     heading_height,
     heading_lines,
@@ -27,13 +25,11 @@ from arith_lens.plotting.page import (
 from arith_lens.plotting.style import COLOURS, FRAME, GRID, NOTE, TEXT, Figure, Number, ink_on, tint
 from arith_lens.plotting.widths import page_height, page_width
 
-_WIDEST, _HEIGHT = 30, 17
+_WIDEST, _HEIGHT = 66, 17
 """Pixels: the width of a cell, at most, and its height."""
-_WIDE = 66
-"""Pixels of a cell, at most, whose column has its name above."""
 _NUMBERED, _ASIDE = 18, 4
 """Pixels of a cell with a number, and between panels."""
-_FEET, _BETWEEN, _NAME, _GROUP, _MARGIN = 30, 34, 12, 18, 16
+_NAMES, _BETWEEN, _NAME, _GROUP, _MARGIN = 30, 34, 12, 18, 16
 _END = 100
 """Percent that have the full colour; 0 is white."""
 _LOG_ENDS = (1, 10, 100, 1000)
@@ -93,15 +89,13 @@ def matrix_panels(
     parts: Sequence[Matrix],
     *,
     colour_title: str,
-    names: Literal["all", "above"] = "all",
     across: int = 1,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """Panels in lines. Cells that are wide enough contain their numbers.
+    """Panels in lines. Cells that are wide enough contain their numbers. Names of columns are above
+    them, rotated without the room, and names of groups above these.
 
     Args:
-        names: where the names of columns are: "all", rotated below; "above", in lines above wide
-            columns, or rotated without the room; names of groups are above them.
         across: the most panels in a line, as far as the page has the room.
         notes: lines below the panels (plain text).
 
@@ -119,14 +113,12 @@ def matrix_panels(
     across = _fitting(parts, min(across, len(parts)))
     texts = [name for part in parts for name in part.columns]
     longest = widest("\n".join(texts).split("\n"), 10) + 4
-    above = names == "above"
-    upright = not above or _cell(parts, across, _WIDE) < 0.8 * longest
-    feet = max(_FEET, longest)
-    if not upright:
-        feet = 12 * max(text.count("\n") + 1 for text in texts) + 4
-    feet += _GROUP * any(part.groups for part in parts)
+    upright = _cell(parts, across) < 0.8 * longest
+    lines = max(text.count("\n") + 1 for text in texts)
+    above = max(_NAMES, longest) if upright else _NAME * lines + 4
+    above += _GROUP * any(part.groups for part in parts)
     inks = dict.fromkeys(ink for part in parts for ink in part.inks)
-    cell, sheet = _sheet(parts, notes, (feet, BAR + 7 * len(inks)), across, above)
+    cell, sheet = _sheet(parts, notes, (above, BAR + 7 * len(inks)), across)
     lefts = _lefts(parts, across)
     sheet.set_colours(
         _END,
@@ -138,20 +130,16 @@ def matrix_panels(
     )
     if any(part.is_log for part in parts):
         at = [_END * log / (len(_LOG_ENDS) - 1) for log in range(len(_LOG_ENDS))]
-        texts = ["≤ 1", *map(str, _LOG_ENDS[1:-1]), f"{_LOG_ENDS[-1]}%"]
+        texts = ["≤ 1", *map(str, _LOG_ENDS[1:-1]), f"≥ {_LOG_ENDS[-1]}%"]
         sheet.update_layout(coloraxis_colorbar={"tickvals": at, "ticktext": texts})
     bear_colours(sheet)
     for index, part in enumerate(parts):
         _add_part(sheet, part, index, cell, upright)
-        _add_groups(sheet, part, index, cell, feet)
-        if not above and not _line_has_names(parts, across, index // across):
-            sheet.update_layout({f"{axis_names(index)[0]}_showticklabels": False})
+        _add_groups(sheet, part, index, cell, above)
         if part.title:
             left = sheet.boxes[index].left - lefts[index % across] + _MARGIN
-            sheet.add_title(part.title, index, lift=8 + feet * above, left=left)
-        if above:
-            sheet.update_layout({f"{axis_names(index)[0]}_side": "top"})
-    lift = feet * above + (8 if any(part.title for part in parts) else -12)
+            sheet.add_title(part.title, index, lift=8 + above, left=left)
+    lift = above + (8 if any(part.title for part in parts) else -12)
     sheet.add_headings([part.heading for part in parts], 1, lift=lift, left=_MARGIN)
     return sheet.finished(left=_MARGIN)
 
@@ -172,12 +160,12 @@ def _lefts(parts: Sequence[Matrix], across: int) -> list[Number]:
     return [_left(parts[column::across]) for column in range(across)]
 
 
-def _cell(parts: Sequence[Matrix], across: int, most_wide: int = _WIDEST) -> int:
+def _cell(parts: Sequence[Matrix], across: int) -> int:
     """The width of a cell, if so many panels stand in a line."""
     lines = [parts[start : start + across] for start in range(0, len(parts), across)]
     most = max(sum(len(part.columns) for part in line) for line in lines)
     rest = sum(_lefts(parts, across)) + 12 + _ASIDE * (across - 1)
-    return int(min((page_width() - rest) / most, most_wide))
+    return max(int(min((page_width() - rest) / most, _WIDEST)), 2)
 
 
 def _sheet(
@@ -185,40 +173,31 @@ def _sheet(
     notes: Sequence[str],
     room: tuple[Number, Number],
     across: int,
-    above: bool,
 ) -> tuple[int, Sheet]:
     """The width of a cell, and the page, with room for names of columns and for colour bars."""
-    feet, bars = room
-    cell = max(_cell(parts, across, _WIDE if above else _WIDEST), 2)
+    above, bars = room
+    cell = _cell(parts, across)
     lefts = _lefts(parts, across)
     lines = [parts[start : start + across] for start in range(0, len(parts), across)]
     boxes: list[Box] = []
-    top: Number = TOP + (12 if any(part.title for part in parts) else -22)
+    top: Number = TOP + (-4 if any(part.title for part in parts) else -22)
     n_rows = sum(max(len(part.rows) for part in line) for line in lines)
     rest = top + sum(heading_height(part.heading) for part in parts)
-    rest += len(lines) * (feet + _BETWEEN) + bars + LINE * MOST_LINES
+    rest += len(lines) * (above + _BETWEEN) + bars + LINE * MOST_LINES
     height = min(_HEIGHT, max((page_height() - rest) / n_rows, 13))
-    for number, line in enumerate(lines):
-        top += heading_height(line[0].heading) + feet * above
+    for line in lines:
+        top += heading_height(line[0].heading) + above
         x: Number = 0
         for part, left in zip(line, lefts, strict=False):
             width = len(part.columns) * cell
             boxes.append(Box(x + left, top, x + left + width, top + height * len(part.rows)))
             x += left + width + _ASIDE
-        named = not above and _line_has_names(parts, across, number)
-        top += height * max(len(part.rows) for part in line) + feet * named + _BETWEEN
+        top += height * max(len(part.rows) for part in line) + _BETWEEN
     lines_of_headings = (line for part in parts for line in heading_lines(part.heading))
     widths = (LEFT + HEADING_LETTER * len(line) for line in lines_of_headings)
     least = min(page_width() - 12, max([lefts[0] + 240, *widths]))
     right = max(*(box.right for box in boxes), least) + 12
     return cell, Sheet((right, top - _BETWEEN + bars), boxes, notes)
-
-
-def _line_has_names(parts: Sequence[Matrix], across: int, line: int) -> bool:
-    """Whether columns have names: not if the next line of panels has them, without a heading."""
-    own, below = (parts[at * across : (at + 1) * across] for at in (line, line + 1))
-    differ = [part.columns for part in own] != [part.columns for part in below]
-    return across == 1 or not below or bool(below[0].heading) or differ
 
 
 def _add_part(sheet: Sheet, part: Matrix, index: int, cell: int, upright: bool) -> None:
@@ -231,7 +210,7 @@ def _add_part(sheet: Sheet, part: Matrix, index: int, cell: int, upright: bool) 
         corners = (-0.5, start), (len(middle) - 0.5, last + 0.5)
         sheet.add_shape("rect", *corners, index, line={"width": 1, "color": FRAME})
     if cell >= _NUMBERED:
-        _add_numbers(sheet, part, index, colours, 12 if cell > _WIDEST else 10)
+        _add_numbers(sheet, part, index, colours, 12 if cell > 30 else 10)
     step = -(-_NAME // cell) if upright else 1 if cell >= 20 else 4
     x = {
         "range": [-0.5, len(middle) - 0.5],
@@ -239,6 +218,7 @@ def _add_part(sheet: Sheet, part: Matrix, index: int, cell: int, upright: bool) 
         "ticktext": [plain(name).replace("\n", "<br>") for name in part.columns[::step]],
         "tickangle": -90 if upright else 0,
         "ticks": "",
+        "side": "top",
     }
     y = name_axis(part.rows, part.strong)
     for row in part.empty_rows:
@@ -246,10 +226,10 @@ def _add_part(sheet: Sheet, part: Matrix, index: int, cell: int, upright: bool) 
     sheet.set_axes(index, x, y)
 
 
-def _add_groups(sheet: Sheet, part: Matrix, index: int, cell: int, feet: Number) -> None:
+def _add_groups(sheet: Sheet, part: Matrix, index: int, cell: int, above: Number) -> None:
     """The names of groups of columns, each with a line over its columns."""
     box, start = sheet.boxes[index], 0
-    y = box.top - feet + _GROUP - 2
+    y = box.top - above + _GROUP - 2
     for name, many in part.groups:
         ends = (box.left + cell * start + 3, y), (box.left + cell * (start + many) - 3, y)
         if name:

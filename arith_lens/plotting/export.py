@@ -22,7 +22,7 @@ import numpy as np
 
 from arith_lens.plotting.markup import document, render, shell_file
 from arith_lens.plotting.page import bear_colours, without_notes
-from arith_lens.plotting.style import Figure, Number, colour_at, plotly
+from arith_lens.plotting.style import Figure, Number, plotly, rooted_colour_at
 from arith_lens.plotting.widths import PER_INCH, drawn_for, is_printed
 
 _RENDER = ["-c", "from arith_lens.plotting.export import draw_jobs; draw_jobs()"]
@@ -203,7 +203,7 @@ def as_rectangles(figure: Figure) -> Figure:
             continue
         step, end = trace.dx or 1, figure.layout.coloraxis.cmax
         rows, columns = np.nonzero(np.isfinite(trace.z))
-        colours = [colour_at(value, end) for value in trace.z[rows, columns].tolist()]
+        colours = [rooted_colour_at(value, end) for value in trace.z[rows, columns].tolist()]
         drawn.add_bar(
             x=(trace.x0 or 0) + step * columns,
             base=rows - 0.52,

@@ -31,8 +31,6 @@ LEFT, TOP, LINE, HEADING = 44, 34, 15, 26
 """Pixels: left margin, top margin, height of a line of small print, of a heading above a row."""
 HEADING_LETTER, HEADING_LINE = 6.8, 17
 """Pixels: a letter of a heading, and each of its lines after the first."""
-TITLE_OF_ALL_LINE, TITLE_OF_ALL_LETTER = 21, 9
-"""Pixels: a line of the title of the whole picture, and one of its letters."""
 BAR = 44
 """Pixels: the room for a colour bar below the panels."""
 BAR_STEPS = 22
@@ -464,44 +462,34 @@ def without_notes(figure: Figure) -> Figure:
 
 def with_title(figure: Figure, title: str) -> Figure:
     """A copy with a title (plain text) above it."""
-    lines = textwrap.wrap(title, int((figure.layout.width - 24) / TITLE_OF_ALL_LETTER))
-    every = figure.layout.annotations
-    notes = [html.unescape(note.text) for note in every if note.name == _SMALL_PRINT]
-    figure = _with_room(figure, notes, TITLE_OF_ALL_LINE * len(lines) + 10)
-    figure.add_annotation(
-        text=f"<b>{'<br>'.join(map(plain, lines))}</b>",
-        x=12 / figure.layout.width,
-        y=1 - 10 / figure.layout.height,
-        xref="paper",
-        yref="paper",
-        xanchor="left",
-        yanchor="top",
-        align="left",
+    width, height = figure.layout.width, figure.layout.height
+    lines = textwrap.wrap(title, int((width - 24) / 9))
+    room = 21 * len(lines) + 10
+    copy = plotly().graph_objects.Figure(figure)
+    copy.add_annotation(
+        **{"x": 6 / width, "xref": "paper", "xanchor": "left", "align": "left"},
+        **{"y": 1 + room / height, "yref": "paper", "yanchor": "top", "borderpad": 6},
+        text="<br>".join(f"<b>{plain(line)}</b>" for line in lines),
         showarrow=False,
-        borderpad=0,
         font={"size": 16, "color": TEXT},
     )
-    return figure
+    return copy.update_layout(height=height + room, margin_t=room)
 
 
 def with_notes(figure: Figure, notes: Sequence[str]) -> Figure:
     """A copy with other small print (plain text) and as much room as it needs."""
-    return _with_room(figure, wrapped(notes, figure.layout.width), 0)
-
-
-def _with_room(figure: Figure, lines: Sequence[str], above: Number) -> Figure:
-    """A copy with other lines of small print, and so many pixels more above."""
     # plain dicts: plotly's objects take long to change; its traces keep their arrays
     parts = {"data": figure.data, "layout": figure.layout.to_plotly_json()}
     layout = parts["layout"]
     annotations = layout.get("annotations", [])
     small_print = [note for note in annotations if note.get("name") == _SMALL_PRINT]
     others = [note for note in annotations if note.get("name") != _SMALL_PRINT]
-    height = layout["height"] + LINE * (len(lines) - len(small_print)) + above
+    lines = wrapped(notes, layout["width"])
+    height = layout["height"] + LINE * (len(lines) - len(small_print))
     stretch = layout["height"] / height
 
     def moved(y: Number) -> float:  # as far from the top as before
-        return 1 - (1 - y) * stretch - above / height
+        return 1 - (1 - y) * stretch
 
     axes = [part for name, part in layout.items() if name.startswith("yaxis")]
     placed = [part for part in (*others, *layout.get("shapes", [])) if part.get("yref") == "paper"]

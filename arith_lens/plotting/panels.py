@@ -78,9 +78,8 @@ class Panel:
     dots: tuple[tuple[int, int], ...] = ()
     """Cells with a dot."""
     texts: tuple[tuple[str, ...], ...] = ()
-    """The texts in the cells, one tuple per row; may contain <b> and <br>."""
-    needs_texts: bool = False
-    """Whether there are fewer panels in a row rather than cells too narrow for their texts."""
+    """The texts in the cells, one tuple per row, for which fewer panels stand in a row; may contain
+    <b> and <br>."""
     strip_texts: tuple[tuple[str, ...], ...] = ()
     """The texts in the cells of the strips, one tuple per row."""
     strip_marks: tuple[Mark, ...] = ()
@@ -215,7 +214,7 @@ def _fitted(
     """
     present = [part for part in parts if part is not None]
     shapes = [(part or present[0]).values.shape for part in parts]
-    widths = [_width_of_texts(part) for part in present if part.needs_texts]
+    widths = [_width_of_texts(part) for part in present]
     least = max([_LEAST_CELL, *widths])
     geometries: list[Geometry] = []
     for many in (n for n in range(across, 0, -1) if across % n == 0):

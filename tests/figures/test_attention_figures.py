@@ -61,7 +61,7 @@ def test_figure_5_shows_each_kind_of_heads(run: Run, tmp_path: Path) -> None:
     page = unpacked(written(tmp_path, "fig5.html").read_text(encoding="utf-8"))
     assert "<b>5.5</b>" in page
     (chart,) = fig5(Options(run=run.path))
-    cells = [one for one in chart.figure.data if one.type == "bar"][0]
+    cells = next(one for one in chart.figure.data if one.type == "bar")
     cells = {name: number for name, number in cells.customdata}
     own = by_head.loc["addition"]
     rest = 100 * (own.sum(axis=1) - own[["operand a", "operator", "operand b"]].sum(axis=1))

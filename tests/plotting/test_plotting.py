@@ -16,7 +16,15 @@ import pytest
 from arith_lens import plotting
 from arith_lens.plotting import export
 from arith_lens.plotting.labels import Box, cell_box, place_labels, text_box
-from arith_lens.plotting.style import DIVERGING, INKS, is_dark, signed, tick_positions, ticks
+from arith_lens.plotting.style import (
+    DIVERGING,
+    INKS,
+    is_dark,
+    rooted_colour_at,
+    signed,
+    tick_positions,
+    ticks,
+)
 
 needs_browser = pytest.mark.skipif(
     plotting.browser_path() is None, reason="no Chrome or Chromium to draw with"
@@ -164,14 +172,35 @@ def test_panels_hold_every_value_and_share_one_scale(values: np.ndarray) -> None
     assert figure.layout.coloraxis.cmin == -figure.layout.coloraxis.cmax
 
 
+def test_small_effects_have_more_colour_than_their_share_of_the_scale(values: np.ndarray) -> None:
+    figure = panels(panel(values))
+    scale = figure.layout.coloraxis.colorscale
+    end = figure.layout.coloraxis.cmax
+    for position, colour in scale:
+        value = end * (2 * position - 1)
+        assert rooted_colour_at(value, end) == colour, "a bitmap and a drawing agree"
+    assert rooted_colour_at(end / 4, end) == plotting.colour_at(end / 2, end)
+
+
+def test_a_title_stands_above_all_that_was_drawn_and_nothing_moves(values: np.ndarray) -> None:
+    figure = panels(panel(values), notes=["small print"])
+    titled = plotting.with_title(figure, "What is <this>? " * 12)
+    room = titled.layout.height - figure.layout.height
+    assert titled.layout.margin.t == room > 40, "several lines"
+    *others, title = titled.layout.annotations
+    assert [one.y for one in others] == [one.y for one in figure.layout.annotations]
+    assert title.y * figure.layout.height == pytest.approx(figure.layout.height + room)
+    assert "&lt;this&gt;" in title.text and len(figure.layout.annotations) == len(others)
+
+
 def test_vector_panels_draw_the_same_values_as_rectangles(values: np.ndarray) -> None:
     figure = plotting.as_rectangles(panels(panel(values)))
     end = figure.layout.coloraxis.cmax
     bearer, cells, bar = figure.data
     assert bearer.marker.coloraxis == "coloraxis" and bearer.x == (None,)
     assert cells.type == bar.type == "bar"
-    assert [*cells.marker.color] == [plotting.colour_at(value, end) for value in values.ravel()]
-    assert [*bar.marker.color] == [plotting.colour_at(value, end) for value in values[:, 0]]
+    assert [*cells.marker.color] == [rooted_colour_at(value, end) for value in values.ravel()]
+    assert [*bar.marker.color] == [rooted_colour_at(value, end) for value in values[:, 0]]
     rows = np.asarray(cells.base) + np.asarray(cells.y) / 2
     assert np.allclose(rows, np.indices(values.shape)[0].ravel())
 

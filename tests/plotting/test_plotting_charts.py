@@ -123,6 +123,17 @@ def test_a_name_inside_a_chart_stands_beside_its_line_off_bands() -> None:
     assert -25 < heights[48] < 0 < heights[100] < 25, "above one band and below the other"
 
 
+def test_a_light_line_has_an_outline_and_only_judged_ones_an_area() -> None:
+    x = np.arange(0.0, 3)
+    ends = {"low": x, "high": x + 2}
+    control = plotting.Line(x, x + 1, "random", **ends, is_light=True)
+    figure = curves(plotting.CurvePanel("A", (control, plotting.Line(x, x + 1, "own", **ends))))
+    outline, light, area, own = figure.data
+    assert (outline.fill, area.fill) == (None, "toself") and light.line.width < own.line.width
+    assert np.isnan(outline.y).sum() == 1, "two lines without sides"
+    assert outline.y[:3].tolist() == [2, 3, 4] and outline.y[4:].tolist() == [2, 1, 0]
+
+
 def test_charts_that_share_their_axis_are_wider_and_have_its_numbers_once() -> None:
     part = plotting.CurvePanel("A", (line(label=""),), y_range=(0, 100), y_title="right")
     own, shared = (

@@ -1,6 +1,5 @@
 """Dots on named rows, and cells: their keys, the names of their columns, and their numbers."""
 
-from typing import Any
 
 import numpy as np
 import pytest
@@ -74,20 +73,48 @@ def test_small_numbers_are_not_printed_and_names_have_several_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "columns", "names", "expected"),
-    [
-        ("5", 40, "all", ("bottom", -90, 40)),
-        ("5", 10, "above", ("top", 0, 10)),
-        ("a name without room", 10, "above", ("top", -90, 10)),
-    ],
+    ("name", "columns", "expected"),
+    [("5", 40, (0, 10)), ("5", 10, (0, 10)), ("a name without room", 10, (-90, 10))],
 )
-def test_names_of_columns_are_printed_below_turned_or_above(
-    name: str, columns: int, names: Any, expected: tuple[str, int, int]
+def test_names_of_columns_are_above_and_turned_where_they_have_no_room(
+    name: str, columns: int, expected: tuple[int, int]
 ) -> None:
     part = plotting.Matrix("", ("x",), (name,) * columns, np.ones((1, columns)))
-    figure = plotting.matrix_panels([part], colour_title="share", names=names)
-    axis = figure.layout.xaxis
-    assert (axis.side or "bottom", axis.tickangle, len(axis.ticktext)) == expected
+    axis = plotting.matrix_panels([part], colour_title="share").layout.xaxis
+    assert axis.side == "top" and (axis.tickangle, len(axis.ticktext)) == expected
+
+
+def test_an_empty_row_names_the_rows_below_it_which_have_a_frame_of_their_own() -> None:
+    values = np.array([[1.0, 2.0], [np.nan, np.nan], [3.0, np.nan]])
+    part = plotting.Matrix("", ("x", "others:", "y"), ("1", "2"), values)
+    figure = plotting.matrix_panels([part], colour_title="share")
+    frames = [(one.y0, one.y1) for one in figure.layout.shapes if one.type == "rect"]
+    assert frames == [(-0.5, 0.5), (1.5, 2.5)]
+    cells = next(one for one in figure.data if one.type == "bar")
+    assert {*cells.marker.color[2:4]} == {"#ffffff"} and cells.marker.color[5] == style.GRID
+    assert "span" in figure.layout.yaxis.ticktext[1]
+
+
+def test_groups_of_columns_have_a_line_over_their_columns() -> None:
+    groups = (("", 1), ("two", 2))
+    part = plotting.Matrix("", ("x",), ("1", "2", "3"), np.ones((1, 3)), groups=groups)
+    figure = plotting.matrix_panels([part], colour_title="share")
+    (line,) = [one for one in figure.layout.shapes if one.type == "line"]
+    left, right = figure.layout.xaxis.domain
+    assert left + (right - left) / 3 < line.x0 < line.x1 < right
+    (name,) = notes(figure, "two")
+    assert line.x0 < name.x < line.x1 and name.y > line.y0 > figure.layout.yaxis.domain[1]
+
+
+def test_colours_of_a_logarithmic_scale_are_even_in_the_logarithm() -> None:
+    values = np.array([[0.0, 1.0, 10.0, 100.0, 1000.0, 5000.0]])
+    inks = [style.tint(plotting.COLOURS["verdict"], share / 3) for share in (0, 0, 1, 2, 3, 3)]
+    part = plotting.Matrix("", ("x",), tuple("abcdef"), values, is_log=True)
+    assert part.colours == inks
+    bar = plotting.matrix_panels([part], colour_title="error").layout.coloraxis.colorbar
+    assert [*bar.ticktext] == ["≤ 1", "10", "100", "≥ 1000%"]
+    plain = plotting.Matrix("", ("x",), tuple("abcdef"), values)
+    assert plain.colours[2:] != inks[2:]
 
 
 def test_cells_hold_their_numbers_and_zeros_are_empty() -> None:
