@@ -32,7 +32,7 @@ from arith_lens.plotting.page import (
     value_axis,
 )
 from arith_lens.plotting.style import FRAME, NOTE, TEXT, Figure, Number, translucent
-from arith_lens.plotting.widths import page_height, page_width
+from arith_lens.plotting.widths import is_printed, page_height, page_width
 
 NAME, LEADER, GAP = 11, 14, 12
 """Font size of a line's name; pixels from a line's end to a name that had to move;
@@ -369,7 +369,7 @@ def curve_panels(
         headings: a line above each row of panels (plain text); if any, one per row.
         across: the number of panels in a row, as far as the page has the room.
         panel: the width and height of a chart in pixels, without its axes and names; where the page
-            lacks the room, it has half of the width at least, or fewer stand in a row.
+            lacks the room, it has half of the width at least on a screen, or fewer stand in a row.
         shared_y: whether the charts of a row share their y axis, so that only the first one has its
             numbers and its title; all need one `y_range`.
 
@@ -382,7 +382,8 @@ def curve_panels(
         _check(part)
     wished = min(across, len(parts))
     inner = 0 if shared_y else LEFT
-    across = _charts_in_a_row(parts, wished, inner, max(NARROWEST, panel[0] / 2))
+    least = NARROWEST if is_printed() else max(NARROWEST, panel[0] / 2)
+    across = _charts_in_a_row(parts, wished, inner, least)
     headings = [text for one in headings for text in (one, *[""] * (wished // across - 1))]
     guided = any(text for part in present for _, text in part.guides)
     sheet = _sheet(parts, across, panel, notes, headings, guided, inner)

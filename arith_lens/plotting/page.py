@@ -25,7 +25,7 @@ from arith_lens.plotting.style import (
     steps,
     tint,
 )
-from arith_lens.plotting.widths import SMALLEST, page_width
+from arith_lens.plotting.widths import SMALLEST, is_narrow, is_printed, page_width
 
 LEFT, TOP, LINE, HEADING = 44, 34, 15, 26
 """Pixels: left margin, top margin, height of a line of small print, of a heading above a row."""
@@ -37,8 +37,8 @@ BAR_STEPS = 22
 """The steps of a thin colour bar."""
 ROOM_OF_TICKS = 200
 """Pixels of a colour bar with all its ticks."""
-MOST_LINES, NARROW = 3, 500
-"""Lines of small print, twice as many up to so many pixels. The text beside it has the rest."""
+MOST_LINES = 3
+"""Lines of small print, twice as many on a phone. The text beside the picture has the rest."""
 TITLE, TITLE_LETTER = 13, 0.55
 """The size of a panel's title, and the width of its letters as a share of their size."""
 
@@ -345,7 +345,7 @@ def heading_height(text: str) -> Number:
 def wrapped(notes: Sequence[str], width: Number) -> list[str]:
     """The lines of the small print: as many whole sentences as fit below a page of this width."""
     letters = max(int((width - LEFT - 12) / _LETTER), 40)
-    most = MOST_LINES if width > NARROW else 2 * MOST_LINES
+    most = MOST_LINES * (2 if is_narrow() and not is_printed() else 1)
     lines: list[str] = []
     for note in notes:
         sentences = _SENTENCE.split(note)

@@ -37,7 +37,7 @@ from arith_lens.plotting.widths import SMALLEST, is_printed, page_height, page_w
 PANEL_SPAN = 384  # pixels of a panel's longer side
 _STRIP, _STRIP_GAP = 23, 5  # pixels: a strip's width, and its distance from the map
 _BETWEEN_COLUMNS, _BETWEEN_ROWS = 8, 54
-_NAMES = 34  # pixels below a row of panels
+_NAMES, _STRIP_NAME = 34, 10  # pixels below a row of panels, and for each strip after the first
 _LEAST_CELL = 4  # pixels
 LETTER = 0.56  # the width of a figure as a share of the font size
 _TAG = re.compile("<[^>]*>")
@@ -178,7 +178,7 @@ def _sheet(
         lefts.append(x)
         x += max(g.panel_width for g in geometries[column::across]) + _BETWEEN_COLUMNS
     boxes: list[Box] = []
-    names = 10 * (geometries[0].n_strips - 1)
+    names = _STRIP_NAME * (geometries[0].n_strips - 1)
     between = _BETWEEN_ROWS + names
     bottom = TOP - between
     for start in range(0, len(geometries), across):
@@ -221,6 +221,7 @@ def _fitted(
         room = (page_width() - LEFT - 6 - (many - 1) * _BETWEEN_COLUMNS) / many
         n_rows = -(-len(parts) // many)
         rest = TOP + _NAMES + BAR + above + n_rows * _BETWEEN_ROWS + LINE * MOST_LINES
+        rest += _STRIP_NAME * (n_strips - 1) * (n_rows + 1)
         height = (page_height() - rest) / n_rows
         geometries = [
             Geometry(shape[0], shape[1], n_strips, *wish, room, height) for shape in shapes

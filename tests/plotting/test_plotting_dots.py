@@ -1,6 +1,5 @@
 """Dots on named rows, and cells: their keys, the names of their columns, and their numbers."""
 
-
 import numpy as np
 import pytest
 
