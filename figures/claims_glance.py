@@ -65,14 +65,14 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     if len(groups) % ACROSS and len(groups) > 1:  # the last two share a panel
         groups[-2:] = [groups[-2] + groups[-1]]
     panels = [_panel(rows, models, some) for some in groups]
-    names = [NAMES.get(model, model) for model in models]
+    names = [NAMES.get(str(model), str(model)) for model in models]
     known = [[*verdicts(rows, model).values()] for model in models]
     counts = [COUNTS.format(*map(of_model.count, MARKS)) for of_model in known]
-    columns = tuple(map(": ".join, zip(names, counts, strict=True))), tuple(names)
+    totals = [f"{name}: {count}" for name, count in zip(names, counts, strict=True)]
     ends = (-0.6, len(models) - 0.4)
     return plotting.dot_panels(
         panels,
-        tuple(plotting.DotAxis(ends, columns=some) for some in columns),
+        tuple(plotting.DotAxis(ends, columns=tuple(some)) for some in (totals, names)),
         across=ACROSS,
         row=18,
         notes=notes,

@@ -50,8 +50,9 @@ def test_every_line_and_mark_is_a_row_with_its_interval(make) -> None:
 
 def numbers_of(trace) -> list[float]:
     """The values of a line, or of marks; none of a band."""
-    is_outline = trace.mode == "lines" and trace.hoverinfo == "skip"
-    if trace.type != "scatter" or trace.fill or is_outline:
+    if trace.type != "scatter" or trace.fill:
+        return []
+    if trace.mode == "lines" and trace.hoverinfo == "skip":  # an outline
         return []
     values = trace.x if trace.mode == "markers" and len(trace.x) > 1 else trace.y
     return [*np.asarray([] if values is None else values, float)]
