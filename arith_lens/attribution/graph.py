@@ -20,7 +20,13 @@ from torch import Tensor
 
 from arith_lens.components import NamedHook, layer_of, mlp_out_name, resid_pre_name, z_name
 from arith_lens.metrics import Readout, read_logits
-from arith_lens.model import HookedLike, accepted_options, require_finite, starting_at
+from arith_lens.model import (
+    HookedLike,
+    accepted_options,
+    require_finite,
+    starting_at,
+    without_patterns,
+)
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import PatchSettings
 
@@ -204,7 +210,8 @@ class GradientBatch:
         mask = self.pairs.attention_mask[:, -tokens.shape[1] :]
         options = accepted_options(self.model, logits_to_keep=1, use_cache=False)
         options["attention_mask"] = mask.to(device)
-        logits = self.model.run_with_hooks(tokens.to(device), fwd_hooks=hooks, **options)
+        with without_patterns(self.model, hooks, fused=False, at_end=True):
+            logits = self.model.run_with_hooks(tokens.to(device), fwd_hooks=hooks, **options)
         return read_logits(logits[:, -1], self.patching.targets(self.pairs, self.foil))
 
     def gradient(
@@ -282,13 +289,18 @@ ScoreMethod = Callable[[GradientBatch], Scores]
 
 @contextmanager
 def weights_without_gradient(model: HookedLike) -> Iterator[None]:
-    """A context in which no weight asks for a gradient, which saves memory."""
+    """A context in which no weight asks for a gradient, which saves memory.
+
+    That of the unembedding does, and saves no more than END's rows: torch multiplies a matrix
+    without gradients row by row there.
+    """
     bridge: Any = getattr(model, "bridge", model)
-    weights = [weight for weight in bridge.parameters() if weight.requires_grad]
+    last = {id(weight) for weight in bridge.unembed.parameters()}
+    changed = [one for one in bridge.parameters() if one.requires_grad == (id(one) not in last)]
     try:
-        for weight in weights:
-            weight.requires_grad_(False)
+        for weight in changed:
+            weight.requires_grad_(not weight.requires_grad)
         yield
     finally:
-        for weight in weights:
-            weight.requires_grad_(True)
+        for weight in changed:
+            weight.requires_grad_(not weight.requires_grad)

@@ -234,7 +234,7 @@ def starting_at(
         TypeError: in a forward, if blocks pass on something else than one residual stream.
     """
     blocks = [model.blocks[layer] for layer in range(start + 1)]
-    n_others = _n_other_outputs(model, blocks[0])
+    n_others = n_other_outputs(model, blocks[0])
     forwards = [
         identity_block(stream if layer == start - 1 else None, n_others) for layer in range(start)
     ]
@@ -296,7 +296,7 @@ def _counting_outputs(block: Any) -> Iterator[None]:
         handle.remove()
 
 
-def _n_other_outputs(model: HookedLike, block: Any) -> int | None:
+def n_other_outputs(model: HookedLike, block: Any) -> int | None:
     """That number, from the forward that made the stream, or else from one of a single token."""
     if block not in _N_OTHER_OUTPUTS:
         token = torch.zeros((1, 1), dtype=torch.long, device=torch.device(model.cfg.device))

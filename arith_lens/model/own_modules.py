@@ -7,8 +7,8 @@ them:
 - `without_bridge` swaps the modules in place, and restores the bridge's at the end. The model
   then runs whole forwards in its own way, with PyTorch's hooks on its modules. The recording for
   path patching uses it.
-- `without_patterns` swaps the modules that no hook needs, and lets PyTorch's fused kernel
-  compute the attention, which keeps no pattern. Evaluations use it.
+- `without_patterns` swaps them too, lets them call the hook points at their entries and exits, and
+  lets PyTorch's fused kernel compute the attention, which keeps no pattern. Evaluations use it.
 - `plain_layers` makes shallow copies of the layers, which share every weight and have no wrappers
   and no hooks. The caller runs them one by one and provides the attention, because the caller knows
   more than a batch shows, such as which rows share a prefix. Knockouts use them: they run the same
@@ -17,7 +17,7 @@ them:
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +27,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from arith_lens.components import NamedHook
-from arith_lens.model.forwards import WAYS, forwards_replaced, identity_block
-from arith_lens.model.hooked import HookedLike, HookedModel, Tokens
+from arith_lens.model.families import family_of
+from arith_lens.model.forwards import (
+    WAYS,
+    accepted_options,
+    forwards_replaced,
+    identity_block,
+    n_other_outputs,
+)
+from arith_lens.model.hooked import HookedLike, Tokens
 
 ATTENTION = "arith_lens"
 """The name under which Transformers finds `_attend`."""
@@ -70,35 +77,110 @@ def without_bridge(model: Any) -> Iterator[None]:
     The bridge's modules are restored at the end, also after an error. Weights, configuration and
     PyTorch's own hooks are those that the model has at this moment.
     """
-    with _swapped(model, frozenset()):
+    with _swapped(model):
         yield
 
 
 @contextmanager
-def without_patterns(model: HookedModel, hooks: Iterable[NamedHook] = ()) -> Iterator[None]:
+def without_patterns(
+    model: HookedLike,
+    hooks: Iterable[NamedHook] = (),
+    *,
+    fused: bool = True,
+    at_end: bool = False,
+) -> Iterator[None]:
     """A context for forwards and generations with hooks that neither read nor change a pattern.
 
-    The modules without a hook are the model's own. If they include the attention, it is the fused
-    one, unless Transformers has none for the family (such as Gemma 2, which caps its scores).
-    Nothing changes if other hooks are active, or a hook is neither at the entry nor at the exit of
-    a module that the model calls.
+    The modules are the model's own, which call the hook points of `hooks`. Nothing changes if other
+    hooks are active, or a hook is neither at the entry nor at the exit of a module that the model
+    calls.
 
     Args:
-        hooks: all hooks of the runs in this context.
+        hooks: all hooks of the runs in this context; their names alone are read.
+        fused: the attention is the fused one, unless Transformers has none for the family (such as
+            Gemma 2, which caps its scores).
+        at_end: nothing but END is read of the last layer, so that it computes END alone there.
     """
     names = [name for name, _ in hooks]
-    points = model.bridge.hook_dict
-    hooked = frozenset(id(points[name]) for name in names if isinstance(name, str))
+    bridge: Any = getattr(model, "bridge", model)
+    points = bridge.hook_dict
     if not all(isinstance(name, str) for name in names) or WAYS["without_patterns"].unmet(model):
         yield
         return
-    attentions = [block.attn for block in model.blocks]
+    last = model.blocks[-1]
+    hooked = {id(point): point for point in (points[name] for name in names)}
     with ExitStack() as stack:
-        bridge_modules = stack.enter_context(_swapped(model, hooked))
-        if not hooked <= {point for module in bridge_modules for point in _entry_and_exit(module)}:
+        located = dict(_located(stack.enter_context(_swapped(model)), hooked))
+        if located.keys() == hooked.keys():
+            for key, (module, register) in located.items():
+                stack.callback(register(module, hooked[key]).remove)
+            if fused:
+                stack.enter_context(_fused_attention(bridge.original_model))
+            if at_end and family_of(bridge.original_model.config).plain_layers:
+                stack.enter_context(end_alone(last))
+        else:
             stack.close()
-        elif not any(module is attention for module in bridge_modules for attention in attentions):
-            stack.enter_context(_fused_attention(model.bridge.original_model))
+        yield
+
+
+def _located(
+    swapped: Iterable[tuple[nn.Module, str, nn.Module]], hooked: Mapping[int, nn.Module]
+) -> Iterator[tuple[int, tuple[nn.Module, Callable[..., Any]]]]:
+    """Where the model's own modules have some hook points: the id of each point, the module, and
+    the function that makes this module call it."""
+    for _, _, wrapper in swapped:
+        for name, register in (("hook_in", _call_at_entry), ("hook_out", _call_at_exit)):
+            point = wrapper._modules.get(name)
+            if id(point) in hooked:
+                yield id(point), (own_module(wrapper), register)
+
+
+def _call_at_entry(module: nn.Module, point: nn.Module) -> Any:
+    """Let a module call a hook point with its first input. Returns the handle."""
+
+    def call(_: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if args:
+            return (point(args[0]), *args[1:]), kwargs
+        return args, kwargs | {"hidden_states": point(kwargs["hidden_states"])}
+
+    return module.register_forward_pre_hook(call, with_kwargs=True)
+
+
+def _call_at_exit(module: nn.Module, point: nn.Module) -> Any:
+    """The same with its output, or the first one of several."""
+
+    def call(_: Any, args: Any, out: Any) -> Any:
+        return (point(out[0]), *out[1:]) if isinstance(out, tuple) else point(out)
+
+    return module.register_forward_hook(call)
+
+
+@contextmanager
+def end_alone(block: Any, at_end: Edit = lambda value: value[:, -1]) -> Iterator[None]:
+    """A context in which the output projection and the MLP of a block compute END alone.
+
+    Their output is expanded to every position, without a copy, so that it fits the stream. It is
+    for the last block, where nothing reads the other positions.
+
+    Args:
+        block: the bridge's block, whose own modules run.
+        at_end: the function from [batch pos d] to [batch d] at END.
+    """
+    width: list[int] = []
+
+    def narrow(module: Any, args: Any) -> Any:
+        width[:] = [args[0].shape[1]]
+        return (at_end(args[0])[:, None], *args[1:])
+
+    def widen(module: Any, args: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (widen(module, args, output[0]), *output[1:])
+        return output.expand(-1, *width, -1)
+
+    with ExitStack() as stack:
+        for module in (block.attn.o.original_component, block.mlp.original_component):
+            stack.callback(module.register_forward_pre_hook(narrow).remove)
+            stack.callback(module.register_forward_hook(widen, prepend=True).remove)
         yield
 
 
@@ -110,45 +192,35 @@ def _fused_attention(hf_model: Any) -> Iterator[None]:
         return
     before = config._attn_implementation, config.output_attentions
     config.output_attentions = False
-    hf_model.set_attn_implementation("sdpa")
+    config._attn_implementation = "sdpa"
     try:
         yield
     finally:
-        hf_model.set_attn_implementation(before[0])
-        config.output_attentions = before[1]
+        config._attn_implementation, config.output_attentions = before
 
 
 @contextmanager
-def _swapped(model: Any, hooked: frozenset[int]) -> Iterator[list[nn.Module]]:
-    """Swap the bridge's modules for the model's own; yield those that stay, which have a point at
-    entry or exit in `hooked` (ids)."""
+def _swapped(model: Any) -> Iterator[list[tuple[nn.Module, str, nn.Module]]]:
+    """Swap the bridge's modules for the model's own; yield the parent, the name and the bridge's
+    module of each."""
     swapped: list[tuple[nn.Module, str, nn.Module]] = []
-    bridge_modules: list[nn.Module] = []
 
     def swap_modules(parent: nn.Module) -> None:
         for name, child in parent._modules.items():
             if child is None:
                 continue
             own = own_module(child)
-            if hooked & _entry_and_exit(child):
-                bridge_modules.append(child)
-            elif own is not child:
+            if own is not child:
                 swapped.append((parent, name, child))
                 parent._modules[name] = own
             swap_modules(own)
 
     try:
         swap_modules(getattr(model, "bridge", model).original_model)
-        yield bridge_modules
+        yield swapped
     finally:
         for parent, name, wrapper in reversed(swapped):
             parent._modules[name] = wrapper
-
-
-def _entry_and_exit(module: nn.Module) -> set[int]:
-    """The ids of the hook points that a bridge's module calls with its input and its output."""
-    points = (module._modules.get(name) for name in ("hook_in", "hook_out"))
-    return {id(point) for point in points if point is not None}
 
 
 class _KeysComplete(Exception):
@@ -319,8 +391,10 @@ def end_logits(
         stream: the stream of each row.
     """
     blocks, rows = list(model.blocks), stream[:, None]
-    with forwards_replaced(blocks, [identity_block(rows)] * len(blocks)):
-        logits = model(tokens[:, None].to(model.cfg.device), use_cache=False, logits_to_keep=1)
+    passing = identity_block(rows, n_other_outputs(model, blocks[0]))
+    with forwards_replaced(blocks, [passing] * len(blocks)):
+        options = accepted_options(model, use_cache=False, logits_to_keep=1)
+        logits = model(tokens[:, None].to(model.cfg.device), **options)
     return logits[:, -1]
 
 

@@ -162,7 +162,8 @@ def parts_of(*modules: Any) -> list[Any]:
         for child in pending.pop()._modules.values():
             if child is not None and id(child) not in parts:
                 parts[id(child)] = child
-                pending.append(child)
+                if child._modules:
+                    pending.append(child)
     return list(parts.values())
 
 
@@ -235,10 +236,10 @@ _FORWARDS = ("forward", "_old_forward")
 def _is_touched(model: Any) -> bool:
     """Whether any module has a hook or a `forward` that is not from a framework."""
     bridge = getattr(model, "bridge", model)
-    return any(
-        ((part._forward_hooks or part._forward_pre_hooks) and any(_functions_at(part)))
-        or "forward" in vars(part)
-        for part in parts_of(bridge, *filter(None, [getattr(bridge, "original_model", None)]))
+    parts = parts_of(bridge, *filter(None, [getattr(bridge, "original_model", None)]))
+    hooked = [part for part in parts if part._forward_hooks or part._forward_pre_hooks]
+    return any("forward" in part.__dict__ for part in parts) or any(
+        True for part in hooked for _ in _functions_at(part)
     )
 
 

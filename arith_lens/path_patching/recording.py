@@ -23,6 +23,7 @@ from arith_lens.model import (
     accepted_options,
     compute_device,
     continues_prompts,
+    end_alone,
     keys_and_values,
     mlp_exit,
     require_finite,
@@ -244,11 +245,11 @@ def _record_by_own_modules(
         known: dict[str, Any] = {}
         if per_pair_tokens is not None:
             beginnings, batch, of_prompt = batch.in_two(per_pair_tokens)
-            with _end_alone_in_last_layer(blocks[-1], beginnings):
+            with end_alone(blocks[-1], beginnings.at_end):
                 known["past"] = keys_and_values(model, beginnings.tokens, beginnings.mask)
             known["past"].batch_select_indices(of_prompt.to(torch.device(model.cfg.device)))
         stack.enter_context(_kept_parts(batch, seen, blocks, exits, model.ln_final))
-        stack.enter_context(_end_alone_in_last_layer(blocks[-1], batch))
+        stack.enter_context(end_alone(blocks[-1], batch.at_end))
         if logits is not None:
             unembed = model.unembed.original_component
             handle = unembed.register_forward_pre_hook(
@@ -289,28 +290,6 @@ def _kept_parts(
             keep_input(block.attn.o, "z", layer)
             keep_output(block.attn, "attn_out", layer)
             keep_output(exits[layer], "mlp_out", layer)
-        yield
-
-
-@contextmanager
-def _end_alone_in_last_layer(block: Any, batch: PromptBatch) -> Iterator[None]:
-    """A context in which the last layer's output projection and MLP compute END alone.
-
-    Their output is expanded to every position, without a copy, so that it fits the stream.
-    """
-
-    def narrow(module: Any, args: Any) -> Any:
-        return (batch.at_end(args[0])[:, None], *args[1:])
-
-    def widen(module: Any, args: Any, output: Any) -> Any:
-        if isinstance(output, tuple):
-            return (widen(module, args, output[0]), *output[1:])
-        return output.expand(-1, batch.tokens.shape[1], -1)
-
-    with ExitStack() as stack:
-        for module in (block.attn.o.original_component, block.mlp.original_component):
-            stack.callback(module.register_forward_pre_hook(narrow).remove)
-            stack.callback(module.register_forward_hook(widen, prepend=True).remove)
         yield
 
 

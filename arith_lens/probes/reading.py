@@ -35,9 +35,13 @@ from arith_lens.model import (
     LogitScale,
     PartWrites,
     check_writes,
+    compute_device,
+    end_logits,
     in_float32,
     record,
+    require_finite,
     weights_loaded,
+    without_patterns,
 )
 from arith_lens.model.loading import tolerated_difference
 from arith_lens.options import check_choice
@@ -72,13 +76,15 @@ def _end_states(
     parts = []
     for batch in pairs.batches(BATCH):
         used = int(batch.attention_mask.any(0).float().argmax())
-        recorded = record(
-            model,
-            batch.reference[:, used:],
-            names,
-            attention_mask=batch.attention_mask[:, used:],
-            positions=-1,
-        )
+        tokens, mask = batch.reference[:, used:], batch.attention_mask[:, used:]
+        try:
+            with without_patterns(
+                model, [(name, capture) for name in names], fused=False, at_end=True
+            ):
+                recorded = record(model, tokens, names, attention_mask=mask, positions=-1)
+        except FloatingPointError:
+            require_finite(model, tokens, attention_mask=mask)  # names the first layer
+            raise
         parts.append(torch.stack([recorded[name][:, -1].float().cpu() for name in names]))
     return torch.cat(parts, dim=1)
 
@@ -336,14 +342,15 @@ def _read_tokens(
     """The tokens' logits or cosines in each state."""
     with weights_loaded(model.ln_final, model.unembed):
         if unit == "logit":
-            values = LogitHead.of(model).logits_of(states, columns)
+            head = LogitHead.of(model)
+            values, last = head.logits_of(states, columns), head.logits(states[-1, -1:])[0]
         else:
             states = in_float32(model.ln_final)(states).cpu() if final_norm else states
             _refuse_not_finite(states, "the final norm")
             values = _products(normalize(states, dim=-1), columns_of(model, columns))
     _refuse_not_finite(values, "the final norm or W_U" if unit == "logit" else "W_U")
     if unit == "logit":
-        _require_the_models_logits(model, pairs[:1])
+        _require_the_models_logits(model, pairs, states[-1, -1], last)
     return _by_role(values, columns, pairs.operands) if tokens == "roles" else values
 
 
@@ -414,18 +421,20 @@ def logit_lens(model: HookedLike, pairs: PromptPairs, *, read: str = "mlp_out") 
     _require_final_norm(model)
     states = _end_states(model, pairs, read)
     n_layers, n_pairs, _ = states.shape
-    values = torch.empty(n_layers, 2, n_pairs)
     with weights_loaded(model.ln_final, model.unembed):
         head = LogitHead.of(model)
         row_bytes = 4 * 4 * head.w_u.shape[1]  # logits, their exponentials, comparisons
-        rows = max(1, min(n_pairs, free_bytes(head.w_u.device) // 4 // row_bytes))
-        for layer in range(n_layers):
-            for start in range(0, n_pairs, rows):
-                part = slice(start, start + rows)
-                logits = head.logits(states[layer, part])
-                values[layer, :, part] = _rank_and_probability(logits, pairs.answer[part])
+        rows = max(1, min(BATCH, free_bytes(head.w_u.device) // 4 // row_bytes))
+        parts = zip(
+            states.flatten(0, 1).split(rows), pairs.answer.repeat(n_layers).split(rows), strict=True
+        )
+        measured = []
+        for some, answer in parts:
+            logits = head.logits(some)
+            measured.append(_rank_and_probability(logits, answer))
+    values = torch.cat(measured, 1).unflatten(1, (n_layers, n_pairs)).movedim(0, 1)
     _refuse_not_finite(values, "the final norm or W_U")
-    _require_the_models_logits(model, pairs[:1])
+    _require_the_models_logits(model, pairs, states[-1, -1], logits[-1])
     return Effects(
         values,
         ("layer", "measure"),
@@ -470,19 +479,17 @@ class LogitHead:
         return self.scale(logits)
 
 
-def _require_the_models_logits(model: HookedLike, pairs: PromptPairs) -> None:
-    """Compare the lens after the last layer with the model's own prediction, for one prompt."""
-    name = resid_post_name(int(model.cfg.n_layers) - 1)
-    recorded: dict[str, Tensor] = {}
-    device = torch.device(model.cfg.device)
-    expected = model.run_with_hooks(
-        pairs.reference.to(device),
-        fwd_hooks=capture([name], recorded, -1),
-        attention_mask=pairs.attention_mask.to(device),
-        use_cache=False,
-    )[:, -1].float()
-    with weights_loaded(model.ln_final, model.unembed):
-        logits = LogitHead.of(model).logits(recorded[name][:, -1].float()).to(expected.device)
+def _require_the_models_logits(
+    model: HookedLike,
+    pairs: PromptPairs,
+    state: Float[Tensor, " d_model"],
+    logits: Float[Tensor, " d_vocab"],
+) -> None:
+    """Compare the lens of a state at END of the last pair with what the model's own code makes of
+    this state after its last layer."""
+    row = state[None].to(compute_device(model.unembed), model.W_U.dtype)
+    expected = end_logits(model, pairs.reference[-1:, -1], row)[0].float()
+    logits = logits.to(expected.device)
     difference = float((logits - expected).norm() / (expected - expected.mean()).norm())
     if not difference <= tolerated_difference(model.W_U.dtype):
         architecture = getattr(model.cfg, "architecture", "this model")
@@ -496,6 +503,7 @@ def _require_the_models_logits(model: HookedLike, pairs: PromptPairs) -> None:
 def _rank_and_probability(logits: Tensor, answer: Tensor) -> Tensor:
     """Rank and probability of C, [measure pair]. Between equal logits, C has the worse rank."""
     index = answer.to(logits.device)[:, None]
-    rank = (logits >= logits.gather(1, index)).sum(1).float()
+    answers = logits.gather(1, index)
+    rank = (logits >= answers).sum(1).float()
     probability = logits.log_softmax(-1).gather(1, index)[:, 0].exp()
     return torch.stack([rank, probability]).cpu()

@@ -133,6 +133,25 @@ def timed(
     }
 
 
+def beside(
+    rival: Callable[[], Tensor], own: Callable[[], Tensor], **effort: Any
+) -> dict[str, float | int]:
+    """Processor time of a rival and of this package, and by how much their numbers differ.
+
+    `effort` is that of `timed`.
+    """
+    timings = timed({"rival": rival, "own": own}, **effort)
+    slow, fast = timings["rival"], timings["own"]
+    return {
+        "rival_seconds": slow.cpu,
+        "cpu_seconds": fast.cpu,
+        "ratio": slow.cpu / fast.cpu,
+        "difference": float((slow.result - fast.result).abs().max()),
+        "largest": float(slow.result.abs().max()),
+        "rounds": fast.rounds,
+    }
+
+
 def finish(device: torch.device) -> None:
     """Wait for the work of a GPU: calls return before it is done."""
     if device.type == "cuda":

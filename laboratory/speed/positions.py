@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens import path_patch
-from laboratory.speed.measure import Rows, timed
+from laboratory.speed.measure import Rows, beside
 from laboratory.speed.shapes import Setting, Shape, setting_of
 
 SHAPE = Shape(8, 512, 16, 1376, 640, n_pairs=16, n_tokens=16)
@@ -56,20 +56,9 @@ def by_loop(setting: Setting, stream: str) -> Patched:
 def position_rows(*, repeats: int, budget: int | float, shape: Shape = SHAPE) -> Rows:
     """Processor time of both, stream by stream, and by how much they differ."""
     setting = setting_of(shape)
-    rows: Rows = []
-    for stream in STREAMS:
-        methods = {way.__name__: partial(way, setting, stream) for way in (by_loop, by_package)}
-        timings = timed(methods, repeats=repeats, budget=budget, device=setting.device)
-        loop, own = timings["by_loop"], timings["by_package"]
-        rows.append(
-            {
-                "stream": stream,
-                "loop_seconds": loop.cpu,
-                "cpu_seconds": own.cpu,
-                "ratio": loop.cpu / own.cpu,
-                "difference": float((loop.result - own.result).abs().max()),
-                "largest": float(loop.result.abs().max()),
-                "rounds": own.rounds,
-            }
-        )
-    return rows
+    effort: dict[str, Any] = {"repeats": repeats, "budget": budget, "device": setting.device}
+    return [
+        {"stream": stream}
+        | beside(*(partial(way, setting, stream) for way in (by_loop, by_package)), **effort)
+        for stream in STREAMS
+    ]

@@ -13,7 +13,7 @@ import torch
 from arith_lens.path_patching import plan
 from arith_lens.runs import find_runs
 from arith_lens.runs.manifest import installed
-from laboratory.speed import edges, growth, measure, path_patching, positions, rivals
+from laboratory.speed import calls, edges, growth, measure, path_patching, positions, rivals
 from laboratory.speed.measure import Rows, Timing, Usage, timed
 from laboratory.speed.shapes import SHAPES, Setting, Shape, random_llama, setting_of
 
@@ -72,13 +72,26 @@ def test_both_ways_to_edges_agree_and_a_table_has_their_ratio() -> None:
 def test_both_ways_by_position_agree_and_the_page_has_the_ratios() -> None:
     for row in positions.position_rows(repeats=1, budget=0.1, shape=SMALL):
         assert row["largest"] > 0 and row["difference"] < 1e-5 * row["largest"] + 1e-6
-        assert row["ratio"] == row["loop_seconds"] / row["cpu_seconds"]
+        assert row["ratio"] == row["rival_seconds"] / row["cpu_seconds"]
     folder = Path(positions.__file__).parent
     shipped = pandas.read_csv(folder / "positions.csv").set_index("stream")
     assert [*shipped.index] == [*positions.STREAMS]
     before, after = (f"{ratio:.1f} times" for ratio in shipped.ratio)
     page = (folder.parents[1] / "docs" / "performance.md").read_text(encoding="utf-8")
     assert f"{before} as fast before a layer, and {after} after it" in " ".join(page.split())
+
+
+def test_calls_agree_with_plain_transformers(
+    small_shapes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "SIZES", ("tiny",))
+    rows = [*calls.call_rows(repeats=1, budget=0.1)]
+    assert [(row["call"], row["pairs"]) for row in rows] == [
+        (call, n) for call in calls.WAYS for n in calls.N_PAIRS[call]
+    ]
+    for row in rows:
+        assert row["difference"] < 1e-6 < 1e-3 * row["largest"], row
+        assert row["ratio"] == row["rival_seconds"] / row["cpu_seconds"]
 
 
 def test_ratios_of_edges_refer_to_two_forwards_for_each_of_the_same_edges(

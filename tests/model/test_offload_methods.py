@@ -106,9 +106,13 @@ def numbers(result: Any) -> dict[str, torch.Tensor]:
     return dict(result if isinstance(result, Mapping) else result.to_arrays().tensors)
 
 
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+ROUNDED = ("probe of writes", "probe of the stream", "lens")
+"""Methods whose last layer multiplies END's few rows, which round by where the weights lie."""
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], rtol: float = 0) -> bool:
     return a.keys() == b.keys() and all(
-        a[key].shape == b[key].shape and torch.allclose(a[key], b[key], 0, 0, equal_nan=True)
+        a[key].shape == b[key].shape and torch.allclose(a[key], b[key], rtol, rtol, equal_nan=True)
         for key in a
     )
 
@@ -118,7 +122,8 @@ def test_numbers_are_those_of_the_model_in_memory(both, pairs, method: str) -> N
     whole, offloaded = both
     compute = METHODS[method]
     expected = numbers(compute(whole, pairs))
-    assert expected and same(numbers(compute(offloaded, pairs)), expected)
+    rtol = 1e-6 if method in ROUNDED else 0
+    assert expected and same(numbers(compute(offloaded, pairs)), expected, rtol)
     assert all(weight.is_meta for weight in offloaded.bridge.parameters()), "and on disk again"
     if not method.startswith(("answers", "evaluation")):
         assert not same(numbers(compute(whole, pairs[1:])), expected), "able to fail"

@@ -9,7 +9,7 @@ from support.families import SWEPT
 from torch import Tensor
 from torch.testing import assert_close
 
-from arith_lens.components import mlp_out_name, resid_pre_name, z_name
+from arith_lens.components import mlp_out_name, resid_post_name, resid_pre_name, z_name
 from arith_lens.model import HookedModel, load_model, without_patterns
 
 FUSED = ("Qwen3", "GPT-2", "Gemma 3, 12 layers", "OLMo 2", "Granite", "Pythia", "Phi", "Cohere")
@@ -81,6 +81,31 @@ def test_logits_are_those_of_eager_attention(
             assert (eager - plain).abs().max() > 1e-2 * eager.std(), "the hooks must act"
     again, _ = logits_of(model, [])
     assert torch.equal(again, plain), "the model is as it was"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["Qwen3", "Gemma 2", "GPT-2"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_last_layer_computes_end_alone(name: str, dtype: torch.dtype, tokenizer: Any) -> None:
+    """END's stream and logits are those of the bridge, for a padded prompt too."""
+    model = load_model((SWEPT[name].make(len(tokenizer)).to(dtype), tokenizer))
+    tokens, mask = tokens_and_mask(model.d_vocab)
+    last, seen, widths = model.n_layers - 1, [], []
+    hook = (resid_post_name(last), lambda value, hook: seen.append(value[:, -1]))
+    options: dict[str, Any] = {"attention_mask": mask, "logits_to_keep": 1}
+    whole = model.run_with_hooks(tokens, fwd_hooks=[hook], **options)[:, -1]
+    mlp = model.blocks[last].mlp.original_component
+    with without_patterns(model, [hook], fused=False, at_end=True):
+        handle = torch.nn.modules.module.register_module_forward_hook(  # before those of modules
+            lambda module, _, out: widths.append(out.shape[1]) if module is mlp else None
+        )
+        narrow = model.run_with_hooks(tokens, fwd_hooks=[hook], **options)[:, -1]
+    handle.remove()
+    assert widths == [1], "else all positions are computed"
+    rtol = 1e-5 if dtype == torch.float32 else 2e-2
+    for one, other in ((narrow, whole), seen):
+        assert_close(one, other, rtol=0, atol=rtol * float(whole.abs().max()))
+    assert (narrow[0] - narrow[1]).abs().max() > 0.1 * whole.abs().max(), "prompts differ"
 
 
 def test_an_error_restores_the_model(tokenizer: Any) -> None:

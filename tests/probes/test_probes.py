@@ -162,6 +162,21 @@ def test_the_logit_lens_is_transformers_own_logits_after_the_last_layer(both: An
         assert abs(int(found[-1, 0, pair]) - rank) <= (8 if loose else 0)
 
 
+def test_a_logit_lens_runs_each_layer_once(both: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, model = both
+    pairs = al.sample_pairs(model, **SAMPLE_OPTIONS)
+    layer, calls = model.blocks[1].original_component, []
+    forward = type(layer).forward
+
+    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        calls.extend([1] if self is layer else [])
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(layer), "forward", counted)
+    al.logit_lens(model, pairs)
+    assert len(calls) == 1
+
+
 @pytest.mark.parametrize("read", ["mlp_in", "write", "mlp_out"])
 def test_the_logit_lens_of_every_layer(both: Any, read: Any) -> None:
     hf, model = both
