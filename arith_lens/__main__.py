@@ -11,12 +11,12 @@ from ast import literal_eval
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import which
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, NoReturn
 
 from arith_lens import __version__
 from arith_lens.options import check_choice
-from arith_lens.progress import loading
+from arith_lens.progress import is_first, loading, rank_zero_prints
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "operation": {"default": "addition", "help": "the operation whose problems are asked"},
@@ -58,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if others:
             known = [f"--{name}" for name in vars(chosen) if name not in ("model", "run")]
             check_choice("an option", others[0].partition("=")[0], known)
-        chosen.run(chosen)
+        with rank_zero_prints(), TemporaryDirectory() as scratch:  # the first of several writes
+            chosen.pages = chosen.out if is_first() and "out" in chosen else Path(scratch)
+            chosen.run(chosen)
     except KeyboardInterrupt:
         print("stopped; the same command goes on from what is stored", file=sys.stderr)
         return 130
@@ -147,7 +149,7 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
         pairs = {"own": own}
     if chosen.n is not None:
         pairs = {lens: some[range(min(chosen.n, len(some)))] for lens, some in pairs.items()}
-    folder = chosen.out / f"{Path(model.name).name}-{_task_name(chosen)}"
+    folder = chosen.pages / f"{Path(model.name).name}-{_task_name(chosen)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):

@@ -6,6 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from arith_lens.tensor_parallel import is_tensor_parallel, least
+
 LOG = logging.getLogger(__name__)
 CPU_SAYS = ("can't allocate memory", "cannot allocate memory")
 """Messages of torch and the system for errors that have no class of their own."""
@@ -48,20 +50,23 @@ def fitting_pairs(one_pair: int, n_pairs: int, device: torch.device) -> int:
 
 
 def free_bytes(device: torch.device) -> int:
-    """The free memory of a device in bytes, with the memory that torch has cached."""
+    """The free memory of a device in bytes, with the memory that torch has cached.
+
+    If processes hold one model together, it is that of the process with the least.
+    """
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + cached
+        return least(torch.cuda.mem_get_info(device)[0] + cached)
     import psutil
 
-    return psutil.virtual_memory().available
+    return least(psutil.virtual_memory().available)
 
 
 def _unless_out_of_memory(compute: Callable[[slice], Tensor], part: slice) -> Tensor | None:
     try:
         return compute(part)
     except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
+        if is_tensor_parallel() or not is_out_of_memory(error):  # the others would wait
             raise
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

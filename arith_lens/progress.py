@@ -1,13 +1,17 @@
 """Signs that a long computation continues: a line at its start, and one at least every ten seconds.
 
-They go to stderr. Where a count is known, the sign is a bar, which moves while nothing is finished.
-Where stderr is no terminal, signs come every ten seconds in the first minute, then every thirty.
+They go to stderr, from the first of several processes. Where a count is known, the sign is a bar,
+which moves while nothing is finished. Where stderr is no terminal, signs come every ten seconds in
+the first minute, then every thirty.
 """
 
+import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from io import StringIO
 from threading import Event, Thread
 from typing import Any, TypeVar
 
@@ -20,6 +24,22 @@ _signs: list[Callable[[], Any]] = []
 """What shows that the work continues, the innermost work last; only this one is shown."""
 
 
+def is_first() -> bool:
+    """Whether this is the only process, or the first of those that were started together."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+@contextmanager
+def rank_zero_prints() -> Iterator[None]:
+    """If several processes were started together, only the first one prints and warns."""
+    with ExitStack() as stack:
+        if not is_first():
+            stack.enter_context(redirect_stdout(StringIO()))
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+        yield
+
+
 @contextmanager
 def working(what: str, *, visible: bool = True) -> Iterator[None]:
     """Print what is done, and again with the seconds until it is done.
@@ -30,7 +50,7 @@ def working(what: str, *, visible: bool = True) -> Iterator[None]:
         what: such as "loading the model".
         visible: whether to print.
     """
-    if not visible:
+    if not (visible and is_first()):
         yield
         return
     started = time.monotonic()
@@ -77,7 +97,7 @@ def bar(*, visible: bool, **options: Any) -> Iterator[Any]:
     """
     from tqdm.auto import tqdm
 
-    if not visible:
+    if not (visible and is_first()):
         yield tqdm(**options, disable=True)
         return
     if not _is_seen():

@@ -10,9 +10,8 @@ import os
 import re
 import select
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import field, make_dataclass
 from difflib import SequenceMatcher
 from functools import partial, wraps
@@ -22,7 +21,7 @@ from typing import Annotated, Any, TextIO, TypeAlias
 
 import tyro
 
-from arith_lens.progress import working
+from arith_lens.progress import rank_zero_prints, working
 from experiments.catalogue import Command, imported
 from experiments.checks import check_settings, suggestion
 
@@ -183,7 +182,7 @@ def _unframed(text: str) -> str:
 def start(command: Command, words: Sequence[str]) -> None:
     """Read a command line, and run the function or the `Experiment` of the command."""
     positional, by_name = checked_arguments(command, words)
-    with working("importing PyTorch and what computes", visible=is_first()):
+    with working("importing PyTorch and what computes"):
         main = command.load()
     shares = getattr(main, "shares", command.shares)
     run(partial(main, *positional, **by_name), command.name, shares=shares)
@@ -197,13 +196,15 @@ def run(main: Callable[[], Any], name: str, *, shares: bool) -> None:
             or accelerate started does all of it, and the others exit at once.
     """
     from arith_lens.runs import PART_VARIABLE, RunError, claim_rank_zero
+    from arith_lens.tensor_parallel import VARIABLE
 
     with robust_output(), exit_cleanly(), rank_zero_prints():
-        if not shares and PART_VARIABLE in os.environ:
-            raise RunError(
-                f"expected {name} on one machine, found {PART_VARIABLE}="
-                f"{os.environ[PART_VARIABLE]}: it is not computed in parts. Start it without."
-            )
+        for variable in () if shares else (PART_VARIABLE, VARIABLE):
+            if variable in os.environ:
+                raise RunError(
+                    f"expected {name} in one process, found {variable}={os.environ[variable]}: "
+                    "processes do not share its work. Start it without."
+                )
         if shares or claim_rank_zero():
             main()
 
@@ -307,19 +308,3 @@ def continue_after_part() -> Iterator[None]:
         yield
     except PartDone as done:
         print(done)
-
-
-def is_first() -> bool:
-    """Whether this is the only process, or the first of those that were started together."""
-    return os.environ.get("RANK", "0") == "0"
-
-
-@contextmanager
-def rank_zero_prints() -> Iterator[None]:
-    """If several processes were started together, only the first one prints and warns."""
-    with ExitStack() as stack:
-        if not is_first():
-            stack.enter_context(redirect_stdout(StringIO()))
-            stack.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore")
-        yield

@@ -14,7 +14,6 @@ from typing import Any
 
 from arith_lens.progress import working
 from experiments.catalogue import exhibits, imported
-from experiments.command import is_first
 
 SMALL = {
     **{"n": 18, "drawn": 18, "kept_on": 9, "prompts": 4, "problems": 18, "context_pairs": 18},
@@ -61,7 +60,7 @@ def rehearse(compute: Callable[..., Any], config: Any, figure: str, model: Any) 
     print(f"the model's weights: {weights:.3g} bytes")
     with (
         TemporaryDirectory(prefix="rehearsal-") as folder,
-        working("rehearsing on the model reference", visible=is_first()),
+        working("rehearsing on the model reference"),
         redirect_stdout(StringIO()),
     ):
         compute(small, root=Path(folder))

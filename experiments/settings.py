@@ -17,10 +17,10 @@ from arith_lens.model import default_device, empty_model, files_state
 from arith_lens.operations import FOUR
 from arith_lens.pairs import choose_templates, keep_correct
 from arith_lens.path_patching import fitting_engine as library_choice
-from arith_lens.progress import loading, working
+from arith_lens.progress import is_first, loading, working
 from arith_lens.runs import Run, open_run, stored_run
 from experiments.checks import check_settings
-from experiments.command import continue_after_part, exit_on_user_error, is_first
+from experiments.command import continue_after_part, exit_on_user_error
 from experiments.configs.shared import (
     RESULTS,
     OperandSettings,
@@ -99,7 +99,7 @@ class Experiment(Generic[Config]):
         if stored is not None:
             self._show_stored(stored)
             return
-        with loading(f"{self.name}: loading the model", visible=is_first()):
+        with loading(f"{self.name}: loading the model"):
             model = loaded_model(config, weights=not dry_run)
         if dry_run:
             print(self.plan(model, config))
@@ -138,7 +138,7 @@ class Experiment(Generic[Config]):
         """
         with run:
             try:
-                with working(f"{self.name}: computing", visible=is_first()):
+                with working(f"{self.name}: computing"):
                     self.compute(run, model, config)
             except BaseException:
                 if is_first() and not (run.names or run.unfinished()):

@@ -112,7 +112,7 @@ def _of_head(
     writes = trunk.head_writes(layer, positions.ends.z[:, layer].flatten(0, 1), [head.index])[0]
     reference, other = added(writes.unflatten(0, (2, -1)))
     own = receiver.z(head.index)
-    target, w_o = other - reference, trunk.attentions[layer].W_O[head.index].float()
+    target, w_o = other - reference, trunk.w_o(layer)[head.index].float()
     parts = []
     for some in deltas.split(SENDERS_AT_ONCE):
         inputs = project(receiver.code, layer, stream + some, *tokens)[:3]

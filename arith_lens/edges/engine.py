@@ -382,7 +382,7 @@ class _Into:
             inputs: the inputs that read the streams.
             alone: whether heads with the same keys and values keep those of the reference run.
         """
-        w_o = self.trunk.attentions[receiver.layer].W_O.float()
+        w_o = self.trunk.w_o(receiver.layer).float()
         parts = project(receiver.code, receiver.layer, streams, *tokens)[:3]
         for head in heads:
             own = receiver.inputs_of(head.index, parts, *tokens)

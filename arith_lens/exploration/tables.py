@@ -32,6 +32,7 @@ from arith_lens.path_patching import path_patch
 from arith_lens.probes import digit_tokens, head_probe, mlp_probe
 from arith_lens.probes.reading import columns_of
 from arith_lens.templates import FIGURE_10, TEMPLATES
+from arith_lens.tensor_parallel import full_weight
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -312,7 +313,7 @@ def _neurons(model: HookedLike, pairs: PromptPairs, mlps: Sequence[Mlp]) -> "Dat
     table = table.rename(columns={"mlp": "component"})
     table = _strongest(table, ["component"], N_NEURONS)
     written = torch.stack([
-        model.blocks[int(name.split()[-1])].mlp.W_out[int(neuron)].float().cpu()
+        full_weight(model.blocks[int(name.split()[-1])].mlp.W_out[int(neuron)]).float().cpu()
         for name, neuron in zip(table["component"], table["neuron"], strict=True)
     ])  # fmt: skip
     with suppress(ValueError):  # after these prompts, a digit is no token

@@ -28,6 +28,7 @@ from arith_lens.model import (
     weights_loaded,
 )
 from arith_lens.pairs import PromptPairs
+from arith_lens.tensor_parallel import full_weight
 
 LOGITS_AT_ONCE = 2**22
 """The number of logits in memory at once."""
@@ -122,7 +123,7 @@ def _row_of(
     """What a neuron of activation 1 writes. Raises ValueError as `check_writes`."""
     block = model.blocks[neuron.layer]
     with weights_loaded(block):
-        w_out = block.mlp.W_out.detach()
+        w_out = full_weight(block.mlp.W_out.detach())
     before, after = (run[neurons_name(neuron.layer)][:, -1] for run in (base, source))
     own, other = (run[mlp_out_name(neuron.layer)][:, -1] for run in (base, source))
     by_neurons, size = (after - before).to(w_out) @ w_out, float(own.float().norm())

@@ -43,6 +43,7 @@ from arith_lens.model.state import (
 )
 from arith_lens.model.texts import require_round_trip, set_bos
 from arith_lens.model.weights import load_weights
+from arith_lens.tensor_parallel import VARIABLE, is_tensor_parallel, split_config
 
 N_TOKENS = 6
 """The length of the prompts on which the bridge is compared."""
@@ -64,6 +65,13 @@ class VerifiedLoader:
 
     def from_pretrained(self, location: str, **options: Any) -> Any:
         """Load the model. Raises ValueError for missing, unexpected and mismatched weights."""
+        if is_tensor_parallel():
+            if str(self.device) != default_device():
+                raise ValueError(
+                    f"expected neither device= nor device_map= with {VARIABLE}=1, found one; each "
+                    "process takes the GPU of its number"
+                )
+            options["distributed_config"] = split_config(self.auto_class, options["config"])
         model = load_weights(self.auto_class, location, **options)
         if self.device is not None:
             model = model.to(self.device)
@@ -173,10 +181,13 @@ def require_faithful(model: Any, expected: Float[Tensor, "row pos d_vocab"] | No
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
+            if is_tensor_parallel():
+                advice = f"it may read parts of weights: remove {VARIABLE}, and use device_map="
+            else:
+                advice = "in half precision some do not: load the model with dtype=torch.float32"
             raise ValueError(
                 f"expected TransformerLens' bridge of {model.cfg.architecture} to run, found "
-                f"{type(error).__name__} ({str(error).splitlines()[0]}); in half precision some "
-                "bridges do not run: load the model with dtype=torch.float32"
+                f"{type(error).__name__} ({str(error).splitlines()[0]}); {advice}"
             ) from error
         computed, expected_rows = (values[:n_rows][mask[:n_rows]] for values in (logits, expected))
         spread = (expected_rows - expected_rows.mean(-1, keepdim=True)).norm(dim=-1)
@@ -213,7 +224,8 @@ def load_model(
             float32 if it fits in memory. A model in memory keeps its dtype.
         device: the device. None: the GPU if there is one; with several processes, each uses its
             own. A model in memory stays on its device.
-        device_map: as in Transformers, for a model larger than one device, instead of `device`.
+        device_map: as in Transformers, for a model larger than one device, instead of `device`. For
+            a model that several processes hold together see `docs/clusters.md`.
         offload_folder: the folder of the layers that `device_map` puts on "disk".
         trust_remote_code: whether to run code that comes with the checkpoint.
         bos: whether BOS is put in front of every text; None: as the checkpoint's tokenizer does.

@@ -36,6 +36,7 @@ from arith_lens.model.forwards import (
     n_other_outputs,
 )
 from arith_lens.model.hooked import HookedLike, Tokens
+from arith_lens.tensor_parallel import is_split
 
 ATTENTION = "arith_lens"
 """The name under which Transformers finds `_attend`."""
@@ -415,8 +416,9 @@ def with_parts(module: Any, parts: Callable[[Any], Any]) -> Any:
     inner = own_module(module)
     plain = object.__new__(type(inner))
     plain.__dict__.update(inner.__dict__)  # both share one dictionary of parameters
-    for name in ("forward", "_hf_hook", "_old_forward"):  # from accelerate, for offloading
-        plain.__dict__.pop(name, None)
+    if not is_split(inner):  # else its forward gathers what the processes compute
+        for name in ("forward", "_hf_hook", "_old_forward"):  # from accelerate, for offloading
+            plain.__dict__.pop(name, None)
     hooks = {name: type(hooks)() for name, hooks in vars(inner).items() if name.endswith("_hooks")}
     plain.__dict__.update(hooks)
     plain.__dict__["_modules"] = {

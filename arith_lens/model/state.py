@@ -24,6 +24,7 @@ from torch.nn.modules import module as nn_module
 from arith_lens.components import NamedHook
 from arith_lens.model.settings import numeric_settings
 from arith_lens.model.texts import added_tokens
+from arith_lens.tensor_parallel import full_weight
 
 
 def default_device() -> str:
@@ -459,7 +460,7 @@ def state_digest(model: Any) -> str:
                 for name, tensor in chain(part._parameters.items(), part._buffers.items()):
                     if tensor is not None:
                         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-                        digest.update(_sums(tensor.detach()).cpu().numpy().data)
+                        digest.update(_sums(full_weight(tensor.detach())).cpu().numpy().data)
     return digest.hexdigest()
 
 
@@ -488,6 +489,6 @@ def _tensors_hash(model: Any, listing: str) -> str:
                     "the meta device); load them"
                 )
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            flat = tensor.detach().reshape(-1).cpu().contiguous()
+            flat = full_weight(tensor.detach()).reshape(-1).cpu().contiguous()
             digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -36,6 +36,7 @@ from arith_lens.path_patching import (
     warn_of_left_out,
 )
 from arith_lens.runs import ResultSlot, Run
+from arith_lens.tensor_parallel import full_weight
 
 NeuronPaths = Literal["direct", "via_mlps"]
 BATCH = 32
@@ -262,7 +263,7 @@ def _of_batches(
         for mlp in mlps:
             before, after = (run[neurons_name(mlp.layer)][:, -1].float() for run in both)
             with weights_loaded(model.blocks[mlp.layer]):
-                w_out = model.blocks[mlp.layer].mlp.W_out.float()
+                w_out = full_weight(model.blocks[mlp.layer].mlp.W_out).float()
             change = after - before
             outputs = recording.mlp_out[:, mlp.layer]
             by_neurons, size = change.to(w_out.device) @ w_out, float(outputs.float().norm())

@@ -33,6 +33,7 @@ from arith_lens.operations import OPERATIONS, operation_of
 from arith_lens.options import check_choice
 from arith_lens.pairs import PromptPairs, candidate_tokens, check_pairs, sample_pairs
 from arith_lens.path_patching import Trunk, trunk_of
+from arith_lens.tensor_parallel import full_weight
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -281,7 +282,8 @@ def _effects(
     """The effect of removing each neuron. With the norms' scales held, the contrast is linear."""
     block = model.blocks[mlp.layer]
     with weights_loaded(block):
-        w_out, bias = block.mlp.W_out.float(), getattr(block.mlp, "b_out", None)
+        w_out = full_weight(block.mlp.W_out).float()
+        bias = full_weight(getattr(block.mlp, "b_out", None))
         activations = seen[neurons_name(mlp.layer)].float().to(w_out.device)
         output = activations @ w_out + (0.0 if bias is None else bias.float())
         added = PartWrites.of(block, Mlp, output)

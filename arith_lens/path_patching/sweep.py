@@ -47,6 +47,7 @@ from arith_lens.path_patching.layers import (
     UnsupportedTrunk,
 )
 from arith_lens.path_patching.recording import Recording
+from arith_lens.tensor_parallel import full_weight
 
 
 @dataclass(frozen=True)
@@ -84,15 +85,19 @@ class Trunk:
         """The index of each layer in order, with its weights loaded."""
         return layers_with_weights(self.blocks) if self.offloaded else iter(range(self.n_layers))
 
+    def w_o(self, layer: int) -> Float[Tensor, "n_heads d_head d_model"]:
+        """The output matrix of each head of a layer."""
+        return full_weight(self.attentions[layer].W_O)
+
     def b_o(self, layer: int) -> Float[Tensor, " d_model"] | None:
         """The bias of a layer's attention; None if it has none."""
-        return getattr(self.attentions[layer], "b_O", None)
+        return full_weight(getattr(self.attentions[layer], "b_O", None))
 
     def head_writes(
         self, layer: int, z: Float[Tensor, "pair n_heads d_head"], heads: Sequence[int]
     ) -> Float[Tensor, "chosen pair d_model"]:
         """What each head adds to the attention's output for its z: `z @ W_O`, without the bias."""
-        w_o = self.attentions[layer].W_O
+        w_o = self.w_o(layer)
         if list(heads) != list(range(len(w_o))):  # indexing copies
             chosen = torch.as_tensor(heads, dtype=torch.long)
             z, w_o = z[:, chosen.to(z.device)], w_o[chosen.to(w_o.device)]

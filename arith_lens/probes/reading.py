@@ -54,6 +54,7 @@ from arith_lens.pairs import (
     tokenizer_of,
     tokens_after,
 )
+from arith_lens.tensor_parallel import full_weight
 
 HOOKS = {"mlp_in": resid_mid_name, "write": mlp_out_name, "mlp_out": resid_post_name}
 """The residual stream before a layer's MLP; what the MLP adds; the stream after it. In a block
@@ -296,7 +297,8 @@ def _layer_writes(
 ) -> Float[Tensor, "n_heads pair d_model"]:
     """What each head of a block adds, where all of them add `added`."""
     with weights_loaded(block):
-        w_o, bias = block.attn.W_O.float(), getattr(block.attn, "b_O", None)
+        w_o = full_weight(block.attn.W_O).float()
+        bias = full_weight(getattr(block.attn, "b_O", None))
         if w_o.shape[:2] != z.shape[1:]:
             raise ValueError(
                 f"expected heads of {list(w_o.shape[:2])} (W_O), found {list(z.shape[1:])} (z) in "

@@ -18,6 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from arith_lens.runs.files import RunError
+from arith_lens.tensor_parallel import is_tensor_parallel
 
 PART_VARIABLE = "ARITH_LENS_PART"
 JOIN = timedelta(minutes=10)
@@ -120,6 +121,8 @@ class Processes:
     """The number of all processes."""
     apart: bool = False
     """Whether each process writes to a root of its own, to be copied into one afterwards."""
+    together: bool = False
+    """Whether all processes compute each part together, and the first one writes it."""
     meetings: Meetings | None = None
     """Where they meet; None: this process is alone, or works apart."""
 
@@ -130,6 +133,9 @@ class Processes:
 
     def deal(self, n: int) -> Iterator[int]:
         """Which of n parts this process computes: the next one, each time that it is free."""
+        if self.together:
+            yield from range(n)
+            return
         if self.meetings is None:
             yield from range(self.index, n, self.count)
             return
@@ -189,7 +195,7 @@ def processes() -> Processes:
     store, start = _store()
     run = f"{start} run {next(_runs)}"
     meetings = Meetings(store, start, run, index, others={*range(n)} - {index})
-    return Processes(index, n, meetings=meetings)
+    return Processes(index, n, together=is_tensor_parallel(), meetings=meetings)
 
 
 def claim_rank_zero() -> bool:

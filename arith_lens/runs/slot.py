@@ -120,13 +120,13 @@ class ResultSlot:
         label = title if self.run is None else ", ".join(dict.fromkeys([title, self.name]))
         options = {"total": sum(steps), "desc": label, "unit": unit}
         options["initial"] = sum(steps[index] for index in done)
-        with bar(visible=progress and team.leads, **options) as shown_bar:
+        with bar(visible=progress, **options) as shown_bar:
             while missing := team.agree([index for index in range(count) if index not in done]):
                 dealt = 0
                 for position in team.deal(len(missing)):
                     index = missing[position]
                     done[index] = compute(index)
-                    if finished:
+                    if finished and (team.leads or not team.together):
                         finished.save(index, done[index].tensors, done[index].header)
                     shown_bar.update(sum(steps[n] for n in missing[dealt : position + 1]))
                     dealt = position + 1

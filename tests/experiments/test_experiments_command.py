@@ -65,7 +65,7 @@ def test_work_that_is_not_shared_is_done_by_the_first_as_if_alone(started: Any) 
 
 
 def test_work_that_is_not_shared_is_not_computed_in_parts(started: Any) -> None:
-    with pytest.raises(SystemExit, match=r"expected name on one machine, found .*PART=1/2"):
+    with pytest.raises(SystemExit, match=r"expected name in one process, found .*PART=1/2"):
         started(shares=False, ARITH_LENS_PART="1/2")
 
 

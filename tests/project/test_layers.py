@@ -17,6 +17,7 @@ from arith_lens.model.families import FAMILIES
 
 PACKAGE = Path(arith_lens.__file__).parent
 LAYERS = {
+    "tensor_parallel": -1,  # below memory, which all processes have in common
     **dict.fromkeys(["activations", "caller_warnings", "code_digest", "components"], 0),
     **dict.fromkeys(
         [
