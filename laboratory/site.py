@@ -24,6 +24,8 @@ EXPLORER = ROOT / "results" / "site" / "reference-addition" / "explorer.html"
 LIVE = (
     "[Open the explorer of `reference`](explorer-reference.html){ .md-button .md-button--primary }"
 )
+WIDE = ".md-grid { max-width: 72rem } .md-sidebar { width: 9.8rem }"
+"""Pictures have room for their own width, 828 pixels."""
 TASK = re.compile(r"^## (.+)\n\n\| to \| name \|\n((?:\|.*\n)*)", re.MULTILINE)
 ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 NAME = re.compile(r"`([\w.]+)`")
@@ -48,6 +50,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for title, names in tasks().items():
         entries = "\n".join(f"::: arith_lens.{name}\n" for name in names)
         pages[f"docs/api/{title.lower().replace(' ', '-')}.md"] = f"# {title}\n\n{entries}"
+    pages["docs/site.css"] = WIDE
     for uri, text in pages.items():
         files.append(File.generated(config, uri, content=text))
     return files
