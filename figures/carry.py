@@ -26,9 +26,9 @@ SHOWN_CONTROLS = {WHOLE: "whole stream", MEAN: "direction", COMPLEMENT: "everyth
 TITLE = "Where is the carry, and is it one direction?"
 CAPTION = (
     "Above: answers that change by the carry alone when END takes a part of another problem's "
-    "residual stream. Circles: at the exit of the layer that other problems chose. Shuffled fits: "
+    "residual stream. Circles: the layer that other problems chose, at its exit. Shuffled fits: "
     "directions fitted on shuffled carries, the median and the range of draws. Below: the mean "
-    "projection on the direction. Other bands: 95% intervals over n unfitted problems."
+    "projection on the direction. Other bands: 95% intervals over n problems that were not fitted."
 )
 DIRECTIONS_CAPTION = (
     "In brackets: 95% intervals over problems that were not fitted; of random controls the range "
@@ -61,7 +61,7 @@ CHARTS = [
     CurveChart(
         {"kind": "interchange", "test": "layers", "variable": _variable},
         (
-            Series({"space": WHOLE}, "whole state", "control dot"),
+            Series({"space": WHOLE}, "whole stream", "control dot"),
             Series({"space": COMPLEMENT}, "all else", "control"),
             Series(
                 {"space": SHUFFLED},
@@ -75,9 +75,9 @@ CHARTS = [
         columns="model",
         x="layer",
         x_title="layer",
-        y_title="follow the carry, %",
+        y_title="answers, %",
         title="{model}, n = {n}",
-        heading="Answers that follow the carry",
+        heading="Answers that follow another problem's carry",
         y_range=(0, 140),
     ),
     CurveChart(
@@ -86,7 +86,7 @@ CHARTS = [
         columns="model",
         x="ones_sum",
         x_title=f"sum of the ones digits (carry from {CARRY_FROM})",
-        y_title="0 no carry, 1 carry",
+        y_title="1: a carry",
         title="{model}, layer {layer:.0f}, n ≤ {n} per sum",
         heading="The projection on the direction",
         scale=1,
@@ -102,7 +102,7 @@ def exhibits(options: Options) -> list[Exhibit]:
     words: Any = {"name": "carry", "title": TITLE, "caption": CAPTION}
     if not has(rows, kind="interchange"):
         return [text_table_of(rows, [run], cells=_right_sums, **words)]
-    draw = partial(curves.draw, charts=CHARTS, panel=(330, 160))
+    draw = partial(curves.draw, charts=CHARTS, panel=(290, 160), shared_y=True)
     return [chart_of(rows, [run], draw=draw, small_table=_tests, **words)]
 
 

@@ -164,7 +164,7 @@ def _views(table: Any) -> Iterator[FigureView]:
     for name, own in _by_counterfactual(table):
         panel = _panel(own, DRAWN_ALONE, name)
         alone = draw_circuits([panel], _n_layers(table), relative=relative)
-        yield FigureView.of(with_slider(alone), _heading(own, name))
+        yield FigureView.of(with_slider(alone), f"{_heading(own)}: {CHANGES[name]}")
 
 
 def _by_counterfactual(table: Any) -> Iterator[tuple[str, Any]]:
@@ -176,10 +176,10 @@ def _n_layers(table: Any) -> int:
     return int(value(table, measure=numbers.LAYERS))
 
 
-def _heading(table: Any, counterfactual: str) -> str:
+def _heading(table: Any) -> str:
     operation = str(table["operation"].iloc[0]).capitalize()
     n = table["n"][table["kind"] == "node"].max()
-    return f"{operation}, counterfactual with {CHANGES[counterfactual]}, n = {n:.0f} problems"
+    return f"{operation} in {table['model'].iloc[0]}, n = {n:.0f} problems"
 
 
 def _panel(table: Any, most: int, counterfactual: str) -> CircuitPanel:
@@ -206,10 +206,9 @@ def _panel(table: Any, most: int, counterfactual: str) -> CircuitPanel:
             )
             for named, row, text in zip((name, "by random graphs"), kept, texts, strict=True):
                 shares.append((named, text, *(row[end] for end in NUMBERS)))
-    title = _heading(table, counterfactual)
-    subtitle = f"Numbers: effects on {measured}"
+    subtitle = f"Counterfactual: {CHANGES[counterfactual]}. Numbers: effects on {measured}"
     roles = _roles(edges) if "role" in edges else ()
-    return CircuitPanel(nodes, edges, title, subtitle, roles, shares, lead)
+    return CircuitPanel(nodes, edges, _heading(table), subtitle, roles, shares, lead)
 
 
 def _strongest(table: Any) -> Any:

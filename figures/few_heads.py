@@ -11,7 +11,7 @@ from pandas import DataFrame, concat, read_csv
 from arith_lens import plotting
 from arith_lens.plotting import COLOURS
 from arith_lens.plotting.markup import environment
-from arith_lens.plotting.style import FONT, GREYS, INKS, palette
+from arith_lens.plotting.style import FONT, palette
 from figures.exhibit import Chart, chart_of
 from figures.tables.table import keys_of, select
 from figures.views.lines import dots
@@ -60,7 +60,7 @@ def few_heads(shape: str = "wide") -> str:
             width=width,
             height=height,
             font=FONT,
-            inks=palette("svg", colours={**GREYS, **INKS}),
+            inks=palette("svg"),
             with_dark=plotting.with_dark,
             tokens=[_token(number, text) for number, text in enumerate(PROMPT)],
             dots=[dot for dot in dots if not any(map(partial(_covers, at=dot), own_heads))],

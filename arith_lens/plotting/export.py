@@ -95,11 +95,8 @@ def save(
         partial.unlink(missing_ok=True)
     for suffix in _PICTURES:
         stem.with_name(f"{stem.name}.{suffix}").unlink(missing_ok=True)
-    pictures = {
-        path: figure if path.suffix == ".png" else as_rectangles(figure) for path in paths[1:]
-    }
-    if pictures:
-        save_pictures(pictures, seconds=seconds)
+    if paths[1:]:
+        save_pictures(dict.fromkeys(paths[1:], figure), seconds=seconds)
     return paths
 
 
@@ -216,9 +213,7 @@ def as_rectangles(figure: Figure) -> Figure:
     return drawn
 
 
-def save_pictures(
-    pictures: Mapping[Path, Figure], *, scale: Number = 2, seconds: Number = 120.0
-) -> None:
+def save_pictures(pictures: Mapping[Path, Figure], *, seconds: Number = 120.0) -> None:
     """Draw PNG, SVG and PDF files, many of them with one browser; equal figures give equal files.
 
     Within `drawn_for` a column or a page they have its size on paper, and PNG 300 dots to the inch.
@@ -227,21 +222,20 @@ def save_pictures(
 
     Args:
         pictures: what goes where; the file's ending says as what.
-        scale: dots a pixel in PNG, for a screen.
         seconds: limit for all together.
 
     Raises:
         ExportError: no browser, or it failed or took too long.
     """
     printed = is_printed()
-    scales = {".png": PRINT_DOTS / PER_INCH if printed else scale}
+    scales = {".png": PRINT_DOTS / PER_INCH if printed else 2}
     if printed:  # a PDF has 96 pixels to the inch
         scales[".pdf"] = 96 / PER_INCH
     jobs = [
         {
             "path": str(path),
             "partial": str(partial_of(path)),
-            "figure": figure.to_json(),
+            "figure": (figure if path.suffix == ".png" else as_rectangles(figure)).to_json(),
             "scale": scales.get(path.suffix, 1),
             "inches": printed,
         }

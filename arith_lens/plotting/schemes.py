@@ -16,10 +16,7 @@ _NUMBER = re.compile(r"-?\d*\.\d{3,}")
 
 
 def in_both_schemes(svg: str) -> str:
-    """The same picture with its styles in a sheet, which has the dark page's colours, too.
-
-    What cannot be seen is left out, and numbers have two decimals.
-    """
+    """The same picture with its styles in a sheet, which has the dark page's colours, too."""
     ET.register_namespace("", _NAMESPACE)
     root = ET.fromstring(svg)
     names: dict[str, str] = {}
@@ -31,8 +28,6 @@ def in_both_schemes(svg: str) -> str:
             part.set(name, _NUMBER.sub(lambda one: f"{float(one[0]):.2f}", value))
         if style:
             part.set("class", names.setdefault(style, f"s{len(names)}"))
-    unpainted = (one for one in names if "fill:none" in one and "stroke:" not in one)
-    _seen(root, {names[one] for one in unpainted})
     sheet = ET.Element(f"{{{_NAMESPACE}}}style")
     sheet.text = with_dark("".join(f".{name}{{{style}}}" for style, name in names.items()))
     root.insert(0, sheet)
@@ -70,14 +65,3 @@ def _style(part: ET.Element) -> str:
 
 def _hex(colour: re.Match[str]) -> str:
     return "#{:02x}{:02x}{:02x}".format(*map(int, colour.groups()))
-
-
-def _seen(part: ET.Element, unseen: set[str]) -> list[ET.Element]:
-    """The element if it can be seen; a group that says nothing is replaced by its parts."""
-    kind = part.tag.rpartition("}")[2]
-    if kind not in ("defs", "text"):
-        part[:] = [one for child in part for one in _seen(child, unseen)]
-    if kind == "g" and not (part.attrib and len(part)):
-        return [*part]
-    empty = {"path": not part.get("d"), "text": not "".join(part.itertext()).strip()}
-    return [] if empty.get(kind) or part.get("class") in unseen else [part]

@@ -1,6 +1,5 @@
 """Colours, inks, type and the colour scale's range, shared by every picture; and plotly."""
 
-from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -143,16 +142,12 @@ def in_the_dark(colour: str) -> str:
 @cache
 def _schemes() -> tuple[Float[np.ndarray, "colour rgb"], list[str]]:
     """All colours of the light scheme, and those of the dark one; named ones before mixed ones."""
-    pairs = [*GREYS.values(), *INKS.values()]
+    pairs, page = [*GREYS.values(), *INKS.values()], GREYS["page"][1]
     for share in np.linspace(0, 1, 251).tolist():
-        ends = {sign: tint(INKS[one][1], share, GREYS["page"][1]) for sign, one in _ARMS.items()}
-        pairs += [(colour_at(sign * share, 1), dark) for sign, dark in ends.items()]
-        inks = [*INKS.values(), GREYS["text"]]
-        pairs += [(tint(a, share), tint(b, share, GREYS["page"][1])) for a, b in inks]
+        pairs += [(tint(light, share), tint(dark, share, page)) for light, dark in INKS.values()]
+        for sign, end in ((-1, "helps"), (1, "hinders")):
+            pairs.append((colour_at(sign * share, 1), tint(INKS[end][1], share**0.8, page)))
     return np.array([_rgb(light) for light, _ in pairs], float), [dark for _, dark in pairs]
-
-
-_ARMS = {-1: "helps", 1: "hinders"}
 
 
 ROOTED = [
@@ -192,12 +187,10 @@ def translucent(colour: str, alpha: Number) -> str:
     return f"rgba({red},{green},{blue},{alpha})"
 
 
-def palette(
-    selector: str, *, dark: bool = False, colours: Mapping[str, tuple[str, str]] = INKS
-) -> str:
-    """The inks, or other colours, as variables of a style sheet, by their meaning."""
-    inks = (f"--{meaning}: {shades[dark]};" for meaning, shades in colours.items())
-    return f"{selector} {{ {' '.join(inks)} }}"
+def palette(selector: str, *, dark: bool = False) -> str:
+    """The colours as variables of a style sheet, by their meaning."""
+    colours = (f"--{meaning}: {shades[dark]};" for meaning, shades in (GREYS | INKS).items())
+    return f"{selector} {{ {' '.join(colours)} }}"
 
 
 def steps(low: Number, high: Number, most: int = 6) -> list[float]:
