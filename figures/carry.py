@@ -82,7 +82,7 @@ CHARTS = [
     ),
     CurveChart(
         {"kind": "step", "measure": STEP, "layer": chosen_layer},
-        (Series({}, "one direction"),),
+        (Series({}, ""),),
         columns="model",
         x="ones_sum",
         x_title=f"sum of the ones digits (carry from {CARRY_FROM})",
@@ -102,7 +102,7 @@ def exhibits(options: Options) -> list[Exhibit]:
     words: Any = {"name": "carry", "title": TITLE, "caption": CAPTION}
     if not has(rows, kind="interchange"):
         return [text_table_of(rows, [run], cells=_right_sums, **words)]
-    draw = partial(curves.draw, charts=CHARTS, panel=(290, 160), shared_y=True)
+    draw = partial(curves.draw, charts=CHARTS, panel=(376, 160), shared_y=True)
     return [chart_of(rows, [run], draw=draw, small_table=_tests, **words)]
 
 
