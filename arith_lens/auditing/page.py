@@ -1,10 +1,22 @@
 """One HTML page of an audit: the answer first, then the map, then every number."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import groupby
 from math import isnan
 from typing import Any
 
-from arith_lens.auditing.verdicts import FAILS, HOLDS, LENS, NEED, OPEN, TASK, Measure, Verdict
+from arith_lens.auditing.verdicts import (
+    FAILS,
+    HOLDS,
+    LENS,
+    NEED,
+    OPEN,
+    QUESTIONS,
+    TASK,
+    Measure,
+    Verdict,
+    read_by,
+)
 from arith_lens.effects.pictures import figure_html
 from arith_lens.plotting import document, render
 
@@ -32,30 +44,38 @@ _ANSWER = """
 <th scope="row">{{ row.question }}</th>
 <td class="verdict"><b>{{ row.verdict }}</b>{% if row.others %}<br>
 <span class="small">{{ row.others }}</span>{% endif %}</td>
-<td>{{ row.strip }}</td><td>{{ row.sentence }}</td>
+<td>{% if loop.first %}<span class="ends"><span>0</span><span>100%</span></span>{% endif %}
+{{ row.strip }}</td><td>{{ row.sentence }}</td>
 </tr>{% endfor %}</table>
 """.strip()
 _PAGE = """
 {{ answer }}
-<p class="small">A dot is the number, a line its 95% interval over problems, a grey bar the range of
-the controls, a ring another lens whose verdict differs; each strip goes from 0 to 1. Heads were
-chosen on one half of the problems, and the numbers are of the other half.</p>
-{% if image %}<h2>Which heads</h2>{{ image|safe }}
-<p class="small">The effect on {{ metric }} of giving each head its counterfactual output at END.
-Framed, and kept alone: {{ heads }}. They were chosen on the first half of the problems, so that
-they suffice together.</p>{% endif %}
+<p class="small">Dot: the number, with its 95% interval over problems. Grey: the range of the
+controls. Ring: another lens with another verdict. Heads are of one half of the problems, numbers
+of the other.</p>
+<div class="pair">{% if image %}<div><h2>Which heads</h2>{{ image|safe }}
+<p class="small">What each head's counterfactual output at END does to {{ metric }}. Framed, and
+kept alone: {{ heads }}, chosen on the first half to suffice together.</p>
 {% if strongest %}<p class="small">The strongest {% for lens, heads in strongest %}
 {{ lens }}: {{ heads|join(", ") }}{{ "; " if not loop.last else "." }}{% endfor %}</p>{% endif %}
-{% if readers %}<h2>What each head reads</h2>
-<table class="numbers"><tr><th>head</th><th>strongest path into it</th><th>effect on C's logit</th>
-</tr>{% for row in readers %}<tr><td>{{ row.head }}</td>
-<td>{{ row.reads }}, by its {{ row.input }}</td><td>{{ "%.2f"|format(row.effect) }}</td></tr>
-{% endfor %}</table>{% endif %}
+</div>{% endif %}
+{% if readers %}<div><h2>What each head reads</h2>
+<table class="cells"><thead><tr><th>head</th><th>strongest path into it</th>
+<th class="number">C's logit</th></tr></thead><tbody>{% for row in readers %}
+<tr><th scope="row">{{ row.head }}</th><td>{{ read_by(row) }}</td>
+<td class="number">{{ ("%+.2f"|format(row.effect)).replace("-", "−") }}</td></tr>
+{% endfor %}</tbody></table></div>{% endif %}</div>
 <h2>Every number</h2>
-<div class="wide" tabindex="0"><table class="numbers">
-<tr>{% for name in columns %}<th>{{ name }}</th>{% endfor %}</tr>
-{% for cells in table %}<tr>{% for cell in cells %}<td>{{ cell }}</td>{% endfor %}</tr>
-{% endfor %}</table></div>
+<div class="box" tabindex="0"><table class="cells"><thead><tr><th>lens</th><th>verdict</th>
+<th class="number">number <small>95% interval</small></th><th class="number">controls</th>
+<th class="number">n</th></tr></thead>
+{% for question, rows in questions %}<tbody>
+<tr class="group"><th colspan="5" scope="rowgroup"><span>{{ question }}</span></th></tr>
+{% for row in rows %}<tr><th scope="row">{{ row.lens }}</th><td>{{ row.verdict }}
+{% if row.reason %}<small>{{ row.reason }}</small>{% endif %}</td>
+<td class="number">{{ row.value }}<small>{{ row.interval }}</small></td>
+<td class="number">{{ row.controls }}</td><td class="number">{{ row.n or "" }}</td></tr>{% endfor %}
+</tbody>{% endfor %}</table></div>
 """.strip()
 
 
@@ -88,11 +108,11 @@ def _lenses(audit: Any, question: str) -> tuple[int, list[Measure]]:
 def page_of(audit: Any, task: str = "") -> str:
     """The whole page."""
     effects = audit.effects
-    table = audit.verdicts
     n = audit.first(TASK).measure.n
     parts = (f"Audit: {audit.model}", task, f"{n} problem{'s'[: n != 1]}" if n else "")
     title = ", ".join(filter(None, parts))
     heads = None if effects is None else effects.heads
+    ordered = sorted(audit.rows, key=lambda one: QUESTIONS.index(one.question))
     metric = "" if heads is None else NAMES.get(heads.metric, heads.metric)
     body = render(
         _PAGE,
@@ -108,21 +128,31 @@ def page_of(audit: Any, task: str = "") -> str:
         strongest=[*audit.strongest.items()],
         readers=[*audit.readers().itertuples()],
         heads=", ".join(map(str, audit.heads)) or "none",
-        columns=[*(str(name).replace("_", " ") for name in table.columns), "why it is open"],
-        table=[
-            [*_cells(row), one.reason]
-            for row, one in zip(table.itertuples(index=False), audit.rows, strict=True)
+        read_by=read_by,
+        questions=[
+            (question, [*map(_cells, rows)])
+            for question, rows in groupby(ordered, lambda one: one.question)
         ],
     )
     return document(title, body, links=[("Numbers (CSV)", "audit.csv")])
 
 
-def _cells(row: Any) -> Iterator[str]:
-    for value in row:
-        if isinstance(value, float):
-            yield "" if isnan(value) else f"{value:.3f}"
-        else:
-            yield str(value)
+def _cells(one: Verdict) -> dict[str, Any]:
+    """A verdict's numbers in percent."""
+    measure, names = one.measure, {"lens": one.lens, "verdict": one.verdict, "reason": one.reason}
+    ends = [*map(_percent, (measure.low, measure.high))]
+    controls = dict.fromkeys(map(_percent, (measure.control_low, measure.control_high)))
+    return {
+        **names,
+        "n": measure.n,
+        "value": _percent(measure.value),
+        "interval": f"[{', '.join(ends)}]" if all(ends) else "",
+        "controls": " to ".join(filter(None, controls)),
+    }
+
+
+def _percent(share: float) -> str:
+    return "" if isnan(share) else f"{share:.0%}".replace("-", "−")
 
 
 def _strip(measure: Measure, others: Sequence[Measure] = ()) -> str:

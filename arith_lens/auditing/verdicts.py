@@ -176,8 +176,14 @@ def reading(rows: Iterable[Any]) -> str:
     Args:
         rows: with `head`, `reads` and `input`, as `Audit.readers` has them.
     """
-    parts = [f"{row.head} reads {row.reads} by its {row.input}" for row in rows]
+    parts = [f"{row.head} reads {read_by(row)}" for row in rows]
     return f" By exact edges, {', '.join(parts)}." if parts else ""
+
+
+def read_by(row: Any) -> str:
+    """What a head reads, such as "B by its values", of a row of `Audit.readers`."""
+    tokens = {"operand a": "A", "operand b": "B"}.get(row.reads, row.reads)
+    return f"{tokens} by its {dict(q='queries', k='keys', v='values')[row.input]}"
 
 
 def sentence(verdict: Verdict, **names: str | int) -> str:

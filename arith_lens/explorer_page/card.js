@@ -112,16 +112,21 @@ const ArithLensCard = (() => {
     // As CircuitsVis draws them, over the page. No letter of a token may begin a tag or an entity there.
     async openPatterns() {
       const { prompt } = this, patterns = this.patterns(), safe = token => visible(token).replace(/[<&]/g, "$&\u2060");
+      const rows = this.rows("tokens", { prompt }), names = { "operand a": "A = ", "operand b": "B = " };
+      const named = (row, place) => `${place === rows.length - 1 ? "END " : names[row.role] ?? ""}${safe(row.token)}`;
       const box = h("div", { id: "ale-patterns", class: "ale-paper" }, "Loading …");
       const dialog = h("dialog", { "aria-label": "Attention patterns", onclose: () => dialog.remove() },
         h("button", { class: "ale-small", autofocus: true, onclick: () => dialog.close() }, "Close"),
-        h("p", {}, `Each row is a token, each column a token before it; weights on “${this.rows("prompts", { prompt })[0]?.reference.trim()}”, drawn by CircuitsVis.`), box);
+        h("p", {}, "A row (destination) is the token that looks, a column (source) the token looked at; the last row is END, ",
+          h("b", { class: "ale-ink-operand" }, "A and B"), ` are the operands. ${this.root.dataset.theme === "dark" ? "Lighter" : "Darker"}: more, on “${this.rows("prompts", { prompt })[0]?.reference.trim()}”. Drawn by CircuitsVis.`), box);
+      const describe = () => box.querySelectorAll("canvas:not([aria-label])").forEach(one => one.setAttribute("aria-label", "Attention pattern"));
+      new MutationObserver(describe).observe(box, { childList: true, subtree: true });
       this.root.append(dialog);
       dialog.showModal();
       try {
         const library = await circuitsVis();
         library.render(box.id, library.AttentionHeads, { attention: [...patterns.values()], attentionHeadNames: [...patterns.keys()],
-          tokens: this.rows("tokens", { prompt }).map(row => safe(row.token)), ...this.options.patterns });
+          tokens: rows.map(named), ...this.options.patterns });
       } catch { box.textContent = "circuitsvis.js, which lies beside this page, is missing: copy both."; }
     }
     // What is read or written as logits: of A, B, C and other digits, and of ten digits on one prompt.

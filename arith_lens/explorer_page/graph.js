@@ -7,7 +7,7 @@ const ArithLensGraph = (() => {
   const { Card } = ArithLensCard;
   const { EMBEDDINGS, END, SIZE, key, layout, curve } = ArithLensLayout;
   const TOP = "C", SHARE = 0.8, LOOK = 0.15, UNFOLDED = 8, THICK = 9, SINGLE = 700, WIDTH = [340, 900], DOUBLE_CLICK = 400;
-  const SHORT = { operator: "op", other: "…" };
+  const SHORT = { operator: "op", other: "…", BOS: "" };
   const DASHES = { q: "2 4", k: "8 4" };
   const MAIN = { paths: "via_mlps", metric: "relative_logit" };
   const size = row => Math.abs(row.mean ?? 0);
@@ -188,8 +188,8 @@ const ArithLensGraph = (() => {
       const looks = nodes.filter(node => node.role === END && node.name === component && isHead(component)).flatMap(node => this.lookLines(set, node, at, say));
       const boxes = nodes.map(node => this.nodeBox(node, at, { effect: effects.get(node.name), kind: kinds.get(node.name), limit, rows, set, say }));
       const tokens = [...at.tokens].map(([role, { x, y, w }]) => {
-        const text = this.tokenName(role, set);
-        return svg("g", { class: `ale-token ale-token-${HUES[role] ?? "control"}`, transform: `translate(${x},${y})` },
+        const text = this.tokenName(role, set), tell = say(this.lookedAt(role, nodes, set));
+        return svg("g", { class: `ale-token ale-token-${HUES[role] ?? "control"}`, transform: `translate(${x},${y})`, onclick: tell, onmouseenter: tell },
           svg("rect", { x: -w / 2, y: -SIZE.token / 2, width: w, height: SIZE.token, rx: 3 }),
           svg("text", { "text-anchor": "middle", y: 4 }, this.fitting(text, w)), svg("title", {}, text));
       });
@@ -217,10 +217,16 @@ const ArithLensGraph = (() => {
         return svg("path", { d: curve({ ...a, h: SIZE.token }, b), fill: "none", class: "ale-look", "stroke-width": 0.6 + 3 * share, onmouseenter: say(text) }, svg("title", {}, text));
       });
     }
+    // Which heads of the picture look at a token, the most first.
+    lookedAt(role, nodes, set) {
+      const shares = nodes.filter(node => node.role === END && isHead(node.name)).map(({ name }) => [name, this.looks(name, set).get(role) ?? 0])
+        .filter(([, share]) => share >= LOOK).sort((a, b) => b[1] - a[1]);
+      return `END looks at ${this.roleName(role)} ${shares.length ? `with ${shares.map(([name, share]) => `${name} (${percent(share, 0)})`).join(", ")}` : "with none of these heads"}.`;
+    }
     nodeBox(node, at, { effect, kind, limit, rows, set, say }) {
       const { x, y, w, h: tall, onStream } = at.places.get(key(node.name, node.role)), { component, pinned } = this.choice;
       const isEnd = node.role === END, size = Math.min(1, Math.abs(effect?.mean ?? 0) / limit);
-      const share = isEnd && effect?.mean && certain(effect) ? Math.round(80 * Math.sqrt(size)) : 0;
+      const share = isEnd && effect?.mean && certain(effect) ? Math.round(65 * Math.sqrt(size)) : 0;
       const wide = onStream ? w + SIZE.wide * size : w;
       const text = this.nodeText(node, rows, effect, set), out = this.isOut(node.name);
       const group = svg("g", { class: ["ale-node", node.name === component && "ale-chosen", out && "ale-held", pinned.has(node.name) && "ale-pinned"]

@@ -17,12 +17,10 @@ const ArithLensMap = (() => {
       const all = sides.flatMap(({ set, rows }) => rows.map(row => sides.length > 1 ? { set, ...row } : row));
       region.replaceChildren(
         this.heading("Map", "effects", all, { ...this.quoted() }), this.mapControls(),
-        h("p", {}, "A row is a layer, a cell one of its heads or its MLP. ", h("b", { class: "ale-helps" }, "Red"),
-          ": with this part's output taken from the counterfactual, the score of the right answer C falls",
-          this.relative ? " (in percent). " : ". ", h("b", { class: "ale-hinders" }, "Blue"),
-          ": it rises. Framed: key head. ", this.onlyMap ? "" : this.choice.kind === "keep_only" ? "Pale: not kept." : "Crossed corner: knocked out."),
+        h("p", { class: "ale-soft" }, "With a part's output from the counterfactual, C's score falls (", h("b", { class: "ale-helps" }, "red"),
+          this.relative ? ", in percent) or rises (" : ") or rises (", h("b", { class: "ale-hinders" }, "blue"), "). Framed: key head. ", this.onlyMap ? "" : this.choice.kind === "keep_only" ? "Pale: not kept." : "Crossed corner: knocked out."),
         line, h("div", { class: "ale-maps" }, sides.map(side => this.as(side.set, () => h("div", {},
-          this.onlyMap && this.sets.size === 1 ? "" : h("h3", {}, `Over ${this.allPrompts} of “${side.set}”`), ...this.mapOf(side, limit, line))))),
+          sides.length === 1 ? "" : h("h3", {}, `Over ${this.allPrompts} of “${side.set}”`), ...this.mapOf(side, limit, line))))),
         this.exportBar("map"));
     }
     mapOf({ rows }, limit, line) {

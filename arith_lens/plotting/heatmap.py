@@ -32,6 +32,7 @@ from arith_lens.plotting.style import (
     Number,
     colour_at,
     colour_bar,
+    ink_on,
     plotly,
     signed,
     step_texts,
@@ -236,7 +237,7 @@ def svg_heatmap(
     framed: Collection[tuple[int, int]] = (),
 ) -> str:
     """A map of numbers with exact values on hover. Arguments and direction as `heatmap`; `framed`:
-    the cells (row, column) with a frame."""
+    the cells (row, column) with a frame and, where it fits, a name such as "5.5"."""
     end = symmetric_limit(values) if limit is None else limit
     n_rows, n_columns = values.shape
     cell = max(7, min(24, 360 // max(n_rows, n_columns, 1)))
@@ -263,6 +264,11 @@ def svg_heatmap(
         if (row, column) in framed:
             frame = {"fill": "none", "stroke": TEXT, "stroke_width": 2}
             _add(svg, "rect", x=x + 1, y=y + 1, width=cell - 2, height=height - 2, **frame)
+            short = f"{down[row]}.{across[column]}"
+            if widest((short,), 10) <= cell + 4:  # which leaves some room
+                ink = ink_on(colour_at(value, end))
+                middle = {"text_anchor": "middle", "font_size": "10", "fill": ink}
+                _write(svg, short, x + cell / 2, y + height / 2 + 3.5, **middle)
     _add_frame(svg, box)
     if axes[0] or rows:
         for row in named_positions(n_rows, height) if rows else tick_positions(n_rows):

@@ -277,7 +277,7 @@ def test_the_circuit_of_a_built_model_suffices_and_is_needed(table: tuple[Any, A
     reads = audit.readers().set_index("head")
     assert dict(reads.reads) == {"0.2": "operand b", "0.0": "operand a"}
     assert {*reads.input} == {"v"}
-    assert "0.2 reads operand b by its v" in audit.sentences()[READ]
+    assert "0.2 reads B by its values" in audit.sentences()[READ]
 
 
 def test_of_one_operation_alone_the_operator_is_no_part(table: tuple[Any, Audit]) -> None:
@@ -453,6 +453,11 @@ def test_the_page_says_beside_a_verdict_how_many_lenses_agree_and_their_worst(
     svg = b64decode(picture).decode()
     assert "via_mlps" not in svg and "digit_contrast" not in svg
     assert svg.count('stroke-width="2"') == 1, "a frame for the one head"
+    assert ">0.1</text>" in svg and ">0.2</text>" not in svg, "and its name"
+    assert page.index(">0</span><span>100%") < page.index(FEW), "one axis, on the first strip"
+    rows = page.partition("Every number")[2]
+    assert re.findall(r"<span>(.*?)</span>", rows) == [*QUESTIONS], "each question once"
+    assert "100%<small>[90%, 100%]</small>" in rows and "10% to 20%" in rows
 
 
 RULES = {

@@ -435,6 +435,10 @@ def test_a_head_s_card_opens_circuitsvis_which_lies_beside_the_page(
         tab.wait_for_function("window.props")
         props = tab.evaluate("window.props")
         assert props["attentionHeadNames"][0] == chosen
+        labels = props["tokens"]
+        assert (
+            labels[-1].startswith("END ") and sum(one[:4] in ("A = ", "B = ") for one in labels) > 1
+        )
         for query, row in enumerate(props["attention"][0]):
             assert sum(row) == pytest.approx(1, abs=2e-3) and not any(row[query + 1 :])
 
@@ -452,7 +456,10 @@ def test_a_page_of_effects_alone_is_the_map_and_a_card(
     tab.goto(view.save(tmp_path / "map.html", maps_only=True).as_uri())
     tab.wait_for_selector(".ale-grid button")
     assert tab.is_visible(".ale-grid") and tab.title() == "Map: small, sums"
-    assert tab.locator(".ale-grid").bounding_box()["x"] < 40, "nothing is left of it"
+    grid, card = (tab.locator(one).bounding_box() for one in (".ale-grid", ".ale-detail"))
+    assert grid["x"] < 100, "nothing is left of it"
+    beside = card["x"] > grid["x"] + grid["width"]
+    assert beside if width > 820 else card["y"] > grid["y"] + grid["height"] - 1
     for text in ("No edges", "Knocked out", "knocks out", "Measure the stream", "In short"):
         assert text not in tab.text_content(".ale"), text
     for control in ("set", "pin", "hold", "stream"):
@@ -498,6 +505,8 @@ def test_every_head_of_a_phone_s_picture_stands_on_a_line_of_its_layer(page: Any
         assert any(own == layer and abs(at - y) < 0.1 for own, at in lines), name
     cursor = page.eval_on_selector(".ale-token", "one => getComputedStyle(one).cursor")
     assert cursor != "pointer", "a token is no button"
+    page.eval_on_selector(".ale-token-operand", "one => one.dispatchEvent(new Event('click'))")
+    assert page.text_content(".ale-line").startswith("END looks at A "), "it says who looks at it"
 
 
 def test_a_page_without_knockouts_offers_none(page: Any, sets: dict[str, Any]) -> None:
