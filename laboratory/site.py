@@ -59,7 +59,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """docs/api.md links each name to its entry, and the explorer's page the explorer."""
     if page.file.src_uri == "docs/explorer.md" and EXPLORER.exists():
-        return markdown.replace("\n![", f"\n{LIVE}\n\n![", 1)
+        return markdown.replace("\n<picture>", f"\n{LIVE}\n\n<picture>", 1)
     if page.file.src_uri != "docs/api.md":
         return markdown
     public = {name for names in tasks().values() for name in names}

@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from PIL import Image
 from support.made_runs import make_run
 
 from arith_lens import plotting
@@ -83,8 +85,22 @@ def test_each_picture_of_a_page_has_a_file_for_a_phone() -> None:
         for narrow, wide in PICTURE.findall(text):
             assert narrow == wide.replace(".svg", "-narrow.svg"), page
             shown |= {(page.parent / one).resolve() for one in (narrow, wide)}
-        assert len(re.findall(r"\w\.svg", text)) == 2 * len(PICTURE.findall(text)), page
+        others = {page.name: 0, "explorer.md": 1}  # a screen is no drawing
+        assert len(PICTURE.findall(text)) + others[page.name] == text.count("<img "), page
+        assert "![" not in text, page
     assert len(shown) > 20 and {*PICTURES} == shown
+
+
+def test_the_screen_of_the_explorer_has_its_four_forms() -> None:
+    page = ROOT / "docs" / "explorer.md"
+    files = re.findall(r'(?:srcset|src)="([^"]+)"', page.read_text("utf-8"))
+    widths, brightness = [], []
+    for file in files:
+        with Image.open(page.parent / file) as picture:
+            widths.append(picture.width)
+            brightness.append(np.asarray(picture.convert("L")).mean())
+    assert widths == [780, 780, 1656, 1656], "two dots a pixel"
+    assert [one > 128 for one in brightness] == [False, True, False, True]
 
 
 def schemes(file: Path) -> tuple[dict[str, str], dict[str, str]]:
