@@ -7,6 +7,8 @@ drawn without loading a model.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import ceil
+from textwrap import shorten
 from typing import Unpack
 
 import numpy as np
@@ -162,11 +164,13 @@ def _draw_words(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         weights = rows.pivot(index="head", columns="position", values="value")
         heads = keys_of(rows, "head")
         names = [*select(rows, head=heads[0]).sort_values("position").token.str.replace("␣", "·")]
-        for start in range(0, len(names), most):
-            some = tuple(names[start : start + most])
+        each = ceil(len(names) / ceil(len(names) / most))
+        for start in range(0, len(names), each):
+            some = tuple(names[start : start + each])
             ink = tuple(plotting.COLOURS[_meaning(name)] for name in some)
-            title = plotting.plain(f"“{str(prompt).strip()}”") * (start == 0)
-            values = 100 * weights.loc[heads].to_numpy()[:, start : start + most]
+            text = shorten(str(prompt), page_width() // 6 - 4, placeholder=" …")
+            title = plotting.plain(f"“{text}”") * (start == 0)
+            values = 100 * weights.loc[heads].to_numpy()[:, start : start + each]
             parts.append(plotting.Matrix(title, tuple(heads), some, values, smallest=1, inks=ink))
     return plotting.matrix_panels(parts, colour_title="attention from END", across=2, notes=notes)
 

@@ -431,10 +431,6 @@ def html_table(cells: DataFrame) -> Markup:
     texts, grouped = cells.map(minus), 2 * len(cells.iloc[:, :1].drop_duplicates()) <= len(cells)
     rows = groupby(texts.itertuples(index=False), lambda row: row[0] if grouped else "")
     template = environment(Path(__file__).parent).get_template("table.html.j2")
-    table = template.render(
-        names=[*map(str, cells)],
-        numeric=[all(map(NUMERIC.match, texts[name])) for name in cells],
-        grouped=grouped,
-        groups=[(group, [*some]) for group, some in rows],
-    )
-    return Markup(table)
+    numeric = [all(map(NUMERIC.match, texts[name])) for name in cells]
+    groups = [(group, [*some]) for group, some in rows]
+    return Markup(template.render(names=[*cells], numeric=numeric, grouped=grouped, groups=groups))

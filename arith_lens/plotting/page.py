@@ -223,7 +223,7 @@ class Sheet:
             beside = [x for i, x in starts.items() if self.boxes[i].top == top and x > left]
             rooms.append((min(beside, default=self.size[0]) - left - 6) / TITLE_LETTER)
         letters = [
-            letter_of(i) + "  " if len(self.boxes) > 1 else "" for _, i, _, _ in self._titles
+            letter_of(i) + "  " if len(self.boxes) > 1 else "" for i in range(len(self._titles))
         ]
         titles = [letter + title for letter, (title, *_) in zip(letters, self._titles, strict=True)]
 

@@ -1,5 +1,6 @@
 """From the experiment of attention to Figures 5, 7 and 16, on a small scale."""
 
+import re
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.drawings import unpacked, written
 
+from arith_lens import plotting
 from arith_lens.runs import Run, find_runs
 from experiments import results
 from experiments.parts import where_do_they_look
@@ -144,3 +146,16 @@ def test_operator_heads_look_at_the_operators_word(run: Run) -> None:
     row = patterns.weights[0][patterns.heads.index("3.4"), -1]
     looked_at = patterns.tokens[0][int(row.argmax())]
     assert looked_at in ("▁p", "l", "us") and float(row.max()) > 0.5
+
+
+def test_a_long_prompt_on_a_phone_is_cut_evenly_and_has_one_letter(run: Run) -> None:
+    (chart,) = fig7(Options(run=run.path))
+    assert chart.redraw is not None
+    with plotting.drawn_for("column"):
+        figure = chart.redraw()
+    texts = [one.text for one in figure.layout.annotations]
+    titles = [text for text in texts if re.match("<b>[a-z]</b>", text)]
+    assert [title[3] for title in titles] == [*"abcd"]
+    assert all(len(re.sub("<[^>]*>", "", title)) * 5.5 < figure.layout.width for title in titles)
+    ends = [axis.range[1] - axis.range[0] for axis in figure.select_xaxes() if axis.range]
+    assert len(ends) > 4 and min(ends) > 3, "no column stands alone"
