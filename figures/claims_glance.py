@@ -36,8 +36,8 @@ def glance(rows: DataFrame) -> Chart:
         name="claims",
         title="Which of the paper's claims hold?",
         caption="A mark is the verdict of one-sided tests at 5% over problems, seeds or draws; in "
-        "reference models, except for probes, × and ÷ go up to 19 and 99. A claim "
-        "holds if all its numbers lie within their bounds; not if one lies outside (Holm).",
+        "reference models, except for probes, × and ÷ go up to 19 and 99. A claim holds if all its "
+        "numbers are within their bounds; not if one is outside, corrected for many tests.",
         draw=_draw,
     )
 

@@ -36,9 +36,9 @@ DIALS_ACROSS = 5
 LETTERS = 11
 """A line of a method's name."""
 ERRORS = (
-    "Errors: the largest of any component and pair, as a share of the model's largest true effect "
-    "(100%: as if it were 0); they follow from the weights, so there is no interval. AtP* has no "
-    "sign: sizes are compared."
+    "Errors: the largest of any component and pair in percent of the model's largest true effect, "
+    "so that zeros have 100%; they follow from the weights and have no interval. AtP* has no sign: "
+    "sizes are compared."
 )
 DIFFICULTIES = {
     "table": "saturated neurons",
@@ -62,8 +62,6 @@ FAMILIES = {
     "gradients": ("clean_corrupted", "atp", "atp_star", "atp_held_norms"),
 }
 """The methods of a picture in their order."""
-BEST = "relp"
-"""The method whose errors order the rows: of those with the smallest median, the first."""
 
 
 def exhibits(options: ExamOptions) -> list[Exhibit]:
@@ -254,18 +252,16 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     letters = 100 if is_narrow() else LETTERS
     names = tuple(fill(display_name(name), letters) for name in methods)
     groups = tuple((name, len(of)) for name, of in families.items())
-    errors_of = plotting.Matrix(
-        "", rows, names, np.stack(values), strong, groups=groups, is_log=True
-    )
-    return plotting.matrix_panels([errors_of], colour_title="largest error", notes=notes)
+    part = plotting.Matrix("", rows, names, np.stack(values), strong, groups=groups, is_log=True)
+    return plotting.matrix_panels([part], colour_title="largest error", notes=notes)
 
 
 def _equal_models(errors: DataFrame) -> list[list[str]]:
-    """Models by the error of the best approximation; those with equal errors are together."""
+    """Models by the error of RelP, the best of most; those with equal errors are together."""
     own = select(errors, paths=[*PATHS_TITLES])
     whole = 100 * own.pivot(index="model", columns=["paths", "method"], values="value")
     groups: dict[tuple[float, ...], list[str]] = {}
-    for model in whole.sort_values([(paths, BEST) for paths in PATHS_TITLES]).index:
+    for model in whole.sort_values([(paths, "relp") for paths in PATHS_TITLES]).index:
         groups.setdefault(tuple(whole.loc[model].round().fillna(-1)), []).append(str(model))
     return [sorted(some, key=lambda name: name not in DIFFICULTIES) for some in groups.values()]
 
