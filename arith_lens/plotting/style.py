@@ -159,7 +159,8 @@ ROOTED = [
 
 def rooted_colour_at(value: Number, limit: Number) -> str:
     """As `colour_at`, of `ROOTED`."""
-    return colour_at(float(np.sign(value) * np.sqrt(abs(value) / limit)), 1)
+    ends = [2 * at - 1 for at, _ in ROOTED]
+    return colour_at(float(np.interp(value / limit, ends, np.linspace(-1, 1, len(ends)))), 1)
 
 
 def is_dark(colour: str) -> bool:

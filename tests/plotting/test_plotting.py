@@ -180,6 +180,9 @@ def test_small_effects_have_more_colour_than_their_share_of_the_scale(values: np
         value = end * (2 * position - 1)
         assert rooted_colour_at(value, end) == colour, "a bitmap and a drawing agree"
     assert rooted_colour_at(end / 4, end) == plotting.colour_at(end / 2, end)
+    (zero, _), (first, _) = scale[len(scale) // 2 : len(scale) // 2 + 2]
+    between = end * (first - zero)  # halfway to the next colour: the bar is even there
+    assert rooted_colour_at(between, end) == plotting.colour_at(1 / 16, 1)
 
 
 def test_a_title_stands_above_all_that_was_drawn_and_nothing_moves(values: np.ndarray) -> None:
