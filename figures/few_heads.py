@@ -84,7 +84,7 @@ def atlas() -> Chart:
         title=f"Few heads suffice in {(verdicts == 'holds').sum()} of {len(verdicts)} tasks",
         caption="Kept alone are heads that were chosen on other problems; all others give their "
         "means over problems of the task. The audit's verdict at every token: ✓ they suffice, ? "
-        "open, ✗ they do not. Black lines: 95% intervals over 10 to 22 problems.",
+        "open, ✗ they do not. Lines of circles: 95% intervals over 10 to 22 problems.",
         draw=_draw_atlas,
     )
 

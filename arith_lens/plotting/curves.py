@@ -438,7 +438,7 @@ def _add_line(sheet: Sheet, line: Line, index: int, unit: str) -> None:
         for part in _unbroken(line.low, line.high):
             x, low, high = line.x[part], line.low[part], line.high[part]
             gap = np.full(int(line.is_light), np.nan)  # between the two lines of an outline
-            outline = {"width": 0.8, "color": translucent(line.colour, 0.6)}
+            outline = {"width": 1, "color": translucent(line.colour, 0.7)}
             area = {"fill": "toself", "fillcolor": translucent(line.colour, 0.15)}
             sheet.add_scatter(
                 x=np.concatenate([x, gap, x[::-1]]),
