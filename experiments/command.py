@@ -179,11 +179,19 @@ def _unframed(text: str) -> str:
     return " ".join(re.sub("[│|╭╮╰╯─]", " ", text).split())
 
 
+def loaded(command: Command) -> Any:
+    """The function or the `Experiment`. No collection looks at what the first one imports."""
+    main = command.load()
+    if not gc.get_freeze_count():
+        gc.freeze()
+    return main
+
+
 def start(command: Command, words: Sequence[str]) -> None:
     """Read a command line, and run the function or the `Experiment` of the command."""
     positional, by_name = checked_arguments(command, words)
     with working("importing PyTorch and what computes"):
-        main = command.load()
+        main = loaded(command)
     shares = getattr(main, "shares", command.shares)
     run(partial(main, *positional, **by_name), command.name, shares=shares)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from arith_lens.progress import working
 from experiments.catalogue import Command, exhibits, exhibits_and_pages, experiments, with_settings
-from experiments.command import checked_arguments, named_command, robust_output
+from experiments.command import checked_arguments, loaded, named_command, robust_output
 from experiments.questions import questions
 
 USAGE = """python -m figures <exhibit or question> [options]; each has --help
@@ -54,9 +54,9 @@ def _start(
     """Read the command line, and draw, or print the numbers that meet the conditions."""
     (options, *config), _ = checked_arguments(with_settings(command), words)
     with working(doing), robust_output():
+        function = loaded(command)
         from figures import exhibit  # imports what draws
 
-        function = command.load()
         options = exhibit.with_settings(options, *config)
         if where is not None:
             exhibit.print_numbers(function, options, where)
