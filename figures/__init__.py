@@ -1,10 +1,3 @@
-"""Exhibits, related ones in a module: `python -m figures fig2`. They read runs, not models.
+"""Exhibits, related ones in a module: `python -m figures fig2`. They read runs, not models."""
 
-Idle OpenMP threads sleep instead of spinning: a spinning thread takes the processor from the other
-work of the machine. The policy is read when torch is imported, so it is set before that. A value of
-the user's own wins.
-"""
-
-import os
-
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+import arith_lens as arith_lens  # before torch: it lets idle threads sleep

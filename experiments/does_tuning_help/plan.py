@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -12,7 +11,6 @@ import arith_lens as al
 from arith_lens.fine_tuning import TuningSettings, n_elements, pieces_of, prepare
 from arith_lens.fine_tuning.pieces import layout_of
 from arith_lens.model import find_checkpoint, read_config
-from arith_lens.model.checkpoints import Checkpoint
 from arith_lens.paper import BENCHMARKS
 from experiments.configs.tuning import (
     PAPER_DEFAULTS,
@@ -165,13 +163,7 @@ def empty_hf_model(source: str) -> Any:
     """
     from transformers import AutoModelForCausalLM
 
-    folder = Path(source).expanduser()
-    checkpoint = (
-        Checkpoint(str(folder.resolve()), folder.resolve().name)
-        if (folder / "config.json").is_file()
-        else find_checkpoint(source)
-    )
-    config = read_config(checkpoint)
+    config = read_config(find_checkpoint(source, weights=False))
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
 

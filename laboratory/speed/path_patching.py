@@ -27,7 +27,7 @@ from arith_lens.path_patching import (
     sweep_rows,
     trunk_of,
 )
-from laboratory.speed import calls, edges, growth, positions
+from laboratory.speed import calls, edges, fixed, growth, positions
 from laboratory.speed.measure import (
     Rows,
     Timing,
@@ -44,7 +44,7 @@ from laboratory.speed.measure import (
 from laboratory.speed.rivals import RAW, RIVALS, SWEEP, Rival, this_package
 from laboratory.speed.shapes import SHAPES, Setting, Shape, setting_of, weights_bytes
 
-Part = Literal["rivals", "growth", "memory", "few_shot", "edges", "positions", "calls"]
+Part = Literal["rivals", "growth", "memory", "few_shot", "edges", "positions", "calls", "fixed"]
 Size = Literal["tiny", "middle", "wide", "llama-7b"]
 Sections = Iterator[tuple[str, str, Rows]]
 
@@ -58,7 +58,7 @@ class SpeedConfig:
     sweep saves where prompts begin alike (docs/performance.md has it with --threads 1); edges: all
     edges into one head against two forwards per edge; positions: the stream at each layer and
     token against TransformerLens' loop; calls: logit lens and attribution of a few pairs against
-    plain Transformers."""
+    plain Transformers; fixed: whole commands."""
     sizes: tuple[Size, ...] = ("tiny", "middle", "wide")
     """Shapes for all ways; llama-7b needs a GPU."""
     memory_size: Size = "middle"
@@ -140,6 +140,8 @@ def measured(config: SpeedConfig) -> Sections:
         yield "positions", f"Patching by position: {positions.SHAPE}", rows
     if "calls" in config.parts:
         yield "calls", "Calls on a few prompts", [*calls.call_rows(**effort)]
+    if "fixed" in config.parts:
+        yield "fixed", "What it costs to begin", fixed.fixed_rows(min(config.repeats, 3))
     if "few_shot" in config.parts:
         rows = [*few_shot_rows(config.repeats)]
         yield "few_shot", "Prompts that begin alike", rows

@@ -13,7 +13,7 @@ import torch
 from arith_lens.path_patching import plan
 from arith_lens.runs import find_runs
 from arith_lens.runs.manifest import installed
-from laboratory.speed import calls, edges, growth, measure, path_patching, positions, rivals
+from laboratory.speed import calls, edges, fixed, growth, measure, path_patching, positions, rivals
 from laboratory.speed.measure import Rows, Timing, Usage, timed
 from laboratory.speed.shapes import SHAPES, Setting, Shape, random_llama, setting_of
 
@@ -79,6 +79,22 @@ def test_both_ways_by_position_agree_and_the_page_has_the_ratios() -> None:
     before, after = (f"{ratio:.1f} times" for ratio in shipped.ratio)
     page = (folder.parents[1] / "docs" / "performance.md").read_text(encoding="utf-8")
     assert f"{before} as fast before a layer, and {after} after it" in " ".join(page.split())
+
+
+def test_what_it_costs_to_begin_is_measured_in_processes_and_stands_on_the_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = Path(fixed.__file__).parent
+    shipped = pandas.read_csv(folder / "fixed.csv").set_index("command").cpu_seconds
+    assert [*shipped.index] == [*fixed.COMMANDS]
+    page = (folder.parents[1] / "docs" / "performance.md").read_text(encoding="utf-8")
+    table = page.partition("## To begin")[2].partition("##")[0]
+    seconds = [row.split("|")[-2].strip() for row in table.splitlines() if row.endswith(" s |")]
+    assert seconds == [f"{took:.1f} s" for took in shipped]
+    commands = {"nothing": ("-c", "pass"), "work": ("-c", "sum(range(10**7))")}
+    monkeypatch.setattr(fixed, "COMMANDS", commands)
+    nothing, work = fixed.fixed_rows(1)
+    assert nothing["cpu_seconds"] < work["cpu_seconds"]
 
 
 def test_calls_agree_with_plain_transformers(
