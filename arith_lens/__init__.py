@@ -73,7 +73,7 @@ def __getattr__(name: str) -> Any:
         with without_collections():
             return _public_name(name)
     except AttributeError as error:
-        if name in _NAMES:  # from the import of its module
+        if name in _NAMES or name.startswith("_"):  # of its module's import; no user's slip
             raise
         near = get_close_matches(name, _NAMES, 1)
         hint = f"; did you mean {near[0]!r}?" if near else "; docs/api.md lists the public names"

@@ -4,4 +4,4 @@ Nobody needs this to use arith_lens: it is not installed, and neither the librar
 nor `figures/` imports it. `python -m laboratory --help` lists the commands.
 """
 
-import arith_lens as arith_lens  # before torch: it lets idle threads sleep
+from arith_lens.imports import without_collections as without_collections  # idle threads sleep

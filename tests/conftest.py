@@ -19,6 +19,7 @@ import torch
 from support import type_checks
 
 type_checks.install()  # before the package is imported
+gc.disable()  # until all tests are
 
 from support.fresh import FreshPython, take_steps  # noqa: E402
 
@@ -65,6 +66,7 @@ def freeze_modules() -> None:
 
 def pytest_collection_finish() -> None:
     freeze_modules()
+    gc.enable()
 
 
 def pytest_runtest_teardown() -> None:
