@@ -269,9 +269,9 @@ class Sheet:
             beyond: whether rising numbers are above `end`, and have its colour.
             inks: the colours (`#rrggbb`) of rising numbers; all but the last have a thin bar above.
         """
-        length = min(220, self.size[0] * 0.45)
-        left, top = self.boxes[0].left, self.size[1] - LINE * len(self.notes) - BAR + 8
         words = TITLE_LETTER * 11 * _letters(title) + 10
+        length = min(220, self.size[0] * 0.45, max(self.size[0] - 32 - words, 90))
+        left, top = self.boxes[0].left, self.size[1] - LINE * len(self.notes) - BAR + 8
         if left + words + length > self.size[0] - 24:
             left, words = 8, self.size[0] - 32 - length
         x, y = self.paper(left + words, top)

@@ -13,7 +13,7 @@ Width: TypeAlias = Literal["column", "page", "screen", "phone"]
 
 PER_INCH = 120
 """Pixels of an inch of paper."""
-INCHES: dict[Width, float] = {"column": 3.3, "page": 6.9, "screen": 6.9, "phone": 3.3}
+INCHES: dict[Width, float] = {"column": 3.3, "page": 6.9, "screen": 6.9, "phone": 3.0}
 """How wide a picture is. That of a screen has the layout of a page, that of a phone the layout of a
 column, and both may be higher."""
 MOST_INCHES = 9.0
