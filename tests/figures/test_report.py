@@ -136,6 +136,11 @@ def test_a_phone_has_figures_of_its_own_and_a_dark_screen_its_colours(page: str)
         assert narrow_layout["width"] <= 396 < layout["width"]
         heights.append(narrow_layout["height"] > layout["height"])
     assert any(heights)
+    paper = page.partition("@media print {")[2].partition("}")[0]
+    inks = re.findall(
+        r"(--[\w]+):", page.partition("@media (prefers-color-scheme: dark) {")[2].partition("}")[0]
+    )
+    assert {*inks} - {"--link"} <= {*re.findall(r"(--[\w]+):", paper)}, "a dark screen prints light"
     assert "@media (prefers-color-scheme: dark)" in page
 
 
