@@ -113,7 +113,7 @@ def matrix_panels(
     across = _fitting(parts, min(across, len(parts)))
     texts = [name for part in parts for name in part.columns]
     longest = widest("\n".join(texts).split("\n"), 10) + 4
-    upright = _cell(parts, across) < 0.8 * longest
+    upright = _cell(parts, across) < 0.7 * longest
     lines = max(text.count("\n") + 1 for text in texts)
     above = max(_NAMES, longest) if upright else _NAME * lines + 4
     above += _GROUP * any(part.groups for part in parts)
