@@ -179,7 +179,7 @@ def _n_layers(table: Any) -> int:
 def _heading(table: Any) -> str:
     operation = str(table["operation"].iloc[0]).capitalize()
     n = table["n"][table["kind"] == "node"].max()
-    return f"{operation} in {table['model'].iloc[0]}, n = {n:.0f} problems"
+    return f"{operation}, n = {n:.0f} problems"
 
 
 def _panel(table: Any, most: int, counterfactual: str) -> CircuitPanel:
