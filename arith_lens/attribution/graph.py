@@ -152,8 +152,9 @@ class GradientBatch:
             return activation
 
         def leaf(activation: Tensor, hook: Any = None, *, name: str) -> Tensor:
-            end = activation[:, -1]
-            end = run.with_leaf(name, end.detach() if self._frozen(name) else end)
+            if self._frozen(name):  # at every token: else zeros go back through the attention
+                activation = activation.detach()
+            end = run.with_leaf(name, activation[:, -1])
             return _with_end(activation, gates[name](end) if gates else end)
 
         hooks: list[NamedHook] = [("hook_embed", partial(stream, layer=EMBEDDING_LAYER))]

@@ -25,6 +25,7 @@ from arith_lens.model.forwards import LogitScale as LogitScale
 from arith_lens.model.forwards import PrefixCache as PrefixCache
 from arith_lens.model.forwards import accepted_options as accepted_options
 from arith_lens.model.forwards import continues_prompts as continues_prompts
+from arith_lens.model.forwards import forwards_replaced as forwards_replaced
 from arith_lens.model.forwards import keys_and_values as keys_and_values
 from arith_lens.model.forwards import n_common as n_common
 from arith_lens.model.forwards import record as record

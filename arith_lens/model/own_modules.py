@@ -36,6 +36,7 @@ from arith_lens.model.forwards import (
     n_other_outputs,
 )
 from arith_lens.model.hooked import HookedLike, Tokens
+from arith_lens.model.state import parts_of
 from arith_lens.tensor_parallel import is_split
 
 ATTENTION = "arith_lens"
@@ -402,9 +403,10 @@ def end_logits(
 def mlp_exit(block: Any) -> Any:
     """The bridge's module whose output the MLP adds: the MLP, a part of it, or a norm after it."""
     point = getattr(block, "hook_mlp_out", None)
-    parts = (part for part in block.modules() if part is not block)
-    exits = [part for part in parts if vars(part)["_modules"].get("hook_out") is point]
-    return exits[0] if point is not None and exits else block.mlp
+    if point is None or point is block.mlp._modules.get("hook_out"):
+        return block.mlp
+    exits = (part for part in parts_of(block)[1:] if part._modules.get("hook_out") is point)
+    return next(exits, block.mlp)
 
 
 def with_parts(module: Any, parts: Callable[[Any], Any]) -> Any:

@@ -81,8 +81,13 @@ def compute_device(module: Any) -> torch.device:
 
 def lacks_weights(module: Any) -> bool:
     """Whether some of a module's weights are empty and cannot be loaded."""
-    known = {id(weight) for part in _offloaded(module) for weight in part.parameters(recurse=False)}
-    return any(weight.is_meta and id(weight) not in known for weight in module.parameters())
+    empty = [part for part in parts_of(module) if any(one.is_meta for one in _weights(part))]
+    return bool(empty) and not {*empty} <= {*_offloaded(module)}
+
+
+def _weights(part: Any) -> list[Tensor]:
+    """The parameters of one module, without those of its parts."""
+    return [weight for weight in part._parameters.values() if weight is not None]
 
 
 def lacks_values(tensor: Tensor) -> bool:

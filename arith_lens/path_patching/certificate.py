@@ -23,6 +23,8 @@ ROUNDING = 1e-6
 """A share of the largest value; a sender that changes less is said to change nothing."""
 OF_EACH_LENGTH = 2
 """The number of pairs of each length for the checks that need a computation of their own."""
+N_COLUMNS = 1000
+"""The number of the vocabulary's tokens that give the scale of the logits."""
 SWEEP_CLAIM = "the sweep to reproduce the model"
 """What the certificate of a sweep shows."""
 OFF_HOOKS = "Take active hooks off the model; "
@@ -65,7 +67,10 @@ def certificate_of(
     returned = recording.logits
     with_logits = chosen if returned.shape[1] == len(chosen) else list(range(len(pairs)))
     scale = returned.abs().max().float()
-    index = pairs.answer[with_logits].to(returned.device).expand(2, -1)[..., None]
+    index = pairs.answer[with_logits]
+    if recording.columns is not None:
+        index = torch.searchsorted(recording.columns, index)
+    index = index.to(returned.device).expand(2, -1)[..., None]
     own = returned.gather(-1, index)[..., 0].float()
     attention_error, everything = _all_heads(trunk, recording.pairs(chosen))
     logit = trunk.read(everything[None], Targets(pairs.answer[chosen])).answer[0]
@@ -111,6 +116,12 @@ def checked_pairs(lengths: Int[Tensor, " pair"]) -> list[int]:
     for pair, length in enumerate(lengths.tolist()):
         of_length.setdefault(length, []).append(pair)
     return sorted(pair for pairs in of_length.values() for pair in pairs[:OF_EACH_LENGTH])
+
+
+def checked_columns(answer: Int[Tensor, " pair"], d_vocab: int) -> Int[Tensor, " column"]:
+    """The answers, and tokens evenly over the vocabulary, which give the logits' scale."""
+    step = 1 + d_vocab // N_COLUMNS
+    return torch.cat([torch.arange(0, d_vocab, step), answer]).unique()
 
 
 def _is_vacuous(recording: Recording, pairs: PromptPairs, senders: Senders) -> bool:

@@ -47,6 +47,7 @@ from arith_lens.path_patching.certificate import (
     HOOKS_INSTEAD,
     SWEEP_CLAIM,
     certificate_of,
+    checked_columns,
     checked_pairs,
     repeat,
 )
@@ -425,6 +426,7 @@ class SweepEngine:
             pairs,
             # all pairs, if hooks may act on some of them only
             logits=uncertified and (self.hooked or checked_pairs(pairs.lengths)),
+            columns=checked_columns(pairs.answer, int(self.model.cfg.d_vocab)),
             hooked=self.hooked,
             repeated=shortest if self.certify and not self.hooked else None,
             per_pair_tokens=patching.per_pair_tokens,

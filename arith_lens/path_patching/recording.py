@@ -24,6 +24,7 @@ from arith_lens.model import (
     compute_device,
     continues_prompts,
     end_alone,
+    forwards_replaced,
     keys_and_values,
     mlp_exit,
     require_finite,
@@ -49,9 +50,11 @@ class Recording:
     """The output of the MLP, and of the norm after it if there is one."""
     end: Float[Tensor, "run pair d_model"]
     """The residual stream before the final norm."""
-    logits: Float[Tensor, "run returned d_vocab"] | None = None
+    logits: Float[Tensor, "run returned column"] | None = None
     """The logits that the model returned, for all pairs or for the pairs whose logits were
     requested; None if none were."""
+    columns: Int[Tensor, " column"] | None = None
+    """The tokens of these logits, in order; None: the whole vocabulary."""
 
     def pairs(self, chosen: slice | list[int]) -> "Recording":
         """The recording of some of the pairs, without logits."""
@@ -136,6 +139,7 @@ def record_pairs(
     pairs: PromptPairs,
     *,
     logits: bool | Sequence[int] = False,
+    columns: Int[Tensor, " column"] | None = None,
     hooked: bool = False,
     repeated: int | None = None,
     per_pair_tokens: int | None = None,
@@ -146,6 +150,8 @@ def record_pairs(
         pairs: the prompts, padded on the left.
         logits: whether to record the logits at END too: of both runs of all pairs, or of the pairs
             with these indices.
+        columns: the tokens whose logits are computed, in order, where the unembedding is a plain
+            matrix; None: all.
         hooked: hooks are active and must act. Else the model's own modules run, which is faster.
         repeated: the pair whose reference runs a second time, in another row.
         per_pair_tokens: the number of tokens at the end of each prompt that run for this prompt
@@ -166,7 +172,8 @@ def record_pairs(
     rows = [run * n_pairs + pair for run in (0, 1) for pair in wanted]
     rows += range(2 * n_pairs, len(batch)) if logits is True else ()
     with_logits = torch.tensor(rows) if rows else None
-    prompts = record_batch(model, batch, logits=with_logits, hooked=hooked, per_pair_tokens=own)
+    how: dict[str, Any] = {"hooked": hooked, "per_pair_tokens": own}
+    prompts = record_batch(model, batch, logits=with_logits, columns=columns, **how)
     both = [prompts.pairs(slice(start, start + n_pairs)) for start in (0, n_pairs)]
     recording = joined_runs(both)
     once_more = None
@@ -176,7 +183,8 @@ def record_pairs(
         once_more = prompts.pairs([*range(2 * n_pairs, len(batch))])  # a copy
     if prompts.logits is not None:
         runs, others = prompts.logits[0].tensor_split([2 * len(wanted)])
-        recording = replace(recording, logits=runs.unflatten(0, (2, -1)))
+        returned = runs.unflatten(0, (2, -1))
+        recording = replace(recording, logits=returned, columns=prompts.columns)
         if once_more is not None and len(others):
             once_more = replace(once_more, logits=others[None])
     return recording, once_more
@@ -187,6 +195,7 @@ def record_batch(
     batch: PromptBatch,
     *,
     logits: Int[Tensor, " row"] | None = None,
+    columns: Int[Tensor, " column"] | None = None,
     hooked: bool = False,
     per_pair_tokens: int | None = None,
 ) -> Recording:
@@ -195,14 +204,17 @@ def record_batch(
     Args:
         batch: the prompts.
         logits: the rows whose logits are recorded; None: no logits.
-        hooked, per_pair_tokens: as in `record_pairs`.
+        columns, hooked, per_pair_tokens: as in `record_pairs`.
     """
+    own = getattr(model.unembed, "original_component", None)
+    if hooked or logits is None or type(own) is not nn.Linear or "forward" in vars(own):
+        columns = None
     if hooked:
         seen, returned = _record_by_hook_points(model, batch, logits)
     else:
         bridge: Any = getattr(model, "bridge", model)
         with running(bridge.original_model):
-            seen, returned = _record_by_own_modules(model, batch, logits, per_pair_tokens)
+            seen, returned = _record_by_own_modules(model, batch, logits, columns, per_pair_tokens)
     home, layers = compute_device(model.unembed), range(len(model.blocks))
 
     def by_layer(part: str) -> Tensor:
@@ -217,6 +229,7 @@ def record_batch(
         mlp_out=by_layer("mlp_out"),
         end=seen["end", 0].to(home)[None],
         logits=None if returned is None else returned.to(home)[None],
+        columns=columns,
     )
     _require_finite(model, batch, recording)
     return recording
@@ -230,12 +243,13 @@ def _record_by_own_modules(
     model: HookedLike,
     batch: PromptBatch,
     logits: Int[Tensor, " row"] | None,
+    columns: Int[Tensor, " column"] | None,
     per_pair_tokens: int | None,
 ) -> tuple[PartOutputs, Tensor | None]:
     """Record with PyTorch's own hooks on the model's own modules.
 
     Nothing needs other positions of the last layer, so its output projection and MLP compute END
-    alone. The unembedding computes only the rows whose logits are requested.
+    alone. The unembedding computes only the rows and columns whose logits are requested.
     """
     seen: PartOutputs = {}
     blocks = list(model.blocks)  # the bridge's blocks, which `without_bridge` removes
@@ -256,8 +270,19 @@ def _record_by_own_modules(
                 lambda _, args: (_ends_of(batch, logits, args[0]), *args[1:])
             )
             stack.callback(handle.remove)
+            if columns is not None:
+                chosen = columns.to(unembed.weight.device)
+                own = (
+                    None if one is None else one[chosen] for one in (unembed.weight, unembed.bias)
+                )
+                of_columns = partial(_linear, *own)
+                stack.enter_context(forwards_replaced([unembed], [of_columns]))
         returned = _run(model, batch, logits, **known)
     return seen, returned
+
+
+def _linear(weight: Tensor, bias: Tensor | None, rows: Tensor) -> Tensor:
+    return nn.functional.linear(rows, weight, bias)
 
 
 @contextmanager

@@ -1,8 +1,10 @@
-"""How fast is one call on a few prompts, beside plain Transformers? Lens, attribution, and more."""
+"""How fast is one call on a few prompts, beside plain Transformers? Lens, attribution, one
+head patched."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -10,12 +12,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens import attribute, logit_lens
+from arith_lens.components import Head
 from laboratory.speed.measure import beside
+from laboratory.speed.rivals import forward_each, raw_transformers, this_package
 from laboratory.speed.shapes import SHAPES, Setting, setting_of
 
-SIZES = ("tiny", "middle")
-N_PAIRS = {"logit lens": (12,), "attribution": (1, 4, 12)}
-"""The pairs of each call."""
+Way = Callable[[Setting], Tensor]
 
 
 @torch.no_grad()
@@ -75,19 +77,52 @@ def attribution_by_package(setting: Setting) -> Float[Tensor, "component pair"]:
     return torch.cat([effects.heads.per_pair.flatten(0, 1), effects.mlps.per_pair])
 
 
-WAYS: dict[str, tuple[Callable[[Setting], Tensor], Callable[[Setting], Tensor]]] = {
-    "logit lens": (lens_by_hidden_states, lens_by_package),
-    "attribution": (attribution_by_autograd, attribution_by_package),
-}
-"""The rival's way, and this package's."""
+def one_head(way: Callable[..., Tensor], setting: Setting) -> Float[Tensor, "sender=1 pair"]:
+    """Path patching of the first head of the last layer. Transformers needs three forwards."""
+    return way(setting, [Head(setting.shape.n_layers - 1, 0)])
+
+
+def swept(setting: Setting, *, certify: bool) -> Float[Tensor, "sender pair"]:
+    return this_package(setting, setting.senders, certify=certify)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call, and what it is compared with."""
+
+    name: str
+    rival: Way
+    own: Way
+    n_pairs: tuple[int, ...]
+    shapes: tuple[str, ...] = ("tiny", "middle")
+
+
+CALLS = (
+    Call("logit lens", lens_by_hidden_states, lens_by_package, (12,)),
+    Call("attribution", attribution_by_autograd, attribution_by_package, (1, 4, 12)),
+    Call(
+        "one head",
+        partial(one_head, partial(forward_each, raw_transformers)),
+        partial(one_head, this_package),
+        (1,),
+    ),
+    Call(
+        "sweep beside itself without its certificate",
+        partial(swept, certify=False),
+        partial(swept, certify=True),
+        (8,),
+        ("256k",),
+    ),
+)
+SIZES = SHAPES | {"256k": replace(SHAPES["middle"], d_vocab=256_000)}
+"""`256k`: `middle` with a large vocabulary."""
 
 
 def call_rows(**effort: Any) -> Iterator[dict[str, Any]]:
-    """Processor time of both ways, by how much they differ, for each size and number of pairs."""
-    for size in SIZES:
-        for call, ways in WAYS.items():
-            for n_pairs in N_PAIRS[call]:
-                setting = setting_of(replace(SHAPES[size], n_pairs=n_pairs))
-                compared = (partial(way, setting) for way in ways)
-                row = beside(*compared, device=setting.device, **effort)
-                yield {"call": call, "size": size, "pairs": n_pairs, **row}
+    """Processor time of both ways, and by how much they differ, call by call."""
+    for call in CALLS:
+        for size, n_pairs in product(call.shapes, call.n_pairs):
+            setting = setting_of(replace(SIZES[size], n_pairs=n_pairs))
+            ways = (partial(way, setting) for way in (call.rival, call.own))
+            row = beside(*ways, device=setting.device, **effort)
+            yield {"call": call.name, "size": size, "pairs": n_pairs, **row}

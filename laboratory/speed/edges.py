@@ -23,10 +23,24 @@ from laboratory.speed.shapes import SHAPES, Setting, Shape, setting_of
 INPUTS = ("q", "k", "v")
 HOOKS, EDGES = "two forwards per edge, torch's hooks", "one head"
 DIRECT, HEADS, MLPS = "one head, MLPs between held", "all heads of its layer", "the last three MLPs"
+CIRCUIT = "those of make circuit"
+
+
+def circuit_of(shape: Shape) -> list[Component]:
+    """Those that `make circuit` asks for `reference` and addition, or as deep in other shapes."""
+    heads, mlps = ((4, 0), (4, 3), (5, 4), (5, 5), (6, 0)), (6, 10, 11)
+    every = [
+        *(Head(layer * shape.n_layers // 12, index % shape.n_heads) for layer, index in heads),
+        *(Mlp(layer * shape.n_layers // 12) for layer in mlps),
+    ]
+    return [*dict.fromkeys(every)]
+
+
 WAYS: dict[str, tuple[Callable[[Shape], Sequence[Component]], str]] = {
     EDGES: (lambda shape: [receiver_of(shape)], "via_mlps"),
     DIRECT: (lambda shape: [receiver_of(shape)], "direct"),
     HEADS: (lambda shape: [Head(shape.n_layers - 1, i) for i in range(shape.n_heads)], "via_mlps"),
+    CIRCUIT: (circuit_of, "via_mlps"),
     MLPS: (lambda shape: [Mlp(layer) for layer in range(shape.n_layers)[-3:]], "via_mlps"),
 }
 """The receivers of each row of `edge_effects`, and `via`."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from transformers import LlamaForCausalLM
 from arith_lens.components import Head, Mlp
 from arith_lens.hooks import Edit, ablate_heads, ablate_mlps, scale_mlps
 from arith_lens.metrics import Targets
-from arith_lens.model import NormScale, load_model
+from arith_lens.model import LogitScale, NormScale, load_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
     CertificateError,
@@ -28,6 +29,7 @@ from arith_lens.path_patching import (
     recording,
     sweep,
 )
+from arith_lens.path_patching.certificate import checked_columns
 from arith_lens.path_patching.recording import PromptBatch, record_pairs
 
 CHECKS = {
@@ -369,6 +371,12 @@ def test_the_logits_of_chosen_pairs_are_the_rows_that_the_model_returns(model: A
     assert some.logits is not None and some.logits.shape == (2, 2, model.cfg.d_vocab)
     torch.testing.assert_close(some.logits, torch.stack(expected), atol=1e-4, rtol=1e-4)
     assert (some.logits[0, 0] - some.logits[0, 1]).abs().max() > 1e-2, "rows differ"
+    columns = torch.tensor([3, 7, 50])
+    few, _ = record_pairs(model, pairs, logits=chosen, columns=columns, repeated=0)
+    assert few.logits is not None and few.columns is columns
+    torch.testing.assert_close(few.logits, some.logits[..., columns], atol=1e-5, rtol=1e-5)
+    again, _ = record_pairs(model, pairs, logits=chosen, repeated=0)
+    assert again.logits is not None and again.logits.shape == some.logits.shape, "restored"
 
 
 @torch.no_grad()
@@ -376,13 +384,33 @@ def test_the_unembedding_computes_the_chosen_rows_alone(llama: Any) -> None:
     """Of two pairs in both runs, at END, whatever else is in the batch: torch counts the rest."""
     pairs = make_pairs(llama)
     counts = []
-    for logits in (False, [0, 2], True):
+    for logits, columns in ((False, None), ([0, 2], None), (True, None), ([0, 2], torch.arange(9))):
         with FlopCounterMode(display=False) as counter:
-            record_pairs(llama, pairs, logits=logits, repeated=0)
+            record_pairs(llama, pairs, logits=logits, columns=columns, repeated=0)
         counts.append(counter.get_total_flops())
-    row = 2 * llama.cfg.d_model * llama.cfg.d_vocab
+    element = 2 * llama.cfg.d_model
+    row = element * llama.cfg.d_vocab
     n_prompts = 2 * len(pairs) + 1
-    assert [count - counts[0] for count in counts] == [0, 4 * row, n_prompts * row]
+    assert [count - counts[0] for count in counts] == [0, 4 * row, n_prompts * row, 4 * 9 * element]
+
+
+@torch.no_grad()
+def test_a_certificate_reads_few_columns_of_a_large_vocabulary(
+    make_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the answers' logits, and of the others enough for the scale; the unembedding is
+    still compared with the model's own."""
+    columns = checked_columns(torch.tensor([5, 77_777, 5]), 256_000)
+    assert len(columns) < 1100 and {5, 77_777} < {*columns.tolist()} and columns[-1] > 255_000
+    assert torch.equal(columns, columns.unique()), "in order, each once"
+    model = make_model("llama")
+    pairs = make_pairs(model)
+    with patch.object(certificate, "N_COLUMNS", 7):
+        found = path_patch(model, pairs).computation["certificate"]["found"]
+        assert max(found.values()) < 1e-4
+        monkeypatch.setattr(LogitScale, "of", lambda cfg: LogitScale(factor=1.01))
+        with pytest.raises(CertificateError, match=r"FAILED .* the model's logit"):
+            path_patch(model, pairs)
 
 
 def test_the_certificate_sweeps_nothing_again(
