@@ -139,7 +139,8 @@ def measured(config: SpeedConfig) -> Sections:
         rows = positions.position_rows(repeats=repeats, budget=20 * config.seconds)
         yield "positions", f"Patching by position: {positions.SHAPE}", rows
     if "calls" in config.parts:
-        yield "calls", "Calls on a few prompts", [*calls.call_rows(**effort)]
+        few = {"repeats": min(config.repeats, calls.MOST_ROUNDS), "budget": 20 * config.seconds}
+        yield "calls", "Calls on a few prompts", [*calls.call_rows(**few)]
     if "fixed" in config.parts:
         yield "fixed", "What it costs to begin", fixed.fixed_rows(min(config.repeats, 3))
     if "few_shot" in config.parts:

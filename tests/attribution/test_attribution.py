@@ -18,6 +18,7 @@ from torch.testing import assert_close
 
 import arith_lens as al
 from arith_lens.attribution import ATTRIBUTION_METHODS, UnsupportedRule
+from arith_lens.attribution.graph import GradientBatch, weights_without_gradient
 from arith_lens.attribution.rules import (
     act_over_input,
     halve_gated_products,
@@ -28,6 +29,7 @@ from arith_lens.attribution.rules import (
 )
 from arith_lens.model import HookedModel
 from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching import patch_settings
 
 QUIET: dict[str, Any] = {"progress": False, "metric": "logit"}
 STEPS = 3
@@ -450,3 +452,27 @@ def test_rules_are_those_of_the_package_of_gim(tokenizer: Any) -> None:
             (slope,) = torch.autograd.grad(logit, [embeddings])
         ours = (slope * (embeddings.detach() - table[5])).sum(-1)[0]
         assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+def operations_of(value: Tensor) -> set[str]:
+    """The names of all operations in a tensor's graph."""
+    pending, seen = [value.grad_fn], set[Any]()
+    while pending:
+        node = pending.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            pending += [before for before, _ in node.next_functions]
+    return {type(node).__name__ for node in seen}
+
+
+@pytest.mark.parametrize("paths", ["via_mlps", "direct", "total"])
+def test_no_gradient_passes_attention_that_is_frozen(make_model: Any, paths: str) -> None:
+    """A frozen head is constant at every token, so that nothing is computed of its weights."""
+    model = make_model("mistral")
+    pairs = make_pairs(model)
+    settings: dict[str, Any] = {"paths": paths, "metric": "logit", "foil": None}
+    batch = GradientBatch(model, pairs, patch_settings(model, None, pairs=pairs, **settings))
+    with torch.enable_grad(), weights_without_gradient(model):
+        operations = operations_of(batch.reference().readout.answer)
+    assert ("SoftmaxBackward0" in operations) == (paths == "total")
+    assert ("SiluBackward0" in operations) == (paths != "direct"), "MLPs react"
