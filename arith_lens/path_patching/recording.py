@@ -32,6 +32,7 @@ from arith_lens.model import (
 )
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.layers import HOOKS_OF_PATCHING, UnsupportedTrunk, running
+from arith_lens.tensor_parallel import is_split
 
 PARTS_BY_LAYER = ("z", "attn_out", "mlp_out")
 
@@ -207,7 +208,8 @@ def record_batch(
         columns, hooked, per_pair_tokens: as in `record_pairs`.
     """
     own = getattr(model.unembed, "original_component", None)
-    if hooked or logits is None or type(own) is not nn.Linear or "forward" in vars(own):
+    plain = type(own) is nn.Linear and "forward" not in vars(own) and not is_split(own)
+    if hooked or logits is None or not plain:
         columns = None
     if hooked:
         seen, returned = _record_by_hook_points(model, batch, logits)
