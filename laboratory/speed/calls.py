@@ -17,7 +17,6 @@ from laboratory.speed.measure import beside
 from laboratory.speed.rivals import forward_each, raw_transformers, this_package
 from laboratory.speed.shapes import SHAPES, Setting, setting_of
 
-MOST_ROUNDS = 5
 Way = Callable[[Setting], Tensor]
 
 

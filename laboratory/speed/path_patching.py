@@ -20,8 +20,6 @@ from arith_lens.metrics import Targets
 from arith_lens.model import HookedModel
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
-    SweepEngine,
-    patch_settings,
     plan,
     record_pairs,
     sweep_rows,
@@ -44,7 +42,7 @@ from laboratory.speed.measure import (
 from laboratory.speed.rivals import RAW, RIVALS, SWEEP, Rival, this_package
 from laboratory.speed.shapes import SHAPES, Setting, Shape, setting_of, weights_bytes
 
-Part = Literal["rivals", "growth", "memory", "few_shot", "edges", "positions", "calls", "fixed"]
+Part = Literal["rivals", "growth", "memory", "edges", "positions", "calls", "fixed"]
 Size = Literal["tiny", "middle", "wide", "llama-7b"]
 Sections = Iterator[tuple[str, str, Rows]]
 
@@ -54,11 +52,10 @@ class SpeedConfig:
     """What to measure, and on what."""
 
     parts: tuple[Part, ...] = ("rivals", "growth", "memory")
-    """Rivals: time and numbers of every way; growth: exponents; memory: peaks; few_shot: what the
-    sweep saves where prompts begin alike (docs/performance.md has it with --threads 1); edges: all
-    edges into one head against two forwards per edge; positions: the stream at each layer and
-    token against TransformerLens' loop; calls: logit lens and attribution of a few pairs against
-    plain Transformers; fixed: whole commands."""
+    """Rivals: time and numbers of every way; growth: exponents; memory: peaks; edges: all edges
+    into some receivers against two forwards per edge; positions: the stream at each layer and token
+    against TransformerLens' loop; calls: logit lens, attribution and one head, on a few prompts,
+    against plain Transformers; fixed: whole commands."""
     sizes: tuple[Size, ...] = ("tiny", "middle", "wide")
     """Shapes for all ways; llama-7b needs a GPU."""
     memory_size: Size = "middle"
@@ -139,13 +136,10 @@ def measured(config: SpeedConfig) -> Sections:
         rows = positions.position_rows(repeats=repeats, budget=20 * config.seconds)
         yield "positions", f"Patching by position: {positions.SHAPE}", rows
     if "calls" in config.parts:
-        few = {"repeats": min(config.repeats, calls.MOST_ROUNDS), "budget": 20 * config.seconds}
+        few = effort | {"budget": 20 * config.seconds}
         yield "calls", "Calls on a few prompts", [*calls.call_rows(**few)]
     if "fixed" in config.parts:
         yield "fixed", "What it costs to begin", fixed.fixed_rows(min(config.repeats, 3))
-    if "few_shot" in config.parts:
-        rows = [*few_shot_rows(config.repeats)]
-        yield "few_shot", "Prompts that begin alike", rows
 
 
 def two_rivals(setting: Setting) -> dict[str, Any]:
@@ -286,59 +280,6 @@ def memory_rows(config: SpeedConfig) -> Iterator[dict[str, Any]]:
     for rival in RIVALS:
         if not rival.missing:
             yield {"method": rival.name, **in_process(memory_of, rival.name, config)}
-
-
-QUESTION_TOKENS = 24
-"""Tokens after the examples; the first of them differ between the prompts of a pair."""
-FEW_SHOT_CASES = {
-    "`middle`, 8 pairs of 16 tokens": (16, False),
-    "216 tokens, each pair its own examples": (216, False),
-    "216 tokens, one set of examples": (216, True),
-}
-
-
-def few_shot_pairs(shape: Shape, *, one_context: bool) -> PromptPairs:
-    """Random prompts whose pairs differ in the last tokens alone; at short prompts, anywhere."""
-    generator = torch.Generator().manual_seed(1)
-    size = (shape.n_pairs, shape.n_tokens)
-    reference, other = torch.randint(4, shape.d_vocab, (2, *size), generator=generator)
-    shared = max(0, shape.n_tokens - QUESTION_TOKENS)
-    if one_context:
-        reference[:, :shared] = reference[0, :shared]
-    other[:, :shared] = reference[:, :shared]
-    answer = torch.randint(4, shape.d_vocab, size[:1], generator=generator)
-    return PromptPairs.from_tokens(reference, other, answer)
-
-
-def few_shot_rows(rounds: int) -> Iterator[dict[str, Any]]:
-    """One row per kind of prompts: what it saves to record once what prompts have in common.
-
-    Processor time of the sweep engine, its certificate included, with and without shared
-    beginnings.
-    """
-    for name, (n_tokens, one_context) in FEW_SHOT_CASES.items():
-        shape = replace(SHAPES["middle"], n_tokens=n_tokens)
-        yield {"prompts": name, **few_shot_row(setting_of(shape), rounds, one_context=one_context)}
-
-
-@torch.no_grad()
-def few_shot_row(setting: Setting, rounds: int, *, one_context: bool) -> dict[str, Any]:
-    """Tokens recorded for each prompt alone (None: all), and seconds."""
-    pairs = few_shot_pairs(setting.shape, one_context=one_context)
-    patching = patch_settings(
-        setting.model, None, paths="via_mlps", metric="logit", foil=None, pairs=pairs
-    )
-    engines = {
-        "all_seconds": replace(patching, per_pair_tokens=None),
-        "shared_seconds": patching,
-    }
-    methods = {
-        name: partial(SweepEngine.of(setting.model, some, certify=True), pairs, None)
-        for name, some in engines.items()
-    }
-    timings = timed(methods, repeats=rounds, budget=float("inf"), device=setting.device)
-    seconds = {name: timing.cpu for name, timing in timings.items()}
-    return {"per_pair_tokens": patching.per_pair_tokens, **seconds}
 
 
 def planned_lines(config: SpeedConfig) -> Iterator[str]:

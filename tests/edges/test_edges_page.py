@@ -252,6 +252,7 @@ SPEED = ROOT / "laboratory" / "speed" / "edges.csv"
 RECEIVERS = {
     "one head": "one head of the last layer",
     "all heads of its layer": "all eight heads of that layer",
+    "those of make circuit": "those of `make circuit`",
 }
 
 

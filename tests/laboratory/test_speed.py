@@ -105,6 +105,17 @@ def test_calls_agree_with_plain_transformers(monkeypatch: pytest.MonkeyPatch) ->
         assert row["difference"] < 1e-6 < 1e-3 * row["largest"], row
         assert row["ratio"] == row["rival_seconds"] / row["cpu_seconds"]
     assert {row["call"] for row in rows} == {call.name for call in calls.CALLS}
+    folder = Path(calls.__file__).parent
+    shipped: Any = pandas.read_csv(folder / "calls.csv")
+    page = (folder.parents[1] / "docs" / "performance.md").read_text(encoding="utf-8")
+    for call, of_call in shipped[shipped["size"] != "256k"].groupby("call"):
+        pairs = ", ".join(map(str, of_call.pairs.unique()))
+        cells = of_call.groupby("size", sort=False).ratio.agg(
+            lambda r: ", ".join(map("{:.2f}".format, r))
+        )
+        assert f"| {call}, pairs: {pairs} | {cells.tiny} | {cells.middle} |" in page
+    certificate = 1 / shipped[shipped["size"] == "256k"].ratio.item() - 1
+    assert f"The certificate adds {certificate:.0%}" in page
 
 
 def test_ratios_of_edges_refer_to_two_forwards_for_each_of_the_same_edges(

@@ -17,8 +17,6 @@ from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import CertificateError, path_patch, plan, recording
 from arith_lens.path_patching.engines import SweepEngine, patch_settings
 from arith_lens.path_patching.recording import n_distinct, per_pair_tokens, record_pairs
-from laboratory.speed.path_patching import QUESTION_TOKENS, few_shot_row
-from laboratory.speed.shapes import Shape, setting_of
 
 CLASSES = {"gemma": "Gemma", "gemma2": "Gemma2", "gemma3_text": "Gemma3Text", "gpt2": "GPT2",
            "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}  # fmt: skip
@@ -208,11 +206,3 @@ def test_dropout_is_seen_where_beginnings_are_shared(
         torch.manual_seed(0)
         with pytest.raises(CertificateError, match=r"FAILED .*z of another run"):
             path_patch(model, pairs, metric="logit")
-
-
-def test_the_benchmark_of_few_shot_prompts_times_each_way(eager_rule: None) -> None:
-    """On a shape of which a round takes no time."""
-    shape = Shape(2, 16, 2, 32, 50, n_pairs=2, n_tokens=40)
-    row = few_shot_row(setting_of(shape), 1, one_context=True)
-    assert row["per_pair_tokens"] == QUESTION_TOKENS
-    assert row["all_seconds"] > 0 and row["shared_seconds"] > 0
