@@ -118,9 +118,14 @@ def checked_pairs(lengths: Int[Tensor, " pair"]) -> list[int]:
     return sorted(pair for pairs in of_length.values() for pair in pairs[:OF_EACH_LENGTH])
 
 
-def checked_columns(answer: Int[Tensor, " pair"], d_vocab: int) -> Int[Tensor, " column"]:
-    """The answers, and tokens evenly over the vocabulary, which give the logits' scale."""
+def checked_columns(answer: Int[Tensor, " pair"], d_vocab: int) -> Int[Tensor, " column"] | None:
+    """The answers, and tokens evenly over the vocabulary, which give the logits' scale.
+
+    None: all of a small vocabulary, whose columns need no copy.
+    """
     step = 1 + d_vocab // N_COLUMNS
+    if step == 1:
+        return None
     return torch.cat([torch.arange(0, d_vocab, step), answer]).unique()
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -20,6 +21,7 @@ from arith_lens.methods import (
 )
 from arith_lens.model import HookedLike, compute_device, keeps_tokens, planned_model
 from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching.certificate import N_COLUMNS
 from arith_lens.path_patching.engines import PatchSettings, patch_settings
 from arith_lens.path_patching.layers import VOCABULARY_CHUNK
 from arith_lens.path_patching.patch import engine_for
@@ -263,22 +265,24 @@ def sweep_peak(model: HookedLike, patching: PatchSettings, n_pairs: int, length:
         scores = 2 * n_pairs * own * length * cfg.n_heads * IN_OWN_SCORES * max(size, 4)
         widest = forward_peak(model, 2 * n_pairs, own, scores=IN_OWN_SCORES)
         forward = keys_bytes(model, 2 * n_pairs * length) + max(scores, widest)
+    if cfg.d_vocab >= N_COLUMNS:  # the certificate's columns
+        n_columns = n_pairs + len(range(0, cfg.d_vocab, 1 + cfg.d_vocab // N_COLUMNS))
+        forward += n_columns * size * cfg.d_model
     return recorded + max(forward, rows)
 
 
 def layer_peak(model: HookedLike, patching: PatchSettings, n_pairs: int) -> int:
     """Bytes beside a sweep's rows: W_O in float32, z and the heads' writes; or those of the MLP."""
     cfg, size, senders = model.cfg, model.W_U.element_size(), patching.senders
-    writes = max(_writes_of(model, len(heads), n_pairs) for heads in senders.heads)
+    writes = max(_writes_of(cfg, size, len(heads), n_pairs) for heads in senders.heads)
     if patching.paths != "via_mlps":
         return writes
     rows = min(mlp_rows(model), n_pairs * max(senders.rows_through_mlps()))
     return max(writes, rows * (IN_MLP * size * mlp_width(model) + 2 * 4 * cfg.d_model))
 
 
-def _writes_of(model: HookedLike, n_heads: int, n_pairs: int) -> int:
+def _writes_of(cfg: Any, size: int, n_heads: int, n_pairs: int) -> int:
     """Bytes of W_O of a layer's patched heads, of their z, and of what they write."""
-    cfg, size = model.cfg, model.W_U.element_size()
     some = n_heads < cfg.n_heads
     copies = some * size + (size < 4) * 4  # chosen heads are copied, and half precision is widened
     z = 4 * n_pairs * cfg.d_head * (3 * cfg.n_heads + n_heads)

@@ -11,6 +11,7 @@ computed since the last call.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import torch
@@ -95,7 +96,7 @@ class PatchSettings:
     function: MetricFunction | None = None
     """A metric of the user's."""
 
-    @property
+    @cached_property
     def senders(self) -> Senders:
         return Senders.of(self.components, self.n_layers)
 

@@ -119,6 +119,10 @@ SHAPES: dict[str, tuple[dict[str, int], tuple[int, int], dict[str, Any]]] = {
         {"hidden_size": 512, "intermediate_size": 1376, "num_attention_heads": 8,
          "num_hidden_layers": 2}, (1, 6), {}
     ),
+    "one pair of a large vocabulary": (
+        {"hidden_size": 512, "intermediate_size": 1376, "num_attention_heads": 8,
+         "num_hidden_layers": 2, "vocab_size": 8000}, (1, 6), {}
+    ),
     "direct, in a wide model": (
         {"hidden_size": 512, "intermediate_size": 1376, "num_attention_heads": 8,
          "num_hidden_layers": 2}, (2, 6), {"paths": "direct"}
