@@ -67,10 +67,10 @@ def test_figure_5_shows_each_kind_of_heads(run: Run, tmp_path: Path) -> None:
     cells = {name: number for name, number in cells.customdata}
     own = by_head.loc["addition"]
     rest = 100 * (own.sum(axis=1) - own[["operand a", "operator", "operand b"]].sum(axis=1))
-    assert cells["largest, rest"] == pytest.approx(rest.max()), "not a sum of largest parts"
+    assert cells["largest, rest"] == pytest.approx(rest.max()), "no sum of maxima"
     assert rest.max() < 100 * own.drop(columns=["operand a", "operator", "operand b"]).max().sum()
     total = sum(cells[f"5.5, {name}"] for name in ("A", "+", "B", "rest"))
-    assert total == pytest.approx(100, abs=1e-3), "every weight is in a column"
+    assert total == pytest.approx(100, abs=1e-3), "weights have columns"
 
 
 def test_the_page_has_the_number_of_heads_of_each_kind_as_the_picture_marks_them() -> None:

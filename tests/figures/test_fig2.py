@@ -140,7 +140,7 @@ def test_the_papers_heads_stand_beside_those_of_its_models(tmp_path: Path) -> No
     figure = drawn_alone(run, "addition")
     dots = {(s.yanchor, s.xanchor) for s in figure.layout.shapes if s.type == "circle"}
     assert dots == {(head.layer, head.index) for head in PAPER_MODELS[0].key_heads}
-    assert figure.layout.coloraxis.cmax == 40, "the scale of every map"
+    assert figure.layout.coloraxis.cmax == 40, "each map's scale"
 
 
 def test_exponentiation_has_heads_of_its_own_in_the_paper(tmp_path: Path) -> None:

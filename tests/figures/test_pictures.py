@@ -94,7 +94,7 @@ def test_the_papers_claim_of_tuning_stands_above_the_marks_of_precise_tuning() -
     for claim in claims:
         best = next(one for one in figure.data if one.xaxis == claim.xaxis and one is not claim)
         assert np.isfinite(claim.x).sum() == 1 and claim.x[row] in (0, best.x[0])
-        assert row - 0.5 < claim.y[row] < best.y[row], "in its row, off the axis and other marks"
+        assert row - 0.5 < claim.y[row] < best.y[row], "in its row, free"
     assert [claim.x[row] == 0 for claim in claims] == [False, True, False, True]
 
 
@@ -117,7 +117,7 @@ def test_the_claims_at_a_glance_have_each_models_total_above_its_column() -> Non
         drawn = sum(
             np.isfinite(one.x).sum() for one, own in zip(marks, is_full, strict=True) if own
         )
-        assert drawn == sum(of.count(verdict) for of in known), "every verdict has its mark"
+        assert drawn == sum(of.count(verdict) for of in known), "a mark for each"
 
 
 def test_word_problems_and_generic_tasks_have_axes_of_their_own() -> None:
@@ -184,7 +184,7 @@ def test_the_exam_has_all_models_under_both_kinds_of_paths_and_their_medians() -
         best.append((next(i for i, name in enumerate(names) if name.startswith(start)), relp[0]))
     assert differ == 2 and len(names) == len(alone) + differ + 2
     errors_down = [error for _, error in sorted(best)]
-    assert errors_down == sorted(errors_down), "the best approximation's errors grow downwards"
+    assert errors_down == sorted(errors_down), "errors grow downwards"
     for model in shared.split(", ")[1:]:
         same = whole.loc[[model.replace(" ", "_"), "table"]].round()
         assert same.iloc[0].equals(same.iloc[1]), "only models with equal errors share a row"

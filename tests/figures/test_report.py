@@ -140,7 +140,7 @@ def test_a_phone_has_figures_of_its_own_and_a_dark_screen_its_colours(page: str)
     inks = re.findall(
         r"(--[\w]+):", page.partition("@media (prefers-color-scheme: dark) {")[2].partition("}")[0]
     )
-    assert {*inks} - {"--link"} <= {*re.findall(r"(--[\w]+):", paper)}, "a dark screen prints light"
+    assert {*inks} - {"--link"} <= {*re.findall(r"(--[\w]+):", paper)}, "paper is light"
     assert "@media (prefers-color-scheme: dark)" in page
 
 
@@ -232,7 +232,7 @@ def test_sections_headings_and_heads_are_links_to_where_they_are_shown(tmp_path:
     sections = re.findall(r'<section id="(\w+)"', page)
     assert sections == ["answer", "which", "terms", "runs", "claims"]
     shown = re.findall(r'href="#(\w+)"', bar)
-    assert shown == ["answer", "contents", "terms", "runs", "claims"], "few enough for a phone"
+    assert shown == ["answer", "contents", "terms", "runs", "claims"], "few on a phone"
     assert "position: sticky" in page
     headings = re.findall(r'<h[23]><a class="self" href="#(\w+)">', page)
     assert {*sections, "fig2", "fig15"} - {"answer"} <= {*headings}
