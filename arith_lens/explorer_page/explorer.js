@@ -7,15 +7,18 @@ const ArithLensExplorer = (() => {
   const MAP_TABLES = ["effects", "held", "units"];
   const TABS = { graph: "Circuit", map: "Map", basket: "Knocked out", short: "In short", own: "Own prompts" };
   const WORDS = [
-    ["A, B, C", "The two operands, and the right answer. END is the last token of a prompt, after which C follows."],
-    ["reference, counterfactual", "A prompt with its calculation, and the same prompt with something else in its place."],
+    ["C, END", "The right answer, and the last token of a prompt, after which C follows."],
+    ["reference, counterfactual", "A prompt whose answer is C, and the same prompt with something else in place of what decides C."],
     ["effect", "One part's output at END is taken from the counterfactual. The effect is how much the score of C then changes; “relative” divides it by C's logit."],
     ["via MLPs, direct, total", "What may react to the change: the residual stream and MLPs; the stream alone; everything."],
     ["key head", "A head whose mean relative effect is below −5% and differs from zero by more than chance. MLPs are never framed."],
-    ["operand head, operator head", "At least half of END's attention to tokens other than BOS is on A and B together, or on the operator."],
     ["interval", "Thin lines and brackets are 95% intervals: they say what other problems of the same kind could give."],
     ["as many random heads", "The control of a knockout: ten random sets of as many heads (or MLPs), treated in the same way. A set is special only if it does worse than all of these."],
   ];
+
+  // Of prompts whose operands are known.
+  const ARITHMETIC = [["A, B", "The two operands."],
+    ["operand head, operator head", "At least half of END's attention to tokens other than BOS is on A and B together, or on the operator."]];
 
   class Explorer extends Summary {
     constructor(element, options, backend) {
@@ -32,6 +35,7 @@ const ArithLensExplorer = (() => {
       const { controls, short, out, tabs, graph, map, stream, detail, basket, own } = this.regions;
       this.title = h("h1", {}, options.title);
       this.task = h("p", { class: "ale-soft" });
+      this.wordList = h("dl");
       graph.setAttribute("class", "ale-circuit");
       detail.setAttribute("aria-label", "The chosen part");
       this.root = h("div", { class: "ale", onkeydown: event => this.step(event) },
@@ -68,8 +72,12 @@ const ArithLensExplorer = (() => {
       if (n) this.choose({ prompt: next ? next - 1 : null });
     }
     words() {
-      return h("details", { class: "ale-words" }, h("summary", {}, "What the words mean"),
-        h("dl", {}, WORDS.flatMap(([word, meaning]) => [h("dt", {}, word), h("dd", {}, meaning)])));
+      return h("details", { class: "ale-words" }, h("summary", {}, "What the words mean"), this.wordList);
+    }
+    explainWords() {
+      const arithmetic = [...this.sets.values()].some(({ tables }) => tables.kinds?.length);
+      const words = arithmetic ? [...ARITHMETIC, ...WORDS] : WORDS;
+      this.wordList.replaceChildren(...words.flatMap(([word, meaning]) => [h("dt", {}, word), h("dd", {}, meaning)]));
     }
     theme() {
       const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -94,6 +102,7 @@ const ArithLensExplorer = (() => {
         }
         this.sets.set(name, set);
       }
+      this.explainWords();
     }
     start(data) {
       this.add(data);

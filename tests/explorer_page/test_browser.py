@@ -460,7 +460,14 @@ def test_a_page_of_effects_alone_is_the_map_and_a_card(
     assert grid["x"] < 100, "nothing is left of it"
     beside = card["x"] > grid["x"] + grid["width"]
     assert beside if width > 820 else card["y"] > grid["y"] + grid["height"] - 1
-    for text in ("No edges", "Knocked out", "knocks out", "Measure the stream", "In short"):
+    for text in (
+        "No edges",
+        "Knocked out",
+        "knocks out",
+        "Measure the stream",
+        "In short",
+        "operand",
+    ):
         assert text not in tab.text_content(".ale"), text
     for control in ("set", "pin", "hold", "stream"):
         assert not tab.locator(f'[data-key="{control}"]').count(), control
@@ -649,7 +656,7 @@ def test_keys_move_in_graph_and_map_choose_and_knock_out(page: Any) -> None:
 
 def test_the_words_are_explained_and_roles_are_knocked_out(page: Any) -> None:
     page.click(".ale-words summary")
-    assert page.is_visible("dt:has-text('key head')")
+    assert page.is_visible("dt:has-text('key head')") and page.is_visible("dt:has-text('A, B')")
     assert page.locator(".ale-short dt").first.text_content() == "The head it depends on most"
     assert page.locator('[data-result="accuracy"]').count() == 0, "nothing is knocked out yet"
     takes = page.locator('[data-key^="take "]')
