@@ -466,7 +466,7 @@ def test_a_page_of_effects_alone_is_the_map_and_a_card(
         "knocks out",
         "Measure the stream",
         "In short",
-        "operand",
+        "operand head",
     ):
         assert text not in tab.text_content(".ale"), text
     for control in ("set", "pin", "hold", "stream"):
