@@ -248,7 +248,8 @@ def _knockout(chosen: Namespace) -> None:
     if others := [one for one in named if not isinstance(one, Head)]:
         raise ValueError(f"expected heads after --heads, found {others[0]}; leave it out")
     model, pairs, folder = _right(chosen)
-    heads = named or _effects(model, pairs).heads.top(3)
+    strongest = named or _effects(model, pairs).heads.top(3)
+    heads = [one for one in strongest if isinstance(one, Head)]
     half = CONTROLS // 2  # of any layers, and as many of the same ones
     sets = Scale.of(model, 0, half).controls(heads, half)
     rows, lines = ["heads,right,low,high"], []

