@@ -252,7 +252,8 @@ def _require_places(pairs: PromptPairs, kind: str) -> None:
             "'template'; give one of these"
         )
     known = pairs.counterparts
-    for role in (pairs.spans or {}) if kind == "role" and known is not None else ():
+    assert known is not None
+    for role in (pairs.spans or {}) if kind == "role" else ():
         at = pairs.role_mask(role)
         if bool(at.any()) and not bool((at & (known >= 0)).any()):
             raise ValueError(
