@@ -49,10 +49,10 @@ def fig5(options: Options) -> list[Chart]:
             [run],
             name="fig5",
             title="Where do the strongest heads look?",
-            caption=f"Mean attention from END, printed from {SMALLEST}% on, in brackets if its 95% "
-            f"interval over n problems is ±{WIDE} points or wider. A, B (operator): half or more "
-            "of the attention outside the first token is there. Bold: key heads; random: mean and "
-            "largest of as many heads.",
+            caption=f"Mean attention from END in percent, printed from {SMALLEST} on, in brackets "
+            f"if its 95% interval over n problems is ±{WIDE} points or wider. Heads stand under "
+            "the tokens that get at least half of their attention outside the first token. Bold: "
+            "key heads. Random: mean and largest of as many other heads.",
             draw=_draw,
         )
     ]
@@ -102,7 +102,7 @@ def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
         shown,
         strong=(*bold, *[False] * len(CONTROLS)),
         heading=heading,
-        smallest=(*[SMALLEST] * len(SEEN), np.inf),
+        smallest=SMALLEST,
         inks=tuple(plotting.COLOURS[ink] for ink in (*SEEN.values(), "control")),
         bracketed=half >= WIDE,
     )

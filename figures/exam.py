@@ -36,9 +36,8 @@ DIALS_ACROSS = 5
 LETTERS = 11
 """A line of a method's name."""
 ERRORS = (
-    "Errors: the largest of any component and pair in percent of the model's largest true effect, "
-    "so that zeros have 100%; they follow from the weights and have no interval. AtP* has no sign: "
-    "sizes are compared."
+    "Error: the largest of any part and pair, in percent of the model's largest true effect; a "
+    "method that gives 0 everywhere has 100%. AtP* has no signs: sizes are compared."
 )
 DIFFICULTIES = {
     "table": "saturated neurons",
@@ -97,8 +96,8 @@ def exhibits(options: ExamOptions) -> list[Exhibit]:
             runs,
             name="exam",
             title="Which methods give the true effects on models whose circuit is known?",
-            caption="A row is what a model has that a method may miss; models with equal errors "
-            "share one. All paths: no other head is frozen, where that gives other errors. "
+            caption="A row is what a model has that methods may miss; models with equal errors "
+            "share one. All paths: later heads change, too; drawn where errors differ. "
             f"{ERRORS}",
             draw=_draw,
         ),
@@ -238,7 +237,8 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         for paths in PATHS_TITLES
         if len(rows := select(errors, paths=paths))
     }
-    parts = [(f"{errors.model.nunique()} models: median", [*errors.model.unique()])]
+    many = errors.model.nunique()
+    parts = [(f"median of {many} models", [*errors.model.unique()])]
     parts += [(_row_name(models), models[:1]) for models in _equal_models(errors)]
     lines: list[tuple[str, np.ndarray, bool]] = []
     for name, models in parts:
@@ -246,12 +246,16 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         differ = len({tuple(np.round(one)) for one in own.values()}) > 1
         for place, (paths, values) in enumerate(own.items()):
             if place == 0 or differ:
-                further = f"{name}, " * (not is_narrow()) + PATHS_TITLES[paths]
-                lines.append((further if place else name, values, len(models) > 1))
+                further = (name + ", ") * (not is_narrow()) or "– "
+                further += PATHS_TITLES[paths]
+                lines.append((further if place else name, values, len(models) == many))
+        if len(models) == many:
+            lines.append(("single models:", np.full(len(methods), np.nan), False))
     rows, values, strong = (tuple(column) for column in zip(*lines, strict=True))
     letters = 100 if is_narrow() else LETTERS
     names = tuple(fill(display_name(name), letters) for name in methods)
-    groups = tuple((name, len(of)) for name, of in families.items())
+    short = {"integrated": "IG"} if is_narrow() else {}
+    groups = tuple((short.get(name, name), len(of)) for name, of in families.items())
     part = plotting.Matrix("", rows, names, np.stack(values), strong, groups=groups, is_log=True)
     return plotting.matrix_panels([part], colour_title="largest error", notes=notes)
 

@@ -11,12 +11,10 @@ from figures.tables.base_rates import MAJORITY
 from figures.views import curves
 from figures.views.curves import CurveChart, Series
 
-RANDOM = Series({"order": "random"}, "random", "control", is_light=True)
-SAME_LAYERS = Series(
-    {"order": "same layers"}, "same layers", "control 5px,3px", band=False, is_light=True
-)
+RANDOM = Series({"order": "random"}, "random: mean", "control", lowest="worst random draw")
+SAME_LAYERS = Series({"order": "same layers"}, "same layers: mean", "control 5px,3px", band=False)
 GREEDY = Series({"order": "iterative"}, "greedy", "verdict 5px,3px", band=False)
-STRONGEST = Series({"order": "effect"}, "strongest")
+STRONGEST = Series({"order": "effect"}, "strongest", text="{value:.0%} [{low:.0%}, {high:.0%}]")
 TEN_OUT = replace(STRONGEST, mark=lambda *_: 10)
 """With a circle at ten heads, the number of the paper's Table 4."""
 KNOCKED_OUT = {
@@ -36,10 +34,13 @@ KNOCKED_OUT = {
     for parts, strongest in {"heads": TEN_OUT, "MLPs": STRONGEST}.items()
 }
 CAPTION = (
-    "What is out gives its mean over counterfactual prompts. Strongest: by effects on the same "
-    "prompts; greedy: the most costly next; same layers: random {} of the strongest ones' layers. "
-    "Band: 95% interval over n problems; thin outline: range of random draws; chance: always the "
-    "most frequent answer."
+    "Knocked-out {} output their mean over counterfactual prompts. Strongest: in the order of "
+    "their effects on the same prompts. {}Band and brackets: 95% intervals over n problems. "
+    "Chance: always the most frequent answer."
+)
+OF_HEADS = (
+    "Greedy: next the head that costs most. Same layers: random heads of the strongest heads' "
+    "layers. Circle: ten heads. "
 )
 
 
@@ -53,8 +54,8 @@ def fig3(options: Options) -> list[Chart]:
             name="fig3" + f"_{parts}" * (parts != "heads"),
             table_of="fig3",
             title=f"Are the strongest {parts} needed?",
-            caption=CAPTION.format(parts) + " Circle: 10 are out." * (parts == "heads"),
-            draw=partial(curves.draw, charts=[chart], panel=(370, 190), shared_y=True),
+            caption=CAPTION.format(parts, OF_HEADS * (parts == "heads")),
+            draw=partial(curves.draw, charts=[chart], panel=(370, 190), shared_y=True, named=1),
         )
         for parts, chart in KNOCKED_OUT.items()
     ]

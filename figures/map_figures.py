@@ -20,9 +20,10 @@ from figures.tables.table import keys_of, select
 from figures.views import maps
 
 CAPTION = (
-    "A cell is the mean effect when one part gets its output from the counterfactual; red lowers "
-    "the answer. Norm held: the final norm's scale is kept. Outlined: key heads (mean below −5% "
-    "that differs from zero) and MLPs below −5%, dashed where the 95% interval reaches −5%."
+    "A cell is the mean change when one part gets its output from the counterfactual; red is a "
+    "drop. Norm held: the final norm keeps its scale; where the columns differ, the MLP acts "
+    "through it. Framed: key heads (mean below −5% that differs from zero) and MLPs below −5%, "
+    "dashed where the 95% interval reaches −5%."
 )
 CAPTIONS = {True: CAPTION + " Dots: heads that the paper names.", False: CAPTION}
 """By whether the paper names heads of a model that is drawn."""

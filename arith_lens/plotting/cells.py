@@ -22,7 +22,7 @@ from arith_lens.plotting.page import (
     panel_axes,
     plain,
 )
-from arith_lens.plotting.style import COLOURS, FRAME, GRID, NOTE, TEXT, Figure, Number, ink_on, tint
+from arith_lens.plotting.style import COLOURS, FRAME, GRID, NOTE, Figure, Number, ink_on, tint
 from arith_lens.plotting.widths import page_height, page_width
 
 _WIDEST, _HEIGHT = 66, 17
@@ -252,9 +252,8 @@ def _add_numbers(
     for value, colour, unsure in of_cells:
         text = f"{value:.0f}".replace("-", "−")
         zero = not text.strip("−0.")
-        ink = ink_on(colour)
         texts.append("0" if zero else f"({text})" if unsure else text)
-        inks.append(NOTE if zero and ink == TEXT else ink)
+        inks.append(NOTE if zero else ink_on(colour))
     sheet.write_in_cells(index, (columns, rows), texts, size=size, inks=inks)
 
 
@@ -267,7 +266,7 @@ def _add_cells(sheet: Sheet, part: Matrix, index: int, colours: Sequence[str]) -
         base=rows - 0.51,
         y=np.full(rows.size, 1.02),
         width=1.02,
-        marker={"color": colours, "line": {"width": 0}},
+        marker={"color": colours, "line": {"width": int(part.is_log), "color": "white"}},
         customdata=list(zip(where, part.values.ravel().tolist(), strict=True)),
         hovertemplate="<b>%{customdata[0]}</b>: %{customdata[1]:+.1f}%<extra></extra>",
         **panel_axes(index),

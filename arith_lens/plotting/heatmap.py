@@ -186,13 +186,13 @@ def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}")
             title_text=title,
         )
     for position, winner in enumerate(grid.winners):
-        strong = abs(grid.values[position, winner]) > 0.55 * end
+        fill = colour_at(-grid.values[position, winner], end)
         figure.add_annotation(
             x=winner,
             y=position,
             text=f"<b>{plain(grid.columns[winner])}</b>",
             showarrow=False,
-            font={"size": 12, "color": "white" if strong else TEXT},
+            font={"size": 12, "color": ink_on(fill)},
             **panel_refs(index),
         )
     frames = [(-0.5, n_columns - 0.5, FRAME)]

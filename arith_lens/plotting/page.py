@@ -33,6 +33,8 @@ HEADING_LETTER, HEADING_LINE = 6.8, 17
 """Pixels: a letter of a heading, and each of its lines after the first."""
 BAR = 44
 """Pixels: the room for a colour bar below the panels."""
+ABOVE_NOTES = 12
+"""Pixels between the picture and its small print."""
 BAR_STEPS = 22
 """The steps of a thin colour bar."""
 ROOM_OF_TICKS = 200
@@ -81,7 +83,7 @@ class Sheet:
                 into `MOST_LINES` lines.
         """
         self.notes = wrapped(notes, size[0])
-        self.size = size[0], size[1] + LINE * len(self.notes)
+        self.size = size[0], size[1] + _height_of(self.notes)
         self.boxes = boxes
         self._parts: dict[str, list[dict[str, Any]]] = {}
         self._titles: list[tuple[str, int, Number, Number]] = []
@@ -271,7 +273,7 @@ class Sheet:
         """
         words = TITLE_LETTER * 11 * _letters(title) + 10
         length = min(220, self.size[0] * 0.45, max(self.size[0] - 32 - words, 90))
-        left, top = self.boxes[0].left, self.size[1] - LINE * len(self.notes) - BAR + 8
+        left, top = self.boxes[0].left, self.size[1] - _height_of(self.notes) - BAR + 8
         if left + words + length > self.size[0] - 24:
             left, words = 8, self.size[0] - 32 - length
         x, y = self.paper(left + words, top)
@@ -353,6 +355,11 @@ def wrapped(notes: Sequence[str], width: Number) -> list[str]:
         wraps = (textwrap.wrap(text, letters) or [""] for text in texts)
         lines += next((some for some in wraps if len(lines) + len(some) <= most), [])
     return lines
+
+
+def _height_of(notes: Sequence[Any]) -> int:
+    """The pixels of so many lines of small print, with the gap above them."""
+    return LINE * len(notes) + ABOVE_NOTES * bool(notes)
 
 
 def _letters(markup: str) -> int:
@@ -485,7 +492,7 @@ def with_notes(figure: Figure, notes: Sequence[str]) -> Figure:
     small_print = [note for note in annotations if note.get("name") == _SMALL_PRINT]
     others = [note for note in annotations if note.get("name") != _SMALL_PRINT]
     lines = wrapped(notes, layout["width"])
-    height = layout["height"] + LINE * (len(lines) - len(small_print))
+    height = layout["height"] + _height_of(lines) - _height_of(small_print)
     stretch = layout["height"] / height
 
     def moved(y: Number) -> float:  # as far from the top as before

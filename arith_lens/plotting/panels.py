@@ -243,8 +243,9 @@ def _add_marks(
     spots = [(mark, float(mark.column), 1.0) for mark in part.marks]
     spots += [(one, float(geometry.strip_middles[one.column]), width) for one in part.strip_marks]
     for mark, x, wide in (spot for spot in spots if spot[0].strong):
-        corners = (x - wide / 2, mark.row - 0.5), (x + wide / 2, mark.row + 0.5)
-        line = {"width": 1.4, "color": TEXT, "dash": "solid" if mark.certain else "dot"}
+        half, high = (wide / 2 + 1.5 / geometry.cell[0], 0.5 + 1 / geometry.cell[1])  # outside
+        corners = (x - half, mark.row - high), (x + half, mark.row + high)
+        line = {"width": 1.2, "color": TEXT, "dash": "solid" if mark.certain else "dot"}
         sheet.add_shape("rect", *corners, index, line=line)
     named = [mark for mark in part.marks if mark.text]
     labelled = {mark.at for mark in named}
@@ -282,13 +283,13 @@ def _add_marks(
             yshift=6 if inside and mark.at in filled else 0,
             showarrow=False,
             borderpad=0,
-            bgcolor=None if inside else "rgba(255,255,255,.82)",
+            bgcolor=None if inside else ink,
             font={
                 "size": geometry.label,
                 "weight": 600 if mark.strong else 400,
                 "color": ink_on(rooted_colour_at(float(part.values[mark.at]), end))
                 if inside
-                else ink,
+                else "white",
             },
             **panel_refs(index),
         )

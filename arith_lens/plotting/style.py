@@ -25,11 +25,13 @@ GREYS = {
     "frame": ("#aab0bb", "#5b6475"),
     "grid": ("#e7e9ee", "#2b313c"),
     "pale": ("#cfd3dc", "#454d5c"),
-    "light-text": ("#fdfffd", "#f2f4f8"),
-    "dark-text": ("#1f2431", "#15181e"),
+    "light-text": ("#fdfffd", "#ffffff"),
+    "dark-text": ("#010203", "#020304"),
+    "light-dark-text": ("#fffdff", "#030201"),
+    "dark-light-text": ("#030102", "#fefffe"),
 }
-"""Colours without a meaning of their own, on white and in the dark. The last two are texts on fills
-that are dark in both, or light in both."""
+"""Colours without a meaning of their own, on white and in the dark. The last four are texts on
+fills, by what can be read there and in the dark."""
 TEXT, NOTE, FRAME, GRID = (GREYS[one][0] for one in ("text", "note", "frame", "grid"))
 INKS = {
     "helps": ("#b3152a", "#f0626b"),
@@ -146,7 +148,7 @@ def _schemes() -> tuple[Float[np.ndarray, "colour rgb"], list[str]]:
     for share in np.linspace(0, 1, 251).tolist():
         pairs += [(tint(light, share), tint(dark, share, page)) for light, dark in INKS.values()]
         for sign, end in ((-1, "helps"), (1, "hinders")):
-            pairs.append((colour_at(sign * share, 1), tint(INKS[end][1], share**0.8, page)))
+            pairs.append((colour_at(sign * share, 1), tint(INKS[end][1], share**0.55, page)))
     return np.array([_rgb(light) for light, _ in pairs], float), [dark for _, dark in pairs]
 
 
@@ -167,15 +169,13 @@ def is_dark(colour: str) -> bool:
     """Whether white text is easier to read than dark text on `colour` (`#rrggbb`)."""
     channels = np.array(_rgb(colour)) / 255
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722]) < 0.19
+    return float(linear @ [0.2126, 0.7152, 0.0722]) < 0.179
 
 
 def ink_on(colour: str) -> str:
     """The colour of a text that is easy to read on `colour` (`#rrggbb`), there and in the dark."""
-    is_white = is_dark(colour)
-    if is_white == is_dark(in_the_dark(colour)):
-        return GREYS["light-text" if is_white else "dark-text"][0]
-    return "white" if is_white else TEXT
+    here, there = ("light" if is_dark(one) else "dark" for one in (colour, in_the_dark(colour)))
+    return GREYS[f"{here}-text" if here == there else f"{here}-{there}-text"][0]
 
 
 def _rgb(colour: str) -> tuple[int, int, int]:

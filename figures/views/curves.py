@@ -35,6 +35,8 @@ class Series:
     """What stands beside the circle."""
     end: str = ""
     """What stands at the end of the line, with its last value in braces; empty: the name."""
+    lowest: str = ""
+    """The name of a thin line at the low end of its band, which is drawn in place of the band."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def draw(
     charts: Sequence[CurveChart],
     panel: tuple[int, int],
     shared_y: bool = False,
+    named: int | None = None,
 ) -> plotting.Figure:
     """The picture; charts without rows are left out. A column of paper has the first model alone.
 
@@ -78,13 +81,15 @@ def draw(
         charts: what is drawn, row after row.
         panel: the width and the height of a chart in pixels.
         shared_y: as of `plotting.curve_panels`; then the first chart of a row has the lines' names.
+        named: the chart, counted from 0, that has them at the lines' ends instead on a wide page.
     """
     if is_narrow():
         rows = select(rows, model=[keys_of(rows, "model")[0], ""])
     lines = [line for chart in charts for line in curve_panels(rows, chart)]
     across = max(len(parts) for _, parts in lines)
     if shared_y:
-        lines = [(heading, _named_in_the_first(parts)) for heading, parts in lines]
+        ends = None if is_narrow() else named
+        lines = [(heading, _named_once(parts, ends)) for heading, parts in lines]
     return plotting.curve_panels(
         [part for _, parts in lines for part in [*parts, *[None] * (across - len(parts))]],
         x_title="",
@@ -134,6 +139,10 @@ def _panel(rows: DataFrame, chart: CurveChart) -> plotting.CurvePanel | None:
     lines = [_line(of_line, series, chart) for series, of_line in drawn]
     points = [point for i, one in enumerate(drawn) for point in _circles(rows, *one, chart.x, i)]
     first, last = (end(end(one.x) for one in lines) for end in (min, max))
+    for (series, _), one in zip(drawn, [*lines], strict=True):
+        if series.lowest:
+            worst = replace(_bare(one), y=one.low, name=series.lowest, is_light=True)
+            lines = [_bare(other) if other is one else other for other in (*lines, worst)]
     for index, one in enumerate(lines):
         if one.x[-1] < last:
             points.append(plotting.Point(one.x[-1], one.name, index, is_name=True))
@@ -168,12 +177,20 @@ def _line(rows: DataFrame, series: Series, chart: CurveChart) -> plotting.Line:
     style |= {"is_light": series.is_light}
     one = line(rows, series.name, COLOURS[colour], **style)
     one = replace(one, label=series.end.format(one.y[-1]) if series.end else None)
-    return one if series.band else replace(one, low=None, high=None)
+    return one if series.band else _bare(one)
 
 
-def _named_in_the_first(parts: Sequence[plotting.CurvePanel]) -> list[plotting.CurvePanel]:
-    """The charts of a row, of which the first alone has the names of lines, beside them."""
-    first, *others = parts
+def _bare(line: plotting.Line) -> plotting.Line:
+    """The line without its band."""
+    return replace(line, low=None, high=None)
+
+
+def _named_once(
+    parts: Sequence[plotting.CurvePanel], ends: int | None
+) -> list[plotting.CurvePanel]:
+    """The charts of a row, of which one has the names of lines: that of the index at their ends;
+    None: the first one beside them."""
+    first = parts[0]
     names = tuple(
         plotting.Point(line.x[3 * len(line.x) // 4], line.name, index, is_name=True)
         for index, line in enumerate(first.lines)
@@ -182,7 +199,12 @@ def _named_in_the_first(parts: Sequence[plotting.CurvePanel]) -> list[plotting.C
         replace(
             part,
             lines=tuple(replace(one, label=one.label or "") for one in part.lines),
-            points=(*(one for one in part.points if not one.is_name), *names * (part is first)),
+            points=(
+                *(one for one in part.points if not one.is_name),
+                *names * (part is first and ends is None),
+            ),
         )
-        for part in (first, *others)
+        if index != ends
+        else part
+        for index, part in enumerate(parts)
     ]

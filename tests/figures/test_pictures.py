@@ -146,7 +146,13 @@ def test_each_knockout_marks_what_is_right_without_ten_heads() -> None:
     circles = [one for one in chart.figure.data if one.marker.color == "white"]
     assert [circle.y[0] for circle in circles] == pytest.approx([*shares])
     assert {circle.x[0] for circle in circles} == {10}
-    assert texts(chart.figure).count("greedy") == len(MODELS) + 1, "the dashed line, in the caption"
+    for name in ("greedy", "worst random draw", "same layers: mean"):
+        assert texts(chart.figure).count(name) == len(MODELS), "each line has its name once"
+    random = select(chart.numbers, components="heads", measure="accuracy", order="random")
+    worst = [y for one in chart.figure.data if one.name == "worst random draw" for y in one.y]
+    assert sorted(worst) == pytest.approx(sorted(100 * random.low))
+    one = select(chart.numbers, model=MODELS[0], operation="division", **keys).iloc[0]
+    assert f"{one.value:.0%} [{one.low:.0%}, {one.high:.0%}]" in texts(chart.figure)
 
 
 def test_knockouts_of_mlps_are_a_picture_of_the_same_table() -> None:
@@ -165,7 +171,7 @@ def test_the_exam_has_all_models_under_both_kinds_of_paths_and_their_medians() -
     assert isinstance(chart, Chart)
     errors = select(chart.numbers, measure=exam_numbers.ERROR)
     names = [*chart.figure.layout.yaxis.ticktext]
-    assert names[:2] == ["<b>18 models: median</b>", "<b>18 models: median, all paths</b>"]
+    assert names[:2] == ["<b>median of 18 models</b>", "<b>median of 18 models, all paths</b>"]
     rows = dict(next(trace.customdata for trace in chart.figure.data if trace.type == "bar"))
     errors = select(errors, paths=("via_mlps", "total"))
     whole = 100 * errors.pivot(index="model", columns=["paths", "method"], values="value")
@@ -182,7 +188,7 @@ def test_the_exam_has_all_models_under_both_kinds_of_paths_and_their_medians() -
         both = [own[paths, "relp"] for paths in ("via_mlps", "total")][: len(relp)]
         assert relp == pytest.approx(both, abs=1), "the row of all paths has its model's name"
         best.append((next(i for i, name in enumerate(names) if name.startswith(start)), relp[0]))
-    assert differ == 2 and len(names) == len(alone) + differ + 2
+    assert differ == 2 and len(names) == len(alone) + differ + 3, "a heading, too"
     errors_down = [error for _, error in sorted(best)]
     assert errors_down == sorted(errors_down), "errors grow downwards"
     for model in shared.split(", ")[1:]:

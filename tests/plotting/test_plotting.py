@@ -18,6 +18,7 @@ from arith_lens.plotting import export
 from arith_lens.plotting.labels import Box, cell_box, place_labels, text_box
 from arith_lens.plotting.style import (
     DIVERGING,
+    GREYS,
     INKS,
     is_dark,
     rooted_colour_at,
@@ -223,8 +224,10 @@ def test_cells_fill_the_panel_and_axes_stay_on_the_page(shape: tuple[int, int]) 
 def test_marks_are_outlined_and_those_with_text_labelled(values: np.ndarray) -> None:
     marks = (plotting.Mark(3, 2, "3.2"), plotting.Mark(5, 5, ""), plotting.Mark(1, 1, "1.1", False))
     figure = panels(panel(values, marks=marks))
-    outlines = [s for s in figure.layout.shapes if s.x1 - s.x0 == 1 and s.y1 - s.y0 == 1]
-    assert {(s.y0 + 0.5, s.x0 + 0.5) for s in outlines} == {(3, 2), (5, 5)}, "not opposing ones"
+    outlines = [s for s in figure.layout.shapes if s.line.dash]
+    middles = {((s.y0 + s.y1) / 2, (s.x0 + s.x1) / 2) for s in outlines}
+    assert middles == {(3, 2), (5, 5)}, "not opposing ones"
+    assert all(s.x1 - s.x0 > 1 and s.y1 - s.y0 > 1 for s in outlines), "off the cell's number"
     texts = [note.text for note in figure.layout.annotations]
     assert "3.2" in texts
     assert "1.1" in texts
@@ -256,8 +259,8 @@ def test_titles_of_narrow_maps_do_not_reach_the_next_column() -> None:
 def test_outlines_are_dashed_where_only_the_mean_is_beyond(values: np.ndarray) -> None:
     marks = (plotting.Mark(3, 2, ""), plotting.Mark(5, 5, "", certain=False))
     figure = panels(panel(values, marks=marks))
-    dashes = {(s.y0, s.x0): s.line.dash for s in figure.layout.shapes if s.line.dash}
-    assert dashes == {(2.5, 1.5): "solid", (4.5, 4.5): "dot"}
+    dashes = {(round(s.y0 + s.y1), s.line.dash) for s in figure.layout.shapes if s.line.dash}
+    assert dashes == {(6, "solid"), (10, "dot")}
 
 
 def test_headings_stand_above_the_titles_of_their_rows(values: np.ndarray) -> None:
@@ -292,7 +295,7 @@ def test_texts_stand_in_their_cells_in_ink_that_reads(values: np.ndarray) -> Non
     assert shown[3, 2] == "3/2"
     assert shown[11, trace.x[-1]] == "bar 11"
     inks = dict(zip(trace.text, trace.textfont.color, strict=True))
-    assert inks["3/2"] == "white", "on the darkest red"
+    assert inks["3/2"] == GREYS["light-dark-text"][0], "on the darkest red, light in the dark"
 
 
 def test_what_lies_beyond_the_scale_has_its_ends_colour_and_its_own_number(
