@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         MemoryError,
         RuntimeError,
     ) as error:
-        print(error, file=sys.stderr)
+        print(_as_options(str(error)), file=sys.stderr)
         return 1
     return 0
 
@@ -128,18 +128,19 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
     """
     from arith_lens.auditing import operation_pairs
     from arith_lens.model import load_model
+    from arith_lens.operations import OPERATIONS
     from arith_lens.pairs import PromptPairs, read_file
 
     if chosen.n is not None and chosen.n < 1:
         raise ValueError(f"expected one prompt or more, found --n {chosen.n}; take more")
     if chosen.pairs is None and (chosen.columns or chosen.chat):
         raise ValueError("expected --pairs with --columns and --chat, found none; give a file")
+    if chosen.pairs and (chosen.shots is not None or chosen.operation != "addition"):
+        raise ValueError("expected --pairs without --operation and --shots, found both; leave one")
+    check_choice("--operation", chosen.operation, OPERATIONS)
     columns = dict(item.partition("=")[::2] for item in chosen.columns)
     if chosen.pairs is not None:
-        try:
-            read_file(chosen.pairs, columns)  # a fault in it is said before the model is loaded
-        except ValueError as error:
-            raise ValueError(_as_options(str(error))) from None
+        read_file(chosen.pairs, columns)  # a fault in it is said before the model is loaded
     with loading(f"loading {chosen.model}"):
         model = load_model(chosen.model)
     if chosen.pairs is None:
@@ -167,12 +168,13 @@ def _task_name(chosen: Namespace) -> str:
 
 
 def _as_options(message: str) -> str:
-    """A message whose mapping of columns is the command's option."""
+    """A message whose cures are options of the command, not of functions."""
 
     def option(match: re.Match[str]) -> str:
         columns = literal_eval(match[1])
         return "--columns " + shlex.join(f"{key}={name}" for key, name in columns.items())
 
+    message = message.replace(", or keep='all' to look at all pairs", "")
     return re.sub(r"columns=(\{.*?\})", option, message)
 
 
@@ -181,8 +183,10 @@ def _right(chosen: Namespace) -> tuple[Any, Any, Path]:
     from arith_lens.pairs import keep_correct
 
     model, lenses, folder = _task(chosen)
-    pairs = keep_correct(model, next(iter(lenses.values())))
-    print(f"{len(pairs)} prompts of {len({*pairs.problem})} problems are answered right")
+    every = next(iter(lenses.values()))
+    pairs = keep_correct(model, every)
+    problems = f"{len({*pairs.problem})} of {len({*every.problem})} problems"
+    print(f"{len(pairs)} of {len(every)} prompts ({problems}) are answered right", flush=True)
     return model, pairs, folder
 
 
@@ -208,6 +212,7 @@ def _audit(chosen: Namespace) -> None:
 
 
 def _map(chosen: Namespace) -> None:
+    from arith_lens.auditing import fitting_metric
     from arith_lens.explorer_page import Explorer
 
     model, pairs, folder = _right(chosen)
@@ -221,9 +226,12 @@ def _map(chosen: Namespace) -> None:
     )
     task, n = _task_name(chosen), len({*pairs.problem})
     title = f"Map: {Path(model.name).name}, {task}, {n} problem{'s'[: n != 1]}"
-    sets = {task: ({"note": example, "n_pairs": len(pairs)}, tables)}
+    others = fitting_metric(pairs).get("candidates", ())
+    facts = {"note": example, "n_pairs": len(pairs), "candidates": [*others]}
+    sets = {task: (facts, tables)}
     page = Explorer(sets, title=title).save(folder / "map.html", maps_only=True)
-    _end(_strongest(tables["effects"], 5), page, "knockout", chosen)
+    following = "explore" if pairs.counterparts is None else "knockout"  # it takes equal lengths
+    _end(_strongest(tables["effects"], 5), page, following, chosen)
 
 
 def _strongest(table: Any, n: int) -> str:
@@ -242,7 +250,7 @@ def _knockout(chosen: Namespace) -> None:
     from arith_lens.auditing.measures import Scale
     from arith_lens.components import Head, as_components
     from arith_lens.knockout import keep_only, knock_out
-    from arith_lens.progress import counted
+    from arith_lens.progress import bar
 
     named = as_components(chosen.heads or ())
     if others := [one for one in named if not isinstance(one, Head)]:
@@ -259,10 +267,12 @@ def _knockout(chosen: Namespace) -> None:
         name, control = words.format(" ".join(map(str, heads))), words.format("as many others")
         rows.append(f"{name},{right:.4f},{low:.4f},{high:.4f}")
         lines.append(f"{name}: {right:.0%} [{100 * low:.0f}, {100 * high:.0f}] are right")
-        shares = [
-            method(model, pairs, sets[draw], positions="end", progress=False).accuracy()
-            for draw in counted([*sets], "sets of other heads")
-        ]
+        shares = []
+        with bar(visible=True, total=len(sets), desc="sets of other heads", leave=False) as done:
+            for some in sets.values():
+                outcome = method(model, pairs, some, positions="end", progress=False)
+                shares.append(outcome.accuracy())
+                done.update()
         mean, least, most = sum(shares) / len(shares), min(shares), max(shares)
         rows.append(f"{control},{mean:.4f},{least:.4f},{most:.4f}")
         lines.append(f"{control}, {len(shares)} draws: {mean:.0%} ({least:.0%} to {most:.0%})")
@@ -272,17 +282,23 @@ def _knockout(chosen: Namespace) -> None:
 
 
 def _explore(chosen: Namespace) -> None:
-    from arith_lens.exploration import explore
+    from arith_lens.exploration import explored
+    from arith_lens.explorer_page import Explorer
 
     model, pairs, folder = _right(chosen)
-    sets = pairs if chosen.pairs is None else {chosen.pairs.stem: pairs}
-    explorer = explore(model, sets)
+    print("a page of a large model takes minutes, and fewer with --n 6", flush=True)
+    made = f"al.PromptPairs.from_file({str(chosen.pairs)!r}, model)"
+    if chosen.pairs is None:
+        made = f"auditing.operation_pairs(model, {chosen.operation!r})['operands']"
+    imports = "import arith_lens as al\nfrom arith_lens import auditing\n"
+    setup = f"{imports}model = al.load_model({chosen.model!r})\npairs = {made}"
+    part = explored(model, pairs, setup=setup)
+    name = Path(model.name).name
+    explorer = Explorer({_task_name(chosen): (part.facts, part.tables)}, title=f"Explorer: {name}")
     page = explorer.save(folder / "explorer.html")
-    (_, tables), *_ = explorer.sets.values()
-    maps = tables["effects"].query("paths == 'via_mlps'")
+    maps = part.to_dataframe().query("paths == 'via_mlps'")
     strongest = _strongest(maps[maps.metric == maps.metric.iloc[-1]], 3)
-    finding = f"{strongest}\nA click on a part shows what it looks at."
-    _end(finding, page, "audit", chosen)
+    _end(f"{strongest}\nA click on a part shows what it looks at.", page, "knockout", chosen)
 
 
 def _end(finding: Any, file: Path, command: str | None, chosen: Namespace) -> None:

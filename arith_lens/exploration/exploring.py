@@ -369,7 +369,9 @@ def explored(
         return Exploration.from_arrays(arrays)
     maps: list[ComponentEffects] = []
     notes = []
-    for setting in settings:
+    for number, setting in enumerate(settings, 1):
+        if progress:
+            print(f"  map {number} of {len(settings)}")
         candidates = contrast_candidates(model, pairs, setting["metric"])
         if candidates and len(candidates) < 2 and maps:
             notes.append("All prompts have one answer: there is no contrast with other answers.")

@@ -309,7 +309,7 @@ def _hub_location(model_id: str, weights: bool) -> str:
 
 
 def _did_you_mean(name: str) -> str:
-    near = get_close_matches(name, REFERENCE_MODELS, n=1, cutoff=0.7)
+    near = get_close_matches(name, [*REFERENCE_MODELS, *PRETRAINED], n=1, cutoff=0.7)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

@@ -573,7 +573,8 @@ def test_each_script_of_the_page_imports_what_it_uses_from_those_before_it() -> 
 
 def test_the_page_says_only_what_is_true_of_it() -> None:
     page = bundle("explorer-code")
-    assert "Black frame" not in page and "Darker" not in page, "they are false in the dark theme"
+    assert "Black frame" not in page, "it is false in the dark theme"
+    assert page.count("Darker") == page.count('=== "dark" ? "Lighter" : "Darker"')
     assert "This page does not have it" not in page and "not computed here" not in page
 
 

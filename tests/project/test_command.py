@@ -1,5 +1,6 @@
 """The command of the installed package: what it does, and one line for what a user can mend."""
 
+import re
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import arith_lens as al
 from arith_lens import auditing, exploration
 from arith_lens.__main__ import _program, main
 from arith_lens.auditing.measures import Scale
+from arith_lens.explorer_page.explorer import unpacked
 from arith_lens.model import weights
 
 
@@ -31,6 +33,8 @@ def test_models_are_listed_and_a_wrong_name_is_one_line(
         (["mpa", "reference"], "did you mean 'map'?"),
         (["map", "reference", "--opration", "division"], "did you mean '--operation'?"),
         (["map", "reference", "--n", "0"], "expected one prompt or more"),
+        (["map", "smolm2-135m"], "did you mean 'smollm2-135m'?"),
+        (["map", "reference", "--pairs", "x.csv", "--shots", "1"], "without --operation"),
         (["map"], "arith-lens map --help"),
         (["knockout", "reference", "--heads", "99.1", "--out", str(tmp_path)], "99.1"),
         (["knockout", "reference", "--heads", "MLP10"], "expected heads after --heads"),
@@ -88,6 +92,8 @@ def test_maps_and_knockouts_agree_with_the_library(
     assert str(folder / "map.html") in capsys.readouterr().out and (folder / "map.html").exists()
     page = (folder / "map.html").read_text("utf-8")
     assert "<title>Map: reference, mine, 3 problems</title>" in page
+    facts = unpacked(re.findall(r'"([A-Za-z0-9+/=]{200,})"', page)[0])["sets"][0]["facts"]
+    assert len(facts["candidates"]) > 1, "the page says with which answers C is compared"
     model = al.load_model("reference")
     pairs = al.keep_correct(model, al.PromptPairs.from_file(own_pairs, model))
     answers = {*pairs.answer.tolist(), *pairs.counterfactual_answer.tolist()}
@@ -116,8 +122,8 @@ def stored_map() -> Any:
     """A page whose map has one head, by two metrics."""
     row = {"paths": "via_mlps", "component": "5.5", "mean": -0.2, "ci_low": -0.3, "ci_high": -0.1}
     last = {"metric": "digit_contrast", "mean": -4.25}
-    table = pd.DataFrame([{**row, "metric": "relative_logit"}, {**row, **last}])
-    return SimpleNamespace(save=lambda path: path, sets={"mine": ({}, {"effects": table})})
+    tables = {"effects": pd.DataFrame([{**row, "metric": "relative_logit"}, {**row, **last}])}
+    return exploration.Exploration({}, tables)
 
 
 def test_the_explorer_is_about_prompts_that_are_answered_right(
@@ -126,19 +132,21 @@ def test_the_explorer_is_about_prompts_that_are_answered_right(
     own_pairs: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sets: list[Any] = []
+    counts: list[int] = []
 
-    def stub(model: Any, pairs: dict[str, al.PromptPairs]) -> Any:
-        sets.extend((name, len(some)) for name, some in pairs.items())
+    def stub(model: Any, pairs: al.PromptPairs, *, setup: str) -> Any:
+        counts.append(len(pairs))
+        assert "load_model('reference')" in setup and "mine.jsonl" in setup
         return stored_map()
 
-    monkeypatch.setattr(exploration, "explore", stub)
+    monkeypatch.setattr(exploration, "explored", stub)
     text = own_pairs.read_text("utf-8").replace('"answer": "7"', '"answer": "6"')
     own_pairs.write_text(text, "utf-8")
     assert main(["explore", "reference", "--pairs", str(own_pairs), "--out", str(tmp_path)]) == 0
     page = tmp_path / "reference-mine" / "explorer.html"
     printed = capsys.readouterr().out
-    assert str(page) in printed and sets == [("mine", 1)]
+    assert str(page) in printed and counts == [1] and page.exists()
+    assert "1 of 3 prompts (1 of 3 problems) are answered right" in printed
     assert "lead over the others" in printed and "5.5: -4.25" in printed, "the page's last map"
 
 
@@ -171,11 +179,11 @@ def test_the_next_command_is_on_the_same_task(
 ) -> None:
     file = tmp_path / "my sums.csv"
     file.write_text("prompt,counterfactual,answer\n3 + 4 = ,3 + 2 = ,7\n", "utf-8")
-    monkeypatch.setattr(exploration, "explore", lambda *_: stored_map())
+    monkeypatch.setattr(exploration, "explored", lambda *_, **__: stored_map())
     ours = ["--pairs", str(file), "--columns", "reference=prompt"]
     assert main(["explore", "reference", *ours, "--out", str(tmp_path)]) == 0
     *_, line = capsys.readouterr().out.splitlines()
-    assert shlex.split(line)[:4] == ["next:", "arith-lens", "audit", "reference"]
+    assert shlex.split(line)[:4] == ["next:", "arith-lens", "knockout", "reference"]
     assert shlex.split(line)[4:] == [*ours, "--out", str(tmp_path)]
 
 

@@ -131,7 +131,7 @@ def test_the_command_of_the_wheel_works_outside_any_checkout(installed: Run) -> 
         home / file.removeprefix("open ") == folder / "map.html" and (folder / "map.html").exists()
     )
     assert len((folder / "map.csv").read_text().splitlines()) == 1 + 12 * 8 + 12
-    command = "arith-lens knockout reference --n 6"  # with its folder, which is not on PATH
+    command = "arith-lens explore reference --n 6"  # with its folder, which is not on PATH
     assert following.startswith("next: ") and following.endswith(f"/bin/{command}")
 
 
