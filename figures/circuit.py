@@ -10,6 +10,7 @@ from typing import Any
 
 from pandas import DataFrame
 
+from arith_lens.auditing.verdicts import ENOUGH
 from arith_lens.components import parse_component
 from arith_lens.pairs import Role
 from arith_lens.plotting import Figure
@@ -144,6 +145,12 @@ def _kept(table: Any, measure: str) -> tuple[Any, Any] | None:
     """What is left with the graph alone at END, and with random ones; None: not measured."""
     graph, random = (_share_left(table, name, "end", measure) for name in (GRAPH, RANDOM))
     return None if graph is None or random is None else (graph, random)
+
+
+def right_alone(table: Any) -> tuple[str, bool] | None:
+    """The right answers that the first circuit keeps alone, and whether they may be enough."""
+    kept = _kept(_of_first(table), ACCURACY)
+    return kept and (percent_text(kept[0]), kept[0]["high"] >= ENOUGH)
 
 
 def _draw(table: Any) -> Figure:

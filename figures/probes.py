@@ -39,7 +39,7 @@ ONE_OPERATION = [
     CurveChart(
         {"measure": numbers.COSINE, "site": site, "less": ""},
         tuple(Series({"token": token}, name, style) for token, name, style in SITES[site][::-1]),
-        title=title,
+        title=f"{title}, n = {{n}}",
         y_title="cosine similarity",
         **LAYERS,
     )
@@ -89,8 +89,8 @@ def fig6(options: OperationOptions) -> list[Chart]:
             title=f"Figure 6: what MLPs read and what they write, {operation}",
             caption="What the MLP of a layer reads (a) or adds (b, c) at END, compared with the "
             "digits' columns of W_U. a, b: means over problems with 95% intervals; others: digits "
-            "that are not A, B or C (a), or not C (b). c: one prompt; printed is the digit that a "
-            "layer writes most, framed is the answer.",
+            "that are not A, B or C (a), or not C (b). Each panel has a scale of its own. c: one "
+            "prompt; printed is the digit that a layer writes most, framed is the answer.",
             draw=partial(_draw_operation, operation=operation),
         )
     ]
@@ -129,7 +129,7 @@ def _draw_operation(table: DataFrame, notes: Sequence[str], operation: str) -> p
             winners=tuple(cosines.argmax(1).tolist()),
             framed=int(value(rows, measure="C")),
             axes=("layer", "digit"),
-            colour_title="cosine (red: towards the digit)",
+            colour_title="cosine (violet: towards the digit)",
         ),
     )
     return figure

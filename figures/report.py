@@ -34,8 +34,9 @@ from experiments.finding import (
     settings_text,
 )
 from experiments.questions import study, terms
+from figures.circuit import right_alone
 from figures.claims import Verdict
-from figures.claims.page import GROUPS
+from figures.claims.page import GROUPS, SIGNS
 from figures.collection import Collection, MissingExhibit, collection_of
 from figures.common import FREE, RESULTS, shipped, slug
 from figures.exhibit import (
@@ -57,7 +58,6 @@ STUDY_MINUTES = 15
 ANSWERS = ("circuit-of-", "fig2")
 """What the page begins with: the first exhibit whose name begins so, in this order."""
 ABSOLUTE_PATH = re.compile(r'"/(?:[^"/\\]+/)*([^"/\\]+)/?"')
-SIGNS = {"holds here": "✓", "does not hold here": "✗", "not decided": "?", "not measured": "–"}
 PHRASES = {
     "holds here": ("holds here", "hold here"),
     "does not hold here": ("does not hold here", "do not hold here"),
@@ -106,8 +106,7 @@ def main(options: ReportOptions) -> None:
 
 def _title(collection: Collection) -> str:
     file = collection.own_file
-    rest = f"answers {file.name}" if file else "calculates"
-    return f"How {collection.model} {rest}"
+    return f"How {collection.model} {f'answers {file.name}' if file else 'calculates'}"
 
 
 def _missing_text(collection: Collection, root: Path) -> tuple[Markup, Markup]:
@@ -219,6 +218,7 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
     text = _template().render(
         collection=collection,
         answer=answer,
+        alone=answer and answer.name.startswith(ANSWERS[0]) and right_alone(answer.numbers),
         audit=answer_of(audit) if audit else "",
         judgements=[(name, judgements[name]) for name in PHRASES if judgements[name]],
         charts=charts,

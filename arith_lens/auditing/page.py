@@ -7,6 +7,7 @@ from typing import Any
 
 from arith_lens.auditing.verdicts import (
     FAILS,
+    FEW,
     HOLDS,
     LENS,
     NEED,
@@ -15,6 +16,7 @@ from arith_lens.auditing.verdicts import (
     TASK,
     Measure,
     Verdict,
+    beyond,
     read_by,
 )
 from arith_lens.effects.pictures import figure_html
@@ -24,8 +26,8 @@ WIDTH, HEIGHT = 150, 16
 """Pixels of the strip that shows a number from 0 to 1."""
 NAMES = {"digit_contrast": "C's lead over the other answers", "logit": "C's logit"}
 MARKS = {HOLDS: "●", FAILS: "○", OPEN: "◐"}
-DEPENDS = {HOLDS: "◐ yes", FAILS: "● no", OPEN: "◐ open"}
-"""The verdict on whether the others depend on the lens: that they do is no success."""
+DEPENDS = {HOLDS: "yes", FAILS: "no", OPEN: "in part"}
+"""Whether the other verdicts depend on the lens: that they do is no success, and has no mark."""
 
 _STRIP = """
 {% if dot is none %}<span class="none">not measured</span>{% else %}
@@ -49,13 +51,15 @@ _ANSWER = """
 </tr>{% endfor %}</table>
 """.strip()
 _PAGE = """
+<p class="under">Heads are chosen on one half of the problems, and tested on the other
+{%- if n_tested %} (n = {{ n_tested }}){% endif %}.</p>
 {{ answer }}
 <p class="small">Dot: the number, with its 95% interval over problems. Grey: the range of the
-controls. Ring: another lens with another verdict. Heads are of one half of the problems, numbers
-of the other.</p>
-<div class="pair">{% if image %}<div><h2>Which heads</h2>{{ image|safe }}
-<p class="small">What each head's counterfactual output at END does to {{ metric }}. Framed, and
-kept alone: {{ heads }}, chosen on the first half to suffice together.</p>
+controls. Ring: another lens with another verdict.</p>
+<div class="pair">{% if image %}<div>
+<h2>Which heads, chosen on one half of the problems</h2>{{ image|safe }}
+<p class="small">What each head's counterfactual output at END does to {{ metric }}. Framed:
+{{ heads }}, as few as keep 90% of the answers of that half, or the {{ few }} strongest.</p>
 {% if strongest %}<p class="small">The strongest {% for lens, heads in strongest %}
 {{ lens }}: {{ heads|join(", ") }}{{ "; " if not loop.last else "." }}{% endfor %}</p>{% endif %}
 </div>{% endif %}
@@ -84,9 +88,12 @@ def answer_of(audit: Any) -> str:
     rows = []
     for question, sentence in audit.sentences().items():
         first, n_same, others = audit.first(question), *_lenses(audit, question)
-        verdict = f"{MARKS[OPEN if others else first.verdict]} {first.verdict}"
+        verdict = f"{MARKS[first.verdict]} {first.verdict}"
         row = {"question": question, "sentence": sentence, "strip": _strip(first.measure, others)}
-        row["verdict"] = DEPENDS[first.verdict] if question == LENS else verdict
+        if question == LENS and not first.reason:
+            in_part = first.verdict == FAILS and beyond(audit.rows)
+            verdict = DEPENDS[OPEN if in_part else first.verdict]
+        row["verdict"] = verdict
         row["others"] = f"in {n_same} of {n_same + len(others)} lenses" if others else ""
         values = [one.value for one in others if not isnan(one.value)]
         if values and first.verdict == HOLDS:
@@ -125,6 +132,8 @@ def page_of(audit: Any, task: str = "") -> str:
             framed=[(head.layer, head.index) for head in audit.heads],
         ),
         metric=metric,
+        few=audit.few,
+        n_tested=audit.first(FEW).measure.n,
         strongest=[*audit.strongest.items()],
         readers=[*audit.readers().itertuples()],
         heads=", ".join(map(str, audit.heads)) or "none",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arith_lens.arrays import Arrays, joined_arrays
-from arith_lens.auditing.verdicts import QUESTIONS, Measure, Verdict, reading, sentence
+from arith_lens.auditing.verdicts import QUESTIONS, Measure, Verdict, beyond, reading, sentence
 from arith_lens.components import Head, Mlp
 from arith_lens.effects import ComponentEffects, Effects
 
@@ -102,6 +102,7 @@ class Audit:
             "heads": ", ".join(map(str, self.heads)),
             "place": f"layer {self.layer}",
             "reads": reading(self.readers().itertuples()),
+            "beyond": beyond(self.rows),
         }
         return {question: sentence(self.first(question), **names) for question in QUESTIONS}
 

@@ -21,6 +21,7 @@ LENS = "Does it depend on the lens?"
 QUESTIONS = (TASK, PARTS, FEW, NEED, READ, ORIGIN, LENS)
 
 HOLDS, FAILS, OPEN = "holds", "fails", "open"
+COMPARED = "verdicts"
 ENOUGH = 0.9
 """The share of right answers that heads must keep alone to suffice."""
 
@@ -100,11 +101,11 @@ def agreement(question: str, lenses: Sequence[Verdict]) -> Verdict:
             others.append((first[one.question], one.verdict))
         first.setdefault(one.question, one.verdict)
     if not others:
-        return Verdict(question, "verdicts", OPEN, reason="there is one lens alone")
+        return Verdict(question, COMPARED, OPEN, reason="there is one lens alone")
     same = sum(own == other for own, other in others)
     opposite = any({own, other} == {HOLDS, FAILS} for own, other in others)
     verdict = HOLDS if opposite else FAILS if same == len(others) else OPEN
-    return Verdict(question, "verdicts", verdict, Measure(same / len(others), n=len(others)))
+    return Verdict(question, COMPARED, verdict, Measure(same / len(others), n=len(others)))
 
 
 _UNMEASURED = "This is open: {reason}."
@@ -114,33 +115,32 @@ _SENTENCES = {
         "reach {control_high} at most.",
         FAILS: "No: it answers {value} of the prompts, and the most frequent answer or shuffled "
         "answers reach {control_high}. Nothing else was measured.",
-        OPEN: "It answers {value} of the prompts, which cannot be told from {control_high}, what "
-        "the most frequent answer or shuffled answers reach. Nothing else was measured.",
+        OPEN: "It answers {value} of the prompts; the most frequent answer or shuffled answers "
+        "reach {control_high}: too few problems to tell. Nothing else was measured.",
     },
     PARTS: {
         HOLDS: "On few heads: the {few} strongest of {n_heads} have {value} of all negative "
         "effects, other sets of heads and an untrained model {control_high} at most.",
         FAILS: "On no few heads: the {few} strongest of {n_heads} have {value} of all negative "
         "effects, and a control has {control_high}.",
-        OPEN: "The {few} strongest of {n_heads} heads have {value} of all negative effects, which "
-        "cannot be told from the {control_high} of a control.",
+        OPEN: "The {few} strongest of {n_heads} heads have {value} of all negative effects, and "
+        "a control has {control_high}: too few problems to tell.",
     },
     FEW: {
         HOLDS: "Yes: {size} of {n_heads} heads ({heads}) keep {value} of the right answers alone "
-        "({lens}), other sets of this size {control_low} to {control_high}.",
+        "({lens}), other sets of this size {controls}.",
         FAILS: "No: the {size} strongest of {n_heads} heads keep {value} of the right answers "
-        "alone ({lens}), other sets of this size {control_low} to {control_high}.",
+        "alone ({lens}), other sets of this size {controls}.",
         OPEN: "The {size} strongest of {n_heads} heads keep {value} of the right answers alone "
-        "({lens}), other sets of this size {control_low} to {control_high}: too few problems to "
-        "tell.",
+        "({lens}), other sets of this size {controls}: too few problems to tell.",
     },
     NEED: {
         HOLDS: "Yes: without these {size} heads ({lens}) {value} of the answers stay right, "
         "without other sets of this size {control_low} at least.",
         FAILS: "No: without these {size} heads ({lens}) {value} of the answers stay right, and "
         "without another set of this size {control_low}.",
-        OPEN: "Without these {size} heads ({lens}) {value} of the answers stay right, which "
-        "cannot be told from the {control_low} without another set of this size.",
+        OPEN: "Without these {size} heads ({lens}) {value} of the answers stay right, without "
+        "other sets of this size {controls}: too few problems to tell.",
     },
     READ: {
         HOLDS: "What the counterfactual changes: these heads have {value} of their attention "
@@ -148,23 +148,24 @@ _SENTENCES = {
         "{reads}",
         FAILS: "Not more of what the counterfactual changes than others: they have {value} of "
         "their attention on it, and other heads of their layers up to {control_high}.{reads}",
-        OPEN: "They have {value} of their attention on what the counterfactual changes, which "
-        "cannot be told from the {control_high} of other heads of their layers.{reads}",
+        OPEN: "They have {value} of their attention on what the counterfactual changes, other "
+        "heads of their layers up to {control_high}: too few problems to tell.{reads}",
     },
     ORIGIN: {
-        HOLDS: "In one layer: when END's stream is exchanged after {place} and not before it, "
-        "{value} more answers become the other problem's, in no other layer more than "
+        HOLDS: "In one layer: exchanging END's stream after {place} and not before it turns "
+        "{value} more of the answers into the other problem's, no other layer more than "
         "{control_high}.",
-        FAILS: "In no single layer: when END's stream is exchanged after {place} and not before "
-        "it, {value} more answers become the other problem's, and in another layer {control_high}.",
-        OPEN: "When END's stream is exchanged after {place} and not before it, {value} more "
-        "answers become the other problem's, which cannot be told from another layer's "
-        "{control_high}.",
+        FAILS: "In no single layer: exchanging END's stream after {place} and not before it turns "
+        "{value} more of the answers into the other problem's, and another layer {control_high}.",
+        OPEN: "Exchanging END's stream after {place} and not before it turns {value} more of the "
+        "answers into the other problem's, another layer {control_high}: too few problems to tell.",
     },
     LENS: {
-        HOLDS: "Yes: some verdicts are opposite under another lens; {value} of {n} are the same.",
-        FAILS: "No: all verdicts on the parts are the same under the {n} other lenses.",
-        OPEN: "No verdict is opposite under another lens, but only {value} of {n} are the same.",
+        HOLDS: "Under other lenses {value} of {n} verdicts on parts, few and need are the same; "
+        "some are opposite.{beyond}",
+        FAILS: "Under other lenses all {n} verdicts on parts, few and need are the same.{beyond}",
+        OPEN: "Under other lenses {value} of {n} verdicts on parts, few and need are the same; "
+        "none is opposite.{beyond}",
     },
 }
 """By question and verdict; the sentences are filled in by `sentence`."""
@@ -186,12 +187,27 @@ def read_by(row: Any) -> str:
     return f"{tokens} by its {dict(q='queries', k='keys', v='values')[row.input]}"
 
 
+def beyond(rows: Iterable[Verdict]) -> str:
+    """What `agreement` does not count: how many verdicts are open, and what else a lens changes."""
+    known = [one for one in rows if not one.reason]
+    counted = [one.verdict for one in known if one.question in (PARTS, FEW, NEED)]
+    n_open = counted.count(OPEN)
+    parts = [f"{n_open} of these {len(counted)} verdicts are open"] if n_open else []
+    own, *others = [one.verdict for one in known if one.question == ORIGIN] or [""]
+    if n_other := sum(verdict != own for verdict in others):
+        parts.append(f"“{ORIGIN}” has another verdict under {n_other} of {len(others)}")
+    lenses = [one.lens for one in known if (one.question, one.verdict) == (LENS, HOLDS)]
+    if names := ", ".join(lens for lens in lenses if lens != COMPARED):
+        parts.append(f"{names} differ")
+    return f" But {'; '.join(parts)}." if parts else ""
+
+
 def sentence(verdict: Verdict, **names: str | int) -> str:
     """A verdict in words.
 
     Args:
         verdict: the first one of its question.
-        names: `few`, `n_heads`, `size`, `heads`, `place` and `reads`.
+        names: `few`, `n_heads`, `size`, `heads`, `place`, `reads` and `beyond`.
     """
     measure = verdict.measure
     if verdict.reason:
@@ -199,11 +215,14 @@ def sentence(verdict: Verdict, **names: str | int) -> str:
     value = f"{measure.value:.0%}"
     if not isnan(measure.low):
         value += f" [{100 * measure.low:.0f}, {100 * measure.high:.0f}]".replace("-", "−")
-    return _SENTENCES[verdict.question][verdict.verdict].format(
+    ends = [f"{end:.0%}" for end in (measure.control_low, measure.control_high)]
+    text = _SENTENCES[verdict.question][verdict.verdict].format(
         value=value,
         lens=verdict.lens,
         n=measure.n,
-        control_low=f"{measure.control_low:.0%}",
-        control_high=f"{measure.control_high:.0%}",
+        controls=" to ".join(ends) if ends[0] != ends[1] else f"{ends[0]} each",
+        control_low=ends[0],
+        control_high=ends[1],
         **names,
     )
+    return text.replace("%", " points") if verdict.question == ORIGIN else text

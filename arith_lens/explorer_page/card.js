@@ -44,7 +44,7 @@ const ArithLensCard = (() => {
       const of = this.rows("effects", { ...this.setting, component })[0];
       if (!of) return "";
       const single = this.single(component);
-      const where = ` on the ${metricNames(this.set.facts)[this.choice.metric] ?? this.choice.metric}`;
+      const where = ` on ${metricNames(this.set.facts)[this.choice.metric] ?? this.choice.metric}`.replace(/^ on (?!C)/, "$&the ");
       const held = this.rows("held", { ...this.setting, component })[0];
       const split = held && held.mean !== null && isMlp(component);
       return this.row("Effect",
@@ -55,7 +55,7 @@ const ArithLensCard = (() => {
           " with the norm's scale held, over all prompts. The part also makes the stream longer or shorter, and the final norm divides every logit by that length.")) : "");
     }
     effectInterval(row) {
-      return this.effect(row.mean) + (row.ci_low === null || row.ci_low === undefined ? "" : ` (${this.effect(row.ci_low)} to ${this.effect(row.ci_high)})`);
+      return this.effect(row.mean) + this.unit + (row.ci_low === null || row.ci_low === undefined ? "" : ` (${this.effect(row.ci_low)} to ${this.effect(row.ci_high)})`);
     }
     // The effect on the chosen prompt; null: all prompts are chosen, or it is not known.
     single(component) {

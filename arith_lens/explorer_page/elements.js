@@ -5,11 +5,12 @@ const ArithLensElements = (() => {
   const PATHS = { via_mlps: "via MLPs, as Zhang et al. 2024", direct: "direct", total: "total" };
   const METRICS = {
     relative_logit: "logit of C, relative", logit: "logit of C", probability: "probability of C",
-    logprob: "log-probability of C", digit_contrast: "contrast of C with other digits",
+    logprob: "log-probability of C", digit_contrast: "C's lead over other digits",
   };
+  const UNITS = { logit: " logits", digit_contrast: " logits" };
   // The metrics' names for prompts whose answers are no digits.
   const metricNames = facts => facts.candidates?.length
-    ? { ...METRICS, digit_contrast: "contrast of C with the other answers" } : METRICS;
+    ? { ...METRICS, digit_contrast: "C's lead over the other answers" } : METRICS;
 
   // Elements: h("button", { onclick, class: "x" }, "text", child)
   function h(tag, properties = {}, ...children) {
@@ -94,5 +95,5 @@ const ArithLensElements = (() => {
   function download(name, type, text) {
     h("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name }).click();
   }
-  return { PATHS, metricNames, h, svg, number, percent, signed, visible, parts, ordered, named, capital, certain, counted, isHead, isMlp, download, Table, unpack, circuitsVis };
+  return { PATHS, UNITS, metricNames, h, svg, number, percent, signed, visible, parts, ordered, named, capital, certain, counted, isHead, isMlp, download, Table, unpack, circuitsVis };
 })();

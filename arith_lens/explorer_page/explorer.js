@@ -275,7 +275,7 @@ const ArithLensExplorer = (() => {
       this.task.replaceChildren(...this.each(set => {
         const row = this.rows("prompts", { prompt: this.prompt })[0], example = this.choice.prompt === null ? "Example: after" : "After";
         return row ? h("div", {}, `${this.choice.compare ? `${capital(set)}: after` : example} “${row.reference.trim()}”, the right answer C is ${row.answer.trim()}. The counterfactual is “${row.counterfactual.trim()}”.`) : "";
-      }));
+      }), ...this.choice.compare ? [] : [h("div", {}, this.lead())]);
       if (this.options.page) document.title = title;
     }
 

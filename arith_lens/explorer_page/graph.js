@@ -316,7 +316,7 @@ const ArithLensGraph = (() => {
         h("span", {}, "solid: values or into an MLP; dashed: keys; dotted: queries"),
         this.rows("kinds").length ? [mark("ale-operand", "below a head: looks mainly at A and B"), mark("ale-operator", "at the operator")] : [],
         mark("ale-control", `where END looks with the chosen head (from ${percent(LOOK, 0)})`),
-        h("span", {}, this.choice.kind === "keep_only" ? "pale: not kept" : "crossed corner: knocked out"),
+        h("span", {}, "white box: its 95% interval holds 0"), h("span", {}, this.choice.kind === "keep_only" ? "pale: not kept" : "crossed corner: knocked out"),
         h("span", { class: "ale-mouse" }, "Click: its edges and card. Shift-click: pin. Double click: knock out."),
         h("details", {}, h("summary", {}, "How it was measured"), h("p", {}, "The sender's output is taken from the counterfactual, one input of one receiver reads it, and the answer changes by this much. "
           + `Edges whose 95% interval holds 0 are left out; ${this.rows("edges")[0].measured} were measured, on ${this.fewText()}. `

@@ -60,7 +60,10 @@ const ArithLensKnockouts = (() => {
     // What a share of right answers is the mean of: a page answers one prompt of each problem.
     meanOf({ n_pairs: n }) { return counted(n, n < this.set.facts.n_pairs ? "problem" : "prompt"); }
     range(random) { return [Math.min, Math.max].map(end => end(...random.map(row => row.accuracy))); }
-    controlText(random) { return `${percent(mean(random, "accuracy"), 0)} (${this.range(random).map(x => percent(x, 0)).join(" to ")} in ${random.length} draws)`; }
+    controlText(random) {
+      const average = percent(mean(random, "accuracy"), 0), ends = this.range(random).map(x => percent(x, 0));
+      return ends[0] === ends[1] ? `${average} in all ${random.length} draws` : `${average} (${ends.join(" to ")} in ${random.length} draws)`;
+    }
     drawBasket() {
       const { basket, kind } = this.choice, { facts, tables } = this.set;
       const members = ordered(basket), region = this.regions.basket;
@@ -138,7 +141,7 @@ const ArithLensKnockouts = (() => {
       });
       const names = !members.length ? "any head" : members.length <= 6 ? members.map(named).join(", ") : `${members.length} parts`;
       region.replaceChildren(h("p", { role: "status" },
-        h("b", {}, none ? "Nothing is knocked out: " : out || !members.length ? `Without ${names}: ` : `Only ${names} kept at END: `), lines,
+        h("b", {}, none ? "Nothing is knocked out: " : out || !members.length ? `Without ${names}${out ? " at every token" : ""}: ` : `Only ${names} kept at END: `), lines,
         !none ? h("button", { class: "ale-small", "data-key": "put back", onclick: () => this.choose({ kind: "knock_out", basket: new Set() }) }, "Put all back") : ""));
     }
     track({ accuracy, ci_low: low, ci_high: high }, hue) {

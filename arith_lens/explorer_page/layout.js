@@ -15,7 +15,7 @@ const ArithLensLayout = (() => {
   // no box covers another.
   function layout(nodes, roles, width) {
     const total = width - SIZE.left - SIZE.stream, n = roles.length - 1;
-    const column = n ? Math.max(20, Math.min(clamp(total * 0.5 / n, SIZE.column), (total - 2 * (SIZE.head + SIZE.gap)) / n)) : 0;
+    const column = n ? Math.max(15, Math.min(clamp(total * 0.5 / n, SIZE.column), (total - 2 * (SIZE.head + SIZE.gap)) / n)) : 0;
     const columns = new Map(roles.map((role, place) => [role, { left: SIZE.left + place * column, width: role === END ? total - n * column : column }]));
     const cells = new Map(), layers = new Map();
     const parts = nodes.filter(node => node.name !== EMBEDDINGS && !(node.role === END && isMlp(node.name)));

@@ -1,13 +1,20 @@
 // The map: the effect of every head and MLP, to click on.
 const ArithLensMap = (() => {
   "use strict";
-  const { PATHS, metricNames, h, number, percent, signed, named, capital, counted, visible } = ArithLensElements;
+  const { PATHS, UNITS, metricNames, h, number, percent, signed, named, capital, counted, visible } = ArithLensElements;
   const { HUES } = ArithLensCards;
   const { Exports } = ArithLensExport;
 
   class EffectMap extends Exports {
     get relative() { return this.choice.metric === "relative_logit"; }
-    effect(x) { return signed(this.relative ? percent(x) : number(x, 3), x); }
+    get unit() { return UNITS[this.choice.metric] ?? ""; }
+    effect(x) { return signed(this.relative ? percent(x) : number(x, this.unit ? Math.abs(x) < 1 ? 2 : 1 : 3), x); }
+    strength(share) { return Math.round(100 * Math.sqrt(share) * share ** 0.15); }
+    // The colours of the map, from its largest effect down to 0 and up again.
+    colourBar(limit) {
+      const end = sign => h("span", {}, this.effect(sign * limit) + (sign > 0 ? this.unit : "")), steps = [...Array(25).keys()].map(step => step / 12 - 1);
+      return h("p", { class: "ale-scale" }, end(-1), steps.map(at => h("i", { style: `--share:${this.strength(Math.abs(at))}%;--hue:var(--${at < 0 ? "helps" : "hinders"})` })), end(1));
+    }
     // One map, or those of the two sides on one scale.
     drawMap() {
       const { setting } = this, region = this.regions.map;
@@ -15,12 +22,13 @@ const ArithLensMap = (() => {
       const limit = Math.max(...sides.flatMap(({ rows }) => rows).map(row => Math.abs(row.mean ?? 0)), 0) || 1;
       const line = h("p", { class: "ale-line" }, h("span", { class: "ale-mouse" }, `Point at a cell to read it, click it to see its ${this.onlyMap ? "problems; arrow keys move, Enter chooses" : "edges; arrow keys move, Enter chooses, B knocks out"}.`));
       const all = sides.flatMap(({ set, rows }) => rows.map(row => sides.length > 1 ? { set, ...row } : row));
+      const framed = all.some(row => row.key) ? "Framed: key head. " : "";
       region.replaceChildren(
         this.heading("Map", "effects", all, { ...this.quoted() }), this.mapControls(),
         h("p", { class: "ale-soft" }, "With a part's output from the counterfactual, C's score falls (", h("b", { class: "ale-helps" }, "red"),
-          this.relative ? ", in percent) or rises (" : ") or rises (", h("b", { class: "ale-hinders" }, "blue"), "). Framed: key head. ", this.onlyMap ? "" : this.choice.kind === "keep_only" ? "Pale: not kept." : "Crossed corner: knocked out."),
+          this.relative ? ", in percent) or rises (" : ") or rises (", h("b", { class: "ale-hinders" }, "blue"), `). ${framed}Ring: the chosen part. `, this.onlyMap ? "" : this.choice.kind === "keep_only" ? "Pale: not kept." : "Crossed corner: knocked out."),
         line, h("div", { class: "ale-maps" }, sides.map(side => this.as(side.set, () => h("div", {},
-          sides.length === 1 ? "" : h("h3", {}, `Over ${this.allPrompts} of “${side.set}”`), ...this.mapOf(side, limit, line))))),
+          sides.length === 1 ? "" : h("h3", {}, `Over ${this.allPrompts} of “${side.set}”`), ...this.mapOf(side, limit, line))))), this.colourBar(limit),
         this.exportBar("map"));
     }
     mapOf({ rows }, limit, line) {
@@ -29,7 +37,7 @@ const ArithLensMap = (() => {
       const describe = row => `${capital(named(row.component))}: ${this.effectInterval(row)}${row.key ? ", key head" : ""}`;
       const cells = new Map();
       const cell = row => {
-        const share = Math.abs(row.mean ?? 0) / limit, strength = Math.round(100 * Math.sqrt(share) * share ** 0.15);
+        const share = Math.abs(row.mean ?? 0) / limit, strength = this.strength(share);
         const chosen = row.component === this.choice.component, text = describe(row);
         const shown = heads <= 12 && Math.abs(row.mean ?? 0) >= (this.relative ? 0.005 : limit / 20)
           ? (this.relative ? number(100 * row.mean, 0) : number(row.mean, 1)) : "";
@@ -85,7 +93,7 @@ const ArithLensMap = (() => {
         layers.map(layer => h("div", { role: "row" }, h("span", { role: "rowheader" }, layer), tokens.map(token => {
           const row = at.get(`${layer} ${token.position}`), mean = row?.mean ?? 0, share = Math.abs(mean) / limit;
           return h("span", { role: "cell", class: "ale-cell", title: `After layer ${layer}, at ${name(token)}: ${text(mean)} (${text(row?.ci_low ?? mean)} to ${text(row?.ci_high ?? mean)})`,
-            style: `--share:${Math.round(100 * Math.sqrt(share) * share ** 0.15)}%;--hue:var(--${mean < 0 ? "helps" : "hinders"})` }, Math.abs(mean) >= 0.005 ? number(100 * mean, 0) : "");
+            style: `--share:${this.strength(share)}%;--hue:var(--${mean < 0 ? "helps" : "hinders"})` }, Math.abs(mean) >= 0.005 ? number(100 * mean, 0) : "");
         }))));
     }
     mapControls() {

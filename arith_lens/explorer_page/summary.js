@@ -40,6 +40,13 @@ const ArithLensSummary = (() => {
     byEffect() {
       return [...this.graphEffects(this.choice.set).values()].filter(row => row.head >= 0 && row.mean !== null).sort((a, b) => a.mean - b.mean);
     }
+    // The answer in a line: the part and the head with the largest effects.
+    lead() {
+      const rows = this.onlyMap ? this.rows("effects", this.setting) : [...this.graphEffects(this.choice.set).values()];
+      const [best, ...others] = rows.filter(row => row.mean < 0).sort((a, b) => a.mean - b.mean), head = best?.head < 0 && others.find(row => row.head >= 0);
+      const say = row => `${named(row.component)} (${this.onlyMap ? this.effect(row.mean) + this.unit : this.graphEffect(row.mean)})`;
+      return best ? h("b", {}, `C depends most on ${say(best)}${head ? `, then of heads on ${say(head)}` : ""}.`) : "";
+    }
     sentence() {
       const [best] = this.byEffect();
       return best ? this.item("The head it depends on most", this.button(best.component),

@@ -22,6 +22,7 @@ from arith_lens.plotting.labels import Box, text_box, widest
 from arith_lens.plotting.markup import render
 from arith_lens.plotting.page import axis_names, panel_axes, panel_refs, plain
 from arith_lens.plotting.style import (
+    COLOURS,
     DIVERGING,
     FONT,
     FRAME,
@@ -39,6 +40,7 @@ from arith_lens.plotting.style import (
     steps,
     symmetric_limit,
     tick_positions,
+    tint,
 )
 
 
@@ -138,8 +140,7 @@ class Grid:
 def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}") -> None:
     """Draw a grid in the panel `index` of `curve_panels`, which has no lines.
 
-    Positive numbers are red: what supports an answer has the same colour as in a map of effects,
-    where its loss is negative.
+    Positive numbers, towards an answer, have its colour; negative ones are grey.
     """
     end = symmetric_limit(grid.values)
     (n_rows, n_columns), (row, column) = grid.values.shape, map(plain, grid.axes)
@@ -167,8 +168,7 @@ def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}")
         z=grid.values,
         zmin=-end,
         zmax=end,
-        colorscale=DIVERGING,
-        reversescale=True,
+        colorscale=[COLOURS["control"], "#ffffff", COLOURS["answer"]],
         colorbar=bar,
         hovertemplate=f"{row} %{{y}}, {column} %{{x}}: {hover}<extra></extra>",
         **panel_axes(index),
@@ -186,13 +186,13 @@ def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}")
             title_text=title,
         )
     for position, winner in enumerate(grid.winners):
-        fill = colour_at(-grid.values[position, winner], end)
+        share = grid.values[position, winner] / end
         figure.add_annotation(
             x=winner,
             y=position,
             text=f"<b>{plain(grid.columns[winner])}</b>",
             showarrow=False,
-            font={"size": 12, "color": ink_on(fill)},
+            font={"size": 12, "color": ink_on(tint(COLOURS["answer"], share))},
             **panel_refs(index),
         )
     frames = [(-0.5, n_columns - 0.5, FRAME)]
@@ -245,14 +245,15 @@ def svg_heatmap(
     height = max(cell, min(NAMED_CELL, 360 // max(n_rows, 1))) if rows else cell
     left = 44 + widest(rows, 11)
     box = Box(left, 26, left + n_columns * cell, 26 + n_rows * height)
-    scale = f"colours from {signed(-end, unit)} (red) to {signed(end, unit)} (blue)"
+    ends = signed(-end, unit), signed(end, unit)
     up = upwards(axes)
     reading = (
         f"{axes[0]} {'up' if up else 'down'}, {axes[1]} across" if axes[0] else f"{axes[1]} across"
     )
     below = 0.72 * widest(columns, 11) - 4 if columns else 0  # names of columns stand aslant
     slant = 0.72 * text_box(columns[-1], 11)[0] if columns else 0
-    width = max(box.right + 12 + slant, left + widest((reading, scale, title), 11.5))
+    bar = "".join(ends) + "m" * 17
+    width = max(box.right + 12 + slant, left + widest((reading, title, bar), 11.5))
     svg = _svg(width, box.bottom + below + 50, title)
     down, across = rows or [*map(str, range(n_rows))], columns or [*map(str, range(n_columns))]
     for row, column in product(range(n_rows), range(n_columns)):
@@ -281,8 +282,12 @@ def svg_heatmap(
             _write(svg, across[column], x - 4, box.bottom + 10, **turn)
         else:
             _write(svg, across[column], x, box.bottom + 14, text_anchor="middle")
-    for line, text in enumerate((reading, scale)):
-        _write(svg, text, left, box.bottom + below + 32 + 16 * line)
+    bottom, start = box.bottom + below + 32, left + widest(ends[:1], 11) + 6
+    _write(svg, reading, left, bottom)
+    for step, colour in enumerate(DIVERGING):
+        _add(svg, "rect", x=start + 7 * step, y=bottom + 7, width=7, height=9, fill=colour)
+    _write(svg, ends[0], left, bottom + 16)
+    _write(svg, ends[1], start + 7 * len(DIVERGING) + 6, bottom + 16)
     return ET.tostring(svg, encoding="unicode")
 
 

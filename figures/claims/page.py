@@ -23,7 +23,7 @@ GROUPS = {
     "tuning": "Tuning",
 }
 """The titles of the groups of claims, in the order of the page and of the report."""
-SIGNS = {"holds here": "●", "does not hold here": "○", "not decided": "◐", "not measured": "·"}
+SIGNS = {"holds here": "●", "does not hold here": "○", "not decided": "◇", "not measured": "·"}
 """How a verdict looks."""
 MARKS = ("<!-- verdicts -->", "<!-- end of verdicts -->")
 """The lines before and after the tables."""

@@ -443,11 +443,12 @@ def test_the_page_says_beside_a_verdict_how_many_lenses_agree_and_their_worst(
         question: page.partition(f"{question}</th>")[2].partition("</tr>")[0]
         for question in QUESTIONS
     }
-    assert "◐ holds" in cells[FEW] and "in 2 of 4 lenses; 33% in the worst" in cells[FEW]
+    assert "● holds" in cells[FEW] and "in 2 of 4 lenses; 33% in the worst" in cells[FEW]
     assert cells[FEW].count('fill="none"') == 2, "a ring for each other lens"
     assert "in 1 of 2 lenses; 70% in the worst" in cells[NEED], "the answers that stay right"
     assert "● holds" in cells[TASK] and "lenses" not in cells[TASK]
-    assert "◐ yes" in cells[LENS] and "●" not in cells[LENS], "no mark of success"
+    assert "<b>yes</b>" in cells[LENS] and "●" not in cells[LENS], "no mark of success"
+    assert "But 1 of these 8 verdicts are open." in cells[LENS]
     assert f"<title>Audit: {audit.model}, sums, 36 problems</title>" in page
     (picture,) = re.findall(r'base64,([^"]+)"', page)
     svg = b64decode(picture).decode()
@@ -509,7 +510,7 @@ def test_a_verdict_depends_on_the_lens_if_another_lens_says_the_opposite() -> No
 
 def test_every_verdict_has_its_sentence() -> None:
     names = {"few": 3, "n_heads": 8, "size": 3, "heads": "0.1", "place": "layer 0"}
-    names["reads"] = ""
+    names |= {"reads": "", "beyond": ""}
     for question in QUESTIONS:
         for verdict in ("holds", "fails", "open"):
             row = Verdict(question, "at END", verdict, Measure(0.5, 0.4, 0.6, 0.1, 0.2, 9))
@@ -518,6 +519,28 @@ def test_every_verdict_has_its_sentence() -> None:
             assert ("(at END)" in text) == (question in (FEW, NEED)), (
                 "where the others are replaced"
             )
+
+
+def test_the_answer_on_lenses_says_what_its_verdict_does_not_count() -> None:
+    same = [Verdict(FEW, lens, "holds") for lens in ("a", "b")]
+    assert verdicts.beyond(same) == ""
+    arises = [Verdict(ORIGIN, verdict, verdict) for verdict in ("fails", "open")]
+    other = Verdict(LENS, "heads under operator", "holds")
+    text = verdicts.beyond([*same, Verdict(NEED, "a", "open"), *arises, other])
+    assert "1 of these 3 verdicts are open" in text and "heads under operator differ" in text
+    assert "another verdict under 1 of 1" in text
+
+
+def test_a_gain_is_said_in_points_and_equal_controls_once() -> None:
+    names = {"few": 3, "n_heads": 8, "size": 3, "heads": "0.1", "place": "layer 0"}
+    names |= {"reads": "", "beyond": ""}
+    measure = Measure(0.33, -0.26, 0.8, 0.17, 0.17, 6)
+    gain, few = (
+        verdicts.sentence(Verdict(question, "at END", "open", measure), **names)  # pyright: ignore[reportArgumentType]
+        for question in (ORIGIN, FEW)
+    )
+    assert "33 points [−26, 80] more" in gain and "%" not in gain
+    assert "other sets of this size 17% each" in few
 
 
 def test_an_interval_is_around_its_number_and_few_is_at_most_five_percent() -> None:

@@ -119,7 +119,7 @@ def test_make_report_computes_what_is_missing_of_a_usual_study() -> None:
 
 
 def test_the_page_begins_with_the_answer(page: str, root: Path) -> None:
-    start = page[page.index("<header>") : page.index('<section id="terms"')]
+    start = page[page.index("<header>") : page.index('<section id="which"')]
     assert start.index('id="fig2-chart"') < start.index('"dots"')
     dots = re.findall(r'class="dot ([\w-]+)" href="#claim-(\w+)"', start)
     assert {key for _, key in dots} == {claim.key for claim in CLAIMS} and len(dots) == len(CLAIMS)
@@ -230,7 +230,7 @@ def test_sections_headings_and_heads_are_links_to_where_they_are_shown(tmp_path:
     page = page_of(tmp_path)
     (bar,) = re.findall(r'<nav class="bar".*?</nav>', page, flags=re.DOTALL)
     sections = re.findall(r'<section id="(\w+)"', page)
-    assert sections == ["answer", "which", "terms", "runs", "claims"]
+    assert sections == ["answer", "which", "runs", "claims"]
     shown = re.findall(r'href="#(\w+)"', bar)
     assert shown == ["answer", "contents", "terms", "runs", "claims"], "few on a phone"
     assert "position: sticky" in page
