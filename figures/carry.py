@@ -25,10 +25,10 @@ SHOWN_CONTROLS = {WHOLE: "whole stream", MEAN: "direction", COMPLEMENT: "everyth
                   WRITE: "written", WRITE_SPAN: "random, written"}  # fmt: skip
 TITLE = "Where is the carry, and is it one direction?"
 CAPTION = (
-    "Above: answers that change by the carry alone when END takes a part of another problem's "
-    "residual stream. Circles: the layer that other problems chose, at its exit. Shuffled fits: "
-    "directions fitted on shuffled carries, the median and the range of draws. Below: the mean "
-    "projection on the direction. Other bands: 95% intervals over n problems that were not fitted."
+    "Above: answers that change by the carry alone when END takes part of another problem's stream "
+    "after a layer: one direction, or all else. Shuffled fits: directions of shuffled carries, "
+    "median (dashed) and range. Circles: the layer chosen on held-out problems; below: n < 5. "
+    "Bands: 95% intervals."
 )
 DIRECTIONS_CAPTION = (
     "In brackets: 95% intervals over problems that were not fitted; of random controls the range "
@@ -44,11 +44,6 @@ def chosen_layer(rows: DataFrame) -> float:
     """The layer at which the direction has the most, on the problems of the choice; else NaN."""
     choice = select(rows, kind="interchange", variable=ONES, test="choice", space=MEAN)
     return float(choice.loc[choice.value.idxmax(), "layer"]) if len(choice) else nan
-
-
-def _chosen(_: DataFrame, rows: DataFrame) -> float:
-    """Where the lines of the direction and of its control have a circle."""
-    return chosen_layer(rows)
 
 
 def _variable(rows: DataFrame) -> str:
@@ -67,10 +62,12 @@ CHARTS = [
                 {"space": SHUFFLED},
                 "shuffled fits",
                 "control dash",
-                mark=_chosen,
-                text="shuffled: median {value:.0%}, at most {high:.0%}",
+                is_light=True,
+                mark=lambda _, rows: chosen_layer(rows),
+                mark_at="high",
+                text="shuffled ≤ {high:.0%}",
             ),
-            Series({"space": MEAN}, "one direction", mark=_chosen),
+            Series({"space": MEAN}, "one direction", mark=lambda _, rows: chosen_layer(rows)),
         ),
         columns="model",
         x="layer",
@@ -78,15 +75,15 @@ CHARTS = [
         y_title="answers, %",
         title="{model}, n = {n}",
         heading="Answers that follow another problem's carry",
-        y_range=(0, 140),
+        y_range=(0, 104),
     ),
     CurveChart(
         {"kind": "step", "measure": STEP, "layer": chosen_layer},
-        (Series({}, ""),),
+        (Series({}, "", mark=lambda own, _: [*own.ones_sum[own.n < 5]], text=""),),
         columns="model",
         x="ones_sum",
         x_title=f"sum of the ones digits (carry from {CARRY_FROM})",
-        y_title="1: a carry",
+        y_title="0: no carry, 1: carry",
         title="{model}, layer {layer:.0f}, n ≤ {n} per sum",
         heading="The projection on the direction",
         scale=1,
@@ -102,7 +99,7 @@ def exhibits(options: Options) -> list[Exhibit]:
     words: Any = {"name": "carry", "title": TITLE, "caption": CAPTION}
     if not has(rows, kind="interchange"):
         return [text_table_of(rows, [run], cells=_right_sums, **words)]
-    draw = partial(curves.draw, charts=CHARTS, panel=(376, 160), shared_y=True)
+    draw = partial(curves.draw, charts=CHARTS, panel=(258, 215))
     return [chart_of(rows, [run], draw=draw, small_table=_tests, **words)]
 
 

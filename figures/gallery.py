@@ -5,6 +5,7 @@ figures/gallery, and draws the pictures that README and docs show from these tab
 `--from-tables` it leaves the tables as they are, and needs no run. Equal tables give equal files.
 """
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -34,6 +35,8 @@ CLAIMS_MODELS: Mapping[str, Mapping[str, Any]] = {
     **{model: {} for model in GALLERY_MODELS},
 }
 """The models whose claims are checked, and how; the pretrained one first."""
+FINDING = re.compile(r'/gallery/([\w-]+)\.svg"></picture>\s+\*\*(.+?)\.?\*\*', re.DOTALL)
+"""In a page: a picture's name, and the bold sentence below it."""
 MOST_NUMBERS = 400_000
 """Larger CSV files, in letters, are left out; the exhibit's command writes them."""
 
@@ -73,9 +76,18 @@ def write_tables(options: GalleryOptions) -> None:
 
 def linked_charts(docs: Path, tables: Path) -> Iterator[Chart]:
     """The pictures that pages show, from the tables: of all models together, or of the first model
-    where the gallery has numbers alone."""
+    where the gallery has numbers alone. The title is the bold sentence below it, if there is one.
+    """
     pages = [*docs.rglob("*.md"), *docs.parent.glob("README.md")]
     texts = "".join(page.read_text(encoding="utf-8") for page in pages)
+    findings = dict(FINDING.findall(texts))
+    for chart in _charts(texts, tables):
+        finding = re.sub(r"\[(.*?)\]\(.*?\)|`", r"\1", findings.get(chart.name, chart.title))
+        yield replace(chart, title=" ".join(finding.split()))
+
+
+def _charts(texts: str, tables: Path) -> Iterator[Chart]:
+    """The pictures that texts of pages show, with titles of their own."""
     for function in _functions():
         _, entry = exhibit_entries()[name_of(function)]
         parts = {one: (one,) for one in entry.shows or (entry.name,)}
@@ -145,15 +157,11 @@ def _lasting(table: Table, folder: Path) -> Table:
     return replace(table, numbers=numbers.drop(columns=folders, errors="ignore"))
 
 
-def _fits(exhibit: Exhibit) -> bool:
-    return len(exhibit.numbers.to_csv(index=False)) <= MOST_NUMBERS
-
-
 def _write_numbers(exhibits: Sequence[Exhibit], folder: Path) -> None:
     for exhibit in exhibits:
         file = folder / f"{exhibit.table_name}.csv"
         file.unlink(missing_ok=True)
-        if _fits(exhibit):
+        if len(exhibit.numbers.to_csv(index=False)) <= MOST_NUMBERS:
             exhibit.numbers.to_csv(file, index=False)
 
 

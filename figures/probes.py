@@ -67,7 +67,7 @@ SEVERAL_MODELS = [
         columns="operation",
         heading="{model}",
         title="{operation}, n = {n}",
-        y_title="cosine above other digits",
+        y_title="cosine minus other digits' mean",
         **LAYERS,
     )
 ]
@@ -152,9 +152,9 @@ def fig13(options: ModelOptions) -> list[Chart]:
             [*runs.values()],
             name="fig13",
             title="Do MLPs read A and B, and write C?",
-            caption="How much nearer what the MLP of a layer reads or writes at END is to a digit "
-            "than to others: the cosine with its column of W_U, less the mean of digits other than "
-            "A, B and C (or C). Numbers: the last layer; bands: 95% intervals over n problems.",
+            caption="The cosine of what the MLP of a layer reads or writes at END with the digit's "
+            "unembedding, minus the mean over other digits (for A and B, those that are not C "
+            "either). Numbers: the last layer; bands: 95% intervals over n problems.",
             draw=lambda table, notes: curves.draw(
                 select(table, operation=operations),
                 notes,

@@ -75,6 +75,8 @@ class Point:
     """The index of the panel's line."""
     is_name: bool = False
     """Whether the text names the line, in its colour and without a marker."""
+    y: Number | None = None
+    """The height of the marker; None: on the line."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,8 @@ def _sheet(
     n_rows = -(-len(parts) // across)
     above = n_rows * (TOP + 34 + 18 * guided) + sum(map(heading_height, headings))
     space = page_height() - LINE * MOST_LINES - above - 22
-    height = min(panel[1], max(panel[1] * width / panel[0], LOWEST), max(space / n_rows, LOWEST))
+    high = max(panel[1] * (width / panel[0]) ** 0.5, LOWEST)
+    height = min(panel[1], high, max(space / n_rows, LOWEST))
     lefts = [LEFT + column * (width + inner) + sum(gutters[:column]) for column in range(across)]
     boxes: list[Box] = []
     bottom: Number = -34
@@ -214,10 +217,11 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
     where its own leader crosses no earlier text. If it is not beside its marker, a leader connects
     them. A name stands anywhere beside its line, off bands too, as near its point as it can.
     """
-    spots = [
-        (point.x, float(np.interp(point.x, part.lines[point.line].x, part.lines[point.line].y)))
-        for point in part.points
-    ]
+    spots = []
+    for point in part.points:
+        line = part.lines[point.line]
+        on_line = float(np.interp(point.x, line.x, line.y))
+        spots.append((point.x, on_line if point.y is None else point.y))
     markers = [square(*scale.pixels(*spot), 6) for spot in spots]
     ends, straight = _ends(part, scale)
     taken = [*_MARKER_WEIGHT * markers, *(box for line in part.lines for box in _path(line, scale))]
@@ -228,6 +232,8 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
         colour = part.lines[point.line].colour
         if not point.is_name:
             _add_marker(sheet, spot, index, colour)
+        if not point.text:
+            continue
         size = text_box(point.text, _MARK)
         boxes = _boxes_beside(point, own, part, scale)
         places = [_moved_inside(box, scale.box) for one in boxes for box in around(one, *size)]

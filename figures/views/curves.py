@@ -29,10 +29,12 @@ class Series:
     band: bool = True
     is_light: bool = False
     """As of `plotting.Line`."""
-    mark: Callable[[DataFrame, DataFrame], float] | None = None
-    """The x of its circle, from the rows of the line and of the chart; NaN: it has none."""
+    mark: Callable[[DataFrame, DataFrame], float | Sequence[float]] | None = None
+    """The x of its circles, from the rows of the line and of the chart; NaN: it has none."""
     text: str = "{value:.0%}"
     """What stands beside the circle."""
+    mark_at: str = "value"
+    """Which number of the row is the circle's height; `high`: the upper end of the band."""
     end: str = ""
     """What stands at the end of the line, with its last value in braces; empty: the name."""
     lowest: str = ""
@@ -72,7 +74,7 @@ def draw(
     charts: Sequence[CurveChart],
     panel: tuple[int, int],
     shared_y: bool = False,
-    named: int | None = None,
+    named: int = 0,
 ) -> plotting.Figure:
     """The picture; charts without rows are left out. A column of paper has the first model alone.
 
@@ -80,19 +82,21 @@ def draw(
         notes: lines below the picture.
         charts: what is drawn, row after row.
         panel: the width and the height of a chart in pixels.
-        shared_y: as of `plotting.curve_panels`; then the first chart of a row has the lines' names.
-        named: the chart, counted from 0, that has them at the lines' ends instead on a wide page.
+        shared_y: as of `plotting.curve_panels`; then one chart of a row has the lines' names.
+        named: that chart, counted from 0; on a narrow page it is the first one.
     """
     if is_narrow():
         rows = select(rows, model=[keys_of(rows, "model")[0], ""])
+    x_title = charts[0].x_title if len(charts) == 1 else ""  # once, below the last row
+    charts = [replace(one, x_title="") if x_title else one for one in charts]
     lines = [line for chart in charts for line in curve_panels(rows, chart)]
     across = max(len(parts) for _, parts in lines)
     if shared_y:
-        ends = None if is_narrow() else named
-        lines = [(heading, _named_once(parts, ends)) for heading, parts in lines]
+        at = 0 if is_narrow() else named
+        lines = [(heading, _named_once(parts, at)) for heading, parts in lines]
     return plotting.curve_panels(
         [part for _, parts in lines for part in [*parts, *[None] * (across - len(parts))]],
-        x_title="",
+        x_title=x_title,
         unit="%" * all(chart.scale == 100 for chart in charts),
         notes=notes,
         headings=[heading for heading, _ in lines],
@@ -137,7 +141,7 @@ def _panel(rows: DataFrame, chart: CurveChart) -> plotting.CurvePanel | None:
     if not drawn:
         return None
     lines = [_line(of_line, series, chart) for series, of_line in drawn]
-    points = [point for i, one in enumerate(drawn) for point in _circles(rows, *one, chart.x, i)]
+    points = [point for i, one in enumerate(drawn) for point in _circles(rows, *one, chart, i)]
     first, last = (end(end(one.x) for one in lines) for end in (min, max))
     for (series, _), one in zip(drawn, [*lines], strict=True):
         if series.lowest:
@@ -162,12 +166,14 @@ def _panel(rows: DataFrame, chart: CurveChart) -> plotting.CurvePanel | None:
 
 
 def _circles(
-    rows: DataFrame, series: Series, of_line: DataFrame, x: str, index: int
+    rows: DataFrame, series: Series, of_line: DataFrame, chart: CurveChart, index: int
 ) -> Iterator[plotting.Point]:
     """The circle of a line, with its number."""
     at = np.nan if series.mark is None else series.mark(of_line, rows)
-    for one in records(DataFrame(of_line[of_line[x] == at])):
-        yield plotting.Point(at, series.text.format(**one._asdict()), index)
+    for one in records(DataFrame(of_line[of_line[chart.x].isin(np.atleast_1d(at))])):
+        keys = one._asdict()
+        height = chart.scale * keys[series.mark_at]
+        yield plotting.Point(keys[chart.x], series.text.format(**keys), index, y=height)
 
 
 def _line(rows: DataFrame, series: Series, chart: CurveChart) -> plotting.Line:
@@ -185,26 +191,20 @@ def _bare(line: plotting.Line) -> plotting.Line:
     return replace(line, low=None, high=None)
 
 
-def _named_once(
-    parts: Sequence[plotting.CurvePanel], ends: int | None
-) -> list[plotting.CurvePanel]:
-    """The charts of a row, of which one has the names of lines: that of the index at their ends;
-    None: the first one beside them."""
-    first = parts[0]
-    names = tuple(
-        plotting.Point(line.x[3 * len(line.x) // 4], line.name, index, is_name=True)
-        for index, line in enumerate(first.lines)
-    )
+def _named_once(parts: Sequence[plotting.CurvePanel], at: int) -> list[plotting.CurvePanel]:
+    """The charts of a row, of which the one at an index alone has the names of lines."""
+    own = parts[at]
+    lines = [  # a line without a text at its end has its name elsewhere
+        replace(one, label=" ".join(filter(None, [one.name, one.label]))) if one.end_text else one
+        for one in own.lines
+    ]
     return [
-        replace(
+        replace(own, lines=tuple(lines))
+        if part is own
+        else replace(
             part,
             lines=tuple(replace(one, label=one.label or "") for one in part.lines),
-            points=(
-                *(one for one in part.points if not one.is_name),
-                *names * (part is first and ends is None),
-            ),
+            points=tuple(one for one in part.points if not one.is_name),
         )
-        if index != ends
-        else part
-        for index, part in enumerate(parts)
+        for part in parts
     ]

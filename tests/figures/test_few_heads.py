@@ -62,19 +62,21 @@ def test_no_text_is_small_or_outside(shape):
     assert min(dots) >= 0 and max(dots) < width - 40
 
 
-def test_the_atlas_counts_the_verdicts_that_few_heads_suffice(tmp_path, monkeypatch) -> None:
-    def titles() -> list[str]:
-        return [atlas().title, *(note.text for note in atlas().figure.layout.annotations)]
+def test_each_row_of_the_atlas_counts_the_lenses_in_which_few_heads_suffice(
+    tmp_path, monkeypatch
+) -> None:
+    def names() -> str:
+        layout = atlas().figure.layout.to_plotly_json()
+        return " ".join(
+            text for name in layout if "yaxis" in name for text in layout[name]["ticktext"]
+        )
 
     audits = pd.read_csv(STUDIES / "audits.csv")
-    own = (audits.question == "Do few suffice?") & (audits.lens == "means at every token")
-    n = (audits.verdict[own] == "holds").sum()
-    assert any(f"Few heads suffice in {n} of {own.sum()} tasks" in text for text in titles())
-    assert any("Qwen2.5-Coder-0.5B" in text for text in titles())
-    audits.loc[own, "verdict"] = "fails"
+    assert "addition: 3 heads, 4/4 ✓" in names() and "capitals: 2 heads, 2/3 ✗" in names()
+    audits.loc[audits.lens == few_heads.STRICTER[0], "verdict"] = "fails"
     audits.to_csv(tmp_path / "audits.csv", index=False)
     monkeypatch.setattr(few_heads, "STUDIES", tmp_path)
-    assert any(f"suffice in 0 of {own.sum()} tasks" in text for text in titles())
+    assert "addition: 3 heads, 3/4 ✓" in names() and "capitals: 2 heads, 1/3 ✗" in names()
 
 
 def test_the_atlas_has_a_row_for_each_audit_with_its_control() -> None:

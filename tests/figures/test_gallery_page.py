@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pandas import DataFrame, concat
 
-from figures import carry
+from figures import carry, few_heads, tuning
 from figures.claims_glance import verdicts
+from figures.few_heads import MEANS, STRICTER
 from figures.gallery import GALLERY_MODELS, linked_charts
 from figures.tables import circuit, effects
 from figures.tables.table import from_csv, select, value
@@ -94,7 +95,7 @@ def of_circuit(rows: DataFrame) -> list[str]:
     random = select(rows, model=ONE, **keys | {"kept": "random", "positions": "end"}).iloc[0]
     most = f"random graphs at most {random.high:.0%}"
     assert at_end.value < 0.5, "does not suffice"
-    return [f"No: alone it answers {at_end.value:.0%}", percent_text(at_end), most,
+    return [f"alone they answer {at_end.value:.0%}", percent_text(at_end), most,
             percent_text(everywhere)]  # fmt: skip
 
 
@@ -103,9 +104,13 @@ def of_maps(rows: DataFrame) -> list[str]:
         value(select(rows, operation=""), model=model, measure=effects.KEY_HEADS)
         for model in GALLERY_MODELS
     ]
-    of_division = select(rows, model=ONE, operation="division", measure=effects.EFFECT)
-    assert counts[0] == 5 and effects.KEY_ROLE not in {*of_division.role}
-    return ["Five", "at least one operation, none in division", f"has {counts[1]:.0f} key heads"]
+    shown = rows[(rows.measure == effects.EFFECT) & (rows.operation != "mean")]
+    n_keys = shown.role.eq(effects.KEY_ROLE).groupby([shown.model, shown.operation]).sum()
+    late: Any = shown[shown.component.isin(["MLP 10", "MLP 11"])]
+    assert n_keys.max() == 3 and n_keys[ONE, "division"] == 0 and counts[0] == 5
+    assert len(late) == 2 * len(n_keys) == 16 and late.value.max() < -0.05
+    return ["three heads", "late MLPs matter in all", f"has {counts[0]:.0f} key heads",
+            "none in division", f"`reference-mistral` {counts[1]:.0f}."]  # fmt: skip
 
 
 def of_carry(rows: DataFrame) -> list[str]:
@@ -116,7 +121,7 @@ def of_carry(rows: DataFrame) -> list[str]:
             select(own, layer=layer, space=space).iloc[0] for space in ("mean", "variable shuffled")
         )
         texts += [percent_text(direction), f"at layer {layer:.0f}", f"at most {shuffled.high:.0%}"]
-    return [texts[0].partition(" ")[0], *texts]
+    return [texts[0].partition(" ")[0] + " of `reference`", *texts]
 
 
 def of_exam(rows: DataFrame) -> list[str]:
@@ -125,16 +130,23 @@ def of_exam(rows: DataFrame) -> list[str]:
     assert worst.exact < 0.05 < worst.drop("exact").min(), "exact effects alone"
     best = medians.drop("exact").round(4)
     assert {*best[best == best.min()].index} == {"relp", "attn_lrp", "gim"}
-    of_best = f"median error {medians.relp:.0%}, worst {worst.relp:.0%}"
+    of_best = f"median error {medians.relp:.0%}"
     assert worst.relp == worst.attn_lrp == worst.gim
-    return ["RelP, AttnLRP and GIM tie", f"over {errors.model.nunique()} models", of_best]
+    return [
+        f"up to {worst.relp:.0%}",
+        "RelP, AttnLRP and GIM tie",
+        f"over {errors.model.nunique()} models",
+        of_best,
+    ]
 
 
 def of_knockouts(rows: DataFrame) -> list[str]:
     right = select(rows, measure="accuracy", components="heads", k=10)
     strongest, random = (select(right, order=order) for order in ("effect", "random"))
     worst = f"on average {between(random.value)}, the worst draw {min(random.low):.0%}"
-    return [f"at most {max(strongest.value):.0%}", worst]
+    most = strongest.sort_values("value").iloc[-1]
+    assert (most.model, most.operation) == (ONE, "division")
+    return [f"at most {most.value:.0%}", percent_text(most), worst]
 
 
 def of_roles(rows: DataFrame) -> list[str]:
@@ -146,7 +158,32 @@ def of_roles(rows: DataFrame) -> list[str]:
 def of_claims(rows: DataFrame) -> list[str]:
     known = [verdicts(rows, model) for model in GALLERY_MODELS]
     both = sum(all(one[claim] == "holds here" for one in known) for claim in known[0])
-    return [f"{both} hold in both", f"There are {len(known[0])}"]
+    assert both == 8
+    return [f"Of the paper's {len(known[0])} claims, eight hold in both"]
+
+
+def of_probes(rows: DataFrame) -> list[str]:
+    last = select(rows, measure="cosine", layer=rows.layer.max(), site="mlp_in")
+    operands, answer = (
+        select(last, token=token, less=less).set_index(["model", "operation"])
+        for token, less in (("A and B", "others without A, B, C"), ("C", "others without C"))
+    )
+    assert len(answer) == 8 and (answer.low > operands.high).all()
+    return ["all eight cases"]
+
+
+def of_tuning(rows: DataFrame) -> list[str]:
+    changes = [tuning._changes(select(rows, model=model)) for model in GALLERY_MODELS]
+    keys: list[tuning.Key] = [("precise", 3, 0), ("full", 0, 0)]
+    precise, full = ([value(one[key], group="word problems") for one in changes] for key in keys)
+    assert all(one > less for one, less in zip(full, precise, strict=True))
+    return [f"at most {100 * max(precise):.0f} points"]
+
+
+def of_audits(rows: DataFrame) -> list[str]:
+    holds = [len(select(rows, lens=lens, verdict="holds")) for lens in (MEANS, *STRICTER)]
+    assert holds[0] == 9 and max(holds[1:]) == 4
+    return [f"nine of {len(select(rows, lens=MEANS))} audits", "in four at most"]
 
 
 SHOWN_OF_ONE = ("fig3", "fig5")
@@ -159,6 +196,11 @@ FINDINGS = {
     "exam": of_exam,
     "fig5": of_roles,
     "claims": of_claims,
+}
+ON_OTHER_PAGES = {
+    "fig13": ("probes.md", of_probes),
+    "frontier": ("studies/tuning.md", of_tuning),
+    "atlas": ("pretrained.md", of_audits),
 }
 
 
@@ -178,3 +220,27 @@ def test_the_numbers_of_a_card_are_those_of_its_rows_in_their_order(
     for part in FINDINGS[name](rows):
         assert part in text[at:], f"{name}: expected {part!r}"
         at = text.index(part, at) + len(part)
+
+
+@pytest.mark.parametrize("name", ON_OTHER_PAGES)
+def test_the_bold_sentence_below_a_picture_of_another_page_is_that_of_its_rows(
+    name: str, charts: dict
+) -> None:
+    page, parts = ON_OTHER_PAGES[name]
+    below = (ROOT / "docs" / page).read_text("utf-8").partition(f'/{name}.svg"></picture>')[2]
+    assert all(part in below.split("**")[1] for part in parts(charts[name].numbers))
+
+
+def test_the_title_of_each_picture_is_the_bold_sentence_below_it(
+    charts: dict, tmp_path: Path
+) -> None:
+    """The old pictures asked a question there."""
+    findings = {name: bold.strip(".").replace("`", "") for name, (bold, _) in entries().items()}
+    for name, chart in charts.items():
+        assert chart.title == findings.get(name, chart.title)
+        assert name in findings or (name in ON_OTHER_PAGES and not chart.title.endswith("?"))
+    page = '<img src="/gallery/atlas.svg"></picture>\n\n{}Text.'
+    (tmp_path / "docs").mkdir()
+    for text, title in (("**`A` [is](b)\nB.** ", "A is B"), ("", few_heads.atlas().title)):
+        (tmp_path / "docs" / "a.md").write_text(page.format(text), "utf-8")
+        assert [one.title for one in linked_charts(tmp_path / "docs", GALLERY)] == [title]

@@ -89,7 +89,9 @@ def test_figures_13_and_14_set_models_side_by_side(root: Path, tmp_path: Path) -
     less = select(part, token="C", less="others without C").value.tolist()
     assert drawn.y.tolist() == less
     texts = [note.text for note in layout.annotations]
-    assert f"{less[-1]:.2f}" in texts and texts.count("writes C") == 2, "named once"
+    assert f"writes C {less[-1]:.2f}" in texts and sum("writes C" in one for one in texts) == 2, (
+        "named once"
+    )
     read = next(trace for trace in chart.figure.data if trace.name == "reads C")
     rows = select(table, model="reference", operation="addition", measure="cosine", site="mlp_in")
     above = select(rows, token="C", less="others without C").value.tolist()
