@@ -198,22 +198,24 @@ def _panel(table: Any, most: int, counterfactual: str) -> CircuitPanel:
     nodes = select(table, kind="node", measure=EFFECT, sender=[*joined])
     nodes = nodes.rename(columns={"sender": "node", "value": "mean"})
     nodes["layer"] = [parse_component(name).layer for name in nodes["node"]]
-    shares, metric = list[Any](), str(table["metric"].iloc[0])
+    shares, metric, tested = list[Any](), str(table["metric"].iloc[0]), ""
     measured = METRIC_WORDS.get(metric, metric)
     lead = measured.partition(" over")[0]
     for name, kept in (
-        (f"{lead} kept at END", _kept(table, LEFT)),
-        ("right answers at END", _kept(table, ACCURACY)),
+        (f"{lead} that is left", _kept(table, LEFT)),
+        ("right answers", _kept(table, ACCURACY)),
     ):
         if kept:
             own, others = kept
             texts = (
-                f"{percent_text(own)}, n = {own['n']:.0f}",
-                f"{100 * others['low']:z.0f} to {others['high']:z.0%}, {others['n']:.0f} graphs",
+                percent_text(own),
+                f"{100 * others['low']:z.0f} to {others['high']:z.0%} in {others['n']:.0f} draws",
             )
-            for named, row, text in zip((name, "by random graphs"), kept, texts, strict=True):
+            for named, row, text in zip((name, "with random paths"), kept, texts, strict=True):
                 shares.append((named, text, *(row[end] for end in NUMBERS)))
-    subtitle = f"Counterfactual: {CHANGES[counterfactual]}. Numbers: effects on {measured}"
+            tested = ". Dots: these paths alone, all else exchanged at END, "
+            tested += f"{own['n']:.0f} held-out problems"
+    subtitle = f"Counterfactual: {CHANGES[counterfactual]}. In boxes: effects on {measured}{tested}"
     roles = _roles(edges) if "role" in edges else ()
     return CircuitPanel(nodes, edges, _heading(table), subtitle, roles, shares, lead)
 

@@ -45,7 +45,7 @@ def few_heads(shape: str = "wide") -> str:
     other_lens = (STRICTER[0], few[1])
     lines = {
         "these four alone": (few, "own"),
-        "… with another sum's outputs at END": (other_lens, "own"),
+        "these four alone, the others from another sum": (other_lens, "own"),
         "four other heads alone": (few, "other"),
         "without these four": (needed, "own"),
         "without four other heads": (needed, "other"),
@@ -58,7 +58,7 @@ def few_heads(shape: str = "wide") -> str:
         environment(Path(__file__).parent)
         .get_template("few_heads.svg.jinja")
         .render(
-            title="Four of 270 heads add in a pretrained LLaMA",
+            title="Four of 270 heads are enough to add",
             width=width,
             height=height,
             font=FONT,
@@ -143,8 +143,10 @@ def _row(name: str, row: Any, kind: str) -> dict[str, Any]:
     if kind == "other":
         low, high = row.control_low, row.control_high
         text = f"{low:.0%} to {high:.0%}" if low < high else f"{high:.0%} in all {DRAWS} sets"
-    at = {"low": low * LENGTH, "value": value * LENGTH, "high": high * LENGTH}
-    return {"name": name, "kind": kind, "text": text, "flat": low == high, **at}
+    ends = {"low": low * LENGTH, "value": value * LENGTH, "high": high * LENGTH, "kind": kind}
+    fails = kind == "own" and row.verdict == "fails"
+    name, ink = (f"{name} (fails)", "other") if fails else (name, kind)
+    return {"name": name, "ink": ink, "text": text, "flat": low == high, **ends}
 
 
 def _token(number: int, text: str) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class CircuitPanel:
     """What is left where a graph is kept alone, and below it with random graphs, perhaps of several
     measures: name, text, share, and its ends."""
     measure: str = "C"
-    """What the key says that loses or gains."""
+    """What the key says that is lost or gained."""
 
     def by_token(self) -> "CircuitPanel":
         """Where tokens were not told apart: queries and MLPs read END alone, keys and values any
@@ -124,7 +124,7 @@ class Look:
     title: Number
     """The size of the title."""
     has_numbers: bool
-    """Whether effects stand in nodes and beside the largest edges."""
+    """Whether effects stand in nodes."""
     head: int = 0
     foot: int = 24
     """The margins above and below."""
@@ -137,6 +137,11 @@ class Look:
         """The lines of a text above the drawing."""
         letters = int((self.width - 20) / (0.5 * size))
         return [line for part in text.splitlines() for line in textwrap.wrap(part, letters)]
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether names stand in full, and effects beside the largest edges."""
+        return self.width == PAGE.width
 
     @property
     def line(self) -> Number:
@@ -153,7 +158,9 @@ COLUMN = Look(396, 36, 58, 38, 17, 22, 328, 18, 12, 46, 6.0, 11, 11.5, has_numbe
 def look_of(panels: Sequence[CircuitPanel], n_layers: int) -> tuple[Look, int]:
     """The pixels of a panel and how many stand side by side, so that paper is high enough."""
     narrow = is_narrow()
-    look = PAGE if len(panels) == 1 and not narrow else COLUMN
+    look = COLUMN
+    if len(panels) == 1:
+        look = replace(COLUMN, has_numbers=True, gap=18) if narrow else PAGE
     look = replace(look, head=max(_height_of_head(panel, look) for panel in panels))
     across = 1 if narrow else min(len(panels), 2)
     space = page_height() / -(-len(panels) // across) - look.head - look.foot
@@ -165,7 +172,7 @@ def _height_of_head(panel: CircuitPanel, look: Look) -> int:
     lines = len(look.lines(panel.title, look.title)) * (look.title + 5)
     lines += len(look.lines(panel.subtitle, look.size)) * look.line + 8
     rows = [len(panel.shares), len(_key_of(panel.edges))]
-    return int(lines + look.line * (max(rows) if look.has_numbers else sum(rows)) + 26)
+    return int(lines + look.line * (max(rows) if look.is_wide else sum(rows)) + 26)
 
 
 def _key_of(edges: Any) -> list[str]:
@@ -195,7 +202,7 @@ class Drawing:
         joined = {(mlp, role) for role, mlp in joined_senders(panel.edges).items()}
         boxes = self._boxes(panel, paths, joined)
         self._scaffold(panel)
-        first = max(len(paths) - LABELLED, 0) if look.has_numbers else len(paths)
+        first = max(len(paths) - LABELLED, 0) if look.is_wide else len(paths)
         texts = {i: self._number(paths[i].rows[0].mean) for i in range(first, len(paths))}
         wide = {i: text_box(text, look.size)[0] for i, text in texts.items()}
         lines = curves(paths, boxes, wide, look.width - look.stream - look.half - 12)
@@ -227,14 +234,15 @@ class Drawing:
 
     def _number(self, value: Number) -> str:
         """An effect as text: in percent if it is a share."""
-        return signed(round(100 * value, 1), "%") if self.relative else signed(round(value, 2))
+        digits = 2 if self.look.is_wide else 1
+        return signed(round(100 * value, 1), "%") if self.relative else signed(round(value, digits))
 
     def _name(self, name: str) -> str:
-        return name if self.look.has_numbers else name.replace("MLP ", "M")
+        return name if self.look.is_wide else name.replace("MLP ", "M")
 
     def _sender(self, spot: Spot, joined: set[Spot]) -> str:
         """What stands in the box of what writes before END."""
-        with_embeddings = "embedding<br>" if self.look.has_numbers else "emb.<br>"
+        with_embeddings = "embedding<br>" if self.look.is_wide else "emb.<br>"
         return with_embeddings * (spot in joined) + self._name(spot[0])
 
     def _boxes(
@@ -256,7 +264,8 @@ class Drawing:
             name, layer = str(row.node), int(row.layer)
             if name.startswith("MLP"):
                 at = self.left + look.stream, self._y(layer) - look.lift
-                boxes[name, END] = _around(at, look.half, look.size / 2 + 4)
+                high = look.size / 2 + 4 if look.is_wide or not look.has_numbers else look.size + 5
+                boxes[name, END] = _around(at, look.half, high)
             else:
                 heads[name] = layer
         read = {path.stop[0] for path in paths}
@@ -274,7 +283,7 @@ class Drawing:
 
     def _half_of_head(self, name: str, step: Number) -> tuple[Number, Number]:
         """Half of the width and height of a head at END, with its number where there is room."""
-        half = 0.31 * self.look.size * 5 + 6
+        half = 0.31 * self.look.size * 5 + 6 if self.look.is_wide else 1.24 * self.look.size + 1
         if self.look.has_numbers and step >= 2 * half + 2:
             return half, self.look.size + 4.5
         return 4 + 0.32 * self.look.size * len(name), 8
@@ -294,7 +303,7 @@ class Drawing:
             if role != END:
                 self._line((x, self._y(self.n_layers - 1)), (x, foot), PALE, 1.5)
             self._box(_around((x, foot), look.token, 11), "white", OUTLINE)
-            text = (ROLE_NAMES if look.has_numbers else SHORT_ROLES).get(role, role)
+            text = (ROLE_NAMES if look.is_wide else SHORT_ROLES).get(role, role)
             self._text(f"<b>{plain(text)}</b>", (x, foot), ROLE_INKS.get(role, NOTE))
         self._box(_around((stream, top), max(look.half, 34), 11), PALE, {"width": 0})
         self._text("<b>answer C</b>", (stream, top), TEXT)
@@ -308,7 +317,7 @@ class Drawing:
         y += 12
         for line, one in enumerate(panel.shares):
             self._keeps(y + line * look.line, bool(line % 2), *one)
-        beside = look.has_numbers and bool(panel.shares)
+        beside = look.is_wide and bool(panel.shares)
         y += 0 if beside else look.line * len(panel.shares)
         self._key(panel, (left + (0.57 * look.width if beside else 12), y))
 
@@ -328,8 +337,8 @@ class Drawing:
         look, limit, unit = self.look, self.limits[0], "%" if self.relative else ""
         broad = max(one for one in _round_below(limit * (100 if self.relative else 1)))
         parts: dict[str, list[tuple[float, str, str]]] = {"helps": [], "hinders": [], "inputs": []}
-        for sign, name, word in ((-1, "helps", "loses"), (1, "hinders", "gains")):
-            words = f"{unit or ' logits'} {panel.measure} {word} without it"
+        for sign, name, word in ((-1, "helps", "lost"), (1, "hinders", "gained")):
+            words = f"{unit or ' logits'} of {panel.measure} {word} without the path"
             parts[name] = [(sign, f"{broad:g}", "v"), (sign / 4, f"{broad / 4:g}{words}", "v")]
         used = {*panel.edges["input"]}
         parts["inputs"] = [(0, text, name) for name, text in INPUT_NAMES.items() if name in used]
@@ -404,9 +413,10 @@ class Drawing:
         outline["dash"] = "solid" if certain else "dot"
         self._point("node", box.centre, self._hover(name, row), abs(float(row.mean)))
         self._box(box, fill, outline)
-        number, gap = self._number(value), " " if name.startswith("MLP") else "<br>"
+        gap = " " if name.startswith("MLP") and look.is_wide else "<br>"
         roomy = look.has_numbers and (gap == " " or box.bottom - box.top > 20)
-        text = f"<b>{name}</b>{gap}{number}" if roomy else self._name(name)
+        text = self._name(name)
+        text = f"<b>{text}</b>{gap}{self._number(value)}" if roomy else text
         self._text(text, box.centre, ink_on(fill))
 
     def _hover(self, name: str, row: Any) -> str:
