@@ -9,7 +9,6 @@ SENTENCES = {
     "audits:audits": "Audit a model on tasks, and store what the audits find.",
     "audits:audit_table": "Print the rows of all finished audits, and write them to a file.",
     "carries:carries": "Is the carry of two-digit sums one direction, at which layer?",
-    "conditions:conditions": "In which sums do a few heads suffice, and with which means?",
     "exchanges:exchanges": "What does an answer become when heads are those of another sum?",
     "orders:orders": "How faithful are orders of heads and MLPs, by MIB's CPR and CMD?",
     "outcomes:outcomes": "What came of the predictions about pretrained models, by their rules?",
