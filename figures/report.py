@@ -22,7 +22,7 @@ from pandas import DataFrame
 
 from arith_lens.auditing.page import answer_of
 from arith_lens.plotting import FROM_FOLDER, chart_html, compressed, write_libraries
-from arith_lens.plotting.markup import environment, shell_file, shell_script, shell_style
+from arith_lens.plotting.markup import environment, shell_script, shell_style
 from arith_lens.runs import Run, RunError, find_runs
 from arith_lens.runs import write as write_file
 from arith_lens.views import POLICY, packed_bundles, views_html
@@ -167,7 +167,6 @@ def _template() -> Template:
         globals={
             "chart_html": chart_html,
             "compressed": compressed,
-            "dark": shell_file("dark.svg"),
             "counted": verdict_counts,
             "html_table": html_table,
             "is_shipped": lambda exhibit: any(map(shipped, exhibit.runs)),

@@ -22,7 +22,7 @@ import numpy as np
 
 from arith_lens.plotting.markup import document, render, shell_file
 from arith_lens.plotting.page import bear_colours, without_notes
-from arith_lens.plotting.style import Figure, Number, plotly, rooted_colour_at
+from arith_lens.plotting.style import Figure, Number, in_the_dark, plotly, rooted_colour_at
 from arith_lens.plotting.widths import PER_INCH, drawn_for, is_printed
 
 _RENDER = ["-c", "from arith_lens.plotting.export import draw_jobs; draw_jobs()"]
@@ -155,20 +155,25 @@ def chart_html(
     Args:
         redraw: draws it again, for a phone, where its panels stand one below the other.
     """
-    figure = without_notes(figure)
-    narrow = ""
+    drawn = {"data": (figure := without_notes(figure))}
     if redraw is not None:
         with drawn_for("phone"):
-            narrow = _json(without_notes(redraw()))
+            drawn["narrow"] = without_notes(redraw())
+    texts = {kind: json.dumps(json.loads(str(one.to_json()))) for kind, one in drawn.items()}
+    texts["dark"] = json.dumps(_dark_colours("".join(texts.values())))
+    figures = {kind: compressed(text) for kind, text in texts.items()}
     width, height = round(figure.layout.width), round(figure.layout.height)
     size = {"width": width, "height": height, "print": f"{min(1.0, PRINTED / width):.3f}"}
-    figures = {"data": _json(figure), "narrow": narrow}
     return render(shell_file("chart.html.j2"), name=name, title=title, figures=figures, **size)
 
 
-def _json(figure: Figure) -> str:
-    """A figure as compressed JSON."""
-    return compressed(json.dumps(json.loads(str(figure.to_json()))))
+def _dark_colours(text: str) -> dict[str, str]:
+    """What stands in the dark for each colour of a figure's JSON."""
+    pairs = {one: in_the_dark(one) for one in re.findall(r"#[0-9a-f]{6}\b", text)}
+    for start, red, green, blue in re.findall(r"(rgba\((\d+),(\d+),(\d+),)", text):
+        ink = in_the_dark(f"#{int(red):02x}{int(green):02x}{int(blue):02x}")
+        pairs[start] = "rgba({},{},{},".format(*bytes.fromhex(ink[1:]))
+    return pairs | {'"white"': f'"{in_the_dark("#ffffff")}"'}
 
 
 def _page(figure: Figure, name: str, title: str, notes: Sequence[str]) -> str:

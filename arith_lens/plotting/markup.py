@@ -52,7 +52,7 @@ _DOCUMENT = """<!doctype html>
 <title>{{ title }}</title>
 <style>{{ style|safe }}</style>
 {{ head|safe }}
-</head><body>{{ dark|safe }}
+</head><body>
 {% if links %}<nav class="bar" aria-label="Pages">{% for text, target in links %}
 <a href="{{ target }}">{{ text }}</a>{% endfor %}</nav>{% endif %}
 <main>{% if heading %}<h1>{{ title }}</h1>{% endif %}
@@ -86,7 +86,6 @@ def document(
     parts = {"title": title, "body": body, "notes": notes, "head": head, "links": [*links]}
     scripted = 'class="chart"' in body or 'class="views"' in body
     shell = {"style": shell_style(), "script": shell_script(), "scripted": scripted}
-    shell["dark"] = shell_file("dark.svg")
     return render(_DOCUMENT, **parts, **shell, policy=policy, heading=heading)
 
 

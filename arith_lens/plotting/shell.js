@@ -14,12 +14,23 @@
     if (!window.Plotly && !await load("plotly")) { chart.textContent = "plotly.js, which lies beside this page, is missing: copy both."; return; }
     const narrow = innerWidth < 700 && document.getElementById(chart.id + "-narrow");
     const source = narrow || document.getElementById(chart.id + "-data");
-    const figure = JSON.parse(await unpacked(source.textContent));
+    const text = await unpacked(source.textContent), pairs = JSON.parse(await unpacked(document.getElementById(chart.id + "-dark").textContent));
+    const dark = text.replace(/#[0-9a-f]{6}\b|"white"|rgba\(\d+,\d+,\d+,/g, colour => pairs[colour] ?? colour);
+    figures.set(chart, { light: text, dark });
+    const figure = JSON.parse(text);
     if (narrow) Object.assign(chart.style, { width: `${figure.layout.width}px`, height: `${figure.layout.height}px` });
     fit(chart);
-    Plotly.newPlot(chart, figure.data, figure.layout, shown);
+    paint(chart);
     measure();
   }
+  // In the colours of the screen; on paper in the light ones.
+  const figures = new Map(), isDark = matchMedia("screen and (prefers-color-scheme: dark)");
+  function paint(chart, dark = isDark.matches) {
+    const { data, layout } = JSON.parse(figures.get(chart)[dark ? "dark" : "light"]);
+    Plotly.react(chart, data, layout, shown);
+  }
+  isDark.addEventListener("change", () => [...figures.keys()].forEach(chart => paint(chart)));
+  addEventListener("afterprint", () => { if (isDark.matches) [...figures.keys()].forEach(chart => paint(chart)); });
   // A figure is as wide as its column, within bounds; below them the column scrolls.
   function fit(chart) {
     const { width, height } = chart.style, box = chart.parentNode, wide = box.clientWidth / parseFloat(width);
@@ -68,6 +79,7 @@
   addEventListener("load", () => idle(drawNext));
   addEventListener("beforeprint", () => {
     document.querySelectorAll("details.rows").forEach(details => { details.open = true; });
+    if (isDark.matches) [...figures.keys()].forEach(chart => paint(chart, false));
     charts.forEach(draw);
   });
 

@@ -1,6 +1,9 @@
 """One dictionary of colours by meaning: any two differ for every reader, nothing else is used."""
 
+import gzip
+import json
 import re
+from base64 import b64decode
 from itertools import combinations
 from pathlib import Path
 
@@ -8,16 +11,18 @@ import numpy as np
 import pytest
 
 from arith_lens import plotting
-from arith_lens.plotting.markup import shell_file, shell_style
+from arith_lens.plotting.export import chart_html
+from arith_lens.plotting.markup import shell_style
 from arith_lens.plotting.style import (
-    DIVERGING,
     GREYS,
     INKS,
     colour_at,
     in_the_dark,
     ink_on,
     palette,
+    plotly,
     tint,
+    translucent,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -117,27 +122,17 @@ def test_text_on_any_fill_can_be_read(dark: bool) -> None:
     assert min(contrast(*pair) for pair in pairs) >= 4.5
 
 
-def turned_over(colour: str) -> str:
-    """A light colour as a page shows it in the dark, by the matrix of its filter."""
-    (values,) = re.findall(r'values="([^"]*)"', shell_file("dark.svg"))
-    matrix = np.array(values.split(), dtype=float).reshape(4, 5)[:3]
-    parts = [*(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)), 1, 1]
-    return "#{:02x}{:02x}{:02x}".format(*(round(255 * x) for x in np.clip(matrix @ parts, 0, 1)))
-
-
-def test_a_chart_in_the_dark_has_the_dark_pages_ground_and_colours_that_differ() -> None:
-    assert turned_over("#ffffff") == PAGES[True] and f"--page: {PAGES[True]}" in shell_style()
-    inks = {name: turned_over(light) for name, (light, _) in INKS.items()}
-    assert [one for one in inks if contrast(inks[one], PAGES[True]) < 4.5] == []
-    for sight in SIGHT:
-        near = [
-            (one, other)
-            for one, other in combinations(MEANINGS, 2)
-            if difference(inks[one], inks[other], sight) < 20
-        ]
-        assert near == [("operator", "verdict")] * (sight == "deutan")
-    drops = [contrast(turned_over(colour), PAGES[True]) for colour in DIVERGING[:9]]
-    assert drops == sorted(drops, reverse=True), "the strongest stands out most, as on white"
+def test_a_chart_has_its_colours_on_white_and_those_of_the_dark() -> None:
+    figure = plotly().graph_objects.Figure(layout={"width": 90, "height": 90})
+    band = translucent(INKS["answer"][0], 0.2)
+    figure.add_scatter(y=[1], fillcolor=band, line={"color": INKS["helps"][0]})
+    figure.update_layout(paper_bgcolor="white")
+    packed = re.findall(r'id="x-chart-(\w+)">(.*?)</script>', chart_html("x", "", figure))
+    data, dark = (json.loads(gzip.decompress(b64decode(text))) for _, text in packed)
+    assert [kind for kind, _ in packed] == ["data", "dark"] and data["data"][0]["fillcolor"] == band
+    assert dark[INKS["helps"][0]] == INKS["helps"][1] and dark['"white"'] == f'"{PAGES[True]}"'
+    assert dark["rgba(76,21,136,"] == "rgba(207,176,255,"
+    assert f"--page: {PAGES[True]}" in shell_style()
 
 
 LEFT_OUT = ("arith_lens/plotting/style.py",)
