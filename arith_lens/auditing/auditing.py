@@ -12,28 +12,11 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from arith_lens.attention import attention_by_role
-from arith_lens.auditing import measures
+from arith_lens.auditing import measures, verdicts
 from arith_lens.auditing.measures import Replacing, Scale, problems
 from arith_lens.auditing.result import Audit
 from arith_lens.auditing.tasks import LEAD, LOGIT, fitting_metric
-from arith_lens.auditing.verdicts import (
-    FEW,
-    HOLDS,
-    LENS,
-    NEED,
-    OPEN,
-    ORIGIN,
-    PARTS,
-    QUESTIONS,
-    READ,
-    TASK,
-    Measure,
-    Verdict,
-    above,
-    agreement,
-    below,
-    suffices,
-)
+from arith_lens.auditing.verdicts import Measure, Verdict
 from arith_lens.components import Mlp
 from arith_lens.edges import UnsupportedReceiver, edge_effects
 from arith_lens.effects import ComponentEffects, Effects
@@ -168,7 +151,11 @@ class _Auditor:
             self._inspect(pairs)
         answered = {one.question for one in self.verdicts}
         reason = self.facts.pop("reason", "")
-        left = [Verdict(q, "", OPEN, reason=reason) for q in QUESTIONS if q not in answered]
+        left = [
+            Verdict(q, "", verdicts.OPEN, reason=reason)
+            for q in verdicts.QUESTIONS
+            if q not in answered
+        ]
         heads = {"n_heads": len(self.scale.heads), "few": self.scale.few}
         name = str(getattr(self.model, "name", "model"))
         return Audit((*self.verdicts, *left), name, **heads, **self.facts)
@@ -178,7 +165,7 @@ class _Auditor:
     ) -> None:
         if isnan(measure.value):
             reason = reason or "there are too few problems, or nothing has an effect"
-        elif verdict == OPEN and isnan(measure.control_high):
+        elif verdict == verdicts.OPEN and isnan(measure.control_high):
             reason = "there is no other part to compare with"
         self.verdicts.append(Verdict(question, lens, verdict, measure, reason))
 
@@ -188,11 +175,11 @@ class _Auditor:
         with working("audit: does the model answer?", visible=self.progress):
             outcomes = knock_out(self.model, pairs, [], progress=False)
         measure = measures.task(outcomes, pairs, self.scale)
-        verdict = above(measure)
+        verdict = verdicts.above(measure)
         lens = "all prompts" if pairs.selection is None else "kept prompts"
-        self._say(TASK, lens, verdict, measure)
+        self._say(verdicts.TASK, lens, verdict, measure)
         right = pairs[outcomes.correct]
-        if verdict != HOLDS:
+        if verdict != verdicts.HOLDS:
             self.facts["reason"] = "the model cannot do the task better than its controls"
             return None
         if problems(right) < LEAST_PROBLEMS:
@@ -212,7 +199,7 @@ class _Auditor:
         order = effects.heads.select(inside).top(len(self.scale.heads))
         heads = self._few(pairs, inside, order)
         looks = measures.attention_to_changes(self.model, pairs[~inside], heads, self.scale)
-        self._say(READ, "attention of END", above(looks), looks)
+        self._say(verdicts.READ, "attention of END", verdicts.above(looks), looks)
         self._reads(pairs[~inside], heads[:MOST_READERS])
         self._origin(pairs)
         self._other_lenses(effects, inside)
@@ -241,7 +228,7 @@ class _Auditor:
         self, effects: Effects, inside: Bool[Tensor, " pair"], untrained: list[float]
     ) -> None:
         measure = measures.concentration(effects, inside, self.scale, self.scale.draws, untrained)
-        self._say(PARTS, WORDS[effects.metric], above(measure), measure)
+        self._say(verdicts.PARTS, WORDS[effects.metric], verdicts.above(measure), measure)
 
     def _few(
         self, pairs: PromptPairs, inside: Bool[Tensor, " pair"], order: list[Any]
@@ -266,7 +253,7 @@ class _Auditor:
         reached = enough is not None and enough <= few
         heads = order[: enough if reached else few]
         self.facts["heads"] = tuple(heads)
-        for question, way in product((FEW, NEED), self._ways()):
+        for question, way in product((verdicts.FEW, verdicts.NEED), self._ways()):
             self._replaced(question, pairs[~inside], heads, way, reached)
         return heads
 
@@ -286,18 +273,20 @@ class _Auditor:
     def _replaced(
         self, question: str, pairs: PromptPairs, heads: list[Any], way: Replacing, reached: bool
     ) -> None:
-        alone, storage = question == FEW, {"run": self.run, "progress": self.progress}
+        alone, storage = question == verdicts.FEW, {"run": self.run, "progress": self.progress}
         try:
             measure, right = measures.sets_replaced(
                 self.model, pairs, heads, self.scale, way, alone=alone, **storage
             )
         except NoAlignedPrompt:
-            self._say(question, way.name, OPEN, reason="no other prompt is aligned with each")
+            self._say(
+                question, way.name, verdicts.OPEN, reason="no other prompt is aligned with each"
+            )
             return
         if alone:
             self.alone[way.name] = right
-        verdict = suffices(measure, reached) if alone else below(measure)
-        if way.draws == self.scale.draws and verdict == HOLDS:
+        verdict = verdicts.suffices(measure, reached) if alone else verdicts.below(measure)
+        if way.draws == self.scale.draws and verdict == verdicts.HOLDS:
             self.facts["sufficient" if alone else "needed"] = tuple(heads)
         self._say(question, way.name, verdict, measure)
 
@@ -334,7 +323,9 @@ class _Auditor:
             with working("audit: where does the answer arise?", visible=self.progress):
                 exchanged = interchange(self.model, pairs, sites).effects  # pyright: ignore
         except (TooFewPairs, UnsupportedEndRuns) as error:
-            self._say(ORIGIN, "stream", OPEN, reason=str(error).partition("; ")[0])
+            self._say(
+                verdicts.ORIGIN, "stream", verdicts.OPEN, reason=str(error).partition("; ")[0]
+            )
             return
         inside = half_of_problems(pairs.problem, self.scale.seed)
         values = exchanged.per_pair[:, 0]
@@ -343,9 +334,9 @@ class _Auditor:
             for part in values.split(self.scale.n_layers)
         )
         layer, measure = measures.rise(stream, inside, pairs)
-        self._say(ORIGIN, "stream of END", above(measure), measure)
+        self._say(verdicts.ORIGIN, "stream of END", verdicts.above(measure), measure)
         mlp, of_mlp = measures.strongest_writer(mlps, inside, pairs)
-        self._say(ORIGIN, "one MLP at END", above(of_mlp), of_mlp)
+        self._say(verdicts.ORIGIN, "one MLP at END", verdicts.above(of_mlp), of_mlp)
         self._same_answer(pairs, inside, layer)
         self.facts |= {"origin": exchanged, "layer": layer, "mlp": Mlp(mlp)}
 
@@ -355,10 +346,10 @@ class _Auditor:
         rows, same = rows[~inside[rows]], same[~inside[rows]]
         if problems(same) < LEAST_PROBLEMS / 2:
             reason = "too few problems have the answer of another one in the same words"
-            self._say(ORIGIN, SAME_ANSWER, OPEN, reason=reason)
+            self._say(verdicts.ORIGIN, SAME_ANSWER, verdicts.OPEN, reason=reason)
             return
         stay = measures.unmoved(self.model, pairs[rows], same, layer)
-        self._say(ORIGIN, SAME_ANSWER, above(stay), stay)
+        self._say(verdicts.ORIGIN, SAME_ANSWER, verdicts.above(stay), stay)
 
     def _other_lenses(self, effects: ComponentEffects, inside: Bool[Tensor, " pair"]) -> None:
         """The strongest heads under another metric, and under other counterfactuals."""
@@ -374,16 +365,16 @@ class _Auditor:
                 continue
             other = self._effects(right, fitting_metric(right), f"effects-{number}")
             compared[f"heads under {name}"] = other
-        self.verdicts.append(agreement(LENS, self.verdicts))
+        self.verdicts.append(verdicts.agreement(verdicts.LENS, self.verdicts))
         self._list(f"heads under {next(iter(self.lenses))}", effects.heads)
         for lens, other in compared.items():
             measure = measures.overlap(effects.heads, other.heads, self.scale)
-            self._say(LENS, lens, below(measure), measure)
+            self._say(verdicts.LENS, lens, verdicts.below(measure), measure)
             self._list(lens, other.heads)
         self._nothing_changed(pairs, effects.heads, inside)
         if RESAMPLED in self.alone:
             more = measures.change(self.alone[RESAMPLED], self.alone[MEANS], pairs[~inside])
-            self._say(LENS, GAIN, above(more), more)
+            self._say(verdicts.LENS, GAIN, verdicts.above(more), more)
 
     def _list(self, lens: str, effects: Effects) -> None:
         self.facts.setdefault("strongest", {})[lens] = tuple(effects.top(self.scale.few))
@@ -395,7 +386,7 @@ class _Auditor:
         rows, same = measures.other_prompts(pairs, self.scale.seed, same_problem=True)
         if problems(same) < LEAST_PROBLEMS:
             reason = "too few problems are asked by two prompts of one length"
-            self._say(LENS, f"heads under {SAME}", OPEN, reason=reason)
+            self._say(verdicts.LENS, f"heads under {SAME}", verdicts.OPEN, reason=reason)
             return
         other = self._effects(same, fitting_metric(pairs), "effects-same-problem").heads
         self._list(f"heads under {SAME}", other)
@@ -404,4 +395,4 @@ class _Auditor:
             "heads": measures.overlap(*both, self.scale),
             "strength": measures.strength(*both, inside[rows], self.scale),
         }.items():
-            self._say(LENS, f"{name} under {SAME}", below(measure), measure)
+            self._say(verdicts.LENS, f"{name} under {SAME}", verdicts.below(measure), measure)

@@ -5,28 +5,16 @@ from itertools import groupby
 from math import isnan
 from typing import Any
 
-from arith_lens.auditing.verdicts import (
-    FAILS,
-    FEW,
-    HOLDS,
-    LENS,
-    NEED,
-    OPEN,
-    QUESTIONS,
-    TASK,
-    Measure,
-    Verdict,
-    beyond,
-    read_by,
-)
+from arith_lens.auditing import verdicts
+from arith_lens.auditing.verdicts import Measure, Verdict
 from arith_lens.effects.pictures import figure_html
 from arith_lens.plotting import document, render
 
 WIDTH, HEIGHT = 150, 16
 """Pixels of the strip that shows a number from 0 to 1."""
 NAMES = {"digit_contrast": "C's lead over the other answers", "logit": "C's logit"}
-MARKS = {HOLDS: "●", FAILS: "○", OPEN: "◐"}
-DEPENDS = {HOLDS: "yes", FAILS: "no", OPEN: "in part"}
+MARKS = {verdicts.HOLDS: "●", verdicts.FAILS: "○", verdicts.OPEN: "◐"}
+DEPENDS = {verdicts.HOLDS: "yes", verdicts.FAILS: "no", verdicts.OPEN: "in part"}
 """Whether the other verdicts depend on the lens: that they do is no success, and has no mark."""
 
 _STRIP = """
@@ -90,14 +78,14 @@ def answer_of(audit: Any) -> str:
         first, n_same, others = audit.first(question), *_lenses(audit, question)
         verdict = f"{MARKS[first.verdict]} {first.verdict}"
         row = {"question": question, "sentence": sentence, "strip": _strip(first.measure, others)}
-        if question == LENS and not first.reason:
-            in_part = first.verdict == FAILS and beyond(audit.rows)
-            verdict = DEPENDS[OPEN if in_part else first.verdict]
+        if question == verdicts.LENS and not first.reason:
+            in_part = first.verdict == verdicts.FAILS and verdicts.beyond(audit.rows)
+            verdict = DEPENDS[verdicts.OPEN if in_part else first.verdict]
         row["verdict"] = verdict
         row["others"] = f"in {n_same} of {n_same + len(others)} lenses" if others else ""
         values = [one.value for one in others if not isnan(one.value)]
-        if values and first.verdict == HOLDS:
-            worst = max(values) if question == NEED else min(values)
+        if values and first.verdict == verdicts.HOLDS:
+            worst = max(values) if question == verdicts.NEED else min(values)
             row["others"] += f"; {worst:.0%} in the worst"
         rows.append(row)
     return render(_ANSWER, rows=rows)
@@ -106,7 +94,7 @@ def answer_of(audit: Any) -> str:
 def _lenses(audit: Any, question: str) -> tuple[int, list[Measure]]:
     """How many lenses have the first one's verdict, and the numbers of those that have another."""
     rows: list[Verdict] = [one for one in audit.rows if one.question == question and not one.reason]
-    if question == LENS or not rows:
+    if question == verdicts.LENS or not rows:
         return 0, []
     others = [one.measure for one in rows if one.verdict != audit.first(question).verdict]
     return len(rows) - len(others), others
@@ -115,11 +103,11 @@ def _lenses(audit: Any, question: str) -> tuple[int, list[Measure]]:
 def page_of(audit: Any, task: str = "") -> str:
     """The whole page."""
     effects = audit.effects
-    n = audit.first(TASK).measure.n
+    n = audit.first(verdicts.TASK).measure.n
     parts = (f"Audit: {audit.model}", task, f"{n} problem{'s'[: n != 1]}" if n else "")
     title = ", ".join(filter(None, parts))
     heads = None if effects is None else effects.heads
-    ordered = sorted(audit.rows, key=lambda one: QUESTIONS.index(one.question))
+    ordered = sorted(audit.rows, key=lambda one: verdicts.QUESTIONS.index(one.question))
     metric = "" if heads is None else NAMES.get(heads.metric, heads.metric)
     body = render(
         _PAGE,
@@ -133,11 +121,11 @@ def page_of(audit: Any, task: str = "") -> str:
         ),
         metric=metric,
         few=audit.few,
-        n_tested=audit.first(FEW).measure.n,
+        n_tested=audit.first(verdicts.FEW).measure.n,
         strongest=[*audit.strongest.items()],
         readers=[*audit.readers().itertuples()],
         heads=", ".join(map(str, audit.heads)) or "none",
-        read_by=read_by,
+        read_by=verdicts.read_by,
         questions=[
             (question, [*map(_cells, rows)])
             for question, rows in groupby(ordered, lambda one: one.question)
