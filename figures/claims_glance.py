@@ -20,7 +20,7 @@ MARKS = {
     "not measured": ("not measured", "line-ew-open", plotting.COLOURS["control"]),
 }
 """What each verdict is called, and its mark."""
-COUNTS = "{} hold, {} undecided, {} do not hold"
+COUNTS = "{1} of {0} hold, {2} undecided, {3} do not"
 ACROSS = 2
 
 
@@ -35,9 +35,10 @@ def glance(rows: DataFrame) -> Chart:
         [],
         name="claims",
         title="Which of the paper's claims hold?",
-        caption="A mark is the verdict of one-sided tests at 5% over problems, seeds or draws; in "
-        "reference models, except for probes, × and ÷ go up to 19 and 99. A claim holds if all its "
-        "numbers are within their bounds; not if one is outside, corrected for many tests.",
+        caption="Verdicts on three small models; the paper's have 7 billion parameters and more. A "
+        "claim holds if one-sided tests at 5% find all its numbers within their bounds; it does "
+        "not if one is outside, corrected for many tests. × and ÷ go up to 19 and 99, but not in "
+        "probes.",
         draw=_draw,
     )
 
@@ -67,7 +68,7 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     panels = [_panel(rows, models, some) for some in groups]
     names = [NAMES.get(str(model), str(model)) for model in models]
     known = [[*verdicts(rows, model).values()] for model in models]
-    counts = [COUNTS.format(*map(of_model.count, MARKS)) for of_model in known]
+    counts = [COUNTS.format(len(of_model), *map(of_model.count, MARKS)) for of_model in known]
     totals = [f"{name}: {count}" for name, count in zip(names, counts, strict=True)]
     ends = (-0.6, len(models) - 0.4)
     return plotting.dot_panels(
@@ -84,7 +85,7 @@ def _panel(rows: DataFrame, models: Sequence[str], groups: tuple[str, ...]) -> p
     by_model = [verdicts(rows, model, groups) for model in models]
     claims = sorted(
         by_model[0],
-        key=lambda claim: [ORDER.index(known.get(claim, ORDER[2])) for known in by_model],
+        key=lambda claim: sorted(ORDER.index(known.get(claim, ORDER[2])) for known in by_model),
     )
     series = [
         plotting.Dots(

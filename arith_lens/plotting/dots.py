@@ -21,11 +21,11 @@ from arith_lens.plotting.page import (
     value_axis,
 )
 from arith_lens.plotting.style import GRID, NOTE, TEXT, Figure, Number
-from arith_lens.plotting.widths import page_height, page_width
+from arith_lens.plotting.widths import is_narrow, page_height, page_width
 
 ROW, LOWEST_ROW, NARROWEST = 17, 13, 90
 """Pixels of a row, at most and at least, and of a panel, at least."""
-BETWEEN, BELOW, FOOT, KEY_LINE, NAME, NAME_LINE, PITCH = 26, 18, 40, 17, 11, 14, 18
+BETWEEN, BELOW, FOOT, KEY_LINE, NAME, NAME_LINE, PITCH = 26, 18, 40, 17, 11, 16, 18
 
 
 @dataclass(frozen=True)
@@ -103,27 +103,30 @@ def dot_panels(
     named = any(axis.columns for axis in every)
     wished = min(across, len(parts))
     marks = PITCH * max(len(axis.columns) for axis in every)
-    least = 24 if named else NARROWEST
-    fits = [n for n in range(wished, 0, -1) if wished % n == 0 and _width(parts, n) >= least]
+    over = _over(parts, named)
+    least = 24 if named else max(widest(one.rows, NAME) for one in parts) if over else NARROWEST
+    fits = [n for n in range(wished, 0, -1) if wished % n == 0 and _width(parts, n, named) >= least]
     many = fits[0] if fits else 1
     headings = [text for one in headings for text in (one, *[""] * (wished // many - 1))]
     above = max(NAME_LINE * len(axis.columns) for axis in every)
     below = 4 if named else BELOW
     sheet = _sheet(parts, many, headings, notes, (row, above, below, marks))
     own_names = named or not _share_names(parts, many)
-    gutters = [width - 12 if own_names else 0 for width in _gutters(parts, many)]
+    gutters = [width - 12 if own_names else 0 for width in _gutters(parts, many, named)]
     for index, part in enumerate(parts):
         axis = every[index % len(every)]
-        _set_axes(sheet, parts, index, many, axis)
+        _set_axes(sheet, parts, index, many, axis, over)
         for one in sorted(part.series, key=lambda one: one.symbol != LEVEL):
-            _add_dots(sheet, part, one, index, axis)
+            _add_dots(sheet, part, one, index, axis, over)
         if index < many:
             _add_column_names(sheet, index, axis)
         box = sheet.boxes[index]
         left = box.right + 4 if named else box.left - gutters[index % many]
         sheet.add_title(part.title, index, left=left)
-    for text, at in _key(parts):
-        sheet.write(text, at, size=NAME, ink=NOTE, anchor=("left", "middle"))
+    hole = len(parts) % many  # the key stands there, if the last line has one
+    start, top = (sheet.boxes[hole].left - gutters[hole], sheet.boxes[-1].top) if hole else (12, 0)
+    for text, (left, middle) in _key(parts, start):
+        sheet.write(text, (left, top + middle), size=NAME, ink=NOTE, anchor=("left", "middle"))
     left = 12 if own_names else LEFT
     sheet.add_headings(headings, many, lift=8 + above, left=left)
     return sheet.finished(left=12)
@@ -135,19 +138,26 @@ def _share_names(parts: Sequence[DotPanel], across: int) -> bool:
     return all(part.rows == line[0].rows for line in lines for part in line)
 
 
-def _gutters(parts: Sequence[DotPanel], across: int) -> list[Number]:
+def _over(parts: Sequence[DotPanel], named: bool) -> int:
+    """The pixels of a name above its row, where names left of the rows have no room; else 0."""
+    longest = max(widest(part.rows, NAME) for part in parts)
+    return NAME_LINE * (is_narrow() and not named and longest > 0.4 * page_width())
+
+
+def _gutters(parts: Sequence[DotPanel], across: int, named: bool) -> list[Number]:
     """The pixels of the names of rows left of each column of panels."""
     shared = _share_names(parts, across)
     columns = [parts if shared else parts[column::across] for column in range(across)]
     names = ((name for part in column for name in part.rows) for column in columns)
-    widths = [14 + widest(some, NAME) * 1.02 for some in names]
+    over = _over(parts, named)
+    widths = [14 + widest(some, NAME) * 1.02 * (not over) for some in names]
     return [width * (not shared or column == 0) for column, width in enumerate(widths)]
 
 
-def _width(parts: Sequence[DotPanel], across: int) -> Number:
+def _width(parts: Sequence[DotPanel], across: int, named: bool) -> Number:
     """The pixels of each of so many panels in a row."""
     between = BETWEEN * (across - 1)
-    return (page_width() - sum(_gutters(parts, across)) - between - 22) / across
+    return (page_width() - sum(_gutters(parts, across, named)) - between - 22) / across
 
 
 def _sheet(
@@ -163,14 +173,15 @@ def _sheet(
     the width of a panel with names on its right, or 0.
     """
     row, above, below, narrow = sizes
-    gutters = _gutters(parts, across)
-    width = narrow or _width(parts, across)
+    named = narrow > 0
+    gutters = _gutters(parts, across, named)
+    width = narrow or _width(parts, across, named)
     lines = [parts[start : start + across] for start in range(0, len(parts), across)]
     n_rows = sum(max(len(part.rows) for part in line) for line in lines)
-    above += 11 + max((at[1] for _, at in _key(parts)), default=17)
+    above += 11 + max((at[1] for _, at in _key(parts) if not len(parts) % across), default=17)
     rest = above + len(lines) * (TOP + below) + sum(map(heading_height, headings)) + FOOT
     space = page_height() - rest - LINE * MOST_LINES
-    row = min(row, max(space / n_rows, LOWEST_ROW))
+    row = min(row, max(space / n_rows, LOWEST_ROW)) + _over(parts, named)
     boxes: list[Box] = []
     top: Number = above
     for number, line in enumerate(lines):
@@ -186,11 +197,11 @@ def _sheet(
 
 
 def _set_axes(
-    sheet: Sheet, parts: Sequence[DotPanel], index: int, across: int, axis: DotAxis
+    sheet: Sheet, parts: Sequence[DotPanel], index: int, across: int, axis: DotAxis, over: int
 ) -> None:
     part, box = parts[index], sheet.boxes[index]
     start, stop = axis.ends
-    lowest = index + across >= len(parts)
+    lowest = index >= len(parts) - (len(parts) % across or across)
     x: dict[str, Any] = {
         **value_axis(axis.ends, axis.unit),
         "range": axis.ends,
@@ -210,6 +221,12 @@ def _set_axes(
             x |= {name: [x[name][i] for i in keep] for name in ("tickvals", "ticktext")}
     shows_names = axis.columns or not _share_names(parts, across) or index % across == 0
     y = {**name_axis(part.rows, part.strong), "showticklabels": bool(shows_names)}
+    if over:
+        high = (box.bottom - box.top) / len(part.rows)
+        for row, name in enumerate(y["ticktext"]):
+            at = (box.left, box.top + row * high + over / 2)
+            sheet.write(name, at, size=NAME, anchor=("left", "middle"))
+        y |= {"showticklabels": False, "range": [end - over / high / 2 for end in y["range"]]}
     y |= {"showgrid": True, "gridcolor": GRID, "zeroline": False}
     y |= {"side": "right" if axis.columns else "left"}
     sheet.set_axes(index, x, y)
@@ -221,18 +238,21 @@ def _add_column_names(sheet: Sheet, index: int, axis: DotAxis) -> None:
     for place, name in enumerate(axis.columns):
         at = box.left + (place - start) / (stop - start) * (box.right - box.left)
         low = box.top - TOP + 8 - NAME_LINE * (len(axis.columns) - 1 - place)
-        sheet.write(plain(name), (at + 4, low), size=10)
+        sheet.write(plain(name), (at + 4, low), size=12)
         leader = {"width": 1, "color": NOTE}
         sheet.add_shape("line", (at, low - NAME_LINE + 4), (at, box.top), line=leader)
 
 
-def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, axis: DotAxis) -> None:
+def _add_dots(
+    sheet: Sheet, part: DotPanel, one: Dots, index: int, axis: DotAxis, over: int
+) -> None:
     """The dots of a series, with thin lines from the low to the high end."""
     errors, between = None, ""
     is_hollow = one.symbol in HOLLOW  # filled with white, which hides lines below
     rows = np.arange(len(part.rows))
     box = sheet.boxes[index]
-    tall = 0.6 * (box.bottom - box.top) / len(rows)
+    high = (box.bottom - box.top) / len(rows)
+    tall = 0.6 * high
     ends = np.full((len(rows), 2), np.nan)
     if one.low is not None and one.high is not None:
         ends = np.stack([one.low, one.high], axis=-1)
@@ -241,7 +261,7 @@ def _add_dots(sheet: Sheet, part: DotPanel, one: Dots, index: int, axis: DotAxis
         errors |= {"thickness": 1.2, "width": 2.5, "color": one.colour}
     sheet.add_scatter(
         x=one.values,
-        y=rows + one.shift,
+        y=rows + one.shift * (1 - over / high),
         mode="markers",
         marker={
             "symbol": one.symbol.removesuffix("-open") if is_hollow else one.symbol,
@@ -271,16 +291,16 @@ LEVEL = "line-ns-open"
 HOLLOW = ("circle-open", "square-open", "diamond-open")
 
 
-def _key(parts: Sequence[DotPanel]) -> list[tuple[str, XY]]:
+def _key(parts: Sequence[DotPanel], start: Number = 12) -> list[tuple[str, XY]]:
     """The sign and name of each series as markup, with its pixel, in lines above the panels."""
     every = [one for part in parts for one in part.series]
     keys = dict.fromkeys((one.name, one.colour, one.symbol) for one in every if one.name)
     texts: list[tuple[str, XY]] = []
-    left, middle = 12, 17
+    left, middle = start, 17
     for name, colour, symbol in keys:
         width = text_box(name, NAME)[0] + 30
         if texts and left + width > page_width():
-            left, middle = 12, middle + KEY_LINE
+            left, middle = start, middle + KEY_LINE
         sign = f'<span style="color:{colour}">{SIGNS[symbol]}</span>'
         texts.append((f"{sign} {plain(name)}", (left, middle)))
         left += width
