@@ -3,7 +3,7 @@
 Reads a run of `experiments circuit`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -130,7 +130,7 @@ def _chart(whole: DataFrame, run: Run, operation: str, metric: str) -> Chart:
         f"interval has no zero, at most {most if len(panels) > 1 else DRAWN_ALONE}; they are "
         f"measured into the strongest heads and MLPs alone."
         f"{kept * any(panel.shares for panel in panels)}",
-        draw=lambda rows, _: _draw(_of_first(rows)),
+        draw=lambda rows, _: _draw(own := _of_first(rows), _panels(own)),
     )
     views = tuple(_views(chart.numbers))
     return replace(chart, views=views)
@@ -153,13 +153,13 @@ def right_alone(table: Any) -> tuple[str, bool] | None:
     return kept and (percent_text(kept[0]), kept[0]["high"] >= ENOUGH)
 
 
-def _draw(table: Any) -> Figure:
-    """A panel for each counterfactual."""
+def _draw(table: Any, panels: Sequence[CircuitPanel]) -> Figure:
     relative = has(table, unit="relative", kind="edge")
-    return draw_circuits(_panels(table), _n_layers(table), relative=relative)
+    return draw_circuits(panels, int(value(table, measure=numbers.LAYERS)), relative=relative)
 
 
 def _panels(table: Any) -> list[CircuitPanel]:
+    """A panel for each counterfactual."""
     parts = [*_by_counterfactual(table)]
     most = DRAWN if len(parts) > 1 else DRAWN_ALONE
     return [_panel(own, most, name) for name, own in parts]
@@ -167,20 +167,14 @@ def _panels(table: Any) -> list[CircuitPanel]:
 
 def _views(table: Any) -> Iterator[FigureView]:
     """For each counterfactual a picture of its own, with a slider."""
-    relative = has(table, unit="relative", kind="edge")
     for name, own in _by_counterfactual(table):
-        panel = _panel(own, DRAWN_ALONE, name)
-        alone = draw_circuits([panel], _n_layers(table), relative=relative)
+        alone = _draw(table, [_panel(own, DRAWN_ALONE, name)])
         yield FigureView.of(with_slider(alone), f"{_heading(own)}: {CHANGES[name]}")
 
 
 def _by_counterfactual(table: Any) -> Iterator[tuple[str, Any]]:
     for name in keys_of(table, "counterfactual"):
         yield name, select(table, counterfactual=name)
-
-
-def _n_layers(table: Any) -> int:
-    return int(value(table, measure=numbers.LAYERS))
 
 
 def _heading(table: Any) -> str:

@@ -123,16 +123,9 @@ def fig12(options: ModelOptions) -> list[Chart]:
             name="fig12",
             title="Which heads and MLPs does the answer depend on?",
             caption=CAPTIONS[_names_heads(*configs.values())],
-            draw=lambda table, notes: _draw_models(table, notes, _of_table(configs, table)),
+            draw=lambda table, notes: _draw_models(table, notes, configs),
         )
     ]
-
-
-def _of_table(
-    configs: Mapping[str, Mapping[str, Any]], table: DataFrame
-) -> dict[str, Mapping[str, Any]]:
-    """The settings of the models that a table has."""
-    return {name: configs[name] for name in keys_of(table, "model") if name in configs}
 
 
 def _compared_runs(options: ModelOptions) -> dict[str, Run]:
@@ -152,7 +145,8 @@ def _draw_models(
 ) -> plotting.Figure:
     """One or more lines of maps per model; a map is empty for an operation that its run lacks. A
     column has room for the first model."""
-    configs = dict([*configs.items()][: 1 if is_narrow() else None])
+    models = [name for name in keys_of(table, "model") if name in configs]
+    configs = {name: configs[name] for name in models[: 1 if is_narrow() else None]}
     operations = _operations(table)
     first = maps.EffectScale.of(next(iter(configs.values())))
     by_model: dict[str, dict[str, plotting.Panel]] = {}

@@ -335,7 +335,7 @@ class Drawing:
     def _key(self, panel: CircuitPanel, at: XY) -> None:
         """What the lines mean that the panel has."""
         look, limit, unit = self.look, self.limits[0], "%" if self.relative else ""
-        broad = max(one for one in _round_below(limit * (100 if self.relative else 1)))
+        broad = _round_below(limit * (100 if self.relative else 1))
         parts: dict[str, list[tuple[float, str, str]]] = {"helps": [], "hinders": [], "inputs": []}
         for sign, name, word in ((-1, "helps", "lost"), (1, "hinders", "gained")):
             words = f"{unit or ' logits'} of {panel.measure} {word} without the path"
@@ -346,7 +346,8 @@ class Drawing:
         for line, name in enumerate(_key_of(panel.edges)):
             x, y = at[0], at[1] + line * look.line
             for size, text, kind in parts[name]:
-                style = self._stroke(size * share, kind) if size else _plain_stroke(kind)
+                style = {"color": TEXT, "width": 2.5, "dash": DASHES[kind]}
+                style = self._stroke(size * share, kind) if size else style
                 self.sheet.add_shape("line", (x, y), (x + 24, y), 0, line=style)
                 self._text(text, (x + 29, y), NOTE, anchor="left")
                 x += 42 + 0.55 * look.size * len(text)
@@ -458,11 +459,7 @@ def _layer(name: str) -> int:
     return int(name.removeprefix("MLP ").partition(".")[0])
 
 
-def _round_below(limit: Number) -> list[float]:
-    """1, 2 and 5 with powers of ten that are not above a limit."""
+def _round_below(limit: Number) -> float:
+    """The largest of 1, 2 and 5 with powers of ten that is not above a limit."""
     power = 10.0 ** np.floor(np.log10(limit))
-    return [float(m * power) for m in (1, 2, 5) if m * power <= limit * (1 + 1e-9)]
-
-
-def _plain_stroke(kind: str) -> dict[str, Any]:
-    return {"color": TEXT, "width": 2.5, "dash": DASHES[kind]}
+    return max(float(m * power) for m in (1, 2, 5) if m * power <= limit * (1 + 1e-9))
