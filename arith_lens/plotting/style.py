@@ -174,8 +174,8 @@ def is_dark(colour: str) -> bool:
 
 def ink_on(colour: str) -> str:
     """The colour of a text that is easy to read on `colour` (`#rrggbb`), there and in the dark."""
-    here, there = ("light" if is_dark(one) else "dark" for one in (colour, in_the_dark(colour)))
-    return GREYS[f"{here}-text" if here == there else f"{here}-{there}-text"][0]
+    light, dark = ("light" if is_dark(one) else "dark" for one in (colour, in_the_dark(colour)))
+    return GREYS[f"{light}-text" if light == dark else f"{light}-{dark}-text"][0]
 
 
 def _rgb(colour: str) -> tuple[int, int, int]:
