@@ -15,9 +15,9 @@ from figures.views.maps import EffectScale
 def paths(options: TableOptions) -> list[Table]:
     """The strongest heads' effects on three kinds of paths, as a table with intervals and shares.
 
-    Reads a run of `experiments which_paths`, or raises RunError. The total effect is the sum of what goes directly
-    to the logits, what MLPs add (via MLPs less direct), and what later heads add (total less via
-    MLPs). These are differences within each pair, and so are their intervals.
+    Reads a run of `experiments which_paths`, or raises RunError. The total effect is the sum of
+    what goes directly to the logits, what MLPs add (via MLPs less direct), and what later heads
+    add (total less via MLPs). These are differences within each pair, and so are their intervals.
     """
     run = chosen_run(options, "which_paths")
     return [

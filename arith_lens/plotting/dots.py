@@ -181,7 +181,8 @@ def _sheet(
     above += 11 + max((at[1] for _, at in _key(parts) if not len(parts) % across), default=17)
     rest = above + len(lines) * (TOP + below) + sum(map(heading_height, headings)) + FOOT
     space = page_height() - rest - LINE * MOST_LINES
-    row = min(row, max(space / n_rows, LOWEST_ROW)) + _over(parts, named)
+    over = _over(parts, named)
+    row = min(row + over, max(space / n_rows, LOWEST_ROW + over))
     boxes: list[Box] = []
     top: Number = above
     for number, line in enumerate(lines):

@@ -137,7 +137,7 @@ def test_a_picture_has_the_width_of_a_page_or_of_a_phone_and_text_of_ten_pixels(
 ) -> None:
     text = file.read_text("utf-8")
     width = float(ElementTree.fromstring(text).attrib["width"])
-    assert 350 < width <= 420 if file.stem.endswith("-narrow") else 800 < width <= 830
+    assert 340 < width <= 420 if file.stem.endswith("-narrow") else 800 < width <= 830
     assert min(float(one) for one in re.findall(r"font(?:-size)?[:=]\"?(\d+)", text)) >= 10
 
 
