@@ -155,7 +155,7 @@ def test_each_knockout_marks_what_is_right_without_ten_heads() -> None:
     assert [circle.y[0] for circle in circles] == pytest.approx([*shares])
     assert {circle.x[0] for circle in circles} == {10}
     for name in ("greedy", "worst random draw", "same layers: mean"):
-        assert texts(chart.figure).count(name) == len(MODELS), "each line has its name once"
+        assert texts(chart.figure).count(name) == len(MODELS), "named once"
     random = select(chart.numbers, components="heads", measure="accuracy", order="random")
     worst = [y for one in chart.figure.data if one.name == "worst random draw" for y in one.y]
     assert sorted(worst) == pytest.approx(sorted(100 * random.low))
