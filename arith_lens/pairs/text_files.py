@@ -141,7 +141,8 @@ def _checked(row: Any, where: str, columns: Columns) -> Mapping[str, Any]:
         commas = "; a CSV file has commas between its columns" * bool(re.search(r"[;\t]", keys))
         raise ValueError(
             f"{where}: expected the keys {', '.join(TOKEN_KEYS)}, each with text, found "
-            f"{keys or 'nothing'}; add what is missing or empty, {', '.join(missing)}{commas}"
+            f"{keys or 'nothing'}; add {', '.join(missing)}, which "
+            f"{'are' if len(missing) > 1 else 'is'} missing or empty{commas}"
             f"{_mapping(row)}"
         )
     for column in (*TOKEN_KEYS, OTHER_ANSWER, "template", *EXAMPLE_KEYS, "problem"):

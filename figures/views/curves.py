@@ -170,7 +170,7 @@ def _circles(
 ) -> Iterator[plotting.Point]:
     """The circle of a line, with its number."""
     at = np.nan if series.mark is None else series.mark(of_line, rows)
-    for one in records(DataFrame(of_line[of_line[chart.x].isin(np.atleast_1d(at))])):
+    for one in records(DataFrame(of_line[of_line[chart.x].isin([*np.atleast_1d(at)])])):
         keys = one._asdict()
         height = chart.scale * keys[series.mark_at]
         yield plotting.Point(keys[chart.x], series.text.format(**keys), index, y=height)
@@ -193,7 +193,7 @@ def _bare(line: plotting.Line) -> plotting.Line:
 
 def _named_once(parts: Sequence[plotting.CurvePanel], at: int) -> list[plotting.CurvePanel]:
     """The charts of a row, of which the one at an index alone has the names of lines."""
-    own = parts[at]
+    own = parts[min(at, len(parts) - 1)]
     lines = [  # a line without a text at its end has its name elsewhere
         replace(one, label=" ".join(filter(None, [one.name, one.label]))) if one.end_text else one
         for one in own.lines

@@ -198,7 +198,8 @@ def test_a_plan_needs_config_json_alone_and_is_that_of_the_loaded_model(
     model.bridge.original_model.config.save_pretrained(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
     pairs = al.sample_pairs(model, n=20, keep="all")
-    for options in ({}, {"engine": "hooks", "paths": "total"}, {"metric": "logit"}):
+    every: list[Any] = [{}, {"engine": "hooks", "paths": "total"}, {"metric": "logit"}]
+    for options in every:
         assert al.plan(tmp_path, pairs, **options) == al.plan(model, pairs, **options)
     assert al.plan_edges(str(tmp_path), pairs, ["2.0"]) == al.plan_edges(model, pairs, ["2.0"])
     with pytest.raises(FileNotFoundError, match="expected a tokenizer"):
@@ -207,9 +208,10 @@ def test_a_plan_needs_config_json_alone_and_is_that_of_the_loaded_model(
 
 def test_a_plan_of_a_hub_id_without_a_network_says_so(llama: HookedModel) -> None:
     pairs = al.sample_pairs(llama, n=2, keep="all")
-    for planned in (al.plan, lambda *of: al.plan_edges(*of, ["2.0"])):
+    planned: list[Any] = [al.plan, lambda name, some: al.plan_edges(name, some, ["2.0"])]
+    for one in planned:
         with pytest.raises(ConnectionError, match=r"expected a model by its name .*'some/model'"):
-            planned("some/model", pairs)
+            one("some/model", pairs)
 
 
 def test_an_empty_model_of_7_billion_parameters_takes_no_memory(folder: Path) -> None:

@@ -1,5 +1,7 @@
 """Line charts show the numbers they are given, with every name beside what it names."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -125,7 +127,7 @@ def test_a_name_inside_a_chart_stands_beside_its_line_off_bands() -> None:
 
 def test_a_light_line_has_an_outline_and_only_judged_ones_an_area() -> None:
     x = np.arange(0.0, 3)
-    ends = {"low": x, "high": x + 2}
+    ends: dict[str, Any] = {"low": x, "high": x + 2}
     control = plotting.Line(x, x + 1, "random", **ends, is_light=True)
     figure = curves(plotting.CurvePanel("A", (control, plotting.Line(x, x + 1, "own", **ends))))
     outline, light, area, own = figure.data
