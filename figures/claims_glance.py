@@ -20,7 +20,7 @@ MARKS = {
     "not measured": ("not measured", "line-ew-open", plotting.COLOURS["control"]),
 }
 """What each verdict is called, and its mark."""
-COUNTS = "{1} of {0} hold, {2} undecided, {3} do not"
+COUNTS = "{} hold, {} undecided, {} do not"
 ACROSS = 2
 
 
@@ -68,7 +68,7 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     panels = [_panel(rows, models, some) for some in groups]
     names = [NAMES.get(str(model), str(model)) for model in models]
     known = [[*verdicts(rows, model).values()] for model in models]
-    counts = [COUNTS.format(len(of_model), *map(of_model.count, MARKS)) for of_model in known]
+    counts = [COUNTS.format(*map(of_model.count, MARKS)) for of_model in known]
     totals = [f"{name}: {count}" for name, count in zip(names, counts, strict=True)]
     ends = (-0.6, len(models) - 0.4)
     return plotting.dot_panels(
