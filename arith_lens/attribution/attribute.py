@@ -59,7 +59,7 @@ def atp(batch: GradientBatch) -> Scores:
 
     The change of the output, times the gradient at the reference run.
     """
-    counterfactual, reference = batch.counterfactual(), batch.reference()
+    counterfactual, reference = batch.runs()
     gradient = batch.gradient(reference, reference, counterfactual)
     return batch.scores(gradient, reference, counterfactual)
 
@@ -78,7 +78,7 @@ def with_rules(*rules: Callable[[HookedLike], AbstractContextManager[None]]) -> 
 
 def clean_corrupted(batch: GradientBatch) -> Scores:
     """Change of the output, times the mean of the gradients of both runs."""
-    reference, counterfactual = batch.reference(), batch.forward(batch.pairs.counterfactual)
+    counterfactual, reference = batch.runs(both_graphs=True)
     gradients = [
         batch.gradient(run, reference, counterfactual) for run in (reference, counterfactual)
     ]
@@ -92,12 +92,11 @@ def eap_ig(batch: GradientBatch) -> Scores:
     the shares 1/m to m/m of the way from the counterfactual's embeddings to the reference's, so the
     reference run is one of them.
     """
-    counterfactual, reference = batch.counterfactual(), batch.reference()
+    counterfactual, reference = batch.runs(streams=True)
     gradients = [batch.gradient(reference, reference, counterfactual)]
     start, end = (run.streams[EMBEDDING_LAYER] for run in (counterfactual, reference))
     for step in range(1, batch.steps):
-        between = start + (step / batch.steps) * (end - start)
-        run = batch.forward(batch.pairs.reference, embeddings=between)
+        run = batch.between(start + (step / batch.steps) * (end - start))
         gradients.append(batch.gradient(run, reference, counterfactual))
     return batch.scores(mean_of(gradients), reference, counterfactual)
 
@@ -110,7 +109,7 @@ def ig_activations(batch: GradientBatch) -> Scores:
     run on these paths. That run is computed once for all layers; the others are computed from their
     layer on.
     """
-    counterfactual, reference = batch.counterfactual(), batch.reference()
+    counterfactual, reference = batch.runs(streams=True)
     first = batch.gradient(reference, reference, counterfactual)
     mean = {}
     for name, end in reference.outputs.items():
@@ -134,8 +133,7 @@ def atp_star(batch: GradientBatch) -> Scores:
     heads and MLPs, whose change is exact, so that this part has nothing to correct.
     """
     gates = {name: Gate() for layer in batch.layers for name in names_of(layer)}
-    counterfactual = batch.counterfactual()
-    reference = batch.forward(batch.pairs.reference, gates=gates)
+    counterfactual, reference = batch.runs(gates=gates)
     parts: list[Scores] = []
     for dropped in batch.layers:
         for name in names_of(dropped):

@@ -173,8 +173,8 @@ class EdgeScoreEngine:
         layers = frozenset(receiver.layer for receiver in settings.receivers)
         positions = Positions.of(self.model, pairs, layers)
         with torch.enable_grad(), weights_without_gradient(self.model):
-            reference, slopes = self._slopes(batch, positions)
-        left_out = batch.effect(reference, reference, batch.counterfactual()).isnan().cpu()
+            (counterfactual, reference), slopes = self._slopes(batch, positions)
+        left_out = batch.effect(reference, reference, counterfactual).isnan().cpu()
         scores = torch.full((*settings.grid[:3], len(pairs)), float("nan"))
         changes = Changes.of(
             self.trunk, positions, settings.by_layer, embeddings=True, via="direct"
@@ -191,21 +191,22 @@ class EdgeScoreEngine:
     def notes(self) -> Notes:
         return dict(self.counts)
 
-    def _slopes(self, batch: GradientBatch, positions: Positions) -> tuple[Forward, Slopes]:
-        """The reference run, and the mean gradients at all points."""
-        counterfactual, reference = batch.counterfactual(), batch.reference()
+    def _slopes(
+        self, batch: GradientBatch, positions: Positions
+    ) -> tuple[tuple[Forward, Forward], Slopes]:
+        """Both runs, the counterfactual's first, and the mean gradients at all points."""
+        counterfactual, reference = batch.runs(streams=True)
         code = AttentionCode.of(self.model, batch.pairs)
         start, end = (run.streams[EMBEDDING_LAYER] for run in (counterfactual, reference))
         total: dict[tuple[Component, str], Tensor] = {}
         for step in range(1, self.steps + 1):
             run = reference
             if step < self.steps:
-                between = start + (step / self.steps) * (end - start)
-                run = batch.forward(batch.pairs.reference, embeddings=between)
+                run = batch.between(start + (step / self.steps) * (end - start))
             gradient = batch.gradient(run, reference, counterfactual)
             for key, slope in self._of_run(run, gradient, code, positions):
                 total[key] = total.get(key, torch.zeros_like(slope)) + slope / self.steps
-        return reference, total
+        return (counterfactual, reference), total
 
     def _of_run(
         self, run: Forward, gradient: Mapping[str, Tensor], code: AttentionCode, at: Positions

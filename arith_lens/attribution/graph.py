@@ -8,7 +8,7 @@ the gradients of all components on exactly these paths.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -27,6 +27,7 @@ from arith_lens.model import (
     starting_at,
     without_patterns,
 )
+from arith_lens.model.state import parts_of
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import PatchSettings
 
@@ -120,48 +121,67 @@ class GradientBatch:
     def layers(self) -> range:
         return range(self.patching.n_layers)
 
-    def reference(self) -> Forward:
-        """The reference run, with a graph."""
-        return self.forward(self.pairs.reference)
-
-    @torch.no_grad()
-    def counterfactual(self) -> Forward:
-        """The counterfactual run, without a graph."""
-        return self.forward(self.pairs.counterfactual)
-
-    def forward(
+    def runs(
         self,
-        tokens: Int[Tensor, "pair pos"],
         *,
-        embeddings: Float[Tensor, "pair pos d_model"] | None = None,
+        streams: bool = False,
         gates: Mapping[str, Gate] | None = None,
-    ) -> Forward:
-        """One run. It has a graph from the leaves to the logits if gradients are enabled.
+        both_graphs: bool = False,
+    ) -> tuple[Forward, Forward]:
+        """The counterfactual run, and the reference run, which has a graph.
 
         Args:
-            tokens: reference or counterfactual prompts.
-            embeddings: what replaces the token embeddings.
+            streams: whether to keep the residual streams.
             gates: gates behind the components' outputs, by hook name.
+            both_graphs: whether the counterfactual run has a graph too.
         """
-        run = Forward({}, {}, Readout(torch.empty(0)), {})
+        pairs = self.pairs
+        prompts = [(pairs.counterfactual, both_graphs), (pairs.reference, True)]
+        counterfactual, reference = self._forwards(prompts, streams=streams, gates=gates)
+        return counterfactual, reference
+
+    def between(self, embeddings: Float[Tensor, "pair pos d_model"]) -> Forward:
+        """The reference run behind other embeddings of its tokens."""
+        (run,) = self._forwards([(self.pairs.reference, True)], embeddings=embeddings)
+        return run
+
+    def _forwards(
+        self,
+        prompts: Sequence[tuple[Int[Tensor, "pair pos"], bool]],
+        *,
+        streams: bool = True,
+        embeddings: Float[Tensor, "pair pos d_model"] | None = None,
+        gates: Mapping[str, Gate] | None = None,
+    ) -> list[Forward]:
+        """A run of each batch of prompts, and whether it has a graph from leaves to logits."""
+        runs: list[Forward] = []
 
         def stream(activation: Tensor, hook: Any = None, *, layer: int) -> Tensor:
             if layer == EMBEDDING_LAYER and embeddings is not None:
                 activation = embeddings.to(activation)
-            run.streams[layer] = activation.detach()
+            runs[-1].streams[layer] = activation.detach()
             return activation
 
         def leaf(activation: Tensor, hook: Any = None, *, name: str) -> Tensor:
             if self._frozen(name):  # at every token: else zeros go back through the attention
                 activation = activation.detach()
-            end = run.with_leaf(name, activation[:, -1])
+            end = runs[-1].with_leaf(name, activation[:, -1])
+            if not torch.is_grad_enabled():
+                return activation
             return _with_end(activation, gates[name](end) if gates else end)
 
-        hooks: list[NamedHook] = [("hook_embed", partial(stream, layer=EMBEDDING_LAYER))]
-        for layer in self.layers:
-            hooks.append((resid_pre_name(layer), partial(stream, layer=layer)))
-            hooks += [(name, partial(leaf, name=name)) for name in names_of(layer)]
-        return replace(run, readout=self._read(tokens, hooks))
+        hooks: list[NamedHook] = [
+            (name, partial(leaf, name=name)) for layer in self.layers for name in names_of(layer)
+        ]
+        if streams:
+            hooks.append(("hook_embed", partial(stream, layer=EMBEDDING_LAYER)))
+            hooks += [(resid_pre_name(k), partial(stream, layer=k)) for k in self.layers]
+        with self._hooked(hooks):
+            for tokens, graph in prompts:
+                runs.append(Forward({}, {}, Readout(torch.empty(0)), {}))
+                with torch.set_grad_enabled(graph):
+                    runs[-1] = replace(runs[-1], readout=self._read(tokens))
+        return runs
 
     def moved(self, reference: Forward, name: str, end: Tensor) -> Forward:
         """The reference run with one leaf alone, behind another value of its component.
@@ -195,9 +215,11 @@ class GradientBatch:
             if other != name and self._frozen(other)
         ]
         hooks += [(name, leaf)] if layer else [(resid_pre_name(0), enter), (name, leaf)]
-        with starting_at(self.model, layer, stream) if layer else nullcontext():
-            readout = self._read(self.pairs.reference[:, chosen], hooks)
-        return replace(run, readout=readout)
+        with ExitStack() as stack:
+            if layer:
+                stack.enter_context(starting_at(self.model, layer, stream))
+            stack.enter_context(self._hooked(hooks))
+            return replace(run, readout=self._read(self.pairs.reference[:, chosen]))
 
     def _frozen(self, name: str) -> bool:
         """Whether the paths freeze the component with this hook name."""
@@ -205,14 +227,18 @@ class GradientBatch:
             self.patching.paths == "via_mlps" and name.endswith(".hook_z")
         )
 
-    def _read(self, tokens: Int[Tensor, "pair pos"], hooks: list[NamedHook]) -> Readout:
+    @contextmanager
+    def _hooked(self, hooks: list[NamedHook]) -> Iterator[None]:
+        """A context in which hooks act on all forwards, of which END's logits alone are read."""
+        with without_patterns(self.model, hooks, fused=False, at_end=True), self.model.hooks(hooks):
+            yield
+
+    def _read(self, tokens: Int[Tensor, "pair pos"]) -> Readout:
         self.counts["forwards"] += 1
         device = torch.device(self.model.cfg.device)
         mask = self.pairs.attention_mask[:, -tokens.shape[1] :]
         options = accepted_options(self.model, logits_to_keep=1, use_cache=False)
-        options["attention_mask"] = mask.to(device)
-        with without_patterns(self.model, hooks, fused=False, at_end=True):
-            logits = self.model.run_with_hooks(tokens.to(device), fwd_hooks=hooks, **options)
+        logits = self.model(tokens.to(device), attention_mask=mask.to(device), **options)
         return read_logits(logits[:, -1], self.patching.targets(self.pairs, self.foil))
 
     def gradient(
@@ -297,7 +323,11 @@ def weights_without_gradient(model: HookedLike) -> Iterator[None]:
     """
     bridge: Any = getattr(model, "bridge", model)
     last = {id(weight) for weight in bridge.unembed.parameters()}
-    changed = [one for one in bridge.parameters() if one.requires_grad == (id(one) not in last)]
+    parts = parts_of(bridge, bridge.original_model)
+    weights = {id(one): one for part in parts for one in part._parameters.values()}
+    changed = [
+        w for key, w in weights.items() if w is not None and w.requires_grad == (key not in last)
+    ]
     try:
         for weight in changed:
             weight.requires_grad_(not weight.requires_grad)
