@@ -43,6 +43,7 @@ from arith_lens.model.neurons import every_neuron as every_neuron
 from arith_lens.model.neurons import n_neurons as n_neurons
 from arith_lens.model.own_modules import LayerArguments as LayerArguments
 from arith_lens.model.own_modules import PlainLayer as PlainLayer
+from arith_lens.model.own_modules import columns_alone as columns_alone
 from arith_lens.model.own_modules import end_alone as end_alone
 from arith_lens.model.own_modules import end_logits as end_logits
 from arith_lens.model.own_modules import in_float32 as in_float32

@@ -400,6 +400,25 @@ def end_logits(
     return logits[:, -1]
 
 
+@contextmanager
+def columns_alone(
+    unembed: Any, columns: Int[Tensor, " column"] | None
+) -> Iterator[Int[Tensor, " column"] | None]:
+    """A context in which the bridge's unembedding computes the logits of these tokens alone.
+
+    Yields them; None, where it computes all: no tokens are given, or it is no plain matrix.
+    """
+    own = own_module(unembed)
+    plain = type(own) is nn.Linear and "forward" not in vars(own) and not is_split(own)
+    if columns is None or not plain:
+        yield None
+        return
+    chosen = columns.to(own.weight.device)
+    weight, bias = (None if one is None else one[chosen] for one in (own.weight, own.bias))
+    with forwards_replaced([own], [lambda rows: nn.functional.linear(rows, weight, bias)]):
+        yield columns
+
+
 def mlp_exit(block: Any) -> Any:
     """The bridge's module whose output the MLP adds: the MLP, a part of it, or a norm after it."""
     point = getattr(block, "hook_mlp_out", None)

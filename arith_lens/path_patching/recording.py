@@ -21,10 +21,10 @@ from arith_lens.components import resid_post_name, resid_pre_name, z_name
 from arith_lens.model import (
     HookedLike,
     accepted_options,
+    columns_alone,
     compute_device,
     continues_prompts,
     end_alone,
-    forwards_replaced,
     keys_and_values,
     mlp_exit,
     require_finite,
@@ -32,7 +32,6 @@ from arith_lens.model import (
 )
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.layers import HOOKS_OF_PATCHING, UnsupportedTrunk, running
-from arith_lens.tensor_parallel import is_split
 
 PARTS_BY_LAYER = ("z", "attn_out", "mlp_out")
 
@@ -207,16 +206,14 @@ def record_batch(
         logits: the rows whose logits are recorded; None: no logits.
         columns, hooked, per_pair_tokens: as in `record_pairs`.
     """
-    own = getattr(model.unembed, "original_component", None)
-    plain = type(own) is nn.Linear and "forward" not in vars(own) and not is_split(own)
-    if hooked or logits is None or not plain:
+    if hooked or logits is None:
         columns = None
     if hooked:
         seen, returned = _record_by_hook_points(model, batch, logits)
     else:
         bridge: Any = getattr(model, "bridge", model)
-        with running(bridge.original_model):
-            seen, returned = _record_by_own_modules(model, batch, logits, columns, per_pair_tokens)
+        with running(bridge.original_model), columns_alone(model.unembed, columns) as columns:
+            seen, returned = _record_by_own_modules(model, batch, logits, per_pair_tokens)
     home, layers = compute_device(model.unembed), range(len(model.blocks))
 
     def by_layer(part: str) -> Tensor:
@@ -245,13 +242,12 @@ def _record_by_own_modules(
     model: HookedLike,
     batch: PromptBatch,
     logits: Int[Tensor, " row"] | None,
-    columns: Int[Tensor, " column"] | None,
     per_pair_tokens: int | None,
 ) -> tuple[PartOutputs, Tensor | None]:
     """Record with PyTorch's own hooks on the model's own modules.
 
     Nothing needs other positions of the last layer, so its output projection and MLP compute END
-    alone. The unembedding computes only the rows and columns whose logits are requested.
+    alone. The unembedding computes only the rows whose logits are requested.
     """
     seen: PartOutputs = {}
     blocks = list(model.blocks)  # the bridge's blocks, which `without_bridge` removes
@@ -272,19 +268,8 @@ def _record_by_own_modules(
                 lambda _, args: (_ends_of(batch, logits, args[0]), *args[1:])
             )
             stack.callback(handle.remove)
-            if columns is not None:
-                chosen = columns.to(unembed.weight.device)
-                own = (
-                    None if one is None else one[chosen] for one in (unembed.weight, unembed.bias)
-                )
-                of_columns = partial(_linear, *own)
-                stack.enter_context(forwards_replaced([unembed], [of_columns]))
         returned = _run(model, batch, logits, **known)
     return seen, returned
-
-
-def _linear(weight: Tensor, bias: Tensor | None, rows: Tensor) -> Tensor:
-    return nn.functional.linear(rows, weight, bias)
 
 
 @contextmanager

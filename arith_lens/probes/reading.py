@@ -34,7 +34,9 @@ from arith_lens.model import (
     HookedLike,
     LogitScale,
     PartWrites,
+    active_hooks,
     check_writes,
+    columns_alone,
     compute_device,
     end_logits,
     in_float32,
@@ -54,6 +56,7 @@ from arith_lens.pairs import (
     tokenizer_of,
     tokens_after,
 )
+from arith_lens.path_patching.certificate import checked_columns
 from arith_lens.tensor_parallel import full_weight
 
 HOOKS = {"mlp_in": resid_mid_name, "write": mlp_out_name, "mlp_out": resid_post_name}
@@ -426,7 +429,7 @@ def logit_lens(model: HookedLike, pairs: PromptPairs, *, read: str = "mlp_out") 
     with weights_loaded(model.ln_final, model.unembed):
         head = LogitHead.of(model)
         row_bytes = 4 * 4 * head.w_u.shape[1]  # logits, their exponentials, comparisons
-        rows = max(1, min(BATCH, free_bytes(head.w_u.device) // 4 // row_bytes))
+        rows = max(1, min(2 * BATCH, free_bytes(head.w_u.device) // 4 // row_bytes))
         parts = zip(
             states.flatten(0, 1).split(rows), pairs.answer.repeat(n_layers).split(rows), strict=True
         )
@@ -488,10 +491,14 @@ def _require_the_models_logits(
     logits: Float[Tensor, " d_vocab"],
 ) -> None:
     """Compare the lens of a state at END of the last pair with what the model's own code makes of
-    this state after its last layer."""
+    this state after its last layer, for tokens evenly over the vocabulary."""
     row = state[None].to(compute_device(model.unembed), model.W_U.dtype)
-    expected = end_logits(model, pairs.reference[-1:, -1], row)[0].float()
-    logits = logits.to(expected.device)
+    tokens = checked_columns(pairs.answer[-1:], int(model.cfg.d_vocab))
+    if active_hooks(model.unembed):  # they may read the whole vocabulary
+        tokens = None
+    with columns_alone(model.unembed, tokens) as tokens:
+        expected = end_logits(model, pairs.reference[-1:, -1], row)[0].float()
+    logits = (logits if tokens is None else logits[tokens]).to(expected.device)
     difference = float((logits - expected).norm() / (expected - expected.mean()).norm())
     if not difference <= tolerated_difference(model.W_U.dtype):
         architecture = getattr(model.cfg, "architecture", "this model")

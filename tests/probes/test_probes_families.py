@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 import arith_lens as al
 from arith_lens.model import LogitScale
+from arith_lens.path_patching import certificate
 
 SAMPLE: dict[str, Any] = {"templates": ["addition/0", "addition/5"], "keep": "all", "n": 12}
 LOGITS: dict[str, dict[str, Any]] = {
@@ -56,13 +57,20 @@ def test_the_last_layers_lens_is_the_models_own_prediction(name: str, tokenizer:
 
 
 @pytest.mark.parametrize("name", ["Cohere", "Phi"])
+@pytest.mark.parametrize("n_columns", [certificate.N_COLUMNS, 7])
 def test_logits_that_are_made_otherwise_are_refused(
-    name: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, n_columns: int, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of a large vocabulary some tokens are compared; a hook still reads all."""
+    monkeypatch.setattr(certificate, "N_COLUMNS", n_columns)
     model, _ = loaded(EVERY[name], tokenizer)
+    pairs, widths = al.sample_pairs(model, **SAMPLE), []
+    with model.hooks([("unembed.hook_out", lambda value, hook: widths.append(value.shape[-1]))]):
+        al.logit_lens(model, pairs)
+    assert set(widths) == {model.d_vocab}
     monkeypatch.setattr(LogitScale, "of", lambda _: LogitScale(factor=1.5))
     with pytest.raises(ValueError, match=rf"W_U after the final norm.* found that {name}For.* mak"):
-        al.logit_lens(model, al.sample_pairs(model, **SAMPLE))
+        al.logit_lens(model, pairs)
 
 
 @torch.no_grad()
