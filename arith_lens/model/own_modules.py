@@ -414,7 +414,7 @@ def columns_alone(
         yield None
         return
     chosen = columns.to(own.weight.device)
-    weight, bias = (None if one is None else one[chosen] for one in (own.weight, own.bias))
+    weight, bias = own.weight[chosen], None if own.bias is None else own.bias[chosen]
     with forwards_replaced([own], [lambda rows: nn.functional.linear(rows, weight, bias)]):
         yield columns
 
