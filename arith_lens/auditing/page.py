@@ -7,20 +7,20 @@ from typing import Any
 
 from arith_lens.auditing import verdicts
 from arith_lens.auditing.verdicts import Measure, Verdict
-from arith_lens.effects.pictures import figure_html
-from arith_lens.plotting import document, render
+from arith_lens.effects.pictures import map_svg
+from arith_lens.plotting import document, in_both_schemes, render
 
 WIDTH, HEIGHT = 150, 16
 """Pixels of the strip that shows a number from 0 to 1."""
 NAMES = {"digit_contrast": "C's lead over the other answers", "logit": "C's logit"}
 MARKS = {verdicts.HOLDS: "●", verdicts.FAILS: "○", verdicts.OPEN: "◐"}
-DEPENDS = {verdicts.HOLDS: "yes", verdicts.FAILS: "no", verdicts.OPEN: "in part"}
-"""Whether the other verdicts depend on the lens: that they do is no success, and has no mark."""
+DEPENDS = {verdicts.HOLDS: "yes", verdicts.FAILS: "no", verdicts.OPEN: "open"}
+"""Whether something depends on the lens: that it does is no success, and has no mark."""
 
 _STRIP = """
 {% if dot is none %}<span class="none">not measured</span>{% else %}
 <svg width="{{ width }}" height="{{ height }}" role="img" aria-label="{{ words }}">
-<line x1="0" y1="8" x2="{{ width }}" y2="8" stroke="#d8dbe2"/>
+<line x1="0" y1="8" x2="{{ width }}" y2="8" stroke="currentColor" opacity="0.25"/>
 {% if controls %}<rect x="{{ controls[0] }}" y="3" width="{{ controls[1] }}" height="10"
  fill="currentColor" opacity="0.4"/>{% endif %}
 {% if interval %}<line x1="{{ interval[0] }}" y1="8" x2="{{ interval[1] }}" y2="8"
@@ -32,31 +32,35 @@ _ANSWER = """
 <table class="verdicts">
 {% for row in rows %}<tr>
 <th scope="row">{{ row.question }}</th>
-<td class="verdict"><b>{{ row.verdict }}</b>{% if row.others %}<br>
-<span class="small">{{ row.others }}</span>{% endif %}</td>
+<td class="verdict">{% if row.marks %}{{ row.marks }} {% endif %}<b>{{ row.verdict }}</b>
+{%- if row.others %}<br><span class="small">{{ row.others }}</span>{% endif %}</td>
 <td>{% if loop.first %}<span class="ends"><span>0</span><span>100%</span></span>{% endif %}
 {{ row.strip }}</td><td>{{ row.sentence }}</td>
 </tr>{% endfor %}</table>
 """.strip()
 _PAGE = """
-<p class="under">Heads are chosen on one half of the problems, and tested on the other
-{%- if n_tested %} (n = {{ n_tested }}){% endif %}.</p>
+{% if lead %}<p><b>{{ lead }}</b></p>{% endif %}
 {{ answer }}
-<p class="small">Dot: the number, with its 95% interval over problems. Grey: the range of the
-controls. Ring: another lens with another verdict.</p>
+<p class="small">A mark per lens: ● holds, ◐ open, ○ fails; the first lens is in words. Dot: its
+number, with the 95% interval over problems. Grey: the range of the controls. Ring: a lens with
+another verdict. Heads are chosen on one half of the problems, and tested on the other
+{%- if n_tested %} (n = {{ n_tested }}){% endif %}.</p>
 <div class="pair">{% if image %}<div>
-<h2>Which heads, chosen on one half of the problems</h2>{{ image|safe }}
-<p class="small">What each head's counterfactual output at END does to {{ metric }}. Framed:
-{{ heads }}, as few as keep 90% of the answers of that half, or the {{ few }} strongest.</p>
+<h2>{{ heads|length or "No" }} of {{ n_heads }} heads are tested
+{%- if heads %}: {{ heads|join(", ") }}{% endif %}</h2>
+<div role="img" aria-label="The map of the heads">{{ image|safe }}</div>
+<p class="small">What each head's counterfactual output at END does to {{ metric }}; means over all
+problems. Framed: as few as keep 90% of the answers of one half, or its {{ few }} strongest.</p>
+</div>{% endif %}
+{% if readers or strongest %}<div>{% if readers %}<h2>What each head reads</h2>
+<table class="cells"><thead><tr><th>head</th><th>strongest path into it</th>
+<th class="number">C's logit <small>95% interval</small></th></tr></thead><tbody>
+{% for row in readers %}<tr><th scope="row">{{ row.head }}</th><td>{{ row.path }}</td>
+<td class="number">{{ row.effect }}<small>{{ row.interval }}</small></td></tr>
+{% endfor %}</tbody></table>{% endif %}
 {% if strongest %}<p class="small">The strongest {% for lens, heads in strongest %}
 {{ lens }}: {{ heads|join(", ") }}{{ "; " if not loop.last else "." }}{% endfor %}</p>{% endif %}
-</div>{% endif %}
-{% if readers %}<div><h2>What each head reads</h2>
-<table class="cells"><thead><tr><th>head</th><th>strongest path into it</th>
-<th class="number">C's logit</th></tr></thead><tbody>{% for row in readers %}
-<tr><th scope="row">{{ row.head }}</th><td>{{ read_by(row) }}</td>
-<td class="number">{{ ("%+.2f"|format(row.effect)).replace("-", "−") }}</td></tr>
-{% endfor %}</tbody></table></div>{% endif %}</div>
+</div>{% endif %}</div>
 <h2>Every number</h2>
 <div class="box" tabindex="0"><table class="cells"><thead><tr><th>lens</th><th>verdict</th>
 <th class="number">number <small>95% interval</small></th><th class="number">controls</th>
@@ -75,14 +79,13 @@ def answer_of(audit: Any) -> str:
     """The verdict on each question, as an HTML table."""
     rows = []
     for question, sentence in audit.sentences().items():
-        first, n_same, others = audit.first(question), *_lenses(audit, question)
-        verdict = f"{MARKS[first.verdict]} {first.verdict}"
+        first, lenses = audit.first(question), _measured(audit, question)
+        others = [one.measure for one in lenses if one.verdict != first.verdict]
         row = {"question": question, "sentence": sentence, "strip": _strip(first.measure, others)}
-        if question == verdicts.LENS and not first.reason:
-            in_part = first.verdict == verdicts.FAILS and verdicts.beyond(audit.rows)
-            verdict = DEPENDS[verdicts.OPEN if in_part else first.verdict]
-        row["verdict"] = verdict
-        row["others"] = f"in {n_same} of {n_same + len(others)} lenses" if others else ""
+        row |= {"verdict": _verdict(first, audit.rows), "others": ""}
+        row["marks"] = "".join(MARKS[one.verdict] for one in lenses)
+        if others:
+            row["others"] = f"in {len(lenses) - len(others)} of {len(lenses)} lenses"
         values = [one.value for one in others if not isnan(one.value)]
         if values and first.verdict == verdicts.HOLDS:
             worst = max(values) if question == verdicts.NEED else min(values)
@@ -91,13 +94,32 @@ def answer_of(audit: Any) -> str:
     return render(_ANSWER, rows=rows)
 
 
-def _lenses(audit: Any, question: str) -> tuple[int, list[Measure]]:
-    """How many lenses have the first one's verdict, and the numbers of those that have another."""
-    rows: list[Verdict] = [one for one in audit.rows if one.question == question and not one.reason]
-    if question == verdicts.LENS or not rows:
-        return 0, []
-    others = [one.measure for one in rows if one.verdict != audit.first(question).verdict]
-    return len(rows) - len(others), others
+def _measured(audit: Any, question: str) -> list[Verdict]:
+    """The verdicts of the lenses in which a question about the model was measured."""
+    rows = [one for one in audit.rows if one.question == question and not one.reason]
+    return [] if question == verdicts.LENS else rows
+
+
+def _verdict(one: Verdict, rows: Sequence[Verdict]) -> str:
+    """The verdict as a word; of lenses, whether the others depend on them: that is no success."""
+    if one.question != verdicts.LENS or one.reason:
+        return one.verdict
+    in_part = one.verdict == verdicts.FAILS and verdicts.beyond(rows)
+    compared = one.lens == verdicts.COMPARED and (in_part or one.verdict == verdicts.OPEN)
+    return "in part" if compared else DEPENDS[one.verdict]
+
+
+def lead_of(audit: Any) -> str:
+    """The finding: under how many lenses the heads are needed, and suffice alone."""
+    if audit.first(verdicts.TASK).verdict != verdicts.HOLDS or not audit.heads:
+        return ""
+    counts = []
+    for question in (verdicts.NEED, verdicts.FEW):
+        words = [one.verdict for one in _measured(audit, question)]
+        counts.append(f"{words.count(verdicts.HOLDS)} of {len(words)} lenses")
+    names = ", ".join(map(str, audit.heads))
+    heads = f"{len(audit.heads)} of {audit.n_heads} heads ({names})"
+    return f"{heads}: needed in {counts[0]}, sufficient alone in {counts[1]}."
 
 
 def page_of(audit: Any, task: str = "") -> str:
@@ -109,34 +131,48 @@ def page_of(audit: Any, task: str = "") -> str:
     heads = None if effects is None else effects.heads
     ordered = sorted(audit.rows, key=lambda one: verdicts.QUESTIONS.index(one.question))
     metric = "" if heads is None else NAMES.get(heads.metric, heads.metric)
-    body = render(
-        _PAGE,
-        answer=answer_of(audit),
-        image=""
+    picture = (
+        ""
         if heads is None
-        else figure_html(
+        else map_svg(
             heads,
             title=f"Effect on {metric}" + ", via MLPs" * (heads.paths == "via_mlps"),
             framed=[(head.layer, head.index) for head in audit.heads],
-        ),
+            cell=32,
+        )
+    )
+    body = render(
+        _PAGE,
+        lead=lead_of(audit),
+        answer=answer_of(audit),
+        image=picture and in_both_schemes(picture),
         metric=metric,
         few=audit.few,
+        n_heads=audit.n_heads,
         n_tested=audit.first(verdicts.FEW).measure.n,
         strongest=[*audit.strongest.items()],
-        readers=[*audit.readers().itertuples()],
-        heads=", ".join(map(str, audit.heads)) or "none",
-        read_by=verdicts.read_by,
+        readers=[*map(_reader, audit.readers().itertuples())],
+        heads=audit.heads,
         questions=[
-            (question, [*map(_cells, rows)])
+            (question, [_cells(one, audit.rows) for one in rows])
             for question, rows in groupby(ordered, lambda one: one.question)
         ],
     )
     return document(title, body, links=[("Numbers (CSV)", "audit.csv")])
 
 
-def _cells(one: Verdict) -> dict[str, Any]:
+def _reader(row: Any) -> dict[str, str]:
+    """What a head reads, with its effect and interval."""
+    low, high = ("" if isnan(end) else f"{end:.2f}" for end in (row.ci_low, row.ci_high))
+    texts = {"effect": f"{row.effect:+.2f}", "interval": f"[{low}, {high}]" if low else ""}
+    signed = {name: text.replace("-", "−") for name, text in texts.items()}
+    return {"head": str(row.head), "path": verdicts.read_by(row), **signed}
+
+
+def _cells(one: Verdict, rows: Sequence[Verdict]) -> dict[str, Any]:
     """A verdict's numbers in percent."""
-    measure, names = one.measure, {"lens": one.lens, "verdict": one.verdict, "reason": one.reason}
+    measure, verdict = one.measure, _verdict(one, rows)
+    names = {"lens": one.lens, "verdict": verdict, "reason": one.reason}
     ends = [*map(_percent, (measure.low, measure.high))]
     controls = dict.fromkeys(map(_percent, (measure.control_low, measure.control_high)))
     return {

@@ -80,14 +80,15 @@ class Audit:
         input (q, k or v). Empty where no path helps, or edges cannot be computed."""
         from pandas import DataFrame
 
+        columns = ["head", "reads", "input", "effect", "ci_low", "ci_high"]
         if self.reads is None:
-            return DataFrame(columns=["head", "reads", "input", "effect"])
+            return DataFrame(columns=columns)
         table = self.reads.to_dataframe().rename(columns={"receiver": "head", "mean": "effect"})
         places = [name for name in self.reads.axes if name not in ("receiver", "input", "sender")]
         table["reads"] = table[places[0]] if places else "all tokens"
         table = table[table.effect < 0]
         strongest = table.groupby("head", sort=False).effect.idxmin()
-        return table.loc[strongest, ["head", "reads", "input", "effect"]].reset_index(drop=True)
+        return table.loc[strongest, columns].reset_index(drop=True)
 
     def first(self, question: str) -> Verdict:
         """The verdict on a question under the first lens."""

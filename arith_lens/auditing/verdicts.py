@@ -119,12 +119,12 @@ _SENTENCES = {
         "reach {control_high}: too few problems to tell. Nothing else was measured.",
     },
     PARTS: {
-        HOLDS: "On few heads: the {few} strongest of {n_heads} have {value} of all negative "
-        "effects, other sets of heads and an untrained model {control_high} at most.",
-        FAILS: "On no few heads: the {few} strongest of {n_heads} have {value} of all negative "
-        "effects, and a control has {control_high}.",
-        OPEN: "The {few} strongest of {n_heads} heads have {value} of all negative effects, and "
-        "a control has {control_high}: too few problems to tell.",
+        HOLDS: "On few heads: the {few} strongest of {n_heads} have {value} of all heads' "
+        "negative effects, other sets of heads and an untrained model {control_high} at most.",
+        FAILS: "On no few heads: the {few} strongest of {n_heads} have {value} of all heads' "
+        "negative effects, and a control has {control_high}.",
+        OPEN: "The {few} strongest of {n_heads} heads have {value} of all heads' negative effects, "
+        "and a control has {control_high}: too few problems to tell.",
     },
     FEW: {
         HOLDS: "Yes: {size} of {n_heads} heads ({heads}) keep {value} of the right answers alone "
@@ -136,7 +136,7 @@ _SENTENCES = {
     },
     NEED: {
         HOLDS: "Yes: without these {size} heads ({lens}) {value} of the answers stay right, "
-        "without other sets of this size {control_low} at least.",
+        "without other sets of this size {controls}.",
         FAILS: "No: without these {size} heads ({lens}) {value} of the answers stay right, and "
         "without another set of this size {control_low}.",
         OPEN: "Without these {size} heads ({lens}) {value} of the answers stay right, without "
@@ -161,10 +161,10 @@ _SENTENCES = {
         "answers into the other problem's, another layer {control_high}: too few problems to tell.",
     },
     LENS: {
-        HOLDS: "Under other lenses {value} of {n} verdicts on parts, few and need are the same; "
+        HOLDS: "Under other lenses {same} of {n} verdicts on parts, few and need are the same; "
         "some are opposite.{beyond}",
         FAILS: "Under other lenses all {n} verdicts on parts, few and need are the same.{beyond}",
-        OPEN: "Under other lenses {value} of {n} verdicts on parts, few and need are the same; "
+        OPEN: "Under other lenses {same} of {n} verdicts on parts, few and need are the same; "
         "none is opposite.{beyond}",
     },
 }
@@ -172,12 +172,12 @@ _SENTENCES = {
 
 
 def reading(rows: Iterable[Any]) -> str:
-    """What each head reads in words; empty if no row says it.
+    """What each head reads in words, where the interval excludes 0; empty if no row says it.
 
     Args:
-        rows: with `head`, `reads` and `input`, as `Audit.readers` has them.
+        rows: with `head`, `reads`, `input` and `ci_high`, as `Audit.readers` has them.
     """
-    parts = [f"{row.head} reads {read_by(row)}" for row in rows]
+    parts = [f"{row.head} reads {read_by(row)}" for row in rows if row.ci_high < 0]
     return f" By exact edges, {', '.join(parts)}." if parts else ""
 
 
@@ -197,8 +197,8 @@ def beyond(rows: Iterable[Verdict]) -> str:
     if n_other := sum(verdict != own for verdict in others):
         parts.append(f"“{ORIGIN}” has another verdict under {n_other} of {len(others)}")
     lenses = [one.lens for one in known if (one.question, one.verdict) == (LENS, HOLDS)]
-    if names := ", ".join(lens for lens in lenses if lens != COMPARED):
-        parts.append(f"{names} differ")
+    if names := " and ".join(lens for lens in lenses if lens != COMPARED):
+        parts.append(f"these differ: {names}")
     return f" But {'; '.join(parts)}." if parts else ""
 
 
@@ -220,6 +220,7 @@ def sentence(verdict: Verdict, **names: str | int) -> str:
         value=value,
         lens=verdict.lens,
         n=measure.n,
+        same=f"{measure.value * measure.n:.0f}",
         controls=" to ".join(ends) if ends[0] != ends[1] else f"{ends[0]} each",
         control_low=ends[0],
         control_high=ends[1],

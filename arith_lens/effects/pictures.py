@@ -15,13 +15,17 @@ def heatmap(effects: Any, **options: Any) -> Any:
 
 
 def figure_html(effects: Any, name: str = "", **options: Any) -> str:
-    """An `<img>`; see `Effects.figure_html`. Options are those of `svg_heatmap`, for a map."""
+    """An `<img>`; see `Effects.figure_html`. Options are those of `map_svg`."""
     if effects.axes[1:] == ("measure",):
         return _measures(effects)
-    legend = _legend(effects) | options
     if name:
-        legend["title"] = f"{name}: {legend['title']}"
-    return plotting.as_image(plotting.svg_heatmap(_grid(effects), **legend), alt=repr(effects))
+        options["title"] = f"{name}: {_legend(effects)['title']}"
+    return plotting.as_image(map_svg(effects, **options), alt=repr(effects))
+
+
+def map_svg(effects: Any, **options: Any) -> str:
+    """The map as an `<svg>` element. Options are those of `svg_heatmap`."""
+    return plotting.svg_heatmap(_grid(effects), **(_legend(effects) | options))
 
 
 def _measures(effects: Any) -> str:

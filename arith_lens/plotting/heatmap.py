@@ -235,12 +235,14 @@ def svg_heatmap(
     rows: Sequence[str] = (),
     columns: Sequence[str] = (),
     framed: Collection[tuple[int, int]] = (),
+    cell: int = 24,
 ) -> str:
     """A map of numbers with exact values on hover. Arguments and direction as `heatmap`; `framed`:
-    the cells (row, column) with a frame and, where it fits, a name such as "5.5"."""
+    the cells (row, column) with a frame and, where it fits, a name such as "5.5"; `cell`: pixels
+    of a cell of a small map."""
     end = symmetric_limit(values) if limit is None else limit
     n_rows, n_columns = values.shape
-    cell = max(7, min(24, 360 // max(n_rows, n_columns, 1)))
+    cell = max(7, min(cell, 15 * cell // max(n_rows, n_columns, 1)))
     # a few rows with names are as high as these
     height = max(cell, min(NAMED_CELL, 360 // max(n_rows, 1))) if rows else cell
     left = 44 + widest(rows, 11)
@@ -351,9 +353,10 @@ def _add_line(svg: ET.Element, line: Line, scale: Scale, unit: str, y_title: str
 def _svg(width: Number, height: Number, title: str) -> ET.Element:
     """A picture with a title."""
     size = {"width": f"{width:.0f}", "height": f"{height:.0f}"}
+    size["viewBox"] = f"0 0 {width:.0f} {height:.0f}"
     font = {"font-family": FONT, "font-size": "11", "fill": TEXT}
     svg = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size, **font})
-    _add(svg, "rect", width="100%", height="100%", fill="#fff")
+    _add(svg, "rect", width="100%", height="100%", fill="#ffffff")
     _add(svg, "text", title, x=44, y=16, font_size=13)
     return svg
 

@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -276,8 +275,10 @@ def test_the_circuit_of_a_built_model_suffices_and_is_needed(table: tuple[Any, A
     assert {*audit.sufficient} >= built.truth.heads
     reads = audit.readers().set_index("head")
     assert dict(reads.reads) == {"0.2": "operand b", "0.0": "operand a"}
-    assert {*reads.input} == {"v"}
+    assert {*reads.input} == {"v"} and (reads.ci_low <= reads.effect).all()
     assert "0.2 reads B by its values" in audit.sentences()[READ]
+    uncertain = [row._replace(ci_high=0.1) for row in audit.readers().itertuples()]
+    assert verdicts.reading(uncertain) == "", "an interval that holds 0 says nothing"
 
 
 def test_of_one_operation_alone_the_operator_is_no_part(table: tuple[Any, Audit]) -> None:
@@ -443,17 +444,24 @@ def test_the_page_says_beside_a_verdict_how_many_lenses_agree_and_their_worst(
         question: page.partition(f"{question}</th>")[2].partition("</tr>")[0]
         for question in QUESTIONS
     }
-    assert "● holds" in cells[FEW] and "in 2 of 4 lenses; 33% in the worst" in cells[FEW]
+    assert "●●○○ <b>holds</b>" in cells[FEW], "a mark for each lens"
+    assert "in 2 of 4 lenses; 33% in the worst" in cells[FEW]
     assert cells[FEW].count('fill="none"') == 2, "a ring for each other lens"
     assert "in 1 of 2 lenses; 70% in the worst" in cells[NEED], "the answers that stay right"
-    assert "● holds" in cells[TASK] and "lenses" not in cells[TASK]
+    assert "● <b>holds</b>" in cells[TASK] and "lenses" not in cells[TASK]
+    finding = "needed in 1 of 2 lenses, sufficient alone in 2 of 4 lenses."
+    assert page.index(finding) < page.index(TASK), "the finding is first"
+    assert "1 of 96 heads (0.1): " in page_of(replace(mixed, n_heads=96))
+    cannot = replace(task, verdict="fails")
+    assert "needed in" not in page_of(replace(mixed, rows=(cannot, *mixed.rows[1:])))
     assert "<b>yes</b>" in cells[LENS] and "●" not in cells[LENS], "no mark of success"
     assert "But 1 of these 8 verdicts are open." in cells[LENS]
     assert f"<title>Audit: {audit.model}, sums, 36 problems</title>" in page
-    (picture,) = re.findall(r'base64,([^"]+)"', page)
-    svg = b64decode(picture).decode()
+    svg = page.partition('role="img" aria-label="The map')[2].partition("</svg>")[0]
+    assert "prefers-color-scheme:dark" in svg and "#15181e" in svg, "in the dark's own colours"
     assert "via_mlps" not in svg and "digit_contrast" not in svg
-    assert svg.count('stroke-width="2"') == 1, "a frame for the one head"
+    (frame,) = re.findall(r"\.(s\d+){[^}]*stroke:#1f2430[^}]*}", svg.partition("@media")[0])
+    assert svg.count(f'class="{frame}"') == 1, "a frame for the one head"
     assert ">0.1</text>" in svg and ">0.2</text>" not in svg, "and its name"
     assert page.index(">0</span><span>100%") < page.index(FEW), "one axis, on the first strip"
     rows = page.partition("Every number")[2]
@@ -527,7 +535,8 @@ def test_the_answer_on_lenses_says_what_its_verdict_does_not_count() -> None:
     arises = [Verdict(ORIGIN, verdict, verdict) for verdict in ("fails", "open")]
     other = Verdict(LENS, "heads under operator", "holds")
     text = verdicts.beyond([*same, Verdict(NEED, "a", "open"), *arises, other])
-    assert "1 of these 3 verdicts are open" in text and "heads under operator differ" in text
+    assert "1 of these 3 verdicts are open" in text
+    assert "these differ: heads under operator" in text
     assert "another verdict under 1 of 1" in text
 
 
