@@ -26,8 +26,8 @@ SHOWN_CONTROLS = {WHOLE: "whole stream", MEAN: "direction", COMPLEMENT: "everyth
 TITLE = "Where is the carry, and is it one direction?"
 CAPTION = (
     "Above: answers that change by the carry alone when END takes part of another problem's stream "
-    "after a layer: one direction, or all else. Shuffled fits: directions of shuffled carries, "
-    "median (dashed) and range. Circles: the layer chosen on held-out problems; below: n < 5. "
+    "after a layer: one direction, or all else. Shuffled: directions fitted to shuffled carries, "
+    "median and largest of 30. Circles: the layer chosen on held-out problems; below: n < 5. "
     "Bands: 95% intervals."
 )
 DIRECTIONS_CAPTION = (
@@ -60,12 +60,12 @@ CHARTS = [
             Series({"space": COMPLEMENT}, "all else", "control"),
             Series(
                 {"space": SHUFFLED},
-                "shuffled fits",
+                "shuffled: median",
                 "control dash",
-                is_light=True,
                 mark=lambda _, rows: chosen_layer(rows),
                 mark_at="high",
-                text="shuffled ≤ {high:.0%}",
+                text="{high:.0%}",
+                edge="shuffled: largest",
             ),
             Series({"space": MEAN}, "one direction", mark=lambda _, rows: chosen_layer(rows)),
         ),
@@ -85,7 +85,7 @@ CHARTS = [
         x_title=f"sum of the ones digits (carry from {CARRY_FROM})",
         y_title="0: no carry, 1: carry",
         title="{model}, layer {layer:.0f}, n ≤ {n} per sum",
-        heading="The projection on the direction",
+        heading="The projection on that direction steps up",
         scale=1,
         guides=lambda _: (CARRY_FROM - 0.5,),
     ),

@@ -1,7 +1,6 @@
 """The paper's claims at a glance: a mark for each claim and model."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from pandas import DataFrame
@@ -9,6 +8,8 @@ from pandas import DataFrame
 from arith_lens import plotting
 from figures.claims import CLAIMS
 from figures.claims.multiplicity import TOGETHER
+from figures.claims.page import GROUPS
+from figures.common import GALLERY_MODELS
 from figures.exhibit import Chart, chart_of
 from figures.few_heads import NAMES
 from figures.tables.table import keys_of, records, select
@@ -35,10 +36,10 @@ def glance(rows: DataFrame) -> Chart:
         [],
         name="claims",
         title="Which of the paper's claims hold?",
-        caption="Verdicts on three small models; the paper's have 7 billion parameters and more. A "
-        "claim holds if one-sided tests at 5% find all its numbers within their bounds; it does "
-        "not if one is outside, corrected for many tests. × and ÷ go up to 19 and 99, but not in "
-        "probes.",
+        caption="Bold: holds in reference and reference-mistral. The models are small; the paper's "
+        "have 7 billion parameters and more. A claim holds if one-sided tests at 5% find all its "
+        "numbers within their bounds; it does not if one is outside, corrected for many tests. "
+        "× and ÷ go up to 19 and 99, but not in probes.",
         draw=_draw,
     )
 
@@ -59,21 +60,20 @@ ORDER = ("holds here", "not decided", "not measured", "does not hold here")
 def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A panel for each group, a row for each claim, a column for each model."""
     models = keys_of(rows, "model")
-    groups: list[tuple[Any, ...]] = [
-        (group,) for group in keys_of(rows, "group") if group != TOGETHER
-    ]
+    groups: list[tuple[str, ...]] = [(one,) for one in GROUPS if one in {*rows.group}]
     groups.sort(key=lambda some: -len(verdicts(rows, models[0], some)))
     if len(groups) % ACROSS and len(groups) > 1:  # the last two share a panel
         groups[-2:] = [groups[-2] + groups[-1]]
     panels = [_panel(rows, models, some) for some in groups]
     names = [NAMES.get(str(model), str(model)) for model in models]
-    known = [[*verdicts(rows, model).values()] for model in models]
-    counts = [COUNTS.format(*map(of_model.count, MARKS)) for of_model in known]
+    counts = [COUNTS.format(*map([*verdicts(rows, one).values()].count, MARKS)) for one in models]
     totals = [f"{name}: {count}" for name, count in zip(names, counts, strict=True)]
-    ends = (-0.6, len(models) - 0.4)
     return plotting.dot_panels(
         panels,
-        tuple(plotting.DotAxis(ends, columns=tuple(some)) for some in (totals, names)),
+        tuple(
+            plotting.DotAxis((-0.6, len(models) - 0.4), columns=tuple(some))
+            for some in (totals, names)
+        ),
         across=ACROSS,
         row=18,
         notes=notes,
@@ -97,7 +97,11 @@ def _panel(rows: DataFrame, models: Sequence[str], groups: tuple[str, ...]) -> p
         for verdict, (name, symbol, colour) in MARKS.items()
         for at, known in enumerate(by_model)
     ]
-    title = plotting.plain(" and ".join(groups).capitalize())
+    title = plotting.plain(" · ".join(GROUPS[one] for one in groups))
     short = {claim.key: claim.short for claim in CLAIMS}
     names = tuple(short.get(claim, claim.replace("_", " ")) for claim in claims)
-    return plotting.DotPanel(title, names, tuple(series))
+    of_both = [
+        known for model, known in zip(models, by_model, strict=True) if model in GALLERY_MODELS
+    ]
+    strong = tuple(all(one.get(claim) == "holds here" for one in of_both) for claim in claims)
+    return plotting.DotPanel(title, names, tuple(series), strong)

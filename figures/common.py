@@ -112,6 +112,7 @@ def holds_tables(root: Path, experiment: str) -> bool:
     return any(root.glob("*.csv")) and not (root / experiment).is_dir()
 
 
+GALLERY_MODELS = ("reference", "reference-mistral")
 FIRST_MODEL = "reference"
 """The model whose tables are in a folder of tables itself; others have a folder in it."""
 TABLES_ALONE = "tables alone"

@@ -33,8 +33,6 @@ from figures.views.words import PATHS_TITLES, display_name
 
 EXPERIMENT = "do_they_find_known_circuits"
 DIALS_ACROSS = 5
-LETTERS = 11
-"""A line of a method's name."""
 ERRORS = (
     "Error: the largest of any part and pair, in percent of the model's largest true effect; a "
     "method that gives 0 everywhere has 100%. AtP* has no signs: sizes are compared."
@@ -252,10 +250,8 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         if len(models) == many:
             lines.append(("single models:", np.full(len(methods), np.nan), False))
     rows, values, strong = (tuple(column) for column in zip(*lines, strict=True))
-    letters = 100 if is_narrow() else LETTERS
-    names = tuple(fill(display_name(name), letters) for name in methods)
-    short = {"integrated": "IG"} if is_narrow() else {}
-    groups = tuple((short.get(name, name), len(of)) for name, of in families.items())
+    names = tuple(fill(display_name(name), 100 if is_narrow() else 11) for name in methods)
+    groups = tuple((name, len(of)) for name, of in families.items()) * (not is_narrow())
     part = plotting.Matrix("", rows, names, np.stack(values), strong, groups=groups, is_log=True)
     return plotting.matrix_panels([part], colour_title="largest error", notes=notes)
 
@@ -290,10 +286,8 @@ def draw_dial(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         for method in methods:
             own = line(select(rows, method=method), method, COLOURS["verdict"], x="sharpness")
             title = plotting.plain(display_name(method))
-            one = plotting.CurvePanel(title, (replace(own, label=""),), y_range=(0, top))
-            parts.append(one)
-        empty = n_rows * DIALS_ACROSS - len(methods)
-        parts += [None] * empty
+            parts.append(plotting.CurvePanel(title, (replace(own, label=""),), y_range=(0, top)))
+        parts += [None] * (n_rows * DIALS_ACROSS - len(methods))
     return plotting.curve_panels(
         parts,
         x_title="log2 of the dial",

@@ -22,13 +22,12 @@ from figures.claims.checking import with_earlier
 from figures.claims.page import write_page
 from figures.claims_glance import glance
 from figures.collection import SECTIONS, MissingExhibit, collected, name_of
-from figures.common import FIRST_MODEL, FREE, run_with, stored_rows, tables_of
+from figures.common import FIRST_MODEL, FREE, GALLERY_MODELS, run_with, stored_rows, tables_of
 from figures.exhibit import Chart, Exhibit, MakesExhibits, Table, one_chart
 from figures.few_heads import atlas, write_pictures
 from figures.options import GALLERY, GalleryOptions
 from figures.tables.table import from_csv, joined
 
-GALLERY_MODELS = ("reference", "reference-mistral")
 OF_A_PRETRAINED_MODEL = {k: v for k, v in PAPER_SETTINGS.items() if k not in ("n", "shots")}
 CLAIMS_MODELS: Mapping[str, Mapping[str, Any]] = {
     "smollm2-135m": {"settings": RunSettings(OF_A_PRETRAINED_MODEL), "computed": False},

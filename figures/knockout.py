@@ -11,7 +11,7 @@ from figures.tables.base_rates import MAJORITY
 from figures.views import curves
 from figures.views.curves import CurveChart, Series
 
-RANDOM = Series({"order": "random"}, "random: mean", "control", lowest="worst random draw")
+RANDOM = Series({"order": "random"}, "random: mean", "control", edge="worst random draw")
 SAME_LAYERS = Series({"order": "same layers"}, "same layers: mean", "control 5px,3px", band=False)
 GREEDY = Series({"order": "iterative"}, "greedy", "verdict 5px,3px", band=False)
 STRONGEST = Series({"order": "effect"}, "strongest", text="{value:.0%} [{low:.0%}, {high:.0%}]")

@@ -161,6 +161,7 @@ def fig13(options: ModelOptions) -> list[Chart]:
                 charts=SEVERAL_MODELS,
                 panel=(170, 245),
                 shared_y=True,
+                named=len(operations) - 1,
             ),
         )
     ]

@@ -133,11 +133,11 @@ def _ends(rows: DataFrame, group: str) -> tuple[float, float]:
 
 
 RATE_MARKS: dict[Criterion, tuple[str, str, float]] = {
-    "mathematics": ("best learning rate for word problems", "circle", -0.16),
-    "little_loss": (f"best rate that loses {MOST_LOST_TEXT} on generic tasks", "circle-open", 0.2),
+    "mathematics": ("best rate for word problems", "circle", -0.16),
+    "little_loss": (f"best rate that loses {MOST_LOST_TEXT} elsewhere", "circle-open", 0.2),
 }
 """The name, the mark and its place in a row."""
-CLAIM = "the paper's claim for precise tuning"
+CLAIM = "the paper's claim for precise"
 
 
 def _panel(rows: DataFrame, group: str) -> plotting.DotPanel:

@@ -93,7 +93,7 @@ def matrix_panels(
     notes: Sequence[str] = (),
 ) -> Figure:
     """Panels in lines. Cells that are wide enough contain their numbers. Names of columns are above
-    them, rotated without the room, and names of groups above these.
+    them, slanted without the room, and names of groups above these.
 
     Args:
         across: the most panels in a line, as far as the page has the room.
@@ -113,9 +113,9 @@ def matrix_panels(
     across = _fitting(parts, min(across, len(parts)))
     texts = [name for part in parts for name in part.columns]
     longest = widest("\n".join(texts).split("\n"), 10) + 4
-    upright = _cell(parts, across) < 0.7 * longest
+    slanted = _cell(parts, across) < 0.7 * longest
     lines = max(text.count("\n") + 1 for text in texts)
-    above = max(_NAMES, longest) if upright else _NAME * lines + 4
+    above = max(_NAMES, 0.75 * longest) if slanted else _NAME * lines + 4
     above += _GROUP * any(part.groups for part in parts)
     inks = dict.fromkeys(ink for part in parts for ink in part.inks)
     cell, sheet = _sheet(parts, notes, (above, BAR + 7 * len(inks)), across)
@@ -134,7 +134,7 @@ def matrix_panels(
         sheet.update_layout(coloraxis_colorbar={"tickvals": at, "ticktext": texts})
     bear_colours(sheet)
     for index, part in enumerate(parts):
-        _add_part(sheet, part, index, cell, upright)
+        _add_part(sheet, part, index, cell, slanted)
         _add_groups(sheet, part, index, cell, above)
         if part.title:
             left = sheet.boxes[index].left - lefts[index % across] + _MARGIN
@@ -200,7 +200,7 @@ def _sheet(
     return cell, Sheet((right, top - _BETWEEN + bars), boxes, notes)
 
 
-def _add_part(sheet: Sheet, part: Matrix, index: int, cell: int, upright: bool) -> None:
+def _add_part(sheet: Sheet, part: Matrix, index: int, cell: int, slanted: bool) -> None:
     """Draw cells, numbers, frame and names of one panel. A cell is 1 x 1 on its axes."""
     middle, colours = np.arange(len(part.columns)), part.colours
     _add_cells(sheet, part, index, colours)
@@ -211,12 +211,12 @@ def _add_part(sheet: Sheet, part: Matrix, index: int, cell: int, upright: bool) 
         sheet.add_shape("rect", *corners, index, line={"width": 1, "color": FRAME})
     if cell >= _NUMBERED:
         _add_numbers(sheet, part, index, colours, 12 if cell > 30 else 10)
-    step = -(-_NAME // cell) if upright else 1 if cell >= 20 else 4
+    step = -(-_NAME * 7 // (5 * cell)) if slanted else 1 if cell >= 20 else 4
     x = {
         "range": [-0.5, len(middle) - 0.5],
         "tickvals": [*middle[::step]],
         "ticktext": [plain(name).replace("\n", "<br>") for name in part.columns[::step]],
-        "tickangle": -90 if upright else 0,
+        "tickangle": 45 if slanted else 0,
         "ticks": "",
         "side": "top",
     }

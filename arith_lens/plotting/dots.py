@@ -108,7 +108,7 @@ def dot_panels(
     fits = [n for n in range(wished, 0, -1) if wished % n == 0 and _width(parts, n, named) >= least]
     many = fits[0] if fits else 1
     headings = [text for one in headings for text in (one, *[""] * (wished // many - 1))]
-    above = max(NAME_LINE * len(axis.columns) for axis in every)
+    above = 6 * named + max(NAME_LINE * len(axis.columns) for axis in every)
     below = 4 if named else BELOW
     sheet = _sheet(parts, many, headings, notes, (row, above, below, marks))
     own_names = named or not _share_names(parts, many)
@@ -194,7 +194,7 @@ def _sheet(
             high = row * (length if narrow else max(lengths))
             boxes.append(Box(left, top, left + width, top + high))
         top += row * max(lengths) + below
-    return Sheet((page_width(), top + FOOT - below), boxes, notes)
+    return Sheet((page_width(), top + (16 if named else FOOT) - below), boxes, notes)
 
 
 def _set_axes(
@@ -226,7 +226,7 @@ def _set_axes(
         high = (box.bottom - box.top) / len(part.rows)
         for row, name in enumerate(y["ticktext"]):
             at = (box.left, box.top + row * high + over / 2)
-            sheet.write(name, at, size=NAME, anchor=("left", "middle"))
+            sheet.write(name, at, size=NAME, anchor=("left", "middle"), bgcolor="white")
         y |= {"showticklabels": False, "range": [end - over / high / 2 for end in y["range"]]}
     y |= {"showgrid": True, "gridcolor": GRID, "zeroline": False}
     y |= {"side": "right" if axis.columns else "left"}
@@ -238,7 +238,7 @@ def _add_column_names(sheet: Sheet, index: int, axis: DotAxis) -> None:
     box, (start, stop) = sheet.boxes[index], axis.ends
     for place, name in enumerate(axis.columns):
         at = box.left + (place - start) / (stop - start) * (box.right - box.left)
-        low = box.top - TOP + 8 - NAME_LINE * (len(axis.columns) - 1 - place)
+        low = box.top - TOP + 2 - NAME_LINE * (len(axis.columns) - 1 - place)
         sheet.write(plain(name), (at + 4, low), size=12)
         leader = {"width": 1, "color": NOTE}
         sheet.add_shape("line", (at, low - NAME_LINE + 4), (at, box.top), line=leader)

@@ -31,6 +31,9 @@ def in_both_schemes(svg: str) -> str:
     sheet = ET.Element(f"{{{_NAMESPACE}}}style")
     sheet.text = with_dark("".join(f".{name}{{{style}}}" for style, name in names.items()))
     root.insert(0, sheet)
+    if float(root.get("width", "inf")) < 600:  # a phone's picture fills its column
+        root.set("width", "100%")
+        del root.attrib["height"]
     return ET.tostring(root, encoding="unicode") + "\n"
 
 

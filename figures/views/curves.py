@@ -37,8 +37,8 @@ class Series:
     """Which number of the row is the circle's height; `high`: the upper end of the band."""
     end: str = ""
     """What stands at the end of the line, with its last value in braces; empty: the name."""
-    lowest: str = ""
-    """The name of a thin line at the low end of its band, which is drawn in place of the band."""
+    edge: str = ""
+    """The name of a thin line in place of its band, at its low end, or where its circle is."""
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,9 @@ def _panel(rows: DataFrame, chart: CurveChart) -> plotting.CurvePanel | None:
     points = [point for i, one in enumerate(drawn) for point in _circles(rows, *one, chart, i)]
     first, last = (end(end(one.x) for one in lines) for end in (min, max))
     for (series, _), one in zip(drawn, [*lines], strict=True):
-        if series.lowest:
-            worst = replace(_bare(one), y=one.low, name=series.lowest, is_light=True)
+        if series.edge:
+            end = one.high if series.mark_at == "high" else one.low
+            worst = replace(_bare(one), y=end, name=series.edge, is_light=True, dash="solid")
             lines = [_bare(other) if other is one else other for other in (*lines, worst)]
     for index, one in enumerate(lines):
         if one.x[-1] < last:

@@ -115,13 +115,19 @@ def of_maps(rows: DataFrame) -> list[str]:
 
 def of_carry(rows: DataFrame) -> list[str]:
     texts = []
+    keys = {"kind": "interchange", "layer": 9, "variable": "ones_carry", "model": ONE}
+    tests = {"layers": "largest variance (no values)", "large_sums": "mean", "three_digits": "mean"}
+    further = [
+        percent_text(select(rows, test=test, space=space, **keys).iloc[0])
+        for test, space in tests.items()
+    ]
     for own in by_model(rows, kind="interchange", test="layers", variable="ones_carry"):
         layer = carry.chosen_layer(select(rows, model=own.model.iloc[0]))
         direction, shuffled = (
             select(own, layer=layer, space=space).iloc[0] for space in ("mean", "variable shuffled")
         )
         texts += [percent_text(direction), f"at layer {layer:.0f}", f"at most {shuffled.high:.0%}"]
-    return [texts[0].partition(" ")[0] + " of `reference`", *texts]
+    return [texts[0].partition(" ")[0] + " of `reference`", *texts[:3], *further, *texts[3:]]
 
 
 def of_exam(rows: DataFrame) -> list[str]:
@@ -130,13 +136,10 @@ def of_exam(rows: DataFrame) -> list[str]:
     assert worst.exact < 0.05 < worst.drop("exact").min(), "exact effects alone"
     best = medians.drop("exact").round(4)
     assert {*best[best == best.min()].index} == {"relp", "attn_lrp", "gim"}
-    of_best = f"median error {medians.relp:.0%}"
     assert worst.relp == worst.attn_lrp == worst.gim
     return [
-        f"up to {worst.relp:.0%}",
-        "RelP, AttnLRP and GIM tie",
-        f"over {errors.model.nunique()} models",
-        of_best,
+        f"by {medians.relp:.0%} in the median, completely at worst",
+        f"GIM tie over {errors.model.nunique()} models: {worst.relp:.0%} at worst",
     ]
 
 
@@ -151,8 +154,7 @@ def of_knockouts(rows: DataFrame) -> list[str]:
 
 def of_roles(rows: DataFrame) -> list[str]:
     counts = by_model(rows, measure="heads", kind="operand")
-    assert value(counts[0], operation="addition") == 3
-    return ["three look", *(between(own.value, ".0f") for own in counts)]
+    return ["Three to seven", *(between(own.value, ".0f") for own in counts)]
 
 
 def of_claims(rows: DataFrame) -> list[str]:
@@ -169,15 +171,22 @@ def of_probes(rows: DataFrame) -> list[str]:
         for token, less in (("A and B", "others without A, B, C"), ("C", "others without C"))
     )
     assert len(answer) == 8 and (answer.low > operands.high).all()
-    return ["all eight cases"]
+    return ["every operation"]
 
 
 def of_tuning(rows: DataFrame) -> list[str]:
-    changes = [tuning._changes(select(rows, model=model)) for model in GALLERY_MODELS]
-    keys: list[tuning.Key] = [("precise", 3, 0), ("full", 0, 0)]
-    precise, full = ([value(one[key], group="word problems") for one in changes] for key in keys)
-    assert all(one > less for one, less in zip(full, precise, strict=True))
-    return [f"at most {100 * max(precise):.0f} points"]
+    changes = tuning._changes(select(rows, model=ONE))
+    methods = {key[0]: one for key, one in changes.items() if key[1:] in ((3, 0), (0, 0))}
+    of_methods = [methods[name] for name in ("precise", "lora", "full")]
+    gains, losses = (
+        [sign * 100 * value(one, group=group) for one in of_methods]
+        for group, sign in (("word problems", 1), ("generic tasks", -1))
+    )
+    lost = f"each loses {min(losses):.0f} to {max(losses):.0f} elsewhere"
+    return [
+        "gain {:.0f} points in `reference`, LoRA {:.0f}, all weights {:.0f}".format(*gains),
+        lost,
+    ]
 
 
 def of_audits(rows: DataFrame) -> list[str]:
