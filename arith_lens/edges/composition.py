@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.components import Head, Heads, as_heads, check_components, every_component
-from arith_lens.edges.receivers import SENDERS_AT_ONCE, AttentionCode, Receiver, project
+from arith_lens.edges.receivers import AttentionCode, Receiver, project, senders_at_once
 from arith_lens.edges.recording import EMBEDDINGS, Changes, Positions, forward_rows
 from arith_lens.effects import Effects
 from arith_lens.methods import Senders
@@ -114,7 +114,7 @@ def _of_head(
     own = receiver.z(head.index)
     target, w_o = other - reference, trunk.w_o(layer)[head.index].float()
     parts = []
-    for some in deltas.split(SENDERS_AT_ONCE):
+    for some in deltas.split(senders_at_once(deltas)):
         inputs = project(receiver.code, layer, stream + some, *tokens)[:3]
         changed = receiver.inputs_of(head.index, inputs, *tokens)
         z = torch.stack(

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from arith_lens.components import Component, Head, Mlp
-from arith_lens.edges.receivers import SENDERS_AT_ONCE, AttentionCode, Receiver, project
+from arith_lens.edges.receivers import AttentionCode, Receiver, project, senders_at_once
 from arith_lens.edges.recording import Changes, Positions, Via, forward_rows
 from arith_lens.memory import fitting_pairs, in_chunks
 from arith_lens.methods import TINY, Certificate, Senders
@@ -296,7 +296,7 @@ class _Into:
             names, silent = self._inputs(tokens)
             for head, name in product(heads, silent):
                 self.unchanged += self._rows(head, name, before, place)
-            for some in torch.arange(len(deltas)).split(SENDERS_AT_ONCE) if names else ():
+            for some in torch.arange(len(deltas)).split(senders_at_once(deltas)) if names else ():
                 streams = reference[visible] + deltas[some][:, visible]
                 for head, name, written in self._read(receiver, streams, tokens, heads, names):
                     rows.append(written)

@@ -18,6 +18,7 @@ from arith_lens.model import (
     plain_layers,
 )
 from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching.sweep import rows_at_once
 
 Parts = tuple[
     Float[Tensor, "state head token d_head"],
@@ -27,8 +28,15 @@ Parts = tuple[
 """Queries, keys and values of some tokens."""
 
 
-SENDERS_AT_ONCE = 64
-"""Senders whose queries, keys and values are in memory together."""
+MOST_SENDERS = 64
+"""Senders whose queries, keys and values are in memory together, at most."""
+
+
+def senders_at_once(streams: Float[Tensor, "sender token d_model"]) -> int:
+    """The number of senders whose streams are projected at once; on a CPU they fit in the cache."""
+    _, n_tokens, width = streams.shape
+    rows = rows_at_once(streams.device, width)
+    return min(MOST_SENDERS, max(1, rows // max(1, n_tokens)))
 
 
 INSTEAD = "give MLPs alone as receivers, or use path_patch, which works on whole heads"

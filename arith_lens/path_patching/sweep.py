@@ -404,8 +404,12 @@ def refuse_uneven_hooks(hooks: Iterable[NamedHook], trunk: Trunk) -> None:
 
 def mlp_rows(model: HookedLike) -> int:
     """The number of rows that enter an MLP at once."""
-    size = MLP_BYTES.get(compute_device(model.unembed).type, 2**24)
-    return max(LEAST_MLP_ROWS, size // (4 * mlp_width(model)))
+    return rows_at_once(compute_device(model.unembed), mlp_width(model))
+
+
+def rows_at_once(device: torch.device, width: int) -> int:
+    """How many rows of this width are computed at once."""
+    return max(LEAST_MLP_ROWS, MLP_BYTES.get(device.type, 2**24) // (4 * width))
 
 
 def mlp_width(model: HookedLike) -> int:
