@@ -52,7 +52,7 @@ def fig5(options: Options) -> list[Chart]:
             caption=f"Mean attention from END in percent, printed from {SMALLEST} on, in brackets "
             f"if its 95% interval over n problems is ±{WIDE} points or wider. Heads stand under "
             "the tokens that get at least half of their attention outside the first token. Bold: "
-            "key heads. Random: mean and largest of as many other heads.",
+            "key heads. Random: mean and largest of as many others. Effects: the paper's lens.",
             draw=_draw,
         )
     ]

@@ -6,6 +6,7 @@ without loading a model.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from textwrap import fill
 from typing import Any, cast
 
@@ -27,7 +28,7 @@ from figures.options import ExamOptions
 from figures.tables import exam as numbers
 from figures.tables.carry import MEAN, SEARCH
 from figures.tables.exam import FOLLOWS, P_LABELS, ExamRun
-from figures.tables.table import QuestionTable, has, keys_of, records, select, value
+from figures.tables.table import has, keys_of, records, select, value
 from figures.views.lines import line
 from figures.views.words import PATHS_TITLES, display_name
 
@@ -73,10 +74,7 @@ def exhibits(options: ExamOptions) -> list[Exhibit]:
     if carries and not exam_models:
         return _carry_table(carries)
     plain = [paper for paper in exam_models if paper.dial is None]
-
-    def graded() -> Sequence[QuestionTable]:
-        return numbers.grades(plain)
-
+    graded = partial(numbers.grades, plain)
     dial: list[Exhibit] = []
     if len(plain) < len(exam_models) or not exam_models:
         chart = chart_of(
@@ -96,7 +94,7 @@ def exhibits(options: ExamOptions) -> list[Exhibit]:
             title="Which methods give the true effects on models whose circuit is known?",
             caption="A row is what a model has that methods may miss; models with equal errors "
             "share one. All paths: later heads change, too; drawn where errors differ. "
-            f"{ERRORS}",
+            f"{ERRORS} Exact effects are true by construction.",
             draw=_draw,
         ),
         *dial,
@@ -280,8 +278,7 @@ def draw_dial(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         rows = rows.assign(sharpness=np.log2(rows.dial))
         methods = sorted(keys_of(rows, "method"), key=lambda name: name != EXACT)
         n_rows = -(-len(methods) // DIALS_ACROSS)
-        name = model.replace("_", " ")
-        headings += [f"{name}: {PATHS_TITLES[paths]}", *[""] * (n_rows - 1)]
+        headings += [f"{model.replace('_', ' ')}: {PATHS_TITLES[paths]}", *[""] * (n_rows - 1)]
         top = 105 * rows.value.max()
         for method in methods:
             own = line(select(rows, method=method), method, COLOURS["verdict"], x="sharpness")

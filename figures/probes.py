@@ -159,7 +159,7 @@ def fig13(options: ModelOptions) -> list[Chart]:
                 select(table, operation=operations),
                 notes,
                 charts=SEVERAL_MODELS,
-                panel=(170, 245),
+                panel=(170, 210),
                 shared_y=True,
                 named=len(operations) - 1,
             ),

@@ -96,10 +96,9 @@ def frontier(options: Options) -> list[Chart]:
 
 def _changes(rows: DataFrame, criterion: Criterion = "mathematics") -> dict[Key, DataFrame]:
     """The changes of both groups of questions, at the rate of each method for a purpose."""
-    rates = rates_for(rows, criterion)
     return {
         key: select(of_setting(rows, key), measure=CHANGE, task=ALL, rate=rate)
-        for key, rate in rates.items()
+        for key, rate in rates_for(rows, criterion).items()
     }
 
 

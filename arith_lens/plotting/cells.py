@@ -115,7 +115,7 @@ def matrix_panels(
     longest = widest("\n".join(texts).split("\n"), 10) + 4
     slanted = _cell(parts, across) < 0.7 * longest
     lines = max(text.count("\n") + 1 for text in texts)
-    above = max(_NAMES, 0.75 * longest) if slanted else _NAME * lines + 4
+    above = max(_NAMES, 0.66 * longest) if slanted else _NAME * lines + 4
     above += _GROUP * any(part.groups for part in parts)
     inks = dict.fromkeys(ink for part in parts for ink in part.inks)
     cell, sheet = _sheet(parts, notes, (above, BAR + 7 * len(inks)), across)

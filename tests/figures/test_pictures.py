@@ -45,6 +45,7 @@ def test_the_carry_has_its_controls_at_the_chosen_layer_of_each_model() -> None:
         )
         expected += [(layer, 100 * shuffled.high), (layer, 100 * direction.value)]
         assert f"{shuffled.high:.0%}" in texts(chart.figure)
+    assert texts(chart.figure).count("shuffled: largest") == len(MODELS)
     for model in MODELS:
         step = select(chart.numbers, model=model, kind="step", measure=carry.STEP)
         few = select(step, layer=carry.chosen_layer(select(chart.numbers, model=model)))
@@ -114,6 +115,9 @@ def test_the_claims_at_a_glance_have_each_models_total_above_its_column() -> Non
         f"{one}: {of.count(holds)} hold, {of.count(open_)} undecided, {of.count(fails)} do not"
         for one, of in zip(MODELS, known, strict=True)
     ]
+    both = sum(one == two == holds for one, two in zip(*known, strict=True))
+    rows = [text for one in figure.select_yaxes() for text in one.ticktext]
+    assert 0 < sum(text.startswith("<b>") for text in rows) == both < len(rows)
     columns = [note for note in figure.layout.annotations if note.text in (*names, *MODELS)]
     assert [note.text for note in columns] == [*names, *MODELS], "above the first row of panels"
     for verdict, symbol in ((holds, "circle"), (open_, "diamond"), (fails, "circle")):
