@@ -236,13 +236,14 @@ def _map(chosen: Namespace) -> None:
 
 def _strongest(table: Any, n: int) -> str:
     """The n parts with the most negative effects of a table of one metric, a line each."""
-    metric = table.metric.iloc[0]
-    of = {"digit_contrast": "lead over the others", "logit": "logit"}.get(
-        metric, "logit, as a share,"
-    )
+    metric, form = table.metric.iloc[0], ".2f"
+    names = {"digit_contrast": "lead over the others", "logit": "logit"}
+    if (of := names.get(metric)) is None:
+        of, form = "logit, as a share,", ".1%"
     lines = [f"What the answer's {of} loses when one part alone gets its output of another prompt:"]
     for row in table.nsmallest(n, "mean").itertuples():
-        lines.append(f"  {row.component:>6}: {row.mean:+.2f} [{row.ci_low:.2f}, {row.ci_high:.2f}]")
+        mean, low, high = row.mean, row.ci_low, row.ci_high
+        lines.append(f"  {row.component:>6}: {mean:+{form}} [{low:{form}}, {high:{form}}]")
     return "\n".join(lines)
 
 
@@ -296,8 +297,9 @@ def _explore(chosen: Namespace) -> None:
     name = Path(model.name).name
     explorer = Explorer({_task_name(chosen): (part.facts, part.tables)}, title=f"Explorer: {name}")
     page = explorer.save(folder / "explorer.html")
-    maps = part.to_dataframe().query("paths == 'via_mlps'")
-    strongest = _strongest(maps[maps.metric == maps.metric.iloc[-1]], 3)
+    maps = part.to_dataframe()
+    first = (maps.paths == maps.paths.iloc[0]) & (maps.metric == maps.metric.iloc[0])
+    strongest = _strongest(maps[first], 3)  # those that the page begins with
     _end(f"{strongest}\nA click on a part shows what it looks at.", page, "knockout", chosen)
 
 

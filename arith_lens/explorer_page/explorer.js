@@ -272,10 +272,10 @@ const ArithLensExplorer = (() => {
     drawTitle() {
       const title = this.onlyMap && this.sets.size === 1 ? this.options.title : [this.options.title, this.sides.join(" beside ")].join(", ");
       this.title.replaceChildren(title);
-      this.task.replaceChildren(...this.each(set => {
+      this.task.replaceChildren(...this.choice.compare ? [] : [h("div", { class: "ale-lead" }, this.lead())], ...this.each(set => {
         const row = this.rows("prompts", { prompt: this.prompt })[0], example = this.choice.prompt === null ? "Example: after" : "After";
         return row ? h("div", {}, `${this.choice.compare ? `${capital(set)}: after` : example} “${row.reference.trim()}”, the right answer C is ${row.answer.trim()}. The counterfactual is “${row.counterfactual.trim()}”.`) : "";
-      }), ...this.choice.compare ? [] : [h("div", {}, this.lead())]);
+      }));
       if (this.options.page) document.title = title;
     }
 
@@ -295,8 +295,11 @@ const ArithLensExplorer = (() => {
         prompts.length ? h("span", { class: "ale-step" }, this.select("Prompt", "prompt",
           [["", n === undefined ? "all" : `all ${n}`], ...prompts.map(row => [row.prompt, row.reference.trim()])], prompt),
         step(-1, "‹", "Previous prompt"), step(1, "›", "Next prompt")) : "",
-        this.options.page ? h("button", { "data-key": "link", title: "A link to what is chosen now", onclick: event => this.copyLink(event.target) }, "Copy link") : "",
+        this.onlyMap ? "" : this.linkButton(),
         note ? h("p", { class: "ale-soft" }, note) : "");
+    }
+    linkButton() {
+      return this.options.page ? h("button", { "data-key": "link", title: "A link to what is chosen now", onclick: event => this.copyLink(event.target) }, "Copy link") : "";
     }
     async copyLink(button) {
       try {

@@ -183,7 +183,7 @@ const ArithLensGraph = (() => {
         d: curve(at.places.get(key(row.sender, row.role)), at.places.get(key(row.receiver, END))), fill: "none",
         class: `ale-edge ${row.mean < 0 ? "ale-edge-helps" : "ale-edge-hinders"}`, "stroke-dasharray": DASHES[row.input],
         "stroke-width": 0.8 + THICK * size(row) / largest, "data-edge": edgeKey(row),
-        "stroke-opacity": this.isOut(row.sender) || this.isOut(row.receiver) ? 0.1 : common ? common.has(edgeKey(row)) ? 0.18 : 0.85 : near(row) && !bare ? 0.95 : 0.5,
+        "stroke-opacity": this.isOut(row.sender) || this.isOut(row.receiver) ? 0.25 : common ? common.has(edgeKey(row)) ? 0.18 : 0.85 : near(row) && !bare ? 0.95 : 0.5,
         onmouseenter: say(this.edgeText(row)) }, svg("title", {}, this.edgeText(row))));
       const looks = nodes.filter(node => node.role === END && node.name === component && isHead(component)).flatMap(node => this.lookLines(set, node, at, say));
       const boxes = nodes.map(node => this.nodeBox(node, at, { effect: effects.get(node.name), kind: kinds.get(node.name), limit, rows, set, say }));
@@ -316,7 +316,7 @@ const ArithLensGraph = (() => {
         h("span", {}, "solid: values or into an MLP; dashed: keys; dotted: queries"),
         this.rows("kinds").length ? [mark("ale-operand", "below a head: looks mainly at A and B"), mark("ale-operator", "at the operator")] : [],
         mark("ale-control", `where END looks with the chosen head (from ${percent(LOOK, 0)})`),
-        h("span", {}, "white box: its 95% interval holds 0"), h("span", {}, this.choice.kind === "keep_only" ? "pale: not kept" : "crossed corner: knocked out"),
+        h("span", {}, "unfilled box: its 95% interval holds 0"), h("span", {}, this.choice.kind === "keep_only" ? "pale: not kept" : "crossed corner: knocked out"),
         h("span", { class: "ale-mouse" }, "Click: its edges and card. Shift-click: pin. Double click: knock out."),
         h("details", {}, h("summary", {}, "How it was measured"), h("p", {}, "The sender's output is taken from the counterfactual, one input of one receiver reads it, and the answer changes by this much. "
           + `Edges whose 95% interval holds 0 are left out; ${this.rows("edges")[0].measured} were measured, on ${this.fewText()}. `

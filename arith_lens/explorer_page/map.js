@@ -4,6 +4,11 @@ const ArithLensMap = (() => {
   const { PATHS, UNITS, metricNames, h, number, percent, signed, named, capital, counted, visible } = ArithLensElements;
   const { HUES } = ArithLensCards;
   const { Exports } = ArithLensExport;
+  // Why a map has its score.
+  const SCORES = {
+    relative_logit: "The score is C's logit, as in the paper and in the circuit.",
+    digit_contrast: "The score is C's lead, as in the audit: what raises all answers alike does not change it.",
+  };
 
   class EffectMap extends Exports {
     get relative() { return this.choice.metric === "relative_logit"; }
@@ -24,12 +29,14 @@ const ArithLensMap = (() => {
       const all = sides.flatMap(({ set, rows }) => rows.map(row => sides.length > 1 ? { set, ...row } : row));
       const framed = all.some(row => row.key) ? "Framed: key head. " : "";
       region.replaceChildren(
-        this.heading("Map", "effects", all, { ...this.quoted() }), this.mapControls(),
+        this.heading("Map", "effects", all, { ...this.quoted() }), this.onlyMap ? "" : this.mapControls(),
+        h("div", { class: "ale-maps" }, sides.map(side => this.as(side.set, () => h("div", {},
+          sides.length === 1 ? "" : h("h3", {}, `Over ${this.allPrompts} of “${side.set}”`), ...this.mapOf(side, limit, line))))), this.colourBar(limit), line,
+        this.onlyMap ? this.mapControls() : "",
         h("p", { class: "ale-soft" }, "With a part's output from the counterfactual, C's score falls (", h("b", { class: "ale-helps" }, "red"),
-          this.relative ? ", in percent) or rises (" : ") or rises (", h("b", { class: "ale-hinders" }, "blue"), `). ${framed}Ring: the chosen part. `, this.onlyMap ? "" : this.choice.kind === "keep_only" ? "Pale: not kept." : "Crossed corner: knocked out."),
-        line, h("div", { class: "ale-maps" }, sides.map(side => this.as(side.set, () => h("div", {},
-          sides.length === 1 ? "" : h("h3", {}, `Over ${this.allPrompts} of “${side.set}”`), ...this.mapOf(side, limit, line))))), this.colourBar(limit),
-        this.exportBar("map"));
+          this.relative ? ", in percent) or rises (" : ") or rises (", h("b", { class: "ale-hinders" }, "blue"), `). ${framed}Ring: the chosen part. `, this.onlyMap ? "" : this.choice.kind === "keep_only" ? "Pale: not kept. " : "Crossed corner: knocked out. ",
+          SCORES[this.choice.metric] ?? ""),
+        this.exportBar("map", this.onlyMap ? this.linkButton() : ""));
     }
     mapOf({ rows }, limit, line) {
       if (!rows.length) return [h("p", {}, this.backend ? "These effects are being computed." : "This page does not have these effects. Choose other paths or another score above.")];
@@ -53,7 +60,7 @@ const ArithLensMap = (() => {
       };
       const columnOf = row => row.head < 0 ? heads : row.head, columns = heads + 1;
       const byPlace = new Map(rows.map(row => [`${row.layer} ${columnOf(row)}`, row]));
-      return [h("div", { role: "grid", class: "ale-grid", "aria-label": `Effect of each head and MLP, ${this.choice.set}`,
+      return [h("p", { class: "ale-across", "aria-hidden": true, style: `--columns:${columns}` }, "head"), h("div", { role: "grid", class: "ale-grid", "aria-label": `Effect of each head and MLP, ${this.choice.set}`,
         style: `--columns:${columns}`,
         onkeydown: event => this.move(event, cells) },
       h("div", { role: "row" }, h("span", { role: "columnheader", title: "rows: layers; columns: heads" }, "layer"),

@@ -2,7 +2,7 @@
 // is a table's, of the chosen prompt or of all prompts; of two sets that are compared, one column each.
 const ArithLensSummary = (() => {
   "use strict";
-  const { h, number, percent, ordered, named, capital, counted, isMlp } = ArithLensElements;
+  const { h, number, percent, ordered, named, capital, certain, counted, isMlp } = ArithLensElements;
   const { MAIN, LOOK } = ArithLensGraph;
   const { Knockouts } = ArithLensKnockouts;
   const MOST = 3;
@@ -40,12 +40,14 @@ const ArithLensSummary = (() => {
     byEffect() {
       return [...this.graphEffects(this.choice.set).values()].filter(row => row.head >= 0 && row.mean !== null).sort((a, b) => a.mean - b.mean);
     }
-    // The answer in a line: the part and the head with the largest effects.
+    // The answer in a line: the two parts with the largest effects, and as many heads. Means whose interval holds 0 are no answer.
     lead() {
       const rows = this.onlyMap ? this.rows("effects", this.setting) : [...this.graphEffects(this.choice.set).values()];
-      const [best, ...others] = rows.filter(row => row.mean < 0).sort((a, b) => a.mean - b.mean), head = best?.head < 0 && others.find(row => row.head >= 0);
+      const [best, ...others] = rows.filter(row => row.mean < 0 && certain(row)).sort((a, b) => a.mean - b.mean);
+      if (!best) return "";
       const say = row => `${named(row.component)} (${this.onlyMap ? this.effect(row.mean) + this.unit : this.graphEffect(row.mean)})`;
-      return best ? h("b", {}, `C depends most on ${say(best)}${head ? `, then of heads on ${say(head)}` : ""}.`) : "";
+      const second = others[0] && best.head < 0 === others[0].head < 0 ? [others[0]] : [], heads = best.head < 0 ? others.filter(row => row.head >= 0).slice(0, 2) : [];
+      return h("b", {}, `C depends most on ${[best, ...second].map(say).join(" and ")}${heads.length ? `; of the heads, on ${heads.map(say).join(" and ")}` : ""}.`);
     }
     sentence() {
       const [best] = this.byEffect();

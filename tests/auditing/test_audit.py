@@ -277,7 +277,7 @@ def test_the_circuit_of_a_built_model_suffices_and_is_needed(table: tuple[Any, A
     assert dict(reads.reads) == {"0.2": "operand b", "0.0": "operand a"}
     assert {*reads.input} == {"v"} and (reads.ci_low <= reads.effect).all()
     assert "0.2 reads B by its values" in audit.sentences()[READ]
-    uncertain = [row._replace(ci_high=0.1) for row in audit.readers().itertuples()]
+    uncertain = audit.readers().assign(ci_high=0.1).itertuples()
     assert verdicts.reading(uncertain) == "", "an interval that holds 0 says nothing"
 
 

@@ -147,7 +147,8 @@ def test_the_explorer_is_about_prompts_that_are_answered_right(
     printed = capsys.readouterr().out
     assert str(page) in printed and counts == [1] and page.exists()
     assert "1 of 3 prompts (1 of 3 problems) are answered right" in printed
-    assert "lead over the others" in printed and "5.5: -4.25" in printed, "the page's last map"
+    assert "lead over the others" not in printed, "the page's last map"
+    assert "5.5: -20.0% [-30.0%, -10.0%]" in printed, "the page begins with it"
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
