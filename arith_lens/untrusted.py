@@ -30,6 +30,16 @@ def parse_json(data: str | bytes) -> Any:
     return value
 
 
+def json_line(line: str) -> Any:
+    """The value of a line of JSON. Raises ValueError: it is not JSON."""
+    try:
+        return parse_json(line)
+    except ValueError as error:
+        raise ValueError(
+            f"expected a JSON object, found {line!r:.80} ({error}); write one object per line"
+        ) from error
+
+
 def json_lines(lines: Iterable[str], path: Any) -> Iterator[tuple[str, Any]]:
     """The values of JSON lines, each after its file and line. Empty lines are skipped.
 
@@ -41,13 +51,9 @@ def json_lines(lines: Iterable[str], path: Any) -> Iterator[tuple[str, Any]]:
             continue
         where = f"{path}, line {number}"
         try:
-            value = parse_json(line)
+            yield where, json_line(line)
         except ValueError as error:
-            raise ValueError(
-                f"{where}: expected a JSON object, found {line!r:.80} ({error}); write one object "
-                "per line"
-            ) from error
-        yield where, value
+            raise ValueError(f"{where}: {error}") from error
 
 
 def _items(values: list[Any]) -> list[Any]:

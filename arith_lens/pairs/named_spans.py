@@ -20,13 +20,12 @@ TextPrompt: TypeAlias = tuple[str, Prompt]
 
 
 def both_spans(
-    row: Mapping[str, Any], pair: int, sides: tuple[TextPrompt, TextPrompt], frame: Frame
+    row: Mapping[str, Any], sides: tuple[TextPrompt, TextPrompt], frame: Frame
 ) -> tuple[dict[str, Span], dict[str, Span] | None]:
     """The spans of both prompts; of the counterfactual None where the row has no such key.
 
     Args:
         row: has the prompts as they were written, and the spans' texts or characters.
-        pair: its number.
         sides: text and tokens of the reference, then of the counterfactual.
         frame: the text around each prompt.
 
@@ -34,33 +33,33 @@ def both_spans(
         ValueError: a span that is not in the prompt, or not clear; a name that is taken, or that
             the reference's spans lack.
     """
-    named, in_other = (_named(row, key, pair) for key in (SPANS, COUNTERFACTUAL_SPANS))
-    spans = _own_spans(named or {}, str(row["reference"]), sides[0], pair, frame)
+    named, in_other = (_named(row, key) for key in (SPANS, COUNTERFACTUAL_SPANS))
+    spans = _own_spans(named or {}, str(row["reference"]), sides[0], frame)
     if in_other is None:
         return spans, None
-    others = _own_spans(in_other, str(row["counterfactual"]), sides[1], pair, frame)
+    others = _own_spans(in_other, str(row["counterfactual"]), sides[1], frame)
     if unknown := [*others.keys() - spans.keys()]:
         raise ValueError(
-            f"pair {pair}: expected in {COUNTERFACTUAL_SPANS} names among spans, found "
+            f"expected in {COUNTERFACTUAL_SPANS} names among spans, found "
             f"{unknown[0]!r}; name it in both"
         )
     return spans, others
 
 
-def _named(row: Mapping[str, Any], key: str, pair: int) -> Mapping[str, Any] | None:
+def _named(row: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
     """What a row has under a key of spans; None for nothing, or an empty cell."""
     named = row.get(key)
     named = (parse_json(named) if named else None) if isinstance(named, str) else named
     if named is not None and not isinstance(named, Mapping):
         raise ValueError(
-            f"pair {pair}: expected {key} as names with texts or characters, found {named!r}; "
+            f"expected {key} as names with texts or characters, found {named!r}; "
             "write {'subject': 'France', 'relation': [0, 14]}"
         )
     return named
 
 
 def _own_spans(
-    named: Mapping[str, Any], own: str, side: TextPrompt, pair: int, frame: Frame
+    named: Mapping[str, Any], own: str, side: TextPrompt, frame: Frame
 ) -> dict[str, Span]:
     """The tokens of the spans that a row names in the prompt `own`; see `both_spans`."""
     text, prompt = side
@@ -70,10 +69,10 @@ def _own_spans(
     for name, what in named.items():
         if str(name).lower() in RESERVED:
             raise ValueError(
-                f"pair {pair}: expected a name of its own for a span, found {name!r}, which is "
+                f"expected a name of its own for a span, found {name!r}, which is "
                 "taken; choose another"
             )
-        first, last = _characters(name, what, own, pair)
+        first, last = _characters(name, what, own)
         words = own[first:last].strip()  # a blank at its end may belong to the next token
         first += own[first:last].index(words)
         last = first + len(words)
@@ -81,30 +80,29 @@ def _own_spans(
         spans[_FIELDS.get(name, name)] = span
         if span[0] == span[1]:
             raise ValueError(
-                f"pair {pair}: expected tokens in the span {name!r}, found only blanks in "
+                f"expected tokens in the span {name!r}, found only blanks in "
                 f"{own!r}; give its words"
             )
     if not disjoint(spans):
         raise ValueError(
-            f"pair {pair}: expected spans without common tokens, found {spans} in {text!r}; give "
-            "other words"
+            f"expected spans without common tokens, found {spans} in {text!r}; give other words"
         )
     return spans
 
 
-def _characters(name: str, what: Any, text: str, pair: int) -> Span:
+def _characters(name: str, what: Any, text: str) -> Span:
     """The characters of a span in a text."""
     if isinstance(what, str) and text.count(what) == 1:
         return text.index(what), text.index(what) + len(what)
     if isinstance(what, str):
         raise ValueError(
-            f"pair {pair}: expected the span {name!r} once in {text!r}, found {what!r} "
+            f"expected the span {name!r} once in {text!r}, found {what!r} "
             f"{text.count(what)} times; give its characters [first, last + 1]"
         )
     is_range = isinstance(what, Sequence) and len(what) == 2 and all(type(i) is int for i in what)
     if not is_range or not 0 <= what[0] < what[1] <= len(text):
         raise ValueError(
-            f"pair {pair}: expected the span {name!r} as a text or as characters from 0 to "
+            f"expected the span {name!r} as a text or as characters from 0 to "
             f"{len(text)} of {text!r}, found {what!r}; give [first, last + 1]"
         )
     return what[0], what[1]

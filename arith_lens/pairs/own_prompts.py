@@ -21,7 +21,7 @@ from arith_lens.pairs.references import (
     is_computed,
     role_spans,
 )
-from arith_lens.pairs.text_files import EXAMPLE_KEYS, OTHER_ANSWER, Columns
+from arith_lens.pairs.text_files import EXAMPLE_KEYS, OTHER_ANSWER, Columns, Located, each
 from arith_lens.pairs.tokens import (
     NO_ANSWER,
     Prompt,
@@ -128,42 +128,45 @@ class Answered:
     token: int
 
 
-def pair_fields(rows: Rows, model: Any, form: PromptForm) -> dict[str, Any]:
+def pair_fields(located: Located, model: Any, form: PromptForm) -> dict[str, Any]:
     """The fields of PromptPairs from rows with reference, counterfactual and answer.
 
     Raises:
         ValueError: no row, prompts of unequal length, an answer that does not have the token, a
             span outside its prompt, no chat template, or one that is there twice.
     """
-    if not rows:
+    if not located:
         raise ValueError(
             "expected at least one row of reference, counterfactual and answer, found none; give "
             "one per pair"
         )
+    rows, numbers = [*located.values()], {where: i for i, where in enumerate(located)}
     tokenizer = tokenizer_of(model)
     frame = chat_frame(tokenizer) if form.chat else None
-    reference = Side.of(tokenizer, rows, ("reference", "answer"), frame)
-    other = Side.of(tokenizer, rows, ("counterfactual", OTHER_ANSWER), frame)
-    if form.answer_token == "whole":
-        references, others = (
-            [_whole(tokenizer, i, side) for i in range(len(rows))] for side in (reference, other)
-        )
-    else:
-        parts = [_part(tokenizer, i, reference, other, form) for i in range(len(rows))]
-        references, others = (list(side) for side in zip(*parts, strict=True))
-        _check_context(model, references)
-    own = [
-        both_spans(row, i, (reference.one(i), other.one(i)), frame or NO_FRAME)
-        for i, row in enumerate(rows)
-    ]
-    for pair, (_, in_other) in enumerate(own):
-        _check_aligned(tokenizer, pair, reference, other, unequal=in_other is not None)
+    sides = (
+        Side.of(tokenizer, rows, ("reference", "answer"), frame),
+        Side.of(tokenizer, rows, ("counterfactual", OTHER_ANSWER), frame),
+    )
+
+    def read(where: str) -> tuple[Any, ...]:
+        """Both prompts of a row with what follows them, and the spans in both."""
+        i = numbers[where]
+        if form.answer_token == "whole":
+            answered = [_whole(tokenizer, i, side) for side in sides]
+        else:
+            answered = _part(tokenizer, i, *sides, form)
+            _check_context(model, answered[0])
+        own = both_spans(rows[i], (sides[0].one(i), sides[1].one(i)), frame or NO_FRAME)
+        _check_aligned(tokenizer, i, *sides, unequal=own[1] is not None)
+        return *answered, *own
+
+    references, others, own_spans, in_others = zip(*each(located, read).values(), strict=True)
     spans = [
-        named | digit_spans(len(reference.prompts[pair].ids), len(references[pair].prompt.ids))
-        for pair, (named, _) in enumerate(own)
+        named | digit_spans(len(sides[0].prompts[pair].ids), len(references[pair].prompt.ids))
+        for pair, named in enumerate(own_spans)
     ]
-    in_others = [in_other or {} for _, in_other in own]
-    unequal = any(in_other is not None for _, in_other in own)
+    unequal = any(in_other is not None for in_other in in_others)
+    in_others = [in_other or {} for in_other in in_others]
     tokens = token_fields(
         tokenizer,
         [one.prompt for one in references],
@@ -205,19 +208,18 @@ def _check_aligned(
     ids, other_ids = reference.prompts[pair].ids, other.prompts[pair].ids
     if ids == other_ids:
         raise ValueError(
-            f"pair {pair}: expected a counterfactual that differs from its reference, found "
+            "expected a counterfactual that differs from its reference, found "
             f"{reference.texts[pair]!r} as both, so that patching can change nothing; give a "
             "counterfactual without the calculation"
         )
     if len(ids) != len(other_ids) and not unequal:
         raise ValueError(
-            f"pair {pair} is not token-aligned under {tokenizer_name(tokenizer)}: expected "
-            f"prompts of one length, found {len(ids)} and {len(other_ids)} tokens; the "
-            "first different one is in brackets:\n"
+            f"expected prompts of one length under {tokenizer_name(tokenizer)}, found {len(ids)} "
+            f"and {len(other_ids)} tokens; the first different one is in brackets:\n"
             f"{side_by_side(tokenizer, ids, other_ids)}\n"
             "Patching moves activations position by position; give a counterfactual of the "
             "same number of tokens (BOS included in the counts), or add counterfactual_spans to "
-            "the row ({} for END alone)."
+            "the row ({} for END alone), which maps and knockouts read."
         )
 
 
@@ -231,7 +233,7 @@ def _whole(tokenizer: Any, pair: int, side: Side) -> Answered:
     if token is None:
         tokens_text = " ".join(tokenizer.convert_ids_to_tokens(list(answered.ids)))
         raise ValueError(
-            f"pair {pair}: expected an answer of the one token after {text!r} under "
+            f"expected an answer of the one token after {text!r} under "
             f"{tokenizer_name(tokenizer)}, found {answer!r}; prompt and answer are {tokens_text}.\n"
             f"{_advice(tokenizer, text, answer)}"
         )
@@ -249,7 +251,7 @@ def _part(
     k = answer_number(form.answer_token, len(after))
     if k is None or not token_texts(tokenizer, after[:1])[after[0]]:
         raise ValueError(
-            f"pair {pair}: expected an answer with the token {form.answer_token!r} (answer_token"
+            f"expected an answer with the token {form.answer_token!r} (answer_token"
             f"=) after {reference.texts[pair]!r}, found {reference.answers[pair]!r}, whose tokens "
             f"are {tokenizer.convert_ids_to_tokens(list(after))}; leave the pair out, take another "
             "token, or move the blank between prompt and answer"
@@ -268,16 +270,14 @@ def _part(
     )
 
 
-def _check_context(model: Any, references: Sequence[Answered]) -> None:
-    """Raise ValueError for prompts that, with the answer's tokens, the model cannot read."""
+def _check_context(model: Any, reference: Answered) -> None:
+    """Raise ValueError for a prompt that, with the answer's tokens, the model cannot read."""
     context = getattr(getattr(model, "cfg", None), "n_ctx", None)
-    pair = max(range(len(references)), key=lambda i: len(references[i].prompt.ids))
-    longest = len(references[pair].prompt.ids)
-    if context and longest > context:
+    if context and len(reference.prompt.ids) > context:
         raise ValueError(
-            f"pair {pair}: expected the prompt and the tokens of its answer before the chosen one "
-            f"to fit the model's context of {context} tokens, found {longest}; take an earlier "
-            "token, or shorten the prompt"
+            "expected the prompt and the tokens of its answer before the chosen one to fit the "
+            f"model's context of {context} tokens, found {len(reference.prompt.ids)}; take an "
+            "earlier token, or shorten the prompt"
         )
 
 

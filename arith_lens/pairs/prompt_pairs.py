@@ -331,7 +331,7 @@ class PromptPairs(PairFields, HasUnits):
     ) -> "PromptPairs":
         """Prompts of your own, or those of `to_jsonl`, from JSON lines; see `from_rows`.
 
-        Rows that `to_jsonl` wrote get their roles back. An error names its line.
+        Rows that `to_jsonl` wrote get their roles back. An error names the lines.
 
         Args:
             path: the file.
@@ -369,7 +369,7 @@ class PromptPairs(PairFields, HasUnits):
 
 def _read(
     function: Callable[..., Any],
-    reader: Callable[[Any, text_files.Columns], list[Mapping[str, Any]]],
+    reader: Callable[[Any, text_files.Columns], text_files.Located],
     source: Any,
     model: Any,
     options: PromptFormOptions,

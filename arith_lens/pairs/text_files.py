@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 from arith_lens.arrays import in_new_folder
 from arith_lens.options import check_choice
 from arith_lens.pairs.fields import COUNTERFACTUAL_SPANS
-from arith_lens.untrusted import json_lines
+from arith_lens.untrusted import json_line
 
 TOKEN_KEYS = ("reference", "counterfactual", "answer")
 OPTIONAL_KEYS = ("template", "a", "b")
@@ -42,6 +42,10 @@ LIKELY_NAMES = {
 """Names that errors propose and nothing reads by itself."""
 Columns = Mapping[str, str]
 """By key of a row, the name of its column in a file of another project."""
+Located = Mapping[str, Mapping[str, Any]]
+"""Rows by where they stand: `mine.csv, line 2`, as an editor counts lines, or `rows[0]`."""
+MOST_NAMED = 5
+"""The number of refused rows that an error names."""
 
 
 def write_jsonl(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
@@ -61,43 +65,75 @@ def write_csv(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
             )
 
 
-def read_jsonl(path: str | Path, columns: Columns) -> list[Mapping[str, Any]]:
+def read_jsonl(path: str | Path, columns: Columns) -> Located:
     """Rows of JSON lines with the keys reference, counterfactual and answer.
 
     Raises:
         ValueError: no row, a damaged line or a missing key, with its line.
     """
-    lines = json_lines(StringIO(_text(path), newline=None), path)
-    return _some([_checked(row, where, columns) for where, row in lines], path)
+    lines = enumerate(StringIO(_text(path), newline=None), 1)
+    texts = {f"{path}, line {i}": line for i, line in lines if line.strip()}
+    return _some(each(texts, lambda where: _checked(json_line(texts[where]), columns)), path)
 
 
-def read_csv(path: str | Path, columns: Columns) -> list[Mapping[str, Any]]:
+def read_csv(path: str | Path, columns: Columns) -> Located:
     """Rows of a table with the columns reference, counterfactual and answer; see `read_jsonl`."""
-    table = csv.DictReader(StringIO(_text(path), newline=""))
+    table = csv.DictReader(StringIO(_text(path), newline=""), strict=True)
+    rows, following = {}, 2
     try:
-        rows = [_checked(row, f"{path}, row {i}", columns) for i, row in enumerate(table, 1)]
+        for row in table:
+            more = "".join(map(str, row.values())).count("\n")  # a row begins before its last line
+            rows[f"{path}, line {table.line_num - more}"] = row
+            following = table.line_num + 1
     except csv.Error as error:
         raise ValueError(
-            f"{path}, line {table.line_num}: expected a line of CSV, found other text ({error}); "
-            "put quotes around text with commas or line ends"
+            f"{path}, line {following}: expected a line of CSV, found other text ({error}); put "
+            "quotes around text with commas or line ends, and write a quote inside as two"
         ) from error
-    return _some(rows, path)
+    return _some(each(rows, lambda where: _checked(rows[where], columns)), path)
 
 
-def read_file(path: str | Path, columns: Columns) -> list[Mapping[str, Any]]:
+def read_file(path: str | Path, columns: Columns) -> Located:
     """`read_csv` where the file's name ends in `.csv`, else `read_jsonl`."""
     is_csv = isinstance(path, str | Path) and Path(path).suffix.lower() == ".csv"
     return (read_csv if is_csv else read_jsonl)(path, columns)
 
 
-def check_rows(rows: Sequence[Mapping[str, Any]], columns: Columns) -> list[Mapping[str, Any]]:
+def check_rows(rows: Sequence[Mapping[str, Any]], columns: Columns) -> Located:
     """Check rows. Raises TypeError: no list of rows; ValueError: a key is missing or misspelt."""
     if not isinstance(rows, Sequence) or isinstance(rows, str):
         raise TypeError(
             f"expected a list of rows, then the model, found a {type(rows).__name__} first; write "
             "from_rows([{'reference': …, 'counterfactual': …, 'answer': …}], model)"
         )
-    return [_checked(row, f"row {i}", columns) for i, row in enumerate(rows)]
+    by_place = {f"rows[{i}]": row for i, row in enumerate(rows)}
+    return each(by_place, lambda where: _checked(by_place[where], columns))
+
+
+def each(places: Iterable[str], function: Callable[[str], Any]) -> dict[str, Any]:
+    """What a function makes of the row at each place, such as `mine.csv, line 2`.
+
+    Raises:
+        ValueError: it refuses some rows. The message has the first reason, and where they all are.
+    """
+    values, faults = {}, {}
+    for where in places:
+        try:
+            values[where] = function(where)
+        except ValueError as error:
+            faults[where] = error
+    if not faults:
+        return values
+    (where, error), *others = faults.items()
+    message = f"{where}: {error}"
+    if others:
+        named = ", ".join(where.rpartition(", ")[2] for where in [*faults][:MOST_NAMED])
+        rest = ", …" * (len(faults) > MOST_NAMED)
+        n = len(faults) + len(values)
+        message += (
+            f"\n{len(faults)} of {n} rows are refused, for this or another reason: {named}{rest}"
+        )
+    raise ValueError(message) from error
 
 
 def _text(path: str | Path) -> str:
@@ -124,7 +160,7 @@ def _text(path: str | Path) -> str:
         ) from error
 
 
-def _some(rows: list[Mapping[str, Any]], path: str | Path) -> list[Mapping[str, Any]]:
+def _some(rows: Located, path: str | Path) -> Located:
     if not rows:
         raise ValueError(
             f"expected rows of {', '.join(TOKEN_KEYS)} in {path}, found none; write one per pair"
@@ -132,48 +168,53 @@ def _some(rows: list[Mapping[str, Any]], path: str | Path) -> list[Mapping[str, 
     return rows
 
 
-def _checked(row: Any, where: str, columns: Columns) -> Mapping[str, Any]:
+def _checked(own: Any, columns: Columns) -> Mapping[str, Any]:
     """Check one row. Raises ValueError if a key is missing or misspelt."""
-    row = _renamed(row, where, columns) if isinstance(row, dict) else row
-    missing = [c for c in TOKEN_KEYS if not isinstance(row, dict) or row.get(c) in (None, "")]
-    if missing:
-        keys = ", ".join(map(str, row)) if isinstance(row, dict) else repr(row)
-        commas = "; a CSV file has commas between its columns" * bool(re.search(r"[;\t]", keys))
+    keys = ", ".join(TOKEN_KEYS)
+    if not isinstance(own, dict):
+        raise ValueError(f"expected an object with {keys}, found {own!r:.80}; write one per line")
+    row = _renamed(own, columns)
+    if missing := [key for key in TOKEN_KEYS if key not in row]:
+        names = ", ".join(map(str, own)) or "nothing"
+        commas = "; a CSV file has commas between its columns" * bool(re.search(r"[;\t]", names))
         raise ValueError(
-            f"{where}: expected the keys {', '.join(TOKEN_KEYS)}, each with text, found "
-            f"{keys or 'nothing'}; add {', '.join(missing)}, which "
-            f"{'are' if len(missing) > 1 else 'is'} missing or empty{commas}"
-            f"{_mapping(row)}"
+            f"expected the keys {keys}, found {names}; add {', '.join(missing)}{commas}"
+            f"{_mapping(own, missing)}"
+        )
+    if empty := [key for key in TOKEN_KEYS if row[key] in (None, "")]:
+        raise ValueError(
+            f"expected text in each of {keys}, found none in {', '.join(empty)}; write it, or take "
+            "the row out"
         )
     for column in (*TOKEN_KEYS, OTHER_ANSWER, "template", *EXAMPLE_KEYS, "problem"):
         value, may_be_number = row.get(column), column in ("answer", OTHER_ANSWER, "problem")
         if not isinstance(value, str | None) and not (may_be_number and type(value) is int):
             raise ValueError(
-                f"{where}: expected text in {column!r}, found {value!r:.80} "
+                f"expected text in {column!r}, found {value!r:.80} "
                 f"({type(value).__name__}); write it as text, in quotes"
             )
     for column in (*TOKEN_KEYS, *({OTHER_ANSWER} & row.keys())):
         if re.search("[\ud800-\udfff]", text := str(row[column])):
             raise ValueError(
-                f"{where}: expected text in {column!r}, found half of a surrogate pair in "
+                f"expected text in {column!r}, found half of a surrogate pair in "
                 f"{text!a}, which is not a character; write the whole character"
             )
     if None in row:
         raise ValueError(
-            f"{where}: expected one cell per column of the header, found more; put quotes around "
+            "expected one cell per column of the header, found more; put quotes around "
             "text with commas"
         )
     for key in row.keys() - {*KEYS}:
         if near := get_close_matches(str(key).lower(), KEYS, n=1, cutoff=0.75):
             raise ValueError(
-                f"{where}: expected keys such as {', '.join(KEYS)}, found {key!r}; if {near[0]!r} "
+                f"expected keys such as {', '.join(KEYS)}, found {key!r}; if {near[0]!r} "
                 "is meant, spell it so, else rename it"
             )
-    _check_origin(row, where)
+    _check_origin(row)
     return row
 
 
-def _renamed(row: dict[str, Any], where: str, columns: Columns) -> dict[str, Any]:
+def _renamed(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     """A row whose columns have the names of this package.
 
     Raises:
@@ -185,38 +226,37 @@ def _renamed(row: dict[str, Any], where: str, columns: Columns) -> dict[str, Any
     names |= columns
     if lacking := [other for other in names.values() if other not in row]:
         raise ValueError(
-            f"{where}: expected the column {lacking[0]!r} of columns=, found "
-            f"{', '.join(map(str, row))}; correct its name"
+            f"expected the column {lacking[0]!r} of columns=, found {', '.join(map(str, row))}; "
+            "correct its name"
         )
     rest = {key: value for key, value in row.items() if key not in names.values()}
     return rest | {own: row[other] for own, other in names.items()}
 
 
-def _mapping(row: Any) -> str:
+def _mapping(row: Mapping[str, Any], missing: Sequence[str]) -> str:
     """The mapping to give for a row with other columns; nothing where it has none."""
-    if not isinstance(row, dict) or not row.keys() - {*KEYS}:
+    if not row.keys() - {*KEYS, *PLAIN_NAMES}:
         return ""
+    others = [OTHER_ANSWER] if row.keys() & {*LIKELY_NAMES[OTHER_ANSWER]} else []
     likely = {
-        key: next((name for name in (key, *LIKELY_NAMES[key]) if name in row), "…")
-        for key in TOKEN_KEYS
+        key: next((name for name in LIKELY_NAMES[key] if name in row), "…")
+        for key in [*missing, *others]
     }
-    if other := next((name for name in LIKELY_NAMES[OTHER_ANSWER] if name in row), None):
-        likely[OTHER_ANSWER] = other
     return f"; or say which column is which: columns={likely}"
 
 
-def _check_origin(row: dict[str, Any], where: str) -> None:
+def _check_origin(row: dict[str, Any]) -> None:
     """Raise ValueError unless template, a and b are all present or all missing."""
     present = [key for key in OPTIONAL_KEYS if row.get(key) not in (None, "")]
     if present and len(present) < len(OPTIONAL_KEYS):
         absent = ", ".join(key for key in OPTIONAL_KEYS if key not in present)
         raise ValueError(
-            f"{where}: expected template, a and b together, found {', '.join(present)} without "
+            f"expected template, a and b together, found {', '.join(present)} without "
             f"{absent}; give all three, which bring the roles of tokens, or none"
         )
     for key in OPTIONAL_KEYS[1:] if present else ():
         if not str(row[key]).removeprefix("-").isdecimal():
             raise ValueError(
-                f"{where}: expected a whole number as {key!r}, found {row[key]!r}; give an operand "
+                f"expected a whole number as {key!r}, found {row[key]!r}; give an operand "
                 "of the template"
             )

@@ -35,7 +35,8 @@ def null_word_rows(run: Run) -> Iterator[Row]:
         prompts = run.folder(results.MAP.name(operation)) / "result.pairs.jsonl"
         if prompts.exists():
             heads = results.MAP.load(run, operation).heads
-            texts = [(one["reference"], one["counterfactual"]) for one in read_jsonl(prompts, {})]
+            rows = read_jsonl(prompts, {}).values()
+            texts = [(one["reference"], one["counterfactual"]) for one in rows]
             yield from half_rows(heads, half_of_words(texts), operation)
 
 

@@ -234,16 +234,18 @@ def test_the_answer_s_tokens_before_end_are_roles_and_c_prime_follows_equal_digi
 def test_an_answer_without_the_token_or_beyond_the_context_is_refused(
     tokenizer: Any, make_model: Any
 ) -> None:
-    with pytest.raises(ValueError, match="pair 0: expected an answer with the token 5 "):
+    with pytest.raises(ValueError, match=r"rows\[0\]: expected an answer with the token 5 "):
         PromptPairs.from_rows(LONG, tokenizer, answer_token=5)
     with pytest.raises(ValueError, match="expected answer_token among 'whole', 'first', 'last'"):
         PromptPairs.from_rows(LONG, tokenizer, answer_token="second")
-    with pytest.raises(ValueError, match=r"pair 0: expected an answer of the one token after"):
+    with pytest.raises(ValueError, match=r"rows\[0\]: expected an answer of the one token after"):
         PromptPairs.from_rows(LONG, tokenizer)
     n = len(tokenizer(LONG[0]["reference"])["input_ids"])
     short = make_model("llama", max_position_embeddings=n + 2)
     assert len(PromptPairs.from_rows(LONG, short, answer_token=2)) == 2
-    with pytest.raises(ValueError, match=rf"pair 0: .* context of {n + 2} tokens, found {n + 3}"):
+    with pytest.raises(
+        ValueError, match=rf"rows\[0\]: .* context of {n + 2} tokens, found {n + 3}"
+    ):
         PromptPairs.from_rows(LONG, short, answer_token=3)
 
 
@@ -378,7 +380,7 @@ def test_effects_edges_attention_means_and_sites_take_named_spans(
 )
 def test_spans_outside_the_prompt_are_refused(spans: Any, message: str, tokenizer: Any) -> None:
     row = {**SUM, "reference": "3 plus 3 is ", "counterfactual": "3 null 3 is ", "spans": spans}
-    with pytest.raises(ValueError, match=f"pair 0: .*{message}"):
+    with pytest.raises(ValueError, match=rf"rows\[0\]: .*{message}"):
         PromptPairs.from_rows([row], tokenizer)
 
 
@@ -400,7 +402,9 @@ def test_files_of_other_projects_are_read_or_refused_with_the_mapping(
     assert f"columns={mapping}" in str(error.value), "the error gives the mapping"
     with pytest.raises(ValueError, match=r"columns=\{'reference': 'prompt', 'counterfactual': '…'"):
         PromptPairs.from_rows([{"prompt": "3 plus 4 is ", "answer": "7"}], tokenizer)
-    with pytest.raises(ValueError, match="row 0: expected the column 'base' of columns=, found"):
+    with pytest.raises(
+        ValueError, match=r"rows\[0\]: expected the column 'base' of columns=, found"
+    ):
         PromptPairs.from_rows([other], tokenizer, columns={"reference": "base"})
     with pytest.raises(ValueError, match=r"expected a key in columns= among .* 'referense'; did"):
         PromptPairs.from_rows([other], tokenizer, columns={"referense": "prompt"})

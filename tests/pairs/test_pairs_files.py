@@ -144,8 +144,8 @@ def test_prompts_of_unequal_length_are_shown_with_their_counts(tokenizer, tmp_pa
     with pytest.raises(ValueError) as error:
         PromptPairs.from_jsonl(path, tokenizer)
     lines = str(error.value).splitlines()
-    assert lines[0].startswith("pair 1 is not token-aligned under ")
-    assert "expected prompts of one length, found 8 and 9 tokens" in lines[0]
+    assert "own.jsonl, line 2: expected prompts of one length under " in lines[0]
+    assert "found 8 and 9 tokens" in lines[0]
     assert lines[1] == "  reference         8 tokens  <s> ▁ 3 [▁plus] ▁ 4 ▁is ▁"
     assert lines[2] == "  counterfactual    9 tokens  <s> ▁ 3 [▁null] ▁null ▁ 4 ▁is ▁"
     assert "same number of tokens" in lines[3]
@@ -170,7 +170,7 @@ def test_long_prompts_of_unequal_length_are_shown_around_the_first_difference(to
 def test_an_answer_that_is_not_the_next_token_is_refused(tokenizer, tmp_path, reference, answer):
     row = {"reference": reference, "counterfactual": reference, "answer": answer}
     with pytest.raises(
-        ValueError, match=r"pair 0: expected an answer of the one token after .* found"
+        ValueError, match=r"line 1: expected an answer of the one token after .* found"
     ):
         PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", [row]), tokenizer)
 
@@ -184,13 +184,13 @@ def test_damaged_files_are_refused_with_their_line(tokenizer, tmp_path):
     with pytest.raises(ValueError, match=r"line 2: expected the keys .*; add counterfactual"):
         PromptPairs.from_jsonl(path, tokenizer)
     write(path, [OWN_PROMPTS[0], 3])
-    with pytest.raises(ValueError, match="line 2: expected the keys"):
+    with pytest.raises(ValueError, match="line 2: expected an object with"):
         PromptPairs.from_jsonl(path, tokenizer)
     path.write_text("")
     with pytest.raises(ValueError, match=r"expected rows .*own.jsonl, found none"):
         PromptPairs.from_jsonl(path, tokenizer)
     (tmp_path / "own.csv").write_text("reference,answer\na,1\n")
-    with pytest.raises(ValueError, match=r"own.csv, row 1: .*; add counterfactual"):
+    with pytest.raises(ValueError, match=r"own.csv, line 2: .*; add counterfactual"):
         PromptPairs.from_csv(tmp_path / "own.csv", tokenizer)
 
 
@@ -219,7 +219,7 @@ def test_roles_come_back_from_text(pairs, tokenizer, tmp_path):
 def test_a_pair_of_one_prompt_is_refused(tokenizer, tmp_path):
     row = {**OWN_PROMPTS[0], "counterfactual": OWN_PROMPTS[0]["reference"]}
     with pytest.raises(
-        ValueError, match=r"pair 1: expected a counterfactual that differs from its reference"
+        ValueError, match=r"line 2: expected a counterfactual that differs from its reference"
     ):
         PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", [OWN_PROMPTS[0], row]), tokenizer)
 
@@ -282,16 +282,14 @@ def test_keys_of_ones_own_that_resemble_none_are_left_alone(tokenizer, tmp_path)
 
 def test_a_misspelt_required_key_is_shown_beside_what_is_missing(tokenizer, tmp_path):
     row = {"refrence": "a", "counterfactual": "b", "answer": "1"}
-    with pytest.raises(
-        ValueError, match=r"found refrence, .*; add reference, which is missing or empty"
-    ):
+    with pytest.raises(ValueError, match=r"found refrence, .*; add reference; or say"):
         PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", [row]), tokenizer)
 
 
 def test_more_cells_than_columns_are_refused(tokenizer, tmp_path):
     (tmp_path / "own.csv").write_text("reference,counterfactual,answer\n1, 2 is,1 2 null,3,4\n")
     with pytest.raises(
-        ValueError, match="row 1: expected one cell per column of the header, found more"
+        ValueError, match="line 2: expected one cell per column of the header, found more"
     ):
         PromptPairs.from_csv(tmp_path / "own.csv", tokenizer)
 
@@ -299,7 +297,7 @@ def test_more_cells_than_columns_are_refused(tokenizer, tmp_path):
 def test_rows_of_ones_own_are_pairs_and_are_checked_as_lines_are(tokenizer, tmp_path):
     of_file = PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", OWN_PROMPTS), tokenizer)
     assert same(PromptPairs.from_rows(OWN_PROMPTS, tokenizer), of_file)
-    with pytest.raises(ValueError, match=r"row 1: expected the keys .*; add answer"):
+    with pytest.raises(ValueError, match=r"rows\[1\]: expected text in .*, found none in answer"):
         PromptPairs.from_rows([OWN_PROMPTS[0], {**OWN_PROMPTS[1], "answer": ""}], tokenizer)
 
 
@@ -384,3 +382,46 @@ def test_both_ways_to_give_roles_work(tokenizer):
     symbol = {"reference": "3 + 4 = ", "counterfactual": "3 < 4 = ", "answer": "7"}
     known = PromptPairs.from_rows([symbol | {"template": "addition/0", "a": 3, "b": 4}], tokenizer)
     assert known.role_mask(Role.OPERATOR).nonzero().tolist() == [[0, 3]]
+
+
+def test_a_file_with_several_faults_names_their_lines_as_an_editor_counts_them(tmp_path, tokenizer):
+    path = tmp_path / "own.csv"
+    good, faulty = '"3 plus\n4 is ","3 null\n4 is ",7', "3 plus 4 is ,3 null 4 is ,"
+    lines = ["reference,counterfactual,answer", good, "", faulty, good, *[faulty] * 6]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"own.csv, line 6: .* found none in answer") as error:
+        PromptPairs.from_file(path, tokenizer)
+    numbers = [i for i, line in enumerate(path.read_text().split("\n"), 1) if line == faulty]
+    assert "7 of 9 rows" in str(error.value) and numbers[0] == 6
+    assert str(error.value).endswith(", ".join(f"line {i}" for i in numbers[:5]) + ", …")
+
+    row = {"reference": "3 plus 4 is ", "counterfactual": "3 null 4 is "}
+    rows = [row | {"answer": answer} for answer in ("12", "7", "13")]
+    write(path := tmp_path / "own.jsonl", rows)
+    with pytest.raises(
+        ValueError, match=r"own.jsonl, line 1: expected an answer of the one"
+    ) as error:
+        PromptPairs.from_file(path, tokenizer)
+    assert "2 of 3 rows" in str(error.value) and str(error.value).endswith("line 1, line 3")
+    with path.open("a", encoding="utf-8") as file:
+        file.write("{no JSON\n")
+    with pytest.raises(ValueError, match="line 4: expected a JSON object") as error:
+        PromptPairs.from_file(path, tokenizer)
+    assert "rows are refused" not in str(error.value), "one alone"
+
+
+def test_a_quote_that_is_not_closed_is_refused_where_it_is(tmp_path, tokenizer):
+    path = tmp_path / "own.csv"
+    row = "3 plus 4 is ,3 null 4 is ,7\n"
+    path.write_text(f'reference,counterfactual,answer\n{row}3 plus 5 is ,"3 null 5 is ,8\n{row}')
+    with pytest.raises(ValueError, match=r"own.csv, line 3: expected a line of CSV"):
+        PromptPairs.from_file(path, tokenizer)
+
+
+def test_columns_have_the_names_of_the_file_in_an_error(tmp_path, tokenizer):
+    path = tmp_path / "own.csv"
+    path.write_text("clean,corrupted,label\n3 plus 4 is ,3 null 4 is ,7\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="found clean, corrupted, label; add answer") as error:
+        PromptPairs.from_file(path, tokenizer)
+    assert str(error.value).endswith("columns={'answer': 'label'}")
+    assert len(PromptPairs.from_file(path, tokenizer, columns={"answer": "label"})) == 1

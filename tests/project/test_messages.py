@@ -16,6 +16,8 @@ OTHER_FORMS = {
     "PartDone": "no error: the part of one process is complete",
     "RunError(str(error))": "the message of another error, in another class",
     "ValueError(f'{path}: {error}')": "the message of another error, with the file's path",
+    "ValueError(f'{where}: {error}')": "the message of another error, with its line",
+    "ValueError(message)": "the message of another error, with the lines of all such rows",
     "RuntimeError": "in the process that draws; `save_pictures` makes a sentence of it",
     "UnsupportedTrunk": "the end of a sentence, which `trunk_of` completes",
     "warnings.warn(message": "the callers of `warn_caller` give the message",
