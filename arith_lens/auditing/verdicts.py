@@ -172,11 +172,7 @@ _SENTENCES = {
 
 
 def reading(rows: Iterable[Any]) -> str:
-    """What each head reads in words, where the interval excludes 0; empty if no row says it.
-
-    Args:
-        rows: with `head`, `reads`, `input` and `ci_high`, as `Audit.readers` has them.
-    """
+    """What each head of `Audit.readers` reads in words, where the interval excludes 0."""
     parts = [f"{row.head} reads {read_by(row)}" for row in rows if row.ci_high < 0]
     return f" By exact edges, {', '.join(parts)}." if parts else ""
 
