@@ -151,6 +151,17 @@ def test_the_explorer_is_about_prompts_that_are_answered_right(
     assert "5.5: -20.0% [-30.0%, -10.0%]" in printed, "the page begins with it"
 
 
+def test_a_folder_that_cannot_be_written_is_one_line_before_anything_is_computed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["map", "reference", "--out", "/proc/none"]) == 1
+    printed = capsys.readouterr()
+    *_, line = printed.err.splitlines()
+    assert printed.out == "" and "Traceback" not in printed.err
+    assert line.startswith("expected a folder that can be written, found /proc/none/reference-")
+    assert line.endswith("name another one with --out")
+
+
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["--version"])
