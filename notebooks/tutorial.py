@@ -2,15 +2,16 @@
 # # Which parts of a language model calculate?
 #
 # This notebook takes a small language model that can do arithmetic and asks, one question after
-# the other: which attention heads and MLPs determine the answer to `3 plus 5 equals to `? Would the
-# answer survive without them? What do these heads look at, and in which layer does the answer
-# appear? The method is that of *Interpreting and Improving Large Language Models in Arithmetic
+# the other: which attention heads and MLPs determine the answer to `3 + 5 = `? Would the answer
+# survive without them? What do these heads look at, and in which layer does the answer appear?
+# The method is that of *Interpreting and Improving Large Language Models in Arithmetic
 # Calculation* (Zhang et al., ICML 2024).
 #
-# It runs on a laptop without a GPU and without a network: the first picture is there after a
-# minute, all of it after two or three. To look at **another model**, change `MODEL` below and run
-# all cells again. The text says what a number means; the number itself is always printed by a
-# cell, because it is another one for another model.
+# The model is SmolLM2 135M Instruct, a pretrained LLaMA, if you have it (`make smollm` downloads it
+# once, 98 MB), and otherwise `reference`, a small LLaMA that ships with this package. No GPU is
+# needed: all cells take some minutes. To look at **another model**, change `MODEL` and run
+# all cells again. The text says what a number means. A cell prints the number itself, because each
+# model has its own.
 
 # %%
 import os
@@ -29,11 +30,17 @@ from arith_lens.knockout import (
     matched_order,
     random_order,
 )
+from arith_lens.model.pretrained import pretrained_file
 from arith_lens.next_tokens import next_tokens
 
-MODEL = "reference"  # or "reference-mistral", a Hugging Face id, the folder of a checkpoint
-OPERATION = "addition"  # or "subtraction", "multiplication", "division"
-N = 108  # distinct prompts; None takes all there are
+try:
+    pretrained_file("smollm2-135m")
+    MODEL = "smollm2-135m"  # or "reference-mistral", a Hugging Face id, the folder of a checkpoint
+except FileNotFoundError:
+    MODEL = "reference"
+OPERATION = "addition"  # or "subtraction", "multiplication"
+N = 24  # distinct prompts; None takes all there are
+FORM = {"templates": "symbols", "shots": 1}  # `3 + 5 = `, after one solved example
 
 # %%
 model = al.load_model(MODEL)
@@ -41,19 +48,19 @@ n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
 print(f"{MODEL}: {n_layers} layers of {n_heads} heads, {n_layers * n_heads} heads in all")
 
 # %% [markdown]
-# `reference` is a LLaMA of 2.6 million parameters, trained from scratch on text made by code
-# (`docs/world.md`). It is a model organism: what you find is true of it, and shows the method at
-# work. Nothing about LLaMA-2 follows.
+# What you find is true of this model. Nothing about LLaMA-2, the paper's model, follows, least of
+# all from `reference`, which was trained on text made by code (`docs/world.md`).
 #
 # ## Two prompts, one difference
 #
 # To find what calculates, compare two prompts that differ in the calculation alone. The
-# **reference** holds it; in the **counterfactual** the operator is a word that means no
+# **reference** holds it; in the **counterfactual** the operator is a symbol that means no
 # operation. Both have the same number of tokens, so that what the model does at a place in one
-# can be put at the same place in the other.
+# can be put at the same place in the other. One solved example stands before each prompt: without
+# it, SmolLM2 answers few of them right.
 
 # %%
-pairs = al.sample_pairs(model, OPERATION, n=N)
+pairs = al.sample_pairs(model, OPERATION, n=N, **FORM)
 pairs
 
 # %% [markdown]
@@ -98,7 +105,7 @@ effects.heads.heatmap(title=f"{MODEL}, {OPERATION}: effect of each head on the l
 
 # %% [markdown]
 # A mean without its spread says little, so effects are kept for each pair. Intervals come from
-# drawing the reference prompts anew (bootstrap), within the wordings.
+# drawing the problems anew (bootstrap).
 
 # %%
 mean, (low, high) = effects.heads.mean(), effects.heads.ci()
@@ -121,9 +128,9 @@ print(f"{len(weakest)} of them only just: their interval reaches beyond -5%.", *
 # - "Path" has several meanings: here other heads are frozen and MLPs react (`via_mlps`, the
 #   paper's Appendix B). `paths="direct"` and `"total"` answer other questions
 #   (`docs/path_patching.md`).
-# - -5% is the paper's line, drawn for LLaMA-2. There is nothing sharp about it.
-# - There are few one-digit sums, in nine wordings: more prompts than that are repeats, not
-#   evidence.
+# - -5% is the paper's line, drawn for LLaMA-2. There is nothing sharp about it. A model may have no
+#   head below it, and lose its answers without a few heads all the same: see the knockout.
+# - There are 36 one-digit sums: more prompts in one wording would be repeats, not evidence.
 # - In many one-digit products and quotients the answer equals an operand, and a head that copies
 #   passes for one that calculates: `pairs.filter(pairs.computed)` leaves those out.
 #
@@ -178,7 +185,7 @@ for head in order[:6]:
 # program, so a notebook shows it only when it is trusted: run this cell, or *Trust Notebook*.)
 
 # %%
-MY_PROMPT = "7 plus 2 equals to "
+MY_PROMPT = "4 + 3 = 7\n7 + 2 = "
 al.attention_view(model, MY_PROMPT, order[:6])  # pyright: ignore
 
 # %% [markdown]
@@ -236,7 +243,7 @@ print("first layer after which the mean rank of C is below 1.5 (1 is the likelie
 # %%
 mine = al.PromptPairs.from_rows(
     [
-        {"reference": f"{a} plus {b} equals to ", "counterfactual": f"{a} null {b} equals to ",
+        {"reference": f"4 + 3 = 7\n{a} + {b} = ", "counterfactual": f"4 + 3 = 7\n{a} # {b} = ",
          "answer": str(a + b)}
         for a, b in [(7, 2), (2, 5), (3, 1), (4, 4), (1, 6), (5, 3)]
     ],
@@ -253,8 +260,8 @@ print(
 own.heads
 
 # %% [markdown]
-# A map of six prompts in one wording, with one null word, is a map of those: the strongest heads
-# above are of nine wordings and many null words. That is why `sample_pairs` varies both.
+# A map of six prompts with one example and one null symbol is a map of those. The heads above are
+# of more problems and several symbols. That is why `sample_pairs` varies them.
 #
 # What does the model say to a prompt of yours, with all its heads and without the six strongest?
 # Text that is aligned with nothing has no mean of its own at each place, so one mean a head
@@ -287,7 +294,7 @@ print(al.plan(model, pairs))
 # counterfactual has other operands, so that only the numbers differ.
 
 # %%
-sums = al.sample_pairs(model, OPERATION, counterfactual="operands", n=54)
+sums = al.sample_pairs(model, OPERATION, counterfactual="operands", n=12, **FORM)
 parts = al.path_patch(model, sums, metric="digit_contrast")
 receivers = [*parts.heads.top(3), *parts.mlps.top(1)]
 edges = al.edge_effects(model, sums, receivers, metric="digit_contrast", group="head")
