@@ -69,7 +69,7 @@ $(ASKED): $(STAMP)
 		$(call quoted,$@) $(VALUES)
 
 help help-all:
-	@$(PYTHON) -m experiments.make $@
+	@$(TARGETS) $@
 
 setup: $(STAMP)
 

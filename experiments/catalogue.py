@@ -9,7 +9,6 @@ from importlib import import_module
 from inspect import cleandoc
 from typing import Any
 
-from arith_lens.imports import without_collections
 from experiments.questions import CommandEntry, command_entries, exhibit_entries
 
 RUN_OPTIONS = "experiments.configs.shared:ExperimentOptions"
@@ -18,6 +17,8 @@ RUN_OPTIONS = "experiments.configs.shared:ExperimentOptions"
 
 def imported(reference: str) -> Any:
     """What an import string such as `figures.carry:exhibits` names."""
+    from arith_lens.imports import without_collections  # names are listed before `make setup`
+
     module, _, name = reference.partition(":")
     with without_collections():
         return getattr(import_module(module), name)

@@ -101,9 +101,9 @@ class CircuitConfig(SampleSettings):
     which `python -m figures circuit` draws.
     """
 
-    counterfactuals: tuple[Counterfactual, ...] = ("word", "operands")
+    counterfactuals: tuple[Counterfactual, ...] = ("operands",)
     """What the counterfactuals change; each is a question of its own."""
-    metrics: tuple[Metric, ...] = ("relative_logit", "digit_contrast")
+    metrics: tuple[Metric, ...] = ("digit_contrast",)
     """What is read from the logits; each is a question of its own."""
     drawn: int = 108
     """Pairs per operation and counterfactual; 0: all."""

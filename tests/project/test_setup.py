@@ -93,6 +93,17 @@ def test_a_torch_that_is_there_is_kept(tmp_path: Path) -> None:
     assert "numpy==" in (tmp_path / ".venv" / "constraints.txt").read_text()
 
 
+@pytest.mark.parametrize("words", ["help", "help-all", "check fig3 N=3"])
+def test_targets_are_explained_before_any_package_is_installed(words: str) -> None:
+    without = [sys.executable, "-S", "-m", "experiments.make", *words.split()]
+    with_all = [sys.executable, "-m", "experiments.make", *words.split()]
+    found, expected = (
+        subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
+        for line in (without, with_all)
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (0, expected.stdout, "")
+
+
 @needs_make
 def test_help_lists_every_target(tmp_path: Path) -> None:
     said = make(tmp_path, "help-all").stdout
