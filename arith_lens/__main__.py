@@ -85,7 +85,7 @@ def _parser() -> ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     about = "list the models that have a name, or get a pretrained one"
     models = commands.add_parser("models", help=about, description=about)
-    models.add_argument("action", nargs="?", choices=["get"])
+    models.add_argument("action", nargs="?", metavar="get")
     models.add_argument("name", nargs="?", help="such as smollm2-135m")
     models.set_defaults(run=_models)
     questions: dict[str, tuple[str, Callable[[Namespace], None], dict[str, dict[str, Any]]]] = {
@@ -113,6 +113,12 @@ def _models(chosen: Namespace) -> None:
         for name, model in PRETRAINED.items():
             print(f"{name}: {model.hub_id}, quantised, {model.n_bytes / 1e6:.0f} MB to download")
         return
+    if chosen.action != "get":
+        of = chosen.action if chosen.action in PRETRAINED else "NAME"
+        raise ValueError(
+            f"expected models alone, or models get NAME, found models {chosen.action}; to download "
+            f"a model, write {NAME} models get {of}"
+        )
     if chosen.name is None:
         raise ValueError(f"expected a name after get, found none; one of {', '.join(PRETRAINED)}")
     file = get_pretrained(chosen.name)
@@ -138,6 +144,7 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
     if chosen.pairs and (chosen.shots is not None or chosen.operation != "addition"):
         raise ValueError("expected --pairs without --operation and --shots, found both; leave one")
     check_choice("--operation", chosen.operation, OPERATIONS)
+    _writable(chosen.pages)
     columns = dict(item.partition("=")[::2] for item in chosen.columns)
     if chosen.pairs is not None:
         read_file(chosen.pairs, columns)  # a fault in it is said before the model is loaded
@@ -151,16 +158,20 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
     if chosen.n is not None:
         pairs = {lens: some[range(min(chosen.n, len(some)))] for lens, some in pairs.items()}
     folder = chosen.pages / f"{Path(model.name).name}-{_task_name(chosen)}"
+    _writable(folder).mkdir(parents=True, exist_ok=True)
+    return model, pairs, folder
+
+
+def _writable(folder: Path) -> Path:
+    """A folder that can be written, or made. Raises OSError for another one."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
-            pass
+        with TemporaryFile(dir=next(one for one in (folder, *folder.parents) if one.exists())):
+            return folder
     except OSError as error:
         raise OSError(
             f"expected a folder that can be written, found {folder} ({error.strerror}); name "
             "another one with --out"
         ) from None
-    return model, pairs, folder
 
 
 def _task_name(chosen: Namespace) -> str:
@@ -175,7 +186,7 @@ def _as_options(message: str) -> str:
         return "--columns " + shlex.join(f"{key}={name}" for key, name in columns.items())
 
     message = message.replace(", or keep='all' to look at all pairs", "")
-    return re.sub(r"columns=(\{.*?\})", option, message)
+    return re.sub(r"columns=(\{.*?\})", option, message).replace(" columns=", " --columns")
 
 
 def _right(chosen: Namespace) -> tuple[Any, Any, Path]:
