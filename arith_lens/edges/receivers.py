@@ -18,7 +18,7 @@ from arith_lens.model import (
     plain_layers,
 )
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.sweep import rows_at_once
+from arith_lens.path_patching import rows_at_once
 
 Parts = tuple[
     Float[Tensor, "state head token d_head"],

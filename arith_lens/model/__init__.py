@@ -41,8 +41,10 @@ from arith_lens.model.loading import planned_model as planned_model
 from arith_lens.model.neurons import check_neurons as check_neurons
 from arith_lens.model.neurons import every_neuron as every_neuron
 from arith_lens.model.neurons import n_neurons as n_neurons
+from arith_lens.model.own_modules import N_COLUMNS as N_COLUMNS
 from arith_lens.model.own_modules import LayerArguments as LayerArguments
 from arith_lens.model.own_modules import PlainLayer as PlainLayer
+from arith_lens.model.own_modules import checked_columns as checked_columns
 from arith_lens.model.own_modules import columns_alone as columns_alone
 from arith_lens.model.own_modules import end_alone as end_alone
 from arith_lens.model.own_modules import end_logits as end_logits

@@ -42,6 +42,8 @@ from arith_lens.tensor_parallel import is_split
 ATTENTION = "arith_lens"
 """The name under which Transformers finds `_attend`."""
 
+N_COLUMNS = 1000
+"""The number of the vocabulary's tokens that give the scale of the logits."""
 Attend = Callable[..., Tensor]
 """A function (query, key, value, *, scaling, softcap), each [batch head row d_head], that returns z
 [batch row head d_head] of the rows that continue."""
@@ -398,6 +400,17 @@ def end_logits(
         options = accepted_options(model, use_cache=False, logits_to_keep=1)
         logits = model(tokens[:, None].to(model.cfg.device), **options)
     return logits[:, -1]
+
+
+def checked_columns(answer: Int[Tensor, " pair"], d_vocab: int) -> Int[Tensor, " column"] | None:
+    """The answers, and tokens evenly over the vocabulary, which give the logits' scale.
+
+    None: all of a small vocabulary, whose columns need no copy.
+    """
+    step = 1 + d_vocab // N_COLUMNS
+    if step == 1:
+        return None
+    return torch.cat([torch.arange(0, d_vocab, step), answer]).unique()
 
 
 @contextmanager

@@ -47,6 +47,7 @@ from arith_lens.path_patching.sweep import Trunk as Trunk
 from arith_lens.path_patching.sweep import advance_senders as advance_senders
 from arith_lens.path_patching.sweep import direct_changes as direct_changes
 from arith_lens.path_patching.sweep import head_changes as head_changes
+from arith_lens.path_patching.sweep import rows_at_once as rows_at_once
 from arith_lens.path_patching.sweep import rows_bytes as rows_bytes
 from arith_lens.path_patching.sweep import sweep_rows as sweep_rows
 from arith_lens.path_patching.sweep import trunk_of as trunk_of

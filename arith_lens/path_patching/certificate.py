@@ -23,8 +23,6 @@ ROUNDING = 1e-6
 """A share of the largest value; a sender that changes less is said to change nothing."""
 OF_EACH_LENGTH = 2
 """The number of pairs of each length for the checks that need a computation of their own."""
-N_COLUMNS = 1000
-"""The number of the vocabulary's tokens that give the scale of the logits."""
 SWEEP_CLAIM = "the sweep to reproduce the model"
 """What the certificate of a sweep shows."""
 OFF_HOOKS = "Take active hooks off the model; "
@@ -116,17 +114,6 @@ def checked_pairs(lengths: Int[Tensor, " pair"]) -> list[int]:
     for pair, length in enumerate(lengths.tolist()):
         of_length.setdefault(length, []).append(pair)
     return sorted(pair for pairs in of_length.values() for pair in pairs[:OF_EACH_LENGTH])
-
-
-def checked_columns(answer: Int[Tensor, " pair"], d_vocab: int) -> Int[Tensor, " column"] | None:
-    """The answers, and tokens evenly over the vocabulary, which give the logits' scale.
-
-    None: all of a small vocabulary, whose columns need no copy.
-    """
-    step = 1 + d_vocab // N_COLUMNS
-    if step == 1:
-        return None
-    return torch.cat([torch.arange(0, d_vocab, step), answer]).unique()
 
 
 def _is_vacuous(recording: Recording, pairs: PromptPairs, senders: Senders) -> bool:

@@ -19,9 +19,8 @@ from arith_lens.methods import (
     method_components,
     shard_size,
 )
-from arith_lens.model import HookedLike, compute_device, keeps_tokens, planned_model
+from arith_lens.model import N_COLUMNS, HookedLike, compute_device, keeps_tokens, planned_model
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.certificate import N_COLUMNS
 from arith_lens.path_patching.engines import PatchSettings, patch_settings
 from arith_lens.path_patching.layers import VOCABULARY_CHUNK
 from arith_lens.path_patching.patch import engine_for

@@ -41,14 +41,13 @@ from arith_lens.metrics import (
     n_arguments,
     read_logits,
 )
-from arith_lens.model import HookedLike, ResumedRuns, active_hooks, record
+from arith_lens.model import HookedLike, ResumedRuns, active_hooks, checked_columns, record
 from arith_lens.options import check_choice
 from arith_lens.pairs import PromptPairs, candidate_tokens, check_kinds, check_pairs
 from arith_lens.path_patching.certificate import (
     HOOKS_INSTEAD,
     SWEEP_CLAIM,
     certificate_of,
-    checked_columns,
     checked_pairs,
     repeat,
 )

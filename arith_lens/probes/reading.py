@@ -36,6 +36,7 @@ from arith_lens.model import (
     PartWrites,
     active_hooks,
     check_writes,
+    checked_columns,
     columns_alone,
     compute_device,
     end_logits,
@@ -56,7 +57,6 @@ from arith_lens.pairs import (
     tokenizer_of,
     tokens_after,
 )
-from arith_lens.path_patching.certificate import checked_columns
 from arith_lens.tensor_parallel import full_weight
 
 HOOKS = {"mlp_in": resid_mid_name, "write": mlp_out_name, "mlp_out": resid_post_name}

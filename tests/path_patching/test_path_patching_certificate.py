@@ -18,7 +18,7 @@ from transformers import LlamaForCausalLM
 from arith_lens.components import Head, Mlp
 from arith_lens.hooks import Edit, ablate_heads, ablate_mlps, scale_mlps
 from arith_lens.metrics import Targets
-from arith_lens.model import LogitScale, NormScale, load_model
+from arith_lens.model import LogitScale, NormScale, checked_columns, load_model, own_modules
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
     CertificateError,
@@ -29,7 +29,6 @@ from arith_lens.path_patching import (
     recording,
     sweep,
 )
-from arith_lens.path_patching.certificate import checked_columns
 from arith_lens.path_patching.recording import PromptBatch, record_pairs
 
 CHECKS = {
@@ -405,7 +404,7 @@ def test_a_certificate_reads_few_columns_of_a_large_vocabulary(
     assert torch.equal(columns, columns.unique()), "in order, each once"
     model = make_model("llama")
     pairs = make_pairs(model)
-    with patch.object(certificate, "N_COLUMNS", 7):
+    with patch.object(own_modules, "N_COLUMNS", 7):
         found = path_patch(model, pairs).computation["certificate"]["found"]
         assert max(found.values()) < 1e-4
         monkeypatch.setattr(LogitScale, "of", lambda cfg: LogitScale(factor=1.01))
