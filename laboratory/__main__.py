@@ -11,7 +11,6 @@ SENTENCES = {
     "carries:carries": "Is the carry of two-digit sums one direction, at which layer?",
     "exchanges:exchanges": "What does an answer become when heads are those of another sum?",
     "orders:orders": "How faithful are orders of heads and MLPs, by MIB's CPR and CMD?",
-    "outcomes:outcomes": "What came of the predictions about pretrained models, by their rules?",
     "calibration:calibration": "Audit every model whose truth is known: are its verdicts right?",
     "training:measure_reference": "What can a reference model do? Its model card, measured again.",
     "speed.path_patching:speed": "How fast is path patching, how do cost and memory grow?",

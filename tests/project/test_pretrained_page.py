@@ -5,8 +5,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-
-from laboratory.outcomes import at_least, decided, less
+from support.outcomes import at_least, decided, less
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8")

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from support.outcomes import decided, outcomes
 
 from arith_lens.auditing import Audit, Verdict
 from arith_lens.auditing.auditing import GAIN, MEANS, OTHERS
@@ -14,7 +15,6 @@ from arith_lens.components import Head
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.operations import FOUR
 from laboratory.audits import CAPITALS, EARLY, LOOKS, MEAN_LAYER, audit_table
-from laboratory.outcomes import decided, outcomes
 
 SMOL = "smollm2-135m"
 STRONGEST = [f"20.{head}" for head in range(9)] + [f"21.{head}" for head in range(4)]
