@@ -17,16 +17,15 @@ from figures.tables.table import keys_of, select
 from figures.views.lines import dots
 
 STUDIES = Path(__file__).parents[1] / "docs" / "studies"
-SPACING, DRAWS = 12, 40
-"""Pixels between heads; sets of other heads: 20 of any layers, 20 of the same ones."""
+DRAWS = 40
+"""Sets of other heads: 20 of any layers, 20 of the same ones."""
 MEANS = "means at every token"
 STRICTER = ("another prompt's outputs at END", "means over more prompts at END")
 """Lenses in which heads get less of the task from others' outputs."""
-LENGTH = 260
-"""Pixels from 0% to 100%."""
+TITLE = ("Four of SmolLM2's 270 heads add alone", "if all others give averages over sums")
 PROMPT = (*"2+5=7⏎", "A", "+", "B", "=", "␣")
-SIZES = {"wide": (828, 378, 450, 76), "narrow": (420, 674, 20, 372)}
-"""By shape: width, height, and where the shares are."""
+SIZES = {"wide": (828, 404, 12, 450, 78, 260), "narrow": (372, 722, 10, 20, 396, 230)}
+"""By shape: width, height, pixels between heads, where the shares are, and those of 100%."""
 FILES = {"wide": "few_heads.svg", "narrow": "few_heads-narrow.svg"}
 """By shape, its file; the narrow one is for phones."""
 
@@ -42,23 +41,24 @@ def few_heads(shape: str = "wide") -> str:
     own = "model == 'smollm2-135m' and task == 'addition'"
     table = read_csv(STUDIES / "audits.csv").query(own).set_index(["lens", "question"])
     few, needed = ((MEANS, name) for name in ("Do few suffice?", "Are they needed?"))
-    other_lens = (STRICTER[0], few[1])
+    sum_, four = ((name, few[1]) for name in STRICTER)
     lines = {
-        "these four alone": (few, "own"),
-        "these four alone, the others from another sum": (other_lens, "own"),
+        "these four alone, others averaged over sums": (few, "own"),
+        "these four alone, averages over + − × ÷": (four, "own"),
+        "these four alone, others as in another sum": (sum_, "own"),
         "four other heads alone": (few, "other"),
         "without these four": (needed, "own"),
         "without four other heads": (needed, "other"),
     }
     heads = read_csv(STUDIES / "audit_heads.csv", dtype={"head": str}).query(own)
-    own_heads = [_head(head) for head in heads.to_dict("records")]
-    dots = [_place(f"{layer}.{head}") for layer in range(30) for head in range(9)]
-    width, height, x, y = SIZES[shape]
+    width, height, spacing, x, y, length = SIZES[shape]
+    own_heads = [_head(head, spacing) for head in heads.to_dict("records")]
+    dots = [_place(f"{layer}.{head}", spacing) for layer in range(30) for head in range(9)]
     return (
         environment(Path(__file__).parent)
         .get_template("few_heads.svg.jinja")
         .render(
-            title="Four of 270 heads are enough to add",
+            title=[" ".join(TITLE)] if shape == "wide" else TITLE,
             width=width,
             height=height,
             font=FONT,
@@ -67,10 +67,11 @@ def few_heads(shape: str = "wide") -> str:
             tokens=[_token(number, text) for number, text in enumerate(PROMPT)],
             dots=[dot for dot in dots if not any(map(partial(_covers, at=dot), own_heads))],
             heads=own_heads,
-            rows=[_row(name, table.loc[at], kind) for name, (at, kind) in lines.items()],
+            rows=[_row(name, table.loc[at], kind, length) for name, (at, kind) in lines.items()],
             draws=DRAWS,
             n=table.loc[few].n,
-            plot={"x": x, "y": y},
+            plot={"x": x, "y": y, "length": length},
+            spacing=spacing,
         )
     )
 
@@ -136,14 +137,14 @@ def _draw_atlas(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     return plotting.dot_panels(panels, axis, across=2, row=26, notes=notes)
 
 
-def _row(name: str, row: Any, kind: str) -> dict[str, Any]:
+def _row(name: str, row: Any, kind: str, length: int) -> dict[str, Any]:
     """A share with its interval, or the range of sets of other heads; one that all have is flat."""
     low, value, high = row.low, row.value, row.high
     text = f"{value:.0%} [{low * 100:.0f}, {high * 100:.0f}]"
     if kind == "other":
         low, high = row.control_low, row.control_high
         text = f"{low:.0%} to {high:.0%}" if low < high else f"{high:.0%} in all {DRAWS} sets"
-    ends = {"low": low * LENGTH, "value": value * LENGTH, "high": high * LENGTH, "kind": kind}
+    ends = {"low": low * length, "value": value * length, "high": high * length, "kind": kind}
     fails = kind == "own" and row.verdict == "fails"
     name, ink = (f"{name} (fails)", "other") if fails else (name, kind)
     return {"name": name, "ink": ink, "text": text, "flat": low == high, **ends}
@@ -151,12 +152,12 @@ def _row(name: str, row: Any, kind: str) -> dict[str, Any]:
 
 def _token(number: int, text: str) -> dict[str, Any]:
     role = "a" if text in "AB" else ""
-    return {"x": 27 * number, "text": text, "role": role}
+    return {"x": 26 * number, "text": text, "role": role}
 
 
-def _place(head: str) -> tuple[int, int]:
+def _place(head: str, spacing: int) -> tuple[int, int]:
     layer, index = map(int, head.split("."))
-    return SPACING * layer, SPACING * (8 - index)
+    return spacing * layer, 12 * (8 - index)
 
 
 def _covers(head: dict[str, Any], at: tuple[int, int]) -> bool:
@@ -166,18 +167,18 @@ def _covers(head: dict[str, Any], at: tuple[int, int]) -> bool:
     return at[1] == head["y"] and low - 4 < at[0] < high + 4
 
 
-def _head(row: Any) -> dict[str, Any]:
+def _head(row: Any, spacing: int) -> dict[str, Any]:
     """A head; an operand that has most of its attention is where its line comes from."""
     shares = {"A": row["operand a"], "B": row["operand b"]}
     operand = max(shares, key=lambda name: shares[name])
     reads = shares[operand] > 0.5
-    x, y = _place(row["head"])
+    x, y = _place(row["head"], spacing)
     right = row["head"].startswith("23")
     return {
         "x": x,
         "y": y,
         "role": "a" * reads,
-        "from": 27 * PROMPT.index(operand) + 12,
+        "from": 26 * PROMPT.index(operand) + 12,
         "text": row["head"] + f": {shares[operand]:.0%} of its attention on {operand}" * reads,
         "anchor": "start" if right else "end",
         "label": x + 11 if right else x - 11,

@@ -35,9 +35,11 @@ def test_the_picture_says_that_all_other_sets_are_alike_and_what_another_lens_gi
         "model == 'smollm2-135m' and task == 'addition' and question == 'Do few suffice?'"
     )
     texts = " ".join(ElementTree.fromstring(few_heads.few_heads(shape)).itertext())
-    row = own[own.lens == "another prompt's outputs at END"].iloc[0]
-    assert row.verdict == "fails" and row.value < 0.8
-    assert f"{row.value:.0%} [{row.low * 100:.0f}, {row.high * 100:.0f}]" in texts
+    for lens in few_heads.STRICTER:
+        row = own[own.lens == lens].iloc[0]
+        assert row.verdict == "fails" and row.value < 0.8
+        assert f"{row.value:.0%} [{row.low * 100:.0f}, {row.high * 100:.0f}]" in texts
+    assert texts.count("(fails)") == 2
     few = own[own.lens == "means at every token"].iloc[0]
     assert few.control_low == few.control_high
     assert f"{few.control_high:.0%} in all 40 sets" in texts

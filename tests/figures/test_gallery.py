@@ -134,7 +134,7 @@ def test_a_picture_has_the_width_of_a_page_or_of_a_phone_and_text_of_ten_pixels(
     root = ElementTree.fromstring(text).attrib
     width, is_narrow = float(root["viewBox"].split()[2]), file.stem.endswith("-narrow")
     assert 340 < width <= 420 if is_narrow else 800 < width <= 830
-    assert (root["width"] == "100%") == is_narrow or file.stem == "few_heads-narrow"
+    assert (root["width"] == "100%") == is_narrow
     assert min(float(one) for one in re.findall(r"font(?:-size)?[:=]\"?(\d+)", text)) >= 10
 
 
