@@ -20,10 +20,10 @@ from figures.tables.table import keys_of, select
 from figures.views import maps
 
 CAPTION = (
-    "A cell is the mean change when one part gets its output from the counterfactual; red is a "
-    "drop. Norm held: the final norm keeps its scale; where the columns differ, the MLP acts "
-    "through it. Framed: key heads (mean below −5% that differs from zero) and MLPs below −5%, "
-    "dashed where the 95% interval reaches −5%."
+    "A cell is the mean change when one part gets its output from the counterfactual. Norm held: "
+    "the final norm keeps its scale; where the columns differ, the MLP acts through it. Framed: "
+    "MLPs and heads below −5% (key heads, named in the title, differ from zero), dashed where the "
+    "95% interval reaches −5%."
 )
 CAPTIONS = {True: CAPTION + " Dots: heads that the paper names.", False: CAPTION}
 """By whether the paper names heads of a model that is drawn."""
@@ -84,19 +84,21 @@ def _row_of_maps(panels: Sequence[plotting.Panel], reading: maps.EffectScale) ->
 
 
 def _map_with_numbers(rows: DataFrame, reading: maps.EffectScale, operation: str) -> plotting.Panel:
-    """One operation's map, the number of its key heads, and its n; effects of a small model are
-    printed from two percent on."""
+    """One operation's map, its key heads or their number, and its n; effects of a small model are
+    printed from two percent on, and its heads are named in the title."""
     panel = _operation_panel(rows, reading, operation)
     own = select(rows, measure=effects.EFFECT, operation=operation)
-    n_key = len(select(own, role=effects.KEY_ROLE))
-    heads = f": {n_key} key head{'s' * (n_key != 1)}" * reading.relative
-    panel = replace(
-        panel, title=f"{plotting.plain(operation.capitalize())}{heads}, n = {own.n.max():.0f}"
-    )
-    if not reading.relative or panel.values.shape[1] > MOST_OF_FOUR:
+    keys = select(own, role=effects.KEY_ROLE).sort_values("value").component
+    is_small = reading.relative and panel.values.shape[1] <= MOST_OF_FOUR
+    named = is_small and 0 < len(keys) <= maps.N_LABELS
+    heads = ", ".join(keys) if named else f"{len(keys)} key head{'s' * (len(keys) != 1)}"
+    title = plotting.plain(operation.capitalize()) + f": {heads}" * reading.relative
+    panel = replace(panel, title=f"{title}, n = {own.n.max():.0f}")
+    if not is_small:
         return panel
     texts, strip_texts = (_numbers(part, 0, LEAST_NUMBER) for part in (panel.values, panel.strips))
-    return replace(panel, texts=texts, strip_texts=strip_texts)
+    marks = tuple(replace(mark, text=mark.text * (not named)) for mark in panel.marks)
+    return replace(panel, texts=texts, strip_texts=strip_texts, marks=marks)
 
 
 def _draw_operations(

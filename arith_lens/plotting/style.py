@@ -153,10 +153,10 @@ def _schemes() -> tuple[Float[np.ndarray, "colour rgb"], list[str]]:
 
 
 ROOTED = [
-    ((1 + float(np.sign(at) * at**2)) / 2, colour)
+    ((1 + float(np.sign(at) * abs(at) ** 1.5)) / 2, colour)
     for at, colour in zip(np.linspace(-1, 1, len(DIVERGING)), DIVERGING, strict=True)
 ]
-"""The diverging colours by the roots of values, so that small values have colour, too."""
+"""The diverging colours by a power of values, so that small values have colour, too."""
 
 
 def rooted_colour_at(value: Number, limit: Number) -> str:

@@ -106,10 +106,16 @@ def of_maps(rows: DataFrame) -> list[str]:
     ]
     shown = rows[(rows.measure == effects.EFFECT) & (rows.operation != "mean")]
     n_keys = shown.role.eq(effects.KEY_ROLE).groupby([shown.model, shown.operation]).sum()
-    late: Any = shown[shown.component.isin(["MLP 10", "MLP 11"])]
+    late, last = (
+        rows[rows.operation.isin(shown.operation) & (rows.component == f"MLP {layer}")]
+        for layer in (10, 11)
+    )
+    held = [select(one, measure=effects.HELD) for one in (late, last)]
+    late = concat([select(late, measure=effects.EFFECT), held[0]])
     assert n_keys.max() == 3 and n_keys[ONE, "division"] == 0 and counts[0] == 5
-    assert len(late) == 2 * len(n_keys) == 16 and late.value.max() < -0.05
-    return ["three heads", "late MLPs matter in all", f"has {counts[0]:.0f} key heads",
+    assert len(late) == 2 * len(n_keys) == 16 and late.high.max() < -0.05
+    assert held[1].value.min() > 0, "MLP 11 acts through the norm"
+    return ["at most three key heads", "MLP 10 matters in all", f"has {counts[0]:.0f} key heads",
             "none in division", f"`reference-mistral` {counts[1]:.0f}."]  # fmt: skip
 
 

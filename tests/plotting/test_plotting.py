@@ -180,7 +180,7 @@ def test_small_effects_have_more_colour_than_their_share_of_the_scale(values: np
     for position, colour in scale:
         value = end * (2 * position - 1)
         assert rooted_colour_at(value, end) == colour, "a bitmap and a drawing agree"
-    assert rooted_colour_at(end / 4, end) == plotting.colour_at(end / 2, end)
+    assert rooted_colour_at(end / 8, end) == plotting.colour_at(end / 4, end)
     (zero, _), (first, _) = scale[len(scale) // 2 : len(scale) // 2 + 2]
     between = end * (first - zero)  # halfway to the next colour: the bar is even there
     assert rooted_colour_at(between, end) == plotting.colour_at(1 / 16, 1)
