@@ -34,14 +34,10 @@ KNOCKED_OUT = {
     for parts, strongest in {"heads": TEN_OUT, "MLPs": STRONGEST}.items()
 }
 CAPTION = (
-    "Knocked-out {} output their mean over counterfactual prompts. Strongest: in the order of "
-    "their effects on the same prompts. {}Band and brackets: 95% intervals over n problems. "
-    "Chance: always the most frequent answer."
+    "Knocked-out {} output their mean over counterfactual prompts. Strongest: by effect on the same "
+    "prompts. {}Band: 95% intervals over n problems. Chance: always the most frequent answer."
 )
-OF_HEADS = (
-    "Greedy: next the head that costs most. Same layers: random heads of the strongest heads' "
-    "layers. Circle: ten heads. "
-)
+OF_HEADS = "Greedy: next the head that costs most. Same layers: random heads of those layers. "
 
 
 def fig3(options: Options) -> list[Chart]:

@@ -237,7 +237,7 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
         size = text_box(point.text, _MARK)
         boxes = _boxes_beside(point, own, part, scale)
         places = [_moved_inside(box, scale.box) for one in boxes for box in around(one, *size)]
-        covered = [*taken, *_bands(part, scale)] if point.is_name else taken
+        covered = [*taken, *_bands(part, scale)]
         leaders = [_squares(own.centre, place.nearest(own.centre)) for place in places]
         crossed = [sum(box.overlap(text) for box in leader for text in texts) for leader in leaders]
         best = int((conflicts(places, covered, scale.box) + crossed).argmin())

@@ -169,12 +169,14 @@ def _panel(rows: DataFrame, chart: CurveChart) -> plotting.CurvePanel | None:
 def _circles(
     rows: DataFrame, series: Series, of_line: DataFrame, chart: CurveChart, index: int
 ) -> Iterator[plotting.Point]:
-    """The circle of a line, with its number."""
+    """The circle of a line, with its number; on a narrow page without what follows it."""
     at = np.nan if series.mark is None else series.mark(of_line, rows)
     for one in records(DataFrame(of_line[of_line[chart.x].isin([*np.atleast_1d(at)])])):
         keys = one._asdict()
         height = chart.scale * keys[series.mark_at]
-        yield plotting.Point(keys[chart.x], series.text.format(**keys), index, y=height)
+        text = series.text.format(**keys)
+        text = text.partition(" [")[0] if is_narrow() else text
+        yield plotting.Point(keys[chart.x], text, index, y=height)
 
 
 def _line(rows: DataFrame, series: Series, chart: CurveChart) -> plotting.Line:

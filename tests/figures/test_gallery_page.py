@@ -12,6 +12,7 @@ from figures.claims_glance import verdicts
 from figures.few_heads import MEANS, STRICTER
 from figures.gallery import GALLERY_MODELS, linked_charts
 from figures.tables import circuit, effects
+from figures.tables.base_rates import MAJORITY
 from figures.tables.table import from_csv, select, value
 from figures.views.words import percent_text
 
@@ -152,10 +153,16 @@ def of_exam(rows: DataFrame) -> list[str]:
 def of_knockouts(rows: DataFrame) -> list[str]:
     right = select(rows, measure="accuracy", components="heads", k=10)
     strongest, random = (select(right, order=order) for order in ("effect", "random"))
-    worst = f"on average {between(random.value)}, the worst draw {min(random.low):.0%}"
-    most = strongest.sort_values("value").iloc[-1]
-    assert (most.model, most.operation) == (ONE, "division")
-    return [f"at most {most.value:.0%}", percent_text(most), worst]
+    worst = f"on average {between(random.value)}, the worst {min(random.low):.0%}"
+    rates = select(rows, measure=MAJORITY).groupby(["model", "operation"]).value.first()
+    texts = []
+    for own in by_model(strongest):
+        keys = zip(own.model, own.operation, strict=True)
+        rate = rates.loc[[*keys]].to_numpy()
+        assert (own.low < rate).all() == (own.model.iloc[0] == ONE), "no better than by chance"
+        most, least = own.value.argmax(), own.value.min()
+        texts += [f"{least:.0%} (+)", percent_text(own.iloc[most]), f"chance {rate[most]:.0%}"]
+    return ["`reference` answers no better than by chance", *texts, worst]
 
 
 def of_roles(rows: DataFrame) -> list[str]:
