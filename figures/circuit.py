@@ -196,8 +196,8 @@ def _panel(table: Any, most: int, counterfactual: str) -> CircuitPanel:
     measured = METRIC_WORDS.get(metric, metric)
     lead = measured.partition(" over")[0]
     for name, kept in (
-        (f"{lead} that is left", _kept(table, LEFT)),
         ("right answers", _kept(table, ACCURACY)),
+        (f"{lead} that is left", _kept(table, LEFT)),
     ):
         if kept:
             own, others = kept

@@ -34,8 +34,8 @@ KNOCKED_OUT = {
     for parts, strongest in {"heads": TEN_OUT, "MLPs": STRONGEST}.items()
 }
 CAPTION = (
-    "Knocked-out {} output their mean over counterfactual prompts. Strongest: by effect on the same "
-    "prompts. {}Band: 95% intervals over n problems. Chance: always the most frequent answer."
+    "Knocked-out {} output their mean over counterfactual prompts. Strongest: by effect on the "
+    "same prompts. {}Band: 95% intervals over n problems. Chance: always the most frequent answer."
 )
 OF_HEADS = "Greedy: next the head that costs most. Same layers: random heads of those layers. "
 

@@ -202,7 +202,7 @@ class Drawing:
         joined = {(mlp, role) for role, mlp in joined_senders(panel.edges).items()}
         boxes = self._boxes(panel, paths, joined)
         self._scaffold(panel)
-        first = max(len(paths) - LABELLED, 0) if look.is_wide else len(paths)
+        first = max(len(paths) - LABELLED, 0) if look.has_numbers else len(paths)
         texts = {i: self._number(paths[i].rows[0].mean) for i in range(first, len(paths))}
         wide = {i: text_box(text, look.size)[0] for i, text in texts.items()}
         lines = curves(paths, boxes, wide, look.width - look.stream - look.half - 12)
@@ -316,21 +316,24 @@ class Drawing:
             self._text(plain(text), at, NOTE, anchor="left")
         y += 12
         for line, one in enumerate(panel.shares):
-            self._keeps(y + line * look.line, bool(line % 2), *one)
+            self._keeps(y + line * look.line, line, *one)
         beside = look.is_wide and bool(panel.shares)
         y += 0 if beside else look.line * len(panel.shares)
         self._key(panel, (left + (0.57 * look.width if beside else 12), y))
 
-    def _keeps(self, y: Number, is_control: bool, name: str, text: str, *numbers: float) -> None:
-        """What a graph keeps alone: a dot with its ends, between nothing and all of it."""
-        look, ink = self.look, COLOURS["control"] if is_control else TEXT
+    def _keeps(self, y: Number, line: int, name: str, text: str, *numbers: float) -> None:
+        """What a graph keeps alone: a dot with its ends, between nothing and all of it; the first
+        one is bold, every second one is a control."""
+        look, ink = self.look, COLOURS["control"] if line % 2 else TEXT
+        name, text = (plain(one) if line else f"<b>{plain(one)}</b>" for one in (name, text))
+        size = look.size if line else look.title
         start, length = self.left + 16 + 11.2 * look.size, 0.17 * look.width
         at, *ends = (start + length * min(max(one, 0.0), 1.0) for one in numbers)
-        self._text(plain(name), (self.left + 12, y), NOTE, anchor="left")
+        self._text(name, (self.left + 12, y), NOTE if line else TEXT, anchor="left")
         self._line((start, y), (start + length, y), PALE, 1.5)
         self._line((ends[0], y), (ends[1], y), ink, 2)
         self._box(square(at, y, 4), ink, {"width": 0}, kind="circle")
-        self._text(plain(text), (start + length + 8, y), TEXT, anchor="left")
+        self._text(text, (start + length + 8, y), TEXT, anchor="left", size=size)
 
     def _key(self, panel: CircuitPanel, at: XY) -> None:
         """What the lines mean that the panel has."""
@@ -395,7 +398,8 @@ class Drawing:
         size = text_box(text, self.look.size)
         if paths[index].is_arc:
             x, y = on_curve(lines[index], 0.5)
-            self._text(f"<b>{text}</b>", (x + self.look.thick / 2 + 2, y), TEXT, anchor="left")
+            at = x + self.look.thick / 2 + 2, y
+            self._text(f"<b>{text}</b>", at, TEXT, anchor="left", bgcolor="white")
             return []
         others = [line for place, line in enumerate(lines) if place != index]
         every = [*taken, *(square(*on_curve(one, i / 40), 3) for one in others for i in range(41))]
