@@ -2,6 +2,7 @@
 atlas: the same question in other models and tasks."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ from pandas import DataFrame, concat, read_csv
 
 from arith_lens import plotting
 from arith_lens.plotting import COLOURS
+from arith_lens.plotting.dots import LEVEL
 from arith_lens.plotting.markup import environment
 from arith_lens.plotting.style import FONT, palette
 from figures.exhibit import Chart, chart_of
-from figures.tables.table import keys_of, select
+from figures.tables.table import keys_of, records, select
 from figures.views.lines import dots
 
 STUDIES = Path(__file__).parents[1] / "docs" / "studies"
@@ -84,22 +86,23 @@ def atlas() -> Chart:
         [],
         name="atlas",
         title="Do few heads suffice, in which model and task?",
-        caption="The other heads output their means over problems of the task. At every token: ✓ "
-        "more right answers than with any other set, and 90% where the heads were chosen; ✗ the "
-        "interval is below 90%; ? neither. 2/4: ✓ in 2 of 4 lenses, two of which are stricter. "
-        "Lines: 95% intervals over 10 to 22 problems, on which no head was chosen.",
+        caption="A sign for each lens. All other heads output means over the task at every token; "
+        "at END; stricter, at END: means over more tasks; another prompt's outputs. ✓ above all "
+        "other sets, and 90% right where the heads were chosen; ? not both; ✗ interval below 90%. "
+        "Lines: 95% intervals over 10 to 22 other problems.",
         draw=_draw_atlas,
     )
 
 
+SIGNED = (MEANS, "means at END", STRICTER[1], STRICTER[0])
+"""The lenses in the order of their signs."""
+TICK = ("in the other lenses", LEVEL, "operator", 0.0)
 LENSES = {
-    MEANS: ("these heads alone, others replaced at every token", "circle", "verdict", 0.0),
-    "means at END": ("others replaced at END alone", "circle-open", "verdict", 0.28),
-    "others": ("best and worst of 40 other sets", "diamond", "control", -0.28),
+    MEANS: ("these heads alone, first lens", "circle", "verdict", 0.0),
+    **dict.fromkeys(SIGNED[1:], TICK),
+    "others": ("best and worst of 40 other sets", "diamond", "control", -0.32),
 }
 """The series of an audit's picture: name, mark, ink, and how far below its row it is."""
-
-
 VERDICTS = {"holds": "✓", "open": "?", "fails": "✗"}
 NAMES = {
     "smollm2-135m": "SmolLM2-135M",
@@ -113,12 +116,12 @@ NAMES = {
 
 def _draw_atlas(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A panel for each model, those that others trained first, and a row for each task."""
-    verdicts = select(rows, lens=MEANS).set_index(["model", "task"]).verdict
-    n_heads = rows.heads.str.split().str.len()
-    holds = rows.verdict.eq("holds").groupby([rows.model, rows.task]).agg(["sum", "count"])
+    signs = rows.assign(sign=rows.verdict.map(VERDICTS))
+    signs = signs.pivot(index=["model", "task"], columns="lens", values="sign").fillna("·")
     rows["name"] = [
-        "{}: {} heads, {}/{} {}".format(at[1], n, *holds.loc[at], VERDICTS[verdicts[at]])
-        for at, n in zip(zip(rows.model, rows.task, strict=True), n_heads, strict=True)
+        f"{one.task}: {len(one.heads.split())} heads "
+        + "".join(signs.loc[(one.model, one.task), [*SIGNED]])
+        for one in records(rows)
     ]
     range_ = {"control_low": "low", "control_high": "high"}
     others = select(rows, lens=MEANS).drop(columns=["low", "high"])
@@ -126,12 +129,18 @@ def _draw_atlas(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     panels = []
     for model in NAMES:
         own = concat([select(one, model=model) for one in (rows, others)])
-        names = sorted(keys_of(own, "name"), key=lambda name: [*VERDICTS.values()].index(name[-1]))
+        first = {name: name.rpartition(" ")[2][0] for name in keys_of(own, "name")}
+        names = sorted(first, key=lambda name: [*VERDICTS.values()].index(first[name]))
         series = tuple(
-            dots(select(own, lens=lens).set_index("name"), names, label, COLOURS[ink], mark, shift)
-            for lens, (label, mark, ink, shift) in LENSES.items()
+            replace(
+                dots(
+                    select(own, lens=lens).set_index("name"), names, label, COLOURS[ink], mark, at
+                ),
+                **{"low": None, "high": None} if mark == LEVEL else {},
+            )
+            for lens, (label, mark, ink, at) in LENSES.items()
         )
-        strong = tuple(name[-1] == VERDICTS["holds"] for name in names)
+        strong = tuple(first[name] == VERDICTS["holds"] for name in names)
         panels.append(plotting.DotPanel(NAMES[model], tuple(names), series, strong))
     axis = plotting.DotAxis((-4, 104), title="right answers", unit="%")
     return plotting.dot_panels(panels, axis, across=2, row=26, notes=notes)

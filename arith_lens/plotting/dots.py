@@ -123,10 +123,8 @@ def dot_panels(
         box = sheet.boxes[index]
         left = box.right + 4 if named else box.left - gutters[index % many]
         sheet.add_title(part.title, index, left=left)
-    hole = len(parts) % many  # the key stands there, if the last line has one
-    start, top = (sheet.boxes[hole].left - gutters[hole], sheet.boxes[-1].top) if hole else (12, 0)
-    for text, (left, middle) in _key(parts, start):
-        sheet.write(text, (left, top + middle), size=NAME, ink=NOTE, anchor=("left", "middle"))
+    for text, at in _key(parts):
+        sheet.write(text, at, size=NAME, ink=NOTE, anchor=("left", "middle"))
     left = 12 if own_names else LEFT
     sheet.add_headings(headings, many, lift=8 + above, left=left)
     return sheet.finished(left=12)
@@ -178,7 +176,7 @@ def _sheet(
     width = narrow or _width(parts, across, named)
     lines = [parts[start : start + across] for start in range(0, len(parts), across)]
     n_rows = sum(max(len(part.rows) for part in line) for line in lines)
-    above += 11 + max((at[1] for _, at in _key(parts) if not len(parts) % across), default=17)
+    above += 11 + max((at[1] for _, at in _key(parts)), default=17)
     rest = above + len(lines) * (TOP + below) + sum(map(heading_height, headings)) + FOOT
     space = page_height() - rest - LINE * MOST_LINES
     over = _over(parts, named)
@@ -253,7 +251,7 @@ def _add_dots(
     rows = np.arange(len(part.rows))
     box = sheet.boxes[index]
     high = (box.bottom - box.top) / len(rows)
-    tall = 0.6 * high
+    tall = 0.6 * (high - over)
     ends = np.full((len(rows), 2), np.nan)
     if one.low is not None and one.high is not None:
         ends = np.stack([one.low, one.high], axis=-1)
@@ -292,16 +290,16 @@ LEVEL = "line-ns-open"
 HOLLOW = ("circle-open", "square-open", "diamond-open")
 
 
-def _key(parts: Sequence[DotPanel], start: Number = 12) -> list[tuple[str, XY]]:
+def _key(parts: Sequence[DotPanel]) -> list[tuple[str, XY]]:
     """The sign and name of each series as markup, with its pixel, in lines above the panels."""
     every = [one for part in parts for one in part.series]
     keys = dict.fromkeys((one.name, one.colour, one.symbol) for one in every if one.name)
     texts: list[tuple[str, XY]] = []
-    left, middle = start, 17
+    left, middle = 12, 17
     for name, colour, symbol in keys:
         width = text_box(name, NAME)[0] + 30
         if texts and left + width > page_width():
-            left, middle = start, middle + KEY_LINE
+            left, middle = 12, middle + KEY_LINE
         sign = f'<span style="color:{colour}">{SIGNS[symbol]}</span>'
         texts.append((f"{sign} {plain(name)}", (left, middle)))
         left += width

@@ -64,7 +64,7 @@ def test_no_text_is_small_or_outside(shape):
     assert min(dots) >= 0 and max(dots) < width - 40
 
 
-def test_each_row_of_the_atlas_counts_the_lenses_in_which_few_heads_suffice(
+def test_each_row_of_the_atlas_has_a_sign_for_each_lens_the_stricter_ones_last(
     tmp_path, monkeypatch
 ) -> None:
     def names() -> str:
@@ -74,26 +74,29 @@ def test_each_row_of_the_atlas_counts_the_lenses_in_which_few_heads_suffice(
         )
 
     audits = pd.read_csv(STUDIES / "audits.csv")
-    addition, capitals = "addition: 3 heads, {} ✓", "capitals: 2 heads, {} ✗"
-    assert addition.format("4/4") in names() and capitals.format("2/3") in names()
+    addition, capitals = "addition: 3 heads ✓✓✓{}", "capitals: 2 heads ✗✓·{}"
+    assert addition.format("✓") in names() and capitals.format("✓") in names()
     audits.loc[audits.lens == few_heads.STRICTER[0], "verdict"] = "fails"
     audits.to_csv(tmp_path / "audits.csv", index=False)
     monkeypatch.setattr(few_heads, "STUDIES", tmp_path)
-    assert addition.format("3/4") in names() and capitals.format("1/3") in names()
+    assert addition.format("✗") in names() and capitals.format("✗") in names()
 
 
 def test_the_atlas_has_a_row_for_each_audit_with_its_control() -> None:
     audits = pd.read_csv(STUDIES / "audits.csv").query("question == 'Do few suffice?'")
-    rows, at_end = (audits.query(f"lens == 'means at {one}'") for one in ("every token", "END"))
+    is_first = audits.lens == "means at every token"
+    rows, others = audits[is_first], audits[~is_first]
     series = atlas().figure.data
 
     def drawn(name: str) -> list[float]:
         return sorted(x for one in series if f", {name}:" in one.hovertemplate for x in one.x)
 
-    alone, at_end_name, _ = (name for name, *_ in few_heads.LENSES.values())
-    assert len(rows) > 15 and drawn(at_end_name) == pytest.approx(sorted(100 * at_end.value))
+    alone = few_heads.LENSES["means at every token"][0]
+    ticks = [x for x in drawn(few_heads.TICK[0]) if x == x]
+    assert len(rows) > 15 and ticks == pytest.approx(sorted(100 * others.value))
     assert drawn(alone) == pytest.approx(sorted(100 * rows.value))
-    assert drawn(alone) != pytest.approx(sorted(100 * at_end.value))
+    ticked = [one for one in series if f", {few_heads.TICK[0]}:" in one.hovertemplate]
+    assert all(one.error_x.array is None for one in ticked), "one interval a row"
     assert drawn("best and worst of 40 other sets") == pytest.approx(
         sorted(100 * rows.control_high)
     )
@@ -105,9 +108,9 @@ def test_each_row_of_the_atlas_has_the_sign_of_its_verdict_and_those_that_hold_a
     )
     layout = atlas().figure.layout
     names = [[*layout[f"yaxis{n}"].ticktext] for n in ("", 2, 3, 4, 5)]
-    signs = [[re.sub("</?b>", "", name)[-1] for name in some] for some in names]
+    signs = [[re.sub("</?b>", "", name).split()[-1][0] for name in some] for some in names]
     assert signs == [sorted(some, key="✓?✗".index) for some in signs]
     for verdict, sign in few_heads.VERDICTS.items():
         count = sum(some.count(sign) for some in signs)
         assert count == (audits.verdict == verdict).sum() > 0
-    assert all(("<b>" in name) == ("✓" in name) for some in names for name in some)
+    assert all(("<b>" in name) == (" ✓" in name) for some in names for name in some)
