@@ -193,7 +193,7 @@ def beyond(rows: Iterable[Verdict]) -> str:
     if n_other := sum(verdict != own for verdict in others):
         parts.append(f"“{ORIGIN}” has another verdict under {n_other} of {len(others)}")
     lenses = [one.lens for one in known if (one.question, one.verdict) == (LENS, HOLDS)]
-    if names := " and ".join(lens for lens in lenses if lens != COMPARED):
+    if names := " and ".join(f"“{lens}”" for lens in lenses if lens != COMPARED):
         parts.append(f"these differ: {names}")
     return f" But {'; '.join(parts)}." if parts else ""
 

@@ -536,7 +536,7 @@ def test_the_answer_on_lenses_says_what_its_verdict_does_not_count() -> None:
     other = Verdict(LENS, "heads under operator", "holds")
     text = verdicts.beyond([*same, Verdict(NEED, "a", "open"), *arises, other])
     assert "1 of these 3 verdicts are open" in text
-    assert "these differ: heads under operator" in text
+    assert "these differ: “heads under operator”" in text
     assert "another verdict under 1 of 1" in text
 
 
