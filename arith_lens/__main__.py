@@ -203,16 +203,29 @@ def _right(chosen: Namespace) -> tuple[Any, Any, Path]:
 
 def _effects(model: Any, pairs: Any) -> Any:
     from arith_lens.auditing import fitting_metric
-    from arith_lens.path_patching import fitting_engine, path_patch
+    from arith_lens.path_patching import fitting_engine, path_patch, plan
 
-    return path_patch(model, pairs, engine=fitting_engine(model), **fitting_metric(pairs))
+    engine = fitting_engine(model)
+    _say_time(model, plan(model, pairs, engine=engine).flops)
+    return path_patch(model, pairs, engine=engine, **fitting_metric(pairs))
+
+
+def _say_time(model: Any, flops: int) -> None:
+    from arith_lens.path_patching import matrix_rate, time_text
+
+    print(f"this takes about {time_text(flops, matrix_rate(model))}", flush=True)
 
 
 def _audit(chosen: Namespace) -> None:
     from arith_lens.auditing import audit, four_operations
+    from arith_lens.path_patching import fitting_engine, forward_flops, plan
     from arith_lens.runs import open_run
 
     model, pairs, folder = _task(chosen)
+    first = next(iter(pairs.values()))
+    forwards = chosen.draws * len(first) * forward_flops(model, first.reference.shape[1]) // 2
+    maps = (3 + len(pairs)) * plan(model, first, engine=fitting_engine(model)).flops
+    _say_time(model, maps + forwards)  # of random sets, mostly at END alone
     options: dict[str, Any] = {"draws": chosen.draws}
     if chosen.pairs is None:
         options["means_over"] = four_operations(model, shots=chosen.shots)
@@ -294,11 +307,11 @@ def _knockout(chosen: Namespace) -> None:
 
 
 def _explore(chosen: Namespace) -> None:
-    from arith_lens.exploration import explored
+    from arith_lens.exploration import explored, page_flops
     from arith_lens.explorer_page import Explorer
 
     model, pairs, folder = _right(chosen)
-    print("a page of a large model takes minutes, and fewer with --n 6", flush=True)
+    _say_time(model, page_flops(model, pairs))
     made = f"al.PromptPairs.from_file({str(chosen.pairs)!r}, model)"
     if chosen.pairs is None:
         made = f"auditing.operation_pairs(model, {chosen.operation!r})['operands']"

@@ -18,9 +18,9 @@ from arith_lens.interchanges import (
     without_writers,
     writers,
 )
+from arith_lens.path_patching import matrix_rate, time_text
 from arith_lens.runs import Run
 from experiments.configs.states import CarryConfig
-from experiments.estimates import matrix_rate, time_text
 from experiments.results import CARRY, CARRY_PARTS, CARRY_STEP, WRONG_SUMS
 from experiments.settings import Experiment
 

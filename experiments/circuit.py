@@ -13,10 +13,10 @@ from arith_lens.attribution import EDGE_METHODS
 from arith_lens.components import Component, every_component, parse_component
 from arith_lens.edges import SUBSETS, UnsupportedReceiver
 from arith_lens.knockout import half_of_problems
+from arith_lens.path_patching import matrix_rate, time_text
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
 from experiments.configs.effects import CircuitConfig
-from experiments.estimates import matrix_rate, time_text
 from experiments.results import (
     DIRECT_EDGES,
     EDGE_SCORES,

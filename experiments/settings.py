@@ -17,6 +17,7 @@ from arith_lens.model import default_device, empty_model, files_state
 from arith_lens.operations import FOUR
 from arith_lens.pairs import choose_templates, keep_correct
 from arith_lens.path_patching import fitting_engine as library_choice
+from arith_lens.path_patching import matrix_rate, time_text
 from arith_lens.progress import is_first, loading, working
 from arith_lens.runs import Run, open_run, stored_run
 from experiments.checks import check_settings
@@ -28,7 +29,6 @@ from experiments.configs.shared import (
     Problems,
     SampleSettings,
 )
-from experiments.estimates import matrix_rate, time_text
 from experiments.finding import figure_command
 from experiments.rehearsal import rehearse as run_in_small
 from experiments.results import MAP, POOLED_MAP, Stored

@@ -3,6 +3,7 @@
 This package computes tables from a model. `arith_lens.explorer_page` shows them.
 """
 
+from arith_lens.exploration.cost import page_flops as page_flops
 from arith_lens.exploration.exploring import MAP_SETTINGS as MAP_SETTINGS
 from arith_lens.exploration.exploring import Exploration as Exploration
 from arith_lens.exploration.exploring import ExplorerServer as ExplorerServer

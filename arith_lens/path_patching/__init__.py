@@ -11,7 +11,9 @@ from arith_lens.path_patching.certificate import SWEEP_CLAIM as SWEEP_CLAIM
 from arith_lens.path_patching.cost import Plan as Plan
 from arith_lens.path_patching.cost import flops_of_rows as flops_of_rows
 from arith_lens.path_patching.cost import forward_flops as forward_flops
+from arith_lens.path_patching.cost import matrix_rate as matrix_rate
 from arith_lens.path_patching.cost import plan as plan
+from arith_lens.path_patching.cost import time_text as time_text
 from arith_lens.path_patching.engines import Interventions as Interventions
 from arith_lens.path_patching.engines import PatchSettings as PatchSettings
 from arith_lens.path_patching.engines import Propagation as Propagation

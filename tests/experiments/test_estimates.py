@@ -1,13 +1,11 @@
 """Times of plans: operations divided by the measured rate of products, in readable units."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 import arith_lens as al
-from experiments import estimates
+from arith_lens.path_patching import cost
 from experiments.settings import plan_maps
 
 
@@ -22,15 +20,15 @@ from experiments.settings import plan_maps
 )
 def test_a_time_is_a_range_in_readable_units(flops: float, text: str) -> None:
     """At 1e11 operations a second; path patching of small models reaches a quarter of it."""
-    assert estimates.time_text(flops, 1e11) == text
+    assert cost.time_text(flops, 1e11) == text
 
 
-def test_the_rate_is_that_of_the_fastest_product(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_is_that_of_the_fastest_product(
+    llama: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     moments = iter([0.0, 3.0, 10.0, 10.5, 20.0, 22.0])
-    monkeypatch.setattr(estimates.time, "perf_counter", lambda: next(moments))
-    cfg = SimpleNamespace(d_model=8, d_mlp=20)
-    model: Any = SimpleNamespace(device=torch.device("cpu"), dtype=torch.float32, cfg=cfg)
-    assert estimates.matrix_rate(model) == 2 * 64 * 8 * 20 / 0.5
+    monkeypatch.setattr(cost.time, "perf_counter", lambda: next(moments))
+    assert cost.matrix_rate(llama) == 2 * 64 * llama.cfg.d_model * llama.cfg.d_mlp / 0.5
 
 
 def test_a_plan_ends_with_the_time_of_all_its_lines(llama: Any) -> None:

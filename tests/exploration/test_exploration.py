@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from support.families import SWEPT
+from torch.utils.flop_counter import FlopCounterMode
 
 import arith_lens as al
 from arith_lens.arrays import Arrays
@@ -23,6 +24,7 @@ from arith_lens.exploration import (
     explored,
     finished,
     head_parts,
+    page_flops,
     sample_rows,
     selections,
 )
@@ -55,11 +57,25 @@ def pairs(llama: HookedModel) -> al.PromptPairs:
 
 
 @pytest.fixture(scope="module")
-def exploration(llama: HookedModel, pairs: al.PromptPairs) -> Exploration:
-    with pytest.MonkeyPatch.context() as patched_module:
-        patched_module.setattr("arith_lens.exploration.exploring.N_STRONGEST", 2)
-        setup = "import arith_lens as al"
-        return explored(llama, pairs, setup=setup, progress=False)
+def counted(llama: HookedModel, pairs: al.PromptPairs) -> tuple[Exploration, int, int]:
+    """All tables, the FLOPs that torch counts meanwhile, and the estimate."""
+    with pytest.MonkeyPatch.context() as patched, FlopCounterMode(display=False) as counter:
+        patched.setattr("arith_lens.exploration.exploring.N_STRONGEST", 2)
+        one = explored(llama, pairs, setup="import arith_lens as al", progress=False)
+        return one, counter.get_total_flops(), page_flops(llama, pairs)
+
+
+@pytest.fixture(scope="module")
+def exploration(counted: tuple[Exploration, int, int]) -> Exploration:
+    return counted[0]
+
+
+def test_the_estimate_of_a_page_is_near_what_torch_counts(
+    counted: tuple[Exploration, int, int], llama: HookedModel, pairs: al.PromptPairs
+) -> None:
+    _, flops, estimate = counted
+    assert flops / 4 < estimate < 4 * flops
+    assert al.plan(llama, pairs).flops * len(MAP_SETTINGS) < flops / 4, "maps are the least of it"
 
 
 def test_every_table_is_there_and_described(exploration: Exploration) -> None:

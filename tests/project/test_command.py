@@ -90,7 +90,9 @@ def test_maps_and_knockouts_agree_with_the_library(
     ours = ["--pairs", str(own_pairs), "--out", str(tmp_path)]
     folder = tmp_path / "reference-mine"
     assert main(["map", "reference", *ours]) == 0
-    assert str(folder / "map.html") in capsys.readouterr().out and (folder / "map.html").exists()
+    printed = capsys.readouterr().out
+    assert str(folder / "map.html") in printed and (folder / "map.html").exists()
+    assert re.search(r"^this takes about [\d.]+ to [\d.]+ s here$", printed, re.MULTILINE)
     page = (folder / "map.html").read_text("utf-8")
     assert "<title>Map: reference, mine, 3 problems</title>" in page
     facts = unpacked(re.findall(r'"([A-Za-z0-9+/=]{200,})"', page)[0])["sets"][0]["facts"]
@@ -149,6 +151,7 @@ def test_the_explorer_is_about_prompts_that_are_answered_right(
     assert str(page) in printed and counts == [1] and page.exists()
     assert "1 of 3 prompts (1 of 3 problems) are answered right" in printed
     assert "lead over the others" not in printed, "the page's last map"
+    assert "this takes about" in printed
     assert "5.5: -20.0% [-30.0%, -10.0%]" in printed, "the page begins with it"
 
 
