@@ -45,6 +45,11 @@ def _sections() -> Iterator[Section]:
 SECTIONS = tuple(_sections())
 
 
+def functions() -> list[MakesExhibits]:
+    """The functions of all exhibits, in the order of the sections."""
+    return [function for section in SECTIONS for function in section.exhibits]
+
+
 @dataclass(frozen=True)
 class MissingExhibit:
     """An exhibit that cannot be drawn."""
@@ -71,19 +76,14 @@ class Collection:
     @property
     def exhibits(self) -> list[Exhibit]:
         """The exhibits that can be drawn, in order."""
-        return [
-            part
-            for _, parts in self.sections
-            for part in parts
-            if not isinstance(part, MissingExhibit)
-        ]
+        parts = [part for _, parts in self.sections for part in parts]
+        return [part for part in parts if not isinstance(part, MissingExhibit)]
 
     @property
     def missing(self) -> list[MissingExhibit]:
         """The exhibits that cannot be drawn."""
-        return [
-            part for _, parts in self.sections for part in parts if isinstance(part, MissingExhibit)
-        ]
+        parts = [part for _, parts in self.sections for part in parts]
+        return [part for part in parts if isinstance(part, MissingExhibit)]
 
     @property
     def own_file(self) -> Path | None:
@@ -98,8 +98,7 @@ class Collection:
             return []
         return [
             MissingExhibit(*_named(function), "about the paper's own prompts")
-            for section in SECTIONS
-            for function in section.exhibits
+            for function in functions()
             if not _entry(function).own_prompts
         ]
 
@@ -133,21 +132,12 @@ def collection_of(
     settings = settings or RunSettings.of_paper()
     settings = replace(settings, weights=newest_weights(model, root))
     pairs = settings.values.get("pairs")
-    sections = []
-    failed = []
-    chosen = [
-        function
-        for section in SECTIONS
-        for function in section.exhibits
-        if pairs is None or _entry(function).own_prompts
-    ]
-    names = [*map(name_of, chosen)]
-    signs = counted(names, "figures and tables")
+    sections, failed = [], []
+    chosen = [one for one in functions() if pairs is None or _entry(one).own_prompts]
+    signs = counted([*map(name_of, chosen)], "figures and tables")
     for section in SECTIONS:
         parts: list[Exhibit | MissingExhibit] = []
-        for function in section.exhibits:
-            if function not in chosen:
-                continue
+        for function in filter(chosen.__contains__, section.exhibits):
             next(signs)
             try:
                 exhibits = collected(function, model, root, other_models, settings=settings)
@@ -258,11 +248,8 @@ def _options(
     values: dict[str, Any] = {"model": model, "root": root, "settings": settings}
     if _entry(function).compares_models:
         shared = replace(settings, weights=None)
-        others = [
-            other
-            for other in other_models
-            if other != model and _has_run(function, other, root, shared)
-        ]
+        others = [one for one in other_models if one != model]
+        others = [one for one in others if _has_run(function, one, root, shared)]
         values |= {"models": (model, *others), "settings": shared}
     options = options_of(function)
     taken = {one.name for one in fields(options)}

@@ -189,7 +189,7 @@ def counts_prompts(run: Run) -> bool:
 
 def shipped(run: Run) -> bool:
     """Whether a run stands for tables that came with the project."""
-    return has_tables_alone(run) and run.path.is_relative_to(GALLERY)
+    return has_tables_alone(run) and run.path.resolve().is_relative_to(GALLERY)
 
 
 def command_for_run(run: Run, **changes: Any) -> str:

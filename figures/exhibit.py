@@ -13,7 +13,7 @@ from functools import partial
 from html import unescape
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, Unpack, get_type_hints
+from typing import Any, NotRequired, TypeAlias, TypedDict, Unpack, get_type_hints
 
 from markupsafe import Markup, escape
 from pandas import DataFrame
@@ -26,8 +26,8 @@ from arith_lens.runs import write as write_file
 from arith_lens.views import Viewed, views_html
 from experiments.finding import RunSettings, name_ending, settings_text, unusual_settings
 from experiments.questions import exhibit_entries
-from figures.common import files_folder, has_tables_alone, shipped, stored_rows
-from figures.options import GALLERY, Formats
+from figures.common import FIRST_MODEL, files_folder, has_tables_alone, shipped, stored_rows
+from figures.options import GALLERY, Formats, ModelOptions, TableOptions
 from figures.tables.table import QuestionTable, joined, keys_of, read_back, to_csv
 
 
@@ -39,6 +39,8 @@ class _Exhibit:
     """One line."""
     caption: str
     """How to read it: plain text, which is the same for every model."""
+    finding: str = ""
+    """The sentence that heads its page, above the title, if people wrote one."""
     notes: Sequence[str] = ()
     """What else its small print says, such as settings that are not the defaults."""
     runs: tuple[Run, ...]
@@ -109,21 +111,14 @@ RunError without such a run, or where the run lacks what is drawn.
 """
 
 
-class Destination(Protocol):
-    """Options that say where files go."""
-
-    @property
-    def out(self) -> Path | None: ...
-
-
-def show(exhibits: MakesExhibits, options: Destination) -> None:
+def show(exhibits: MakesExhibits, options: TableOptions | ModelOptions) -> None:
     """Draw and write the exhibits, and print the files; if that fails, exit with the reason."""
     width: plotting.Width = getattr(options, "width", "screen")
     with plotting.drawn_for(width):
         _show(exhibits, options, "" if width == "screen" else f"-{width}")
 
 
-def _show(exhibits: MakesExhibits, options: Destination, ending: str) -> None:
+def _show(exhibits: MakesExhibits, options: TableOptions | ModelOptions, ending: str) -> None:
     """`show`; names of pictures have the ending."""
     try:
         module_exhibits = exhibits(options)
@@ -131,7 +126,7 @@ def _show(exhibits: MakesExhibits, options: Destination, ending: str) -> None:
         sys.exit(str(error))
     root = getattr(options, "root", GALLERY)
     for path in dict.fromkeys(r.path for e in module_exhibits for r in e.runs if shipped(r)):
-        if not path.is_relative_to(root.resolve()):
+        if not path.resolve().is_relative_to(root.resolve()):
             print(f"no such run under {root}: these are the tables that ship with it, {path}")
     for exhibit in map(named_for_files, module_exhibits):
         folder = options.out or files_folder(exhibit.runs)
@@ -241,7 +236,7 @@ def options_of(exhibits: MakesExhibits) -> Any:
     return get_type_hints(exhibits)["options"]
 
 
-def print_numbers(exhibits: MakesExhibits, options: Destination, where: Sequence[str] = ()) -> None:
+def print_numbers(exhibits: MakesExhibits, options: Any, where: Sequence[str] = ()) -> None:
     """Print the tables that the exhibits are made from; if there is none, exit with the reason.
 
     Args:
@@ -313,6 +308,7 @@ def named_for_files(exhibit: Exhibit) -> Exhibit:
     """
     name = NUMBERED.sub(lambda found: exhibit_entries()[found[0]][1].file, exhibit.name)
     changes: dict[str, Any] = {"name": name + _ending(exhibit.runs)}
+    changes["finding"] = finding(exhibit.name, exhibit.runs)
     if settings := settings_of(exhibit.runs):
         changes["notes"] = notes = [f"{SETTINGS}{settings}.", *exhibit.notes]
         if isinstance(exhibit, Chart):
@@ -390,23 +386,55 @@ def _page(exhibit: Chart | Table, numbers: Path, formats: Formats = ()) -> str:
     files = ("csv", *formats * isinstance(exhibit, Chart))
     links += [(one.upper(), f"{numbers.stem}.{one}") for one in files]
     words: Any = {"notes": map(prose, exhibit.small_print), "links": links}
+    heading = exhibit.finding or exhibit.title
+    words["under"] = exhibit.title * (heading != exhibit.title)
     if isinstance(exhibit, Table):
         print(f"{exhibit.title}\n\n{exhibit.printed or exhibit.cells.to_string(index=False)}\n")
         print(*exhibit.small_print, "", sep="\n")
-        return document(exhibit.title, html_table(exhibit.cells), **words)
-    body = plotting.chart_html(exhibit.name, exhibit.title, exhibit.figure, exhibit.redraw)
+        return document(heading, html_table(exhibit.cells), **words)
+    body = plotting.chart_html(exhibit.name, heading, exhibit.figure, exhibit.redraw)
     if exhibit.views:
         body += views_html(exhibit.views, summary="Click through it")
     bundles = dict.fromkeys(["plotly", *(view.bundle for view in exhibit.views)])
     head = "".join(map(FROM_FOLDER.format, bundles))
-    return document(exhibit.title, body, head=head, **words)
+    return document(heading, body, head=head, **words)
 
+
+BOLD = r"\*\*(?P<text>[^*]+?)\.?\*\*"
+BELOW_A_PICTURE = re.compile(rf'/gallery/(?P<name>[\w-]+)\.svg"></picture>\s+{BOLD}')
+TITLE_OF = re.compile(rf"{BOLD}<!--title:(?P<name>[\w-]+)-->")
+"""The bold sentence below a picture, and one that a comment makes the title of an exhibit."""
 
 SETTINGS = "Settings that are not the defaults: "
 NUMBERED = re.compile(r"(?:fig|table)\d+")
 CODE = re.compile(r"`([^`]+)`")
 NUMERIC = re.compile(r"(?:[+−]?[\d.,e−]+%?(?: [\[(].*|; .*)?)?$")
 MINUS = re.compile(r"(?<![\w.)\]-])-(?=[\d.]*\d)")
+
+
+def page_texts(docs: Path) -> str:
+    """The pages of docs and README, as far as they are there: an installed package has none."""
+    pages = [*docs.rglob("*.md"), *docs.parent.glob("README.md")]
+    return "".join(page.read_text(encoding="utf-8") for page in pages)
+
+
+def findings_in(texts: str) -> dict[str, str]:
+    """The sentences that people wrote as titles of exhibits, by exhibit.
+
+    >>> findings_in("**[A](b) is `B`.**<!--title:fig2--> More.")
+    {'fig2': 'A is B'}
+    """
+    marked = [*BELOW_A_PICTURE.finditer(texts), *TITLE_OF.finditer(texts)]
+    plain = {one["name"]: re.sub(r"\[(.*?)\]\(.*?\)|`", r"\1", one["text"]) for one in marked}
+    return {name: " ".join(text.split()) for name, text in plain.items()}
+
+
+def finding(name: str, runs: Sequence[Run]) -> str:
+    """What pages say of this exhibit of the first model; "" unless its tables are the shipped."""
+    models = {run.config["model"] for run in runs}
+    if FIRST_MODEL not in models or not all(map(shipped, runs)):
+        return ""
+    return findings_in(page_texts(GALLERY.parents[1] / "docs")).get(name, "")
 
 
 def prose(text: object) -> Markup:

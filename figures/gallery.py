@@ -5,7 +5,6 @@ figures/gallery, and draws the pictures that README and docs show from these tab
 `--from-tables` it leaves the tables as they are, and needs no run. Equal tables give equal files.
 """
 
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,9 +20,9 @@ from figures.claims.checking import table as claims_table
 from figures.claims.checking import with_earlier
 from figures.claims.page import write_page
 from figures.claims_glance import glance
-from figures.collection import SECTIONS, MissingExhibit, collected, name_of
+from figures.collection import MissingExhibit, collected, functions, name_of
 from figures.common import FIRST_MODEL, FREE, GALLERY_MODELS, run_with, stored_rows, tables_of
-from figures.exhibit import Chart, Exhibit, MakesExhibits, Table, one_chart
+from figures.exhibit import Chart, Exhibit, MakesExhibits, Table, findings_in, one_chart, page_texts
 from figures.few_heads import atlas, write_pictures
 from figures.options import GALLERY, GalleryOptions
 from figures.tables.table import from_csv, joined
@@ -34,8 +33,6 @@ CLAIMS_MODELS: Mapping[str, Mapping[str, Any]] = {
     **{model: {} for model in GALLERY_MODELS},
 }
 """The models whose claims are checked, and how; the pretrained one first."""
-FINDING = re.compile(r'/gallery/([\w-]+)\.svg"></picture>\s+\*\*(.+?)\.?\*\*', re.DOTALL)
-"""In a page: a picture's name, and the bold sentence below it."""
 MOST_NUMBERS = 400_000
 """Larger CSV files, in letters, are left out; the exhibit's command writes them."""
 
@@ -61,7 +58,7 @@ def write_tables(options: GalleryOptions) -> None:
     A table or a claim whose run is not there stays as it is.
     """
     for model in GALLERY_MODELS:
-        parts = [part for function in _functions() for part in _made(function, model, options.root)]
+        parts = [part for function in functions() for part in _made(function, model, options.root)]
         for part in parts:
             if isinstance(part, MissingExhibit):
                 print(f"missing: {part.title}. {part.reason}")
@@ -77,17 +74,15 @@ def linked_charts(docs: Path, tables: Path) -> Iterator[Chart]:
     """The pictures that pages show, from the tables: of all models together, or of the first model
     where the gallery has numbers alone. The title is the bold sentence below it, if there is one.
     """
-    pages = [*docs.rglob("*.md"), *docs.parent.glob("README.md")]
-    texts = "".join(page.read_text(encoding="utf-8") for page in pages)
-    findings = dict(FINDING.findall(texts))
+    texts = page_texts(docs)
+    findings = findings_in(texts)
     for chart in _charts(texts, tables):
-        finding = re.sub(r"\[(.*?)\]\(.*?\)|`", r"\1", findings.get(chart.name, chart.title))
-        yield replace(chart, title=" ".join(finding.split()))
+        yield replace(chart, title=findings.get(chart.name, chart.title))
 
 
 def _charts(texts: str, tables: Path) -> Iterator[Chart]:
     """The pictures that texts of pages show, with titles of their own."""
-    for function in _functions():
+    for function in functions():
         _, entry = exhibit_entries()[name_of(function)]
         parts = {one: (one,) for one in entry.shows or (entry.name,)}
         if entry.picture:  # one picture of several exhibits; none of its own without `shows`
@@ -106,11 +101,6 @@ def _charts(texts: str, tables: Path) -> Iterator[Chart]:
         yield glance(stored_rows(_claims_tables(tables), "claims"))
     if "/gallery/atlas.svg" in texts:
         yield atlas()
-
-
-def _functions() -> list[MakesExhibits]:
-    """The functions of all exhibits, in the order of the sections."""
-    return [function for section in SECTIONS for function in section.exhibits]
 
 
 def _made(function: MakesExhibits, model: str, root: Path) -> list[Exhibit | MissingExhibit]:

@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pandas import DataFrame
 
@@ -11,7 +12,7 @@ from figures.exhibit import Table, text_table_of
 from figures.options import TableOptions
 from figures.tables import tuning as numbers
 from figures.tables.answers import AFTER, ALL, BEFORE, CHANGE, CHANGE_BY_SEED
-from figures.tables.table import has, records, select, value
+from figures.tables.table import records, select, value
 from figures.tuning import (
     EXPERIMENT,
     MOST_LOST_TEXT,
@@ -30,21 +31,21 @@ TABLE_TITLES = {
     5: "Table 5: MLPs tuned beside the heads",
 }
 CAPTION = (
-    "A cell has the change of the accuracy in percentage points, its mean over the seeds [95% "
-    "interval over questions and seeds, both taken as drawn at random; with one seed over "
-    "questions alone], the accuracy after tuning, and the seeds' lowest and highest change. The "
-    "same n questions are asked before and after.\nPrecise: only those heads (and MLPs) are "
-    "trained whose exchanged output lowers the answer's logit most; random: as many others, drawn "
-    "anew by each seed; LoRA: adapters in every layer.\nRate: of the grid, the best on validation "
-    "word problems after one training (first seed); or the best of those whose first training "
-    "loses no more than the given points on every second generic question of each task: those "
-    "choose, the others are shown. A rate at an edge of the grid may have a better one beyond. "
-    "Examples/s: trained a second on this machine."
+    "A cell has the change of right answers in percentage points, its mean over the seeds [95% "
+    "interval over questions and seeds; with one seed, over questions alone], the right answers "
+    "after tuning, and the seeds' lowest and highest change. The same n questions are asked before "
+    "and after.\nPrecise tuning trains the heads (and MLPs) that the answer's logit depends on "
+    "most, and nothing else. Random: it trains as many others, which each seed draws anew. LoRA: "
+    "it trains a small matrix beside every layer's weights.\nRate: the learning rate, of those "
+    "tried. For mathematics, it answers most validation word problems after one training; for "
+    "little loss, it is the best of those that lose no more on one half of the generic questions "
+    "(the table has the other half). Beyond the highest or lowest rate there may be a better one. "
+    "Examples/s: what was trained in a second on this machine."
 )
 TASK_CAPTION = (
-    "A cell has the change of the accuracy in percentage points: mean over the seeds [95% interval "
-    "over questions and seeds]; with the paper's model, also the accuracy after tuning and the "
-    "paper's. An interval over fewer than 30 questions is rough."
+    "A cell has the change of right answers in percentage points: mean over the seeds [95% interval"
+    " over questions and seeds; rough for fewer than 30 questions]; with the paper's model, also "
+    "the right answers after tuning and the paper's."
 )
 CRITERION_TITLES: dict[Criterion, str] = {
     "mathematics": "mathematics",
@@ -127,7 +128,8 @@ def _setting_cells(rows: DataFrame, criterion: Criterion, key: Key, rate: float)
     text = _named(key, criterion)
     for before in records(select(rows, measure=BEFORE, task=ALL)):
         changes = select(at_rate, group=before.group, task=ALL)
-        text[_headed(before.group, f"{before.value:.1%}", before.n)] = change_cell(changes)
+        size = _unbroken(f"({before.value:.1%} before, n = {before.n:,.0f})")
+        text[f"{before.group} {size}"] = change_cell(changes)
     text |= {
         "parameters": f"{trained:,.0f} ({trained / of:.1%})",
         "rate": f"{rate:g}",
@@ -150,31 +152,25 @@ def _named(key: Key, criterion: Criterion) -> Texts:
 
 
 def _task_cells(rows: DataFrame) -> DataFrame:
-    """One row per purpose and setting: the change of each task, and the paper's accuracy."""
-    return DataFrame(
-        _task_texts(rows, criterion, key, rate)
-        for criterion in criteria_of(rows)
-        for key, rate in rates_for(rows, criterion).items()
-    )
+    """One row per purpose and task: its change in each setting, and the paper's accuracy."""
+    tasks = [one for one in records(select(rows, measure=BEFORE)) if one.task != ALL]
+    texts = [_task_texts(rows, one, task) for one in criteria_of(rows) for task in tasks]
+    return DataFrame(texts).fillna("")
 
 
-def _task_texts(rows: DataFrame, criterion: Criterion, key: Key, rate: float) -> Texts:
-    text, of_key = _named(key, criterion), of_setting(rows, key)
-    papers = select(of_key, measure=numbers.PAPERS_AFTER)
-    for before in records(_tasks_before(rows)):
-        of_task = select(of_key, rate=rate, task=before.task)
-        cell = changed(select(of_task, measure=CHANGE), digits=0)
-        if has(papers, task=before.task):
-            paper = _unbroken(f"paper {100 * value(papers, task=before.task):g}%")
-            cell += f"; to {value(of_task, measure=AFTER):.1%}; {paper}"
-        short = TASK_NAMES.get(str(before.task), str(before.task))
-        text[_headed(short, f"{before.value:.0%}", before.n)] = cell
+def _task_texts(rows: DataFrame, criterion: Criterion, before: Any) -> Texts:
+    name = TASK_NAMES.get(before.task, before.task)
+    size = f"{before.value:.0%} before, n = {before.n:,.0f}"
+    text = {"rate chosen for": CRITERION_TITLES[criterion], "task": f"{name}; {size}"}
+    for key, rate in rates_for(rows, criterion).items():
+        of_task = select(of_setting(rows, key), task=before.task)
+        at_rate, papers = select(of_task, rate=rate), select(of_task, measure=numbers.PAPERS_AFTER)
+        cell = changed(select(at_rate, measure=CHANGE), digits=0)
+        if len(papers):
+            paper = _unbroken(f"paper {100 * value(papers):g}%")
+            cell += f"; to {value(at_rate, measure=AFTER):.1%}; {paper}"
+        text[f"{title_of(key).replace(': ', ' (')})"] = cell
     return text
-
-
-def _tasks_before(rows: DataFrame) -> DataFrame:
-    before = select(rows, measure=BEFORE)
-    return DataFrame(before[before.task != ALL])
 
 
 def change_cell(rows: DataFrame) -> str:
@@ -192,10 +188,6 @@ def changed(change: DataFrame, *, digits: int = 1) -> str:
     (one,) = records(change)
     mean, interval = interval_text(one, digits).split(" ", 1)
     return f"{mean} {_unbroken(interval)}"
-
-
-def _headed(name: str, before: str, n: float) -> str:
-    return f"{name} " + _unbroken(f"({before} before, n = {n:,.0f})")
 
 
 def _unbroken(text: str) -> str:

@@ -56,6 +56,7 @@ _DOCUMENT = """<!doctype html>
 {% if links %}<nav class="bar" aria-label="Pages">{% for text, target in links %}
 <a href="{{ target }}">{{ text }}</a>{% endfor %}</nav>{% endif %}
 <main>{% if heading %}<h1>{{ title }}</h1>{% endif %}
+{% if under %}<p class="under">{{ under }}</p>{% endif %}
 {{ body|safe }}
 <div class="notes">{% for line in notes %}<p>{{ line }}</p>{% endfor %}</div></main>
 {% if scripted %}<script>{{ script|safe }}</script>{% endif %}
@@ -72,6 +73,7 @@ def document(
     policy: str = "",
     heading: bool = True,
     links: Iterable[tuple[str, str]] = (),
+    under: str = "",
 ) -> "Markup":
     """A page in the one shell of all pages; it needs no network.
 
@@ -82,11 +84,12 @@ def document(
         policy: what the page may fetch and run; "": as browsers have it.
         heading: whether the title stands above the body, too.
         links: texts and targets of the bar at the top.
+        under: a line below the title.
     """
     parts = {"title": title, "body": body, "notes": notes, "head": head, "links": [*links]}
-    scripted = 'class="chart"' in body or 'class="views"' in body
+    scripted = any(f'class="{kind}"' in body for kind in ("chart", "views", "cells"))
     shell = {"style": shell_style(), "script": shell_script(), "scripted": scripted}
-    return render(_DOCUMENT, **parts, **shell, policy=policy, heading=heading)
+    return render(_DOCUMENT, **parts, **shell, policy=policy, heading=heading, under=under)
 
 
 def render(template: str, **values: Any) -> "Markup":

@@ -1,6 +1,8 @@
 """Nine cards of docs/gallery.md: a picture, one sentence tied to its rows, the rest folded."""
 
+import os
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +11,27 @@ from pandas import DataFrame, concat
 
 from figures import carry, few_heads, tuning
 from figures.claims_glance import verdicts
+from figures.exhibit import (
+    findings_in,
+    named_for_files,
+    options_of,
+    page_texts,
+    write_exhibit,
+)
 from figures.few_heads import MEANS, STRICTER
 from figures.gallery import GALLERY_MODELS, linked_charts
+from figures.knockout import fig3
+from figures.map_figures import fig2
+from figures.probes import fig6
 from figures.tables import circuit, effects
 from figures.tables.base_rates import MAJORITY
 from figures.tables.table import from_csv, select, value
+from figures.tuning_tables import table1
 from figures.views.words import percent_text
 
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "figures" / "gallery"
-PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+PAGE = re.sub(r"<!--.*?-->", "", (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8"))
 ONE, TWO = GALLERY_MODELS
 
 
@@ -266,3 +279,27 @@ def test_the_title_of_each_picture_is_the_bold_sentence_below_it(
     for text, title in (("**`A` [is](b)\nB.** ", "A is B"), ("", few_heads.atlas().title)):
         (tmp_path / "docs" / "a.md").write_text(page.format(text), "utf-8")
         assert [one.title for one in linked_charts(tmp_path / "docs", GALLERY)] == [title]
+
+
+HEADED = {"fig2": fig2, "fig3": fig3, "fig6": fig6, "table1": table1}
+
+
+@pytest.mark.parametrize("command", HEADED)
+def test_a_page_of_shipped_tables_is_headed_by_what_people_wrote_of_them(
+    command: str, tmp_path: Path
+) -> None:
+    """Another model's page has the topic there. A relative folder is the same tables."""
+    known = findings_in(page_texts(ROOT / "docs"))
+    for model, root in ((ONE, Path(os.path.relpath(GALLERY))), (TWO, GALLERY)):
+        for exhibit in HEADED[command](options_of(HEADED[command])(model=model, root=root)):
+            named = named_for_files(exhibit)
+            page = write_exhibit(named, tmp_path, formats=())[1].read_text("utf-8")
+            heading = unescape(page.partition("<h1>")[2].partition("</h1>")[0])
+            assert heading == (known[exhibit.name] if model == ONE else exhibit.title)
+            assert ('<p class="under">' in page) == (model == ONE), "the topic is below it"
+
+
+def test_four_random_mlps_cost_more_than_the_four_strongest_in_multiplication() -> None:
+    rows = from_csv((GALLERY / "fig3.csv").read_text("utf-8"))
+    keys = {"measure": "accuracy", "components": "MLPs", "k": 4, "operation": "multiplication"}
+    assert value(rows, order="random", **keys) < value(rows, order="effect", **keys)

@@ -101,14 +101,14 @@ def test_groups_pool_their_questions(drawn: tuple[Table, Table]) -> None:
 
 def test_each_task_stands_beside_the_papers_accuracy(drawn: tuple[Table, Table]) -> None:
     shown, lines = drawn[1].cells, drawn[1].numbers
-    assert [plain(name) for name in shown.columns[2:]] == [
-        "gsm8k (25% before, n = 4)", "addsub (50% before, n = 2)",
-        "mmlu (50% before, n = 4)", "csqa (100% before, n = 2)",
+    assert [*shown.columns[2:]] == ["full (all weights)", "precise (32 heads)"]
+    assert [*shown.task] == [
+        "gsm8k; 25% before, n = 4", "addsub; 50% before, n = 2",
+        "mmlu; 50% before, n = 4", "csqa; 100% before, n = 2",
     ]  # fmt: skip
-    assert plain(shown.iloc[1, 2]).startswith("+62.5 [") and "paper 27.4%" in plain(
-        shown.iloc[1, 2]
-    )
-    assert plain(shown.iloc[1, 4]) == "+0.0 [-50, +50]; to 50.0%; paper 46.4%"
+    gsm8k = plain(shown.iloc[0, 3])
+    assert gsm8k.startswith("+62.5 [") and gsm8k.endswith("paper 27.4%")
+    assert plain(shown.iloc[2, 3]) == "+0.0 [-50, +50]; to 50.0%; paper 46.4%"
     assert "paper 24.6%" in plain(shown.iloc[0, 2])
     assert value(lines, measure=CHANGE, method="full", task="mmlu") == pytest.approx(-3 / 8)
     assert value(lines, measure=PAPERS_AFTER, method="precise", task="gsm8k") == 0.274
