@@ -120,7 +120,6 @@ def _chart(whole: DataFrame, run: Run, operation: str, metric: str) -> Chart:
     rows = DataFrame(whole[(whole.operation == "") | is_own])
     panels = _panels(rows)
     most = f"{DRAWN} a panel, or {DRAWN_ALONE} where one circuit is drawn"
-    kept = " Above: what is left with all but the graph exchanged at END."
     chart = chart_of(
         rows,
         [run],
@@ -128,8 +127,7 @@ def _chart(whole: DataFrame, run: Run, operation: str, metric: str) -> Chart:
         title=f"The circuit of {operation}: {run.config['model']}",
         caption=f"{legend(panels)} Drawn: the edges with 80% of the sizes of all whose 95% "
         f"interval has no zero, at most {most if len(panels) > 1 else DRAWN_ALONE}; they are "
-        f"measured into the strongest heads and MLPs alone."
-        f"{kept * any(panel.shares for panel in panels)}",
+        "measured into the strongest heads and MLPs alone.",
         draw=lambda rows, _: _draw(own := _of_first(rows), _panels(own)),
     )
     views = tuple(_views(chart.numbers))

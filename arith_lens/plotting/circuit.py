@@ -24,10 +24,11 @@ def legend(panels: Sequence[CircuitPanel]) -> str:
     dotted = " A dotted outline: its 95% interval holds 0."
     return (
         "A line is the effect of sender → input of receiver → answer. It begins above the tokens "
-        f"at which its sender writes{any_token}. The embeddings and the MLP that is read with them "
-        "share a box, and a line as broad as the larger effect. Boxes with a number such as 5.5 "
-        "are heads (layer 5, head 5). Coloured boxes have their own effect at END; unfilled ones "
-        f"write before END.{dotted * any(row.low <= 0 <= row.high for row in nodes)}"
+        f"at which its sender writes{any_token}. Embeddings and the MLP that is read with them "
+        "share a box, and a line as broad as the larger effect. 5.5: head 5 of layer 5. Coloured "
+        "boxes have their own effect at END; unfilled ones write before END."
+        + dotted
+        * any(row.low <= 0 <= row.high for row in nodes)
     )
 
 
