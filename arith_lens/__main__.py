@@ -37,13 +37,24 @@ CONTROLS = 20
 """Random sets of heads beside a knockout."""
 
 
+MESSAGES = (
+    (r"the following arguments are required: (\w+)", r"a \1 after the command, found none"),
+    (r"argument (--\w+): invalid int value: (.*)", r"a whole number after \1, found \2"),
+    (r"argument (--\w+): expected .*", r"a value after \1, found none"),
+)
+"""Errors of ArgumentParser, and the words for them."""
+LEAST = {"n": 1, "draws": 2, "shots": 0}
+
+
 class _Parser(ArgumentParser):
     """A parser whose errors are those of the user, and name the nearest command."""
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(
-            f"expected arguments of {self.prog}, found {message}; see {self.prog} --help"
-        )
+        for pattern, words in MESSAGES:
+            message = re.sub(pattern, words, message)
+        if ", found" not in message:
+            message = f"arguments of {self.prog}, found {message}"
+        raise ValueError(f"expected {message}; see {self.prog} --help")
 
     def _check_value(self, action: Any, value: Any) -> None:
         if action.choices is not None:
@@ -133,21 +144,25 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
     The folder is there, and can be written, before anything is computed.
     """
     from arith_lens.auditing import operation_pairs
-    from arith_lens.model import load_model
+    from arith_lens.model import early_tokenizer, load_model
     from arith_lens.operations import OPERATIONS
     from arith_lens.pairs import PromptPairs, read_file
 
-    if chosen.n is not None and chosen.n < 1:
-        raise ValueError(f"expected one prompt or more, found --n {chosen.n}; take more")
-    if chosen.pairs is None and (chosen.columns or chosen.chat):
-        raise ValueError("expected --pairs with --columns and --chat, found none; give a file")
-    if chosen.pairs and (chosen.shots is not None or chosen.operation != "addition"):
-        raise ValueError("expected --pairs without --operation and --shots, found both; leave one")
     check_choice("--operation", chosen.operation, OPERATIONS)
+    columns = _checked_columns(chosen)
     _writable(chosen.pages)
-    columns = dict(item.partition("=")[::2] for item in chosen.columns)
-    if chosen.pairs is not None:
-        read_file(chosen.pairs, columns)  # a fault in it is said before the model is loaded
+    if chosen.pairs is not None:  # a fault in it is said before weights are loaded
+        read_file(chosen.pairs, columns)
+        with loading(f"reading the tokenizer of {chosen.model}"):
+            tokenizer = early_tokenizer(chosen.model)
+        own = PromptPairs.from_file(chosen.pairs, tokenizer, columns=columns, chat=chosen.chat)
+        if own.counterparts is not None and chosen.run in (_audit, _explore):
+            spans = columns.get("counterfactual_spans", "counterfactual_spans")
+            raise ValueError(
+                f"expected counterfactuals of as many tokens as their references, found {spans} in "
+                f"{chosen.pairs}, which map and knockout alone read; run one of these, or leave "
+                f"{spans} out and make both prompts of a row equally long"
+            )
     with loading(f"loading {chosen.model}"):
         model = load_model(chosen.model)
     if chosen.pairs is None:
@@ -160,6 +175,23 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
     folder = chosen.pages / f"{Path(model.name).name}-{_task_name(chosen)}"
     _writable(folder).mkdir(parents=True, exist_ok=True)
     return model, pairs, folder
+
+
+def _checked_columns(chosen: Namespace) -> dict[str, str]:
+    """The columns of --pairs, after a look at the options. Raises ValueError for a faulty one."""
+    for name, least in LEAST.items():
+        if (value := getattr(chosen, name, None)) is not None and value < least:
+            raise ValueError(f"expected --{name} of {least} or more, found {value}; take more")
+    if chosen.pairs is None and (chosen.columns or chosen.chat):
+        raise ValueError("expected --pairs with --columns and --chat, found none; give a file")
+    if chosen.pairs and (chosen.shots is not None or chosen.operation != "addition"):
+        raise ValueError("expected --pairs without --operation and --shots, found both; leave one")
+    if faulty := [item for item in chosen.columns if not all(item.partition("="))]:
+        raise ValueError(
+            "expected --columns as KEY=COLUMN, such as answer=label for a file whose answers stand "
+            f"in the column label, found {faulty[0]!r}; name the key, = and the column"
+        )
+    return dict(item.split("=", 1) for item in chosen.columns)
 
 
 def _writable(folder: Path) -> Path:

@@ -6,6 +6,7 @@ paper's metric needs raw logits. TransformerLens 4.0 removed HookedTransformer; 
 and values are the same (see `docs/api.md`).
 """
 
+from arith_lens.model.checkpoints import early_tokenizer as early_tokenizer
 from arith_lens.model.checkpoints import files_state as files_state
 from arith_lens.model.checkpoints import find_checkpoint as find_checkpoint
 from arith_lens.model.checkpoints import load_tokenizer as load_tokenizer

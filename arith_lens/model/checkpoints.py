@@ -16,7 +16,7 @@ from arith_lens.model.config_files import check_index, check_sizes, first_line, 
 from arith_lens.model.families import family_of
 from arith_lens.model.pretrained import pretrained_file
 from arith_lens.model.texts import require_round_trip, set_bos
-from arith_lens.model.weights import converted
+from arith_lens.model.weights import converted, gguf_tokenizer
 from arith_lens.named_models import PRETRAINED, REFERENCE_MODELS
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
@@ -60,12 +60,11 @@ def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
     path, name = Path(source).expanduser(), str(source)
     if name in REFERENCE_MODELS:
         folder = _reference_directory(name)
-    elif name in PRETRAINED:
-        folder = converted(pretrained_file(name))
+    elif gguf := _gguf_file(source):
+        file, name = gguf
+        folder = converted(file)
     elif path.is_dir():
         folder, name = path, path.resolve().name
-    elif path.is_file() and path.suffix == ".gguf":
-        folder, name = converted(path.resolve()), path.stem
     elif path.is_file():
         raise ValueError(_not_a_folder(path))
     elif isinstance(source, Path) or not _HUB_ID.fullmatch(name) or path.suffix in _FILE_SUFFIXES:
@@ -76,6 +75,28 @@ def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
     else:
         return Checkpoint(_hub_location(source, weights), source)
     return Checkpoint(_checked_directory(folder, weights), name)
+
+
+def _gguf_file(source: str | Path) -> tuple[Path, str] | None:
+    """The GGUF file of a pretrained model's name or of a path, and its name; None without one."""
+    path, name = Path(source).expanduser(), str(source)
+    if name in PRETRAINED:
+        return pretrained_file(name), name
+    return (path.resolve(), path.stem) if path.is_file() and path.suffix == ".gguf" else None
+
+
+def early_tokenizer(source: str | Path) -> Any:
+    """The tokenizer of `load_model(source)`, before weights are downloaded, converted or read.
+
+    Raises:
+        FileNotFoundError, ValueError, PermissionError, ConnectionError: as in `find_checkpoint`.
+    """
+    gguf = _gguf_file(source)
+    if gguf and (tokenizer := gguf_tokenizer(gguf[0])) is not None:
+        tokenizer.name_or_path = gguf[1]
+        return tokenizer
+    checkpoint = find_checkpoint(source, weights=False)
+    return load_tokenizer(checkpoint, read_config(checkpoint))
 
 
 def files_state(source: str | Path) -> str | None:
@@ -214,6 +235,7 @@ def load_tokenizer(
         ) from error
     require_round_trip(tokenizer, checkpoint.name)
     set_bos(tokenizer, bos)
+    tokenizer.name_or_path = checkpoint.name  # errors say it, and not where the cache has it
     return tokenizer
 
 
@@ -320,9 +342,8 @@ def _cached_snapshot(model_id: str, error: Exception, weights: bool) -> str:
     if isinstance(config, str):
         return _checked_directory(Path(config).parent, weights)
     raise ConnectionError(
-        f"expected a model by its name ({', '.join([*REFERENCE_MODELS, *PRETRAINED])}), or "
-        f"{model_id!r} as a directory, in the local cache or on the hub, found no such directory "
-        f"(looked in {Path(model_id).absolute()}), nothing in the cache and no "
-        f"answer from the hub ({type(error).__name__}: {error}); check the path and the network, "
-        f"or download the model elsewhere and give its folder{_did_you_mean(model_id)}"
+        f"expected a model's name ({', '.join([*REFERENCE_MODELS, *PRETRAINED])}), a folder, a "
+        f"GGUF file or a hub id, found {model_id!r}: nothing at {Path(model_id).absolute()}, "
+        f"nothing in the cache, no answer from the hub ({type(error).__name__}); check the name "
+        f"and the network{_did_you_mean(model_id)}"
     ) from error

@@ -86,13 +86,31 @@ def converted(file: Path) -> Path:
         PermissionError: the cache folder cannot be written.
     """
     digest = sha256_of(file)
-    folder = cache_folder() / f"{file.stem}-{digest[:16]}-{CONVERSION}"
+    folder = _folder(file, digest)
     with making(folder) as partial:
         if partial is not None:
             size = f"{file.stat().st_size / 1e6:.0f} MB"
             with working(f"converting {file.name} ({size}) to float32 in {folder}, once"):
                 _convert(file, digest, partial)
     return folder
+
+
+def gguf_tokenizer(file: Path) -> Any:
+    """The tokenizer of a GGUF file that is not converted yet; None if it is. No weight is read.
+
+    Raises:
+        ValueError, ImportError: as in `converted`.
+    """
+    from transformers import AutoTokenizer
+
+    if _folder(file, sha256_of(file)).is_dir():
+        return None
+    with _alone(file) as (_, folder):
+        return AutoTokenizer.from_pretrained(folder, gguf_file=file.name)
+
+
+def _folder(file: Path, digest: str) -> Path:
+    return cache_folder() / f"{file.stem}-{digest[:16]}-{CONVERSION}"
 
 
 @contextmanager
@@ -144,11 +162,9 @@ def making(
         lock.release()
 
 
-def _convert(file: Path, digest: str, folder: Path) -> None:
-    """Write the model and its tokenizer to a folder."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
+@contextmanager
+def _alone(file: Path) -> Iterator[tuple[str, str]]:
+    """The quantisation of a GGUF file, and a folder with a link to it and nothing beside it."""
     with file.open("rb") as stream:
         if stream.read(4) != b"GGUF":
             raise ValueError(
@@ -157,16 +173,25 @@ def _convert(file: Path, digest: str, folder: Path) -> None:
     try:
         quantisation, sizes = _header(file)
         check_sizes(sizes, file)
-        with TemporaryDirectory() as link_folder:  # files beside it would be read in its place
-            (Path(link_folder) / file.name).symlink_to(file.resolve())
-            source: dict[str, Any] = {"gguf_file": file.name}
-            tokenizer = AutoTokenizer.from_pretrained(link_folder, **source)
-            model = load_weights(AutoModelForCausalLM, link_folder, dtype=torch.float32, **source)
+        with TemporaryDirectory() as folder:  # files beside it would be read in its place
+            (Path(folder) / file.name).symlink_to(file.resolve())
+            yield quantisation, folder
     except (
         *(ArithmeticError, AttributeError, LookupError, MemoryError, OSError, RuntimeError),
         *(TypeError, ValueError, struct.error),
     ) as error:
         raise ValueError(_unreadable(file, error)) from error
+
+
+def _convert(file: Path, digest: str, folder: Path) -> None:
+    """Write the model and its tokenizer to a folder."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    with _alone(file) as (quantisation, link_folder):
+        source: dict[str, Any] = {"gguf_file": file.name}
+        tokenizer = AutoTokenizer.from_pretrained(link_folder, **source)
+        model = load_weights(AutoModelForCausalLM, link_folder, dtype=torch.float32, **source)
     # its own configuration says that it is quantised, which it no longer is
     settings = model.config.to_dict() | settings_beside(file, model)
     settings.pop("quantization_config", None)

@@ -15,6 +15,7 @@ from support.families import GROUPED, LLAMA_SIZES, Family
 from torch.testing import assert_close
 
 from arith_lens.model import checkpoints, families, load_model, weights
+from arith_lens.pairs.tokens import tokenizer_name
 
 gguf_package = pytest.importorskip("gguf", reason="needs the package gguf")
 
@@ -435,3 +436,19 @@ def test_files_beside_it_are_not_read(tokenizer: Any, tmp_path: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (file.parent / name).write_bytes((reference / name).read_bytes())
     assert len(load_model(file).tokenizer) == len(tokenizer)
+
+
+def test_the_tokenizer_is_there_before_the_weights_and_errors_name_the_file(
+    tokenizer: Any, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, text = tmp_path / "small.gguf", "3 + 4 = "
+    write(FAMILIES["llama"].make(len(tokenizer)), tokenizer, file, "llama")
+    with monkeypatch.context() as patched:
+        patched.setattr(weights, "load_weights", lambda *_, **__: pytest.fail("weights are read"))
+        early = checkpoints.early_tokenizer(file)
+    assert not cache.exists() or not [path for path in cache.iterdir() if path.is_dir()]
+    model = load_model(file)
+    assert early(text)["input_ids"] == model.tokenizer(text)["input_ids"]
+    assert tokenizer_name(early) == tokenizer_name(model.tokenizer) == "small"
+    monkeypatch.setattr(weights, "_alone", lambda *_: pytest.fail("the converted one is there"))
+    assert tokenizer_name(checkpoints.early_tokenizer(file)) == "small"

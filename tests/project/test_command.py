@@ -33,17 +33,20 @@ def test_models_are_listed_and_a_wrong_name_is_one_line(
         (["audit", "reference", "--operation", "addtion"], "addtion"),
         (["mpa", "reference"], "did you mean 'map'?"),
         (["map", "reference", "--opration", "division"], "did you mean '--operation'?"),
-        (["map", "reference", "--n", "0"], "expected one prompt or more"),
+        (["map", "reference", "--n", "0"], "expected --n of 1 or more, found 0"),
+        (["map", "reference", "--n", "x"], "expected a whole number after --n, found 'x'"),
+        (["map", "reference", "--n"], "expected a value after --n, found none"),
+        (["map", "reference", "--pairs", "x.csv", "--columns", "label"], "found 'label'"),
         (["map", "smolm2-135m"], "did you mean 'smollm2-135m'?"),
         (["map", "reference", "--pairs", "x.csv", "--shots", "1"], "without --operation"),
-        (["map"], "arith-lens map --help"),
+        (["map"], "expected a model after the command, found none; see arith-lens map --help"),
         (["knockout", "reference", "--heads", "99.1", "--out", str(tmp_path)], "99.1"),
         (["knockout", "reference", "--heads", "MLP10"], "expected heads after --heads"),
         (["audit", "reference", "--pairs", str(tmp_path / "none.jsonl")], "none.jsonl"),
     ):
         assert main(arguments) == 1
         said = capsys.readouterr().err.strip().splitlines()[-1]
-        assert words in said and "Traceback" not in said
+        assert words in said and "Traceback" not in said and len(said) < 500
 
 
 def test_an_audit_is_written_where_it_is_told(
@@ -240,3 +243,24 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_model_is_loaded(
     with pytest.raises(pytest.fail.Exception):
         main(["map", "reference", "--out", str(tmp_path / "new")])
     assert not (tmp_path / "new").exists(), "nothing is left of a command that failed"
+
+
+def test_options_and_pairs_are_refused_before_the_model_is_loaded(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arith_lens.model.load_model", lambda name: pytest.fail("it was loaded"))
+    row = '"reference": "3 + 4 = ", "counterfactual": "3 + 11 = "'
+    spans = ', "counterfactual_spans": {}'
+    text = f'{{{row}, "answer": "%s"%s}}'
+    for arguments, content, words in (
+        (["audit", "reference", "--draws", "1"], "", "expected --draws of 2 or more, found 1"),
+        (["map", "reference"], text % ("123456789", spans), "expected an answer of the one token"),
+        (["audit", "reference"], text % ("7", spans), "which map and knockout alone read"),
+        (["explore", "reference"], text % ("7", spans), "leave counterfactual_spans out"),
+    ):
+        (tmp_path / "mine.jsonl").write_text(content, "utf-8")
+        own = ["--pairs", str(tmp_path / "mine.jsonl")] if content else []
+        assert main([*arguments, *own, "--out", str(tmp_path)]) == 1
+        assert words in (error := capsys.readouterr().err) and "path_patch" not in error
+    with pytest.raises(pytest.fail.Exception):
+        main(["map", "reference", *own, "--out", str(tmp_path)])
