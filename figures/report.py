@@ -44,6 +44,7 @@ from figures.exhibit import (
     Chart,
     Exhibit,
     Interactive,
+    finding,
     html_table,
     minus,
     prose,
@@ -169,6 +170,7 @@ def _template() -> Template:
             "compressed": compressed,
             "counted": verdict_counts,
             "html_table": html_table,
+            "finding": finding,
             "is_shipped": lambda exhibit: any(map(shipped, exhibit.runs)),
             "policy": POLICY,
             "prose": prose,
@@ -203,7 +205,8 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
     shown = [(section, [*filter(_is_shown, parts)]) for section, parts in collection.sections]
     names = [exhibit.name for exhibit in collection.exhibits]
     map_name = next((name for name in ("fig15", "fig2") if name in names), None)
-    answer = _answer(charts)
+    named = (one for start in ANSWERS for one in charts if one.name.startswith(start))
+    answer = next(named, None)
     missing_text, missing_parts = _missing_text(collection, root)
     judgements = Counter(verdict.judgement for verdict in collection.verdicts)
     audit = _audit(collection.model, root)
@@ -237,13 +240,6 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
         explorer=packed_bundles([page.view for page in pages]),
     )
     return _public(text, root)
-
-
-def _answer(charts: Sequence[Chart]) -> Chart | None:
-    """The chart that the page begins with."""
-    return next(
-        (chart for start in ANSWERS for chart in charts if chart.name.startswith(start)), None
-    )
 
 
 def _audit(model: str, root: Path) -> Any:

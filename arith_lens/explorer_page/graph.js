@@ -104,7 +104,7 @@ const ArithLensGraph = (() => {
         onchange: event => this.choose({ least: size(rows[rows.length - 1 - event.target.value]) }) });
       return h("div", { class: "ale-graph-controls" },
         this.heading("Circuit", "edges", shown, this.quoted({ receivers: JSON.stringify([...new Set(rows.map(row => row.receiver))]) })),
-        h("label", {}, `Edges that change C's logit by ${this.graphEffect(least).replace(/^[+−]/, "")} or more `, slider, ` ${shown.length} of ${rows.length}`));
+        h("label", {}, `Edges that change C's logit by ${this.graphEffect(least).replace(/^[+−]/, "")} or more `, slider, ` ${shown.length}\u00a0of\u00a0${rows.length}`));
     }
     fileButtons() {
       const button = (key, text, title, save) => h("button", { "data-key": key, title, onclick: save }, text);

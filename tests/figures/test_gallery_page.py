@@ -296,7 +296,7 @@ def test_a_page_of_shipped_tables_is_headed_by_what_people_wrote_of_them(
             page = write_exhibit(named, tmp_path, formats=())[1].read_text("utf-8")
             heading = unescape(page.partition("<h1>")[2].partition("</h1>")[0])
             assert heading == (known[exhibit.name] if model == ONE else exhibit.title)
-            assert ('<p class="under">' in page) == (model == ONE), "the topic is below it"
+            assert ('<p class="under">' in page) == (model == ONE), "its topic"
 
 
 def test_four_random_mlps_cost_more_than_the_four_strongest_in_multiplication() -> None:

@@ -37,7 +37,7 @@ from figures.common import chosen_run
 from figures.exhibit import Chart, Table, named_for_files, prose, show, write_exhibit
 from figures.explorer import explorer
 from figures.map_figures import fig2, fig15
-from figures.options import ExplorerOptions, LargeMapOptions, Options
+from figures.options import GALLERY, ExplorerOptions, LargeMapOptions, Options
 from figures.report import report_page
 from figures.tables.table import IDENTITY, MEASURED
 
@@ -412,7 +412,7 @@ def test_the_small_print_is_text_below_and_the_chart_is_shorter(page: str, root:
     layout = json.loads(data)["layout"]
     assert layout["height"] < chart.figure.layout.height
     said = [note["text"] for note in layout["annotations"]]
-    assert not any("Framed: key heads" in text for text in said) and "Framed: key heads" in page
+    assert not any("Framed: MLPs" in text for text in said) and "Framed: MLPs" in page
     was, is_ = chart.figure.layout, layout
     above = [
         (1 - was.yaxis.domain[1]) * was.height,
@@ -581,3 +581,20 @@ def test_a_long_table_is_folded_and_tables_alone_have_no_empty_words() -> None:
     assert 'class="under"' not in body(10) and "<p>.</p>" not in body(10)
     with pytest.raises(NotComputed, match="what_does_each_part_do"):
         explorer(ExplorerOptions(root=GALLERY_TABLES))
+
+
+def test_a_report_of_shipped_tables_is_headed_by_a_finding_and_says_what_a_graph_exchanges() -> (
+    None
+):
+    section = next(one for one in SECTIONS if one.name == "which")
+    for model, heading in (
+        ("reference", "One-digit answers need few heads"),
+        ("reference-mistral", ""),
+    ):
+        parts = collected(section.exhibits[0], model, GALLERY)
+        assert not isinstance(parts, MissingExhibit)
+        page = report_page(Collection(model, ((section, tuple(parts)),), ()), GALLERY)
+        assert f"<h1>{heading or f'How {model} calculates'}</h1>" in page
+        assert page.index("An audit leaves every MLP") < page.index('id="contents"')
+        answer = page.partition('id="answer"')[2].partition("</section>")[0]
+        assert answer.index("</figure>") < answer.index("Numbers as CSV"), "beside the picture"
