@@ -1,17 +1,14 @@
 # %% [markdown]
 # # Which parts of a language model calculate?
 #
-# This notebook takes a small language model that can do arithmetic and asks, one question after
-# the other: which attention heads and MLPs determine the answer to `3 + 5 = `? Would the answer
-# survive without them? What do these heads look at, and in which layer does the answer appear?
-# The method is that of *Interpreting and Improving Large Language Models in Arithmetic
+# Which attention heads and MLPs determine a small language model's answer to `3 + 5 = `? Would the
+# answer survive without them? What do these heads look at, and in which layer does the answer
+# appear? The method is that of *Interpreting and Improving Large Language Models in Arithmetic
 # Calculation* (Zhang et al., ICML 2024).
 #
-# The model is SmolLM2 135M Instruct, a pretrained LLaMA, if you have it (`make smollm` downloads it
-# once, 98 MB), and otherwise `reference`, a small LLaMA that ships with this package. No GPU is
-# needed: all cells take some minutes. To look at **another model**, change `MODEL` and run
-# all cells again. The text says what a number means. A cell prints the number itself, because each
-# model has its own.
+# The model is SmolLM2 135M Instruct, a pretrained LLaMA, if you have it (`make smollm` downloads
+# 98 MB), and otherwise `reference`, a small LLaMA that ships with this package. Without a GPU, all
+# cells take some minutes. For **another model**, change `MODEL` and run all cells again.
 
 # %%
 import os
@@ -48,16 +45,15 @@ n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
 print(f"{MODEL}: {n_layers} layers of {n_heads} heads, {n_layers * n_heads} heads in all")
 
 # %% [markdown]
-# What you find is true of this model. Nothing about LLaMA-2, the paper's model, follows, least of
-# all from `reference`, which was trained on text made by code (`docs/world.md`).
+# What you find is true of this model, and says nothing about LLaMA-2, the paper's model.
 #
 # ## Two prompts, one difference
 #
 # To find what calculates, compare two prompts that differ in the calculation alone. The
 # **reference** holds it; in the **counterfactual** the operator is a symbol that means no
-# operation. Both have the same number of tokens, so that what the model does at a place in one
-# can be put at the same place in the other. One solved example stands before each prompt: without
-# it, SmolLM2 answers few of them right.
+# operation. Both have the same number of tokens, so that what the model does at a position in one
+# can replace what it does there in the other. One solved example stands before each prompt:
+# without it, SmolLM2 answers few of them right.
 
 # %%
 pairs = al.sample_pairs(model, OPERATION, n=N, **FORM)
@@ -68,17 +64,14 @@ pairs
 # beginning, and END, the last token, where the model says what comes next. The underlined tokens
 # differ. Behind the arrow stands C, the right answer's token.
 #
-# Only prompts that the model answers right are kept (the lines above say how many were). That is
-# what one wants in order to ask *how* it calculates, and it is a choice: it says nothing about
-# the prompts that it gets wrong.
+# Only prompts that the model answers right are kept (the lines above say how many). So nothing
+# here is about the prompts that it gets wrong.
 #
 # ## Click first
 #
-# The explorer shows what the rest of this notebook computes step by step. Each cell of its map is a
-# head or an MLP. Red: without what this part knows of the calculation, the right answer's logit
-# falls. Choose a cell, and see what this part looks at, what it writes and who feeds it. Put heads
-# into the basket, and the model runs without them. Type prompts of your own. It works while the
-# notebook runs (`docs/explorer.md` has a picture of it).
+# The explorer shows what the rest of this notebook computes step by step, while the notebook runs
+# (`docs/explorer.md` has a picture of it). Choose a head or an MLP, and see what it looks at, what
+# it writes and who feeds it. Knock heads out, and type prompts of your own.
 
 # %%
 explorer = al.explore(model, pairs, progress=False)
@@ -87,10 +80,9 @@ explorer
 # %% [markdown]
 # ## Path patching: what does the answer depend on?
 #
-# Run the model on the reference. Now let a single head put out what it put out on the
-# counterfactual, with all other heads held as they were, and see what becomes of the logit of C.
-# If it falls, that head had carried something of the calculation. One sweep does so for every
-# head and MLP, exactly.
+# Run the model on the reference. Replace the output of one head by its output on the
+# counterfactual, with all other heads held as they were. If the logit of C falls, that head had
+# carried something of the calculation. One sweep does so for every head and MLP, exactly.
 
 # %%
 effects = al.path_patch(model, pairs)
@@ -104,8 +96,7 @@ effects
 effects.heads.heatmap(title=f"{MODEL}, {OPERATION}: effect of each head on the logit of C")
 
 # %% [markdown]
-# A mean without its spread says little, so effects are kept for each pair. Intervals come from
-# drawing the problems anew (bootstrap).
+# Effects are kept for each pair. Intervals come from drawing the problems anew (bootstrap).
 
 # %%
 mean, (low, high) = effects.heads.mean(), effects.heads.ci()
@@ -125,11 +116,10 @@ print(f"{len(weakest)} of them only just: their interval reaches beyond -5%.", *
 # - A logit has no natural zero, so percentages of two models are not on one scale. Compare ranks.
 # - The head is judged alone. Two heads that stand in for one another both look weak; knock them
 #   out together to see it.
-# - "Path" has several meanings: here other heads are frozen and MLPs react (`via_mlps`, the
-#   paper's Appendix B). `paths="direct"` and `"total"` answer other questions
-#   (`docs/path_patching.md`).
-# - -5% is the paper's line, drawn for LLaMA-2. There is nothing sharp about it. A model may have no
-#   head below it, and lose its answers without a few heads all the same: see the knockout.
+# - Here other heads are frozen and MLPs react (`via_mlps`, the paper's Appendix B).
+#   `paths="direct"` and `"total"` answer other questions (`docs/path_patching.md`).
+# - -5% is the paper's line, drawn for LLaMA-2. A model may have no head below it, and lose its
+#   answers without a few heads all the same: see the knockout.
 # - There are 36 one-digit sums: more prompts in one wording would be repeats, not evidence.
 # - In many one-digit products and quotients the answer equals an operand, and a head that copies
 #   passes for one that calculates: `pairs.filter(pairs.computed)` leaves those out.
@@ -137,9 +127,8 @@ print(f"{len(weakest)} of them only just: their interval reaches beyond -5%.", *
 # ## Knockout: is the answer lost without them?
 #
 # An effect on a logit need not change what the model says. So take heads out, the strongest first
-# (their output is replaced by its mean over counterfactuals), and count right answers. Two kinds
-# of **controls**, without which such a curve means nothing, are drawn as their mean and range: as
-# many heads drawn at random, and other heads of the same layers.
+# (their output is replaced by its mean over counterfactuals), and count right answers. The
+# **controls** are as many heads at random, and other heads of the same layers (mean and range).
 
 # %%
 order = effects.heads.top(10)
@@ -155,9 +144,8 @@ for name in controls:
 
 # %% [markdown]
 # The first line is what the six strongest heads cost; the others are six heads of a control each,
-# with intervals. Two warnings. The order was found on the same prompts as the curve, which
-# flatters it a little. And a head that is *needed* does not calculate for that: a head that
-# fetches the operands is needed too.
+# with intervals. The order was found on the same prompts as the curve, which flatters it a little.
+# And a head that is *needed* need not calculate: a head that fetches the operands is needed too.
 #
 # ## What do these heads look at?
 #
@@ -220,9 +208,9 @@ figure
 
 # %% [markdown]
 # All digits rise together where END merely expects *a* number, so look at A, B and C against the
-# other digits. A direction that is there need not be read by anything; and an early layer may
-# hold a number in a form that this output direction does not show. The logit lens asks the same
-# of the whole vocabulary: what would the model say if it stopped after this layer?
+# other digits. Nothing need read such a direction, and an early layer may hold a number in another
+# form. The logit lens asks the same of the whole vocabulary: what would the model say if it
+# stopped after this layer?
 
 # %%
 lens = al.logit_lens(model, pairs)
@@ -260,12 +248,8 @@ print(
 own.heads
 
 # %% [markdown]
-# A map of six prompts with one example and one null symbol is a map of those. The heads above are
-# of more problems and several symbols. That is why `sample_pairs` varies them.
-#
 # What does the model say to a prompt of yours, with all its heads and without the six strongest?
-# Text that is aligned with nothing has no mean of its own at each place, so one mean a head
-# stands in.
+# Such text has no mean of its own at each position, so each head gets one mean at all.
 
 # %%
 MY_PROMPTS = [MY_PROMPT, "The opposite of hot is"]
@@ -274,8 +258,7 @@ before, after = next_tokens(model, MY_PROMPTS), next_tokens(model, MY_PROMPTS, h
 before.to_dataframe().merge(after.to_dataframe(), on=["prompt", "rank"], suffixes=("", " without"))
 
 # %% [markdown]
-# Left: what the model says with all its heads; right: without the six strongest. One prompt is an
-# anecdote: to claim that other abilities are spared, ask many (`make transfer`,
+# One prompt is an anecdote: to claim that other abilities are spared, ask many (`make transfer`,
 # `docs/knockout.md`).
 #
 # ## Larger models

@@ -33,12 +33,11 @@ print(*PAIRS.read_text().splitlines()[:4], sep="\n")
 # %% [markdown]
 # **Choose the counterfactual with care: it decides what you find.** Here it is the same question
 # about another letter. So every head that brings *which letter it is* to the answer is found, and
-# a head that only knows that *a letter* is wanted is not, since both prompts want one. (A null
-# word in place of "after" would ask something else again.)
+# a head that only knows that *a letter* is wanted is not, since both prompts want one.
 #
 # Two rules come from the method, and are checked with an error that says what to do:
 #
-# 1. *Both prompts have the same number of tokens*, since activations are moved place by place.
+# 1. *Both prompts have the same number of tokens*, since activations are moved token by token.
 # 2. *The answer is one token.* It follows the prompt as it is written, here with a blank. Where a
 #    word is several, its first token is the answer:
 
@@ -56,9 +55,7 @@ for row in (tuesday, longer):
         print(error, end="\n\n")
 
 # %% [markdown]
-# A first token is a weaker question (`Tuesday` and a word that begins alike cannot be told
-# apart), and a counterfactual whose answer begins with the same token would hide the effect. With
-# letters, neither arises.
+# A first token is a weaker question: words that begin alike cannot be told apart.
 
 # %%
 drawn = al.PromptPairs.from_jsonl(PAIRS, model)
@@ -67,8 +64,7 @@ pairs
 
 # %% [markdown]
 # `keep_correct` kept the pairs whose reference the model answers right; the lines above say how
-# many, and how often the counterfactual is still answered so (it should not be). Tokens have no
-# colours here: roles such as A and B belong to calculations.
+# many, and how often the counterfactual is still answered so (it should not be).
 #
 # ## Which heads?
 
@@ -115,14 +111,12 @@ for name in list(orders)[1:]:
 print("      sums, the same:", on_sums.drop(4).accuracy)
 
 # %% [markdown]
-# A mean is put where it was taken. The sums have templates, so they have a mean for each position.
-# Pairs from a file have none: END gets END's mean, and all other tokens share one. That one can be
-# far from what the head writes at any of them; the controls get it too.
+# The sums have templates, so they have a mean for each position. Pairs from a file have none: END
+# gets END's mean, and all other tokens share one, which can be far from what the head writes there.
 #
 # ## A figure of your own
 #
-# What is drawn is arrays, and every piece of the figure is yours to choose. Here the curves
-# beside where the strongest heads look from the last token.
+# The curves, and where the strongest heads look from the last token:
 
 # %%
 inks = plotting.COLOURS  # by meaning
