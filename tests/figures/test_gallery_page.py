@@ -128,7 +128,7 @@ def of_maps(rows: DataFrame) -> list[str]:
     late = concat([select(late, measure=effects.EFFECT), held[0]])
     assert n_keys.max() == 3 and n_keys[ONE, "division"] == 0 and counts[0] == 5
     assert len(late) == 2 * len(n_keys) == 16 and late.high.max() < -0.05
-    assert held[1].value.min() > 0, "MLP 11 acts through the norm"
+    assert held[1].value.min() > 0, "through the norm"
     return ["at most three key heads", "MLP 10 matters in all", f"has {counts[0]:.0f} key heads",
             "none in division", f"`reference-mistral` {counts[1]:.0f}."]  # fmt: skip
 
@@ -172,7 +172,7 @@ def of_knockouts(rows: DataFrame) -> list[str]:
     for own in by_model(strongest):
         keys = zip(own.model, own.operation, strict=True)
         rate = rates.loc[[*keys]].to_numpy()
-        assert (own.low < rate).all() == (own.model.iloc[0] == ONE), "no better than by chance"
+        assert (own.low < rate).all() == (own.model.iloc[0] == ONE)
         most, least = own.value.argmax(), own.value.min()
         texts += [f"{least:.0%} (+)", percent_text(own.iloc[most]), f"chance {rate[most]:.0%}"]
     return ["`reference` answers no better than by chance", *texts, worst]
