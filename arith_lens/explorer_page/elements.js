@@ -58,20 +58,18 @@ const ArithLensElements = (() => {
     get length() { return Object.values(this.columns)[0]?.length ?? 0; }
     append(other) {
       const before = this.length;
+      this.made = null;
       for (const name of new Set([...Object.keys(this.columns), ...Object.keys(other.columns)])) {
         const mine = this.columns[name] ?? Array(before).fill(null);
         this.columns[name] = mine.concat(other.columns[name] ?? Array(other.length).fill(null));
       }
     }
+    // Rows are made once and frozen: pictures read them for each edge. The list is the caller's own.
     rows(where = {}) {
-      const conditions = Object.entries(where).map(([name, value]) => [this.columns[name], value]);
-      const names = Object.keys(this.columns), found = [];
-      for (let i = 0; i < this.length; i++) {
-        if (conditions.every(([column, value]) => column[i] === value)) {
-          found.push(Object.fromEntries(names.map(name => [name, this.columns[name][i]])));
-        }
-      }
-      return found;
+      const names = Object.keys(this.columns), conditions = Object.entries(where);
+      this.made ??= Array.from({ length: this.length }, (_, i) =>
+        Object.freeze(Object.fromEntries(names.map(name => [name, this.columns[name][i]]))));
+      return this.made.filter(row => conditions.every(([name, value]) => row[name] === value));
     }
   }
   function unpackText(text) {

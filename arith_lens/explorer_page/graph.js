@@ -17,10 +17,10 @@ const ArithLensGraph = (() => {
     rowsOf(set, table, where = {}) { return this.sets.get(set)?.tables[table]?.rows(where) ?? []; }
     // The edges of a set of prompts whose interval excludes 0, the largest first: means, or those of one prompt.
     edges(set = this.choice.set, prompt = this.promptIn(set)) {
-      const rows = this.rowsOf(set, "edges").filter((row, _, all) => row.metric === all[0].metric && row.certain);
+      let rows = this.rowsOf(set, "edges").filter((row, _, all) => row.metric === all[0].metric && row.certain);
       if (prompt !== null) {
         const values = new Map(this.rowsOf(set, "prompt_edges", { prompt }).map(row => [edgeKey(row), row.value]));
-        if (values.size) for (const row of rows) Object.assign(row, { mean: values.get(edgeKey(row)) ?? 0, ci_low: null, ci_high: null });
+        if (values.size) rows = rows.map(row => ({ ...row, mean: values.get(edgeKey(row)) ?? 0, ci_low: null, ci_high: null }));
       }
       return [...new Map(rows.map(row => [edgeKey(row), row])).values()].sort((a, b) => size(b) - size(a));
     }
@@ -67,7 +67,7 @@ const ArithLensGraph = (() => {
       return this.graphEffect(row.mean) + (row.ci_low === null || row.ci_low === undefined ? "" : ` (${this.graphEffect(row.ci_low)} to ${this.graphEffect(row.ci_high)})`);
     }
     graphEffect(x, digits = 1) {
-      const relative = (this.rows("edges")[0]?.metric ?? MAIN.metric) === MAIN.metric;
+      const relative = (this.set.tables.edges?.columns.metric?.[0] ?? MAIN.metric) === MAIN.metric;
       return `${x > 0 ? "+" : ""}${relative ? percent(x, digits) : x.toFixed(2).replace("-", "−")}`;
     }
     // The edges that are drawn: those of the least size, all of pinned parts, and of the unfolded part the strongest
