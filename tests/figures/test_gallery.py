@@ -94,7 +94,7 @@ def test_the_screen_of_the_explorer_has_its_four_forms() -> None:
     files = re.findall(r'(?:srcset|src)="([^"]+)"', page.read_text("utf-8"))
     pictures = [(page.parent / file).read_bytes() for file in files]
     widths = [int.from_bytes(one[16:20], "big") for one in pictures]  # of the header of a PNG
-    assert widths == [780, 780, 1656, 1656] and len({*pictures}) == 4, "two dots a pixel"
+    assert widths == [720, 720, 1656, 1656] and len({*pictures}) == 4, "two dots a pixel"
     assert ["dark" in Path(file).stem for file in files] == [True, False, True, False]
 
 

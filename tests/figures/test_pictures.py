@@ -77,7 +77,7 @@ def test_the_picture_of_a_circuit_says_where_its_graph_is_kept() -> None:
     (chart,) = charts
     assert isinstance(chart, Chart)
     names = [note.text for note in chart.figure.layout.annotations]
-    assert "C's lead that is left" in names and "right answers" in names
+    assert "C's lead that is left" in names and "<b>right answers</b>" in names
     assert "all else exchanged at END, 16 held-out problems" in texts(chart.figure)
     kept = {"kind": "kept", "kept": "graph", "measure": "accuracy", "counterfactual": "operands"}
     own = select(chart.numbers, **kept)
