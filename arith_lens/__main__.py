@@ -245,7 +245,8 @@ def _effects(model: Any, pairs: Any) -> Any:
 def _say_time(model: Any, flops: int) -> None:
     from arith_lens.path_patching import matrix_rate, time_text
 
-    print(f"this takes about {time_text(flops, matrix_rate(model))}", flush=True)
+    if flops > (rate := matrix_rate(model)):  # below a second, what is not counted takes longer
+        print(f"this takes about {time_text(flops, rate)}", flush=True)
 
 
 def _audit(chosen: Namespace) -> None:
@@ -299,8 +300,13 @@ def _strongest(table: Any, n: int) -> str:
     lines = [f"What the answer's {of} loses when one part alone gets its output of another prompt:"]
     for row in table.nsmallest(n, "mean").itertuples():
         mean, low, high = row.mean, row.ci_low, row.ci_high
-        lines.append(f"  {row.component:>6}: {mean:+{form}} [{low:{form}}, {high:{form}}]")
+        lines.append(f"  {row.component:>6}: {mean:+{form}} {_interval(low, high, form)}")
     return "\n".join(lines)
+
+
+def _interval(low: float, high: float, form: str) -> str:
+    one = "(no interval: there is one problem)"
+    return one if low != low else f"[{low:{form}}, {high:{form}}]"
 
 
 def _knockout(chosen: Namespace) -> None:
@@ -323,7 +329,8 @@ def _knockout(chosen: Namespace) -> None:
         right, (low, high) = outcome.accuracy(), map(float, outcome.ci())
         name, control = words.format(" ".join(map(str, heads))), words.format("as many others")
         rows.append(f"{name},{right:.4f},{low:.4f},{high:.4f}")
-        lines.append(f"{name}: {right:.0%} [{100 * low:.0f}, {100 * high:.0f}] are right")
+        interval = _interval(100 * low, 100 * high, ".0f")
+        lines.append(f"{name}: {right:.0%} {interval} are right")
         shares = []
         with bar(visible=True, total=len(sets), desc="sets of other heads", leave=False) as done:
             for some in sets.values():

@@ -88,10 +88,14 @@ def own_pairs(tmp_path: Path) -> Path:
 
 
 def test_maps_and_knockouts_agree_with_the_library(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, own_pairs: Path
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    own_pairs: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ours = ["--pairs", str(own_pairs), "--out", str(tmp_path)]
     folder = tmp_path / "reference-mine"
+    monkeypatch.setattr("arith_lens.path_patching.matrix_rate", lambda model: 1e8)
     assert main(["map", "reference", *ours]) == 0
     printed = capsys.readouterr().out
     assert str(folder / "map.html") in printed and (folder / "map.html").exists()
@@ -146,6 +150,7 @@ def test_the_explorer_is_about_prompts_that_are_answered_right(
         return stored_map()
 
     monkeypatch.setattr(exploration, "explored", stub)
+    monkeypatch.setattr("arith_lens.path_patching.matrix_rate", lambda model: 1e8)
     text = own_pairs.read_text("utf-8").replace('"answer": "7"', '"answer": "6"')
     own_pairs.write_text(text, "utf-8")
     assert main(["explore", "reference", "--pairs", str(own_pairs), "--out", str(tmp_path)]) == 0
@@ -264,3 +269,13 @@ def test_options_and_pairs_are_refused_before_the_model_is_loaded(
         assert words in (error := capsys.readouterr().err) and "path_patch" not in error
     with pytest.raises(pytest.fail.Exception):
         main(["map", "reference", *own, "--out", str(tmp_path)])
+
+
+def test_one_problem_has_no_interval_and_a_short_map_no_time(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "one.csv"
+    file.write_text("reference,counterfactual,answer\n3 + 4 = ,5 + 4 = ,7\n", "utf-8")
+    assert main(["map", "reference", "--pairs", str(file), "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "one problem)" in printed and "nan" not in printed and "this takes" not in printed
