@@ -66,7 +66,7 @@ def freeze_modules() -> None:
 
 def pytest_collection_finish() -> None:
     freeze_modules()
-    gc.set_threshold(20_000)  # at the usual 700, collections took 6% of the time, at this 3%
+    gc.set_threshold(20_000)  # at the usual 700, collections took 6% of the time
     gc.enable()
 
 
