@@ -52,9 +52,9 @@ class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         for pattern, words in MESSAGES:
             message = re.sub(pattern, words, message)
-        if ", found" not in message:
-            message = f"arguments of {self.prog}, found {message}"
-        raise ValueError(f"expected {message}; see {self.prog} --help")
+        what, _, rest = message.rpartition(", found ")
+        what = what or f"arguments of {self.prog}"
+        raise ValueError(f"expected {what}, found {rest}; see {self.prog} --help")
 
     def _check_value(self, action: Any, value: Any) -> None:
         if action.choices is not None:
