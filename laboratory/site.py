@@ -24,8 +24,12 @@ EXPLORER = ROOT / "results" / "site" / "reference-addition" / "explorer.html"
 LIVE = (
     "[Open the explorer of `reference`](explorer-reference.html){ .md-button .md-button--primary }"
 )
-WIDE = ".md-grid { max-width: 72rem } .md-sidebar { width: 9.8rem }"
-"""Pictures have room for their own width, 828 pixels."""
+STYLE = """.md-grid { max-width: 72rem } .md-sidebar { width: 9.8rem }
+.md-typeset td code { overflow-wrap: anywhere; white-space: normal }"""
+"""Pictures have room for their own width, 828 pixels; long names break in tables."""
+FIRST = ("docs/setup.md", "docs/data.md", "docs/faults.md")
+LAST = ("CHANGELOG.md", "CONTRIBUTING.md", "arith_lens/", "docs/pretrained.md", "docs/studies/")
+"""Pages that a search shows before the others, and after them."""
 TASK = re.compile(r"^## (.+)\n\n\| to \| name \|\n((?:\|.*\n)*)", re.MULTILINE)
 ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 NAME = re.compile(r"`([\w.]+)`")
@@ -50,7 +54,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for title, names in tasks().items():
         entries = "\n".join(f"::: arith_lens.{name}\n" for name in names)
         pages[f"docs/api/{title.lower().replace(' ', '-')}.md"] = f"# {title}\n\n{entries}"
-    pages["docs/site.css"] = WIDE
+    pages["docs/site.css"] = STYLE
     for uri, text in pages.items():
         files.append(File.generated(config, uri, content=text))
     return files
@@ -58,9 +62,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """docs/api.md links each name to its entry, and the explorer's page the explorer."""
-    if page.file.src_uri == "docs/explorer.md" and EXPLORER.exists():
+    uri = page.file.src_uri
+    page.meta["search"] = {"boost": 2 if uri in FIRST else 0.2 if uri.startswith(LAST) else 1}
+    if uri == "docs/explorer.md" and EXPLORER.exists():
         return markdown.replace("\n<picture>", f"\n{LIVE}\n\n<picture>", 1)
-    if page.file.src_uri != "docs/api.md":
+    if uri != "docs/api.md":
         return markdown
     public = {name for names in tasks().values() for name in names}
 
