@@ -1,6 +1,7 @@
 """The site is built without a warning, has every page and public name, and asks no other host."""
 
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -77,6 +78,15 @@ def broken(page: Path) -> list[str]:
         if not (page.parent / unquote(re.split("[?#]", one)[0])).exists() and one != "."
     ]
     return lost + [one for one in seen.loaded if re.match(r"(https?:)?//", one)]
+
+
+def test_a_search_shows_the_pages_to_begin_with_before_what_changed(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
+    entries = {one["location"]: one for one in index}
+    places = {"CSV": "data.html#your-own-prompts", "GGUF": "setup.html#your-own-model"}
+    for word, place in places.items():
+        assert entries[f"docs/{place}"]["text"].startswith(f"<p>{word}")
+        assert entries[f"docs/{place}"]["boost"] > 1 > entries["CHANGELOG.html"]["boost"]
 
 
 def test_links_lead_to_files_and_nothing_is_loaded_from_other_hosts(site: Path) -> None:
