@@ -72,7 +72,7 @@ CHARTS = [
         columns="model",
         x="layer",
         x_title="layer",
-        y_title="answers, %",
+        y_title="answers that follow the carry, %",
         title="{model}, n = {n}",
         heading="Answers that follow another problem's carry",
         y_range=(0, 104),

@@ -158,15 +158,14 @@ def of_exam(rows: DataFrame) -> list[str]:
     assert {*best[best == best.min()].index} == {"relp", "attn_lrp", "gim"}
     assert worst.relp == worst.attn_lrp == worst.gim
     return [
-        f"by {medians.relp:.0%} in the median, completely at worst",
-        f"GIM tie over {errors.model.nunique()} models: {worst.relp:.0%} at worst",
+        f"RelP, AttnLRP and GIM err by {medians.relp:.0%} (median), completely at worst",
+        f"Over {errors.model.nunique()} models; {worst.relp:.0%} at worst",
     ]
 
 
 def of_knockouts(rows: DataFrame) -> list[str]:
     right = select(rows, measure="accuracy", components="heads", k=10)
     strongest, random = (select(right, order=order) for order in ("effect", "random"))
-    worst = f"on average {between(random.value)}, the worst {min(random.low):.0%}"
     rates = select(rows, measure=MAJORITY).groupby(["model", "operation"]).value.first()
     texts = []
     for own in by_model(strongest):
@@ -175,7 +174,9 @@ def of_knockouts(rows: DataFrame) -> list[str]:
         assert (own.low < rate).all() == (own.model.iloc[0] == ONE)
         most, least = own.value.argmax(), own.value.min()
         texts += [f"{least:.0%} (+)", percent_text(own.iloc[most]), f"chance {rate[most]:.0%}"]
-    return ["`reference` answers no better than by chance", *texts, worst]
+    one, two = ((between(own.value), f"{min(own.low):.0%}") for own in by_model(random))
+    others = f"{one[0]} on average, the worst {one[1]}; `{TWO}` {two[0]}, {two[1]}"
+    return ["`reference` answers no better than by chance", *texts, others]
 
 
 def of_roles(rows: DataFrame) -> list[str]:
