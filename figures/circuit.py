@@ -10,7 +10,6 @@ from typing import Any
 
 from pandas import DataFrame
 
-from arith_lens.auditing.verdicts import ENOUGH
 from arith_lens.components import parse_component
 from arith_lens.pairs import Role
 from arith_lens.plotting import Figure
@@ -145,10 +144,10 @@ def _kept(table: Any, measure: str) -> tuple[Any, Any] | None:
     return None if graph is None or random is None else (graph, random)
 
 
-def right_alone(table: Any) -> tuple[str, bool] | None:
-    """The right answers that the first circuit keeps alone, and whether they may be enough."""
+def right_alone(table: Any) -> str:
+    """The right answers that the first circuit keeps alone; "" where it was not kept alone."""
     kept = _kept(_of_first(table), ACCURACY)
-    return kept and (percent_text(kept[0]), kept[0]["high"] >= ENOUGH)
+    return percent_text(kept[0]) if kept else ""
 
 
 def _draw(table: Any, panels: Sequence[CircuitPanel]) -> Figure:

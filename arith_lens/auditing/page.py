@@ -41,7 +41,7 @@ _ANSWER = """
 _PAGE = """
 {% if lead %}<p><b>{{ lead }}</b></p>{% endif %}
 {{ answer }}
-<p class="small">A mark per lens: ● holds, ◐ open, ○ fails; the first lens is in words. Dot: its
+<p class="small">A mark per lens: ● holds, ◐ open, ○ fails; the first is in words. Dot: its
 number, with the 95% interval over problems. Grey: the range of the controls. Ring: a lens with
 another verdict. Heads are chosen on one half of the problems, and tested on the other
 {%- if n_tested %} (n = {{ n_tested }}){% endif %}.</p>
@@ -50,7 +50,8 @@ another verdict. Heads are chosen on one half of the problems, and tested on the
 {%- if heads %}: {{ heads|join(", ") }}{% endif %}</h2>
 <div role="img" aria-label="The map of the heads">{{ image|safe }}</div>
 <p class="small">What each head's counterfactual output at END does to {{ metric }}; means over all
-problems. Framed: as few as keep 90% of the answers of one half, or its {{ few }} strongest.</p>
+problems. Framed: chosen on one half alone, as few as keep 90% of its answers, or its {{ few }}
+strongest. So other heads can be darker here.</p>
 </div>{% endif %}
 {% if readers or strongest %}<div>{% if readers %}<h2>What each head reads</h2>
 <table class="cells"><thead><tr><th>head</th><th>strongest path into it</th>
@@ -85,7 +86,7 @@ def answer_of(audit: Any) -> str:
         row |= {"verdict": _verdict(first, audit.rows), "others": ""}
         row["marks"] = "".join(MARKS[one.verdict] for one in lenses)
         if others:
-            row["others"] = f"in {len(lenses) - len(others)} of {len(lenses)} lenses"
+            row |= {"verdict": _count(lenses), "others": f"first: {first.verdict}"}
         values = [one.value for one in others if not isnan(one.value)]
         if values and first.verdict == verdicts.HOLDS:
             worst = max(values) if question == verdicts.NEED else min(values)
@@ -98,6 +99,11 @@ def _measured(audit: Any, question: str) -> list[Verdict]:
     """The verdicts of the lenses in which a question about the model was measured."""
     rows = [one for one in audit.rows if one.question == question and not one.reason]
     return [] if question == verdicts.LENS else rows
+
+
+def _count(lenses: Sequence[Verdict]) -> str:
+    """In how many of the lenses it holds."""
+    return f"in {sum(one.verdict == verdicts.HOLDS for one in lenses)} of {len(lenses)} lenses"
 
 
 def _verdict(one: Verdict, rows: Sequence[Verdict]) -> str:
@@ -113,22 +119,17 @@ def lead_of(audit: Any) -> str:
     """The finding: under how many lenses the heads are needed, and suffice alone."""
     if audit.first(verdicts.TASK).verdict != verdicts.HOLDS or not audit.heads:
         return ""
-    counts = []
-    for question in (verdicts.NEED, verdicts.FEW):
-        words = [one.verdict for one in _measured(audit, question)]
-        counts.append(f"{words.count(verdicts.HOLDS)} of {len(words)} lenses")
-    names = ", ".join(map(str, audit.heads))
-    heads = f"{len(audit.heads)} of {audit.n_heads} heads ({names})"
-    return f"{heads}: needed in {counts[0]}, sufficient alone in {counts[1]}."
+    counts = [_count(_measured(audit, question)) for question in (verdicts.NEED, verdicts.FEW)]
+    heads = f"{len(audit.heads)} of {audit.n_heads} heads ({', '.join(map(str, audit.heads))})"
+    return f"{heads}: needed {counts[0]}, sufficient alone {counts[1]}."
 
 
 def page_of(audit: Any, task: str = "") -> str:
     """The whole page."""
-    effects = audit.effects
     n = audit.first(verdicts.TASK).measure.n
     parts = (f"Audit: {audit.model}", task, f"{n} problem{'s'[: n != 1]}" if n else "")
     title = ", ".join(filter(None, parts))
-    heads = None if effects is None else effects.heads
+    heads = None if audit.effects is None else audit.effects.heads
     ordered = sorted(audit.rows, key=lambda one: verdicts.QUESTIONS.index(one.question))
     metric = "" if heads is None else NAMES.get(heads.metric, heads.metric)
     picture = (

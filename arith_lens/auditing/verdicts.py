@@ -127,17 +127,17 @@ _SENTENCES = {
         "and a control has {control_high}: too few problems to tell.",
     },
     FEW: {
-        HOLDS: "Yes: {size} of {n_heads} heads ({heads}) keep {value} of the right answers alone "
-        "({lens}), other sets of this size {controls}.",
-        FAILS: "No: the {size} strongest of {n_heads} heads keep {value} of the right answers "
-        "alone ({lens}), other sets of this size {controls}.",
+        HOLDS: "Yes ({lens}): {size} of {n_heads} heads ({heads}) keep {value} of the right "
+        "answers alone, other sets of this size {controls}.",
+        FAILS: "No ({lens}): the {size} strongest of {n_heads} heads keep {value} of the right "
+        "answers alone, other sets of this size {controls}.",
         OPEN: "The {size} strongest of {n_heads} heads keep {value} of the right answers alone "
         "({lens}), other sets of this size {controls}: too few problems to tell.",
     },
     NEED: {
-        HOLDS: "Yes: without these {size} heads ({lens}) {value} of the answers stay right, "
+        HOLDS: "Yes ({lens}): without these {size} heads {value} of the answers stay right, "
         "without other sets of this size {controls}.",
-        FAILS: "No: without these {size} heads ({lens}) {value} of the answers stay right, and "
+        FAILS: "No ({lens}): without these {size} heads {value} of the answers stay right, and "
         "without another set of this size {control_low}.",
         OPEN: "Without these {size} heads ({lens}) {value} of the answers stay right, without "
         "other sets of this size {controls}: too few problems to tell.",

@@ -71,7 +71,8 @@ const ArithLensCard = (() => {
       const [left, right] = this.scale([...points, of]), at = x => edge + (width - 2 * edge) * (x - left) / (right - left || 1);
       const chosen = this.choice.prompt === null ? null : this.rows("prompts", { prompt: this.choice.prompt })[0]?.problem;
       const ring = single === null ? chosen : null, ends = [...dots].sort((a, b) => a.mean - b.mean);
-      const text = `${dots.length} problems, from ${this.effect(ends[0].mean)} (${ends[0].name}) to ${this.effect(ends.at(-1).mean)} (${ends.at(-1).name})`;
+      const end = row => `${this.effect(row.mean)} (${row.name.replaceAll(" ", "\u00a0")})`;
+      const text = `${dots.length} problems, from ${end(ends[0])} to ${end(ends.at(-1))}`;
       return h("figure", { class: "ale-strip" }, svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": text },
         svg("line", { class: "ale-zero", x1: at(0), x2: at(0), y1: 2, y2: 34 }),
         dots.map((row, place) => svg("circle", { cx: at(row.mean), cy: 11 + place * 7 % 17, r: row.name === ring ? 5 : 3,

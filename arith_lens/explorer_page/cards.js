@@ -6,7 +6,7 @@ const ArithLensCards = (() => {
   const ALL_OTHERS = "all others";
   // The meaning of each role's colour, as in all figures.
   const HUES = { "operand a": "operand", "operand b": "operand", operator: "operator", A: "operand", B: "operand", C: "answer" };
-  const ONLY_MAP = "This page was saved with the map alone. In Python, al.explore(model, pairs).save(path) computes every part; in a notebook, a click does.";
+  const ONLY_MAP = "This page has the map alone: arith-lens explore, or al.explore(model, pairs) in Python, computes the rest.";
 
   // What is drawn of the chosen part. The page itself is a subclass.
   class Cards {

@@ -69,7 +69,7 @@ const ArithLensKnockouts = (() => {
       const members = ordered(basket), region = this.regions.basket;
       if (!this.backend && !tables.sets) {
         region.replaceChildren(...this.unknown() ? [] : [h("h2", {}, "Knocked out"), h("p", { class: "ale-soft" },
-          facts.missing.knock_out ?? "This page has no knockouts: it was saved with the map alone.")]);
+          facts.missing.knock_out ?? "This page has no knockouts: arith-lens explore computes them.")]);
         return;
       }
       const among = members.some(isMlp) ? "all" : "heads", out = kind === "knock_out";

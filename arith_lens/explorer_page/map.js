@@ -25,7 +25,8 @@ const ArithLensMap = (() => {
       const { setting } = this, region = this.regions.map;
       const sides = this.each(set => ({ set, rows: this.rows("effects", setting) }));
       const limit = Math.max(...sides.flatMap(({ rows }) => rows).map(row => Math.abs(row.mean ?? 0)), 0) || 1;
-      const line = h("p", { class: "ale-line" }, h("span", { class: "ale-mouse" }, `Point at a cell to read it, click it to see its ${this.onlyMap ? "problems; arrow keys move, Enter chooses" : "edges; arrow keys move, Enter chooses, B knocks out"}.`));
+      const touch = matchMedia("(hover: none), (max-width: 600px)").matches, seen = this.onlyMap ? "problems" : "edges";
+      const line = h("p", { class: "ale-line" }, touch ? `Tap a cell to see its ${seen}.` : `Point at a cell to read it, click it to see its ${seen}; arrow keys move, Enter chooses${this.onlyMap ? "" : ", B knocks out"}.`);
       const all = sides.flatMap(({ set, rows }) => rows.map(row => sides.length > 1 ? { set, ...row } : row));
       const framed = all.some(row => row.key) ? "Framed: key head. " : "";
       region.replaceChildren(

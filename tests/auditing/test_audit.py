@@ -444,13 +444,15 @@ def test_the_page_says_beside_a_verdict_how_many_lenses_agree_and_their_worst(
         question: page.partition(f"{question}</th>")[2].partition("</tr>")[0]
         for question in QUESTIONS
     }
-    assert "●●○○ <b>holds</b>" in cells[FEW], "a mark for each lens"
-    assert "in 2 of 4 lenses; 33% in the worst" in cells[FEW]
+    assert "●●○○ <b>in 2 of 4 lenses</b>" in cells[FEW], "a mark for each lens"
+    assert "first: holds; 33% in the worst" in cells[FEW] and "<td>Yes (a): " in cells[FEW]
     assert cells[FEW].count('fill="none"') == 2, "a ring for each other lens"
-    assert "in 1 of 2 lenses; 70% in the worst" in cells[NEED], "the answers that stay right"
+    assert "<b>in 1 of 2 lenses</b>" in cells[NEED]
+    assert "first: holds; 70% in the worst" in cells[NEED], "the answers that stay right"
     assert "● <b>holds</b>" in cells[TASK] and "lenses" not in cells[TASK]
     finding = "needed in 1 of 2 lenses, sufficient alone in 2 of 4 lenses."
     assert page.index(finding) < page.index(TASK), "the finding is first"
+    assert "chosen on one half alone" in page.partition("means over all\nproblems")[2]
     assert "1 of 96 heads (0.1): " in page_of(replace(mixed, n_heads=96))
     cannot = replace(task, verdict="fails")
     assert "needed in" not in page_of(replace(mixed, rows=(cannot, *mixed.rows[1:])))

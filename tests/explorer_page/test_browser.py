@@ -460,7 +460,12 @@ def test_a_page_of_effects_alone_is_the_map_and_a_card(
     assert grid["x"] < 100, "nothing is left of it"
     beside = card["x"] > grid["x"] + grid["width"]
     assert beside if width > 820 else card["y"] > grid["y"] + grid["height"] - 1
+    assert tab.text_content(".ale-line").startswith("Point at" if width > 600 else "Tap a cell")
+    assert "arith-lens explore" in tab.text_content(".ale-detail")
+    ends = tab.text_content(".ale-strip figcaption").partition("From ")[2]
+    assert "(" in ends and not re.search(r"\([^)]* [^)]*\)", ends), "a sum stays in one line"
     for text in (
+        "saved with",
         "No edges",
         "Knocked out",
         "knocks out",

@@ -258,7 +258,7 @@ def test_the_findings_of_the_readme_are_rows_of_the_gallery() -> None:
     ten = curves[(curves.k == 10) & (curves.operation == "addition")]
     strongest = percent(ten[ten.curve == "effect"].rename(columns={"accuracy": "value"}))
     random = ten[ten.curve.str.match("random ")].accuracy
-    assert f"Without the ten strongest of 96 heads, {strongest} of additions are right" in text
+    assert f"of 96 heads, {strongest} of one-digit additions are right" in text
     lowest = ten[ten.curve.str.match("random ")].low.min()
     assert f"without ten random ones {random.mean():.0%}, at least {lowest:.0%}" in text
     kept = _kept(study_table("sufficiency"))
