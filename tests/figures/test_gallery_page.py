@@ -198,7 +198,7 @@ def of_probes(rows: DataFrame) -> list[str]:
         for token, less in (("A and B", "others without A, B, C"), ("C", "others without C"))
     )
     assert len(answer) == 8 and (answer.low > operands.high).all()
-    return ["every operation"]
+    return ["reads C more than A and B"]
 
 
 def of_tuning(rows: DataFrame) -> list[str]:

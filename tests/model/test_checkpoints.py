@@ -210,7 +210,7 @@ def test_a_plan_of_a_hub_id_without_a_network_says_so(llama: HookedModel) -> Non
     pairs = al.sample_pairs(llama, n=2, keep="all")
     planned: list[Any] = [al.plan, lambda name, some: al.plan_edges(name, some, ["2.0"])]
     for one in planned:
-        with pytest.raises(ConnectionError, match=r"expected a model by its name .*'some/model'"):
+        with pytest.raises(ConnectionError, match=r"expected a model's name .*'some/model'"):
             one("some/model", pairs)
 
 
