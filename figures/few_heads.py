@@ -86,7 +86,7 @@ def atlas() -> Chart:
         [],
         name="atlas",
         title="Do few heads suffice, in which model and task?",
-        caption="A sign for each lens. All other heads output means over the task at every token; "
+        caption="Signs, in this order: all other heads output means over the task at every token; "
         "at END; stricter, at END: means over more tasks; another prompt's outputs. ✓ above all "
         "other sets, and 90% right where the heads were chosen; ? not both; ✗ interval below 90%. "
         "Lines: 95% intervals over 10 to 22 other problems.",
@@ -96,11 +96,11 @@ def atlas() -> Chart:
 
 SIGNED = (MEANS, "means at END", STRICTER[1], STRICTER[0])
 """The lenses in the order of their signs."""
-TICK = ("in the other lenses", LEVEL, "operator", 0.0)
+TICK = ("means at END, over more tasks, another prompt", LEVEL, "operator", 0.0)
 LENSES = {
-    MEANS: ("these heads alone, first lens", "circle", "verdict", 0.0),
+    MEANS: ("these heads alone, means at every token", "circle", "verdict", 0.0),
     **dict.fromkeys(SIGNED[1:], TICK),
-    "others": ("best and worst of 40 other sets", "diamond", "control", -0.32),
+    "others": ("best of 40 other sets, line to the worst", "diamond", "control", -0.32),
 }
 """The series of an audit's picture: name, mark, ink, and how far below its row it is."""
 VERDICTS = {"holds": "✓", "open": "?", "fails": "✗"}

@@ -21,7 +21,7 @@ from figures.views import maps
 
 CAPTION = (
     "A cell is the mean change when one part gets its output from the counterfactual. Norm held: "
-    "the final norm keeps its scale; where the columns differ, the MLP acts through it. Framed: "
+    "the final norm keeps its scale; red beside blue: the drop comes through it alone. Framed: "
     "MLPs and heads below −5% (key heads, named in the title, differ from zero), dashed where the "
     "95% interval reaches −5%."
 )

@@ -239,12 +239,13 @@ def _add_marks(
     sheet: Sheet, part: Panel, index: int, geometry: Geometry, end: Number
 ) -> set[tuple[int, int]]:
     """Draw outlines, dots and labels of one panel; the cells with a label inside."""
-    width = geometry.strip / geometry.cell[0]
-    spots = [(mark, float(mark.column), 1.0) for mark in part.marks]
-    spots += [(one, float(geometry.strip_middles[one.column]), width) for one in part.strip_marks]
+    pixel, half = 1 / geometry.cell[0], 0.5 - 1 / geometry.cell[1]
+    wide, tight = 1 + 3 * pixel, (geometry.strip - 2) * pixel  # a head's number fills its cell
+    spots = [(mark, float(mark.column), wide) for mark in part.marks]
+    spots += [(one, float(geometry.strip_middles[one.column]), tight) for one in part.strip_marks]
     for mark, x, wide in (spot for spot in spots if spot[0].strong):
-        half, high = (wide / 2 + 1.5 / geometry.cell[0], 0.5 + 1 / geometry.cell[1])  # outside
-        corners = (x - half, mark.row - high), (x + half, mark.row + high)
+        left = max(x - wide / 2, 0.6 * pixel - 0.5)
+        corners = (left, mark.row - half), (x + wide / 2, mark.row + half)
         line = {"width": 1.2, "color": TEXT, "dash": "solid" if mark.certain else "dot"}
         sheet.add_shape("rect", *corners, index, line=line)
     named = [mark for mark in part.marks if mark.text]

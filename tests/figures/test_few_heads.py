@@ -97,7 +97,7 @@ def test_the_atlas_has_a_row_for_each_audit_with_its_control() -> None:
     assert drawn(alone) == pytest.approx(sorted(100 * rows.value))
     ticked = [one for one in series if f", {few_heads.TICK[0]}:" in one.hovertemplate]
     assert all(one.error_x.array is None for one in ticked), "one interval a row"
-    assert drawn("best and worst of 40 other sets") == pytest.approx(
+    assert drawn("best of 40 other sets, line to the worst") == pytest.approx(
         sorted(100 * rows.control_high)
     )
 

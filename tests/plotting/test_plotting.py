@@ -227,7 +227,10 @@ def test_marks_are_outlined_and_those_with_text_labelled(values: np.ndarray) -> 
     outlines = [s for s in figure.layout.shapes if s.line.dash]
     middles = {((s.y0 + s.y1) / 2, (s.x0 + s.x1) / 2) for s in outlines}
     assert middles == {(3, 2), (5, 5)}, "not opposing ones"
-    assert all(s.x1 - s.x0 > 1 and s.y1 - s.y0 > 1 for s in outlines), "off the cell's number"
+    assert all(s.x1 - s.x0 > 1 > s.y1 - s.y0 for s in outlines), "off its number and the next one"
+    corner = panels(panel(values, marks=(plotting.Mark(0, 0, ""),))).layout.shapes
+    (frame,) = (s for s in corner if s.line.dash)
+    assert frame.x0 > -0.5 < frame.y0, "the map's edge does not cut it"
     texts = [note.text for note in figure.layout.annotations]
     assert "3.2" in texts
     assert "1.1" in texts
