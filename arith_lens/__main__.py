@@ -242,11 +242,11 @@ def _effects(model: Any, pairs: Any) -> Any:
     return path_patch(model, pairs, engine=engine, **fitting_metric(pairs))
 
 
-def _say_time(model: Any, flops: int) -> None:
+def _say_time(model: Any, flops: int, what: str = "this takes") -> None:
     from arith_lens.path_patching import matrix_rate, time_text
 
     if flops > (rate := matrix_rate(model)):  # below a second, what is not counted takes longer
-        print(f"this takes about {time_text(flops, rate)}", flush=True)
+        print(f"{what} about {time_text(flops, rate)}", flush=True)
 
 
 def _audit(chosen: Namespace) -> None:
@@ -313,6 +313,7 @@ def _knockout(chosen: Namespace) -> None:
     from arith_lens.auditing.measures import Scale
     from arith_lens.components import Head, as_components
     from arith_lens.knockout import keep_only, knock_out
+    from arith_lens.path_patching import forward_flops
     from arith_lens.progress import bar
 
     named = as_components(chosen.heads or ())
@@ -323,6 +324,10 @@ def _knockout(chosen: Namespace) -> None:
     heads = [one for one in strongest if isinstance(one, Head)]
     half = CONTROLS // 2  # of any layers, and as many of the same ones
     sets = Scale.of(model, 0, half).controls(heads, half)
+    forwards = 2 * (1 + len(sets)) * len(pairs)
+    _say_time(
+        model, forwards * forward_flops(model, pairs.reference.shape[1]), "the knockouts take"
+    )
     rows, lines = ["heads,right,low,high"], []
     for words, method in (("without {}", knock_out), ("{} alone", keep_only)):
         outcome = method(model, pairs, heads, positions="end")
