@@ -42,13 +42,9 @@ from arith_lens.model.loading import planned_model as planned_model
 from arith_lens.model.neurons import check_neurons as check_neurons
 from arith_lens.model.neurons import every_neuron as every_neuron
 from arith_lens.model.neurons import n_neurons as n_neurons
-from arith_lens.model.own_modules import N_COLUMNS as N_COLUMNS
 from arith_lens.model.own_modules import LayerArguments as LayerArguments
 from arith_lens.model.own_modules import PlainLayer as PlainLayer
-from arith_lens.model.own_modules import checked_columns as checked_columns
-from arith_lens.model.own_modules import columns_alone as columns_alone
 from arith_lens.model.own_modules import end_alone as end_alone
-from arith_lens.model.own_modules import end_logits as end_logits
 from arith_lens.model.own_modules import in_float32 as in_float32
 from arith_lens.model.own_modules import layer_arguments as layer_arguments
 from arith_lens.model.own_modules import mlp_exit as mlp_exit
@@ -84,6 +80,10 @@ from arith_lens.model.texts import in_chat as in_chat
 from arith_lens.model.texts import left_pad as left_pad
 from arith_lens.model.texts import rows_with_offsets as rows_with_offsets
 from arith_lens.model.texts import token_rows as token_rows
+from arith_lens.model.unembedding import N_COLUMNS as N_COLUMNS
+from arith_lens.model.unembedding import checked_columns as checked_columns
+from arith_lens.model.unembedding import columns_alone as columns_alone
+from arith_lens.model.unembedding import end_logits as end_logits
 from arith_lens.model.writes import NormScale as NormScale
 from arith_lens.model.writes import PartWrites as PartWrites
 from arith_lens.model.writes import check_writes as check_writes

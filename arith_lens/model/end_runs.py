@@ -19,11 +19,11 @@ from arith_lens.model.hooked import HookedLike, Tokens
 from arith_lens.model.own_modules import (
     LayerArguments,
     PlainLayer,
-    end_logits,
     layer_arguments,
     plain_layers,
 )
 from arith_lens.model.state import layers_with_weights
+from arith_lens.model.unembedding import end_logits
 
 
 class UnsupportedEndRuns(ValueError):

@@ -30,10 +30,7 @@ from arith_lens.components import NamedHook
 from arith_lens.model.families import family_of
 from arith_lens.model.forwards import (
     WAYS,
-    accepted_options,
     forwards_replaced,
-    identity_block,
-    n_other_outputs,
 )
 from arith_lens.model.hooked import HookedLike, Tokens
 from arith_lens.model.state import parts_of
@@ -42,8 +39,6 @@ from arith_lens.tensor_parallel import is_split
 ATTENTION = "arith_lens"
 """The name under which Transformers finds `_attend`."""
 
-N_COLUMNS = 1000
-"""The number of the vocabulary's tokens that give the scale of the logits."""
 Attend = Callable[..., Tensor]
 """A function (query, key, value, *, scaling, softcap), each [batch head row d_head], that returns z
 [batch row head d_head] of the rows that continue."""
@@ -381,55 +376,6 @@ def layer_arguments(
         return None
     others = [named | {"attention_mask": None} for named in arguments]
     return LayerArguments(streams[0], tuple(masks), tuple(others))
-
-
-def end_logits(
-    model: HookedLike, tokens: Int[Tensor, " row"], stream: Float[Tensor, "row d_model"]
-) -> Float[Tensor, "row d_vocab"]:
-    """The logits that the model computes from the residual stream at the last layer's exit.
-
-    Gradients pass through it where they are enabled.
-
-    Args:
-        tokens: the token of each row, with which the model is called.
-        stream: the stream of each row.
-    """
-    blocks, rows = list(model.blocks), stream[:, None]
-    passing = identity_block(rows, n_other_outputs(model, blocks[0]))
-    with forwards_replaced(blocks, [passing] * len(blocks)):
-        options = accepted_options(model, use_cache=False, logits_to_keep=1)
-        logits = model(tokens[:, None].to(model.cfg.device), **options)
-    return logits[:, -1]
-
-
-def checked_columns(answer: Int[Tensor, " pair"], d_vocab: int) -> Int[Tensor, " column"] | None:
-    """The answers, and tokens evenly over the vocabulary, which give the logits' scale.
-
-    None: all of a small vocabulary, whose columns need no copy.
-    """
-    step = 1 + d_vocab // N_COLUMNS
-    if step == 1:
-        return None
-    return torch.cat([torch.arange(0, d_vocab, step), answer]).unique()
-
-
-@contextmanager
-def columns_alone(
-    unembed: Any, columns: Int[Tensor, " column"] | None
-) -> Iterator[Int[Tensor, " column"] | None]:
-    """A context in which the bridge's unembedding computes the logits of these tokens alone.
-
-    Yields them; None, where it computes all: no tokens are given, or it is no plain matrix.
-    """
-    own = own_module(unembed)
-    plain = type(own) is nn.Linear and "forward" not in vars(own) and not is_split(own)
-    if columns is None or not plain:
-        yield None
-        return
-    chosen = columns.to(own.weight.device)
-    weight, bias = own.weight[chosen], None if own.bias is None else own.bias[chosen]
-    with forwards_replaced([own], [lambda rows: nn.functional.linear(rows, weight, bias)]):
-        yield columns
 
 
 def mlp_exit(block: Any) -> Any:

@@ -18,7 +18,7 @@ from transformers import LlamaForCausalLM
 from arith_lens.components import Head, Mlp
 from arith_lens.hooks import Edit, ablate_heads, ablate_mlps, scale_mlps
 from arith_lens.metrics import Targets
-from arith_lens.model import LogitScale, NormScale, checked_columns, load_model, own_modules
+from arith_lens.model import LogitScale, NormScale, checked_columns, load_model, unembedding
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
     CertificateError,
@@ -404,7 +404,7 @@ def test_a_certificate_reads_few_columns_of_a_large_vocabulary(
     assert torch.equal(columns, columns.unique()), "in order, each once"
     model = make_model("llama")
     pairs = make_pairs(model)
-    with patch.object(own_modules, "N_COLUMNS", 7):
+    with patch.object(unembedding, "N_COLUMNS", 7):
         found = path_patch(model, pairs).computation["certificate"]["found"]
         assert max(found.values()) < 1e-4
         monkeypatch.setattr(LogitScale, "of", lambda cfg: LogitScale(factor=1.01))

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import arith_lens as al
-from arith_lens.model import LogitScale, own_modules
+from arith_lens.model import LogitScale, unembedding
 
 SAMPLE: dict[str, Any] = {"templates": ["addition/0", "addition/5"], "keep": "all", "n": 12}
 LOGITS: dict[str, dict[str, Any]] = {
@@ -56,12 +56,12 @@ def test_the_last_layers_lens_is_the_models_own_prediction(name: str, tokenizer:
 
 
 @pytest.mark.parametrize("name", ["Cohere", "Phi"])
-@pytest.mark.parametrize("n_columns", [own_modules.N_COLUMNS, 7])
+@pytest.mark.parametrize("n_columns", [unembedding.N_COLUMNS, 7])
 def test_logits_that_are_made_otherwise_are_refused(
     name: str, n_columns: int, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a large vocabulary some tokens are compared; a hook still reads all."""
-    monkeypatch.setattr(own_modules, "N_COLUMNS", n_columns)
+    monkeypatch.setattr(unembedding, "N_COLUMNS", n_columns)
     model, _ = loaded(EVERY[name], tokenizer)
     pairs, widths = al.sample_pairs(model, **SAMPLE), []
     with model.hooks([("unembed.hook_out", lambda value, hook: widths.append(value.shape[-1]))]):
