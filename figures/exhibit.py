@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from html import unescape
 from itertools import groupby
 from pathlib import Path
@@ -434,7 +434,13 @@ def finding(name: str, runs: Sequence[Run]) -> str:
     models = {run.config["model"] for run in runs}
     if FIRST_MODEL not in models or not all(map(shipped, runs)):
         return ""
-    return findings_in(page_texts(GALLERY.parents[1] / "docs")).get(name, "")
+    return _findings().get(name, "")
+
+
+@cache
+def _findings() -> dict[str, str]:
+    """What the pages of this project say of its shipped tables, by exhibit."""
+    return findings_in(page_texts(GALLERY.parents[1] / "docs"))
 
 
 def prose(text: object) -> Markup:

@@ -14,6 +14,7 @@ import shutil
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -233,6 +234,12 @@ def _unreadable(file: Path, error: Exception) -> str:
 
 
 def sha256_of(file: Path) -> str:
-    """SHA-256 of a file's content."""
+    """SHA-256 of a file's content, which is read again once its size or time has changed."""
+    state = file.stat()
+    return _sha256(file.resolve(), (state.st_size, state.st_mtime_ns))
+
+
+@cache
+def _sha256(file: Path, state: tuple[int, int]) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
