@@ -9,6 +9,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from ast import literal_eval
 from collections.abc import Callable, Sequence
+from math import isnan
 from pathlib import Path
 from shutil import which
 from tempfile import TemporaryDirectory, TemporaryFile
@@ -52,9 +53,9 @@ class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         for pattern, words in MESSAGES:
             message = re.sub(pattern, words, message)
-        what, _, rest = message.rpartition(", found ")
-        what = what or f"arguments of {self.prog}"
-        raise ValueError(f"expected {what}, found {rest}; see {self.prog} --help")
+        requirement, _, value = message.rpartition(", found ")
+        requirement = requirement or f"arguments of {self.prog}"
+        raise ValueError(f"expected {requirement}, found {value}; see {self.prog} --help")
 
     def _check_value(self, action: Any, value: Any) -> None:
         if action.choices is not None:
@@ -242,11 +243,11 @@ def _effects(model: Any, pairs: Any) -> Any:
     return path_patch(model, pairs, engine=engine, **fitting_metric(pairs))
 
 
-def _say_time(model: Any, flops: int, what: str = "this takes") -> None:
+def _say_time(model: Any, flops: int, subject: str = "this takes") -> None:
     from arith_lens.path_patching import matrix_rate, time_text
 
     if flops > (rate := matrix_rate(model)):  # below a second, what is not counted takes longer
-        print(f"{what} about {time_text(flops, rate)}", flush=True)
+        print(f"{subject} about {time_text(flops, rate)}", flush=True)
 
 
 def _audit(chosen: Namespace) -> None:
@@ -305,8 +306,9 @@ def _strongest(table: Any, n: int) -> str:
 
 
 def _interval(low: float, high: float, form: str) -> str:
-    one = "(no interval: there is one problem)"
-    return one if low != low else f"[{low:{form}}, {high:{form}}]"
+    if isnan(low):
+        return "(no interval: there is one problem)"
+    return f"[{low:{form}}, {high:{form}}]"
 
 
 def _knockout(chosen: Namespace) -> None:

@@ -51,9 +51,10 @@ def json_lines(lines: Iterable[str], path: Any) -> Iterator[tuple[str, Any]]:
             continue
         where = f"{path}, line {number}"
         try:
-            yield where, json_line(line)
+            value = json_line(line)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
+        yield where, value
 
 
 def _items(values: list[Any]) -> list[Any]:
