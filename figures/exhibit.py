@@ -27,7 +27,7 @@ from arith_lens.views import Viewed, views_html
 from experiments.finding import RunSettings, name_ending, settings_text, unusual_settings
 from experiments.questions import exhibit_entries
 from figures.common import FIRST_MODEL, files_folder, has_tables_alone, shipped, stored_rows
-from figures.options import GALLERY, Formats, ModelOptions, TableOptions
+from figures.options import GALLERY, ClaimsOptions, Formats, ModelOptions, TableOptions
 from figures.tables.table import QuestionTable, joined, keys_of, read_back, to_csv
 
 
@@ -103,6 +103,7 @@ class Interactive(_Exhibit):
 
 
 Exhibit: TypeAlias = Chart | Table | Interactive
+ShownOptions: TypeAlias = TableOptions | ModelOptions | ClaimsOptions
 MakesExhibits: TypeAlias = Callable[[Any], Sequence[Exhibit]]
 """A function that makes exhibits from its options.
 
@@ -111,14 +112,14 @@ RunError without such a run, or where the run lacks what is drawn.
 """
 
 
-def show(exhibits: MakesExhibits, options: TableOptions | ModelOptions) -> None:
+def show(exhibits: MakesExhibits, options: ShownOptions) -> None:
     """Draw and write the exhibits, and print the files; if that fails, exit with the reason."""
     width: plotting.Width = getattr(options, "width", "screen")
     with plotting.drawn_for(width):
         _show(exhibits, options, "" if width == "screen" else f"-{width}")
 
 
-def _show(exhibits: MakesExhibits, options: TableOptions | ModelOptions, ending: str) -> None:
+def _show(exhibits: MakesExhibits, options: ShownOptions, ending: str) -> None:
     """`show`; names of pictures have the ending."""
     try:
         module_exhibits = exhibits(options)

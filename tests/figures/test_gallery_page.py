@@ -121,7 +121,7 @@ def of_maps(rows: DataFrame) -> list[str]:
     shown = rows[(rows.measure == effects.EFFECT) & (rows.operation != "mean")]
     n_keys = shown.role.eq(effects.KEY_ROLE).groupby([shown.model, shown.operation]).sum()
     late, last = (
-        rows[rows.operation.isin(shown.operation) & (rows.component == f"MLP {layer}")]
+        DataFrame(rows[rows.operation.isin(shown.operation) & (rows.component == f"MLP {layer}")])
         for layer in (10, 11)
     )
     held = [select(one, measure=effects.HELD) for one in (late, last)]
