@@ -10,7 +10,6 @@ SENTENCES = {
     "audits:audit_table": "Print the rows of all finished audits, and write them to a file.",
     "carries:carries": "Is the carry of two-digit sums one direction, at which layer?",
     "exchanges:exchanges": "What does an answer become when heads are those of another sum?",
-    "orders:orders": "How faithful are orders of heads and MLPs, by MIB's CPR and CMD?",
     "calibration:calibration": "Audit every model whose truth is known: are its verdicts right?",
     "training:measure_reference": "What can a reference model do? Its model card, measured again.",
     "speed.path_patching:speed": "How fast is path patching, how do cost and memory grow?",
