@@ -1,10 +1,10 @@
 """The whole study of a model on one page: the answer first, then every figure and table.
 
 Reads the model's runs without loading a model, and writes figures/<model>/report-<model>.html, and
-the libraries beside it. It opens without a network, on a phone too, and can be printed. The first
-screen has the verdicts of `make audit`, if it was made, the circuit (or the map), and the paper's
-claims as dots. The last line names what is missing, with its command. `make report` first computes
-what takes minutes.
+the libraries beside it. It opens without a network, on a phone too, and can be printed. It begins
+with the verdicts of `make audit`, if it was made, what is right without the strongest heads (or the
+circuit, or the map), and the paper's claims as dots. The last line names what is missing, with its
+command. `make report` first computes what takes minutes.
 """
 
 import json
@@ -56,7 +56,7 @@ from figures.tables.table import to_csv
 STUDY = "whole_study"
 STUDY_MINUTES = 15
 """How long it takes for a model as small as the shipped ones; `make help` says the same."""
-ANSWERS = ("circuit-of-", "fig2")
+ANSWERS = ("fig3", "circuit-of-", "fig2")
 """What the page begins with: the first exhibit whose name begins so, in this order."""
 ABSOLUTE_PATH = re.compile(r'"/(?:[^"/\\]+/)*([^"/\\]+)/?"')
 PHRASES = {
@@ -208,6 +208,7 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
     named = (one for start in ANSWERS for one in charts if one.name.startswith(start))
     answer = next(named, None)
     missing_text, missing_parts = _missing_text(collection, root)
+    circuit = next((one for one in charts if one.name.startswith(ANSWERS[1])), None)
     judgements = Counter(verdict.judgement for verdict in collection.verdicts)
     audit = _audit(collection.model, root)
 
@@ -220,7 +221,8 @@ def report_page(collection: Collection, root: Path = RESULTS) -> str:
     text = _template().render(
         collection=collection,
         answer=answer,
-        alone=answer and answer.name.startswith(ANSWERS[0]) and right_alone(answer.numbers),
+        circuit=circuit,
+        alone=circuit and right_alone(circuit.numbers),
         audit=answer_of(audit) if audit else "",
         judgements=[(name, judgements[name]) for name in PHRASES if judgements[name]],
         charts=charts,

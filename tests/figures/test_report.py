@@ -583,19 +583,24 @@ def test_a_long_table_is_folded_and_tables_alone_have_no_empty_words() -> None:
         explorer(ExplorerOptions(root=GALLERY_TABLES))
 
 
-def test_a_report_of_shipped_tables_is_headed_by_a_finding_and_says_what_a_graph_exchanges() -> (
-    None
-):
-    section = next(one for one in SECTIONS if one.name == "which")
+def test_a_report_of_shipped_tables_shows_what_its_heading_says_and_then_what_paths_keep() -> None:
+    circuit = next(one for one in SECTIONS if one.name == "which").exhibits[0]
+    knockout = next(
+        one for section in SECTIONS for one in section.exhibits if name_of(one) == "fig3"
+    )
     for model, heading in (
         ("reference", "Without the ten strongest of 96 heads, 11% [5, 22] of one-digit additions "),
         ("reference-mistral", ""),
     ):
-        parts = collected(section.exhibits[0], model, GALLERY)
-        assert not isinstance(parts, MissingExhibit)
-        page = report_page(Collection(model, ((section, tuple(parts)),), ()), GALLERY)
+        parts = [collected(one, model, GALLERY) for one in (circuit, knockout)]
+        exhibits = tuple(one for part in parts if isinstance(part, list) for one in part)
+        page = report_page(Collection(model, ((SECTIONS[0], exhibits),), ()), GALLERY)
         assert f"<h1>{heading or f'How {model} calculates</h1>'}" in page
-        assert "suffice" not in page.partition("</header>")[0].replace("can suffice", "")
-        assert page.index("An audit leaves every") < page.index('id="contents"')
+        header = page.partition("<header>")[2].partition("</header>")[0]
+        assert "suffice" not in header and header.count("Alone, the strongest paths keep ") == 1
+        assert re.findall('href="#(circuit-[^"]+)"', header)[0] in re.findall('id="([^"]+)"', page)
         answer = page.partition('id="answer"')[2].partition("</section>")[0]
+        assert 'id="fig3-chart"' in answer and "circuit-of" not in answer, (
+            "of heads, as its heading"
+        )
         assert answer.index("</figure>") < answer.index("Numbers as CSV"), "beside the picture"
