@@ -2,20 +2,22 @@
 atlas: the same question in other models and tasks."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pandas import DataFrame, concat, read_csv
+import numpy as np
+from pandas import DataFrame, read_csv
 
 from arith_lens import plotting
+from arith_lens.operations import OPERATIONS
 from arith_lens.plotting import COLOURS
 from arith_lens.plotting.dots import LEVEL
 from arith_lens.plotting.markup import environment
 from arith_lens.plotting.style import FONT, palette
+from arith_lens.plotting.widths import is_narrow
 from figures.exhibit import Chart, chart_of
-from figures.tables.table import keys_of, records, select
+from figures.tables.table import records, select
 from figures.views.lines import dots
 
 STUDIES = Path(__file__).parents[1] / "docs" / "studies"
@@ -86,24 +88,24 @@ def atlas() -> Chart:
         [],
         name="atlas",
         title="Do few heads suffice, in which model and task?",
-        caption="Signs, in this order: all other heads output means over the task at every token; "
-        "at END; stricter, at END: means over more tasks; another prompt's outputs. ✓ above all "
-        "other sets, and 90% right where the heads were chosen; ? not both; ✗ interval below 90%. "
-        "Lines: 95% intervals over 10 to 22 other problems.",
+        caption="Fails: the line, a 95% interval over 10 to 22 problems, ends below 90%; holds: it "
+        "is above all other sets (END: 200), and 90% were right where the heads were chosen. All "
+        "other heads output their mean over the task, at every token or at END; at END, stricter: "
+        "their mean over more tasks, or their output on another prompt.",
         draw=_draw_atlas,
     )
 
 
-SIGNED = (MEANS, "means at END", STRICTER[1], STRICTER[0])
-"""The lenses in the order of their signs."""
-TICK = ("means at END, over more tasks, another prompt", LEVEL, "operator", 0.0)
 LENSES = {
-    MEANS: ("these heads alone, means at every token", "circle", "verdict", 0.0),
-    **dict.fromkeys(SIGNED[1:], TICK),
-    "others": ("best of 40 other sets, line to the worst", "diamond", "control", -0.32),
+    MEANS: "every token",
+    "means at END": "END",
+    STRICTER[1]: "more tasks",
+    STRICTER[0]: "another prompt",
 }
-"""The series of an audit's picture: name, mark, ink, and how far below its row it is."""
-VERDICTS = {"holds": "✓", "open": "?", "fails": "✗"}
+"""What other heads output, by the names of the table, in the order of the panels."""
+VERDICTS = {"holds": "circle", "open": "diamond-open", "fails": "circle-open"}
+OTHERS = "best of 40 other sets"
+TASKS = ("addition", "subtraction", "multiplication", "division", "capitals")
 NAMES = {
     "smollm2-135m": "SmolLM2-135M",
     "qwen2.5-coder-0.5b-instruct-q4_k_m": "Qwen2.5-Coder-0.5B",
@@ -111,39 +113,34 @@ NAMES = {
     "reference": "reference",
     "reference-mistral": "reference-mistral",
 }
-"""The models of the atlas in their order."""
+"""The models of the atlas in their order, those that others trained first."""
 
 
 def _draw_atlas(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
-    """A panel for each model, those that others trained first, and a row for each task."""
-    signs = rows.assign(sign=rows.verdict.map(VERDICTS))
-    signs = signs.pivot(index=["model", "task"], columns="lens", values="sign").fillna("·")
-    rows["name"] = [
-        f"{one.task}: {len(one.heads.split())} heads "
-        + "".join(signs.loc[(one.model, one.task), [*SIGNED]])
-        for one in records(rows)
+    """A panel for each lens; a row for each model's task, below the model's name."""
+    heads = dict.fromkeys(((model, "") for model in NAMES), 0)
+    heads |= {(one.model, one.task): len(one.heads.split()) for one in records(rows)}
+    signs = {task: OPERATIONS[task].sign for task in TASKS[:-1] * is_narrow()}
+    keys = [(model, task) for model in NAMES for task in ("", *TASKS) if (model, task) in heads]
+    texts = [
+        f"{signs.get(task, task)}, {heads[model, task]} heads" if task else NAMES[model]
+        for model, task in keys
     ]
-    range_ = {"control_low": "low", "control_high": "high"}
-    others = select(rows, lens=MEANS).drop(columns=["low", "high"])
-    others = others.assign(lens="others", value=others.control_high).rename(columns=range_)
     panels = []
-    for model in NAMES:
-        own = concat([select(one, model=model) for one in (rows, others)])
-        first = {name: name.rpartition(" ")[2][0] for name in keys_of(own, "name")}
-        names = sorted(first, key=lambda name: [*VERDICTS.values()].index(first[name]))
-        series = tuple(
-            replace(
-                dots(
-                    select(own, lens=lens).set_index("name"), names, label, COLOURS[ink], mark, at
-                ),
-                **{"low": None, "high": None} if mark == LEVEL else {},
-            )
-            for lens, (label, mark, ink, at) in LENSES.items()
-        )
-        strong = tuple(first[name] == VERDICTS["holds"] for name in names)
-        panels.append(plotting.DotPanel(NAMES[model], tuple(names), series, strong))
-    axis = plotting.DotAxis((-4, 104), title="right answers", unit="%")
-    return plotting.dot_panels(panels, axis, across=2, row=26, notes=notes)
+    for lens, name in LENSES.items():
+        own = select(rows, lens=lens).set_index(["model", "task"])
+        others = own.assign(value=own.control_high, low=np.nan, high=np.nan)
+        of_verdicts = [DataFrame(own[own.verdict == verdict]) for verdict in VERDICTS]
+        series = [
+            dots(some, keys, verdict.replace("open", "undecided"), COLOURS["verdict"], mark, 0.0)
+            for some, (verdict, mark) in zip(of_verdicts, VERDICTS.items(), strict=True)
+        ]
+        series.append(dots(others, keys, OTHERS, COLOURS["control"], LEVEL, 0.0))
+        title = f"{name}: {len(of_verdicts[0])}" + f" of {len(own)}" * (not is_narrow())
+        bold = tuple(not task for _, task in keys)
+        panels.append(plotting.DotPanel(title, tuple(texts), tuple(series), bold))
+    axis = plotting.DotAxis((-4, 104), "right answers", "%", level=90.0)
+    return plotting.dot_panels(panels, axis, across=len(panels), notes=notes)
 
 
 def _row(name: str, row: Any, kind: str, length: int) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from arith_lens.plotting.page import (
     plain,
     value_axis,
 )
-from arith_lens.plotting.style import GRID, NOTE, TEXT, Figure, Number
+from arith_lens.plotting.style import GRID, NOTE, TEXT, Figure, Number, step_texts
 from arith_lens.plotting.widths import is_narrow, page_height, page_width
 
-ROW, LOWEST_ROW, NARROWEST = 17, 13, 90
+ROW, LOWEST_ROW, NARROWEST = 17, 13, 80
 """Pixels of a row, at most and at least, and of a panel, at least."""
 BETWEEN, BELOW, FOOT, KEY_LINE, NAME, NAME_LINE, PITCH = 26, 18, 40, 17, 11, 16, 18
 
@@ -68,6 +68,8 @@ class DotAxis:
     columns: tuple[str, ...] = ()
     """The names of the places 0, 1, 2… in place of numbers; plain text. The names of rows stand
     right of the marks then, and these names in lines above the first panel of each column."""
+    level: float | None = None
+    """A dashed line that numbers are compared with; it has a tick in place of those around it."""
 
 
 def dot_panels(
@@ -199,13 +201,18 @@ def _set_axes(
     sheet: Sheet, parts: Sequence[DotPanel], index: int, across: int, axis: DotAxis, over: int
 ) -> None:
     part, box = parts[index], sheet.boxes[index]
-    start, stop = axis.ends
+    (start, stop), level = axis.ends, axis.level
     lowest = index >= len(parts) - (len(parts) % across or across)
     x: dict[str, Any] = {
         **value_axis(axis.ends, axis.unit),
         "range": axis.ends,
         "zeroline": bool(start < 0 < stop),
     }
+    if level is not None:
+        at = [one for one in x["tickvals"] if abs(one - level) > 0.15 * (stop - start)] + [level]
+        x |= {"tickvals": at, "ticktext": step_texts(at, plain(axis.unit))}
+        ends, line = ((level, -0.5), (level, len(part.rows) - 0.5)), {"dash": "3px,2px"}
+        sheet.add_shape("line", *ends, index, line={"width": 1, "color": NOTE} | line)
     if axis.columns:
         x |= {"showgrid": False, "showticklabels": False, "zeroline": False}
     else:

@@ -31,7 +31,7 @@ def line(
 
 def dots(
     rows: DataFrame,
-    names: Sequence[str],
+    names: Sequence[Any],
     label: str,
     colour: str,
     symbol: str,
