@@ -16,7 +16,7 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.operations import OPERATIONS
-from arith_lens.plotting.widths import is_narrow, page_width
+from arith_lens.plotting.widths import page_width
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
 from experiments import results
@@ -27,6 +27,7 @@ from figures.tables import attention as numbers
 from figures.tables.attention import MEAN, RANDOM
 from figures.tables.table import QuestionTable, keys_of, records, select, value
 from figures.views import maps
+from figures.views.words import of_width
 
 EXPERIMENT = "where_do_they_look"
 SEEN = {"operand a": "operand", "operator": "operator", "operand b": "operand"}
@@ -61,7 +62,8 @@ def fig5(options: Options) -> list[Chart]:
 def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """Heads by roles, for each operation and model; a column has room for one model."""
     parts, roles = [], select(table, question="attention")
-    for model in keys_of(roles, "model")[: 1 if is_narrow() else None]:
+    models, notes = of_width(keys_of(roles, "model"), notes)
+    for model in models:
         of_model = select(roles, model=model)
         for number, operation in enumerate(keys_of(roles, "operation")):
             own = select(of_model, operation=operation)

@@ -18,12 +18,12 @@ from figures.options import ALL_OPERATIONS, LargeMapOptions, ModelOptions, Optio
 from figures.tables import effects
 from figures.tables.table import keys_of, select
 from figures.views import maps
+from figures.views.words import of_width
 
 CAPTION = (
     "A cell is the mean change when one part gets its output from the counterfactual. Norm held: "
-    "the final norm keeps its scale; red beside blue: the drop comes through it alone. Framed: "
-    "MLPs and heads below −5% (key heads, named in the title, differ from zero), dashed where the "
-    "95% interval reaches −5%."
+    "the final norm keeps its scale; red beside blue: the drop comes through it alone. Framed: key "
+    "heads, dashed if the 95% interval reaches −5%; bold or framed: MLPs below −5%."
 )
 CAPTIONS = {True: CAPTION + " Dots: heads that the paper names.", False: CAPTION}
 """By whether the paper names heads of a model that is drawn."""
@@ -70,7 +70,7 @@ def _operation_panel(
 ACROSS, MOST_OF_FOUR = 4, 16
 """Maps in a row where a model has at most so many heads in a layer; else two."""
 NUMBERED, LEAST_NUMBER = {False: (17, 15), True: (32, 16)}, 1.5
-"""Pixels of a cell with a number, by whether the page is narrow; the smallest that is printed."""
+"""Pixels of a cell with a number, by whether the page is narrow; the smallest on a wide page."""
 
 
 def _row_of_maps(panels: Sequence[plotting.Panel], reading: maps.EffectScale) -> dict[str, Any]:
@@ -96,9 +96,15 @@ def _map_with_numbers(rows: DataFrame, reading: maps.EffectScale, operation: str
     panel = replace(panel, title=f"{title}, n = {own.n.max():.0f}")
     if not is_small:
         return panel
-    texts, strip_texts = (_numbers(part, 0, LEAST_NUMBER) for part in (panel.values, panel.strips))
+    least = 0.5 if is_narrow() else LEAST_NUMBER
+    texts, strip_texts = (_numbers(part, 0, least) for part in (panel.values, panel.strips))
+    bold = {mark.at for mark in panel.strip_marks if mark.strong and mark.certain}
+    strip_texts = tuple(
+        tuple(f"<b>{text}</b>" * ((r, c) in bold) or text for c, text in enumerate(row))
+        for r, row in enumerate(strip_texts)
+    )
     marks = tuple(replace(mark, text=mark.text * (not named)) for mark in panel.marks)
-    return replace(panel, texts=texts, strip_texts=strip_texts, marks=marks)
+    return replace(panel, texts=texts, strip_texts=strip_texts, marks=marks, strip_marks=())
 
 
 def _draw_operations(
@@ -148,7 +154,8 @@ def _draw_models(
     """One or more lines of maps per model; a map is empty for an operation that its run lacks. A
     column has room for the first model."""
     models = [name for name in keys_of(table, "model") if name in configs]
-    configs = {name: configs[name] for name in models[: 1 if is_narrow() else None]}
+    models, notes = of_width(models, notes)
+    configs = {name: configs[name] for name in models}
     operations = _operations(table)
     first = maps.EffectScale.of(next(iter(configs.values())))
     by_model: dict[str, dict[str, plotting.Panel]] = {}

@@ -35,9 +35,9 @@ from arith_lens.plotting.style import (
 from arith_lens.plotting.widths import SMALLEST, is_printed, page_height, page_width
 
 PANEL_SPAN = 384  # pixels of a panel's longer side
-_STRIP, _STRIP_GAP = 23, 5  # pixels: a strip's width, and its distance from the map
+_STRIP, _STRIP_GAP = 23, 6  # pixels: a strip's width, and its distance from the map
 _BETWEEN_COLUMNS, _BETWEEN_ROWS = 8, 54
-_NAMES, _STRIP_NAME = 34, 10  # pixels below a row of panels, and for each strip after the first
+_NAMES, _STRIP_TITLE = 34, 13  # pixels below a row of panels, and of a title above several strips
 _LEAST_CELL = 4  # pixels
 LETTER = 0.56  # the width of a figure as a share of the font size
 _TAG = re.compile("<[^>]*>")
@@ -178,9 +178,9 @@ def _sheet(
         lefts.append(x)
         x += max(g.panel_width for g in geometries[column::across]) + _BETWEEN_COLUMNS
     boxes: list[Box] = []
-    names = _STRIP_NAME * (geometries[0].n_strips - 1)
-    between = _BETWEEN_ROWS + names
-    bottom = TOP - between
+    titles = _STRIP_TITLE * (geometries[0].n_strips > 1)
+    between = _BETWEEN_ROWS + titles
+    bottom = TOP + titles - between
     for start in range(0, len(geometries), across):
         row = geometries[start : start + across]
         heading = heading_height(headings[start // across]) if headings else 0
@@ -191,7 +191,7 @@ def _sheet(
             for left, geometry in zip(lefts[: len(row)], row, strict=True)
         ]
     width = max(x - _BETWEEN_COLUMNS + 6, min(page_width(), 600))
-    return Sheet((width, bottom + names + _NAMES + BAR), boxes, notes)
+    return Sheet((width, bottom + _NAMES + BAR), boxes, notes)
 
 
 def _fitted(
@@ -221,7 +221,7 @@ def _fitted(
         room = (page_width() - LEFT - 6 - (many - 1) * _BETWEEN_COLUMNS) / many
         n_rows = -(-len(parts) // many)
         rest = TOP + _NAMES + BAR + above + n_rows * _BETWEEN_ROWS + LINE * MOST_LINES
-        rest += _STRIP_NAME * (n_strips - 1) * (n_rows + 1)
+        rest += _STRIP_TITLE * (n_strips > 1) * n_rows
         height = (page_height() - rest) / n_rows
         geometries = [
             Geometry(shape[0], shape[1], n_strips, *wish, room, height) for shape in shapes
@@ -239,15 +239,18 @@ def _add_marks(
     sheet: Sheet, part: Panel, index: int, geometry: Geometry, end: Number
 ) -> set[tuple[int, int]]:
     """Draw outlines, dots and labels of one panel; the cells with a label inside."""
-    pixel, half = 1 / geometry.cell[0], 0.5 - 1 / geometry.cell[1]
+    box, pixel, half = sheet.boxes[index], 1 / geometry.cell[0], 0.5 - 1 / geometry.cell[1]
     wide, tight = 1 + 3 * pixel, (geometry.strip - 2) * pixel  # a head's number fills its cell
     spots = [(mark, float(mark.column), wide) for mark in part.marks]
     spots += [(one, float(geometry.strip_middles[one.column]), tight) for one in part.strip_marks]
     for mark, x, wide in (spot for spot in spots if spot[0].strong):
-        left = max(x - wide / 2, 0.6 * pixel - 0.5)
-        corners = (left, mark.row - half), (x + wide / 2, mark.row + half)
+        sides = ((0.5 + x + side * wide / 2) * geometry.cell[0] for side in (-1, 1))
+        ends = (
+            (mark.row + end, box.left + at) for at, end in zip(sides, (half, -half), strict=True)
+        )
+        corners = [(at, box.bottom - (0.5 + row) * geometry.cell[1]) for row, at in ends]
         line = {"width": 1.2, "color": TEXT, "dash": "solid" if mark.certain else "dot"}
-        sheet.add_shape("rect", *corners, index, line=line)
+        sheet.add_shape("rect", *corners, line=line)  # on the page: axes cut it at their ends
     named = [mark for mark in part.marks if mark.text]
     labelled = {mark.at for mark in named}
     for dot in part.dots:
@@ -370,6 +373,7 @@ def panels(
     *,
     axes: tuple[str, str],
     strip_names: Sequence[str],
+    strip_titles: tuple[str, str] = ("", ""),
     colours: ColourScale,
     hover: Sequence[str],
     notes: Sequence[str] = (),
@@ -384,6 +388,8 @@ def panels(
     Args:
         parts: the panels, row after row, with maps of any shape; None is an empty position.
         axes: the names of the maps' rows and columns, such as `("layer", "head")`.
+        strip_names: a name below each strip.
+        strip_titles: of several strips, what stands above them all, and below their names.
         colours: what the colours mean.
         hover: plotly hover templates of a map's cell and of each strip's, with x, y, z, customdata.
         notes: lines below the panels (plain text).
@@ -424,14 +430,15 @@ def panels(
         if part is not None:
             _add_cells(sheet, part, index, geometry, hover)
             _set_axes(sheet, index, geometry, axes, strip_names, many)
+            _add_strip_titles(sheet, index, geometry, strip_titles)
             _add_frames(sheet, index, geometry)
-            sheet.add_title(part.title, index)
+            sheet.add_title(part.title, index, lift=8 + _STRIP_TITLE * (n_strips > 1))
             named = _add_marks(sheet, part, index, geometry, end)
             if part.texts and has_room:
                 _add_texts(sheet, part, index, geometry, end)
             else:
                 _add_clipped(sheet, part, index, geometry, end, named)
-    sheet.add_headings(headings, many)
+    sheet.add_headings(headings, many, lift=8 + _STRIP_TITLE * (n_strips > 1))
     return sheet.finished()
 
 
@@ -476,7 +483,7 @@ def _set_axes(
     x = {
         "range": [-0.5, geometry.strip_range[1]],
         "tickvals": [*columns, *geometry.strip_middles],
-        "ticktext": [*map(str, columns), *strip_names[:1], *[""] * len(strip_names[1:])],
+        "ticktext": [*map(str, columns), *map(plain, strip_names)],
         "tickangle": 0,
         "title_text": axes[1].capitalize() if index + across >= len(sheet.boxes) else None,
         "title_standoff": 2,
@@ -490,13 +497,18 @@ def _set_axes(
         "title_text": axes[0].capitalize() if index % across == 0 else None,
     }
     sheet.set_axes(index, x, y)
+
+
+def _add_strip_titles(
+    sheet: Sheet, index: int, geometry: Geometry, titles: tuple[str, str]
+) -> None:
+    """What stands above several strips, and below their names."""
     box = sheet.boxes[index]
-    for strip, name in enumerate(strip_names[1:], 1):  # each in a line of its own
-        at = box.right - geometry.strip * (geometry.n_strips - strip - 0.5)
-        low = box.bottom + 6 + LINE * strip
-        sheet.add_shape("line", (at, box.bottom), (at, low), line={"width": 1, "color": FRAME})
-        middle = (box.right, low + 7)
-        sheet.write(plain(name), middle, size=SMALLEST, ink=NOTE, anchor=("right", "middle"))
+    middle = box.right - geometry.n_strips * geometry.strip / 2
+    for text, y, edge in zip(
+        titles, (box.top - 3, box.bottom + 17), ("bottom", "top"), strict=True
+    ):
+        sheet.write(plain(text), (middle, y), size=11, anchor=("center", edge))
 
 
 def _add_frames(sheet: Sheet, index: int, geometry: Geometry) -> None:
@@ -509,7 +521,8 @@ def _add_frames(sheet: Sheet, index: int, geometry: Geometry) -> None:
     for y in np.arange(7.5, bottom, 8) if geometry.n_rows > 12 else ():
         sheet.add_shape("line", (-0.5, y), (right, y), index, line=hairline)
     width = geometry.strip / geometry.cell[0]
-    strips = [(start + i * width, start + (i + 1) * width) for i in range(geometry.n_strips)]
-    for x0, x1 in ((-0.5, right), *strips):
+    for x in (start + i * width for i in range(1, geometry.n_strips)):
+        sheet.add_shape("line", (x, -0.5), (x, bottom), index, line=hairline)
+    for x0, x1 in ((-0.5, right), (start, start + geometry.n_strips * width)):
         frame = {"width": 1, "color": FRAME}
         sheet.add_shape("rect", (x0, -0.5), (x1, bottom), index, line=frame)

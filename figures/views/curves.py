@@ -13,6 +13,7 @@ from arith_lens.plotting.page import reach
 from arith_lens.plotting.widths import is_narrow
 from figures.tables.table import keys_of, records, select
 from figures.views.lines import base_rate, line
+from figures.views.words import of_width
 
 Keys = Mapping[str, Any]
 """Keys that rows have, as `select` takes them; a function gets the rows of one chart."""
@@ -85,8 +86,8 @@ def draw(
         shared_y: as of `plotting.curve_panels`; then one chart of a row has the lines' names.
         named: that chart, counted from 0; on a narrow page it is the first one.
     """
-    if is_narrow():
-        rows = select(rows, model=[keys_of(rows, "model")[0], ""])
+    models, notes = of_width(keys_of(rows, "model"), notes)
+    rows = select(rows, model=[*models, ""])
     x_title = charts[0].x_title if len(charts) == 1 else ""  # once, below the last row
     charts = [replace(one, x_title="") if x_title else one for one in charts]
     lines = [line for chart in charts for line in curve_panels(rows, chart)]

@@ -33,7 +33,10 @@ COLOUR_TITLES = {
     "share_of_total_contrast": "Share of the whole prompt's change",
     "share_of_total_probability": "Share of the whole prompt's change",
 }
-STRIPS = ("MLP", "norm held")
+STRIPS: dict[int, dict[str, Any]] = {
+    1: {"strip_names": ("MLP",)},
+    2: {"strip_names": ("free", "held"), "strip_titles": ("MLP", "norm")},
+}
 """The names of the strips: MLPs as in the paper, and with the final norm's scale held."""
 
 
@@ -88,7 +91,7 @@ def draw(
     n_strips = max((part.strips.shape[1] for part in known), default=1)
     colours = plotting.ColourScale(reading.colour_title, reading.unit, reading.limit)
     shared = {"colours": colours, "axes": ("layer", "head"), "hover": hover(reading)} | layout
-    shared |= {"strip_names": STRIPS[:n_strips], "hover": shared["hover"][: n_strips + 1]}
+    shared |= {**STRIPS[n_strips], "hover": shared["hover"][: n_strips + 1]}
     return plotting.panels(
         [part and _widened(part, n_strips) for part in parts], notes=notes, **shared
     )

@@ -1,9 +1,11 @@
 """Rows of a table in words."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from pandas import DataFrame
 
+from arith_lens.plotting.widths import is_narrow
 from figures.common import sample_size
 from figures.tables.answers import PLACE
 from figures.tables.table import records, select
@@ -66,3 +68,11 @@ def percent_text(one: Any) -> str:
 def components_text(rows: DataFrame) -> str:
     """The names of listed components, in their order."""
     return ", ".join(select(rows, measure=PLACE).sort_values("value").component)
+
+
+def of_width(models: list[str], notes: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The models that a page has room for, and the notes: a narrow one has the first model, and
+    names the others."""
+    if not is_narrow() or len(models) < 2:
+        return models, [*notes]
+    return models[:1], [f"On a wide page: {', '.join(models[1:])}, too.", *notes]

@@ -1,5 +1,6 @@
 """Figure 12 shows models of different sizes on one colour scale."""
 
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 from support.drawings import written
 from support.made_runs import OPERATIONS, MadePairs, make_effects, make_run
 
+from arith_lens.plotting import drawn_for
+from arith_lens.plotting.style import TEXT
 from arith_lens.runs import Run, open_run
 from experiments import results
 from figures.common import GALLERY
@@ -67,7 +70,8 @@ def test_a_colour_means_the_same_in_every_row(runs: list[Run]) -> None:
         for part in (results.MAP.load(run, name).heads, results.MAP.load(run, name).mlps)
     )
     printed = [text for trace in figure.data if trace.type == "scatter" for text in trace.text]
-    large = [text for text in printed if text and abs(int(text.replace("−", "-"))) >= 15]
+    numbers = [re.sub("</?b>", "", text).replace("−", "-") for text in printed if text]
+    large = [number for number in numbers if abs(int(number)) >= 15]
     assert len(large) >= large_effects > 0
 
 
@@ -115,6 +119,27 @@ def test_each_map_names_its_heads_once_and_prints_no_number_within_one() -> None
     }
     assert not any(note.bgcolor for note in chart.figure.layout.annotations), "covers a cell"
     assert "−2" in printed and not {"−1", "+1"} & printed
+
+
+def test_an_mlp_is_bold_below_the_threshold_and_has_no_frame_that_covers_its_number() -> None:
+    (chart,) = fig12(ModelOptions(models=("reference",), root=GALLERY))
+    measures = ("effect", "effect, norm held")
+    rows: Any = select(chart.numbers, model="reference", measure=measures)
+    mlps = rows[rows.component.str.startswith("MLP") & rows.operation.isin(OPERATIONS)]
+    printed = [
+        text for trace in chart.figure.data if trace.type == "scatter" for text in trace.text
+    ]
+    assert sum(text.startswith("<b>") for text in printed) == (mlps.high < -0.05).sum() > 10
+    frames = [one for one in chart.figure.layout.shapes if one.line.color == TEXT]
+    assert len(frames) == (select(rows, operation=OPERATIONS).role == "key").sum()
+    assert {one.xref for one in frames} == {"paper"}, "an axis cuts what it ends in"
+
+
+def test_a_phone_names_the_model_that_it_has_no_room_for() -> None:
+    with drawn_for("phone"):
+        (chart,) = fig12(ModelOptions(models=("reference", "reference-mistral"), root=GALLERY))
+    texts = [str(note.text) for note in chart.figure.layout.annotations]
+    assert "On a wide page: reference-mistral, too." in texts
 
 
 def test_the_table_names_the_model_of_each_row(runs: list[Run], tmp_path: Path) -> None:

@@ -130,8 +130,11 @@ def of_maps(rows: DataFrame) -> list[str]:
     assert len(late) == 2 * len(n_keys) == 16 and late.high.max() < -0.05
     free = select(last, measure=effects.EFFECT)
     assert free.high.max() < 0 < held[1].value.min(), "through the norm"
-    return ["at most three key heads", "MLP 10 matters in all", f"has {counts[0]:.0f} key heads",
-            "none in division", f"`reference-mistral` {counts[1]:.0f}. MLP 11's drop"]  # fmt: skip
+    return [
+        "At most three key heads; MLP 10 matters in all operations, norm free or held",
+        f"has {counts[0]:.0f} key heads, none in division",
+        f"`reference-mistral` {counts[1]:.0f}. MLP 11's drop",
+    ]
 
 
 def of_carry(rows: DataFrame) -> list[str]:

@@ -221,16 +221,29 @@ def test_cells_fill_the_panel_and_axes_stay_on_the_page(shape: tuple[int, int]) 
     assert figure.layout.height < 1200
 
 
+def outlines_of(figure: plotting.Figure) -> list[tuple[np.ndarray, str]]:
+    """The left, right, lower and upper end of each outline in cells, and its dash."""
+    layout, outlines = figure.layout, []
+    for one in layout.shapes:
+        if one.line.dash:
+            assert one.xref == one.yref == "paper", "an axis cuts what ends outside"
+            ends = [sorted((one.x0, one.x1)), sorted((one.y0, one.y1))]
+            both = zip((layout.xaxis, layout.yaxis), ends, strict=True)
+            cells = [np.interp(at, axis.domain, axis.range) for axis, at in both]
+            outlines.append((np.concatenate(cells), one.line.dash))
+    return outlines
+
+
 def test_marks_are_outlined_and_those_with_text_labelled(values: np.ndarray) -> None:
     marks = (plotting.Mark(3, 2, "3.2"), plotting.Mark(5, 5, ""), plotting.Mark(1, 1, "1.1", False))
     figure = panels(panel(values, marks=marks))
-    outlines = [s for s in figure.layout.shapes if s.line.dash]
-    middles = {((s.y0 + s.y1) / 2, (s.x0 + s.x1) / 2) for s in outlines}
-    assert middles == {(3, 2), (5, 5)}, "not opposing ones"
-    assert all(s.x1 - s.x0 > 1 > s.y1 - s.y0 for s in outlines), "off its number and the next one"
-    corner = panels(panel(values, marks=(plotting.Mark(0, 0, ""),))).layout.shapes
-    (frame,) = (s for s in corner if s.line.dash)
-    assert frame.x0 > -0.5 < frame.y0, "the map's edge does not cut it"
+    outlines = np.array([ends for ends, _ in outlines_of(figure)])
+    left, right, low, high = outlines.T
+    assert np.allclose((low + high) / 2, [3, 5]) and np.allclose((left + right) / 2, [2, 5])
+    assert (right - left > 1).all() and (high - low < 1).all(), "off its number and the next one"
+    corner = panels(panel(values, marks=(plotting.Mark(0, 0, ""),)))
+    (frame,) = (one for one in corner.layout.shapes if one.line.dash)
+    assert min(frame.x0, frame.x1) < corner.layout.xaxis.domain[0], "as wide at the map's edge"
     texts = [note.text for note in figure.layout.annotations]
     assert "3.2" in texts
     assert "1.1" in texts
@@ -262,7 +275,7 @@ def test_titles_of_narrow_maps_do_not_reach_the_next_column() -> None:
 def test_outlines_are_dashed_where_only_the_mean_is_beyond(values: np.ndarray) -> None:
     marks = (plotting.Mark(3, 2, ""), plotting.Mark(5, 5, "", certain=False))
     figure = panels(panel(values, marks=marks))
-    dashes = {(round(s.y0 + s.y1), s.line.dash) for s in figure.layout.shapes if s.line.dash}
+    dashes = {(round(low + high), dash) for (*_, low, high), dash in outlines_of(figure)}
     assert dashes == {(6, "solid"), (10, "dot")}
 
 
