@@ -26,19 +26,18 @@ from figures.options import Options
 from figures.tables import attention as numbers
 from figures.tables.attention import MEAN, RANDOM
 from figures.tables.table import QuestionTable, keys_of, records, select, value
-from figures.views import maps
 from figures.views.words import of_width
 
 EXPERIMENT = "where_do_they_look"
-SEEN = {"operand a": "operand", "operator": "operator", "operand b": "operand"}
+SEEN = {"BOS": "control", "operand a": "operand", "operator": "operator", "operand b": "operand"}
 """The roles with columns of their own, with their inks; all others are together."""
-KINDS = {"operand": "A, B:", "operator": "operator:", "other": "neither:"}
+KINDS = {"operand": "A or B:", "operator": "operator:", "other": "neither:"}
 """What the strongest heads look at, above those that do."""
 CONTROLS = ("random:", "mean", "largest")
 """The rows of as many random heads: their name, their mean, and the largest in each column."""
-SMALLEST, WIDE = 25, 15
-"""Smaller percentages are not printed; half an interval, in points, from which on one is in
-brackets."""
+SMALLEST, WIDE = 10, 15
+"""Smaller percentages of heads are not printed; half an interval, in points, from which on one is
+in brackets."""
 
 
 def fig5(options: Options) -> list[Chart]:
@@ -50,10 +49,10 @@ def fig5(options: Options) -> list[Chart]:
             [run],
             name="fig5",
             title="Where do the strongest heads look?",
-            caption=f"Mean attention from END in percent, printed from {SMALLEST} on, in brackets "
-            f"if its 95% interval over n problems is ±{WIDE} points or wider. Heads stand under "
-            "the tokens that get at least half of their attention outside the first token. Bold: "
-            "key heads. Random: mean and largest of as many others. Effects: the paper's lens.",
+            caption=f"Mean attention from END in percent, from {SMALLEST} on; in brackets: 95% "
+            f"intervals over n problems of ±{WIDE} points or wider. 1st: the first token; heads "
+            "stand under what gets at least half of the attention to others. Bold: key heads. "
+            "Random: mean, and largest in each column, of as many other heads.",
             draw=_draw,
         )
     ]
@@ -68,12 +67,8 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         for number, operation in enumerate(keys_of(roles, "operation")):
             own = select(of_model, operation=operation)
             parts.append(_roles(own, operation, model * (number == 0)))
-    return plotting.matrix_panels(
-        parts,
-        colour_title="attention from END",
-        across=max(len(keys_of(roles, "operation")), 1),
-        notes=notes,
-    )
+    across = max(len(keys_of(roles, "operation")), 1)
+    return plotting.matrix_panels(parts, across=across, notes=notes)
 
 
 def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
@@ -83,8 +78,9 @@ def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
     strong = DataFrame(effects[effects.kind != RANDOM]).sort_values("value")
     weights = select(rows, measure=numbers.WEIGHT)
     cells = weights.pivot_table(["value", "low", "high"], ["kind", "head"], "role") * 100
-    values = cells.value[[*SEEN]].assign(rest=cells.value.drop(columns=[*SEEN]).sum(axis=1))
-    halves = ((cells.high - cells.low) / 2)[[*SEEN]].assign(rest=0.0)
+    seen = [role for role in SEEN if role in cells.value]
+    values = cells.value[seen].assign(rest=cells.value.drop(columns=seen).sum(axis=1))
+    halves = ((cells.high - cells.low) / 2)[seen].assign(rest=0.0)
     names, bold, parts = [], [], []
     empty = (np.full((1, values.shape[1]), np.nan),) * 2
     for kind, name in KINDS.items():
@@ -98,14 +94,15 @@ def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
     parts += [empty, (np.stack(controls), np.zeros((2, values.shape[1])))]
     shown, half = (np.concatenate(some) for some in zip(*parts, strict=True))
     return plotting.Matrix(
-        maps.title(operation.capitalize(), f"n = {value(rows, measure='problems'):.0f}"),
+        f"{plotting.plain(operation.capitalize())}, n = {value(rows, measure='problems'):.0f}",
         (*names, *CONTROLS),
-        ("A", OPERATIONS[operation].sign, "B", "rest"),
+        ("1st", "A", OPERATIONS[operation].sign, "B", "rest")[len(SEEN) - len(seen) :],
         shown,
         strong=(*bold, *[False] * len(CONTROLS)),
         heading=heading,
         smallest=SMALLEST,
-        inks=tuple(plotting.COLOURS[ink] for ink in (*SEEN.values(), "control")),
+        whole=(-2, -1),
+        inks=tuple(plotting.COLOURS[ink] for ink in (*map(SEEN.get, seen), "control") if ink),
         bracketed=half >= WIDE,
     )
 
@@ -174,7 +171,7 @@ def _draw_words(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
             title = plotting.plain(f"“{text}”") * (start == 0)
             values = 100 * weights.loc[heads].to_numpy()[:, start : start + each]
             parts.append(plotting.Matrix(title, tuple(heads), some, values, smallest=1, inks=ink))
-    return plotting.matrix_panels(parts, colour_title="attention from END", across=2, notes=notes)
+    return plotting.matrix_panels(parts, across=2, notes=notes)
 
 
 OPERATORS = {one.word for group in TEMPLATES.values() for one in group} | {*"+-−*/×÷"}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -52,8 +53,10 @@ class Matrix:
     """Which names of rows are bold."""
     heading: str = ""
     """Above the line of panels that begins with this one; plain text."""
-    smallest: Number | tuple[Number, ...] = 0
-    """Numbers nearer to 0 are not printed in their cells; of all columns, or of each."""
+    smallest: Number = 0
+    """Numbers nearer to 0 are not printed in their cells."""
+    whole: tuple[int, ...] = ()
+    """The rows all of whose numbers are printed."""
     inks: tuple[str, ...] = ()
     """The colour of each column (`#rrggbb`); empty: dark."""
     bracketed: Bool[np.ndarray, "row column"] | None = None
@@ -88,7 +91,7 @@ class Matrix:
 def matrix_panels(
     parts: Sequence[Matrix],
     *,
-    colour_title: str,
+    colour_title: str = "",
     across: int = 1,
     notes: Sequence[str] = (),
 ) -> Figure:
@@ -96,6 +99,7 @@ def matrix_panels(
     them, slanted without the room, and names of groups above these.
 
     Args:
+        colour_title: what the colours mean, beside their bar; without it there is no bar.
         across: the most panels in a line, as far as the page has the room.
         notes: lines below the panels (plain text).
 
@@ -113,26 +117,23 @@ def matrix_panels(
     across = _fitting(parts, min(across, len(parts)))
     texts = [name for part in parts for name in part.columns]
     longest = widest("\n".join(texts).split("\n"), 10) + 4
-    slanted = _cell(parts, across) < 0.7 * longest
+    room = _cell(parts, across) / 0.9
+    halves = ([widest(name.split("\n"), 10) / 2 for name in part.columns] for part in parts)
+    slanted = any(a + b > room for some in halves for a, b in pairwise(some))
     lines = max(text.count("\n") + 1 for text in texts)
     above = max(_NAMES, 0.66 * longest) if slanted else _NAME * lines + 4
     above += _GROUP * any(part.groups for part in parts)
-    inks = dict.fromkeys(ink for part in parts for ink in part.inks)
-    cell, sheet = _sheet(parts, notes, (above, BAR + 7 * len(inks)), across)
+    cell, sheet = _sheet(parts, notes, (above, BAR if colour_title else 8), across)
     lefts = _lefts(parts, across)
-    sheet.set_colours(
-        _END,
-        "%",
-        colour_title,
-        rising=True,
-        beyond=any(np.nanmax(part.values) > _END for part in parts),
-        inks=[*inks],
-    )
+    if colour_title:
+        beyond = any(np.nanmax(part.values) > _END for part in parts)
+        sheet.set_colours(_END, "%", colour_title, rising=True, beyond=beyond)
+        bear_colours(sheet)
     if any(part.is_log for part in parts):
         at = [_END * log / (len(_LOG_ENDS) - 1) for log in range(len(_LOG_ENDS))]
         texts = ["≤ 1", *map(str, _LOG_ENDS[1:-1]), f"≥ {_LOG_ENDS[-1]}%"]
         sheet.update_layout(coloraxis_colorbar={"tickvals": at, "ticktext": texts})
-    bear_colours(sheet)
+    sheet.update_layout(barmode="overlay")
     for index, part in enumerate(parts):
         _add_part(sheet, part, index, cell, slanted)
         _add_groups(sheet, part, index, cell, above)
@@ -244,7 +245,9 @@ def _add_numbers(
 ) -> None:
     """Write the numbers of cells that are not exactly 0, readable on their colour."""
     sizes = np.abs(part.values)
-    rows, columns = np.nonzero(np.isfinite(sizes) & (sizes != 0) & (sizes >= part.smallest))
+    least = np.full((len(sizes), 1), float(part.smallest))
+    least[[*part.whole]] = 0
+    rows, columns = np.nonzero(np.isfinite(sizes) & (sizes != 0) & (sizes >= least))
     texts, inks = [], []
     of_cells = np.array(colours).reshape(part.values.shape)[rows, columns].tolist()
     unsures = np.zeros(len(rows), bool) if part.bracketed is None else part.bracketed[rows, columns]

@@ -23,7 +23,6 @@ from arith_lens.plotting.style import (
     plotly,
     step_texts,
     steps,
-    tint,
 )
 from arith_lens.plotting.widths import SMALLEST, is_narrow, is_printed, page_width
 
@@ -35,8 +34,6 @@ BAR = 44
 """Pixels: the room for a colour bar below the panels."""
 ABOVE_NOTES = 12
 """Pixels between the picture and its small print."""
-BAR_STEPS = 22
-"""The steps of a thin colour bar."""
 ROOM_OF_TICKS = 200
 """Pixels of a colour bar with all its ticks."""
 MOST_LINES = 3
@@ -259,7 +256,6 @@ class Sheet:
         *,
         rising: bool = False,
         beyond: bool = False,
-        inks: Sequence[str] = (),
     ) -> None:
         """One colour axis for all panels, with its bar below the panels.
 
@@ -269,7 +265,6 @@ class Sheet:
             title: the meaning of the colours, in one line (plotly's markup).
             rising: whether the colours begin at 0, and not at -end.
             beyond: whether rising numbers are above `end`, and have its colour.
-            inks: the colours (`#rrggbb`) of rising numbers; all but the last have a thin bar above.
         """
         words = TITLE_LETTER * 11 * _letters(title) + 10
         length = min(220, self.size[0] * 0.45, max(self.size[0] - 32 - words, 90))
@@ -304,20 +299,9 @@ class Sheet:
             at = [0.0, end / 2, float(end)]
             *texts, last = step_texts(at, unit)
             bar |= {"tickvals": at, "ticktext": [*texts, "≥ " * beyond + last]}
-            *others, own = inks or (COLOURS["verdict"],)
-            for row, ink in enumerate(others):
-                self._add_bar_of(ink, (left + words, top - 7 * (len(others) - row)), length)
-            axis |= {"cmin": 0, "colorscale": ["#ffffff", own]}
+            axis |= {"cmin": 0, "colorscale": ["#ffffff", COLOURS["verdict"]]}
         self._figure.update_layout(barmode="overlay", coloraxis=axis)
         self.write(title, (left, top - 2), size=11, anchor=("left", "top"))
-
-    def _add_bar_of(self, ink: str, at: XY, length: Number) -> None:
-        """A thin bar of pixels from white to a colour."""
-        step = length / BAR_STEPS
-        for i in range(BAR_STEPS):
-            start = at[0] + i * step
-            fill = {"fillcolor": tint(ink, (i + 0.5) / BAR_STEPS), "line": {"width": 0}}
-            self.add_shape("rect", (start, at[1]), (start + step, at[1] + 6), **fill)
 
     def finished(self, *, left: Number | None = None) -> Figure:
         """The figure with all its parts, and with the page's small print (plain text) at its foot.

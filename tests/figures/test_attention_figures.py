@@ -66,10 +66,11 @@ def test_figure_5_shows_each_kind_of_heads(run: Run, tmp_path: Path) -> None:
     cells = next(one for one in chart.figure.data if one.type == "bar")
     cells = {name: number for name, number in cells.customdata}
     own = by_head.loc["addition"]
-    rest = 100 * (own.sum(axis=1) - own[["operand a", "operator", "operand b"]].sum(axis=1))
+    named = ["BOS", "operand a", "operator", "operand b"]
+    rest = 100 * own.drop(columns=named).sum(axis=1)
     assert cells["largest, rest"] == pytest.approx(rest.max()), "no sum of maxima"
-    assert rest.max() < 100 * own.drop(columns=["operand a", "operator", "operand b"]).max().sum()
-    total = sum(cells[f"5.5, {name}"] for name in ("A", "+", "B", "rest"))
+    assert rest.max() < 100 * own.drop(columns=named).max().sum()
+    total = sum(cells[f"5.5, {name}"] for name in ("1st", "A", "+", "B", "rest"))
     assert total == pytest.approx(100, abs=1e-3), "weights have columns"
 
 

@@ -24,6 +24,7 @@ from figures.knockout import fig3
 from figures.map_figures import fig2
 from figures.probes import fig6
 from figures.tables import circuit, effects
+from figures.tables.attention import RANDOM, WEIGHT
 from figures.tables.base_rates import MAJORITY
 from figures.tables.table import from_csv, select, value
 from figures.tuning_tables import table1
@@ -185,7 +186,14 @@ def of_knockouts(rows: DataFrame) -> list[str]:
 
 def of_roles(rows: DataFrame) -> list[str]:
     counts = by_model(rows, measure="heads", kind="operand")
-    return ["Three to seven", *(between(own.value, ".0f") for own in counts)]
+    weights = select(rows, measure=WEIGHT, kind=RANDOM)
+    keys = ["model", "operation", "head"]
+    random = weights.pivot_table("value", keys, "role")
+    seen = random["operand a"] + random["operand b"]
+    assert len(seen) > 80 and (seen < 0.5 * (1 - random.BOS)).all(), "no random one"
+    one, two = (between(own.value, ".0f") for own in counts)
+    assert one == "3 to 7"
+    return ["Three to seven of", "mostly see A or B, no random one", two]
 
 
 def of_claims(rows: DataFrame) -> list[str]:
