@@ -23,7 +23,7 @@ from figures.views.words import of_width
 CAPTION = (
     "A cell is the mean change when one part gets its output from the counterfactual. Norm held: "
     "the final norm keeps its scale; red beside blue: the drop comes through it alone. Framed: key "
-    "heads, dashed if the 95% interval reaches −5%; bold or framed: MLPs below −5%."
+    "heads, dashed if the 95% interval reaches −5%; bold or framed: MLPs whose interval is below."
 )
 CAPTIONS = {True: CAPTION + " Dots: heads that the paper names.", False: CAPTION}
 """By whether the paper names heads of a model that is drawn."""

@@ -212,7 +212,7 @@ def _add_part(sheet: Sheet, part: Matrix, index: int, cell: int, slanted: bool) 
         sheet.add_shape("rect", *corners, index, line={"width": 1, "color": FRAME})
     if cell >= _NUMBERED:
         _add_numbers(sheet, part, index, colours, 12 if cell > 30 else 10)
-    step = -(-_NAME * 7 // (5 * cell)) if slanted else 1 if cell >= 20 else 4
+    step = -(-_NAME * 7 // (5 * cell)) if slanted else 1
     x = {
         "range": [-0.5, len(middle) - 0.5],
         "tickvals": [*middle[::step]],

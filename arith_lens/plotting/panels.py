@@ -244,13 +244,14 @@ def _add_marks(
     spots = [(mark, float(mark.column), wide) for mark in part.marks]
     spots += [(one, float(geometry.strip_middles[one.column]), tight) for one in part.strip_marks]
     for mark, x, wide in (spot for spot in spots if spot[0].strong):
-        sides = ((0.5 + x + side * wide / 2) * geometry.cell[0] for side in (-1, 1))
-        ends = (
-            (mark.row + end, box.left + at) for at, end in zip(sides, (half, -half), strict=True)
+        left, right = (
+            box.left + (0.5 + x + end) * geometry.cell[0] for end in (-wide / 2, wide / 2)
         )
-        corners = [(at, box.bottom - (0.5 + row) * geometry.cell[1]) for row, at in ends]
+        top, low = (box.bottom - (0.5 + mark.row + end) * geometry.cell[1] for end in (half, -half))
         line = {"width": 1.2, "color": TEXT, "dash": "solid" if mark.certain else "dot"}
-        sheet.add_shape("rect", *corners, line=line)  # on the page: axes cut it at their ends
+        sheet.add_shape(
+            "rect", (left, top), (right, low), line=line
+        )  # on the page: axes cut it at their ends
     named = [mark for mark in part.marks if mark.text]
     labelled = {mark.at for mark in named}
     for dot in part.dots:

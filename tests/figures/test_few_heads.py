@@ -64,7 +64,7 @@ def test_no_text_is_small_or_outside(shape):
     assert min(dots) >= 0 and max(dots) < width - 40
 
 
-AUDITS = pd.read_csv(STUDIES / "audits.csv").query("question == 'Do few suffice?'")
+AUDITS: pd.DataFrame = pd.read_csv(STUDIES / "audits.csv").query("question == 'Do few suffice?'")
 
 
 def drawn(name: str, number: int) -> list[float]:
@@ -78,7 +78,7 @@ def test_each_audit_has_the_mark_of_its_verdict_in_the_panel_of_its_lens(number,
     own = AUDITS[AUDITS.lens == lens]
     assert len(own) >= 20
     for verdict in few_heads.VERDICTS:
-        expected = sorted(100 * own[own.verdict == verdict].value)
+        expected = sorted(100 * own.value[own.verdict == verdict])
         assert drawn(verdict.replace("open", "undecided"), number) == pytest.approx(expected)
     best = sorted(100 * own.control_high)
     assert drawn(few_heads.OTHERS, number) == pytest.approx(best)

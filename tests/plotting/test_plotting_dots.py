@@ -73,7 +73,7 @@ def test_small_numbers_are_not_printed_and_names_have_several_lines() -> None:
 
 @pytest.mark.parametrize(
     ("name", "columns", "expected"),
-    [("5", 40, (0, 10)), ("5", 10, (0, 10)), ("a name without room", 10, (45, 10))],
+    [("5", 40, (0, 40)), ("5", 10, (0, 10)), ("a name without room", 10, (45, 10))],
 )
 def test_names_of_columns_are_above_and_turned_where_they_have_no_room(
     name: str, columns: int, expected: tuple[int, int]
