@@ -25,11 +25,13 @@ LIVE = (
     "[Open the explorer of `reference`](explorer-reference.html){ .md-button .md-button--primary }"
 )
 STYLE = """.md-grid { max-width: 72rem } .md-sidebar { width: 9.8rem }
-.md-typeset td code { overflow-wrap: anywhere; white-space: normal }"""
-"""Pictures have room for their own width, 828 pixels; long names break in tables."""
-FIRST = ("docs/setup.md", "docs/data.md", "docs/faults.md")
-LAST = ("CHANGELOG.md", "CONTRIBUTING.md", "arith_lens/", "docs/pretrained.md", "docs/studies/")
-"""Pages that a search shows before the others, and after them."""
+.md-typeset table code { word-break: normal; white-space: normal }"""
+"""Pictures have room for their own width, 828 pixels; long names in tables stay in one line."""
+BOOSTS = {
+    **{"docs/data.md": 5, "docs/setup.md": 3, "docs/faults.md": 2, "docs/api/": 0.3},
+    **dict.fromkeys(("CHANGELOG.md", "CONTRIBUTING.md", "arith_lens/", "docs/studies/"), 0.1),
+}
+"""How far a search moves the pages whose paths begin so; 1 where none does."""
 TASK = re.compile(r"^## (.+)\n\n\| to \| name \|\n((?:\|.*\n)*)", re.MULTILINE)
 ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 NAME = re.compile(r"`([\w.]+)`")
@@ -63,7 +65,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """docs/api.md links each name to its entry, and the explorer's page the explorer."""
     uri = page.file.src_uri
-    page.meta["search"] = {"boost": 2 if uri in FIRST else 0.2 if uri.startswith(LAST) else 1}
+    boosts = [boost for start, boost in BOOSTS.items() if uri.startswith(start)]
+    page.meta.update({"search": {"boost": (*boosts, 1)[0]}, "tags": []})  # its tags are the hub's
     if uri == "docs/explorer.md" and EXPLORER.exists():
         return markdown.replace("\n<picture>", f"\n{LIVE}\n\n<picture>", 1)
     if uri != "docs/api.md":

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
+from arith_lens.__main__ import _parser as arith_lens_parser
 from arith_lens.benchmarks.readers import HUMANITIES
 from arith_lens.model import empty_model
+from arith_lens.pairs import read_file
 from arith_lens.reference.sets import load_set
 from experiments import catalogue, make, settings
 from experiments.catalogue import Command
@@ -262,6 +264,40 @@ def test_commands_are_understood_and_plan(
     with refused:
         call(config, *others, **by_name | {"dry_run": True})
         assert capsys.readouterr().out
+
+
+OWN_COMMAND = re.compile(r"arith-lens (?=[a-z])(?!--)")
+GUIDES = [
+    *("README.md", "docs/setup.md", "docs/data.md", "docs/explorer.md"),
+    *("docs/knockout.md", "docs/audit.md", "docs/path_patching.md"),
+]
+"""Pages whose first command is the one that a wheel brings."""
+
+
+def test_pages_name_the_command_of_the_package_and_it_understands_each_of_its_lines() -> None:
+    by_page: dict[str, list[str]] = {}
+    for page in PAGES:
+        lines = [one.strip() for one in commands(page.read_text("utf-8"))]
+        by_page[page_id(page)] = [one for one in lines if OWN_COMMAND.match(one)]
+        for line in by_page[page_id(page)]:
+            words = shlex.split(line)[1:]
+            model = ["MODEL"] * (len(words) == 1 and words != ["models"])  # a mere name
+            arith_lens_parser().parse_args([*words, *model])
+    assert [name for name in GUIDES if not by_page[name]] == []
+    with pytest.raises(ValueError, match="--pears"):
+        arith_lens_parser().parse_args(["map", "MODEL", "--pears", "mine.csv"])
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/data.md"])
+def test_a_page_shows_rows_whose_answer_has_its_blank(name: str, tmp_path: Path) -> None:
+    (rows,) = re.findall(r"^```csv\n(.*?)^```$", (ROOT / name).read_text("utf-8"), FLAGS)
+    (tmp_path / "mine.csv").write_text(rows, "utf-8")
+    for row in read_file(tmp_path / "mine.csv", {}).values():
+        assert not row["reference"].endswith(" ") and row["answer"].startswith(" ")
+        assert row["counterfactual"] != row["reference"]
+    (tmp_path / "mine.csv").write_text(rows.replace("answer", "label"), "utf-8")
+    with pytest.raises(ValueError, match="answer"):
+        read_file(tmp_path / "mine.csv", {})
 
 
 def broken_tables(text: str) -> list[str]:

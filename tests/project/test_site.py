@@ -81,12 +81,17 @@ def broken(page: Path) -> list[str]:
 
 
 def test_a_search_shows_the_pages_to_begin_with_before_what_changed(site: Path) -> None:
-    index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
-    entries = {one["location"]: one for one in index}
+    index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
+    entries = {one["location"]: one for one in index["docs"]}
     places = {"CSV": "data.html#your-own-prompts", "GGUF": "setup.html#your-own-model"}
     for word, place in places.items():
         assert entries[f"docs/{place}"]["text"].startswith(f"<p>{word}")
         assert entries[f"docs/{place}"]["boost"] > 1 > entries["CHANGELOG.html"]["boost"]
+    of_name = entries["docs/api/knock-out.html#arith_lens.keep_only"]
+    assert entries["docs/knockout.html"]["boost"] > of_name["boost"], "a method, then its functions"
+    assert not any(one.get("tags") for one in index["docs"]), "a tag would count a million times"
+    words = re.split(index["config"]["separator"], "of map.csv, head 5.5, arith-lens")
+    assert words == ["of", "map", "csv", "head", "5.5", "arith", "lens"]
 
 
 def test_links_lead_to_files_and_nothing_is_loaded_from_other_hosts(site: Path) -> None:
