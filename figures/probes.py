@@ -26,25 +26,28 @@ SITES = {
     "mlp_in": (
         ("A", "A", "operand"),
         ("B", "B", "operand dot"),
-        ("C", "C", "answer dash"),
+        ("C", "C", "answer"),
         (numbers.OTHERS["mlp_in"], "others", "control"),
     ),
     "write": (("C", "C", "answer"), (numbers.OTHERS["write"], "others", "control")),
 }
 """The tokens of each site, their names in the figure, and their looks."""
+TITLES = {"mlp_in": "MLPs read", "write": "MLPs write"}
 LAYERS: dict[str, Any] = {"x": "layer", "x_title": "layer", "scale": 1}
 
 
-ONE_OPERATION = [
-    CurveChart(
-        {"measure": numbers.COSINE, "site": site, "less": ""},
-        tuple(Series({"token": token}, name, style) for token, name, style in SITES[site][::-1]),
-        title=f"{title}, n = {{n}}",
-        y_title="cosine similarity",
-        **LAYERS,
-    )
-    for site, title in {"mlp_in": "MLPs read", "write": "MLPs write"}.items()
-]
+ONE_OPERATION = CurveChart(
+    {"measure": numbers.COSINE, "less": ""},
+    tuple(
+        Series({"site": TITLES[site], "token": token}, name, style, end=f"{name} {{:.2f}}")
+        for site, tokens in SITES.items()
+        for token, name, style in tokens[::-1]
+    ),
+    columns="site",
+    title="{site}, n = {n}",
+    y_title="cosine similarity",
+    **LAYERS,
+)
 
 
 SEVERAL_MODELS = [
@@ -89,8 +92,8 @@ def fig6(options: OperationOptions) -> list[Chart]:
             title=f"Figure 6: what MLPs read and what they write, {operation}",
             caption="What the MLP of a layer reads (a) or adds (b, c) at END, compared with the "
             "digits' columns of W_U. a, b: means over problems with 95% intervals; others: digits "
-            "that are not A, B or C (a), or not C (b). Each panel has a scale of its own. c: one "
-            "prompt; printed is the digit that a layer writes most, framed is the answer.",
+            "that are not A, B or C (a), or not C (b); numbers: the last layer. c: one prompt; "
+            "printed is the digit that a layer writes most, framed is the answer.",
             draw=partial(_draw_operation, operation=operation),
         )
     ]
@@ -102,17 +105,10 @@ def _draw_operation(table: DataFrame, notes: Sequence[str], operation: str) -> p
     case = select(rows, measure=numbers.CASE_COSINE)
     (prompt,) = keys_of(case, "prompt")
     empty = plotting.Line(np.zeros(1), np.zeros(1), "", "white")
-    title = f"they write at “{plotting.plain(prompt.strip())}”"
+    title = f"one prompt: “{plotting.plain(prompt.strip())}”"
+    ((_, sites),) = curves.curve_panels(rows.replace({"site": TITLES}), ONE_OPERATION)
     figure = plotting.curve_panels(
-        [
-            *(
-                part
-                for chart in ONE_OPERATION
-                for _, parts in curves.curve_panels(rows, chart)
-                for part in parts
-            ),
-            plotting.CurvePanel(title, (empty,), y_range=(0, 1)),
-        ],
+        [*sites, plotting.CurvePanel(title, (empty,), y_range=(0, 1))],
         x_title="layer",
         notes=notes,
         across=3,

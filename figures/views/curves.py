@@ -186,7 +186,8 @@ def _line(rows: DataFrame, series: Series, chart: CurveChart) -> plotting.Line:
     style: dict[str, Any] = {"x": chart.x, "scale": chart.scale, "dash": dash or "solid"}
     style |= {"is_light": series.is_light}
     one = line(rows, series.name, COLOURS[colour], **style)
-    one = replace(one, label=series.end.format(one.y[-1]) if series.end else None)
+    end = series.end.format(one.y[-1]).replace("-", "−")
+    one = replace(one, label=end if series.end else None)
     return one if series.band else _bare(one)
 
 

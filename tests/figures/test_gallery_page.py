@@ -312,6 +312,14 @@ def test_a_page_of_shipped_tables_is_headed_by_what_people_wrote_of_them(
             assert ('<p class="under">' in page) == (model == ONE), "its topic"
 
 
+def test_the_heading_of_figure_6_is_about_the_operation_that_it_shows() -> None:
+    rows = select(from_csv((GALLERY / "fig6.csv").read_text("utf-8")), operation="addition")
+    last = select(rows, measure="cosine", site="mlp_in", less="", layer=rows.layer.max())
+    answer, operands = (value(last, token=token) for token in ("C", "A and B"))
+    numbers = f"In addition, the last MLP reads C (cosine {answer:.2f}) more than A and B"
+    assert f"{numbers} ({operands:.2f})" == findings_in(page_texts(ROOT / "docs"))["fig6"]
+
+
 def test_four_random_mlps_cost_more_than_the_four_strongest_in_multiplication() -> None:
     rows = from_csv((GALLERY / "fig3.csv").read_text("utf-8"))
     keys = {"measure": "accuracy", "components": "MLPs", "k": 4, "operation": "multiplication"}

@@ -54,6 +54,13 @@ def test_figure_6_shows_the_probes_and_one_prompt(root: Path, tmp_path: Path) ->
     assert cells.value.tolist() == pytest.approx(stored.flatten().tolist(), abs=1e-5)
 
 
+def test_what_mlps_read_and_write_has_one_scale_and_one_look_of_c(root: Path) -> None:
+    (chart,) = probes.fig6(probes.OperationOptions(root=root))
+    layout, lines = chart.figure.layout, [one for one in chart.figure.data if one.name == "C"]
+    assert layout.yaxis.range == layout.yaxis2.range
+    assert len(lines) == 2 and lines[0].line == lines[1].line
+
+
 def test_turning_layers_winners_and_chance_are_rows(root: Path) -> None:
     (run,) = find_runs("what_do_mlps_add", model="reference", root=root)
     table = read_back(probe_numbers.table(run))
