@@ -32,10 +32,10 @@ _ANSWER = """
 <table class="verdicts">
 {% for row in rows %}<tr>
 <th scope="row">{{ row.question }}</th>
-<td class="verdict">{% if row.marks %}{{ row.marks }} {% endif %}<b>{{ row.verdict }}</b>
-{%- if row.others %}<br><span class="small">{{ row.others }}</span>{% endif %}</td>
+<td class="verdict">{% if row.marks %}{{ row.marks }} {% endif %}<b>{{ row.verdict }}</b></td>
 <td>{% if loop.first %}<span class="ends"><span>0</span><span>100%</span></span>{% endif %}
-{{ row.strip }}</td><td>{{ row.sentence }}</td>
+{{ row.strip }}</td><td>{{ row.sentence }}
+{%- if row.others %}<br><span class="small">{{ row.others }}</span>{% endif %}</td>
 </tr>{% endfor %}</table>
 """.strip()
 _PAGE = """
@@ -56,9 +56,12 @@ strongest. So other heads can be darker here.</p>
 {% if readers or strongest %}<div>{% if readers %}<h2>What each head reads</h2>
 <table class="cells"><thead><tr><th>head</th><th>strongest path into it</th>
 <th class="number">C's logit <small>95% interval</small></th></tr></thead><tbody>
-{% for row in readers %}<tr><th scope="row">{{ row.head }}</th><td>{{ row.path }}</td>
+{% for row in readers %}<tr{% if row.open %} class="open"{% endif %}>
+<th scope="row">{{ row.head }}</th><td>{{ row.path }}</td>
 <td class="number">{{ row.effect }}<small>{{ row.interval }}</small></td></tr>
-{% endfor %}</tbody></table>{% endif %}
+{% endfor %}</tbody></table>
+{% if readers|selectattr("open")|list %}<p class="small">Grey: the interval holds 0, so
+this path may do nothing.</p>{% endif %}{% endif %}
 {% if strongest %}<p class="small">The strongest {% for lens, heads in strongest %}
 {{ lens }}: {{ heads|join(", ") }}{{ "; " if not loop.last else "." }}{% endfor %}</p>{% endif %}
 </div>{% endif %}</div>
@@ -82,11 +85,14 @@ def answer_of(audit: Any) -> str:
     for question, sentence in audit.sentences().items():
         first, lenses = audit.first(question), _measured(audit, question)
         others = [one.measure for one in lenses if one.verdict != first.verdict]
-        row = {"question": question, "sentence": sentence, "strip": _strip(first.measure, others)}
-        row |= {"verdict": _verdict(first, audit.rows), "others": ""}
+        row = {"question": question, "sentence": sentence, "others": ""}
+        row |= {"verdict": _verdict(first, audit.rows), "strip": _strip(first.measure, others)}
+        if first.lens == verdicts.COMPARED and (n := first.measure.n):
+            alike = f"{first.measure.value * n:.0f} of {n} verdicts are alike"
+            row["strip"] = render('<span class="small">{{ alike }}; no control</span>', alike=alike)
         row["marks"] = "".join(MARKS[one.verdict] for one in lenses)
         if others:
-            row |= {"verdict": _count(lenses), "others": f"first: {first.verdict}"}
+            row |= {"verdict": _count(lenses), "others": _by_verdict(lenses)}
         values = [one.value for one in others if not isnan(one.value)]
         if values and first.verdict == verdicts.HOLDS:
             worst = max(values) if question == verdicts.NEED else min(values)
@@ -104,6 +110,15 @@ def _measured(audit: Any, question: str) -> list[Verdict]:
 def _count(lenses: Sequence[Verdict]) -> str:
     """In how many of the lenses it holds."""
     return f"in {sum(one.verdict == verdicts.HOLDS for one in lenses)} of {len(lenses)} lenses"
+
+
+def _by_verdict(lenses: Sequence[Verdict]) -> str:
+    """The lenses in which it holds, those in which it is open, and those in which it fails."""
+    names = [
+        (mark, ", ".join(one.lens for one in lenses if one.verdict == verdict))
+        for verdict, mark in MARKS.items()
+    ]
+    return "; ".join(f"{mark} {some}" for mark, some in names if some)
 
 
 def _verdict(one: Verdict, rows: Sequence[Verdict]) -> str:
@@ -167,6 +182,7 @@ def _reader(row: Any) -> dict[str, str]:
     low, high = ("" if isnan(end) else f"{end:.2f}" for end in (row.ci_low, row.ci_high))
     texts = {"effect": f"{row.effect:+.2f}", "interval": f"[{low}, {high}]" if low else ""}
     signed = {name: text.replace("-", "−") for name, text in texts.items()}
+    signed |= {"open": "yes" * (row.ci_low <= 0 <= row.ci_high)}
     return {"head": str(row.head), "path": verdicts.read_by(row), **signed}
 
 

@@ -428,6 +428,19 @@ def test_the_page_says_the_answer_first_and_needs_no_network(
     assert FEW in audit._repr_html_()
 
 
+def test_a_path_whose_interval_holds_0_is_grey_and_the_page_says_so(
+    table: tuple[Any, Audit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, audit = table
+    paths = audit.readers().assign(ci_low=-1.0, ci_high=-0.5)
+    for n_open in (0, 1):
+        paths.loc[paths.index[:n_open], "ci_high"] = 0.5
+        monkeypatch.setattr(Audit, "readers", lambda _, paths=paths: paths)
+        shown = page_of(audit).partition("What each head reads")[2].partition("Every number")[0]
+        assert shown.count('<tr class="open">') == n_open < len(paths)
+        assert ("Grey: the interval holds 0" in shown) == bool(n_open)
+
+
 def test_the_page_says_beside_a_verdict_how_many_lenses_agree_and_their_worst(
     table: tuple[Any, Audit],
 ) -> None:
@@ -445,10 +458,10 @@ def test_the_page_says_beside_a_verdict_how_many_lenses_agree_and_their_worst(
         for question in QUESTIONS
     }
     assert "●●○○ <b>in 2 of 4 lenses</b>" in cells[FEW], "a mark for each lens"
-    assert "first: holds; 33% in the worst" in cells[FEW] and "<td>Yes (a): " in cells[FEW]
+    assert "● a, b; ○ c, d; 33% in the worst" in cells[FEW] and "<td>Yes (a): " in cells[FEW]
     assert cells[FEW].count('fill="none"') == 2, "a ring for each other lens"
     assert "<b>in 1 of 2 lenses</b>" in cells[NEED]
-    assert "first: holds; 70% in the worst" in cells[NEED], "the answers that stay right"
+    assert "● a; ◐ b; 70% in the worst" in cells[NEED], "the answers that stay right"
     assert "● <b>holds</b>" in cells[TASK] and "lenses" not in cells[TASK]
     finding = "needed in 1 of 2 lenses, sufficient alone in 2 of 4 lenses."
     assert page.index(finding) < page.index(TASK), "the finding is first"
@@ -458,6 +471,7 @@ def test_the_page_says_beside_a_verdict_how_many_lenses_agree_and_their_worst(
     assert "needed in" not in page_of(replace(mixed, rows=(cannot, *mixed.rows[1:])))
     assert "<b>yes</b>" in cells[LENS] and "●" not in cells[LENS], "no mark of success"
     assert "But 1 of these 8 verdicts are open." in cells[LENS]
+    assert "2 of 4 verdicts are alike; no control" in cells[LENS] and "<svg" not in cells[LENS]
     assert f"<title>Audit: {audit.model}, sums, 36 problems</title>" in page
     svg = page.partition('role="img" aria-label="The map')[2].partition("</svg>")[0]
     assert "prefers-color-scheme:dark" in svg and "#15181e" in svg, "in the dark's own colours"
