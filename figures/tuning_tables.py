@@ -32,11 +32,11 @@ TABLE_TITLES = {
 }
 CAPTION = (
     "A cell has the change of right answers in percentage points, its mean over the seeds [95% "
-    "interval over questions and seeds; with one seed, over questions alone], the right answers "
-    "after tuning, and the seeds' lowest and highest change. The same n questions are asked before "
-    "and after.\nPrecise tuning trains the heads (and MLPs) that the answer's logit depends on "
-    "most, and nothing else. Random: it trains as many others, which each seed draws anew. LoRA: "
-    "it trains a small matrix beside every layer's weights.\nRate: the learning rate, of those "
+    "interval over questions and seeds; with one seed, over questions alone], and the right "
+    "answers after tuning; by seed: the lowest and highest change. The same n questions are asked "
+    "before and after.\nPrecise tuning trains the heads (and MLPs) that the answer's logit depends "
+    "on most, and nothing else. Random: it trains as many others, which each seed draws anew. "
+    "LoRA: it trains a small matrix beside every layer's weights.\nRate: the learning rate, of those "
     "tried. For mathematics, it answers most validation word problems after one training; for "
     "little loss, it is the best of those that lose no more on one half of the generic questions "
     "(the table has the other half). Beyond the highest or lowest rate there may be a better one. "

@@ -118,14 +118,17 @@ def test_a_page_groups_rows_that_begin_alike_and_sets_the_gain_first(
     drawn: tuple[Table, Table],
 ) -> None:
     """The purposes are headings, words are in small print, numbers stand at the right."""
-    page = html_table(drawn[0].cells)
+    page, _, more = html_table(drawn[0].cells).partition("<details>")
     headings = re.findall(r'<tr class="group">.*?<span>(.*?)</span>', page)
     purposes = drawn[0].cells["rate chosen for"].unique()
     assert headings == [f"Rate chosen for: {purpose}" for purpose in purposes]
     names = re.findall(r'<th scope="col"[^>]*>([^<]*)', page)
     assert names[:3] == ["tuned", "word problems", "generic tasks"]
     assert page.count('<tr class="precise">') == len(purposes)
-    assert '<td class="number">+41.7 [' in page and "<small>to 75.0%</small>" in page
+    cell, *_ = re.findall(r'<td class="number">([+]41.7 .*?)</td>', page)
+    assert cell.endswith(' <span class="after">to 75.0%</span>'), "one line"
+    assert "seeds" not in page and "33.3 to +50.0</td>" in plain(more), "folded"
+    assert more.count(">2e-05</td>") == len(drawn[0].cells) - page.count("no rate of the grid")
     others = html_table(DataFrame({"head": ["5.5", "<b>"], "looks at": ["A", "B"]}))
     assert 'class="group"' not in others and "&lt;b&gt;" in others and "number" not in others
 
