@@ -24,10 +24,18 @@ const ArithLensCard = (() => {
           kind ? h("span", { class: `ale-chip ale-ink-${this.kinds[component]}` }, kind) : "", of?.key ? h("span", { class: "ale-chip" }, "key") : "",
           h("span", { class: "ale-narrow ale-peek" }, of ? this.effect(this.single(component) ?? of.mean) : ""), toggle),
         h("div", { class: "ale-card-body" },
-          this.actions(component), ...this.each(() => this.effectRow(component)), unknown ?? "",
+          this.actions(component), ...this.each(() => this.effectRow(component)), this.onlyMap ? this.ranking() : "", unknown ?? "",
           ...unknown ? [] : (isMlp(component) ? [() => this.valuesRow("mlp_in", "Reads"), () => this.valuesRow("write", "Writes"), () => this.neuronsRow()]
             : [() => this.looksRow(), () => this.valuesRow("write", "Writes"), () => this.fedRow(), () => this.onwardRow()]).flatMap(draw => this.each(draw)),
           unknown ? "" : this.drawer(component)));
+    }
+    // Beside a map alone: the strongest parts, the heads on a scale of their own.
+    ranking() {
+      const rows = this.rows("effects", this.setting).filter(row => row.mean !== null).sort((a, b) => Math.abs(b.mean) - Math.abs(a.mean));
+      const bar = row => ({ label: row.component, value: row.mean, low: row.ci_low, high: row.ci_high, onclick: this.jump(row.component) });
+      return [["Heads", row => row.head >= 0, 8], ["MLPs", row => row.head < 0, 5]].map(([title, is, n]) => [title, rows.filter(is).slice(0, n)])
+        .map(([title, of]) => of.length ? this.row(title, h("p", { class: "ale-soft" }, `The ${of.length} strongest of ${rows.filter(row => row.head < 0 === of[0].head < 0).length}, with 95% intervals`),
+          this.bars(of.map(bar), { format: x => this.effect(x) })) : "");
     }
     actions(component) {
       const out = this.choice.basket.has(component), pinned = this.choice.pinned.has(component);
@@ -159,12 +167,12 @@ const ArithLensCard = (() => {
       const best = input => rows.filter(row => row.input === input && this.jump(row.sender) && Math.abs(row.mean) >= LEAST_SHARE).sort((a, b) => Math.abs(b.mean) - Math.abs(a.mean))[0];
       const left = rows.find(row => row.input === "");
       const interval = row => row.ci_low === null ? "" : ` (${percent(row.ci_low, 0)} to ${percent(row.ci_high, 0)})`;
-      return this.row("Fed by",
+      return this.row("Fed by", h("details", {}, h("summary", {}, "The strongest earlier part for each input"),
         h("p", {}, Object.keys(INPUTS).map(input => [input, best(input)]).filter(([, row]) => row).map(([input, row], place) =>
           [place ? "; " : "", `${INPUTS[input]}: `, h("button", { class: "ale-link", onclick: this.jump(row.sender) }, named(row.sender)), ` ${percent(row.mean, 0)}`])),
         left && certain(left) ? h("p", {}, h("b", {}, `not explained by single parts: ${percent(left.mean, 0)}`), interval(left)) : "",
         h("p", { class: "ale-soft" }, `Shares of the whole change of this head when one earlier part at a time changes, from ${percent(LEAST_SHARE, 0)}; they need not sum to 100%. ${this.few}`
-          + (left && !certain(left) ? " What no single part explains is not known: the interval of this rest holds 0." : "")));
+          + (left && !certain(left) ? " What no single part explains is not known: the interval of this rest holds 0." : ""))));
     }
     onwardRow() {
       const rows = this.rows("mediation", { component: this.choice.component });

@@ -6,7 +6,7 @@ const ArithLensCards = (() => {
   const ALL_OTHERS = "all others";
   // The meaning of each role's colour, as in all figures.
   const HUES = { "operand a": "operand", "operand b": "operand", operator: "operator", A: "operand", B: "operand", C: "answer" };
-  const ONLY_MAP = "This page has the map alone: arith-lens explore, or al.explore(model, pairs) in Python, computes the rest.";
+  const ONLY_MAP = "What a part looks at, reads and writes is on the explorer's page (arith-lens explore).";
 
   // What is drawn of the chosen part. The page itself is a subclass.
   class Cards {

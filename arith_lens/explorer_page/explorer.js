@@ -272,7 +272,7 @@ const ArithLensExplorer = (() => {
     drawTitle() {
       const title = this.onlyMap && this.sets.size === 1 ? this.options.title : [this.options.title, this.sides.join(" beside ")].join(", ");
       this.title.replaceChildren(title);
-      this.task.replaceChildren(...this.choice.compare ? [] : [h("div", { class: "ale-lead" }, this.lead())], ...this.each(set => {
+      this.task.replaceChildren(...this.choice.compare ? [] : [h("div", { class: "ale-lead" }, this.lead()), h("div", {}, this.score())], ...this.each(set => {
         const row = this.rows("prompts", { prompt: this.prompt })[0], example = this.choice.prompt === null ? "Example: after" : "After";
         return row ? h("div", {}, `${this.choice.compare ? `${capital(set)}: after` : example} “${row.reference.trim()}”, the right answer C is ${row.answer.trim()}. The counterfactual is “${row.counterfactual.trim()}”.`) : "";
       }));
@@ -290,7 +290,7 @@ const ArithLensExplorer = (() => {
       const names = [...this.sets.keys()].filter(name => name !== set && this.edges(name).length);
       const step = (by, text, label) => h("button", { class: "ale-small", "data-key": `step ${by}`, "aria-label": label, onclick: () => this.stepPrompt(by) }, text);
       this.regions.controls.replaceChildren(
-        this.onlyMap && this.sets.size === 1 ? "" : this.select("Task", "set", [...this.sets.keys()].map(name => [name, name]), set),
+        this.sets.size === 1 ? "" : this.select("Task", "set", [...this.sets.keys()].map(name => [name, name]), set),
         names.length && this.edges().length ? this.select("Compare with", "compare", [["", "nothing"], ...names.map(name => [name, name])], compare) : "",
         prompts.length ? h("span", { class: "ale-step" }, this.select("Prompt", "prompt",
           [["", n === undefined ? "all" : `all ${n}`], ...prompts.map(row => [row.prompt, row.reference.trim()])], prompt),

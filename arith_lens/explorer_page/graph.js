@@ -6,8 +6,8 @@ const ArithLensGraph = (() => {
   const { HUES, INPUTS } = ArithLensCards;
   const { Card } = ArithLensCard;
   const { EMBEDDINGS, END, SIZE, key, layout, curve } = ArithLensLayout;
-  const TOP = "C", SHARE = 0.8, LOOK = 0.15, UNFOLDED = 8, THICK = 9, SINGLE = 700, WIDTH = [340, 900], DOUBLE_CLICK = 400;
-  const SHORT = { operator: "op", other: "…", BOS: "" };
+  const TOP = "C", SHARE = 0.8, LOOK = 0.15, UNFOLDED = 8, THICK = 9, SINGLE = 700, NARROW = 460, WIDTH = [340, 900], DOUBLE_CLICK = 400;
+  const SHORT = { operator: "op", other: "…" };
   const DASHES = { q: "2 4", k: "8 4" };
   const MAIN = { paths: "via_mlps", metric: "relative_logit" };
   const size = row => Math.abs(row.mean ?? 0);
@@ -92,8 +92,9 @@ const ArithLensGraph = (() => {
       const others = compare ? this.shown(this.edges(compare), least) : null;
       const { component } = this.choice, first = shown.find(row => row.sender === component || row.receiver === component);
       const line = h("p", { class: "ale-line", "aria-hidden": true }, first ? this.edgeText(first) : `${capital(named(component))} has no edge here.`);
-      region.replaceChildren(this.graphControls(rows, shown, least), ...others ? [h("p", {}, "Pale: an edge of both; strong: of one only.")] : [],
-        h("div", { class: "ale-graph-frame" }, this.pictures(shown, others, this.graphWidth(), line)), line, this.legend(),
+      const frame = h("div", { class: "ale-graph-frame" }, this.pictures(shown, others, this.graphWidth(), line));
+      region.replaceChildren(this.graphControls(rows, shown, least), this.legend(frame), ...others ? [h("p", {}, "Pale: an edge of both; strong: of one only.")] : [],
+        frame, line, this.reading(),
         h("details", {}, h("summary", { "data-key": "in words" }, "The graph in words"), this.inWords(shown)), this.exportBar("circuit", ...this.fileButtons()));
     }
     graphWidth() { return Math.max(WIDTH[0], Math.min(WIDTH[1] * (this.choice.compare ? 1.4 : 1), this.regions.graph.clientWidth || 760)); }
@@ -104,7 +105,7 @@ const ArithLensGraph = (() => {
         onchange: event => this.choose({ least: size(rows[rows.length - 1 - event.target.value]) }) });
       return h("div", { class: "ale-graph-controls" },
         this.heading("Circuit", "edges", shown, this.quoted({ receivers: JSON.stringify([...new Set(rows.map(row => row.receiver))]) })),
-        h("label", {}, `Edges that change C's logit by ${this.graphEffect(least).replace(/^[+−]/, "")} or more `, slider, ` ${shown.length}\u00a0of\u00a0${rows.length}`));
+        h("label", {}, `Edges that change C's logit by ${this.graphEffect(least).replace(/^[+−]/, "")} or more `, slider, h("span", { class: "ale-count" }, `${shown.length} of ${rows.length}`)));
     }
     fileButtons() {
       const button = (key, text, title, save) => h("button", { "data-key": key, title, onclick: save }, text);
@@ -124,13 +125,13 @@ const ArithLensGraph = (() => {
       for (const [name, rows] of all) {
         const least = Math.min(this.defaultLeast(rows), this.choice.least ?? Infinity), first = rows.filter(row => size(row) >= least);
         take([...this.nodesOf(first), ...this.summaryNodes(name)], false);
-        for (const role of [...this.rolesOf(name, first), ...rows.map(row => row.role)]) roles.add(role);
+        for (const role of [...this.rolesOf(name, first, each), ...(each < NARROW ? [] : rows).map(row => row.role)]) roles.add(role);
       }
-      for (const [name, rows] of views) for (const role of this.rolesOf(name, rows)) roles.add(role);
+      for (const [name, rows] of views) for (const role of this.rolesOf(name, rows, each)) roles.add(role);
       const drawn = new Set(views.flatMap(([name, rows]) => [...this.nodesOf(rows), ...this.heldNodes(name)]).map(node => key(node.name, node.role)));
       for (const [, rows] of all) take(this.nodesOf(rows), true);
       for (const [name] of views) take(this.heldNodes(name), true);
-      for (const [name, node] of nodes) node.drawn = drawn.has(name);
+      for (const [name, node] of nodes) if (roles.has(node.role)) node.drawn = drawn.has(name); else nodes.delete(name);
       const at = layout([...nodes.values()], this.inOrder(roles), each);
       const common = others ? new Set(shown.map(edgeKey).filter(name => others.some(row => edgeKey(row) === name))) : null;
       const largest = Math.max(...views.flatMap(([, rows]) => rows.map(size)), 1e-9);
@@ -155,10 +156,10 @@ const ArithLensGraph = (() => {
     nodesOf(rows) {
       return rows.flatMap(row => [{ name: row.sender, role: row.role }, { name: row.receiver, role: END }]);
     }
-    // The columns: where senders write, and every role of tokens; without roles, where the heads of END look.
-    rolesOf(set, rows) {
+    // The columns: where senders write, and every role of tokens; without roles or room, where the heads of END look.
+    rolesOf(set, rows, width) {
       const known = this.rowsOf(set, "attention").filter(row => row.mean !== null).map(row => row.role);
-      if (known.length) return new Set([...rows.map(row => row.role), ...known]);
+      if (known.length && width >= NARROW) return new Set([...rows.map(row => row.role), ...known]);
       const heads = new Set(this.nodesOf(rows).filter(node => node.role === END && isHead(node.name)).map(node => node.name));
       const looked = [...heads].flatMap(name => [...this.looks(name, set)].filter(([, share]) => share >= LOOK).map(([role]) => role));
       return new Set([...rows.map(row => row.role), ...looked]);
@@ -178,14 +179,15 @@ const ArithLensGraph = (() => {
       const limit = Math.max(...[...effects.values()].map(row => Math.abs(row.mean ?? 0)), 1e-9);
       const nodes = [...new Map([...this.nodesOf(rows), ...this.heldNodes(set)].map(node => [key(node.name, node.role), node])).values()].filter(node => node.name !== EMBEDDINGS);
       const say = text => () => line.replaceChildren(text), { component } = this.choice;
-      const near = row => row.sender === component || row.receiver === component;
-      const drawn = [...rows].sort((a, b) => near(a) - near(b) || size(a) - size(b)).map(row => svg("path", {
+      const near = row => row.sender === component || row.receiver === component, dead = row => this.isOut(row.sender) || this.isOut(row.receiver);
+      const rest = nodes.some(node => this.isOut(node.name)) ? 0.85 : 0.5;
+      const drawn = [...rows].sort((a, b) => dead(b) - dead(a) || near(a) - near(b) || size(a) - size(b)).map(row => svg("path", {
         d: curve(at.places.get(key(row.sender, row.role)), at.places.get(key(row.receiver, END))), fill: "none",
-        class: `ale-edge ${row.mean < 0 ? "ale-edge-helps" : "ale-edge-hinders"}`, "stroke-dasharray": DASHES[row.input],
+        class: `ale-edge ale-edge-${dead(row) ? "dead" : row.mean < 0 ? "helps" : "hinders"}`, "stroke-dasharray": DASHES[row.input],
         "stroke-width": 0.8 + THICK * size(row) / largest, "data-edge": edgeKey(row),
-        "stroke-opacity": this.isOut(row.sender) || this.isOut(row.receiver) ? 0.25 : common ? common.has(edgeKey(row)) ? 0.18 : 0.85 : near(row) && !bare ? 0.95 : 0.5,
+        "stroke-opacity": dead(row) ? 0.3 : common ? common.has(edgeKey(row)) ? 0.18 : 0.85 : near(row) && !bare ? 0.95 : rest,
         onmouseenter: say(this.edgeText(row)) }, svg("title", {}, this.edgeText(row))));
-      const looks = nodes.filter(node => node.role === END && node.name === component && isHead(component)).flatMap(node => this.lookLines(set, node, at, say));
+      const looks = nodes.filter(node => node.role === END && node.name === component && isHead(component) && !this.isOut(component)).flatMap(node => this.lookLines(set, node, at, say));
       const boxes = nodes.map(node => this.nodeBox(node, at, { effect: effects.get(node.name), kind: kinds.get(node.name), limit, rows, set, say }));
       const tokens = [...at.tokens].map(([role, { x, y, w }]) => {
         const text = this.tokenName(role, set), tell = say(this.lookedAt(role, nodes, set));
@@ -226,10 +228,10 @@ const ArithLensGraph = (() => {
     nodeBox(node, at, { effect, kind, limit, rows, set, say }) {
       const { x, y, w, h: tall, onStream } = at.places.get(key(node.name, node.role)), { component, pinned } = this.choice;
       const isEnd = node.role === END, size = Math.min(1, Math.abs(effect?.mean ?? 0) / limit);
-      const share = isEnd && effect?.mean && certain(effect) ? Math.round(65 * Math.sqrt(size)) : 0;
+      const text = this.nodeText(node, rows, effect, set), out = this.isOut(node.name), open = isEnd && effect && !certain(effect);
+      const share = isEnd && effect?.mean && !open && !out ? Math.round(65 * Math.sqrt(size)) : 0;
       const wide = onStream ? w + SIZE.wide * size : w;
-      const text = this.nodeText(node, rows, effect, set), out = this.isOut(node.name);
-      const group = svg("g", { class: ["ale-node", node.name === component && "ale-chosen", out && "ale-held", pinned.has(node.name) && "ale-pinned"]
+      const group = svg("g", { class: ["ale-node", node.name === component && "ale-chosen", out && "ale-held", open && "ale-open", pinned.has(node.name) && "ale-pinned"]
           .filter(Boolean).join(" "), transform: `translate(${x},${y})`, tabindex: -1, role: "button", "aria-label": text,
         "aria-pressed": node.name === component, "data-key": `node ${node.name}@${node.role}`, "data-name": node.name, "data-x": x, "data-y": y,
         style: `--hue: var(--${effect?.mean > 0 ? "hinders" : "helps"}); --share: ${share}%`, onmouseenter: say(text), onfocus: say(text) },
@@ -309,20 +311,25 @@ const ArithLensGraph = (() => {
       if (!pinned.delete(name)) pinned.add(name);
       this.draw();
     }
-    legend() {
-      const mark = (name, text) => h("span", { class: "ale-mark" }, h("i", { class: name }), text);
-      return h("div", { class: "ale-legend" },
-        mark("ale-less", "measured edge that helps C"), mark("ale-more", "hinders it"),
-        h("span", {}, "solid: values or into an MLP; dashed: keys; dotted: queries"),
-        this.rows("kinds").length ? [mark("ale-operand", "below a head: looks mainly at A and B"), mark("ale-operator", "at the operator")] : [],
-        mark("ale-control", `where END looks with the chosen head (from ${percent(LOOK, 0)})`),
-        h("span", {}, "unfilled box: its 95% interval holds 0"), h("span", {}, this.choice.kind === "keep_only" ? "pale: not kept" : "crossed corner: knocked out"),
-        h("span", { class: "ale-mouse" }, "Click: its edges and card. Shift-click: pin. Double click: knock out."),
+    // What is drawn in the pictures, and no more.
+    legend(frame) {
+      const { component, kind } = this.choice, solid = ".ale-edge:not([stroke-dasharray])";
+      const marks = [[".ale-edge-helps", "ale-less", "edge that helps C"], [".ale-edge-hinders", "ale-more", "edge that hinders C"],
+        [solid, "ale-line-v", "read by values or an MLP"], [`.ale-edge[stroke-dasharray="${DASHES.k}"]`, "ale-line-k", "by keys"],
+        [`.ale-edge[stroke-dasharray="${DASHES.q}"]`, "ale-line-q", "by queries"], [".ale-kind-operand", "ale-operand", "head that looks mainly at A and B"],
+        [".ale-kind-operator", "ale-operator", "head that looks mainly at the operator"], [".ale-look", "ale-control", `where END looks with ${named(component)}`],
+        [".ale-open:not(.ale-held)", "ale-hollow", "95% interval holds 0"], [".ale-held", "ale-gone", kind === "keep_only" ? "not kept" : "knocked out, with grey edges"]];
+      return h("div", { class: "ale-legend" }, marks.filter(([selector]) => frame.querySelector(selector))
+        .map(([, name, text]) => h("span", { class: "ale-mark" }, h("i", { class: name }), text)));
+    }
+    reading() {
+      return h("div", { class: "ale-reading" },
+        h("p", { class: "ale-soft ale-mouse" }, "Click: its edges and card. Shift-click: pin. Double click: knock out."),
         h("details", {}, h("summary", {}, "How it was measured"), h("p", {}, "The sender's output is taken from the counterfactual, one input of one receiver reads it, and the answer changes by this much. "
           + `Edges whose 95% interval holds 0 are left out; ${this.rows("edges")[0].measured} were measured, on ${this.fewText()}. `
           + "By chance alone, one interval in twenty excludes 0. "
           + "A box has the colour of its effect on C, or none if the 95% interval holds 0; an MLP of END is also as wide as its effect. "
-          + "Attention is not an effect: a head may look at a token and ignore it. A token that is the same in both prompts has no edges.")));
+          + `Attention is not an effect: a head may look at a token and ignore it (lines to tokens are drawn from ${percent(LOOK, 0)}). A token that is the same in both prompts has no edges.`)));
     }
     inWords(rows) {
       const receivers = [...new Set(rows.map(row => row.receiver))];

@@ -13,18 +13,19 @@ const ArithLensMap = (() => {
   class EffectMap extends Exports {
     get relative() { return this.choice.metric === "relative_logit"; }
     get unit() { return UNITS[this.choice.metric] ?? ""; }
-    effect(x) { return signed(this.relative ? percent(x) : number(x, this.unit ? Math.abs(x) < 1 ? 2 : 1 : 3), x); }
+    effect(x) { return signed(this.relative ? percent(x) : number(x, this.unit ? 2 : 3), x); }
     strength(share) { return Math.round(100 * Math.sqrt(share) * share ** 0.15); }
-    // The colours of the map, from its largest effect down to 0 and up again.
-    colourBar(limit) {
+    // The colours of the heads or of the MLPs, from their largest effect down to 0 and up again.
+    colourBar(name, limit) {
       const end = sign => h("span", {}, this.effect(sign * limit) + (sign > 0 ? this.unit : "")), steps = [...Array(25).keys()].map(step => step / 12 - 1);
-      return h("p", { class: "ale-scale" }, end(-1), steps.map(at => h("i", { style: `--share:${this.strength(Math.abs(at))}%;--hue:var(--${at < 0 ? "helps" : "hinders"})` })), end(1));
+      return h("p", { class: "ale-scale" }, h("b", {}, name), end(-1), steps.map(at => h("i", { style: `--share:${this.strength(Math.abs(at))}%;--hue:var(--${at < 0 ? "helps" : "hinders"})` })), end(1));
     }
     // One map, or those of the two sides on one scale.
     drawMap() {
       const { setting } = this, region = this.regions.map;
       const sides = this.each(set => ({ set, rows: this.rows("effects", setting) }));
-      const limit = Math.max(...sides.flatMap(({ rows }) => rows).map(row => Math.abs(row.mean ?? 0)), 0) || 1;
+      const limitOf = mlps => Math.max(...sides.flatMap(({ rows }) => rows).filter(row => row.head < 0 === mlps).map(row => Math.abs(row.mean ?? 0)), 0) || 1;
+      const limits = { heads: limitOf(false), MLPs: limitOf(true) };
       const touch = matchMedia("(hover: none), (max-width: 600px)").matches, seen = this.onlyMap ? "problems" : "edges";
       const line = h("p", { class: "ale-line" }, touch ? `Tap a cell to see its ${seen}.` : `Point at a cell to read it, click it to see its ${seen}; arrow keys move, Enter chooses${this.onlyMap ? "" : ", B knocks out"}.`);
       const all = sides.flatMap(({ set, rows }) => rows.map(row => sides.length > 1 ? { set, ...row } : row));
@@ -32,27 +33,28 @@ const ArithLensMap = (() => {
       region.replaceChildren(
         this.heading("Map", "effects", all, { ...this.quoted() }), this.onlyMap ? "" : this.mapControls(),
         h("div", { class: "ale-maps" }, sides.map(side => this.as(side.set, () => h("div", {},
-          sides.length === 1 ? "" : h("h3", {}, `Over ${this.allPrompts} of “${side.set}”`), ...this.mapOf(side, limit, line))))), this.colourBar(limit), line,
+          sides.length === 1 ? "" : h("h3", {}, `Over ${this.allPrompts} of “${side.set}”`), ...this.mapOf(side, limits, line))))),
+        h("div", { class: "ale-scales" }, Object.entries(limits).map(([name, limit]) => this.colourBar(name, limit))), line,
         this.onlyMap ? this.mapControls() : "",
         h("p", { class: "ale-soft" }, "With a part's output from the counterfactual, C's score falls (", h("b", { class: "ale-helps" }, "red"),
-          this.relative ? ", in percent) or rises (" : ") or rises (", h("b", { class: "ale-hinders" }, "blue"), `). ${framed}Ring: the chosen part. `, this.onlyMap ? "" : this.choice.kind === "keep_only" ? "Pale: not kept. " : "Crossed corner: knocked out. ",
+          this.relative ? ", in percent) or rises (" : ") or rises (", h("b", { class: "ale-hinders" }, "blue"), `). ${framed}Heads and MLPs have a scale each. Ring: the chosen part. `, this.onlyMap ? "" : this.choice.kind === "keep_only" ? "Pale: not kept. " : "Crossed corner: knocked out. ",
           SCORES[this.choice.metric] ?? ""),
         this.exportBar("map", this.onlyMap ? this.linkButton() : ""));
     }
-    mapOf({ rows }, limit, line) {
+    mapOf({ rows }, limits, line) {
       if (!rows.length) return [h("p", {}, this.backend ? "These effects are being computed." : "This page does not have these effects. Choose other paths or another score above.")];
       const heads = 1 + Math.max(...rows.map(row => row.head)), layers = 1 + Math.max(...rows.map(row => row.layer));
       const describe = row => `${capital(named(row.component))}: ${this.effectInterval(row)}${row.key ? ", key head" : ""}`;
       const cells = new Map();
       const cell = row => {
-        const share = Math.abs(row.mean ?? 0) / limit, strength = this.strength(share);
+        const limit = row.head < 0 ? limits.MLPs : limits.heads, share = Math.abs(row.mean ?? 0) / limit, strength = this.strength(share);
         const chosen = row.component === this.choice.component, text = describe(row);
         const shown = heads <= 12 && Math.abs(row.mean ?? 0) >= (this.relative ? 0.005 : limit / 20)
-          ? (this.relative ? number(100 * row.mean, 0) : number(row.mean, 1)) : "";
+          ? (this.relative ? number(100 * row.mean, 0) : number(row.mean)) : "";
         const button = h("button", {
           role: "gridcell", "data-key": `cell ${row.component}`, "data-name": row.component, tabindex: chosen ? 0 : -1,
           "aria-selected": chosen, "aria-label": text,
-          class: [row.key && "ale-key", chosen && "ale-chosen", this.isOut(row.component) && "ale-held"].filter(Boolean).join(" "),
+          class: [row.head < 0 && "ale-of-mlp", row.key && "ale-key", chosen && "ale-chosen", this.isOut(row.component) && "ale-held"].filter(Boolean).join(" "),
           style: `--share:${strength}%;--hue:var(--${row.mean < 0 ? "helps" : "hinders"})`,
           onclick: () => this.unfold(row.component), onfocus: () => line.replaceChildren(text), onmouseenter: () => line.replaceChildren(text),
         }, shown);

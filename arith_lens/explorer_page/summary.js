@@ -2,7 +2,7 @@
 // is a table's, of the chosen prompt or of all prompts; of two sets that are compared, one column each.
 const ArithLensSummary = (() => {
   "use strict";
-  const { h, number, percent, ordered, named, capital, certain, counted, isMlp } = ArithLensElements;
+  const { metricNames, h, number, percent, ordered, named, capital, certain, counted, isMlp } = ArithLensElements;
   const { MAIN, LOOK } = ArithLensGraph;
   const { Knockouts } = ArithLensKnockouts;
   const MOST = 3;
@@ -48,6 +48,15 @@ const ArithLensSummary = (() => {
       const say = row => `${named(row.component)} (${this.onlyMap ? this.effect(row.mean) + this.unit : this.graphEffect(row.mean)})`;
       const second = others[0] && best.head < 0 === others[0].head < 0 ? [others[0]] : [], heads = best.head < 0 ? others.filter(row => row.head >= 0).slice(0, 2) : [];
       return h("b", {}, `C depends most on ${[best, ...second].map(say).join(" and ")}${heads.length ? `; of the heads, on ${heads.map(say).join(" and ")}` : ""}.`);
+    }
+    // What the first numbers are of, and why other pages have others.
+    score() {
+      const { n_pairs: n } = this.set.facts, { onlyMap } = this, arithmetic = this.rows("prompts").some(({ reference }) => /\d/.test(reference));
+      const metric = onlyMap ? this.choice.metric : this.rows("edges")[0]?.metric ?? MAIN.metric, name = metricNames(this.set.facts)[metric] ?? metric;
+      const changed = !arithmetic ? "" : this.keepsOperator ? "; counterfactual: other operands" : "; counterfactual: another word for the operator";
+      const others = [...arithmetic ? ["figure 2"] : [], ...onlyMap ? ["the explorer"] : ["the map alone", "the audit"]].join(", ").replace(/, (?!.*, )/, " and ");
+      return `Effects on ${name}, of one part at END, ${this.choice.prompt !== null && !onlyMap ? "on this prompt" : n === 1 ? "on one prompt" : `mean over ${n ?? "all"} prompts`}${changed}. `
+        + `${capital(others)} can have another counterfactual or score, so other numbers.`;
     }
     sentence() {
       const [best] = this.byEffect();

@@ -127,7 +127,7 @@ def test_a_click_chooses_a_head_and_all_pictures_follow(page: Any) -> None:
 def test_the_graph_shows_measured_edges_and_a_slider_chooses_them(page: Any) -> None:
     nodes, edges = page.locator(".ale-node[data-key]"), page.locator(".ale-edge")
     first = edges.count()
-    assert nodes.count() and first and "were measured" in page.text_content(".ale-legend")
+    assert nodes.count() and first and "were measured" in page.text_content(".ale-reading")
     assert "Edges that change C's logit by " in page.text_content(".ale-graph-controls")
     for part in page.locator('.ale-node:not([data-key$="@END"])').all():
         role = part.get_attribute("data-key").partition("@")[2].removeprefix("operand ").upper()
@@ -196,7 +196,9 @@ def test_clicks_unfold_pin_and_knock_out_and_the_address_keeps_it(page: Any) -> 
 
 def test_arrow_keys_step_through_prompts_and_a_ring_marks_the_prompt(page: Any) -> None:
     means = page.text_content(".ale-graph .ale-value")
-    assert page.text_content("header p").startswith("Example: after"), "no interval excludes 0"
+    head = page.text_content("header p")
+    assert head.startswith("Effects on logit of C, relative, of one part at END, mean over ")
+    assert "so other numbers.Example: after" in head, "no lead: no interval excludes 0"
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     assert re.match("C depends most on .*After “", page.text_content("header p")), "it is first"
@@ -213,6 +215,53 @@ def test_arrow_keys_step_through_prompts_and_a_ring_marks_the_prompt(page: Any) 
     page.keyboard.press("ArrowLeft")
     assert page.input_value('[data-key="prompt"]') == ""
     assert page.text_content(".ale-graph .ale-value") == means
+
+
+def test_a_knockout_greys_the_edges_of_its_parts_alone_and_the_key_has_what_is_drawn(
+    page: Any,
+) -> None:
+    """Else the circuit without a head is the palest thing of its picture."""
+    key = page.locator(".ale-legend")
+    above = page.locator("svg.ale-graph").bounding_box()["y"]
+    assert key.bounding_box()["y"] < above and "knocked out" not in key.text_content()
+    assert ("hinders" in key.text_content()) == bool(page.locator(".ale-edge-hinders").count())
+    node = page.locator('.ale-node[data-key$="@END"]').first
+    name = node.get_attribute("data-name")
+    node.dblclick()
+    edges = page.locator(".ale-edge").evaluate_all(
+        """all => all.map(one => [one.dataset.edge.split('|'),
+        one.classList.contains('ale-edge-dead'), +one.getAttribute('stroke-opacity')])"""
+    )
+    assert {dead for _, dead, _ in edges} == {True, False}
+    for parts, dead, opacity in edges:
+        assert dead == (name in parts) and (opacity < 0.5 if dead else opacity > 0.8), parts
+    assert "--share: 0%" in page.locator(".ale-held").first.get_attribute("style")
+    assert "knocked out, with grey edges" in key.text_content()
+    assert not page.locator(".ale-look").count(), "it looks at nothing now"
+
+
+def test_heads_and_mlps_have_a_scale_each_and_a_map_alone_ranks_them(
+    browser: Any, sets: dict[str, Any], tmp_path: Path
+) -> None:
+    facts, tables = sets["addition"]
+    few = {name: tables[name] for name in ("effects", "units")}
+    view = Explorer({"sums": ({"n_pairs": facts["n_pairs"]}, few)}, title="Map")
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    tab.goto(view.save(tmp_path / "map.html", maps_only=True).as_uri())
+    cells = tab.locator(".ale-grid button")
+    strength = cells.evaluate_all(
+        """all => all.map(one => [one.dataset.name,
+        parseFloat(one.style.getPropertyValue('--share'))])"""
+    )
+    for is_mlp in (True, False):
+        assert max(x for name, x in strength if name.startswith("MLP") == is_mlp) == 100
+    effects = tables["effects"].query("paths == 'via_mlps' and metric == 'relative_logit'")
+    sizes = effects.set_index("component")["mean"].abs().sort_values(ascending=False)
+    ranked = tab.locator(".ale-bars th").all_text_contents()
+    heads = [name for name in ranked if "MLP" not in name]
+    assert heads == [name for name in sizes.index if "MLP" not in name][: len(heads)] != []
+    tab.click(f".ale-bars button:text-is('{heads[-1]}')")
+    assert tab.text_content(".ale-detail h2") == f"Head {heads[-1]}"
 
 
 def test_two_sets_are_compared_with_the_same_places_and_common_edges_are_pale(page: Any) -> None:
