@@ -36,11 +36,11 @@ CAPTION = (
     "answers after tuning; by seed: the lowest and highest change. The same n questions are asked "
     "before and after.\nPrecise tuning trains the heads (and MLPs) that the answer's logit depends "
     "on most, and nothing else. Random: it trains as many others, which each seed draws anew. "
-    "LoRA: it trains a small matrix beside every layer's weights.\nRate: the learning rate, of those "
-    "tried. For mathematics, it answers most validation word problems after one training; for "
-    "little loss, it is the best of those that lose no more on one half of the generic questions "
-    "(the table has the other half). Beyond the highest or lowest rate there may be a better one. "
-    "Examples/s: what was trained in a second on this machine."
+    "LoRA: it trains a small matrix beside every layer's weights.\nRate: the learning rate, of "
+    "those tried. For mathematics, it answers most validation word problems after one training; "
+    "for little loss, it is the best of those that lose no more on one half of the generic "
+    "questions (the table has the other half). Beyond the highest or lowest rate there may be a "
+    "better one. Examples/s: what was trained in a second on this machine."
 )
 TASK_CAPTION = (
     "A cell has the change of right answers in percentage points: mean over the seeds [95% interval"
