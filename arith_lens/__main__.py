@@ -6,9 +6,11 @@ Exit codes: 0; 1 for what a user can mend, with one clear line; 130 if it was st
 import re
 import shlex
 import sys
+import warnings
 from argparse import ArgumentParser, Namespace
 from ast import literal_eval
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from math import isnan
 from pathlib import Path
 from shutil import which
@@ -19,10 +21,13 @@ from arith_lens import __version__
 from arith_lens.options import check_choice
 from arith_lens.progress import is_first, loading, rank_zero_prints
 
+COLUMNS = """names of the columns of --pairs, KEY=COLUMN, such as answer=label; keys are reference
+counterfactual answer counterfactual_answer template a b problem examples exemplar_set spans
+counterfactual_spans"""
 OPTIONS: dict[str, dict[str, Any]] = {
     "operation": {"default": "addition", "help": "the operation whose problems are asked"},
     "pairs": {"type": Path, "help": "a file of your own prompts (JSON lines or CSV) in its place"},
-    "columns": {"nargs": "+", "default": (), "help": "of --pairs: reference=prompt answer=label"},
+    "columns": {"nargs": "+", "default": (), "help": COLUMNS},
     "chat": {"action": "store_true", "help": "put --pairs into the model's chat template"},
     "shots": {"type": int, "help": "solved examples before each problem; 1, of shipped models 0"},
     "n": {"type": int, "help": "the first so many prompts; all by default"},
@@ -36,14 +41,17 @@ DRAWS: dict[str, Any] = {"type": int, "default": 100, "help": "random sets of he
 NAME = "arith-lens"
 CONTROLS = 20
 """Random sets of heads beside a knockout."""
-
-
+MOST_NAMED = 5
+"""Prompts that are named because the model answers them otherwise."""
+MENDABLE = LookupError, ValueError, TypeError, OSError, ImportError, MemoryError, RuntimeError
 MESSAGES = (
     (r"the following arguments are required: (\w+)", r"a \1 after the command, found none"),
     (r"argument (--\w+): invalid int value: (.*)", r"a whole number after \1, found \2"),
     (r"argument (--\w+): expected .*", r"a value after \1, found none"),
 )
 """Errors of ArgumentParser, and the words for them."""
+FILES = {"explore": "explorer.html", "knockout": "knockout.csv"}
+"""The file that a command says to open, if it is not its own name with `.html`."""
 LEAST = {"n": 1, "draws": 2, "shots": 0}
 
 
@@ -68,23 +76,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = [*(sys.argv[1:] if arguments is None else arguments)] or ["--help"]
         chosen, others = _parser().parse_known_args(words)
         if others:
-            known = [f"--{name}" for name in vars(chosen) if name not in ("model", "run")]
+            heads = " ".join(others)
+            if "heads" in chosen and re.fullmatch(r"[\d. ]+", heads):
+                raise ValueError(
+                    f"expected heads after --heads, found {heads}; add --heads {heads}"
+                )
+            known = [f"--{name}" for name in vars(chosen) if name not in ("model", "run", "file")]
             check_choice("an option", others[0].partition("=")[0], known)
-        with rank_zero_prints(), TemporaryDirectory() as scratch:  # the first of several writes
+        first = rank_zero_prints()  # of several processes, which alone writes
+        with warnings.catch_warnings(), first, TemporaryDirectory() as scratch:
+            warnings.showwarning = lambda message, *_, **__: print(message, file=sys.stderr)
             chosen.pages = chosen.out if is_first() and "out" in chosen else Path(scratch)
             chosen.run(chosen)
     except KeyboardInterrupt:
-        print("stopped; the same command goes on from what is stored", file=sys.stderr)
+        print("stopped; an audit goes on from what is stored, others begin anew", file=sys.stderr)
         return 130
-    except (
-        LookupError,
-        ValueError,
-        TypeError,
-        OSError,
-        ImportError,
-        MemoryError,
-        RuntimeError,
-    ) as error:
+    except MENDABLE as error:
         print(_as_options(str(error)), file=sys.stderr)
         return 1
     return 0
@@ -111,7 +118,7 @@ def _parser() -> ArgumentParser:
         command.add_argument("model", help="a name, a folder, a GGUF file or a hub id")
         for option, settings in {**OPTIONS, **more}.items():
             command.add_argument(f"--{option}", **settings)
-        command.set_defaults(run=run)
+        command.set_defaults(run=run, file=FILES.get(name, f"{name}.html"))
     return parser
 
 
@@ -145,6 +152,7 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
     The folder is there, and can be written, before anything is computed.
     """
     from arith_lens.auditing import operation_pairs
+    from arith_lens.components import as_components, check_components
     from arith_lens.model import early_tokenizer, load_model
     from arith_lens.operations import OPERATIONS
     from arith_lens.pairs import PromptPairs, read_file
@@ -166,6 +174,8 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
             )
     with loading(f"loading {chosen.model}"):
         model = load_model(chosen.model)
+    heads = as_components(getattr(chosen, "heads", None) or ())
+    check_components(heads, int(model.cfg.n_layers), int(model.cfg.n_heads))
     if chosen.pairs is None:
         pairs = operation_pairs(model, chosen.operation, shots=chosen.shots)
     else:
@@ -175,6 +185,9 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
         pairs = {lens: some[range(min(chosen.n, len(some)))] for lens, some in pairs.items()}
     folder = chosen.pages / f"{Path(model.name).name}-{_task_name(chosen)}"
     _writable(folder).mkdir(parents=True, exist_ok=True)
+    if (file := folder / chosen.file).exists():
+        age = datetime.fromtimestamp(file.stat().st_mtime)
+        print(f"this replaces {file} (of {age:%Y-%m-%d %H:%M}), unless --out names another folder")
     return model, pairs, folder
 
 
@@ -228,10 +241,37 @@ def _right(chosen: Namespace) -> tuple[Any, Any, Path]:
 
     model, lenses, folder = _task(chosen)
     every = next(iter(lenses.values()))
-    pairs = keep_correct(model, every)
-    problems = f"{len({*pairs.problem})} of {len({*every.problem})} problems"
-    print(f"{len(pairs)} of {len(every)} prompts ({problems}) are answered right", flush=True)
-    return model, pairs, folder
+    _say_right(model, every)
+    return model, keep_correct(model, every), folder
+
+
+def _say_right(model: Any, pairs: Any) -> None:
+    """Say how many prompts are answered right, and what the model says after some others."""
+    from arith_lens.pairs import answer, mistakes
+
+    right, _ = answer(model, pairs, "reference", 128)
+    problems = f"{len({*pairs.filter(right).problem})} of {len({*pairs.problem})} problems"
+    print(f"{int(right.sum())} of {len(right)} prompts ({problems}) are answered right", flush=True)
+    lost = [int(row) for row in (~right).nonzero()]
+    for line in mistakes(model, pairs[lost[:MOST_NAMED]]) if lost else ():
+        print(f"  not {line}")
+    if len(lost) > MOST_NAMED:
+        print(f"  and {len(lost) - MOST_NAMED} more", flush=True)
+
+
+def _measure(pairs: Any) -> str:
+    """What an effect of a map is an effect on."""
+    from arith_lens.auditing import fitting_metric
+
+    if not (answers := fitting_metric(pairs).get("candidates")):
+        return "An effect is on the answer's logit."
+    own = ", those of counterfactual_answer among them" * any(
+        pairs.counterfactual_answer_text or ()
+    )
+    return (
+        "An effect is on the answer's lead: its logit above the mean of the "
+        f"{len(answers) - 1} other answers of these prompts{own}."
+    )
 
 
 def _effects(model: Any, pairs: Any) -> Any:
@@ -257,6 +297,7 @@ def _audit(chosen: Namespace) -> None:
 
     model, pairs, folder = _task(chosen)
     first = next(iter(pairs.values()))
+    _say_right(model, first)
     forwards = chosen.draws * len(first) * forward_flops(model, first.reference.shape[1]) // 2
     maps = (3 + len(pairs)) * plan(model, first, engine=fitting_engine(model)).flops
     _say_time(model, maps + forwards)  # of random sets, mostly at END alone
@@ -266,7 +307,7 @@ def _audit(chosen: Namespace) -> None:
     with open_run("audit", {}, model=model, root=chosen.out / "runs") as run:
         result = audit(model, pairs, run=run, **options)
     result.save(folder, task=_task_name(chosen))
-    _end(result, folder / "audit.html", "explore", chosen)
+    _end(f"{result}\n{_measure(first)}", folder, "explore", chosen)
 
 
 def _map(chosen: Namespace) -> None:
@@ -287,9 +328,10 @@ def _map(chosen: Namespace) -> None:
     others = fitting_metric(pairs).get("candidates", ())
     facts = {"note": example, "n_pairs": len(pairs), "candidates": [*others]}
     sets = {task: (facts, tables)}
-    page = Explorer(sets, title=title).save(folder / "map.html", maps_only=True)
+    Explorer(sets, title=title).save(folder / chosen.file, maps_only=True)
     following = "explore" if pairs.counterparts is None else "knockout"  # it takes equal lengths
-    _end(_strongest(tables["effects"], 5), page, following, chosen)
+    finding = f"{_strongest(tables['effects'], 5)}\n{_measure(pairs)}"
+    _end(finding, folder, following, chosen)
 
 
 def _strongest(table: Any, n: int) -> str:
@@ -347,9 +389,11 @@ def _knockout(chosen: Namespace) -> None:
         mean, least, most = sum(shares) / len(shares), min(shares), max(shares)
         rows.append(f"{control},{mean:.4f},{least:.4f},{most:.4f}")
         lines.append(f"{control}, {len(shares)} draws: {mean:.0%} ({least:.0%} to {most:.0%})")
-    (folder / "knockout.csv").write_text("\n".join([*rows, ""]), encoding="utf-8")
+    (folder / chosen.file).write_text("\n".join([*rows, ""]), encoding="utf-8")
+    if not named:
+        lines.append(f"The map's strongest heads were taken. {_measure(pairs)}")
     following = "audit" if pairs.counterparts is None else None  # it takes pairs of one length
-    _end("\n".join(lines), folder / "knockout.csv", following, chosen)
+    _end("\n".join(lines), folder, following, chosen)
 
 
 def _explore(chosen: Namespace) -> None:
@@ -366,16 +410,20 @@ def _explore(chosen: Namespace) -> None:
     part = explored(model, pairs, setup=setup)
     name = Path(model.name).name
     explorer = Explorer({_task_name(chosen): (part.facts, part.tables)}, title=f"Explorer: {name}")
-    page = explorer.save(folder / "explorer.html")
+    explorer.save(folder / chosen.file)
     maps = part.to_dataframe()
     first = (maps.paths == maps.paths.iloc[0]) & (maps.metric == maps.metric.iloc[0])
     strongest = _strongest(maps[first], 3)  # those that the page begins with
-    _end(f"{strongest}\nA click on a part shows what it looks at.", page, "knockout", chosen)
+    measure = (
+        "These are shares of the answer's own logit, with which the page begins; map, knockout "
+    )
+    measure += "and audit measure its lead over the other answers, which the page has as a choice."
+    _end(f"{strongest}\n{measure}", folder, "knockout", chosen)
 
 
-def _end(finding: Any, file: Path, command: str | None, chosen: Namespace) -> None:
+def _end(finding: Any, folder: Path, command: str | None, chosen: Namespace) -> None:
     """The finding, the file to open, and the next command on the same task, if there is one."""
-    print(f"\n{finding}\n\nopen {file}")
+    print(f"\n{finding}\n\nopen {folder / chosen.file}")
     if command is None:
         return
     words = [command, chosen.model]

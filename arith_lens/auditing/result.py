@@ -170,7 +170,10 @@ class Audit:
         return cls(rows, mlp=mlp, curve=curve, **plain, **of_heads, **parts)
 
     def __repr__(self) -> str:
-        lines = [f"{question} {text}" for question, text in self.sentences().items()]
+        questions: dict[str, list[str]] = {}
+        for question, text in self.sentences().items():
+            questions.setdefault(text, []).append(question)
+        lines = [" ".join([*same, text]) for text, same in questions.items()]
         return "\n".join([f"Audit of {self.model}", *lines])
 
     def _repr_html_(self) -> str:

@@ -26,6 +26,7 @@ from arith_lens.components import (
     parse_component,
 )
 from arith_lens.effects import ComponentEffects, effect_tables
+from arith_lens.exploration.answer_tables import without_digits
 from arith_lens.exploration.graph_tables import (
     N_PAGE_HEADS,
     N_PAGE_MLPS,
@@ -57,7 +58,7 @@ from arith_lens.exploration.tables import (
 from arith_lens.explorer_page import Explorer, SetFacts, Tables
 from arith_lens.model import HookedLike
 from arith_lens.next_tokens import next_tokens
-from arith_lens.pairs import PromptPairs, candidate_tokens, check_pairs, pieces, tokenizer_of
+from arith_lens.pairs import PromptPairs, check_pairs, pieces, tokenizer_of
 from arith_lens.path_patching import fitting_engine, path_patch
 from arith_lens.runs import ResultSlot, Run
 
@@ -441,13 +442,7 @@ def contrast_candidates(model: HookedLike, pairs: PromptPairs, metric: str) -> l
 
     None with digits, and of another metric.
     """
-    if metric != CONTRAST:
-        return None
-    try:
-        candidate_tokens(model, pairs.answer.tolist())
-    except ValueError:
-        return pairs.answer_tokens
-    return None
+    return pairs.answer_tokens if metric == CONTRAST and without_digits(model, pairs) else None
 
 
 def patched(

@@ -21,6 +21,7 @@ from arith_lens.attention import attention_by_role, kinds_of, patterns_of
 from arith_lens.components import Component, Head, Mlp, every_component, every_head, every_mlp
 from arith_lens.edges import composition
 from arith_lens.effects import Effects
+from arith_lens.exploration.answer_tables import answer_tables, spaced, without_digits
 from arith_lens.explorer_page import Tables
 from arith_lens.knockout import Knockout, engine_of, random_order
 from arith_lens.knockout.outcomes import OUTCOME_MEASURES
@@ -126,11 +127,6 @@ def prompt_tables(model: HookedLike, pairs: PromptPairs) -> dict[str, "DataFrame
     }
 
 
-def spaced(piece: str) -> str:
-    """A token as text."""
-    return piece.replace("▁", " ").replace("Ġ", " ")
-
-
 def head_parts(
     model: HookedLike,
     pairs: PromptPairs,
@@ -147,14 +143,26 @@ def head_parts(
     """
     few = pairs[sample]
     chosen = [head for head in heads if isinstance(head, Head)]
+    written = _written(model, pairs, few, chosen) or {
+        "numbers": lambda: _roles(chosen, "write", head_probe(model, pairs, chosen)),
+        "digits": lambda: _digits(chosen, "write", head_probe(model, few, chosen, tokens="digits")),
+    }
     return {
         "attention": lambda: attention_tables(model, pairs, chosen),
         "patterns": lambda: {"patterns": _patterns(model, few, chosen, in_full)},
-        "numbers": lambda: _roles(chosen, "write", head_probe(model, pairs, chosen)),
-        "digits": lambda: _digits(chosen, "write", head_probe(model, few, chosen, tokens="digits")),
+        **written,
         "inputs": lambda: {"inputs": _inputs(composition(model, few, chosen))},
         "mediation": lambda: {"mediation": _mediation(model, few, chosen)},
     }
+
+
+def _written(
+    model: HookedLike, pairs: PromptPairs, few: PromptPairs, parts: Sequence[Component]
+) -> dict[str, Callable[[], Tables]]:
+    """What parts write as answers, where neither answers nor operands are numbers; else nothing."""
+    if pairs.operands is not None or not without_digits(model, pairs):
+        return {}
+    return {"numbers": lambda: answer_tables(model, few, parts)}
 
 
 def stream_rows(pairs: PromptPairs) -> Int[Tensor, " row"]:
@@ -194,9 +202,12 @@ def mlp_parts(
         }
         return merged(table(mlps, read, _of_layers(one, layers)) for read, one in probes.items())
 
-    return {
+    written = _written(model, pairs, few, mlps) or {
         "numbers": lambda: numbers(_roles, pairs),
         "digits": lambda: numbers(_digits, few, tokens="digits"),
+    }
+    return {
+        **written,
         "neurons": lambda: {"neurons": _neurons(model, few, [Mlp(layer) for layer in layers])},
     }
 

@@ -142,21 +142,23 @@ const ArithLensCard = (() => {
     valuesRow(read, title) {
       const { component } = this.choice, { prompt } = this;
       const roles = this.rows("numbers", { component, read }).filter(row => row.token !== "others without C"), digits = this.rows("digits", { component, read, prompt });
+      const { inAnswers } = this, places = inAnswers ? 2 : 1, others = inAnswers ? "other answers" : "other digits";
+      if (inAnswers && read !== "write") return "";
       if (!roles.length && !digits.length) return this.row(title, h("p", { class: "ale-soft" }, this.missingText("numbers")));
       const of = this.rows("prompts", { prompt })[0] ?? { answer: "", problem: "", reference: "" };
       const largest = values => values.reduce((best, one) => one.value > best.value ? one : best);
       // Framed: only what is above all others, interval and all.
       const cells = (values, text) => {
         const best = largest(values), clear = values.every(one => one === best || best.low > one.high), low = Math.min(...values.map(one => one.value)), high = best.value;
-        return h("div", { class: "ale-cells", role: "img", "aria-label": `${text}: ${values.map(one => `${one.name} ${number(one.value, 1)}`).join(", ")}` },
+        return h("div", { class: "ale-cells", role: "img", "aria-label": `${text}: ${values.map(one => `${one.name} ${number(one.value, places)}`).join(", ")}` },
           values.map(one => h("span", { class: clear && one === best ? "ale-best" : "", style: `--share:${Math.round(60 * (one.value - low) / (high - low || 1))}%`,
-            title: `${one.name}: ${number(one.value, 1)}` }, h("b", {}, one.name), h("small", {}, number(one.value, 1)))));
+            title: `${one.name}: ${number(one.value, places)}` }, h("b", {}, one.name), h("small", {}, number(one.value, places)))));
       };
       const means = roles.map(row => ({ name: row.token.replace(/^others without A, B, C$/, "other digits"), value: row.mean, low: row.ci_low, high: row.ci_high }));
       const marked = digits.map(row => ({ digit: row.digit, mark: this.marks(String(row.digit), of), value: row.logit }));
-      const typical = !means.length || !marked.length || (largest(marked).mark || "other digits").split(", ").includes(largest(means).name);
+      const typical = !means.length || !marked.length || (largest(marked).mark || others).split(", ").includes(largest(means).name);
       return this.row(title,
-        means.length ? [cells(means, "Over all prompts"), h("p", { class: "ale-soft" }, `Logits of the digits in this ${read === "mlp_in" ? "input" : "write"} alone (logit lens), over all prompts.`)] : "",
+        means.length ? [cells(means, "Over all prompts"), h("p", { class: "ale-soft" }, inAnswers ? this.addedText : `Logits of the digits in this ${read === "mlp_in" ? "input" : "write"} alone (logit lens), over all prompts.`)] : "",
         marked.length ? h("details", { open: this.choice.prompt !== null }, h("summary", {}, `On “${of.reference.trim()}”${typical ? "" : " (not typical)"}`),
           cells(marked.map(({ digit, mark, value }) => ({ name: `${digit}${mark && `=${mark.replaceAll(", ", "=")}`}`, value })), `On ${of.reference}`)) : "");
     }
@@ -189,8 +191,8 @@ const ArithLensCard = (() => {
       return this.set.facts.missing?.[table] ?? (this.backend ? "Being computed." : this.set.facts.maps_only ? "Not computed with this counterfactual." : "These prompts have none.");
     }
     drawer(component) {
-      const cards = isMlp(component) ? [this.numbersCard("mlp_in", "What it reads"), this.numbersCard("write", "What it writes"), this.neuronsCard()]
-        : [this.attentionCard(), this.patternCard(), this.numbersCard("write", "What it writes"), this.inputsCard(), this.mediationCard()];
+      const cards = isMlp(component) ? [this.inAnswers ? "" : this.numbersCard("mlp_in", "What it reads"), this.numbersCard("write", "What it writes"), this.neuronsCard()]
+        : [this.rows("attention", { component }).length || !this.rows("patterns", { component }).length ? this.attentionCard() : "", this.patternCard(), this.numbersCard("write", "What it writes"), this.inputsCard(), this.mediationCard()];
       const body = h("div", { class: "ale-cards" }, cards,
         this.rows("units", { unit: "template" }).length ? this.unitsCard("template", "Effect by wording") : "", this.unitsCard("problem", "Effect by problem"));
       return h("details", { class: "ale-drawer", open: Boolean(this.choice.drawer), ontoggle: event => { this.choice.drawer = event.target.open; } },

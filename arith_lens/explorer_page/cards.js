@@ -64,7 +64,7 @@ const ArithLensCards = (() => {
       const { component, paths, metric } = this.choice, { prompt } = this, { candidates = [] } = this.set.facts;
       const others = metric === "digit_contrast" && candidates.length ? `, candidates=${JSON.stringify(candidates)}` : "";
       const reference = this.rows("prompts", { prompt })[0]?.reference ?? "";
-      return { component, layer: parts(component)[0], paths: JSON.stringify(paths), metric: JSON.stringify(metric) + others,
+      return { component, candidates: JSON.stringify(candidates), layer: parts(component)[0], paths: JSON.stringify(paths), metric: JSON.stringify(metric) + others,
         rows: JSON.stringify(this.set.facts.rows ?? []), edge_rows: JSON.stringify(this.set.facts.edge_rows ?? []),
         stream_rows: JSON.stringify(this.set.facts.stream_rows ?? []), reference: JSON.stringify(reference), ...more };
     }
@@ -124,12 +124,16 @@ const ArithLensCards = (() => {
       const operands = problem.match(/\d+/g) ?? [];
       return [digit === operands[0] && "A", digit === operands[1] && "B", digit === answer.trim() && "C"].filter(Boolean).join(", ");
     }
+    // Whether writes are shown as answers: where these and the operands are no digits.
+    get inAnswers() { return this.rows("numbers").length > 0 && !this.rows("numbers", { token: "A" }).length; }
+    get addedText() { return `What it adds to the logit of the answer, C, and to those of the other answers (direct logit attribution). ${this.few}`; }
     numbersCard(read, title) {
-      const { component } = this.choice, roles = this.rows("numbers", { component, read }), code = isMlp(component) ? { key: "mlp_numbers", read } : {};
+      const { component } = this.choice, roles = this.rows("numbers", { component, read });
+      const code = this.inAnswers ? { key: "added" } : isMlp(component) ? { key: "mlp_numbers", read } : {};
       return this.card(title, "numbers", roles, this.quoted(code),
-        `Logit lens: the digits' logits if END's stream were this ${read === "mlp_in" ? "input" : "write"} alone, over all prompts. The final norm gives every write the same length, so only the differences within a list count.`,
+        this.inAnswers ? this.addedText : `Logit lens: the digits' logits if END's stream were this ${read === "mlp_in" ? "input" : "write"} alone, over all prompts. The final norm gives every write the same length, so only the differences within a list count.`,
         this.bars(roles.map(row => ({ label: row.token, value: row.mean, low: row.ci_low, high: row.ci_high, hue: HUES[row.token] ?? "control" })),
-          { format: x => number(x, 1) }));
+          { format: x => number(x, this.inAnswers ? 2 : 1) }));
     }
     jump(name) { return !isHead(name) && !isMlp(name) ? undefined : () => this.choose({ component: name }); }
     inputsCard() {

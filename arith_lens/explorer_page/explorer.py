@@ -63,7 +63,7 @@ TABLES = {
     "kinds": "one row per head: operand, operator or other",
     "patterns": "one row per head, prompt, query and key: attention weight",
     "numbers": "one row per component, what is read, and role (A, B, C, others): logit, interval",
-    "digits": "one row per component, what is read, prompt and digit: logit",
+    "digits": "one row per component, what is read, prompt and digit, or answer: logit",
     "edges": "one row per measured edge: receiver, input, sender, its role, effect, interval",
     "prompt_edges": "one row per such edge and prompt of the sample: effect",
     "inputs": "one row per head, input (q, k, v) and sender: share of the head's change, interval; "
@@ -90,6 +90,8 @@ CODE = {
     "table = patterns.to_dataframe()",
     "numbers": 'probe = al.head_probe(model, pairs, "{component}")\n'
     "table = probe.to_dataframe()",
+    "added": "added = al.logit_attribution(model, pairs[{rows}], {candidates})\n"
+    'table = added.to_dataframe().query("component == \'{component}\'")',
     "mlp_numbers": 'probe = al.mlp_probe(model, pairs, read="{read}", unit="logit")\n'
     'table = probe.to_dataframe().query("layer == {layer}")',
     "edges": 'edges = al.edge_effects(model, pairs[{edge_rows}], {receivers}, positions="each")\n'

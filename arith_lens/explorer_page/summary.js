@@ -99,12 +99,12 @@ const ArithLensSummary = (() => {
     // MLPs whose write has C above the other digits: over all prompts, their intervals do not overlap.
     writers() {
       const lead = new Map(this.leads().map(row => [row.name, row.lead]));
-      return lead.size ? this.item("Writes C", this.list([...lead.keys()], name => `+${number(lead.get(name), 1)}`), ": C's logit in its write, above the mean of other digits") : null;
+      return lead.size ? this.item("Writes C", this.list([...lead.keys()], name => `+${number(lead.get(name), 1)}`), this.inAnswers ? ": what its write adds to C's logit, above the mean of the other answers" : ": C's logit in its write, above the mean of other digits") : null;
     }
-    leads() { return (this.choice.prompt === null ? this.meanLeads() : this.promptLeads()).sort((a, b) => b.lead - a.lead).slice(0, 2); }
+    leads() { return (this.choice.prompt === null || this.inAnswers ? this.meanLeads() : this.promptLeads()).sort((a, b) => b.lead - a.lead).slice(0, 2); }
     meanLeads() {
       const of = token => new Map(this.rows("numbers", { read: "write", token }).filter(row => isMlp(row.component)).map(row => [row.component, row]));
-      const answers = of("C"), others = of("others without A, B, C");
+      const answers = of("C"), others = of(this.inAnswers ? "other answers" : "others without A, B, C");
       return [...answers.keys()].filter(name => others.has(name) && answers.get(name).ci_low > others.get(name).ci_high)
         .map(name => ({ name, lead: answers.get(name).mean - others.get(name).mean }));
     }

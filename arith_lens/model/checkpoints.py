@@ -68,6 +68,12 @@ def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
     elif path.is_file():
         raise ValueError(_not_a_folder(path))
     elif isinstance(source, Path) or not _HUB_ID.fullmatch(name) or path.suffix in _FILE_SUFFIXES:
+        if path.suffix == ".gguf":
+            beside = ", ".join(sorted(one.name for one in path.parent.glob("*.gguf"))) or "none"
+            raise FileNotFoundError(
+                f"expected a GGUF file at {path}, found nothing; GGUF files in its folder: "
+                f"{beside}; correct the path"
+            )
         raise FileNotFoundError(
             f"expected a model directory, found nothing at {name!r} (looked in {path.absolute()}); "
             "check the path, or give a hub id such as 'meta-llama/Llama-2-7b-hf'"

@@ -13,6 +13,7 @@ from arith_lens.pairs.correctness import answer as answer
 from arith_lens.pairs.correctness import check_kinds as check_kinds
 from arith_lens.pairs.correctness import check_pairs as check_pairs
 from arith_lens.pairs.correctness import keep_correct as keep_correct
+from arith_lens.pairs.correctness import mistakes as mistakes
 from arith_lens.pairs.fields import Selection as Selection
 from arith_lens.pairs.prompt_pairs import PromptPairs as PromptPairs
 from arith_lens.pairs.sampling import choose_templates as choose_templates

@@ -17,6 +17,8 @@ from arith_lens.model import HookedLike, require_evaluation_mode, require_finite
 from arith_lens.pairs.fields import Selection
 from arith_lens.pairs.prompt_pairs import PromptPairs
 
+MOST_SHOWN = 80
+"""The characters of a prompt's end in a message."""
 MOST_UNCHANGED = 1 / 3
 """The share of counterfactuals still answered with C above which `keep_correct` warns."""
 
@@ -131,8 +133,8 @@ def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> Pr
         raise ValueError(
             f"expected pairs that the model answers right (keep='correct'), found 0 of "
             f"{len(pairs)} (accuracy 0.0%, mean p(C) {mean_probability:.2%}), for instance "
-            f"{_example(model, pairs[:1])}.\nUse a model that can calculate, an operation that it "
-            "knows, or keep='all' to look at all pairs."
+            f"{mistakes(model, pairs[:1])[0]}.\nUse a model that can calculate, an operation that "
+            "it knows, or keep='all' to look at all pairs."
         )
     still, _ = answer(model, correct, "counterfactual", batch_size)
     drawn, left = Counter(pairs.template or ()), Counter(correct.template or ())
@@ -199,13 +201,19 @@ def _side(pairs: PromptPairs, side: str) -> tuple[Tensor, Tensor]:
     return pairs.sides[side == "counterfactual"]
 
 
-def _example(model: Any, pair: PromptPairs) -> str:
-    """One prompt with the right answer and the model's."""
-    top = int(_logits_at_end(model, pair, "reference").argmax(-1))
+def mistakes(model: Any, pairs: PromptPairs) -> list[str]:
+    """The end of each prompt with the right answer and the model's."""
+    top = _logits_at_end(model, pairs, "reference").argmax(-1).tolist()
     decode = getattr(getattr(model, "tokenizer", None), "decode", None)
-    says = repr(decode([top])) if decode else f"token {top}"
-    if pair.reference_text is None or pair.answer_text is None:
-        prompt, right = f"tokens {pair.reference[0].tolist()}", f"token {int(pair.answer[0])}"
+    says = [repr(decode([token])) if decode else f"token {token}" for token in top]
+    if pairs.reference_text is None or pairs.answer_text is None:
+        prompts = [f"tokens {row}" for row in pairs.reference.tolist()]
+        rights = [f"token {answer}" for answer in pairs.answer.tolist()]
     else:
-        prompt, right = repr(pair.reference_text[0]), repr(pair.answer_text[0])
-    return f"{prompt}, where {right} is right and the model says {says}"
+        texts, rights = pairs.reference_text, [*map(repr, pairs.answer_text)]
+        prompts = [repr(text if len(text) <= MOST_SHOWN else f"…{text[-MOST_SHOWN:]}")
+                   for text in texts]  # fmt: skip
+    return [
+        f"{prompt}, where {right} is right and the model says {own}"
+        for prompt, right, own in zip(prompts, rights, says, strict=True)
+    ]

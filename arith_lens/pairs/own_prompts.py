@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from arith_lens.caller_warnings import warn_caller
 from arith_lens.model import NO_FRAME, Frame, chat_frame, frame_around, in_chat
 from arith_lens.pairs.alignment import counterparts
 from arith_lens.pairs.named_spans import both_spans
@@ -165,6 +166,8 @@ def pair_fields(located: Located, model: Any, form: PromptForm) -> dict[str, Any
         named | digit_spans(len(sides[0].prompts[pair].ids), len(references[pair].prompt.ids))
         for pair, named in enumerate(own_spans)
     ]
+    if frame is None:
+        _warn_of_glued(located, sides[0])
     unequal = any(in_other is not None for in_other in in_others)
     in_others = [in_other or {} for in_other in in_others]
     tokens = token_fields(
@@ -186,6 +189,18 @@ def pair_fields(located: Located, model: Any, form: PromptForm) -> dict[str, Any
         "counterfactual_span_characters": _span_characters(others, in_others),
         **_known(tokenizer, rows, references, spans, tokens["reference"].shape[1]),
     }
+
+
+def _warn_of_glued(located: Located, side: Side) -> None:
+    """Warn once if an answer continues the last word of its prompt, in a script with blanks."""
+    for (where, row), text, answer in zip(located.items(), side.texts, side.answers, strict=True):
+        ends = text[-1:] + answer[:1]
+        glued = max(ends) < "\u0e00" and re.fullmatch(r"[^\W\d_]\w|[\w.,:;!?][^\W\d_]", ends)
+        if glued and not row.get("template"):
+            return warn_caller(
+                f"{where}: expected a blank between prompt and answer, found {text + answer!r}; "
+                "begin such answers with a blank, or end their prompts with one"
+            )
 
 
 def _cells(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:

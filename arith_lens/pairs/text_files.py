@@ -224,11 +224,8 @@ def _renamed(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
         check_choice("a key in columns=", key, KEYS)
     names = {own: other for other, own in PLAIN_NAMES.items() if other in row and own not in row}
     names |= columns
-    if lacking := [other for other in names.values() if other not in row]:
-        raise ValueError(
-            f"expected the column {lacking[0]!r} of columns=, found {', '.join(map(str, row))}; "
-            "correct its name"
-        )
+    for other in columns.values():
+        check_choice("a column in columns=", other, map(str, row))
     rest = {key: value for key, value in row.items() if key not in names.values()}
     return rest | {own: row[other] for own, other in names.items()}
 

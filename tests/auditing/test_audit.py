@@ -300,6 +300,7 @@ def test_shuffled_answers_stop_the_audit_after_its_first_verdict(
     assert {audit.first(question).verdict for question in QUESTIONS[1:]} == {"open"}
     assert audit.sufficient == audit.needed == () and audit.smallest is None
     assert "cannot do the task" in audit.sentences()[FEW]
+    assert repr(audit).count("This is open") == 1 and all(one in repr(audit) for one in QUESTIONS)
 
 
 def test_in_an_untrained_model_nothing_is_found() -> None:

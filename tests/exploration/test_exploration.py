@@ -429,11 +429,42 @@ def test_prompts_of_ones_own_are_explored_and_what_they_lack_is_said(llama: Hook
     assert clicked["mean"].item() == pytest.approx(table["mean"].item(), abs=1e-6)
     same = explored(llama, own[:1], settings=MAP_SETTINGS[1:], maps_only=True, progress=False)
     assert "All prompts have one answer" in same.facts["note"]
-    of_numbers = {"numbers", "digits", "mlp_numbers", "mlp_digits"}
-    assert {*one.facts["missing"]} == {"attention", "edges"} | of_numbers
+    assert {*one.facts["missing"]} == {"attention", "edges"}
     assert "the keys template ('addition/0'), a and b" in one.facts["missing"]["attention"]
     assert not any(name.startswith("cosine") for name in one.tables["neurons"])
     assert {"patterns", "inputs", "mediation", "neurons", "sets"} <= {*one.tables}
+
+
+def test_what_is_written_is_shown_as_answers_where_there_are_no_digits(
+    make_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arith_lens.exploration.answer_tables.N_ANSWERS", 2)
+    model = make_model("mistral")
+    rows = [*OWN, {**OWN[1], "reference": "The story is", "counterfactual": "The sum is"}]
+    own = al.PromptPairs.from_rows(rows, model)
+    own = replace(own, answer=own.answer.where(torch.arange(3) < 2, own.reference[2, -1]))
+    live = ExplorerServer(model, {"own": own})
+    for component in ("1.2", "MLP 1"):
+        request = {"kind": "component", "set": "own", "component": component}
+        facts, tables = finished(live.respond(request))["own"]
+        assert not {"numbers", "digits"} & {*facts["missing"]}
+        means: Any = tables["numbers"].set_index("token")["mean"]
+        best: Any = tables["digits"]
+        by_hand = []
+        for pair, c in enumerate(own.answer.tolist()):
+            others = [token for token in own.answer_tokens if token != c]
+            added = al.logit_attribution(model, own, [c, *others])
+            place = (added.labels or {})["component"].index(component)
+            values = added.per_pair[place, :, pair]
+            by_hand.append((float(values[0]), float(values[1:].mean())))
+            rows = best.query(f"prompt == {pair}")
+            largest = [float(values[0]), float(values[1:].max())]
+            assert rows["logit"].tolist() == pytest.approx(largest, abs=0.006)
+            assert rows["digit"].iloc[0] == model.tokenizer.decode([c]).strip()
+        answer, other = np.mean(by_hand, axis=0)
+        assert means["C"] == pytest.approx(answer, abs=1e-5)
+        assert means["other answers"] == pytest.approx(other, abs=1e-5)
+        assert abs(answer - other) > 1e-3, "the test must be able to fail"
 
 
 def test_prompts_without_roles_show_what_is_written_as_digits(llama: HookedModel) -> None:
@@ -491,6 +522,7 @@ def test_the_copied_code_computes_the_table(
         "read": "write",
         "layer": "1",
         "members": '["1.2"]',
+        "candidates": "[5, 6]",
         "among": "heads",
         "receivers": '["1.2"]',
     }

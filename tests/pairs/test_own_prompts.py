@@ -403,7 +403,7 @@ def test_files_of_other_projects_are_read_or_refused_with_the_mapping(
     with pytest.raises(ValueError, match=r"columns=\{'reference': 'prompt', 'counterfactual': '…'"):
         PromptPairs.from_rows([{"prompt": "3 plus 4 is ", "answer": "7"}], tokenizer)
     with pytest.raises(
-        ValueError, match=r"rows\[0\]: expected the column 'base' of columns=, found"
+        ValueError, match=r"rows\[0\]: expected a column in columns= among .* 'base'; choose"
     ):
         PromptPairs.from_rows([other], tokenizer, columns={"reference": "base"})
     with pytest.raises(ValueError, match=r"expected a key in columns= among .* 'referense'; did"):
@@ -411,6 +411,20 @@ def test_files_of_other_projects_are_read_or_refused_with_the_mapping(
     misspelt: Any = {"colums": mapping}
     with pytest.raises(TypeError, match="Did you mean 'columns'"):
         PromptPairs.from_rows([other], tokenizer, **misspelt)
+
+
+def test_an_answer_that_joins_its_prompts_last_word_is_warned_of_once(tokenizer: Any) -> None:
+    keys = ("reference", "counterfactual", "answer")
+    sides = ("The sum is", "The story is")
+    right = [(*sides, " The"), ("3 plus 5 is ", "3 void 5 is ", "8"), ("3+5=", "3-5=", "8")]
+    joined = [(*sides, "x"), (*sides, "y"), ("The sum is:", "The story is:", "x")]
+    rows = [dict(zip(keys, row, strict=True)) for row in (*right, *joined)]
+    with pytest.warns(UserWarning, match=r"^rows\[3\]: .*found 'The sum isx'; begin") as caught:
+        assert len(PromptPairs.from_rows(rows, tokenizer)) == 6
+    assert len(caught) == 1
+    with pytest.warns(UserWarning, match="'The sum is:x'"):
+        PromptPairs.from_rows(rows[5:], tokenizer)
+    PromptPairs.from_rows(rows[:3], tokenizer)  # a warning would be an error
 
 
 def test_sites_at_named_spans_are_exchanged_as_with_torchs_hooks(

@@ -15,12 +15,15 @@ from arith_lens.__main__ import _program, main
 from arith_lens.auditing.measures import Scale
 from arith_lens.explorer_page.explorer import unpacked
 from arith_lens.model import weights
+from arith_lens.pairs.text_files import KEYS
 
 
 def test_models_are_listed_and_a_wrong_name_is_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(weights.CACHE, str(tmp_path))
+    monkeypatch.setattr("arith_lens.pairs.keep_correct", lambda *_: pytest.fail("the model ran"))
+    (tmp_path / "own.gguf").touch()
     assert main(["models"]) == 0
     assert {"reference", "smollm2-135m"} <= {
         line.partition(":")[0] for line in capsys.readouterr().out.splitlines()
@@ -42,6 +45,9 @@ def test_models_are_listed_and_a_wrong_name_is_one_line(
         (["map"], "expected a model after the command, found none; see arith-lens map --help"),
         (["knockout", "reference", "--heads", "99.1", "--out", str(tmp_path)], "99.1"),
         (["knockout", "reference", "--heads", "MLP10"], "expected heads after --heads"),
+        (["knockout", "reference", "5.4", "99.3"], "add --heads 5.4 99.3"),
+        (["knockout", "reference", "5.4", "--draw"], "expected an option among"),
+        (["map", str(tmp_path / "owm.gguf")], "in its folder: own.gguf;"),
         (["audit", "reference", "--pairs", str(tmp_path / "none.jsonl")], "none.jsonl"),
     ):
         assert main(arguments) == 1
@@ -96,8 +102,12 @@ def test_maps_and_knockouts_agree_with_the_library(
     ours = ["--pairs", str(own_pairs), "--out", str(tmp_path)]
     folder = tmp_path / "reference-mine"
     monkeypatch.setattr("arith_lens.path_patching.matrix_rate", lambda model: 1e8)
+    folder.mkdir()
+    (folder / "map.html").touch()
     assert main(["map", "reference", *ours]) == 0
     printed = capsys.readouterr().out
+    assert f"this replaces {folder / 'map.html'} (of 2" in printed
+    assert "5 other answers" in printed and "counterfactual_answer among them" in printed
     assert str(folder / "map.html") in printed and (folder / "map.html").exists()
     assert re.search(r"^this takes about [\d.]+ to [\d.]+ s here$", printed, re.MULTILINE)
     page = (folder / "map.html").read_text("utf-8")
@@ -125,7 +135,8 @@ def test_maps_and_knockouts_agree_with_the_library(
     shares = [al.knock_out(model, pairs, some, positions="end").accuracy() for some in others]
     control = rows.loc["without as many others"]
     assert (control.low, control.high) == pytest.approx((min(shares), max(shares)), abs=1e-4)
-    assert "20 draws: " in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "20 draws: " in printed and "this replaces" not in printed
 
 
 def stored_map() -> Any:
@@ -158,7 +169,9 @@ def test_the_explorer_is_about_prompts_that_are_answered_right(
     printed = capsys.readouterr().out
     assert str(page) in printed and counts == [1] and page.exists()
     assert "1 of 3 prompts (1 of 3 problems) are answered right" in printed
+    assert "\n  not '3 + 4 = ', where '6' is right and the model says '7'\n" in printed
     assert "lead over the others" not in printed, "the page's last map"
+    assert "shares of the answer's" in printed
     assert "this takes about" in printed
     assert "5.5: -20.0% [-30.0%, -10.0%]" in printed, "the page begins with it"
 
@@ -181,8 +194,12 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_pair_file_of_another_project_is_read_with_its_columns(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, own_pairs: Path
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    own_pairs: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("arith_lens.__main__.CONTROLS", 2)
     text = own_pairs.read_text("utf-8").replace('"reference"', '"prompt"')
     own_pairs.write_text(text, "utf-8")
     ours = ["knockout", "reference", "--pairs", str(own_pairs), "--out", str(tmp_path)]
@@ -192,6 +209,8 @@ def test_a_pair_file_of_another_project_is_read_with_its_columns(
     said = capsys.readouterr().err
     assert "--columns reference=prompt" in said.splitlines()[-2] and "columns={" not in said
     assert main([*ours, "--heads", "5.5", "--columns", "reference=prompt"]) == 0
+    assert main([*ours, "--columns", "reference=promt"]) == 1
+    assert "did you mean 'prompt'?" in capsys.readouterr().err
     assert main([*ours, "--columns", "reference=prompt", "--chat"]) == 1
     assert "chat template" in capsys.readouterr().err
     assert main(["map", "reference", "--chat"]) == 1
@@ -236,6 +255,9 @@ def test_without_a_word_it_explains_itself(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit) as end:
         main([])
     assert end.value.code == 0 and "explore" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["map", "--help"])
+    assert {*KEYS} <= {*re.findall(r"\w+", capsys.readouterr().out.partition("keys are")[2])}
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_model_is_loaded(

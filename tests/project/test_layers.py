@@ -45,8 +45,9 @@ LAYERS = {
     **dict.fromkeys(["reference"], 7),  # reads the shipped sets
     **dict.fromkeys(["edges", "fine_tuning", "mediation", "neurons"], 8),
     **dict.fromkeys(["attribution", "evaluation"], 9),  # evaluation asks the closed world's sets
-    **dict.fromkeys(["auditing", "exploration", "logit_attribution"], 9),
-    **dict.fromkeys(["__main__"], 10),
+    **dict.fromkeys(["auditing", "logit_attribution"], 9),
+    **dict.fromkeys(["exploration"], 10),
+    **dict.fromkeys(["__main__"], 11),
 }
 """The number of each module: it may import lower numbers only (and its own package's files)."""
 
