@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import HFFactory
 from support.families import SWEPT
+from support.fixtures import HFFactory
 
 from arith_lens.components import Head, Mlp
 from arith_lens.fine_tuning.pieces import (

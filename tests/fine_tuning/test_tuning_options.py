@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import HFFactory
+from support.fixtures import HFFactory
 from support.quick_tuning import HEADS, QUICK
 from torch import nn
 from torch.nn import functional

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import HFFactory
 from support.children import Script
+from support.fixtures import HFFactory
 from torch.nn import functional
 
 from arith_lens.components import Head

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from conftest import random_tokens
+from support.fixtures import random_tokens
 
 from arith_lens.components import Head, Mlp, every_head, every_mlp, mlp_out_name, z_name
 from arith_lens.hooks import (

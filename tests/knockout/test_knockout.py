@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import random_tokens
 from scipy import stats
+from support.fixtures import random_tokens
 from torch.testing import assert_close
 
 from arith_lens.attention import attention_to

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import random_tokens
+from support.fixtures import random_tokens
 
 import arith_lens as al
 from arith_lens.components import every_head, mlp_out_name, z_name

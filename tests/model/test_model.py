@@ -11,7 +11,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
-from conftest import random_tokens
+from support.fixtures import random_tokens
 
 from arith_lens.components import mlp_out_name, pattern_name, resid_post_name, z_name
 from arith_lens.model import (

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import random_tokens
+from support.fixtures import random_tokens
 
 from arith_lens.components import Head, resid_pre_name, z_name
 from arith_lens.hooks import scale_heads, scale_mlps

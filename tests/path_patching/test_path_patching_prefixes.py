@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import random_tokens
 from support.dropout import drop_always
+from support.fixtures import random_tokens
 from torch.utils.flop_counter import FlopCounterMode
 
 from arith_lens.model import HookedModel, load_model

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import random_tokens
+from support.fixtures import random_tokens
 
 from arith_lens.components import Head
 from arith_lens.effects import ComponentEffects
