@@ -132,14 +132,14 @@ def test_an_mlp_is_bold_below_the_threshold_and_has_no_frame_that_covers_its_num
     assert sum(text.startswith("<b>") for text in printed) == (mlps.high < -0.05).sum() > 10
     frames = [one for one in chart.figure.layout.shapes if one.line.color == TEXT]
     assert len(frames) == (select(rows, operation=OPERATIONS).role == "key").sum()
-    assert {one.xref for one in frames} == {"paper"}, "an axis cuts what it ends in"
+    assert {one.xref for one in frames} == {"paper"}, "no axis cuts"
 
 
 def test_a_phone_names_the_model_that_it_has_no_room_for() -> None:
     with drawn_for("phone"):
         (chart,) = fig12(ModelOptions(models=("reference", "reference-mistral"), root=GALLERY))
     texts = [str(note.text) for note in chart.figure.layout.annotations]
-    assert "On a wide page: reference-mistral, too." in texts
+    assert any("wide page: reference-mistral" in text for text in texts)
 
 
 def test_the_table_names_the_model_of_each_row(runs: list[Run], tmp_path: Path) -> None:

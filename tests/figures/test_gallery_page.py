@@ -230,7 +230,7 @@ def of_tuning(rows: DataFrame) -> list[str]:
 
 def of_audits(rows: DataFrame) -> list[str]:
     holds = [len(select(rows, lens=lens, verdict="holds")) for lens in LENSES]
-    assert holds[:2] == [9, 9] and max(holds[2:]) == 4, "the last two are stricter"
+    assert holds[:2] == [9, 9] and max(holds[2:]) == 4, "two stricter ones"
     return [f"nine of {len(select(rows, lens=MEANS))} audits", "in four at most"]
 
 
