@@ -9,7 +9,7 @@ from typing import Any
 
 from pandas import DataFrame
 
-from arith_lens.interchanges.controls import COMPLEMENT, SHUFFLED, SPAN, WRITE, WRITE_SPAN
+from arith_lens.interchanges.controls import COMPLEMENT, SHUFFLED, SPAN, VARIANCE, WRITE, WRITE_SPAN
 from figures.common import chosen_run, chosen_runs, rows_of
 from figures.exhibit import Exhibit, chart_of, text_table_of
 from figures.options import ModelOptions, Options
@@ -26,9 +26,9 @@ SHOWN_CONTROLS = {WHOLE: "whole stream", MEAN: "direction", COMPLEMENT: "everyth
 TITLE = "Where is the carry, and is it one direction?"
 CAPTION = (
     "Above: answers that change by the carry alone when END takes part of another problem's stream "
-    "after a layer: one direction, or all else. Shuffled: directions fitted to shuffled carries, "
-    "median and largest of 30. Circles: the layer chosen on held-out problems; below: n < 5. "
-    "Bands: 95% intervals."
+    "after a layer. First component: of the largest variance, found without carries. Shuffled: the "
+    "largest of 30 directions fitted to shuffled carries. Circles: the layer chosen on held-out "
+    "problems; diamonds: n < 5. Bands: 95% intervals."
 )
 DIRECTIONS_CAPTION = (
     "In brackets: 95% intervals over problems that were not fitted; of random controls the range "
@@ -57,15 +57,16 @@ CHARTS = [
         {"kind": "interchange", "test": "layers", "variable": _variable},
         (
             Series({"space": WHOLE}, "whole stream", "control dot"),
-            Series({"space": COMPLEMENT}, "all else", "control"),
+            Series({"space": COMPLEMENT}, "all but this direction", "control"),
+            Series({"space": VARIANCE}, "first component", "control 10px,4px", band=False),
             Series(
                 {"space": SHUFFLED},
-                "shuffled: median",
-                "control dash",
+                "",
+                "control",
                 mark=lambda _, rows: chosen_layer(rows),
                 mark_at="high",
                 text="{high:.0%}",
-                edge="shuffled: largest",
+                edge="shuffled: at most",
             ),
             Series({"space": MEAN}, "one direction", mark=lambda _, rows: chosen_layer(rows)),
         ),
@@ -74,12 +75,16 @@ CHARTS = [
         x_title="layer",
         y_title="answers that follow the carry, %",
         title="{model}, n = {n}",
-        heading="Answers that follow another problem's carry",
+        heading="Answers that follow another problem's carry, sums below 100",
         y_range=(0, 104),
     ),
     CurveChart(
         {"kind": "step", "measure": STEP, "layer": chosen_layer},
-        (Series({}, "", mark=lambda own, _: [*own.ones_sum[own.n < 5]], text=""),),
+        (
+            Series(
+                {}, "", mark=lambda own, _: [*own.ones_sum[own.n < 5]], text="", symbol="diamond"
+            ),
+        ),
         columns="model",
         x="ones_sum",
         x_title=f"sum of the ones digits (carry from {CARRY_FROM})",
@@ -99,7 +104,7 @@ def exhibits(options: Options) -> list[Exhibit]:
     words: Any = {"name": "carry", "title": TITLE, "caption": CAPTION}
     if not has(rows, kind="interchange"):
         return [text_table_of(rows, [run], cells=_right_sums, **words)]
-    draw = partial(curves.draw, charts=CHARTS, panel=(258, 215))
+    draw = partial(curves.draw, charts=CHARTS, panel=(300, 215), shared_y=True)
     return [chart_of(rows, [run], draw=draw, small_table=_tests, **words)]
 
 

@@ -77,6 +77,8 @@ class Point:
     """Whether the text names the line, in its colour and without a marker."""
     y: Number | None = None
     """The height of the marker; None: on the line."""
+    symbol: str = "circle"
+    """Plotly's name of the marker."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def _scale(part: CurvePanel, box: Box) -> Scale:
     """The scale of a chart, from all its lines and bands."""
     x = np.concatenate([line.x for line in part.lines])
     low, high = float(np.min(x)), float(np.max(x))
-    margin = (high - low or 1.0) * 0.012
+    margin = (high - low or 1.0) * (0.05 if part.points else 0.012)  # with room for a marker
     y = [array for line in part.lines for array in (line.y, line.low, line.high)]
     return Scale((low - margin, high + margin), part.y_range or reach(y), box)
 
@@ -231,7 +233,7 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
     for point, spot, own in zip(part.points, spots, markers, strict=True):
         colour = part.lines[point.line].colour
         if not point.is_name:
-            _add_marker(sheet, spot, index, colour)
+            _add_marker(sheet, spot, index, colour, point.symbol)
         if not point.text:
             continue
         size = text_box(point.text, _MARK)
@@ -263,7 +265,7 @@ def _boxes_beside(point: Point, own: Box, part: CurvePanel, scale: Scale) -> lis
     return [own, *(square(*at, 6) for at in nearest)]
 
 
-def _add_marker(sheet: Sheet, spot: XY, index: int, colour: str) -> None:
+def _add_marker(sheet: Sheet, spot: XY, index: int, colour: str, symbol: str) -> None:
     """An open marker on a line."""
     sheet.add_scatter(
         x=[spot[0]],
@@ -272,7 +274,8 @@ def _add_marker(sheet: Sheet, spot: XY, index: int, colour: str) -> None:
         mode="markers",
         hoverinfo="skip",
         cliponaxis=False,
-        marker={"size": 8, "color": "white", "line": {"width": 2, "color": colour}},
+        marker={"size": 8, "color": "white", "symbol": symbol}
+        | {"line": {"width": 2, "color": colour}},
     )
 
 

@@ -36,10 +36,13 @@ class Series:
     """What stands beside the circle."""
     mark_at: str = "value"
     """Which number of the row is the circle's height; `high`: the upper end of the band."""
+    symbol: str = "circle"
+    """As of `plotting.Point`."""
     end: str = ""
     """What stands at the end of the line, with its last value in braces; empty: the name."""
     edge: str = ""
-    """The name of a thin line in place of its band, at its low end, or where its circle is."""
+    """The name of a thin line in place of its band, at its low end; with circles at the high end
+    it is there, and is drawn alone."""
 
 
 @dataclass(frozen=True)
@@ -146,9 +149,11 @@ def _panel(rows: DataFrame, chart: CurveChart) -> plotting.CurvePanel | None:
     first, last = (end(end(one.x) for one in lines) for end in (min, max))
     for (series, _), one in zip(drawn, [*lines], strict=True):
         if series.edge:
-            end = one.high if series.mark_at == "high" else one.low
-            worst = replace(_bare(one), y=end, name=series.edge, is_light=True, dash="solid")
-            lines = [_bare(other) if other is one else other for other in (*lines, worst)]
+            alone, bare = series.mark_at == "high", _bare(one)
+            end = {"y": one.high if alone else one.low, "name": series.edge, "dash": "solid"}
+            worst = replace(bare, is_light=True, **end)
+            own = worst if alone else bare
+            lines = [own if other is one else other for other in (*lines, *[worst] * (not alone))]
     for index, one in enumerate(lines):
         if one.x[-1] < last:
             points.append(plotting.Point(one.x[-1], one.name, index, is_name=True))
@@ -177,7 +182,7 @@ def _circles(
         height = chart.scale * keys[series.mark_at]
         text = series.text.format(**keys)
         text = text.partition(" [")[0] if is_narrow() else text
-        yield plotting.Point(keys[chart.x], text, index, y=height)
+        yield plotting.Point(keys[chart.x], text, index, y=height, symbol=series.symbol)
 
 
 def _line(rows: DataFrame, series: Series, chart: CurveChart) -> plotting.Line:
