@@ -25,10 +25,9 @@ SHOWN_CONTROLS = {WHOLE: "whole stream", MEAN: "direction", COMPLEMENT: "everyth
                   WRITE: "written", WRITE_SPAN: "random, written"}  # fmt: skip
 TITLE = "Where is the carry, and is it one direction?"
 CAPTION = (
-    "Above: answers that change by the carry alone when END takes part of another problem's stream "
-    "after a layer. First component: of the largest variance, found without carries. Shuffled: the "
-    "largest of 30 directions fitted to shuffled carries. Circles: the layer chosen on held-out "
-    "problems; diamonds: n < 5. Bands: 95% intervals."
+    "Above: answers that change by the carry alone when END takes part of another problem's stream."
+    " First component: largest variance, found without carries. Shuffled: the most of 30 fits to "
+    "shuffled carries. Circles: layer chosen on held-out problems; diamonds: n < 5; bands: 95%."
 )
 DIRECTIONS_CAPTION = (
     "In brackets: 95% intervals over problems that were not fitted; of random controls the range "
@@ -57,8 +56,8 @@ CHARTS = [
         {"kind": "interchange", "test": "layers", "variable": _variable},
         (
             Series({"space": WHOLE}, "whole stream", "control dot"),
-            Series({"space": COMPLEMENT}, "all but this direction", "control"),
-            Series({"space": VARIANCE}, "first component", "control 10px,4px", band=False),
+            Series({"space": COMPLEMENT}, "all but this\ndirection", "control"),
+            Series({"space": VARIANCE}, "first\ncomponent", "control 10px,4px", band=False),
             Series(
                 {"space": SHUFFLED},
                 "",
@@ -66,7 +65,7 @@ CHARTS = [
                 mark=lambda _, rows: chosen_layer(rows),
                 mark_at="high",
                 text="{high:.0%}",
-                edge="shuffled: at most",
+                edge="shuffled:\nat most",
             ),
             Series({"space": MEAN}, "one direction", mark=lambda _, rows: chosen_layer(rows)),
         ),
@@ -104,7 +103,7 @@ def exhibits(options: Options) -> list[Exhibit]:
     words: Any = {"name": "carry", "title": TITLE, "caption": CAPTION}
     if not has(rows, kind="interchange"):
         return [text_table_of(rows, [run], cells=_right_sums, **words)]
-    draw = partial(curves.draw, charts=CHARTS, panel=(300, 215), shared_y=True)
+    draw = partial(curves.draw, charts=CHARTS, panel=(320, 215), shared_y=True)
     return [chart_of(rows, [run], draw=draw, small_table=_tests, **words)]
 
 

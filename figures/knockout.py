@@ -12,7 +12,6 @@ from figures.views import curves
 from figures.views.curves import CurveChart, Series
 
 RANDOM = Series({"order": "random"}, "random: mean", "control", edge="worst random draw")
-SAME_LAYERS = Series({"order": "same layers"}, "same layers: mean", "control 5px,3px", band=False)
 GREEDY = Series({"order": "iterative"}, "greedy", "verdict 5px,3px", band=False)
 STRONGEST = Series({"order": "effect"}, "strongest", text="{value:.0%} [{low:.0%}, {high:.0%}]")
 TEN_OUT = replace(STRONGEST, mark=lambda *_: 10)
@@ -20,7 +19,7 @@ TEN_OUT = replace(STRONGEST, mark=lambda *_: 10)
 KNOCKED_OUT = {
     parts: CurveChart(
         {"measure": "accuracy", "components": parts},
-        (RANDOM, SAME_LAYERS, GREEDY, strongest),
+        (RANDOM, GREEDY, strongest),
         x="k",
         x_title=f"{parts} knocked out",
         y_title="right answers",
@@ -37,7 +36,7 @@ CAPTION = (
     "Knocked-out {} output their mean over counterfactual prompts. Strongest: by effect on the "
     "same prompts. {}Band: 95% intervals over n problems. Chance: always the most frequent answer."
 )
-OF_HEADS = "Greedy: next the head that costs most. Same layers: random heads of those layers. "
+OF_HEADS = "Greedy, up to 12: next the head that costs most. "
 
 
 def fig3(options: Options) -> list[Chart]:
@@ -51,7 +50,7 @@ def fig3(options: Options) -> list[Chart]:
             table_of="fig3",
             title=f"Are the strongest {parts} needed?",
             caption=CAPTION.format(parts, OF_HEADS * (parts == "heads")),
-            draw=partial(curves.draw, charts=[chart], panel=(370, 190), shared_y=True, named=1),
+            draw=partial(curves.draw, charts=[chart], panel=(370, 190), shared_y=True, inside=True),
         )
         for parts, chart in KNOCKED_OUT.items()
     ]

@@ -155,9 +155,8 @@ def fig13(options: ModelOptions) -> list[Chart]:
                 select(table, operation=operations),
                 notes,
                 charts=SEVERAL_MODELS,
-                panel=(170, 210),
+                panel=(180, 210),
                 shared_y=True,
-                named=len(operations) - 1,
             ),
         )
     ]

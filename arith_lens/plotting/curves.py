@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import dist
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,8 @@ class Line:
     x: Num[np.ndarray, " point"]
     y: Float[np.ndarray, " point"]
     name: str
-    """The name in the hover and, without a label, at the line's end; plain text."""
+    """The name in the hover and, without a label, at the line's end; plain text of one or more
+    lines."""
     colour: str = TEXT
     low: Float[np.ndarray, " point"] | None = None
     high: Float[np.ndarray, " point"] | None = None
@@ -188,7 +190,7 @@ def _sheet(
 def _widths_of_names(parts: Sequence[CurvePanel | None]) -> list[Number]:
     """The pixels of the names at the ends of each chart's lines."""
     return [
-        widest((line.end_text for line in part.lines if line.end_text), NAME) if part else 0
+        widest("\n".join(one.end_text for one in part.lines).split("\n"), NAME) if part else 0
         for part in parts
     ]
 
@@ -239,10 +241,11 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
         size = text_box(point.text, _MARK)
         boxes = _boxes_beside(point, own, part, scale)
         places = [_moved_inside(box, scale.box) for one in boxes for box in around(one, *size)]
-        covered = [*taken, *_bands(part, scale)]
+        covered = [*taken, *_bands(part.lines, scale)]
         leaders = [_squares(own.centre, place.nearest(own.centre)) for place in places]
         crossed = [sum(box.overlap(text) for box in leader for text in texts) for leader in leaders]
-        best = int((conflicts(places, covered, scale.box) + crossed).argmin())
+        far = [point.is_name * dist(own.centre, place.centre) for place in places]
+        best = int((conflicts(places, covered, scale.box) + crossed + far).argmin())
         label = places[best]
         if best >= len(places) // len(_REACHES) and not point.is_name:  # not beside its marker
             _add_leader(sheet, own.centre, label.nearest(own.centre), NOTE)
@@ -297,11 +300,11 @@ def _path(line: Line, scale: Scale) -> list[Box]:
     return along(x[finite], y[finite])
 
 
-def _bands(part: CurvePanel, scale: Scale) -> Iterator[Box]:
-    """Boxes that cover the bands or outlines of all lines, and the line at 0."""
+def _bands(lines: Sequence[Line], scale: Scale) -> Iterator[Box]:
+    """Boxes that cover the bands or outlines of lines, and the line at 0."""
     _, zero = scale.pixels(0, 0)
     yield from _squares((scale.box.left, zero), (scale.box.right, zero))
-    for line in part.lines:
+    for line in lines:
         if line.low is None or line.high is None:
             continue
         (x, low), (_, high) = (scale.pixels(line.x, end) for end in (line.low, line.high))
@@ -325,7 +328,7 @@ def _add_names(sheet: Sheet, part: CurvePanel, scale: Scale) -> None:
 def add_name(sheet: Sheet, name: str, at: XY, colour: str) -> None:
     """The name of a line, right of a chart."""
     style = {"size": NAME, "ink": colour, "font": {"weight": 600}}
-    sheet.write(plain(name), at, anchor=("left", "middle"), **style)
+    sheet.write(plain(name).replace("\n", "<br>"), at, anchor=("left", "middle"), **style)
 
 
 def _ends(part: CurvePanel, scale: Scale) -> tuple[list[tuple[Line, XY, XY]], bool]:
@@ -333,7 +336,8 @@ def _ends(part: CurvePanel, scale: Scale) -> tuple[list[tuple[Line, XY, XY]], bo
     lines = [line for line in part.lines if line.end_text and np.isfinite(line.y).any()]
     ends = [_end(line, scale) for line in lines]
     box = scale.box
-    heights = spread([y for _, y in ends], NAME + 4, box.top, box.bottom)
+    gap = (NAME + 4) * (1 + max((line.end_text.count("\n") for line in lines), default=0))
+    heights = spread([y for _, y in ends], gap, box.top, box.bottom)
     straight = all(
         abs(y - h) < 4 and box.right - x < 20 for (x, y), h in zip(ends, heights, strict=True)
     )

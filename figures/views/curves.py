@@ -78,7 +78,7 @@ def draw(
     charts: Sequence[CurveChart],
     panel: tuple[int, int],
     shared_y: bool = False,
-    named: int = 0,
+    inside: bool = False,
 ) -> plotting.Figure:
     """The picture; charts without rows are left out. A column of paper has the first model alone.
 
@@ -86,8 +86,8 @@ def draw(
         notes: lines below the picture.
         charts: what is drawn, row after row.
         panel: the width and the height of a chart in pixels.
-        shared_y: as of `plotting.curve_panels`; then one chart of a row has the lines' names.
-        named: that chart, counted from 0; on a narrow page it is the first one.
+        shared_y: as of `plotting.curve_panels`; then the first chart of a row has the lines' names.
+        inside: whether the names stand in it, beside the lines, and not on its right.
     """
     models, notes = of_width(keys_of(rows, "model"), notes)
     rows = select(rows, model=[*models, ""])
@@ -96,8 +96,7 @@ def draw(
     lines = [line for chart in charts for line in curve_panels(rows, chart)]
     across = max(len(parts) for _, parts in lines)
     if shared_y:
-        at = 0 if is_narrow() else named
-        lines = [(heading, _named_once(parts, at)) for heading, parts in lines]
+        lines = [(heading, _named_once(parts, inside)) for heading, parts in lines]
     return plotting.curve_panels(
         [part for _, parts in lines for part in [*parts, *[None] * (across - len(parts))]],
         x_title=x_title,
@@ -201,20 +200,43 @@ def _bare(line: plotting.Line) -> plotting.Line:
     return replace(line, low=None, high=None)
 
 
-def _named_once(parts: Sequence[plotting.CurvePanel], at: int) -> list[plotting.CurvePanel]:
-    """The charts of a row, of which the one at an index alone has the names of lines."""
-    own = parts[min(at, len(parts) - 1)]
-    lines = [  # a line without a text at its end has its name elsewhere
-        replace(one, label=" ".join(filter(None, [one.name, one.label]))) if one.end_text else one
-        for one in own.lines
-    ]
-    return [
-        replace(own, lines=tuple(lines))
-        if part is own
-        else replace(
-            part,
-            lines=tuple(replace(one, label=one.label or "") for one in part.lines),
-            points=tuple(one for one in part.points if not one.is_name),
+def _named_once(parts: Sequence[plotting.CurvePanel], inside: bool) -> list[plotting.CurvePanel]:
+    """The charts of a row, of which the first one alone has the names of lines."""
+    own, *others = parts
+    if inside:
+        names = [
+            plotting.Point(_freest(one, own.lines), one.name, index, is_name=True)
+            for index, one in enumerate(own.lines)
+            if one.end_text
+        ]
+        own = replace(own, lines=tuple(map(_unnamed, own.lines)), points=(*own.points, *names))
+    else:  # a line without a text at its end has its name elsewhere
+        lines = (
+            replace(one, label=" ".join(filter(None, [one.name, one.label])))
+            if one.end_text
+            else one
+            for one in own.lines
         )
-        for part in parts
-    ]
+        own = replace(own, lines=tuple(lines))
+    bare = (
+        replace(
+            one,
+            lines=tuple(map(_unnamed, one.lines)),
+            points=tuple(point for point in one.points if not point.is_name),
+        )
+        for one in others
+    )
+    return [own, *bare]
+
+
+def _unnamed(line: plotting.Line) -> plotting.Line:
+    """The line without its name at its end."""
+    return replace(line, label=line.label or "")
+
+
+def _freest(line: plotting.Line, every: Sequence[plotting.Line]) -> float:
+    """The x at which a line is farthest from all others."""
+    x = np.linspace(line.x.min(), line.x.max(), 21)[2:-2]
+    y = np.interp(x, line.x, line.y)
+    gaps = [np.abs(np.interp(x, one.x, one.y) - y) for one in every if one is not line]
+    return float(x[np.min(gaps, axis=0).argmax()]) if gaps else float(x[len(x) // 2])

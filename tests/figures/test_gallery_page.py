@@ -173,16 +173,15 @@ def of_knockouts(rows: DataFrame) -> list[str]:
     right = select(rows, measure="accuracy", components="heads", k=10)
     strongest, random = (select(right, order=order) for order in ("effect", "random"))
     rates = select(rows, measure=MAJORITY).groupby(["model", "operation"]).value.first()
-    texts = []
-    for own in by_model(strongest):
+    texts = ["`reference` does not measurably beat chance"]
+    for own, others in zip(by_model(strongest), by_model(random), strict=True):
         keys = zip(own.model, own.operation, strict=True)
         rate = rates.loc[[*keys]].to_numpy()
         assert (own.low < rate).all() == (own.model.iloc[0] == ONE)
         most, least = own.value.argmax(), own.value.min()
         texts += [f"{least:.0%} (+)", percent_text(own.iloc[most]), f"chance {rate[most]:.0%}"]
-    one, two = ((between(own.value), f"{min(own.low):.0%}") for own in by_model(random))
-    others = f"{one[0]} on average, the worst {one[1]}; `{TWO}` {two[0]}, {two[1]}"
-    return ["`reference` answers no better than by chance", *texts, others]
+        texts += [between(others.value), f"the worst {min(others.low):.0%}"]
+    return texts
 
 
 def of_roles(rows: DataFrame) -> list[str]:
