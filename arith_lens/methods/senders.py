@@ -59,6 +59,11 @@ class Senders:
         )
 
     @property
+    def first_layer(self) -> int:
+        """The first layer that has a sender."""
+        return min(layer for layer, heads in enumerate(self.heads) if heads or layer in self.mlps)
+
+    @property
     def n_rows(self) -> int:
         """The number of rows at the end of the sweep, with the unpatched one."""
         return 1 + sum(map(len, self.heads)) + len(self.mlps)
@@ -87,6 +92,6 @@ class Senders:
         passing, live = [], 1
         for layer, heads in enumerate(self.heads):
             live += len(heads)
-            passing.append(live)
+            passing.append(live if layer >= self.first_layer else 0)
             live += layer in self.mlps
         return passing

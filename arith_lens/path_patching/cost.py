@@ -318,7 +318,8 @@ def layer_peak(model: HookedLike, patching: PatchSettings, n_pairs: int) -> int:
     if patching.paths != "via_mlps":
         return writes
     rows = min(mlp_rows(model), n_pairs * max(senders.rows_through_mlps()))
-    return max(writes, rows * (IN_MLP * size * mlp_width(model) + 2 * 4 * cfg.d_model))
+    in_mlp = rows * (IN_MLP * size * mlp_width(model) + 2 * 4 * cfg.d_model)
+    return max(writes, in_mlp + packed_bytes(model))
 
 
 def _writes_of(cfg: Any, size: int, n_heads: int, n_pairs: int) -> int:
@@ -346,12 +347,24 @@ def hooks_peak(model: HookedLike, n_pairs: int, length: int) -> int:
     return recorded + streams + forward_peak(model, n_pairs, length)
 
 
+PACKED = 200
+"""Bytes for each input of a product in half precision in which a processor that multiplies bfloat16
+itself packs the weights (oneDNN), as measured with torch's allocator; others use none."""
+
+
+def packed_bytes(model: HookedLike) -> int:
+    """Bytes of the packed weights of an MLP's product."""
+    is_packed = model.W_U.element_size() < 4 and compute_device(model.unembed).type != "cuda"
+    return is_packed * PACKED * mlp_width(model)
+
+
 def forward_peak(model: HookedLike, n_prompts: int, length: int, *, scores: int = IN_SCORES) -> int:
     """Bytes of one forward without KV cache and vocabulary matrix."""
     cfg, size = model.cfg, model.W_U.element_size()
     tokens = n_prompts * length
     pattern = length * cfg.n_heads  # Transformers holds it in the MLP, too
     in_mlp = tokens * size * (IN_MLP * mlp_width(model) + AROUND_MLP * cfg.d_model + pattern)
+    in_mlp += packed_bytes(model)
     wide = 2 * torch.float32.itemsize + size  # the softmax is float32, and so is what enters it
     in_scores = tokens * (pattern * (scores * size if size == 4 else wide) + length * size)
     return max(in_mlp, in_scores + AROUND_SCORES * tokens * size * cfg.d_model)

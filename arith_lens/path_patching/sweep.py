@@ -160,15 +160,19 @@ def sweep_rows(
 ) -> Float[Tensor, "row pair d_model"]:
     """END's residual stream before the final norm, unpatched and for each sender.
 
-    This is `paths="via_mlps"`: attention outputs stay those of the reference, and MLPs are computed
-    again.
+    This is `paths="via_mlps"`: attention outputs stay those of the reference, and MLPs from the
+    first sender's layer on are computed again.
     """
     n_pairs, d_model = recording.stream.shape[1:]
     rows = torch.empty(senders.n_rows, n_pairs, d_model, device=recording.stream.device)
     rows[0] = recording.stream[0]
     live = 1
     for layer in trunk.each_layer():
-        live = advance_senders(trunk, recording, senders, layer, rows, live)
+        if layer < senders.first_layer:
+            written = trunk.layers[layer].written
+            rows[0] += written(recording.attn_out[0, layer], recording.mlp_out[0, layer])
+        else:
+            live = advance_senders(trunk, recording, senders, layer, rows, live)
     return rows
 
 
@@ -341,14 +345,12 @@ def _unsupported_model(model: HookedLike) -> str | None:
     config = bridge.original_model.config
     if reason := family_of(config.get_text_config()).refusals.get("sweep"):
         return reason
-    if lacks_weights(model.ln_final) or lacks_weights(model.unembed):
-        return "a final norm or unembedding without weights (on the meta device)"
+    if lacks_weights(bridge):
+        return "weights without values (on the meta device)"
     return None
 
 
 def _unsupported_block(block: Any, cfg: Any) -> str | None:
-    if lacks_weights(block):
-        return "no weights (they are on the meta device)"
     missing = [part for part in ("mlp", "attn") if not hasattr(block, part)]
     if missing:
         return f"no {', '.join(missing)}"

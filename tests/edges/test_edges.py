@@ -284,7 +284,7 @@ def test_no_sender_changes_nothing_and_a_wrong_head_would_be_seen(llama: Any) ->
     )
     with pytest.warns(UserWarning, match="shows nothing"):
         edges = edge_effects(llama, same, ["2.1", "MLP 2"], metric="logit", progress=False)
-    assert float(edges.per_pair.nan_to_num().abs().max()) == 0
+    assert float(edges.per_pair.nan_to_num().abs().max()) < 1e-6, "rounding: rows of other batches"
     plain = Plain(llama.bridge.original_model, pairs)
     edges = edge_effects(llama, pairs, "2.1", metric="logit", progress=False)
     row = (edges.labels or {})["sender"].index("0.2")

@@ -16,6 +16,7 @@ from arith_lens.components import Head, Mlp
 from arith_lens.model import load_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import UnsupportedTrunk, path_patch, plan
+from arith_lens.path_patching.cost import packed_bytes
 
 SENDERS = [Head(0, 1), Head(2, 0), Mlp(1)]
 
@@ -24,6 +25,7 @@ SENDERS = [Head(0, 1), Head(2, 0), Mlp(1)]
     "options",
     [
         {},
+        {"senders": [Head(2, 0)]},
         {"paths": "direct"},
         {"paths": "direct", "metric": "logit", "senders": SENDERS},
         {"metric": "probability"},
@@ -163,7 +165,9 @@ def test_the_plan_is_never_below_the_peak_and_close_above_it(
     foreseen = plan(model, pairs, **options).peak_bytes
     path_patch(model, pairs[:1], certify=False, **options)  # what is made once is not of the peak
     measured = peak_of(lambda: path_patch(model, pairs, **options))
-    assert measured <= foreseen < (1.2 if measured < 5e6 else 1.1) * measured
+    # a processor that does not multiply bfloat16 itself packs no weights
+    above = 0 if dtype == torch.float32 else packed_bytes(model)
+    assert measured <= foreseen < (1.2 if measured < 5e6 else 1.1) * measured + above
 
 
 def test_the_time_follows_from_that_of_a_first_shard(llama: Any) -> None:

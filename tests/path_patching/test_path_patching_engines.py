@@ -130,7 +130,7 @@ def test_an_unembedding_without_weights_is_refused(make_model: Callable[..., Any
     model = make_model("llama")
     pairs = make_pairs(model)
     model.bridge.original_model.lm_head.to("meta")
-    with pytest.raises(UnsupportedTrunk, match=r"unembedding without weights"):
+    with pytest.raises(UnsupportedTrunk, match=r"weights without values"):
         path_patch(model, pairs)
 
 
