@@ -12,6 +12,8 @@ from pandas import DataFrame, concat
 
 from arith_lens import plotting
 from arith_lens.plotting import COLOURS
+from arith_lens.plotting.dots import LEVEL
+from arith_lens.plotting.widths import is_narrow
 from experiments.does_tuning_help import MOST_LOST, Criterion
 from figures.common import chosen_run
 from figures.exhibit import Chart, chart_of
@@ -20,7 +22,6 @@ from figures.tables import tuning as numbers
 from figures.tables.answers import ALL, BEFORE, CHANGE
 from figures.tables.table import has, keys_of, records, select
 from figures.tables.tuning import Key
-from figures.views import maps
 from figures.views.lines import dots
 
 EXPERIMENT = "does_tuning_help"
@@ -105,9 +106,12 @@ def _changes(rows: DataFrame, criterion: Criterion = "mathematics") -> dict[Key,
 def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A row per model: what each method changes in word problems, and in generic tasks."""
     models = keys_of(rows, "model")
+    ends = [_ends(rows, group) for group in GROUPS]
+    if is_narrow():  # one below the other, on one scale
+        ends = [(min(np.ravel(ends)), max(np.ravel(ends)))] * len(GROUPS)
     return plotting.dot_panels(
         [_panel(select(rows, model=model), group) for model in models for group in GROUPS],
-        tuple(plotting.DotAxis(_ends(rows, group), AXIS) for group in GROUPS),
+        tuple(plotting.DotAxis(one, AXIS) for one in ends),
         across=len(GROUPS),
         headings=models,
         row=34,
@@ -151,9 +155,8 @@ def _panel(rows: DataFrame, group: str) -> plotting.DotPanel:
     methods = [key[0] for key in keys]
     full = series[0].values[methods.index("full")] if group == GROUPS[0] else 0.0
     claimed = np.where([method == "precise" for method in methods], full, np.nan)
-    style: dict[str, Any] = {"symbol": "triangle-down", "shift": -0.46}
-    series.append(plotting.Dots(claimed, CLAIM, COLOURS["control"], **style))
+    series.append(plotting.Dots(claimed, CLAIM, COLOURS["control"], symbol=LEVEL))
     (before,) = records(select(rows, measure=BEFORE, task=ALL, group=group))
-    title = maps.title(group, f"{before.value:.0%} before, n = {before.n:,.0f}")
+    title = f"{group.capitalize()}, {before.value:.0%} before, n = {before.n:,.0f}"
     strong = tuple(name.startswith("precise") for name in names)
     return plotting.DotPanel(title, tuple(names), tuple(series), strong)

@@ -85,7 +85,8 @@ def dot_panels(
 
     Args:
         parts: the panels, row after row.
-        axes: the x axis of all panels, or one of each panel of a row.
+        axes: the x axis of all panels, or one of each panel of a row, which has the width of its
+            range, so that all have one scale.
         across: the most panels in a row.
         headings: a line above each row of panels (plain text); if any, one per row.
         row: the pixels of a row, as far as the page has the room.
@@ -112,7 +113,9 @@ def dot_panels(
     headings = [text for one in headings for text in (one, *[""] * (wished // many - 1))]
     above = 6 * named + max(NAME_LINE * len(axis.columns) for axis in every)
     below = 4 if named else BELOW
-    sheet = _sheet(parts, many, headings, notes, (row, above, below, marks))
+    spans = [axis.ends[1] - axis.ends[0] for axis in every]
+    spans = spans if len(spans) == many else [1] * many
+    sheet = _sheet(parts, spans, headings, notes, (row, above, below, marks))
     own_names = named or not _share_names(parts, many)
     gutters = [width - 12 if own_names else 0 for width in _gutters(parts, many, named)]
     for index, part in enumerate(parts):
@@ -162,20 +165,22 @@ def _width(parts: Sequence[DotPanel], across: int, named: bool) -> Number:
 
 def _sheet(
     parts: Sequence[DotPanel],
-    across: int,
+    spans: Sequence[Number],
     headings: Sequence[str],
     notes: Sequence[str],
     sizes: tuple[Number, Number, Number, Number],
 ) -> Sheet:
-    """The page: all panels of a line are as high as its largest.
+    """The page: all panels of a line are as high as its largest, and as wide as their spans.
 
     Sizes: the heights of a row, of the columns' names above the first line, and below each line;
     the width of a panel with names on its right, or 0.
     """
     row, above, below, narrow = sizes
+    across = len(spans)
     named = narrow > 0
     gutters = _gutters(parts, across, named)
-    width = narrow or _width(parts, across, named)
+    whole = across * _width(parts, across, named)
+    widths = [narrow or whole * span / sum(spans) for span in spans]
     lines = [parts[start : start + across] for start in range(0, len(parts), across)]
     n_rows = sum(max(len(part.rows) for part in line) for line in lines)
     above += 11 + max((at[1] for _, at in _key(parts)), default=17)
@@ -189,10 +194,10 @@ def _sheet(
         top += TOP + (heading_height(headings[number]) if headings else 0)
         lengths = [len(part.rows) for part in line]
         for column, length in enumerate(lengths):
-            left = sum(gutters[: column + 1]) + column * (width + BETWEEN)
+            left = sum(gutters[: column + 1]) + sum(widths[:column]) + column * BETWEEN
             left = 12 + column * page_width() / across if narrow else left
             high = row * (length if narrow else max(lengths))
-            boxes.append(Box(left, top, left + width, top + high))
+            boxes.append(Box(left, top, left + widths[column], top + high))
         top += row * max(lengths) + below
     return Sheet((page_width(), top + (16 if named else FOOT) - below), boxes, notes)
 

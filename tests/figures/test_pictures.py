@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from pandas import DataFrame
 
-from arith_lens.plotting import Figure
+from arith_lens.plotting import Figure, Width, drawn_for
 from arith_lens.plotting.circuit import CircuitPanel, legend
+from arith_lens.plotting.dots import LEVEL
 from figures import attention, carry, circuit, exam, knockout, map_figures, next_tokens, tuning
 from figures.claims_glance import glance, verdicts
 from figures.common import FREE, stored_rows, tables_of
@@ -95,15 +96,23 @@ def test_the_frontier_has_the_accuracy_before_tuning_of_each_model() -> None:
             assert f"{before:.0%} before, n = " in texts(chart.figure)
 
 
-def test_the_papers_claim_of_tuning_stands_above_the_marks_of_precise_tuning() -> None:
+def test_the_papers_claim_of_tuning_stands_in_the_row_of_precise_tuning() -> None:
     figure = charts(tuning.frontier).figure
     row = [*figure.layout.yaxis.ticktext].index("<b>precise: 3 heads</b>")
-    claims = [one for one in figure.data if one.marker.symbol == "triangle-down"]
+    claims = [one for one in figure.data if one.marker.symbol == LEVEL]
     for claim in claims:
         best = next(one for one in figure.data if one.xaxis == claim.xaxis and one is not claim)
         assert np.isfinite(claim.x).sum() == 1 and claim.x[row] in (0, best.x[0])
-        assert row - 0.5 < claim.y[row] < best.y[row], "in its row, free"
+        assert claim.y[row] == row
     assert [claim.x[row] == 0 for claim in claims] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("width", ["screen", "phone"])
+def test_a_point_is_as_wide_in_word_problems_as_in_generic_tasks(width: Width) -> None:
+    with drawn_for(width):
+        layout = charts(tuning.frontier).figure.layout
+    scales = [np.ptp(axis.domain) / np.ptp(axis.range) for axis in (layout.xaxis, layout.xaxis2)]
+    assert scales[0] == pytest.approx(scales[1])
 
 
 def test_the_claims_at_a_glance_have_each_models_total_above_its_column() -> None:
