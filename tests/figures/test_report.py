@@ -128,6 +128,8 @@ def test_the_page_begins_with_the_answer(page: str, root: Path) -> None:
 
 
 def test_a_phone_has_figures_of_its_own_and_a_dark_screen_its_colours(page: str) -> None:
+    tables = page.split("As a table</summary>")[1:]
+    assert tables and all(one.startswith('<div class="box" tabindex="0">') for one in tables)
     heights, page = [], unpacked(page)
     for name in ("fig2", "fig12", "fig15"):
         (data,) = re.findall(rf'id="{name}-chart-narrow">(.*?)</script>', page, flags=re.DOTALL)
