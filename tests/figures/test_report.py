@@ -128,8 +128,6 @@ def test_the_page_begins_with_the_answer(page: str, root: Path) -> None:
 
 
 def test_a_phone_has_figures_of_its_own_and_a_dark_screen_its_colours(page: str) -> None:
-    tables = page.split("As a table</summary>")[1:]
-    assert tables and all(one.startswith('<div class="box" tabindex="0">') for one in tables)
     heights, page = [], unpacked(page)
     for name in ("fig2", "fig12", "fig15"):
         (data,) = re.findall(rf'id="{name}-chart-narrow">(.*?)</script>', page, flags=re.DOTALL)
@@ -586,21 +584,21 @@ def test_a_long_table_is_folded_and_tables_alone_have_no_empty_words() -> None:
 
 
 def test_a_report_of_shipped_tables_shows_what_its_heading_says_and_then_what_paths_keep() -> None:
-    circuit = next(one for one in SECTIONS if one.name == "which").exhibits[0]
-    knockout = next(
-        one for section in SECTIONS for one in section.exhibits if name_of(one) == "fig3"
-    )
+    known = {name_of(one): one for section in SECTIONS for one in section.exhibits}
+    makers = [known[name] for name in ("circuit", "fig3", "carry")]
     for model, heading in (
         ("reference", "Without the ten strongest of 96 heads, 11% [5, 22] of one-digit additions "),
         ("reference-mistral", ""),
     ):
-        parts = [collected(one, model, GALLERY) for one in (circuit, knockout)]
+        parts = [collected(one, model, GALLERY) for one in makers]
         exhibits = tuple(one for part in parts if isinstance(part, list) for one in part)
         page = report_page(Collection(model, ((SECTIONS[0], exhibits),), ()), GALLERY)
         assert f"<h1>{heading or f'How {model} calculates</h1>'}" in page
         header = page.partition("<header>")[2].partition("</header>")[0]
         assert "suffice" not in header and header.count("strongest paths keep ") == 1
         assert re.findall('href="#(circuit-[^"]+)"', header)[0] in re.findall('id="([^"]+)"', page)
+        tables = page.split("As a table</summary>")[1:]
+        assert tables and all(one.startswith('<div class="box" tabindex="0">') for one in tables)
         answer = page.partition('id="answer"')[2].partition("</section>")[0]
         assert 'id="fig3-chart"' in answer and "circuit-of" not in answer, "as its heading"
         assert answer.index("</figure>") < answer.index("Numbers as CSV"), "beside the picture"
