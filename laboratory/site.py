@@ -21,6 +21,7 @@ LINKED = (
 )  # fmt: skip
 """The pages of the repository, and the files that they link."""
 EXPLORER = ROOT / "results" / "site" / "reference-addition" / "explorer.html"
+SCRIPT = EXPLORER.with_name("circuitsvis.js")
 LIVE = (
     "[Open the explorer of `reference`](explorer-reference.html){ .md-button .md-button--primary }"
 )
@@ -36,6 +37,8 @@ TASK = re.compile(r"^## (.+)\n\n\| to \| name \|\n((?:\|.*\n)*)", re.MULTILINE)
 ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 NAME = re.compile(r"`([\w.]+)`")
 BLANK = re.compile(r"^\s*\n", re.MULTILINE)
+FUNCTION = re.compile(r"^:::.*\.([a-z_]+)$", re.MULTILINE)
+"""An entry, which shows the function alone where a module has the same name."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -45,16 +48,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             files.remove(file)
     paths = {path for pattern in LINKED for path in ROOT.glob(pattern) if path.is_file()}
     sources = {path.relative_to(ROOT).as_posix(): path for path in sorted(paths)}
-    live = {
-        "explorer-reference.html": EXPLORER,
-        "circuitsvis.js": EXPLORER.with_name("circuitsvis.js"),
-    }
-    sources |= {f"docs/{name}": path for name, path in live.items() if path.exists()}
+    for name, path in (("explorer-reference.html", EXPLORER), ("circuitsvis.js", SCRIPT)):
+        sources |= {f"docs/{name}": path} if path.exists() else {}
     for uri, path in sources.items():
         files.append(File.generated(config, uri, abs_src_path=str(path)))
     pages = {f"notebooks/{one.stem}.md": notebook_page(one) for one in ROOT.glob("*/*.ipynb")}
     for title, names in tasks().items():
         entries = "\n".join(f"::: arith_lens.{name}\n" for name in names)
+        entries = FUNCTION.sub(r"\g<0>\n    options: { members: [\1] }", entries)
         pages[f"docs/api/{title.lower().replace(' ', '-')}.md"] = f"# {title}\n\n{entries}"
     pages["docs/site.css"] = STYLE
     for uri, text in pages.items():

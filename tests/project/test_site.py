@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from operator import attrgetter
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -45,6 +46,10 @@ def test_each_public_name_has_an_entry_that_the_tasks_link(site: Path) -> None:
     assert {name.rpartition(".")[2] for name in names} == public
     assert [name for name in names if f'id="arith_lens.{name}"' not in entries] == []
     assert 'id="arith_lens.no_such_name"' not in entries
+    for name in names:  # a function has no members but itself, in a module of its name
+        own = {*re.findall(rf'id="arith_lens\.{re.escape(name)}\.(\w+)"', entries)}
+        kind = attrgetter(name)(al)
+        assert inspect.isclass(kind) or own <= {name.rpartition(".")[2]}, name
 
 
 class Requests(HTMLParser):
