@@ -28,7 +28,7 @@ STRICTER = ("another prompt's outputs at END", "means over more prompts at END")
 """Lenses in which heads get less of the task from others' outputs."""
 TITLE = ("Four of SmolLM2's 270 heads add alone", "if all others give averages over sums")
 PROMPT = (*"2+5=7⏎", "A", "+", "B", "=", "␣")
-SIZES = {"wide": (828, 404, 12, 450, 78, 260), "narrow": (372, 722, 10, 20, 396, 230)}
+SIZES = {"wide": (828, 410, 12, 450, 78, 260), "narrow": (372, 728, 10, 20, 396, 230)}
 """By shape: width, height, pixels between heads, where the shares are, and those of 100%."""
 FILES = {"wide": "few_heads.svg", "narrow": "few_heads-narrow.svg"}
 """By shape, its file; the narrow one is for phones."""
@@ -47,12 +47,12 @@ def few_heads(shape: str = "wide") -> str:
     few, needed = ((MEANS, name) for name in ("Do few suffice?", "Are they needed?"))
     sum_, four = ((name, few[1]) for name in STRICTER)
     lines = {
-        "these four alone, others averaged over sums": (few, "own"),
-        "these four alone, averages over + − × ÷": (four, "own"),
-        "these four alone, others as in another sum": (sum_, "own"),
-        "four other heads alone": (few, "other"),
-        "without these four": (needed, "own"),
-        "without four other heads": (needed, "other"),
+        "these four; others averaged over sums, every token": (few, "own"),
+        "these four; averaged over + − × ÷, last token": (four, "own"),
+        "these four; as in another sum, last token": (sum_, "own"),
+        "four others; averaged over sums, every token": (few, "other"),
+        "without these four, every token": (needed, "own"),
+        "without four others, every token": (needed, "other"),
     }
     heads = read_csv(STUDIES / "audit_heads.csv", dtype={"head": str}).query(own)
     width, height, spacing, x, y, length = SIZES[shape]
@@ -149,10 +149,10 @@ def _row(name: str, row: Any, kind: str, length: int) -> dict[str, Any]:
     text = f"{value:.0%} [{low * 100:.0f}, {high * 100:.0f}]"
     if kind == "other":
         low, high = row.control_low, row.control_high
-        text = f"{low:.0%} to {high:.0%}" if low < high else f"{high:.0%} in all {DRAWS} sets"
+        text = f"{low:.0%} to {high:.0%}" if low < high else f"{high:.0%} in all sets"
     ends = {"low": low * length, "value": value * length, "high": high * length, "kind": kind}
     fails = kind == "own" and row.verdict == "fails"
-    name, ink = (f"{name} (fails)", "other") if fails else (name, kind)
+    ink = "other" if fails else kind
     return {"name": name, "ink": ink, "text": text, "flat": low == high, **ends}
 
 

@@ -97,10 +97,13 @@ def by_model(rows: DataFrame, **keys) -> list[DataFrame]:
 
 def of_few_heads(_: None) -> list[str]:
     rows = from_csv((ROOT / "docs/studies/audits.csv").read_text("utf-8"))
-    own: Any = select(rows, model="smollm2-135m", task="addition", lens="means at every token")
-    few = own[own.question == "Do few suffice?"].iloc[0]
+    keys = {"model": "smollm2-135m", "task": "addition", "question": "Do few suffice?"}
+    few, tasks, prompt = (
+        select(rows, lens=lens, **keys).iloc[0] for lens in (MEANS, *[*LENSES][2:])
+    )
     assert len(few.heads.split()) == 4
-    return ["Four", f"{few.value:.0%}"]
+    model = f"(SmolLM2-135M, n = {few.n:.0f})"
+    return ["Four", f"{few.value:.0%}", model, f"{percent_text(tasks)} and {percent_text(prompt)}"]
 
 
 def of_circuit(rows: DataFrame) -> list[str]:
