@@ -263,15 +263,10 @@ def _measure(pairs: Any) -> str:
     """What an effect of a map is an effect on."""
     from arith_lens.auditing import fitting_metric
 
-    if not (answers := fitting_metric(pairs).get("candidates")):
-        return "An effect is on the answer's logit."
-    own = ", those of counterfactual_answer among them" * any(
-        pairs.counterfactual_answer_text or ()
-    )
-    return (
-        "An effect is on the answer's lead: its logit above the mean of the "
-        f"{len(answers) - 1} other answers of these prompts{own}."
-    )
+    answers = fitting_metric(pairs).get("candidates", ())
+    own = " and in counterfactual_answer" * any(pairs.counterfactual_answer_text or ())
+    lead = f"lead: its logit above the mean of the {len(answers) - 1} other answers here{own}"
+    return f"An effect is on the answer's {lead if answers else 'logit'}."
 
 
 def _effects(model: Any, pairs: Any) -> Any:

@@ -10,14 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined_arrays
-from arith_lens.components import (
-    Activations,
-    Component,
-    Components,
-    Head,
-    as_components,
-    every_mlp,
-)
+from arith_lens.components import Activations, Component, Components, Head, as_components, every_mlp
 from arith_lens.effects import Effects
 from arith_lens.hooks import freeze, patch_heads, patch_mlps
 from arith_lens.methods import (
@@ -307,9 +300,7 @@ def _interventions(
 
 
 MEDIATION = Propagation(
-    mediated_rows,
-    _interventions,
-    lambda patching: [str(row) for row in rows_of(patching.senders)],
+    mediated_rows, _interventions, lambda patching: [str(row) for row in rows_of(patching.senders)]
 )
 
 
@@ -443,10 +434,7 @@ def _mediation(
         [rows_of_layer("all but one", "all", layer) for layer in layers], dim=1
     )
     only_one = torch.stack([rows_of_layer("only one", "none", layer) for layer in layers], dim=1)
-    labels = {
-        "head": tuple(map(str, heads)),
-        "mlp": tuple(map(str, every_mlp(patching.n_layers))),
-    }
+    labels = {"head": tuple(map(str, heads)), "mlp": tuple(map(str, every_mlp(patching.n_layers)))}
 
     def effects(numbers: Tensor, paths: str) -> Effects:
         axes = ("head", "mlp")[: numbers.ndim - 1]

@@ -281,10 +281,7 @@ def _check_lengths(model: Any, questions: Sequence[_TokenizedQuestion]) -> None:
 
 
 def _written(
-    model: Any,
-    batch: Sequence[_TokenizedQuestion],
-    hooks: list[NamedHook],
-    decoding: Decoding,
+    model: Any, batch: Sequence[_TokenizedQuestion], hooks: list[NamedHook], decoding: Decoding
 ) -> list[str]:
     """The text that greedy decoding writes after each prompt."""
     tokens, mask = left_pad([item.ids for item in batch])

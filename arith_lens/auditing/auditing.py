@@ -21,12 +21,7 @@ from arith_lens.components import Mlp
 from arith_lens.edges import UnsupportedReceiver, edge_effects
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.interchanges import Site, TooFewPairs, interchange
-from arith_lens.knockout import (
-    NoAlignedPrompt,
-    counterfactual_means,
-    half_of_problems,
-    knock_out,
-)
+from arith_lens.knockout import NoAlignedPrompt, counterfactual_means, half_of_problems, knock_out
 from arith_lens.model import HookedLike, UnsupportedEndRuns
 from arith_lens.neurons import untrained_model
 from arith_lens.pairs import NO_ANSWER, PromptPairs, check_kinds, check_pairs

@@ -136,7 +136,7 @@ def flag_of(record: Record) -> Flag | None:
             return flag
         warn_caller(
             f"expected in {record.id} the record that is known as {flag.kind} ({flag.reason}), "
-            "found another: the file differs from the published one, and the record is not flagged",
+            "found another: the file differs from the published one, and the record is not flagged"
         )
     if record.choices:
         return _damaged(record)

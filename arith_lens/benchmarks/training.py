@@ -181,10 +181,7 @@ def _finder(rule: str, tests: Sequence[_Text]) -> Callable[[_Text], _Text | None
 
 
 TRAINING_BENCHMARKS = ("gsm8k", "svamp", "addsub", "singleeq")
-PROMPT_FORMS = {
-    "solution": "Question: {question}\nAnswer:",
-    "answer": ANSWER_AT_ONCE,
-}
+PROMPT_FORMS = {"solution": "Question: {question}\nAnswer:", "answer": ANSWER_AT_ONCE}
 _ANNOTATION = re.compile(r"<<[^>]*>>")
 _ENDING = re.compile(r"\s*(?:####|The answer is)[^\n]*$")
 

@@ -365,10 +365,7 @@ class Truth:
         mlps: Iterable[int] | None = None,
     ) -> Float[Tensor, " pair"]:
         """The effect of patching components together; arguments as in `patched`."""
-        runs = [
-            self.patched(components, paths=paths, mlps=mlps),
-            *(run[0] for run in self._runs),
-        ]
+        runs = [self.patched(components, paths=paths, mlps=mlps), *(run[0] for run in self._runs)]
         return get_metric(metric).effect(*map(self._read, runs))
 
     def _read(self, logits: Float[Tensor, "pair token"]) -> Readout:
@@ -384,11 +381,7 @@ class Truth:
         )
 
     def knocked_out(
-        self,
-        components: Components,
-        *,
-        ablation: str = "mean",
-        positions: str = "all",
+        self, components: Components, *, ablation: str = "mean", positions: str = "all"
     ) -> Float[Tensor, "pair token"]:
         """The logits at END without components, as in `knock_out`.
 

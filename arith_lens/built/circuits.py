@@ -138,10 +138,7 @@ DISTRACTORS = (
 )
 """Heads that copy BOS, B and the operator into slots that nobody reads."""
 ONE_MLP = edges(
-    "0.0 -> MLP 0: a",
-    "0.1 -> MLP 0: operator",
-    "0.2 -> MLP 0: b",
-    "MLP 0 -> logits: a operator b",
+    "0.0 -> MLP 0: a", "0.1 -> MLP 0: operator", "0.2 -> MLP 0: b", "MLP 0 -> logits: a operator b"
 )
 
 
@@ -304,9 +301,7 @@ def query_composition(dial: Dial) -> Circuit:
     chooser = copy_head("1.0", 0, "chosen", query="operator", offsets=distances)
     units = [dial.match({"chosen": x}, {"answer": {2 * x % 10: 1.0}}) for x in range(10)]
     links = edges(
-        "0.1 -> 1.0 q: operator",
-        "1.0 -> MLP 1: a operator b",
-        "MLP 1 -> logits: a operator b",
+        "0.1 -> 1.0 q: operator", "1.0 -> MLP 1: a operator b", "MLP 1 -> logits: a operator b"
     )
     heads = [OPERAND_HEADS[1], *DISTRACTORS, chooser, copy_head("1.1", 1, "late")]
     mlps = [([], ""), (units, "answer")]

@@ -18,14 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
-from arith_lens.built.circuit import (
-    EPS,
-    N_TOKENS,
-    Activation,
-    Circuit,
-    Truth,
-    circuit_embedding,
-)
+from arith_lens.built.circuit import EPS, N_TOKENS, Activation, Circuit, Truth, circuit_embedding
 from arith_lens.built.circuits import (
     BOS,
     CIRCUITS,

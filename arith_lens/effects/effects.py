@@ -17,14 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from arith_lens.arrays import Arrays
-from arith_lens.components import (
-    Component,
-    Head,
-    Mlp,
-    Neuron,
-    as_components,
-    as_mlps,
-)
+from arith_lens.components import Component, Head, Mlp, Neuron, as_components, as_mlps
 from arith_lens.effects.places import HEAD_AXES as HEAD_AXES
 from arith_lens.effects.places import MLP_AXES as MLP_AXES
 from arith_lens.effects.places import NEURON_AXES, place_columns, place_of

@@ -297,10 +297,7 @@ def evaluate(
 
     names = [tasks] if isinstance(tasks, str) else list(tasks)
     built = harness.build(
-        names,
-        data_dir=data_dir,
-        max_new_tokens=max_new_tokens,
-        **vars(prompting),
+        names, data_dir=data_dir, max_new_tokens=max_new_tokens, **vars(prompting)
     )
     loaded = _loaded(model, hooks)
     seed, facts = prompting.seed, entry.facts or {}

@@ -4,6 +4,7 @@
 and leaves the rest to the reader's clicks in a notebook.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -26,7 +27,8 @@ from arith_lens.components import (
     parse_component,
 )
 from arith_lens.effects import ComponentEffects, effect_tables
-from arith_lens.exploration.answer_tables import without_digits
+from arith_lens.exploration import cost
+from arith_lens.exploration.cost import MAP_SETTINGS, N_WRITERS
 from arith_lens.exploration.graph_tables import (
     N_PAGE_HEADS,
     N_PAGE_MLPS,
@@ -35,6 +37,7 @@ from arith_lens.exploration.graph_tables import (
     receivers_of,
     strongest,
 )
+from arith_lens.exploration.parts import head_parts, mlp_parts, without_digits
 from arith_lens.exploration.tables import (
     BATCH,
     KNOCKOUT_POSITIONS,
@@ -43,9 +46,7 @@ from arith_lens.exploration.tables import (
     attention_tables,
     end_patterns,
     finished,
-    head_parts,
     merged,
-    mlp_parts,
     problem_rows,
     prompt_tables,
     random_sets,
@@ -65,17 +66,7 @@ from arith_lens.runs import ResultSlot, Run
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-N_STRONGEST = 10
-"""Heads whose joint knockouts a page knows."""
-N_WRITERS = 2
-"""MLPs of which a page knows every joint knockout: the most that its summary names."""
 CONTRAST = "digit_contrast"
-MAP_SETTINGS: Sequence[Mapping[str, Any]] = (
-    {"paths": "via_mlps", "metric": "relative_logit"},
-    {"paths": "direct", "metric": "relative_logit"},
-    {"paths": "via_mlps", "metric": CONTRAST},
-)
-"""The paths and metrics of a page's maps."""
 EDGES_OF = ("via_mlps", "relative_logit")
 """The paths and the metric of edges that a click measures."""
 
@@ -368,7 +359,7 @@ def explored(
     )
     if (arrays := slot.stored(progress=progress)) is not None:
         return Exploration.from_arrays(arrays)
-    maps: list[ComponentEffects] = []
+    started, maps = time.monotonic(), list[ComponentEffects]()
     notes = []
     for number, setting in enumerate(settings, 1):
         if progress:
@@ -391,7 +382,10 @@ def explored(
         parts = _all_parts(model, pairs, sample, strongest)
     receivers = receivers_of(maps[0], N_PAGE_HEADS, N_PAGE_MLPS)
     parts["edges"] = edges_part(model, pairs, receivers, settings[0]["metric"])
-    missing, more = finished(_each(parts, print if progress else None))
+    begin = None
+    if progress:
+        begin = cost.countdown(cost.step_flops(model, pairs), [*parts], started)
+    missing, more = finished(_each(parts, begin))
     return slot.save(Exploration({**facts, "missing": missing}, merged([tables, more])))
 
 
@@ -462,7 +456,7 @@ def patched(
 
 
 def _each(
-    parts: Mapping[str, Callable[[], Tables]], note: Callable[[str], Any] | None = None
+    parts: Mapping[str, Callable[[], Tables]], begin: Callable[[str], Any] | None = None
 ) -> Steps[tuple[dict[str, str], dict[str, "DataFrame"]]]:
     """Compute the parts one by one. A part that the model or the prompts do not allow is missing.
 
@@ -472,8 +466,8 @@ def _each(
     missing, tables = {}, []
     for number, (name, compute) in enumerate(parts.items()):
         yield number / len(parts)
-        if note:
-            note(f"  {number + 1} of {len(parts)}: {name}")
+        if begin:
+            begin(name)
         try:
             tables.append(compute())
         except ValueError as error:
@@ -497,7 +491,7 @@ def _start(
         "stream_rows": stream_rows(pairs).tolist(),
         "wordings": wordings_of(pairs),
         "candidates": contrast_candidates(model, pairs, CONTRAST) or [],
-        "strongest": [str(head) for head in strongest(effects.heads, N_STRONGEST)],
+        "strongest": [str(head) for head in strongest(effects.heads, cost.N_STRONGEST)],
     }
     single = {"prompt_effects": prompt_effects(effects, sample)}
     return facts, {**effect_tables(effects), **single, **prompt_tables(model, pairs[sample])}

@@ -89,10 +89,7 @@ def edge_tables(
 def _strongest(table: "DataFrame", *, single: bool) -> Any:
     """The edges that a page has, with the number of each as its index."""
     certain: Any = (table["ci_low"] > 0) | (table["ci_high"] < 0)
-    named: Any = table.assign(
-        certain=True if single else certain,
-        size=table["mean"].abs(),
-    )
+    named: Any = table.assign(certain=True if single else certain, size=table["mean"].abs())
     ordered = named.dropna(subset=["mean"]).sort_values(["certain", "size"], ascending=False)
     return ordered.head(N_EDGES)
 

@@ -6,7 +6,7 @@ with it alone.
 
 import random
 import warnings
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
 from string import Formatter
@@ -19,9 +19,7 @@ from torch import Tensor
 
 from arith_lens.attention import attention_by_role, kinds_of, patterns_of
 from arith_lens.components import Component, Head, Mlp, every_component, every_head, every_mlp
-from arith_lens.edges import composition
 from arith_lens.effects import Effects
-from arith_lens.exploration.answer_tables import answer_tables, spaced, without_digits
 from arith_lens.explorer_page import Tables
 from arith_lens.knockout import Knockout, engine_of, random_order
 from arith_lens.knockout.outcomes import OUTCOME_MEASURES
@@ -30,7 +28,7 @@ from arith_lens.model import HookedLike
 from arith_lens.neurons import neuron_effects
 from arith_lens.pairs import PromptPairs, Role, pieces, tokenizer_of
 from arith_lens.path_patching import path_patch
-from arith_lens.probes import digit_tokens, head_probe, mlp_probe
+from arith_lens.probes import digit_tokens
 from arith_lens.probes.reading import columns_of
 from arith_lens.templates import FIGURE_10, TEMPLATES
 from arith_lens.tensor_parallel import full_weight
@@ -91,6 +89,11 @@ def wordings_of(pairs: PromptPairs) -> dict[str, str]:
     return texts
 
 
+def spaced(piece: str) -> str:
+    """A token as text."""
+    return piece.replace("▁", " ").replace("Ġ", " ")
+
+
 def prompt_tables(model: HookedLike, pairs: PromptPairs) -> dict[str, "DataFrame"]:
     """The prompts and their tokens."""
     from pandas import DataFrame
@@ -127,44 +130,6 @@ def prompt_tables(model: HookedLike, pairs: PromptPairs) -> dict[str, "DataFrame
     }
 
 
-def head_parts(
-    model: HookedLike,
-    pairs: PromptPairs,
-    sample: Int[Tensor, " row"],
-    heads: Sequence[Component],
-    in_full: Sequence[Component],
-) -> dict[str, Callable[[], Tables]]:
-    """The functions that compute what is shown of heads, by part.
-
-    Args:
-        model, pairs: as in `explored`.
-        sample: the rows of the prompts that are shown.
-        in_full: those whose whole patterns are shown; of the others, the row of END is.
-    """
-    few = pairs[sample]
-    chosen = [head for head in heads if isinstance(head, Head)]
-    written = _written(model, pairs, few, chosen) or {
-        "numbers": lambda: _roles(chosen, "write", head_probe(model, pairs, chosen)),
-        "digits": lambda: _digits(chosen, "write", head_probe(model, few, chosen, tokens="digits")),
-    }
-    return {
-        "attention": lambda: attention_tables(model, pairs, chosen),
-        "patterns": lambda: {"patterns": _patterns(model, few, chosen, in_full)},
-        **written,
-        "inputs": lambda: {"inputs": _inputs(composition(model, few, chosen))},
-        "mediation": lambda: {"mediation": _mediation(model, few, chosen)},
-    }
-
-
-def _written(
-    model: HookedLike, pairs: PromptPairs, few: PromptPairs, parts: Sequence[Component]
-) -> dict[str, Callable[[], Tables]]:
-    """What parts write as answers, where neither answers nor operands are numbers; else nothing."""
-    if pairs.operands is not None or not without_digits(model, pairs):
-        return {}
-    return {"numbers": lambda: answer_tables(model, few, parts)}
-
-
 def stream_rows(pairs: PromptPairs) -> Int[Tensor, " row"]:
     """The rows of `sample_rows` that have the wording and the length of the first one."""
     rows = sample_rows(pairs)
@@ -185,33 +150,6 @@ def stream_table(model: HookedLike, pairs: PromptPairs) -> Tables:
     return {"stream": table.merge(tokens)}
 
 
-def mlp_parts(
-    model: HookedLike,
-    pairs: PromptPairs,
-    sample: Int[Tensor, " row"],
-    mlps: Sequence[Component],
-    in_full: Sequence[Component] = (),
-) -> dict[str, Callable[[], Tables]]:
-    """The functions that compute what is shown of MLPs, by part."""
-    few, layers = pairs[sample], [mlp.layer for mlp in mlps]
-
-    def numbers(table: Callable[..., Tables], some: PromptPairs, **tokens: Any) -> Tables:
-        probes = {
-            read: mlp_probe(model, some, read=read, unit="logit", **tokens)
-            for read in ("mlp_in", "write")
-        }
-        return merged(table(mlps, read, _of_layers(one, layers)) for read, one in probes.items())
-
-    written = _written(model, pairs, few, mlps) or {
-        "numbers": lambda: numbers(_roles, pairs),
-        "digits": lambda: numbers(_digits, few, tokens="digits"),
-    }
-    return {
-        **written,
-        "neurons": lambda: {"neurons": _neurons(model, few, [Mlp(layer) for layer in layers])},
-    }
-
-
 def attention_tables(model: HookedLike, pairs: PromptPairs, heads: Sequence[Any]) -> Tables:
     """Attention by role, and the kind of each head, if prompts have operands."""
     from pandas import DataFrame
@@ -225,7 +163,7 @@ def attention_tables(model: HookedLike, pairs: PromptPairs, heads: Sequence[Any]
     }
 
 
-def _patterns(
+def pattern_table(
     model: HookedLike, pairs: PromptPairs, heads: Sequence[Head], in_full: Sequence[Component]
 ) -> "DataFrame":
     from pandas import DataFrame
@@ -249,10 +187,10 @@ def _patterns(
 def end_patterns(model: HookedLike, pairs: PromptPairs, components: Sequence[Component]) -> Tables:
     """The attention from END of the heads among some components, on every prompt."""
     heads = [one for one in components if isinstance(one, Head)]
-    return {"patterns": _patterns(model, pairs, heads, [])}
+    return {"patterns": pattern_table(model, pairs, heads, [])}
 
 
-def _roles(components: Sequence[Component], read: str, probe: Effects) -> Tables:
+def role_tables(components: Sequence[Component], read: str, probe: Effects) -> Tables:
     """The table of a probe by role, over all pairs."""
     table: Any = probe.to_dataframe()
     table.insert(0, "component", np.repeat([*map(str, components)], probe.per_pair.shape[1]))
@@ -260,7 +198,7 @@ def _roles(components: Sequence[Component], read: str, probe: Effects) -> Tables
     return {"numbers": table[["component", "read", "token", "mean", "ci_low", "ci_high"]]}
 
 
-def _digits(components: Sequence[Component], read: str, probe: Effects) -> Tables:
+def digit_tables(components: Sequence[Component], read: str, probe: Effects) -> Tables:
     """The table of a probe by digit, on the sample."""
     from pandas import DataFrame
 
@@ -275,7 +213,7 @@ def _digits(components: Sequence[Component], read: str, probe: Effects) -> Table
     return {"digits": DataFrame(by_digit)}
 
 
-def _of_layers(probe: Effects, layers: Sequence[int]) -> Effects:
+def of_layers(probe: Effects, layers: Sequence[int]) -> Effects:
     return Effects(probe.per_pair[layers], probe.axes, probe.metric, **probe.units,
                    labels=probe.labels)  # fmt: skip
 
@@ -290,7 +228,7 @@ ALL_OTHERS, NOT_EXPLAINED = "all others", "not explained"
 what is left of the head's change when the shares of all senders are summed."""
 
 
-def _inputs(shares: Effects) -> "DataFrame":
+def input_table(shares: Effects) -> "DataFrame":
     """The strongest senders of each input, and what they leave open; the means sum to 1."""
     from pandas import DataFrame, concat
 
@@ -309,7 +247,7 @@ def _inputs(shares: Effects) -> "DataFrame":
     return table[columns]
 
 
-def _mediation(model: HookedLike, pairs: PromptPairs, heads: Sequence[Head]) -> "DataFrame":
+def mediation_table(model: HookedLike, pairs: PromptPairs, heads: Sequence[Head]) -> "DataFrame":
     table: Any = mediators(model, pairs, heads, progress=False).to_dataframe()
     mlps = np.array([Mlp.parse(name).layer for name in table["mlp"]])
     after = mlps >= table["layer"].to_numpy()  # an MLP before the head mediates nothing of it
@@ -319,7 +257,7 @@ def _mediation(model: HookedLike, pairs: PromptPairs, heads: Sequence[Head]) -> 
 
 
 @torch.no_grad()
-def _neurons(model: HookedLike, pairs: PromptPairs, mlps: Sequence[Mlp]) -> "DataFrame":
+def neuron_table(model: HookedLike, pairs: PromptPairs, mlps: Sequence[Mlp]) -> "DataFrame":
     table: Any = neuron_effects(model, pairs, mlps).to_dataframe()
     table = table.rename(columns={"mlp": "component"})
     table = _strongest(table, ["component"], N_NEURONS)
@@ -501,10 +439,7 @@ def _controls(
 
 
 def _answers(
-    model: HookedLike,
-    values: Float[Tensor, "what set pair"],
-    members: list[str],
-    kind: str,
+    model: HookedLike, values: Float[Tensor, "what set pair"], members: list[str], kind: str
 ) -> "DataFrame":
     from pandas import DataFrame
 

@@ -350,10 +350,7 @@ def _recomputing(settings: TuningSettings) -> dict[str, Any]:
         return {}
     known = {field.name for field in fields(TrainingArguments)}
     kind = "activation" if "activation_checkpointing" in known else "gradient"
-    return {
-        f"{kind}_checkpointing": True,
-        f"{kind}_checkpointing_kwargs": {"use_reentrant": False},
-    }
+    return {f"{kind}_checkpointing": True, f"{kind}_checkpointing_kwargs": {"use_reentrant": False}}
 
 
 @contextmanager

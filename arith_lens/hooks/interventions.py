@@ -17,12 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from arith_lens.activations import (
-    Positions,
-    check_positions,
-    keep_activation,
-    position_mask,
-)
+from arith_lens.activations import Positions, check_positions, keep_activation, position_mask
 from arith_lens.components import (
     Activations,
     Heads,

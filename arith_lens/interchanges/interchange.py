@@ -290,9 +290,7 @@ def _answers(
     }
 
 
-def _mean_of_draws(
-    of_sites: Sequence[Bool[Tensor, "draw pair"]],
-) -> Float[Tensor, "site pair"]:
+def _mean_of_draws(of_sites: Sequence[Bool[Tensor, "draw pair"]]) -> Float[Tensor, "site pair"]:
     """NaN at a site that has no draw."""
     return torch.stack([right.float().mean(0) for right in of_sites])
 
@@ -333,10 +331,7 @@ def _states(
 
 
 def _computation(
-    pairs: InterchangePairs,
-    sites: Sequence[AnySite],
-    fitted: Sequence[FittedSite],
-    wish: _Wish,
+    pairs: InterchangePairs, sites: Sequence[AnySite], fitted: Sequence[FittedSite], wish: _Wish
 ) -> dict[str, Any]:
     return {
         "causal": pairs.causal.name,

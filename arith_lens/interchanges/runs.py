@@ -19,14 +19,7 @@ from arith_lens.components import (
     z_name,
 )
 from arith_lens.interchanges.sites import AnySite, Site
-from arith_lens.model import (
-    EndRuns,
-    HookedLike,
-    check_writes,
-    record,
-    run_layers,
-    weights_loaded,
-)
+from arith_lens.model import EndRuns, HookedLike, check_writes, record, run_layers, weights_loaded
 from arith_lens.pairs import PromptPairs
 from arith_lens.tensor_parallel import full_weight
 

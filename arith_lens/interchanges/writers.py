@@ -156,10 +156,7 @@ def _held_stream(
 
 @torch.no_grad()
 def without_writers(
-    model: HookedLike,
-    pairs: InterchangePairs,
-    site: Site,
-    sets: Mapping[str, Sequence[Component]],
+    model: HookedLike, pairs: InterchangePairs, site: Site, sets: Mapping[str, Sequence[Component]]
 ) -> Effects:
     """Whether the answer is the expected one if the whole site is exchanged, with components held.
 

@@ -323,10 +323,7 @@ class KnockoutEngine:
 
 
 def engine_of(
-    model: HookedLike,
-    pairs: PromptPairs,
-    components: Components,
-    knockout: Knockout,
+    model: HookedLike, pairs: PromptPairs, components: Components, knockout: Knockout
 ) -> KnockoutEngine:
     """The engine for knocking out any of `components`. Raises the errors of `knock_out`."""
     checked = checked_components(model, components)

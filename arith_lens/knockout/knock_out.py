@@ -12,15 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from arith_lens.activations import Positions
-from arith_lens.components import (
-    Activations,
-    Component,
-    Components,
-    Head,
-    Mlp,
-    NamedHook,
-    Neuron,
-)
+from arith_lens.components import Activations, Component, Components, Head, Mlp, NamedHook, Neuron
 from arith_lens.hooks import Edit, ablate_heads, ablate_mlps, ablate_neurons
 from arith_lens.knockout.curves import KnockoutCurve, KnockoutCurves
 from arith_lens.knockout.engine import SHARD, checked_components, engine_of, tensor_digest

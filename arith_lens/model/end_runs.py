@@ -16,12 +16,7 @@ from torch import Tensor
 from arith_lens.components import resid_post_name, resid_pre_name
 from arith_lens.model.forwards import WAYS, record
 from arith_lens.model.hooked import HookedLike, Tokens
-from arith_lens.model.own_modules import (
-    LayerArguments,
-    PlainLayer,
-    layer_arguments,
-    plain_layers,
-)
+from arith_lens.model.own_modules import LayerArguments, PlainLayer, layer_arguments, plain_layers
 from arith_lens.model.state import layers_with_weights
 from arith_lens.model.unembedding import end_logits
 

@@ -131,19 +131,12 @@ FAMILIES = {
                 "fine_tuning": "the order of its rows depends on multi_query, and was not tested"
             },
         ),
-        Family(
-            "gpt_oss",
-            refusals={"edges": "its softmax has one more score, which no token has"},
-        ),
+        Family("gpt_oss", refusals={"edges": "its softmax has one more score, which no token has"}),
         Family("gpt_neo", refusals={"edges": _OWN_ATTENTION}),
         Family("gpt_neox", fused_qkv=FusedQkv("query_key_value", "by group")),
         Family("gptj", refusals={"edges": _OWN_ATTENTION}),
         Family(
-            "llama",
-            plain_layers=True,
-            kv_cache=True,
-            sentencepiece=True,
-            built=BuiltForm("llama"),
+            "llama", plain_layers=True, kv_cache=True, sentencepiece=True, built=BuiltForm("llama")
         ),
         Family(
             "llama4_text",

@@ -33,12 +33,7 @@ from arith_lens.model.checkpoints import (
 from arith_lens.model.config_files import first_line
 from arith_lens.model.faithful import keep_masks_finite, require_faithful, transformers_logits
 from arith_lens.model.hooked import HookedLike, HookedModel
-from arith_lens.model.state import (
-    check_device,
-    compute_device,
-    default_device,
-    lacks_weights,
-)
+from arith_lens.model.state import check_device, compute_device, default_device, lacks_weights
 from arith_lens.model.texts import require_round_trip, set_bos
 from arith_lens.model.weights import load_weights
 from arith_lens.tensor_parallel import VARIABLE, is_tensor_parallel, split_config
@@ -295,13 +290,7 @@ def _wrap(
         set_bos(own, bos)
     logits = transformers_logits(hf_model.eval())
     _keep_savable(hf_model)
-    bridge = _boot(
-        name,
-        hf_model=hf_model,
-        tokenizer=own,
-        dtype=placed.dtype,
-        device=placed.device,
-    )
+    bridge = _boot(name, hf_model=hf_model, tokenizer=own, dtype=placed.dtype, device=placed.device)
     if tokenizer is None:
         bridge.tokenizer = None
     require_faithful(bridge, logits)

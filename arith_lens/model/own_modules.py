@@ -28,10 +28,7 @@ from torch import Tensor, nn
 
 from arith_lens.components import NamedHook
 from arith_lens.model.families import family_of
-from arith_lens.model.forwards import (
-    WAYS,
-    forwards_replaced,
-)
+from arith_lens.model.forwards import WAYS, forwards_replaced
 from arith_lens.model.hooked import HookedLike, Tokens
 from arith_lens.model.state import parts_of
 from arith_lens.tensor_parallel import is_split
@@ -82,11 +79,7 @@ def without_bridge(model: Any) -> Iterator[None]:
 
 @contextmanager
 def without_patterns(
-    model: HookedLike,
-    hooks: Iterable[NamedHook] = (),
-    *,
-    fused: bool = True,
-    at_end: bool = False,
+    model: HookedLike, hooks: Iterable[NamedHook] = (), *, fused: bool = True, at_end: bool = False
 ) -> Iterator[None]:
     """A context for forwards and generations with hooks that neither read nor change a pattern.
 
@@ -413,9 +406,7 @@ def _plain_layer(block: Any, config: Any) -> PlainLayer:
     parts = (block.attn, block.attn.o, mlp_exit(block))
     w_out = own_module(getattr(block.mlp, "out", None))
     return PlainLayer(
-        layer,
-        *(copies[id(part.original_component)] for part in parts),
-        w_out=copies.get(id(w_out)),
+        layer, *(copies[id(part.original_component)] for part in parts), w_out=copies.get(id(w_out))
     )
 
 

@@ -21,14 +21,7 @@ from arith_lens.components import (
     resid_post_name,
 )
 from arith_lens.metrics import METRICS, Targets
-from arith_lens.model import (
-    HookedLike,
-    PartWrites,
-    check_writes,
-    n_neurons,
-    record,
-    weights_loaded,
-)
+from arith_lens.model import HookedLike, PartWrites, check_writes, n_neurons, record, weights_loaded
 from arith_lens.operations import OPERATIONS, operation_of
 from arith_lens.options import check_choice
 from arith_lens.pairs import PromptPairs, candidate_tokens, check_pairs, sample_pairs
@@ -194,10 +187,7 @@ def _operands(operands: Iterable[int]) -> tuple[int, ...]:
 
 
 def _pairs_of(
-    model: HookedLike,
-    operation: str | PromptPairs,
-    operands: Sequence[int],
-    template: str | None,
+    model: HookedLike, operation: str | PromptPairs, operands: Sequence[int], template: str | None
 ) -> PromptPairs:
     """The problems in one wording."""
     if isinstance(operation, PromptPairs):
@@ -274,10 +264,7 @@ def _values(
 
 
 def _effects(
-    model: HookedLike,
-    mlp: Mlp,
-    seen: Mapping[str, Tensor],
-    gradient: Float[Tensor, "pair d_model"],
+    model: HookedLike, mlp: Mlp, seen: Mapping[str, Tensor], gradient: Float[Tensor, "pair d_model"]
 ) -> Float[Tensor, "neuron pair"]:
     """The effect of removing each neuron. With the norms' scales held, the contrast is linear."""
     block = model.blocks[mlp.layer]

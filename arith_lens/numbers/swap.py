@@ -16,12 +16,7 @@ from arith_lens.model import HookedLike
 from arith_lens.numbers.result import LABELS, OWN, UNSEEN, UNSEEN_LABELS, WHOLE, Swaps
 from arith_lens.numbers.shapes import principal_directions
 from arith_lens.numbers.subspace import NumberSpace, check_space
-from arith_lens.numbers.values import (
-    answer_tokens,
-    rests_of,
-    values_of,
-    with_value,
-)
+from arith_lens.numbers.values import answer_tokens, rests_of, values_of, with_value
 from arith_lens.options import check_choice
 from arith_lens.pairs import PromptPairs
 

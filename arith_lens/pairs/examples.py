@@ -42,10 +42,7 @@ class Exemplars:
 
     @classmethod
     def of(
-        cls,
-        supplies: Sequence[Supply],
-        problems: Sequence[Problem],
-        example_options: Examples,
+        cls, supplies: Sequence[Supply], problems: Sequence[Problem], example_options: Examples
     ) -> "Exemplars":
         """The examples for the templates of some supplies.
 

@@ -9,13 +9,7 @@ import torch
 
 from arith_lens.model import left_pad
 from arith_lens.pairs.alignment import ALONE, unequal_fields
-from arith_lens.pairs.fields import (
-    COUNTERFACTUAL_SPANS,
-    PairFields,
-    Selection,
-    Spans,
-    unpadded,
-)
+from arith_lens.pairs.fields import COUNTERFACTUAL_SPANS, PairFields, Selection, Spans, unpadded
 from arith_lens.pairs.text_files import EXAMPLE_KEYS, OTHER_ANSWER, SPANS, TOKEN_KEYS
 from arith_lens.pairs.tokens import Role
 from arith_lens.untrusted import parse_json
@@ -32,11 +26,7 @@ _SPAN_FIELDS = {
 COUNTERPARTS = "counterparts"
 _TEXTS = ("reference_text", "counterfactual_text", "answer_text")
 _OTHER_TEXT = f"{OTHER_ANSWER}_text"
-_TUPLES = (
-    *("template", "problem", "examples", "exemplar_set", "operation"),
-    *_TEXTS,
-    _OTHER_TEXT,
-)
+_TUPLES = (*("template", "problem", "examples", "exemplar_set", "operation"), *_TEXTS, _OTHER_TEXT)
 _TENSORS = ("operands", "computed", OTHER_ANSWER)
 
 

@@ -14,12 +14,7 @@ from arith_lens.model import PAD
 from arith_lens.options import check_choice, refuse_unknown_options, value_object
 from arith_lens.pairs import files, own_prompts, shown_pairs, text_files
 from arith_lens.pairs.alignment import ALONE
-from arith_lens.pairs.bare_tokens import (
-    check_mask,
-    check_shapes,
-    refuse_negative,
-    refuse_padding,
-)
+from arith_lens.pairs.bare_tokens import check_mask, check_shapes, refuse_negative, refuse_padding
 from arith_lens.pairs.fields import PairFields
 from arith_lens.pairs.own_prompts import PromptForm, PromptFormOptions
 from arith_lens.pairs.tokens import NO_ANSWER, Role

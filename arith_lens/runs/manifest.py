@@ -23,15 +23,7 @@ from torch import Tensor
 from arith_lens.arrays import Arrays
 from arith_lens.code_digest import UnknownCode, digest_of_code
 from arith_lens.hooks import has_identity, hooks_digest
-from arith_lens.runs.files import (
-    RunError,
-    is_digest,
-    is_name,
-    listed,
-    now,
-    plain_value,
-    write,
-)
+from arith_lens.runs.files import RunError, is_digest, is_name, listed, now, plain_value, write
 from arith_lens.statistics import Units
 from arith_lens.untrusted import parse_json
 

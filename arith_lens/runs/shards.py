@@ -9,14 +9,7 @@ from torch import Tensor
 
 from arith_lens.arrays import Arrays
 from arith_lens.caller_warnings import warn_caller
-from arith_lens.runs.files import (
-    RunError,
-    digest,
-    from_bytes,
-    make_folder,
-    plain_value,
-    write,
-)
+from arith_lens.runs.files import RunError, digest, from_bytes, make_folder, plain_value, write
 
 SHARDS_FOLDER = "shards"
 _QUESTION = "part.json"

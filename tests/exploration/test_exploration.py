@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
@@ -21,7 +22,9 @@ from arith_lens.exploration import (
     MAP_SETTINGS,
     Exploration,
     ExplorerServer,
+    cost,
     explored,
+    exploring,
     finished,
     head_parts,
     page_flops,
@@ -60,7 +63,7 @@ def pairs(llama: HookedModel) -> al.PromptPairs:
 def counted(llama: HookedModel, pairs: al.PromptPairs) -> tuple[Exploration, int, int]:
     """All tables, the FLOPs that torch counts meanwhile, and the estimate."""
     with pytest.MonkeyPatch.context() as patched, FlopCounterMode(display=False) as counter:
-        patched.setattr("arith_lens.exploration.exploring.N_STRONGEST", 2)
+        patched.setattr("arith_lens.exploration.cost.N_STRONGEST", 2)
         one = explored(llama, pairs, setup="import arith_lens as al", progress=False)
         return one, counter.get_total_flops(), page_flops(llama, pairs)
 
@@ -76,6 +79,18 @@ def test_the_estimate_of_a_page_is_near_what_torch_counts(
     _, flops, estimate = counted
     assert flops / 4 < estimate < 4 * flops
     assert al.plan(llama, pairs).flops * len(MAP_SETTINGS) < flops / 4, "maps are the least of it"
+
+
+def test_each_part_of_a_page_begins_with_its_name_in_words_and_the_time_that_is_left(
+    llama: HookedModel, pairs: al.PromptPairs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flops = {"maps": 10, "stream": 30, "edges": 60}
+    for ago, part, words in ((100, "stream", "15 min"), (40, "edges", "60 s")):
+        begin = cost.countdown(flops, ["stream", "attention", "edges"], time.monotonic() - ago)
+        begin(part)
+        assert capsys.readouterr().out.endswith(f"{cost.STEPS[part]}, about {words} left\n")
+    parts = exploring._all_parts(llama, pairs, sample_rows(pairs), [al.Head(1, 2)])
+    assert {*parts, "edges"} == {*cost.STEPS} >= {*cost.step_flops(llama, pairs)} - {"maps"}
 
 
 def test_every_table_is_there_and_described(exploration: Exploration) -> None:
@@ -330,7 +345,7 @@ def test_a_saved_page_has_every_part_unless_the_map_alone_is_wanted(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("arith_lens.exploration.exploring.N_STRONGEST", 2)
+    monkeypatch.setattr("arith_lens.exploration.cost.N_STRONGEST", 2)
     view = al.explore(llama, pairs, progress=False)
     assert [*view.sets] == ["addition"], "a single set has the name of its operation"
     page = view.save(tmp_path / "page.html").read_text("utf-8")
@@ -415,7 +430,7 @@ OWN = [
 def test_prompts_of_ones_own_are_explored_and_what_they_lack_is_said(llama: HookedModel) -> None:
     own = al.PromptPairs.from_rows(OWN, llama)
     with pytest.MonkeyPatch.context() as patched_module:
-        patched_module.setattr("arith_lens.exploration.exploring.N_STRONGEST", 2)
+        patched_module.setattr("arith_lens.exploration.cost.N_STRONGEST", 2)
         one = explored(llama, own, settings=MAP_SETTINGS[1:], progress=False)
     assert {*one.tables["effects"]["metric"]} == {"relative_logit", "digit_contrast"}
     answers = one.facts["candidates"]
@@ -438,7 +453,7 @@ def test_prompts_of_ones_own_are_explored_and_what_they_lack_is_said(llama: Hook
 def test_what_is_written_is_shown_as_answers_where_there_are_no_digits(
     make_model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("arith_lens.exploration.answer_tables.N_ANSWERS", 2)
+    monkeypatch.setattr("arith_lens.exploration.parts.N_ANSWERS", 2)
     model = make_model("mistral")
     rows = [*OWN, {**OWN[1], "reference": "The story is", "counterfactual": "The sum is"}]
     own = al.PromptPairs.from_rows(rows, model)

@@ -49,7 +49,7 @@ def sets(llama: HookedModel) -> dict[str, Any]:
     pairs = al.sample_pairs(llama, "addition", n=18, keep="all", templates=["addition/1"])
     pairs = pairs.filter(al.path_patch(llama, pairs, progress=False).logit > 0)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("arith_lens.exploration.exploring.N_STRONGEST", 3)
+        patched.setattr("arith_lens.exploration.cost.N_STRONGEST", 3)
         one = explored(llama, pairs, setup="import arith_lens as al", progress=False)
     tables: dict[str, DataFrame] = dict(one.tables)
     tables["tokens"] = tables["tokens"].assign(token=HOSTILE)
