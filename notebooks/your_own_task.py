@@ -187,5 +187,5 @@ lines = [
 print("the file is this, line for line:", lines == PAIRS.read_text().splitlines())
 
 # %% [markdown]
-# The same from the command line, kept as a run and drawn as Figure 2: `make fig2
-# PAIRS=notebooks/letters.jsonl`. What pairs may hold is in `docs/data.md`.
+# The map from the command line: `arith-lens map reference --pairs letters.jsonl`. What pairs may
+# hold is in `docs/data.md`.
