@@ -79,11 +79,7 @@ CHARTS = [
     ),
     CurveChart(
         {"kind": "step", "measure": STEP, "layer": chosen_layer},
-        (
-            Series(
-                {}, "", mark=lambda own, _: [*own.ones_sum[own.n < 5]], text="", symbol="diamond"
-            ),
-        ),
+        (Series({}, "", mark=lambda own, _: [*own.ones_sum[own.n < 5]], text=""),),
         columns="model",
         x="ones_sum",
         x_title=f"sum of the ones digits (carry from {CARRY_FROM})",

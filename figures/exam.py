@@ -60,6 +60,8 @@ FAMILIES = {
     "gradients": ("clean_corrupted", "atp", "atp_star", "atp_held_norms"),
 }
 """The methods of a picture in their order."""
+SHORT = {"clean_corrupted": "both ends", "ig_activations": "activations"}
+"""Names on a narrow page that are shorter there."""
 
 
 def exhibits(options: ExamOptions) -> list[Exhibit]:
@@ -93,8 +95,8 @@ def exhibits(options: ExamOptions) -> list[Exhibit]:
             name="exam",
             title="Which methods give the true effects on models whose circuit is known?",
             caption="A row is what a model has that methods may miss; models with equal errors "
-            "share one. All paths: later heads change, too; drawn where errors differ. "
-            f"{ERRORS} Exact effects are true by construction.",
+            "share one, with their number. All paths: later heads change, too; drawn where errors "
+            f"differ. {ERRORS} Exact effects are true by construction.",
             draw=_draw,
         ),
         *dial,
@@ -248,8 +250,9 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         if len(models) == many:
             lines.append(("single models:", np.full(len(methods), np.nan), False))
     rows, values, strong = (tuple(column) for column in zip(*lines, strict=True))
-    names = tuple(fill(display_name(name), 100 if is_narrow() else 11) for name in methods)
-    groups = tuple((name, len(of)) for name, of in families.items()) * (not is_narrow())
+    short, length = (SHORT, 20) if is_narrow() else ({}, 11)
+    names = tuple(fill(short.get(name, display_name(name)), length) for name in methods)
+    groups = tuple((name, len(of)) for name, of in families.items())
     part = plotting.Matrix("", rows, names, np.stack(values), strong, groups=groups, is_log=True)
     return plotting.matrix_panels([part], colour_title="largest error", notes=notes)
 
@@ -266,7 +269,7 @@ def _equal_models(errors: DataFrame) -> list[list[str]]:
 
 def _row_name(models: Sequence[str]) -> str:
     """What the first of some models with equal errors has, and how many they are."""
-    many = f" ({len(models)} models)" * (len(models) > 1 and not is_narrow())
+    many = f" ({len(models)}{' models' * (not is_narrow())})" * (len(models) > 1)
     return DIFFICULTIES.get(models[0], models[0].replace("_", " ")) + many
 
 

@@ -68,7 +68,7 @@ def few_heads(shape: str = "wide") -> str:
             font=FONT,
             inks=palette("svg"),
             with_dark=plotting.with_dark,
-            tokens=[_token(number, text) for number, text in enumerate(PROMPT)],
+            tokens=[(26 * at, text, "a" * (text in "AB")) for at, text in enumerate(PROMPT)],
             dots=[dot for dot in dots if not any(map(partial(_covers, at=dot), own_heads))],
             heads=own_heads,
             rows=[_row(name, table.loc[at], kind, length) for name, (at, kind) in lines.items()],
@@ -154,11 +154,6 @@ def _row(name: str, row: Any, kind: str, length: int) -> dict[str, Any]:
     fails = kind == "own" and row.verdict == "fails"
     ink = "other" if fails else kind
     return {"name": name, "ink": ink, "text": text, "flat": low == high, **ends}
-
-
-def _token(number: int, text: str) -> dict[str, Any]:
-    role = "a" if text in "AB" else ""
-    return {"x": 26 * number, "text": text, "role": role}
 
 
 def _place(head: str, spacing: int) -> tuple[int, int]:

@@ -21,9 +21,9 @@ from figures.views import maps
 from figures.views.words import of_width
 
 CAPTION = (
-    "A cell is the mean change when one part gets its output from the counterfactual. Norm held: "
-    "the final norm keeps its scale; red beside blue: the drop comes through it alone. Framed: key "
-    "heads, dashed if the 95% interval reaches −5%; bold or framed: MLPs whose interval is below."
+    "A cell: the mean change when one part has its output of the counterfactual. Norm held: the "
+    "final norm keeps its scale; red beside blue: a drop through it alone. Framed: key heads, "
+    "dashed if the 95% interval reaches −5%; bold or framed: MLPs whose interval is below."
 )
 CAPTIONS = {True: CAPTION + " Dots: heads that the paper names.", False: CAPTION}
 """By whether the paper names heads of a model that is drawn."""
@@ -61,7 +61,7 @@ def _operation_panel(
     return maps.panel(
         select(table, operation=operation),
         reading,
-        maps.title(operation, ""),
+        maps.title(operation),
         dots=reading.paper_heads(operation),
         n_labels=n_labels,
     )

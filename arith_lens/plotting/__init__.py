@@ -37,7 +37,6 @@ from arith_lens.plotting.page import plain as plain
 from arith_lens.plotting.page import visible as visible
 from arith_lens.plotting.page import with_notes as with_notes
 from arith_lens.plotting.page import with_title as with_title
-from arith_lens.plotting.page import without_notes as without_notes
 from arith_lens.plotting.panels import PANEL_SPAN as PANEL_SPAN
 from arith_lens.plotting.panels import ColourScale as ColourScale
 from arith_lens.plotting.panels import Mark as Mark

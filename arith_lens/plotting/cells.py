@@ -35,6 +35,8 @@ _END = 100
 """Percent that have the full colour; 0 is white."""
 _LOG_ENDS = (1, 10, 100, 1000)
 """Percent at equal distances on a logarithmic scale."""
+_LOG_POWER = 1.5
+"""Colours grow by this power of the distance: few are of a middle grey, which no ink suits."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Matrix:
         """The colour of each cell, row by row."""
         inks = self.inks or (COLOURS["verdict"],) * len(self.columns)
         logs = np.log10(np.clip(self.values, 1, None)) / np.log10(_LOG_ENDS[-1])
-        shares = (logs if self.is_log else self.values / _END).tolist()
+        shares = (logs**_LOG_POWER if self.is_log else self.values / _END).tolist()
         return [
             tint(ink, share)
             if np.isfinite(share)
@@ -96,7 +98,7 @@ def matrix_panels(
     notes: Sequence[str] = (),
 ) -> Figure:
     """Panels in lines. Cells that are wide enough contain their numbers. Names of columns are above
-    them, slanted without the room, and names of groups above these.
+    them, slanted or upright without the room, and names of groups above these.
 
     Args:
         colour_title: what the colours mean, beside their bar; without it there is no bar.
@@ -121,8 +123,9 @@ def matrix_panels(
     halves = ([widest(name.split("\n"), 10) / 2 for name in part.columns] for part in parts)
     slanted = any(a + b > room for some in halves for a, b in pairwise(some))
     lines = max(text.count("\n") + 1 for text in texts)
-    above = max(_NAMES, 0.66 * longest) if slanted else _NAME * lines + 4
-    above += _GROUP * any(part.groups for part in parts)
+    grouped = any(part.groups for part in parts)  # then names stand upright, and are not slanted
+    above = max(_NAMES, (0.9 if grouped else 0.66) * longest) if slanted else _NAME * lines + 4
+    above += _GROUP * grouped
     cell, sheet = _sheet(parts, notes, (above, BAR if colour_title else 8), across)
     lefts = _lefts(parts, across)
     if colour_title:
@@ -133,6 +136,9 @@ def matrix_panels(
         at = [_END * log / (len(_LOG_ENDS) - 1) for log in range(len(_LOG_ENDS))]
         texts = ["≤ 1", *map(str, _LOG_ENDS[1:-1]), f"≥ {_LOG_ENDS[-1]}%"]
         sheet.update_layout(coloraxis_colorbar={"tickvals": at, "ticktext": texts})
+        shares = np.linspace(0, 1, 13).tolist()
+        scale = [(share, tint(COLOURS["verdict"], share**_LOG_POWER)) for share in shares]
+        sheet.update_layout(coloraxis_colorscale=scale)
     sheet.update_layout(barmode="overlay")
     for index, part in enumerate(parts):
         _add_part(sheet, part, index, cell, slanted)
@@ -147,7 +153,7 @@ def matrix_panels(
 
 def _left(parts: Sequence[Matrix]) -> Number:
     """The left edge of the cells."""
-    return _MARGIN + max(widest((name for part in parts for name in part.rows), 11), 26)
+    return _MARGIN + max(widest((name for part in parts for name in part.rows), 10.3), 26)
 
 
 def _fitting(parts: Sequence[Matrix], wished: int) -> int:
@@ -212,12 +218,12 @@ def _add_part(sheet: Sheet, part: Matrix, index: int, cell: int, slanted: bool) 
         sheet.add_shape("rect", *corners, index, line={"width": 1, "color": FRAME})
     if cell >= _NUMBERED:
         _add_numbers(sheet, part, index, colours, 12 if cell > 30 else 10)
-    step = -(-_NAME * 7 // (5 * cell)) if slanted else 1
+    step = -(-_NAME * 7 // (5 * cell)) if slanted and not part.groups else 1
     x = {
         "range": [-0.5, len(middle) - 0.5],
         "tickvals": [*middle[::step]],
         "ticktext": [plain(name).replace("\n", "<br>") for name in part.columns[::step]],
-        "tickangle": 45 if slanted else 0,
+        "tickangle": (-90 if part.groups else 45) if slanted else 0,
         "ticks": "",
         "side": "top",
     }

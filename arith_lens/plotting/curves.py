@@ -69,7 +69,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Point:
-    """A text beside a line at `x`, with an open marker."""
+    """A text beside a line at `x`, with an open marker; without a text it is a diamond."""
 
     x: Number
     text: str
@@ -79,8 +79,6 @@ class Point:
     """Whether the text names the line, in its colour and without a marker."""
     y: Number | None = None
     """The height of the marker; None: on the line."""
-    symbol: str = "circle"
-    """Plotly's name of the marker."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +233,7 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
     for point, spot, own in zip(part.points, spots, markers, strict=True):
         colour = part.lines[point.line].colour
         if not point.is_name:
-            _add_marker(sheet, spot, index, colour, point.symbol)
+            _add_marker(sheet, spot, index, colour, "circle" if point.text else "diamond")
         if not point.text:
             continue
         size = text_box(point.text, _MARK)

@@ -44,7 +44,6 @@ TITLE, TITLE_LETTER = 13, 0.55
 _SENTENCE = re.compile(r"(?<=[.;]) (?=[A-Z0-9]|[a-z](?:, [a-z])*: )")
 """Where a sentence begins; one about panels begins with their letters."""
 _TAG = re.compile("<[^>]*>")
-_GREY_PART = re.compile(r"<span[^>]*>.*?</span>")
 _SMALL_PRINT = "note"  # the name of its annotations
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
 _LETTER = 5.4  # pixels of a letter of small print
@@ -207,8 +206,7 @@ class Sheet:
     ) -> None:
         """The panel's letter and title (plotly's markup), above its left corner or from `left` on.
 
-        All titles of a figure have one size. Where one has no room, the grey parts of all are left
-        out, then all letters are smaller.
+        All titles of a figure have one size. Where one has no room, all letters are smaller.
         """
         start = self.boxes[index].left if left is None else left
         self._titles.append((title, index, lift, start))
@@ -226,13 +224,8 @@ class Sheet:
         ]
         titles = [letter + title for letter, (title, *_) in zip(letters, self._titles, strict=True)]
 
-        def size(texts: Sequence[str]) -> Number:
-            lengths = zip(rooms, texts, strict=True)
-            return min((room / max(_letters(text), 1) for room, text in lengths), default=TITLE)
-
-        if size(titles) < TITLE:
-            titles = [_GREY_PART.sub("", title) for title in titles]
-        points = round(min(TITLE, max(size(titles), SMALLEST)), 1)
+        fits = [room / max(_letters(text), 1) for room, text in zip(rooms, titles, strict=True)]
+        points = round(min([TITLE, *(max(one, SMALLEST) for one in fits)]), 1)
         for text, (_, index, lift, left) in zip(titles, self._titles, strict=True):
             self.write(text, (left, self.boxes[index].top - lift), size=points)
 

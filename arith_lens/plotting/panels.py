@@ -431,7 +431,10 @@ def panels(
         if part is not None:
             _add_cells(sheet, part, index, geometry, hover)
             _set_axes(sheet, index, geometry, axes, strip_names, many)
-            _add_strip_titles(sheet, index, geometry, strip_titles)
+            box, both = sheet.boxes[index], geometry.n_strips * geometry.strip
+            for text, at in zip(strip_titles, (box.top - 3, box.bottom + 33), strict=True):
+                middle = (box.right - both / 2, at)
+                sheet.write(plain(text), middle, size=11, anchor=("center", "bottom"))
             _add_frames(sheet, index, geometry)
             sheet.add_title(part.title, index, lift=8 + _STRIP_TITLE * (n_strips > 1))
             named = _add_marks(sheet, part, index, geometry, end)
@@ -498,18 +501,6 @@ def _set_axes(
         "title_text": axes[0].capitalize() if index % across == 0 else None,
     }
     sheet.set_axes(index, x, y)
-
-
-def _add_strip_titles(
-    sheet: Sheet, index: int, geometry: Geometry, titles: tuple[str, str]
-) -> None:
-    """What stands above several strips, and below their names."""
-    box = sheet.boxes[index]
-    middle = box.right - geometry.n_strips * geometry.strip / 2
-    for text, y, edge in zip(
-        titles, (box.top - 3, box.bottom + 17), ("bottom", "top"), strict=True
-    ):
-        sheet.write(plain(text), (middle, y), size=11, anchor=("center", edge))
 
 
 def _add_frames(sheet: Sheet, index: int, geometry: Geometry) -> None:

@@ -28,16 +28,12 @@ class Series:
     style: str = "verdict"
     """A colour of `plotting.COLOURS` and, after a space, a dash."""
     band: bool = True
-    is_light: bool = False
-    """As of `plotting.Line`."""
     mark: Callable[[DataFrame, DataFrame], float | Sequence[float]] | None = None
     """The x of its circles, from the rows of the line and of the chart; NaN: it has none."""
     text: str = "{value:.0%}"
-    """What stands beside the circle."""
+    """What stands beside the circle; without it, it is a diamond."""
     mark_at: str = "value"
     """Which number of the row is the circle's height; `high`: the upper end of the band."""
-    symbol: str = "circle"
-    """As of `plotting.Point`."""
     end: str = ""
     """What stands at the end of the line, with its last value in braces; empty: the name."""
     edge: str = ""
@@ -181,14 +177,13 @@ def _circles(
         height = chart.scale * keys[series.mark_at]
         text = series.text.format(**keys)
         text = text.partition(" [")[0] if is_narrow() else text
-        yield plotting.Point(keys[chart.x], text, index, y=height, symbol=series.symbol)
+        yield plotting.Point(keys[chart.x], text, index, y=height)
 
 
 def _line(rows: DataFrame, series: Series, chart: CurveChart) -> plotting.Line:
     """One line with its band."""
     colour, _, dash = series.style.partition(" ")
     style: dict[str, Any] = {"x": chart.x, "scale": chart.scale, "dash": dash or "solid"}
-    style |= {"is_light": series.is_light}
     one = line(rows, series.name, COLOURS[colour], **style)
     end = series.end.format(one.y[-1]).replace("-", "−")
     one = replace(one, label=end if series.end else None)
@@ -239,4 +234,4 @@ def _freest(line: plotting.Line, every: Sequence[plotting.Line]) -> float:
     x = np.linspace(line.x.min(), line.x.max(), 21)[2:-2]
     y = np.interp(x, line.x, line.y)
     gaps = [np.abs(np.interp(x, one.x, one.y) - y) for one in every if one is not line]
-    return float(x[np.min(gaps, axis=0).argmax()]) if gaps else float(x[len(x) // 2])
+    return float(x[np.min(gaps or [x], axis=0).argmax()])

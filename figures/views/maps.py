@@ -109,16 +109,10 @@ def _widened(part: plotting.Panel, n_strips: int) -> plotting.Panel:
     )
 
 
-def title(name: str, size: str) -> str:
-    """An operation's name with its sign, and the size of its sample (see `sample_size`)."""
-    small = f" ({OPERATIONS[name].sign})" if name in OPERATIONS else ""
-    small += f"&nbsp; {size}" * bool(size)
-    return plotting.plain(name.capitalize()) + grey(small)
-
-
-def grey(text: str) -> str:
-    """The part of a panel's title (markup) that is left out where there is no room."""
-    return f'<span style="color:{plotting.NOTE}">{text}</span>'
+def title(name: str) -> str:
+    """An operation's name with its sign."""
+    sign = f" ({OPERATIONS[name].sign})" if name in OPERATIONS else ""
+    return plotting.plain(name.capitalize() + sign)
 
 
 def panel(

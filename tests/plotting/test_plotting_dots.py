@@ -105,13 +105,17 @@ def test_groups_of_columns_have_a_line_over_their_columns() -> None:
     assert line.x0 < name.x < line.x1 and name.y > line.y0 > figure.layout.yaxis.domain[1]
 
 
-def test_colours_of_a_logarithmic_scale_are_even_in_the_logarithm() -> None:
+def test_colours_of_a_logarithmic_scale_grow_with_the_logarithm_in_cells_and_bar() -> None:
     values = np.array([[0.0, 1.0, 10.0, 100.0, 1000.0, 5000.0]])
-    inks = [style.tint(plotting.COLOURS["verdict"], share / 3) for share in (0, 0, 1, 2, 3, 3)]
+    inks = [
+        style.tint(plotting.COLOURS["verdict"], (share / 3) ** 1.5) for share in (0, 0, 1, 2, 3, 3)
+    ]
     part = plotting.Matrix("", ("x",), tuple("abcdef"), values, is_log=True)
     assert part.colours == inks
-    bar = plotting.matrix_panels([part], colour_title="error").layout.coloraxis.colorbar
-    assert [*bar.ticktext] == ["≤ 1", "10", "100", "≥ 1000%"]
+    axis = plotting.matrix_panels([part], colour_title="error").layout.coloraxis
+    assert [*axis.colorbar.ticktext] == ["≤ 1", "10", "100", "≥ 1000%"]
+    scale = dict(axis.colorscale)
+    assert [scale[0], *(scale[at] for at in (0, 1 / 3, 2 / 3, 1, 1))] == inks
     plain = plotting.Matrix("", ("x",), tuple("abcdef"), values)
     assert plain.colours[2:] != inks[2:]
 
