@@ -397,11 +397,16 @@ def _explore(chosen: Namespace) -> None:
 
     model, pairs, folder = _right(chosen)
     _say_time(model, page_flops(model, pairs))
-    made = f"al.PromptPairs.from_file({str(chosen.pairs)!r}, model)"
+    options = {"columns": _checked_columns(chosen), "chat": chosen.chat}
+    more = "".join(f", {name}={value!r}" for name, value in options.items() if value)
+    made = f"al.PromptPairs.from_file({str(chosen.pairs)!r}, model{more})"
     if chosen.pairs is None:
-        made = f"auditing.operation_pairs(model, {chosen.operation!r})['operands']"
+        task = f"{chosen.operation!r}, shots={chosen.shots}"
+        made = f"auditing.operation_pairs(model, {task})['operands']"
+    made += f"[:{chosen.n}]" * (chosen.n is not None)
     imports = "import arith_lens as al\nfrom arith_lens import auditing\n"
-    setup = f"{imports}model = al.load_model({chosen.model!r})\npairs = {made}"
+    setup = f"{imports}model = al.load_model({chosen.model!r})\n"
+    setup += f"pairs = al.keep_correct(model, {made})"
     part = explored(model, pairs, setup=setup)
     name = Path(model.name).name
     explorer = Explorer({_task_name(chosen): (part.facts, part.tables)}, title=f"Explorer: {name}")
@@ -409,10 +414,8 @@ def _explore(chosen: Namespace) -> None:
     maps = part.to_dataframe()
     first = (maps.paths == maps.paths.iloc[0]) & (maps.metric == maps.metric.iloc[0])
     strongest = _strongest(maps[first], 3)  # those that the page begins with
-    measure = (
-        "These are shares of the answer's own logit, with which the page begins; map, knockout "
-    )
-    measure += "and audit measure its lead over the other answers, which the page has as a choice."
+    measure = "These are shares of the answer's own logit, with which the page begins; its lead "
+    measure += "over the other answers, as of map, knockout and audit, is a choice of the page."
     _end(f"{strongest}\n{measure}", folder, "knockout", chosen)
 
 

@@ -30,8 +30,9 @@ MAP_SETTINGS: Sequence[Mapping[str, Any]] = (
     {"paths": "via_mlps", "metric": "digit_contrast"},
 )
 """The paths and metrics of a page's maps."""
-NARROW = 6
-"""Products as wide as one head take so many times as long as their FLOPs (SmolLM2 135M, a CPU)."""
+NARROW, HOOKED = 6, 3
+"""How many times as long as their FLOPs products as wide as one head take, and runs with hooks
+(SmolLM2 135M, a CPU)."""
 STEPS = {
     **{"stream": "the residual stream by layer and token", "attention": "where END looks"},
     **{"patterns": "attention on single prompts", "inputs": "which parts feed each head"},
@@ -57,7 +58,7 @@ def step_flops(model: HookedLike, pairs: PromptPairs) -> dict[str, int]:
     inputs = len(heads) * len(heads + mlps) // 2 * sample * length * 6 * cfg.d_model * cfg.d_head
     flops = {
         "maps": sum(maps),
-        "stream": len(stream_rows(pairs)) * cfg.n_layers * length * forward // 2,
+        "stream": HOOKED * len(stream_rows(pairs)) * cfg.n_layers * length * forward // 2,
         "inputs": NARROW * inputs,
         "mediation": maps[0] * cfg.n_layers * sample // (2 * len(pairs)),
         **dict.fromkeys(KNOCKOUT_POSITIONS, sets),

@@ -363,7 +363,7 @@ def explored(
     notes = []
     for number, setting in enumerate(settings, 1):
         if progress:
-            print(f"  map {number} of {len(settings)}")
+            print(f"  map {number} of {len(settings)}", flush=True)
         candidates = contrast_candidates(model, pairs, setting["metric"])
         if candidates and len(candidates) < 2 and maps:
             notes.append("All prompts have one answer: there is no contrast with other answers.")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 
 import arith_lens as al
 from arith_lens import auditing, exploration
@@ -157,14 +158,18 @@ def test_the_explorer_is_about_prompts_that_are_answered_right(
 
     def stub(model: Any, pairs: al.PromptPairs, *, setup: str) -> Any:
         counts.append(len(pairs))
-        assert "load_model('reference')" in setup and "mine.jsonl" in setup
+        exec(setup, scope := {})
+        assert torch.equal(scope["pairs"].reference, pairs.reference), "what the page's code makes"
+        assert "mine.jsonl" in setup
         return stored_map()
 
     monkeypatch.setattr(exploration, "explored", stub)
     monkeypatch.setattr("arith_lens.path_patching.matrix_rate", lambda model: 1e8)
     text = own_pairs.read_text("utf-8").replace('"answer": "7"', '"answer": "6"')
     own_pairs.write_text(text, "utf-8")
-    assert main(["explore", "reference", "--pairs", str(own_pairs), "--out", str(tmp_path)]) == 0
+    own_pairs.write_text(own_pairs.read_text("utf-8").replace('"answer"', '"label"'), "utf-8")
+    more = ["--columns", "answer=label", "--out", str(tmp_path)]
+    assert main(["explore", "reference", "--pairs", str(own_pairs), *more]) == 0
     page = tmp_path / "reference-mine" / "explorer.html"
     printed = capsys.readouterr().out
     assert str(page) in printed and counts == [1] and page.exists()
