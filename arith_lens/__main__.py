@@ -11,6 +11,7 @@ from argparse import ArgumentParser, Namespace
 from ast import literal_eval
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import cache, partial
 from math import isnan
 from pathlib import Path
 from shutil import which
@@ -85,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_choice("an option", others[0].partition("=")[0], known)
         first = rank_zero_prints()  # of several processes, which alone writes
         with warnings.catch_warnings(), first, TemporaryDirectory() as scratch:
-            warnings.showwarning = lambda message, *_, **__: print(message, file=sys.stderr)
+            warn = cache(partial(print, file=sys.stderr))  # each text once
+            warnings.showwarning = lambda message, *_, **__: warn(str(message))
             chosen.pages = chosen.out if is_first() and "out" in chosen else Path(scratch)
             chosen.run(chosen)
     except KeyboardInterrupt:
@@ -264,7 +266,9 @@ def _measure(pairs: Any) -> str:
     from arith_lens.auditing import fitting_metric
 
     answers = fitting_metric(pairs).get("candidates", ())
-    own = " and in counterfactual_answer" * any(pairs.counterfactual_answer_text or ())
+    own = " and of the counterfactuals (counterfactual_answer)" * any(
+        pairs.counterfactual_answer_text or ()
+    )
     lead = f"lead: its logit above the mean of the {len(answers) - 1} other answers here{own}"
     return f"An effect is on the answer's {lead if answers else 'logit'}."
 

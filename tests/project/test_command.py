@@ -108,7 +108,7 @@ def test_maps_and_knockouts_agree_with_the_library(
     assert main(["map", "reference", *ours]) == 0
     printed = capsys.readouterr().out
     assert f"this replaces {folder / 'map.html'} (of 2" in printed
-    assert "4 other answers" in printed and "in counterfactual_answer." in printed
+    assert "4 other answers" in printed and "(counterfactual_answer)." in printed
     assert str(folder / "map.html") in printed and (folder / "map.html").exists()
     assert re.search(r"^this takes about [\d.]+ to [\d.]+ s here$", printed, re.MULTILINE)
     page = (folder / "map.html").read_text("utf-8")
@@ -179,6 +179,17 @@ def test_the_explorer_is_about_prompts_that_are_answered_right(
     assert "shares of the answer's" in printed
     assert "this takes about" in printed
     assert "5.5: -20.0% [-30.0%, -10.0%]" in printed, "the page begins with it"
+
+
+@pytest.mark.filterwarnings("default")
+def test_an_answer_without_its_blank_is_one_line_of_the_command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text("reference,counterfactual,answer\n3 plus 4 is,3 plus 5 is,7\n", "utf-8")
+    main(["map", "reference", "--pairs", str(file), "--out", str(tmp_path)])
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if "expected a blank" in one]
+    assert line.startswith(f"{file}, line 2: ") and "'3 plus 4 is7'" in line
 
 
 def test_a_folder_that_cannot_be_written_is_one_line_before_anything_is_computed(
