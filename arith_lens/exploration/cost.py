@@ -77,7 +77,8 @@ def page_flops(model: HookedLike, pairs: PromptPairs) -> int:
 def countdown(
     flops: Mapping[str, int], names: Sequence[str], started: float
 ) -> Callable[[str], None]:
-    """What prints which step begins and, by the time since the maps began, how long is left."""
+    """What prints which step begins and, after a tenth of all, by the time since the maps began, how
+    long is left."""
 
     def begin(name: str) -> None:
         number = names.index(name)
@@ -85,6 +86,7 @@ def countdown(
         left = sum(flops.get(one, 0) for one in names[number:])
         seconds = (time.monotonic() - started) * left / done
         rest = f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
-        print(f"  {number + 1} of {len(names)}: {STEPS[name]}, about {rest} left", flush=True)
+        rest = f", about {rest} left" * (done >= left / 9)
+        print(f"  {number + 1} of {len(names)}: {STEPS[name]}{rest}", flush=True)
 
     return begin

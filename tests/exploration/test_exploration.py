@@ -89,6 +89,8 @@ def test_each_part_of_a_page_begins_with_its_name_in_words_and_the_time_that_is_
         begin = cost.countdown(flops, ["stream", "attention", "edges"], time.monotonic() - ago)
         begin(part)
         assert capsys.readouterr().out.endswith(f"{cost.STEPS[part]}, about {words} left\n")
+    cost.countdown({"maps": 1, "edges": 90}, ["edges"], time.monotonic())("edges")
+    assert capsys.readouterr().out == f"  1 of 1: {cost.STEPS['edges']}\n", "too early to tell"
     parts = exploring._all_parts(llama, pairs, sample_rows(pairs), [al.Head(1, 2)])
     assert {*parts, "edges"} == {*cost.STEPS} >= {*cost.step_flops(llama, pairs)} - {"maps"}
 
