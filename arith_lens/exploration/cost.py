@@ -77,8 +77,7 @@ def page_flops(model: HookedLike, pairs: PromptPairs) -> int:
 def countdown(
     flops: Mapping[str, int], names: Sequence[str], started: float
 ) -> Callable[[str], None]:
-    """What prints which step begins and, after a tenth of all, by the time since the maps began, how
-    long is left."""
+    """What prints which step begins and, after a tenth of all, how long is left at the rate so far."""
 
     def begin(name: str) -> None:
         number = names.index(name)
