@@ -77,7 +77,7 @@ def page_flops(model: HookedLike, pairs: PromptPairs) -> int:
 def countdown(
     flops: Mapping[str, int], names: Sequence[str], started: float
 ) -> Callable[[str], None]:
-    """What prints which step begins and, after a tenth of all, how long is left at the rate so far."""
+    """What prints which step begins and, after a tenth of all, how long is left at that rate."""
 
     def begin(name: str) -> None:
         number = names.index(name)
