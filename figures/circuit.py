@@ -199,13 +199,14 @@ def _panel(table: Any, most: int, counterfactual: str) -> CircuitPanel:
         if kept:
             own, others = kept
             texts = (
-                percent_text(own),
+                f"{percent_text(own)} of {own['n']:.0f}",
                 f"{100 * others['low']:z.0f} to {others['high']:z.0%} in {others['n']:.0f} draws",
             )
             for named, row, text in zip((name, "with random paths"), kept, texts, strict=True):
                 shares.append((named, text, *(row[end] for end in NUMBERS)))
             tested = ". Dots: these paths alone, all else exchanged at END, "
             tested += f"{own['n']:.0f} held-out problems"
+    measured += " (logits)" * (not has(table, unit="relative", kind="edge"))
     subtitle = f"Counterfactual: {CHANGES[counterfactual]}. In boxes: effects on {measured}{tested}"
     roles = _roles(edges) if "role" in edges else ()
     return CircuitPanel(nodes, edges, _heading(table), subtitle, roles, shares, lead)

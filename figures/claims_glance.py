@@ -6,6 +6,7 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.plotting.widths import is_narrow
 from figures.claims import CLAIMS
 from figures.claims.multiplicity import TOGETHER
 from figures.claims.page import GROUPS
@@ -38,7 +39,7 @@ def glance(rows: DataFrame) -> Chart:
         title="Which of the paper's claims hold?",
         caption="Bold: holds in reference and reference-mistral. The models are small; the paper's "
         "have 7 billion parameters and more. A claim holds if one-sided tests at 5% find all its "
-        "numbers within their bounds; it does not if one is outside, corrected for many tests. "
+        "numbers within their bounds; it does not hold if a corrected test finds one outside. "
         "× and ÷ go up to 19 and 99, but not in probes.",
         draw=_draw,
     )
@@ -66,7 +67,10 @@ def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         groups[-2:] = [groups[-2] + groups[-1]]
     panels = [_panel(rows, models, some) for some in groups]
     names = [NAMES.get(str(model), str(model)) for model in models]
-    counts = [COUNTS.format(*map([*verdicts(rows, one).values()].count, MARKS)) for one in models]
+    every = [[*verdicts(rows, one).values()] for one in models]
+    texts = COUNTS + " (of {})" * (not is_narrow())
+    *judged, missing = MARKS
+    counts = [texts.format(*map(one.count, judged), len(one) - one.count(missing)) for one in every]
     totals = [f"{name}: {count}" for name, count in zip(names, counts, strict=True)]
     return plotting.dot_panels(
         panels,

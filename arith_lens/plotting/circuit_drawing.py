@@ -31,7 +31,7 @@ from arith_lens.plotting.style import (
     ink_on,
     signed,
 )
-from arith_lens.plotting.widths import is_narrow, page_height
+from arith_lens.plotting.widths import SMALLEST, is_narrow, page_height
 
 DASHES = {"q": "dot", "k": "dash", "v": "solid", "mlp": "solid"}
 INPUT_NAMES = {"v": "read by values", "k": "by keys", "q": "by queries"}
@@ -170,7 +170,8 @@ def look_of(panels: Sequence[CircuitPanel], n_layers: int) -> tuple[Look, int]:
 def _height_of_head(panel: CircuitPanel, look: Look) -> int:
     """The pixels above the answer's box."""
     lines = len(look.lines(panel.title, look.title)) * (look.title + 5)
-    lines += len(look.lines(panel.subtitle, look.size)) * look.line + 8
+    lines += len(look.lines(panel.subtitle, look.size)) * look.line
+    lines += 16 if panel.shares else 8
     rows = [len(panel.shares), len(_key_of(panel.edges))]
     return int(lines + look.line * (max(rows) if look.is_wide else sum(rows)) + 26)
 
@@ -234,8 +235,9 @@ class Drawing:
 
     def _number(self, value: Number) -> str:
         """An effect as text: in percent if it is a share."""
-        digits = 2 if self.look.is_wide else 1
-        return signed(round(100 * value, 1), "%") if self.relative else signed(round(value, digits))
+        if self.relative:
+            return signed(round(100 * value, 1), "%")
+        return signed(round(value, 2)) if self.look.is_wide else f"{value:+.1f}".replace("-", "−")
 
     def _name(self, name: str) -> str:
         return name if self.look.is_wide else name.replace("MLP ", "M")
@@ -314,7 +316,7 @@ class Drawing:
         for text in look.lines(panel.subtitle, look.size):
             at, y = (left + 12, y + look.size / 2 + 2), y + look.line
             self._text(plain(text), at, NOTE, anchor="left")
-        y += 12
+        y += 20 if panel.shares else 12
         for line, one in enumerate(panel.shares):
             self._keeps(y + line * look.line, line, *one)
         beside = look.is_wide and bool(panel.shares)
@@ -329,7 +331,10 @@ class Drawing:
         size = look.size if line else look.title
         start, length = self.left + 16 + 11.2 * look.size, 0.17 * look.width
         at, *ends = (start + length * min(max(one, 0.0), 1.0) for one in numbers)
-        self._text(name, (self.left + 12, y), NOTE if line else TEXT, anchor="left")
+        inset = 12 + 12 * (line % 2)
+        self._text(name, (self.left + inset, y), NOTE if line else TEXT, anchor="left")
+        for end, mark in enumerate(("0", "100%") if line == 0 else ()):
+            self._text(mark, (start + length * end, y - 14), NOTE, size=SMALLEST)
         self._line((start, y), (start + length, y), PALE, 1.5)
         self._line((ends[0], y), (ends[1], y), ink, 2)
         self._box(square(at, y, 4), ink, {"width": 0}, kind="circle")

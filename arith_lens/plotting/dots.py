@@ -129,7 +129,7 @@ def dot_panels(
         left = box.right + 4 if named else box.left - gutters[index % many]
         sheet.add_title(part.title, index, left=left)
     for text, at in _key(parts):
-        sheet.write(text, at, size=NAME, ink=NOTE, anchor=("left", "middle"))
+        sheet.write(text, at, size=NAME, anchor=("left", "middle"))
     left = 12 if own_names else LEFT
     sheet.add_headings(headings, many, lift=8 + above, left=left)
     return sheet.finished(left=12)
@@ -309,7 +309,7 @@ def _key(parts: Sequence[DotPanel]) -> list[tuple[str, XY]]:
     texts: list[tuple[str, XY]] = []
     left, middle = 12, 17
     for name, colour, symbol in keys:
-        width = text_box(name, NAME)[0] + 30
+        width = text_box(name, NAME)[0] + (18 if is_narrow() else 30)
         if texts and left + width > page_width():
             left, middle = 12, middle + KEY_LINE
         sign = f'<span style="color:{colour}">{SIGNS[symbol]}</span>'

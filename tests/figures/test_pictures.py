@@ -121,7 +121,8 @@ def test_the_claims_at_a_glance_have_each_models_total_above_its_column() -> Non
     known = [[*verdicts(stored_rows(tables, "claims"), one).values()] for one in MODELS]
     holds, open_, fails = ("holds here", "not decided", "does not hold here")
     names = [
-        f"{one}: {of.count(holds)} hold, {of.count(open_)} undecided, {of.count(fails)} do not"
+        f"{one}: {of.count(holds)} hold, {of.count(open_)} undecided, {of.count(fails)} do not "
+        f"(of {len(of) - of.count('not measured')})"
         for one, of in zip(MODELS, known, strict=True)
     ]
     both = sum(one == two == holds for one, two in zip(*known, strict=True))
