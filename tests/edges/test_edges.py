@@ -1,5 +1,6 @@
 """Edges: against torch's own hooks on plain Transformers, identities, known circuits."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ class Plain:
         self.d_head = self.layers[0].self_attn.o_proj.weight.shape[1] // self.n_heads
         self.reference = self.run(self.pairs.reference)
         self.counterfactual = self.run(self.pairs.counterfactual)
+        self.runs: dict[Any, dict[Any, Tensor]] = {}
 
     @property
     def n_heads(self) -> int:
@@ -117,6 +119,12 @@ class Plain:
             ).logits[:, -1]
         return seen
 
+    def once(self, key: Any, run: Callable[[], dict[Any, Tensor]]) -> dict[Any, Tensor]:
+        """A run that several edges have in common."""
+        if key not in self.runs:
+            self.runs[key] = run()
+        return self.runs[key]
+
     def held(self, *, mlps: bool) -> dict[Any, Tensor]:
         """All heads at every position as in the reference run, and all MLPs if asked for."""
         parts = ("z", "mlp") if mlps else ("z",)
@@ -159,12 +167,17 @@ class Plain:
     ) -> Tensor:
         """The change of the answer's logit, [pair]."""
         mask = self.pairs.attention_mask if mask is None else mask
-        sent, put = self.sent(sender, receiver, via, mask), self.held(mlps=paths == "direct")
+        free = receiver if isinstance(receiver, Mlp) else None
+        key = (sender, free, via, tuple(mask.flatten().tolist()))
+        sent = self.once(key, lambda: self.sent(sender, receiver, via, mask))
+        put = self.held(mlps=paths == "direct")
         if isinstance(receiver, Mlp):
             put["mlp", receiver.layer] = self.at_end("mlp", receiver.layer, sent)
         else:
             assert isinstance(receiver, Head)
-            put["z", receiver.layer] = self.read(sent, receiver, name, group)
+            at = ("entry", receiver.layer)
+            entry = self.once((at, key), lambda: self.run(self.pairs.reference, {at: sent[at]}))
+            put["z", receiver.layer] = self.read(entry, receiver, name, group)
         logits = self.run(self.pairs.reference, put)["logits"]
         rows = torch.arange(len(logits))
         return (logits - self.reference["logits"])[rows, self.pairs.answer]
@@ -174,12 +187,12 @@ class Plain:
         value[:, -1, columns] = run[part, layer][:, -1, columns]
         return value
 
-    def read(self, sent: Any, receiver: Head, name: str, group: str) -> Tensor:
-        """z with the outputs of the receiver's projections spliced from the run of the sender."""
+    def read(self, entry: Any, receiver: Head, name: str, group: str) -> Tensor:
+        """z with the outputs of the receiver's projections spliced from a run whose input of the
+        layer is that of the sender's run."""
         layer = receiver.layer
         size = self.n_heads // self.n_kv_heads
         kv = receiver.index // size
-        entry = self.run(self.pairs.reference, {("entry", layer): sent["entry", layer]})
         put: dict[Any, Tensor] = {}
         for letter in name:
             value = self.reference[letter, layer].clone()

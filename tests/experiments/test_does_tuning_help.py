@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -131,9 +132,16 @@ def test_a_seed_draws_its_own_examples_and_the_end_of_an_answer_is_learned() -> 
 
 
 def test_work_side_by_side_gives_each_job_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    methods: list[str] = []
+
+    def begins_sooner(method: str) -> Any:
+        methods.append(method)
+        return children.context
+
+    monkeypatch.setattr(command, "get_context", begins_sooner)
     for processes in (1, 2):
         assert dict(command.side_by_side(square, [1, 2, 3], processes)) == {1: 1, 2: 4, 3: 9}
-    monkeypatch.setattr(command, "get_context", lambda _: children.context)  # begins sooner
+    assert methods == ["spawn"], "a fork has the locks of threads that it lacks"
     with pytest.raises(ValueError, match="unlucky"):
         dict(command.side_by_side(square, [13, 14], 2))
 

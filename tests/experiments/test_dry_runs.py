@@ -10,6 +10,7 @@ import pytest
 
 import arith_lens as al
 from arith_lens.model import HookedModel
+from arith_lens.path_patching import cost
 from experiments import other_prompts, settings
 from experiments.catalogue import experiments
 from experiments.questions import command_entries
@@ -54,6 +55,8 @@ def test_a_dry_run_needs_no_weights(
         lambda model, _: al.sample_pairs(model, n=4, keep="all"),
     )
     monkeypatch.setattr(settings, "empty_model", empty_models)
+    for number in ("ROWS", "REPEATS"):  # products of this width take seconds
+        monkeypatch.setattr(cost, number, 1)
     monkeypatch.setitem(LARGEST_OPERAND, "multiplication", 12)  # more numbers take seconds
     monkeypatch.setitem(LARGEST_OPERAND, "division", 40)
     command = experiments()[name]

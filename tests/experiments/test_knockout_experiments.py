@@ -152,7 +152,7 @@ def test_a_saved_operation_is_not_computed_twice(study: SharedStudy) -> None:
 def test_figure_4_from_its_experiment(
     study: SharedStudy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = what_comes_instead.config(prompts=10, n=18, heads=10)
+    config = what_comes_instead.config(prompts=5, n=18, heads=10)
     what_comes_instead(config, root=study.root)
     (run,) = find_runs("what_comes_instead", root=study.root)
     before, after = (right_share(run, "integers", when) for when in ("before", "after"))

@@ -59,6 +59,7 @@ SHORTER = {
     'sample_pairs(model, "addition", n=36)': 'sample_pairs(model, "addition", n=18)',
     'templates="symbols", shots=4': 'n=9, templates="symbols", shots=4',
     "ks=range(25)": "ks=range(7)",
+    'templates="symbols", counterfactual=': 'n=18, templates="symbols", counterfactual=',
     "sample_pairs(model, operands=range(10, 100)": "sample_pairs(model, operands=range(10, 20)",
 }
 # What a reader puts in place of a name in an example.
