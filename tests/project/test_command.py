@@ -19,6 +19,12 @@ from arith_lens.model import weights
 from arith_lens.pairs.text_files import KEYS
 
 
+@pytest.fixture(autouse=True)
+def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command has the shipped models that all tests share; that of the wheel loads its own."""
+    monkeypatch.setattr("arith_lens.model.load_model", al.load_model)
+
+
 def test_models_are_listed_and_a_wrong_name_is_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

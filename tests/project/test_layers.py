@@ -1,6 +1,7 @@
 """The package's modules import downwards only, and importing the package does nothing."""
 
 import ast
+import functools
 import inspect
 import re
 import sys
@@ -62,12 +63,19 @@ def modules() -> dict[str, list[Path]]:
     return files
 
 
+@functools.cache
+def import_nodes(source: str) -> list[ast.Import | ast.ImportFrom]:
+    """The imports anywhere in a file, inside functions too; each file is parsed once."""
+    nodes = ast.walk(ast.parse(source))
+    return [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+
+
 def imports(path: Path) -> Iterator[str]:
-    """Dotted names that a file imports anywhere, inside functions too."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    """Dotted names that a file imports."""
+    for node in import_nodes(path.read_text(encoding="utf-8")):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"{path} imports relatively"
             assert node.module is not None
             if node.module == "arith_lens":
@@ -120,7 +128,7 @@ def names_of_packages(path: Path) -> Iterator[tuple[str, bool]]:
     """
     parts = path.relative_to(PACKAGE.parent).parts
     own = parts[1] if parts[0] == PACKAGE.name else None
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in import_nodes(path.read_text(encoding="utf-8")):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("arith_lens."):
             _, package, *rest = str(node.module).split(".")
             if package not in PACKAGES - {own}:
@@ -187,10 +195,10 @@ def files_of(*roots: Path) -> dict[str, Path]:
 
 def imported_files(path: Path, files: Collection[str]) -> Iterator[str]:
     """The files among `files` that a file imports, inside functions and for type checkers too."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in import_nodes(path.read_text(encoding="utf-8")):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names if name.name in files)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             for name in node.names:
                 names = (f"{node.module}.{name.name}", str(node.module))
                 yield from [one for one in names if one in files][:1]
