@@ -11,7 +11,7 @@ from figures.tables.base_rates import MAJORITY
 from figures.views import curves
 from figures.views.curves import CurveChart, Series
 
-RANDOM = Series({"order": "random"}, "random: mean", "control", edge="worst random draw")
+RANDOM = Series({"order": "random"}, "random: mean", "control", edge="random: worst")
 GREEDY = Series({"order": "iterative"}, "greedy", "verdict 5px,3px", band=False)
 STRONGEST = Series({"order": "effect"}, "strongest", text="{value:.0%} [{low:.0%}, {high:.0%}]")
 TEN_OUT = replace(STRONGEST, mark=lambda *_: 10)

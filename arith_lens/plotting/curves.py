@@ -122,7 +122,7 @@ def _scale(part: CurvePanel, box: Box) -> Scale:
     """The scale of a chart, from all its lines and bands."""
     x = np.concatenate([line.x for line in part.lines])
     low, high = float(np.min(x)), float(np.max(x))
-    margin = (high - low or 1.0) * (0.05 if part.points else 0.012)  # with room for a marker
+    margin = (high - low or 1.0) * (0.012 if all(p.is_name for p in part.points) else 0.05)
     y = [array for line in part.lines for array in (line.y, line.low, line.high)]
     return Scale((low - margin, high + margin), part.y_range or reach(y), box)
 
@@ -217,7 +217,8 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
 
     A text is at the nearest position where it covers no line, leader, marker or earlier text, and
     where its own leader crosses no earlier text. If it is not beside its marker, a leader connects
-    them. A name stands anywhere beside its line, off bands too, as near its point as it can.
+    them. A name stands anywhere beside its line, off other lines' bands, as near its point as it
+    can.
     """
     spots = []
     for point in part.points:
@@ -239,7 +240,8 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
         size = text_box(point.text, _MARK)
         boxes = _boxes_beside(point, own, part, scale)
         places = [_moved_inside(box, scale.box) for one in boxes for box in around(one, *size)]
-        covered = [*taken, *_bands(part.lines, scale)]
+        others = [one for one in part.lines if not point.is_name or one is not line]
+        covered = [*taken, *_bands(others, scale)]
         leaders = [_squares(own.centre, place.nearest(own.centre)) for place in places]
         crossed = [sum(box.overlap(text) for box in leader for text in texts) for leader in leaders]
         far = [point.is_name * dist(own.centre, place.centre) for place in places]

@@ -167,13 +167,13 @@ def test_each_knockout_marks_what_is_right_without_ten_heads() -> None:
     circles = [one for one in chart.figure.data if one.marker.color == "white"]
     assert [circle.y[0] for circle in circles] == pytest.approx([*shares])
     assert {circle.x[0] for circle in circles} == {10}
-    for name in ("greedy", "worst random draw"):
+    for name in ("greedy", "random: worst"):
         notes = [note for note in chart.figure.layout.annotations if note.text == name]
         assert len(notes) == len(MODELS), "named once"
         right = chart.figure.layout.xaxis.domain[1]
         assert all(note.x < right for note in notes), "in the first chart"
     random = select(chart.numbers, components="heads", measure="accuracy", order="random")
-    worst = [y for one in chart.figure.data if one.name == "worst random draw" for y in one.y]
+    worst = [y for one in chart.figure.data if one.name == "random: worst" for y in one.y]
     assert sorted(worst) == pytest.approx(sorted(100 * random.low))
     one = select(chart.numbers, model=MODELS[0], operation="division", **keys).iloc[0]
     assert f"{one.value:.0%} [{one.low:.0%}, {one.high:.0%}]" in texts(chart.figure)
