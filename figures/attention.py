@@ -100,8 +100,7 @@ def _roles(rows: DataFrame, operation: str, heading: str) -> plotting.Matrix:
         shown,
         strong=(*bold, *[False] * len(CONTROLS)),
         heading=heading,
-        smallest=SMALLEST,
-        whole=(-2, -1),
+        smallest=(*[SMALLEST] * len(names), *[0] * len(CONTROLS)),
         inks=tuple(plotting.COLOURS[ink] for ink in (*map(SEEN.get, seen), "control") if ink),
         bracketed=half >= WIDE,
     )

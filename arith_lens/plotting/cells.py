@@ -55,10 +55,8 @@ class Matrix:
     """Which names of rows are bold."""
     heading: str = ""
     """Above the line of panels that begins with this one; plain text."""
-    smallest: Number = 0
-    """Numbers nearer to 0 are not printed in their cells."""
-    whole: tuple[int, ...] = ()
-    """The rows all of whose numbers are printed."""
+    smallest: Number | tuple[Number, ...] = 0
+    """Numbers nearer to 0 are not printed in their cells; of all rows, or of each."""
     inks: tuple[str, ...] = ()
     """The colour of each column (`#rrggbb`); empty: dark."""
     bracketed: Bool[np.ndarray, "row column"] | None = None
@@ -251,8 +249,7 @@ def _add_numbers(
 ) -> None:
     """Write the numbers of cells that are not exactly 0, readable on their colour."""
     sizes = np.abs(part.values)
-    least = np.full((len(sizes), 1), float(part.smallest))
-    least[[*part.whole]] = 0
+    least = np.broadcast_to(part.smallest, len(sizes))[:, None]
     rows, columns = np.nonzero(np.isfinite(sizes) & (sizes != 0) & (sizes >= least))
     texts, inks = [], []
     of_cells = np.array(colours).reshape(part.values.shape)[rows, columns].tolist()
