@@ -86,8 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_choice("an option", others[0].partition("=")[0], known)
         first = rank_zero_prints()  # of several processes, which alone writes
         with warnings.catch_warnings(), first, TemporaryDirectory() as scratch:
-            warn = cache(partial(print, file=sys.stderr))  # each text once
-            warnings.showwarning = lambda message, *_, **__: warn(str(message))
+            print_once = cache(partial(print, file=sys.stderr))
+            warnings.showwarning = lambda message, *_, **__: print_once(str(message))
             chosen.pages = chosen.out if is_first() and "out" in chosen else Path(scratch)
             chosen.run(chosen)
     except KeyboardInterrupt:
