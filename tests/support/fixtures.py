@@ -282,7 +282,7 @@ def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> FreshPython:
 @pytest.fixture(scope="session")
 def data_directory() -> Path:
     """Where the real tokenizers are: ARITH_LENS_DATA, or ../shared/data beside the repository."""
-    beside = Path(__file__).parents[2] / "shared" / "data"
+    beside = Path(__file__).parents[3] / "shared" / "data"
     directory = Path(os.environ.get("ARITH_LENS_DATA", beside))
     if not directory.is_dir():
         pytest.skip(f"needs the data folder ({directory} is absent; set ARITH_LENS_DATA)")
