@@ -88,22 +88,23 @@ def atlas() -> Chart:
         [],
         name="atlas",
         title="Do few heads suffice, in which model and task?",
-        caption="Fails: the line, a 95% interval over 10 to 22 problems, ends below 90%; holds: it "
-        "is above all other sets (END: 200), and 90% were right where the heads were chosen. All "
-        "other heads output their mean over the task, at every token or at END; at END, stricter: "
-        "their mean over more tasks, or their output on another prompt.",
+        caption="Lines: 95% intervals over 10 to 22 problems. Fails: it ends below 90%. Holds: it "
+        "is above all other sets (200 at END), and 90% were right where the heads were chosen. "
+        "Filled marks are counted. All others output their mean over the task, at END or at every "
+        "token; stricter: their mean over more tasks, or their output on another prompt.",
         draw=_draw_atlas,
     )
 
 
 LENSES = {
-    MEANS: "every token",
     "means at END": "END",
+    MEANS: "every token",
     STRICTER[1]: "more tasks",
     STRICTER[0]: "another prompt",
 }
 """What other heads output, by the names of the table, in the order of the panels."""
-VERDICTS = {"holds": "circle", "open": "diamond-open", "fails": "circle-open"}
+VERDICTS = {"holds, ≥ 90% right": "circle", "holds, < 90% right": "circle-open-dot",
+            "undecided": "diamond-open", "fails": "circle-open"}  # fmt: skip
 OTHERS = "best of 40 other sets"
 TASKS = ("addition", "subtraction", "multiplication", "division", "capitals")
 NAMES = {
@@ -130,13 +131,14 @@ def _draw_atlas(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     for lens, name in LENSES.items():
         own = select(rows, lens=lens).set_index(["model", "task"])
         others = own.assign(value=own.control_high, low=np.nan, high=np.nan)
-        of_verdicts = [DataFrame(own[own.verdict == verdict]) for verdict in VERDICTS]
+        shares = np.where(own.value < 0.9, "holds, < 90% right", "holds, ≥ 90% right")
+        names = own.verdict.replace("open", "undecided").where(own.verdict != "holds", shares)
         series = [
-            dots(some, keys, verdict.replace("open", "undecided"), COLOURS["verdict"], mark, 0.0)
-            for some, (verdict, mark) in zip(of_verdicts, VERDICTS.items(), strict=True)
+            dots(DataFrame(own[names == verdict]), keys, verdict, COLOURS["verdict"], mark, 0.0)
+            for verdict, mark in VERDICTS.items()
         ]
         series.append(dots(others, keys, OTHERS, COLOURS["control"], LEVEL, 0.0))
-        title = f"{name}: {len(of_verdicts[0])}" + f" of {len(own)}" * (not is_narrow())
+        title = f"{name}: {names.str.contains('≥').sum()}" + f" of {len(own)}" * (not is_narrow())
         bold = tuple(not task for _, task in keys)
         panels.append(plotting.DotPanel(title, tuple(texts), tuple(series), bold))
     axis = plotting.DotAxis((-4, 104), "right answers", "%", level=90.0)
@@ -151,8 +153,7 @@ def _row(name: str, row: Any, kind: str, length: int) -> dict[str, Any]:
         low, high = row.control_low, row.control_high
         text = f"{low:.0%} to {high:.0%}" if low < high else f"{high:.0%} in all sets"
     ends = {"low": low * length, "value": value * length, "high": high * length, "kind": kind}
-    fails = kind == "own" and row.verdict == "fails"
-    ink = "other" if fails else kind
+    ink = "other" if row.verdict == "fails" else kind
     return {"name": name, "ink": ink, "text": text, "flat": low == high, **ends}
 
 

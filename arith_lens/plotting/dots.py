@@ -226,7 +226,7 @@ def _set_axes(
             "tickangle": 0,
             "title_standoff": 2,
         }
-        if box.right - box.left < 130:
+        if box.right - box.left < 130 and level is None:
             ends = [x["tickvals"][0], 0.0, x["tickvals"][-1]]
             keep = [i for i, value in enumerate(x["tickvals"]) if value in ends]
             x |= {name: [x[name][i] for i in keep] for name in ("tickvals", "ticktext")}
@@ -275,7 +275,7 @@ def _add_dots(
         y=rows + one.shift * (1 - over / high),
         mode="markers",
         marker={
-            "symbol": one.symbol.removesuffix("-open") if is_hollow else one.symbol,
+            "symbol": one.symbol.replace("-open", "") if is_hollow else one.symbol,
             "size": tall if one.symbol == LEVEL else 9 if axis.columns else 6.5,
             "color": "white" if is_hollow else one.colour,
             "line": {
@@ -293,13 +293,13 @@ def _add_dots(
     )
 
 
-SIGNS = {"circle": "●", "circle-open": "○", "square": "■", "square-open": "□", "diamond": "◆",
-         "diamond-open": "◇", "x": "✖", "line-ew-open": "–", "line-ns-open": "┃",
-         "triangle-down": "▼"}  # fmt: skip
+SIGNS = {"circle": "●", "circle-open": "○", "circle-open-dot": "◉", "square": "■",
+         "square-open": "□", "diamond": "◆", "diamond-open": "◇", "x": "✖", "line-ew-open": "–",
+         "line-ns-open": "┃", "triangle-down": "▼"}  # fmt: skip
 """The signs of marks in the key."""
 LEVEL = "line-ns-open"
 """The mark of a level that others are compared with: as high as its row, below the others."""
-HOLLOW = ("circle-open", "square-open", "diamond-open")
+HOLLOW = ("circle-open", "circle-open-dot", "square-open", "diamond-open")
 
 
 def _key(parts: Sequence[DotPanel]) -> list[tuple[str, XY]]:

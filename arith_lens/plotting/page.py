@@ -324,7 +324,7 @@ def heading_height(text: str) -> Number:
 def wrapped(notes: Sequence[str], width: Number) -> list[str]:
     """The lines of the small print: as many whole sentences as fit below a page of this width."""
     letters = max(int((width - LEFT - 12) / _LETTER), 40)
-    most = MOST_LINES * (2 if is_narrow() and not is_printed() else 1)
+    most = MOST_LINES * (3 if is_narrow() and not is_printed() else 1)
     lines: list[str] = []
     for note in notes:
         sentences = _SENTENCE.split(note)

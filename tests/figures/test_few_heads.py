@@ -1,6 +1,7 @@
 """README's picture: its numbers are those of the audit's table, and its files are up to date."""
 
 import re
+from html import escape
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -70,20 +71,31 @@ AUDITS: pd.DataFrame = pd.read_csv(STUDIES / "audits.csv").query("question == 'D
 def drawn(name: str, number: int) -> list[float]:
     """The numbers of a series in one panel of the atlas, counted from 1."""
     series = [one for one in atlas().figure.data if one.yaxis == f"y{number}".strip("1")]
-    return sorted(x for one in series if f", {name}:" in one.hovertemplate for x in one.x if x == x)
+    named = f", {escape(name)}:"
+    return sorted(x for one in series if named in one.hovertemplate for x in one.x if x == x)
 
 
 @pytest.mark.parametrize("number, lens", [*enumerate(few_heads.LENSES, 1)])
 def test_each_audit_has_the_mark_of_its_verdict_in_the_panel_of_its_lens(number, lens) -> None:
     own = AUDITS[AUDITS.lens == lens]
     assert len(own) >= 20
-    for verdict in few_heads.VERDICTS:
-        expected = sorted(100 * own.value[own.verdict == verdict])
-        assert drawn(verdict.replace("open", "undecided"), number) == pytest.approx(expected)
+    holding = own.value[own.verdict == "holds"]
+    clear, unclear = holding[holding >= 0.9], holding[holding < 0.9]
+    others = {name: own.value[own.verdict == name] for name in ("open", "fails")}
+    for name, values in zip(few_heads.VERDICTS, (clear, unclear, *others.values()), strict=True):
+        assert drawn(name, number) == pytest.approx(sorted(100 * values))
     best = sorted(100 * own.control_high)
     assert drawn(few_heads.OTHERS, number) == pytest.approx(best)
-    holds = f"{few_heads.LENSES[lens]}: {(own.verdict == 'holds').sum()} of {len(own)}"
-    assert any(note.text.endswith(holds) for note in atlas().figure.layout.annotations)
+    counted = f"{few_heads.LENSES[lens]}: {len(clear)} of {len(own)}"
+    assert any(note.text.endswith(counted) for note in atlas().figure.layout.annotations)
+
+
+def test_only_a_mark_at_ninety_percent_or_more_is_filled() -> None:
+    """A verdict that holds below 90% has a ring with a dot: 90% is in its interval alone."""
+    marks = [one for one in atlas().figure.data if one.marker.symbol != "line-ns-open"]
+    filled = [x for one in marks if one.marker.color != "white" for x in one.x if x == x]
+    dotted = [x for one in marks if one.marker.symbol == "circle-dot" for x in one.x if x == x]
+    assert len(filled) == 17 and min(filled) >= 90 > max(dotted) and len(dotted) == 8
 
 
 def test_the_line_at_ninety_percent_parts_the_audits_that_fail_from_those_that_hold() -> None:
