@@ -49,10 +49,10 @@ def fig5(options: Options) -> list[Chart]:
             [run],
             name="fig5",
             title="Where do the strongest heads look?",
-            caption=f"Mean attention from END in percent, from {SMALLEST} on; in brackets: 95% "
-            f"intervals over n problems of ±{WIDE} points or wider. 1st: the first token; heads "
-            "stand under what gets at least half of the attention to others. Bold: key heads. "
-            "Random: mean, and largest in each column, of as many other heads.",
+            caption=f"Mean attention from END in percent, from {SMALLEST} on; in brackets if the "
+            f"95% interval over n problems is ±{WIDE} points or wider. A head stands under A or B, "
+            "or the operator, if they get at least half of its attention beyond the first token "
+            "(1st). Bold: key heads. Random: mean and largest of as many other heads.",
             draw=_draw,
         )
     ]

@@ -37,10 +37,10 @@ def glance(rows: DataFrame) -> Chart:
         [],
         name="claims",
         title="Which of the paper's claims hold?",
-        caption="Bold: holds in reference and reference-mistral. The models are small; the paper's "
-        "have 7 billion parameters and more. A claim holds if one-sided tests at 5% find all its "
-        "numbers within their bounds; it does not hold if a corrected test finds one outside. "
-        "× and ÷ go up to 19 and 99, but not in probes.",
+        caption="Bold: holds in reference and reference-mistral. The paper: Zhang et al., 2024, "
+        "with models of 7 billion parameters and more; these are small. A claim holds if "
+        "one-sided tests at 5% find all its numbers within their bounds. It does not hold if a "
+        "corrected test finds one outside. Else it is undecided.",
         draw=_draw,
     )
 

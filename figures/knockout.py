@@ -33,10 +33,10 @@ KNOCKED_OUT = {
     for parts, strongest in {"heads": TEN_OUT, "MLPs": STRONGEST}.items()
 }
 CAPTION = (
-    "Knocked-out {} output their mean over counterfactual prompts. Strongest: by effect on the "
-    "same prompts. {}Band: 95% intervals over n problems. Chance: always the most frequent answer."
+    "Knocked-out {} output their mean over counterfactual prompts. Strongest: those with the most "
+    "negative effects. {}Band: 95% intervals over n problems. Chance: always the commonest answer."
 )
-OF_HEADS = "Greedy, up to 12: next the head that costs most. "
+OF_HEADS = "Greedy: each time the head that costs most, up to 12. "
 
 
 def fig3(options: Options) -> list[Chart]:

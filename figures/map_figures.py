@@ -21,11 +21,12 @@ from figures.views import maps
 from figures.views.words import of_width
 
 CAPTION = (
-    "A cell: the mean change when one part has its output of the counterfactual. Norm held: the "
-    "final norm keeps its scale; red beside blue: a drop through it alone. Framed: key heads, "
-    "dashed if the 95% interval reaches −5%; bold or framed: MLPs whose interval is below."
+    "A cell: the mean change when a part has its output of the counterfactual. Framed: key heads{} "
+    "(mean below −5%; dashed: the 95% interval reaches it). {}An MLP that is red if free, "
+    "blue if held, acts through the norm alone."
 )
-CAPTIONS = {True: CAPTION + " Dots: heads that the paper names.", False: CAPTION}
+LARGE = CAPTION.format(" and MLPs", "Dots: heads that the paper names. ")
+CAPTIONS = {True: LARGE, False: CAPTION.format("", "Bold: MLPs whose interval is below −5%. ")}
 """By whether the paper names heads of a model that is drawn."""
 
 

@@ -90,10 +90,10 @@ def fig6(options: OperationOptions) -> list[Chart]:
             [run],
             name="fig6" if options.operation is None else f"fig6-{operation}",
             title=f"Figure 6: what MLPs read and what they write, {operation}",
-            caption="What the MLP of a layer reads (a) or adds (b, c) at END, compared with the "
-            "digits' columns of W_U. a, b: means over problems with 95% intervals; others: digits "
-            "that are not A, B or C (a), or not C (b); numbers: the last layer. c: one prompt; "
-            "printed is the digit that a layer writes most, framed is the answer.",
+            caption="Cosine of what the MLP of a layer reads (a) or writes (b, c) at END with the "
+            "digits' unembedding vectors. a, b: means over problems with 95% intervals; numbers: "
+            "the last layer. Others: all digits but A, B and C (a), or but C (b). "
+            "c: one prompt; printed: the digit that a layer writes most; framed: the answer.",
             draw=partial(_draw_operation, operation=operation),
         )
     ]
@@ -148,9 +148,9 @@ def fig13(options: ModelOptions) -> list[Chart]:
             [*runs.values()],
             name="fig13",
             title="Do MLPs read A and B, and write C?",
-            caption="The cosine of what the MLP of a layer reads or writes at END with the digit's "
-            "unembedding, minus the mean over other digits (for A and B, those that are not C "
-            "either). Numbers: the last layer; bands: 95% intervals over n problems.",
+            caption="Cosine of what the MLP of a layer reads (dashed) or writes (solid) at END "
+            "with a digit's unembedding vector, less the mean over other digits (for A and B, "
+            "without C). Numbers: the last layer. Bands: 95% intervals over n problems.",
             draw=lambda table, notes: curves.draw(
                 select(table, operation=operations),
                 notes,

@@ -33,14 +33,12 @@ TABLE_TITLES = {
 CAPTION = (
     "A cell has the change of right answers in percentage points, its mean over the seeds [95% "
     "interval over questions and seeds; with one seed, over questions alone], and the right "
-    "answers after tuning; by seed: the lowest and highest change. The same n questions are asked "
-    "before and after.\nPrecise tuning trains the heads (and MLPs) that the answer's logit depends "
-    "on most, and nothing else. Random: it trains as many others, which each seed draws anew. "
-    "LoRA: it trains a small matrix beside every layer's weights.\nRate: the learning rate, of "
-    "those tried. For mathematics, it answers most validation word problems after one training; "
-    "for little loss, it is the best of those that lose no more on one half of the generic "
-    "questions (the table has the other half). Beyond the highest or lowest rate there may be a "
-    "better one. Examples/s: what was trained in a second on this machine."
+    "answers after tuning; by seed: the lowest and highest change.\nPrecise tuning trains the "
+    "heads (and MLPs) that the answer's logit depends on most. Random: as many others, which each "
+    "seed draws anew. LoRA: a small matrix beside every layer's weights.\nLearning rates were "
+    "chosen on other questions: for word problems, the best one; for little loss, the best of "
+    f"those that lose {MOST_LOST_TEXT} on other generic questions. Beyond the highest or lowest "
+    "rate there may be a better one."
 )
 TASK_CAPTION = (
     "A cell has the change of right answers in percentage points: mean over the seeds [95% interval"
@@ -48,8 +46,8 @@ TASK_CAPTION = (
     "the right answers after tuning and the paper's."
 )
 CRITERION_TITLES: dict[Criterion, str] = {
-    "mathematics": "mathematics",
-    "little_loss": f"{MOST_LOST_TEXT} lost on other generic questions",
+    "mathematics": "word problems",
+    "little_loss": "little loss in generic tasks",
 }
 """What a rate is chosen for."""
 TASK_NAMES = {**PAPER_TASK_NAMES, "gain_lose": "gain or lose", "two_step": "two steps"}

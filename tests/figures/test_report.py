@@ -412,7 +412,7 @@ def test_the_small_print_is_text_below_and_the_chart_is_shorter(page: str, root:
     layout = json.loads(data)["layout"]
     assert layout["height"] < chart.figure.layout.height
     said = [note["text"] for note in layout["annotations"]]
-    assert not any("Framed: MLPs" in text for text in said) and "Framed: MLPs" in page
+    assert not any("Framed: key" in text for text in said) and "Framed: key" in page
     was, is_ = chart.figure.layout, layout
     above = [
         (1 - was.yaxis.domain[1]) * was.height,
