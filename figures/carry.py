@@ -9,7 +9,7 @@ from typing import Any
 
 from pandas import DataFrame
 
-from arith_lens.interchanges.controls import COMPLEMENT, SHUFFLED, SPAN, VARIANCE, WRITE, WRITE_SPAN
+from arith_lens.interchanges.controls import COMPLEMENT, SHUFFLED, SPAN, WRITE, WRITE_SPAN
 from figures.common import chosen_run, chosen_runs, rows_of
 from figures.exhibit import Exhibit, chart_of, text_table_of
 from figures.options import ModelOptions, Options
@@ -25,9 +25,10 @@ SHOWN_CONTROLS = {WHOLE: "whole stream", MEAN: "direction", COMPLEMENT: "everyth
                   WRITE: "written", WRITE_SPAN: "random, written"}  # fmt: skip
 TITLE = "Where is the carry, and is it one direction?"
 CAPTION = (
-    "Above: answers that change by the carry alone when END takes part of another problem's stream."
-    " First component: largest variance, found without carries. Shuffled: the most of 30 fits to "
-    "shuffled carries. Circles: layer chosen on held-out problems; diamonds: n < 5; bands: 95%."
+    "Above: at END, part of the stream is exchanged with another problem's; answers follow its "
+    "carry if they change by the carry alone. Shuffled: of 30 directions fitted to shuffled "
+    "carries, the one with most. Circles: the layer that other problems chose. Diamonds: fewer "
+    "than 5 sums. Bands: 95% intervals."
 )
 DIRECTIONS_CAPTION = (
     "In brackets: 95% intervals over problems that were not fitted; of random controls the range "
@@ -56,8 +57,7 @@ CHARTS = [
         {"kind": "interchange", "test": "layers", "variable": _variable},
         (
             Series({"space": WHOLE}, "whole stream", "control dot"),
-            Series({"space": COMPLEMENT}, "all but this\ndirection", "control"),
-            Series({"space": VARIANCE}, "first\ncomponent", "control 10px,4px", band=False),
+            Series({"space": COMPLEMENT}, "all but this\ndirection", "control 10px,4px"),
             Series(
                 {"space": SHUFFLED},
                 "",
@@ -65,7 +65,7 @@ CHARTS = [
                 mark=lambda _, rows: chosen_layer(rows),
                 mark_at="high",
                 text="{high:.0%}",
-                edge="shuffled:\nat most",
+                edge="carry shuffled,\nbest of 30",
             ),
             Series({"space": MEAN}, "one direction", mark=lambda _, rows: chosen_layer(rows)),
         ),

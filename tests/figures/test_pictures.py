@@ -46,7 +46,7 @@ def test_the_carry_has_its_controls_at_the_chosen_layer_of_each_model() -> None:
         )
         expected += [(layer, 100 * shuffled.high), (layer, 100 * direction.value)]
         assert f"{shuffled.high:.0%}" in texts(chart.figure)
-    assert texts(chart.figure).count("shuffled:<br>at most") == 1
+    assert texts(chart.figure).count("carry shuffled,<br>best of 30") == 1
     for model in MODELS:
         step = select(chart.numbers, model=model, kind="step", measure=carry.STEP)
         few = select(step, layer=carry.chosen_layer(select(chart.numbers, model=model)))
@@ -55,6 +55,30 @@ def test_the_carry_has_its_controls_at_the_chosen_layer_of_each_model() -> None:
         expected += [*zip(few.ones_sum, few.value, strict=True)]
     assert [(one.x[0], one.y[0]) for one in circles] == [pytest.approx(one) for one in expected]
     assert "reference, layer 9, n ≤ 22 per sum" in texts(chart.figure)
+
+
+def test_on_a_phone_each_share_of_the_carry_stands_nearest_to_its_own_circle() -> None:
+    with drawn_for("phone"):
+        figure = charts(carry.exhibits).figure
+    width, height = figure.layout.width, figure.layout.height
+    circles = {}
+    for one in figure.data:
+        if one.marker.color == "white" and one.marker.symbol == "circle":
+            axes = (figure.layout.xaxis, one.x[0], width), (figure.layout.yaxis, one.y[0], height)
+            shares = [(at - axis.range[0]) / np.ptp(axis.range) for axis, at, _ in axes]
+            places = (
+                (axis.domain[0] + share * np.ptp(axis.domain)) * size
+                for share, (axis, _, size) in zip(shares, axes, strict=True)
+            )
+            circles[f"{one.y[0]:.0f}%"] = np.array([*places])
+    assert len(circles) == 2
+    for text in circles:
+        (note,) = (one for one in figure.layout.annotations if one.text == text)
+        far = {
+            name: np.hypot(*(circle - (note.x * width, note.y * height)))
+            for name, circle in circles.items()
+        }
+        assert min(far, key=lambda name: far[name]) == text and far[text] < 60
 
 
 def test_the_legend_of_a_circuit_speaks_only_of_marks_that_it_has() -> None:
