@@ -124,9 +124,9 @@ def _chart(whole: DataFrame, run: Run, operation: str, metric: str) -> Chart:
         [run],
         name=f"circuit-of-{operation}",
         title=f"The circuit of {operation}: {run.config['model']}",
-        caption=f"{legend(panels)} Drawn: the edges with 80% of the sizes of all whose 95% "
-        f"interval has no zero, at most {most if len(panels) > 1 else DRAWN_ALONE}; they are "
-        "measured into the strongest heads and MLPs alone.",
+        caption=f"{legend(panels)} Measured: paths into the strongest heads and MLPs. Drawn: the "
+        "largest whose 95% interval has no zero, until they have 80% of the sum of these sizes, "
+        f"at most {most if len(panels) > 1 else DRAWN_ALONE}.",
         draw=lambda rows, _: _draw(own := _of_first(rows), _panels(own)),
     )
     views = tuple(_views(chart.numbers))
@@ -200,12 +200,12 @@ def _panel(table: Any, most: int, counterfactual: str) -> CircuitPanel:
             own, others = kept
             texts = (
                 f"{percent_text(own)} of {own['n']:.0f}",
-                f"{100 * others['low']:z.0f} to {others['high']:z.0%} in {others['n']:.0f} draws",
+                f"{others['value']:.0%}, {100 * others['low']:z.0f} to {others['high']:z.0%} in "
+                f"{others['n']:.0f} draws",
             )
-            for named, row, text in zip((name, "with random paths"), kept, texts, strict=True):
+            for named, row, text in zip((name, "random paths: mean"), kept, texts, strict=True):
                 shares.append((named, text, *(row[end] for end in NUMBERS)))
-            tested = ". Dots: these paths alone, all else exchanged at END, "
-            tested += f"{own['n']:.0f} held-out problems"
+            tested = f". Dots: these paths alone, rest exchanged at END, {own.n:.0f} other problems"
     measured += " (logits)" * (not has(table, unit="relative", kind="edge"))
     subtitle = f"Counterfactual: {CHANGES[counterfactual]}. In boxes: effects on {measured}{tested}"
     roles = _roles(edges) if "role" in edges else ()

@@ -114,7 +114,7 @@ def of_circuit(rows: DataFrame) -> list[str]:
     own = select(rows, model=ONE, counterfactual="operands", **keys)
     at_end, everywhere = (select(own, positions=one).iloc[0] for one in ("end", "all"))
     random = select(rows, model=ONE, **keys | {"kept": "random", "positions": "end"}).iloc[0]
-    most = f"random graphs at most {random.high:.0%}"
+    most = f"random paths at most {random.high:.0%}"
     assert at_end.value < 0.5, "does not suffice"
     return [f"alone they answer {at_end.value:.0%}", percent_text(at_end), most,
             percent_text(everywhere)]  # fmt: skip

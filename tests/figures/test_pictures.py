@@ -103,7 +103,9 @@ def test_the_picture_of_a_circuit_says_where_its_graph_is_kept() -> None:
     assert isinstance(chart, Chart)
     names = [note.text for note in chart.figure.layout.annotations]
     assert "C's lead that is left" in names and "<b>right answers</b>" in names
-    assert "all else exchanged at END, 16 held-out problems" in texts(chart.figure)
+    assert "exchanged at END, 16 other problems" in texts(chart.figure)
+    random = select(chart.numbers, kept="random", positions="end", measure="accuracy").iloc[0]
+    assert f"{random.value:.0%}, 0 to {random.high:.0%} in 20 draws" in texts(chart.figure)
     kept = {"kind": "kept", "kept": "graph", "measure": "accuracy", "counterfactual": "operands"}
     own = select(chart.numbers, **kept)
     at_end, everywhere = (value(own, positions=one) for one in ("end", "all"))
