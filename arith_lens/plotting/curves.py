@@ -218,7 +218,7 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
     A text is at the nearest position where it covers no line, leader, marker or earlier text, and
     where its own leader crosses no earlier text. If it is not beside its marker, a leader connects
     them. A name stands anywhere beside its line, off other lines' bands, as near its point as it
-    can.
+    can, or has a leader, too.
     """
     spots = []
     for point in part.points:
@@ -247,7 +247,7 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
         far = [point.is_name * dist(own.centre, place.centre) for place in places]
         best = int((conflicts(places, covered, scale.box) + crossed + far).argmin())
         label = places[best]
-        if best >= len(places) // len(_REACHES) and not point.is_name:  # not beside its marker
+        if best * len(boxes) // len(places) > len(boxes) - len(_REACHES):  # not beside its own
             _add_leader(sheet, own.centre, label.nearest(own.centre), NOTE)
             taken += leaders[best]
         taken.append(label)
@@ -259,13 +259,14 @@ def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> Non
 
 def _boxes_beside(point: Point, own: Box, part: CurvePanel, scale: Scale) -> list[Box]:
     """What the text of a point may stand beside, best first: its marker, then with more room around
-    it; of a name, its place, then others on its line."""
+    it; of a name, its line first."""
+    reaches = [square(*own.centre, 6 + distance) for distance in _REACHES]
     if not point.is_name:
-        return [square(*own.centre, 6 + distance) for distance in _REACHES]
+        return reaches
     line = part.lines[point.line]
     path = zip(*scale.pixels(line.x, line.y), strict=True)
     nearest = sorted(path, key=lambda at: abs(at[0] - own.centre[0]))
-    return [own, *(square(*at, 6) for at in nearest)]
+    return [*(square(*at, 6) for at in nearest), *reaches]
 
 
 def _add_marker(sheet: Sheet, spot: XY, index: int, colour: str, symbol: str) -> None:

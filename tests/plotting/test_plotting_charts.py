@@ -125,6 +125,18 @@ def test_a_name_inside_a_chart_stands_beside_its_line_off_bands() -> None:
     assert -25 < heights[48] < 0 < heights[100] < 25, "above one band and below the other"
 
 
+def test_a_name_that_has_no_room_beside_its_line_has_a_leader() -> None:
+    x = np.arange(0.0, 13)
+    own, *others = (plotting.Line(x, y + 0 * x, f"{y}", label="") for y in (50, 44, 56))
+    name, leaders, apart = plotting.Point(6, "strongest", is_name=True), [], []
+    for lines in ([own], [own, *others]):
+        figure = curves(plotting.CurvePanel("A", tuple(lines), (name,), y_range=(0, 100)))
+        leaders.append(sum(shape.type == "line" for shape in figure.layout.shapes))
+        ends = ((1 - end) * figure.layout.height for end in figure.layout.yaxis.domain)
+        apart.append(abs(pixels(figure, "strongest")[1] - sum(ends) / 2))
+    assert leaders[1] == leaders[0] + 1 and apart[0] < 20 < apart[1], "beyond the other lines"
+
+
 def test_a_light_line_has_an_outline_and_only_judged_ones_an_area() -> None:
     x = np.arange(0.0, 3)
     ends: dict[str, Any] = {"low": x, "high": x + 2}
