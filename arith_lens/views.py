@@ -131,7 +131,7 @@ def packed_bundle() -> str:
 
 
 EXPLORER_FILES = (
-    *("elements.js", "cards.js", "card.js", "layout.js", "graph.js", "export.js"),
+    *("elements.js", "cards.js", "card.js", "layout.js", "route.js", "graph.js", "export.js"),
     *("map.js", "knockout.js", "summary.js", "explorer.js"),
 )
 """The explorer's JavaScript; each file uses only those before it."""

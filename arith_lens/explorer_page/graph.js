@@ -5,7 +5,8 @@ const ArithLensGraph = (() => {
   const { h, svg, percent, named, capital, certain, counted, visible, isHead, isMlp } = ArithLensElements;
   const { HUES, INPUTS } = ArithLensCards;
   const { Card } = ArithLensCard;
-  const { EMBEDDINGS, END, SIZE, key, layout, curve } = ArithLensLayout;
+  const { EMBEDDINGS, END, SIZE, key, layout } = ArithLensLayout;
+  const { Routes } = ArithLensRoute;
   const TOP = "C", SHARE = 0.8, LOOK = 0.15, UNFOLDED = 8, THICK = 9, SINGLE = 700, NARROW = 460, WIDTH = [340, 900], DOUBLE_CLICK = 400;
   const SHORT = { operator: "op", other: "…" };
   const DASHES = { q: "2 4", k: "8 4" };
@@ -178,17 +179,20 @@ const ArithLensGraph = (() => {
       const effects = this.graphEffects(set), kinds = new Map(this.rowsOf(set, "kinds").map(row => [row.component, row.kind]));
       const limit = Math.max(...[...effects.values()].map(row => Math.abs(row.mean ?? 0)), 1e-9);
       const nodes = [...new Map([...this.nodesOf(rows), ...this.heldNodes(set)].map(node => [key(node.name, node.role), node])).values()].filter(node => node.name !== EMBEDDINGS);
+      const spots = new Map([...at.tokens].map(([role, box]) => [key(EMBEDDINGS, role), { ...box, h: SIZE.token }]));
+      for (const { name, role } of nodes) spots.set(key(name, role), this.spot(at.places.get(key(name, role)), effects.get(name), limit));
+      const routes = new Routes([...spots.values()], [SIZE.left, at.width - 2, SIZE.top / 2, at.height]);
       const say = text => () => line.replaceChildren(text), { component } = this.choice;
       const near = row => row.sender === component || row.receiver === component, dead = row => this.isOut(row.sender) || this.isOut(row.receiver);
       const rest = nodes.some(node => this.isOut(node.name)) ? 0.85 : 0.5;
       const drawn = [...rows].sort((a, b) => dead(b) - dead(a) || near(a) - near(b) || size(a) - size(b)).map(row => svg("path", {
-        d: curve(at.places.get(key(row.sender, row.role)), at.places.get(key(row.receiver, END))), fill: "none",
+        d: routes.line(spots.get(key(row.sender, row.role)), spots.get(key(row.receiver, END))), fill: "none",
         class: `ale-edge ale-edge-${dead(row) ? "dead" : row.mean < 0 ? "helps" : "hinders"}`, "stroke-dasharray": DASHES[row.input],
         "stroke-width": 0.8 + THICK * size(row) / largest, "data-edge": edgeKey(row),
         "stroke-opacity": dead(row) ? 0.3 : common ? common.has(edgeKey(row)) ? 0.18 : 0.85 : near(row) && !bare ? 0.95 : rest,
         onmouseenter: say(this.edgeText(row)) }, svg("title", {}, this.edgeText(row))));
-      const looks = nodes.filter(node => node.role === END && node.name === component && isHead(component) && !this.isOut(component)).flatMap(node => this.lookLines(set, node, at, say));
-      const boxes = nodes.map(node => this.nodeBox(node, at, { effect: effects.get(node.name), kind: kinds.get(node.name), limit, rows, set, say }));
+      const looks = nodes.filter(node => node.role === END && node.name === component && isHead(component) && !this.isOut(component)).flatMap(node => this.lookLines(set, node, spots, routes, say));
+      const boxes = nodes.map(node => this.nodeBox(node, spots.get(key(node.name, node.role)), { effect: effects.get(node.name), kind: kinds.get(node.name), limit, rows, set, say }));
       const tokens = [...at.tokens].map(([role, { x, y, w }]) => {
         const text = this.tokenName(role, set), tell = say(this.lookedAt(role, nodes, set));
         return svg("g", { class: `ale-token ale-token-${HUES[role] ?? "control"}`, transform: `translate(${x},${y})`, onclick: tell, onmouseenter: tell },
@@ -212,11 +216,11 @@ const ArithLensGraph = (() => {
       return text.length <= fits ? text : fits < 6 ? SHORT[text] ?? text.slice(0, fits) : `${text.slice(0, fits - 1)}…`;
     }
     // From the tokens up to the chosen head: what END looks at with it, as wide as the share.
-    lookLines(set, node, at, say) {
-      const b = at.places.get(key(node.name, END));
-      return [...this.looks(node.name, set)].filter(([role, share]) => share >= LOOK && at.tokens.has(role)).map(([role, share]) => {
-        const a = at.tokens.get(role), text = `${capital(named(node.name))} looks at ${this.roleName(role)}: ${percent(share, 0)} of END's attention`;
-        return svg("path", { d: curve({ ...a, h: SIZE.token }, b), fill: "none", class: "ale-look", "stroke-width": 0.6 + 3 * share, onmouseenter: say(text) }, svg("title", {}, text));
+    lookLines(set, node, spots, routes, say) {
+      const b = spots.get(key(node.name, END)), tokenOf = role => spots.get(key(EMBEDDINGS, role));
+      return [...this.looks(node.name, set)].filter(([role, share]) => share >= LOOK && tokenOf(role)).map(([role, share]) => {
+        const text = `${capital(named(node.name))} looks at ${this.roleName(role)}: ${percent(share, 0)} of END's attention`;
+        return svg("path", { d: routes.line(tokenOf(role), b), fill: "none", class: "ale-look", "stroke-width": 0.6 + 3 * share, onmouseenter: say(text) }, svg("title", {}, text));
       });
     }
     // Which heads of the picture look at a token, the most first.
@@ -225,23 +229,24 @@ const ArithLensGraph = (() => {
         .filter(([, share]) => share >= LOOK).sort((a, b) => b[1] - a[1]);
       return `END looks at ${this.roleName(role)} ${shares.length ? `with ${shares.map(([name, share]) => `${name} (${percent(share, 0)})`).join(", ")}` : "with none of these heads"}.`;
     }
-    nodeBox(node, at, { effect, kind, limit, rows, set, say }) {
-      const { x, y, w, h: tall, onStream } = at.places.get(key(node.name, node.role)), { component, pinned } = this.choice;
+    // Where a part stands: an MLP of END is as wide as its effect.
+    spot(box, effect, limit) { return box.onStream ? { ...box, w: box.w + SIZE.wide * Math.min(1, Math.abs(effect?.mean ?? 0) / limit) } : box; }
+    nodeBox(node, { x, y, w, h: tall }, { effect, kind, limit, rows, set, say }) {
+      const { component, pinned } = this.choice;
       const isEnd = node.role === END, size = Math.min(1, Math.abs(effect?.mean ?? 0) / limit);
       const text = this.nodeText(node, rows, effect, set), out = this.isOut(node.name), open = isEnd && effect && !certain(effect);
       const share = isEnd && effect?.mean && !open && !out ? Math.round(65 * Math.sqrt(size)) : 0;
-      const wide = onStream ? w + SIZE.wide * size : w;
       const group = svg("g", { class: ["ale-node", node.name === component && "ale-chosen", out && "ale-held", open && "ale-open", pinned.has(node.name) && "ale-pinned"]
           .filter(Boolean).join(" "), transform: `translate(${x},${y})`, tabindex: -1, role: "button", "aria-label": text,
         "aria-pressed": node.name === component, "data-key": `node ${node.name}@${node.role}`, "data-name": node.name, "data-x": x, "data-y": y,
         style: `--hue: var(--${effect?.mean > 0 ? "hinders" : "helps"}); --share: ${share}%`, onmouseenter: say(text), onfocus: say(text) },
-      svg("rect", { x: -wide / 2, y: -tall / 2, width: wide, height: tall, rx: 4 }),
-      isEnd && kind && kind !== "other" ? svg("line", { class: `ale-kind-${kind}`, x1: 2 - wide / 2, x2: wide / 2 - 2, y1: tall / 2, y2: tall / 2 }) : "",
+      svg("rect", { x: -w / 2, y: -tall / 2, width: w, height: tall, rx: 4 }),
+      isEnd && kind && kind !== "other" ? svg("line", { class: `ale-kind-${kind}`, x1: 2 - w / 2, x2: w / 2 - 2, y1: tall / 2, y2: tall / 2 }) : "",
       isEnd && effect ? [svg("text", { class: "ale-name", "text-anchor": "middle", y: -1 }, node.name),
         svg("text", { class: "ale-value", "text-anchor": "middle", y: 11 }, this.graphEffect(effect.mean))]
         : [svg("text", { class: w < 40 ? "ale-value" : "ale-name", "text-anchor": "middle", y: -1 }, w < 40 ? node.name.replace("MLP ", "M") : node.name),
           svg("text", { class: "ale-value", "text-anchor": "middle", y: 11 }, this.fitting(`${w < 40 ? "" : "at "}${SHORT[node.role] ?? this.roleName(node.role)}`, w))],
-      out ? svg("path", { class: "ale-strike", d: `M${wide / 2 - 5},${-tall / 2 - 5}l10,10m0,-10l-10,10` }) : "", svg("title", {}, text));
+      out ? svg("path", { class: "ale-strike", d: `M${w / 2 - 5},${-tall / 2 - 5}l10,10m0,-10l-10,10` }) : "", svg("title", {}, text));
       return group;
     }
     nodeText(node, rows, effect, set) {

@@ -68,25 +68,12 @@ const ArithLensLayout = (() => {
         places.set(key(name, role), { x: stream, y: bottoms.get(layer) - row * (layers.get(layer) - 0.5), w: SIZE.mlp, h: SIZE.box, onStream: true });
       } else {
         places.set(key(name, role), { x: left + room * (slot + 0.5) / capacity, y: bottoms.get(layer) - row * (under + 0.5),
-          w: Math.min(isMlp(name) ? SIZE.mlp : SIZE.head - 4, room - 2), h: SIZE.box });
+          w: Math.min(isMlp(name) ? SIZE.mlp : SIZE.head - 4, role === END ? room / capacity - 14 : room - 8), h: SIZE.box });
       }
     }
     return { places, columns, stream, width, height, row,
       layers: order.flatMap(layer => [...Array(layers.get(layer)).keys()].map(under => ({ layer, y: bottoms.get(layer) - row * (under + 0.5) }))),  // a line for each row of a layer
       tokens: new Map([...columns].map(([role, { left, width: room }]) => [role, { x: left + room / 2, y: height - SIZE.foot / 2, w: room - 2 }])) };
   }
-  // The line of an edge. Into END's stream it comes from the left; between MLPs of the stream it goes round at the right.
-  function curve(a, b) {
-    if (a.onStream && b.onStream) {
-      const side = Math.min(28 + Math.abs(a.y - b.y) / 9, 48), [x1, x2] = [a.x + a.w / 2, b.x + b.w / 2];
-      return `M${x1},${a.y} C${x1 + side},${a.y - 8} ${x2 + side},${b.y + 8} ${x2},${b.y}`;
-    }
-    if (b.onStream) {
-      const [x1, x2] = [a.x + a.w / 2, b.x - b.w / 2], bend = Math.max(24, (x2 - x1) * 0.5);
-      return `M${x1},${a.y} C${x1 + bend},${a.y} ${x2 - bend},${b.y} ${x2},${b.y}`;
-    }
-    const [y1, y2] = [a.y - a.h / 2, b.y + b.h / 2], bend = Math.max(14, Math.abs(y1 - y2) / 2);
-    return `M${a.x},${y1} C${a.x},${y1 - bend} ${b.x},${y2 + bend} ${b.x},${y2}`;
-  }
-  return { EMBEDDINGS, END, SIZE, key, layerOf, layout, curve };
+  return { EMBEDDINGS, END, SIZE, key, layerOf, layout };
 })();

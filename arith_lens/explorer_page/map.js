@@ -33,7 +33,7 @@ const ArithLensMap = (() => {
       region.replaceChildren(
         this.heading("Map", "effects", all, { ...this.quoted() }), this.onlyMap ? "" : this.mapControls(),
         h("div", { class: "ale-maps" }, sides.map(side => this.as(side.set, () => h("div", {},
-          sides.length === 1 ? "" : h("h3", {}, `Over ${this.allPrompts} of “${side.set}”`), ...this.mapOf(side, limits, line))))),
+          sides.length === 1 ? "" : h("h3", {}, `Over ${this.allPrompts} of “${side.set}”`), ...this.mapOf(side, limits, line, touch))))),
         h("div", { class: "ale-scales" }, Object.entries(limits).map(([name, limit]) => this.colourBar(name, limit))), line,
         this.onlyMap ? this.mapControls() : "",
         h("p", { class: "ale-soft" }, "With a part's output from the counterfactual, C's score falls (", h("b", { class: "ale-helps" }, "red"),
@@ -41,7 +41,7 @@ const ArithLensMap = (() => {
           SCORES[this.choice.metric] ?? ""),
         this.exportBar("map", this.onlyMap ? this.linkButton() : ""));
     }
-    mapOf({ rows }, limits, line) {
+    mapOf({ rows }, limits, line, touch) {
       if (!rows.length) return [h("p", {}, this.backend ? "These effects are being computed." : "This page does not have these effects. Choose other paths or another score above.")];
       const heads = 1 + Math.max(...rows.map(row => row.head)), layers = 1 + Math.max(...rows.map(row => row.layer));
       const describe = row => `${capital(named(row.component))}: ${this.effectInterval(row)}${row.key ? ", key head" : ""}`;
@@ -50,7 +50,7 @@ const ArithLensMap = (() => {
         const limit = row.head < 0 ? limits.MLPs : limits.heads, share = Math.abs(row.mean ?? 0) / limit, strength = this.strength(share);
         const chosen = row.component === this.choice.component, text = describe(row);
         const shown = heads <= 12 && Math.abs(row.mean ?? 0) >= (this.relative ? 0.005 : limit / 20)
-          ? (this.relative ? number(100 * row.mean, 0) : number(row.mean)) : "";
+          ? (this.relative ? number(100 * row.mean, 0) : number(row.mean, touch && row.head < 0 ? 1 : 2)) : "";
         const button = h("button", {
           role: "gridcell", "data-key": `cell ${row.component}`, "data-name": row.component, tabindex: chosen ? 0 : -1,
           "aria-selected": chosen, "aria-label": text,
@@ -68,7 +68,7 @@ const ArithLensMap = (() => {
         onkeydown: event => this.move(event, cells) },
       h("div", { role: "row" }, h("span", { role: "columnheader", title: "rows: layers; columns: heads" }, "layer"),
         [...Array(heads).keys()].map(head => h("span", { role: "columnheader" }, heads <= 16 || head % 4 === 0 ? head : "")),
-        h("span", { role: "columnheader" }, "MLP")),
+        h("span", { role: "columnheader", class: "ale-of-mlp" }, "MLP", h("small", {}, "own scale"))),
       [...Array(layers).keys()].reverse().map(layer => h("div", { role: "row" },
         h("span", { role: "rowheader" }, layer),
         [...Array(columns).keys()].map(column => {

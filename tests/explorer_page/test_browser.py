@@ -198,7 +198,7 @@ def test_arrow_keys_step_through_prompts_and_a_ring_marks_the_prompt(page: Any) 
     means = page.text_content(".ale-graph .ale-value")
     head = page.text_content("header p")
     assert head.startswith("Effects on logit of C, relative, of one part at END, mean over ")
-    assert "so other numbers.Example: after" in head, "no lead: no interval excludes 0"
+    assert "other numbers.Example: after" in head, "no lead: no interval excludes 0"
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     assert re.match("C depends most on .*After “", page.text_content("header p")), "it is first"
@@ -861,6 +861,40 @@ def test_no_click_makes_a_box_cover_another(page: Any, width: int) -> None:
     assert page.locator(".ale-node.ale-held").count() >= len(names)
     page.select_option('[data-key="compare"]', "other")
     assert page.locator("svg.ale-graph").count() == 2 and page.evaluate(OVERLAPS) == []
+
+
+CROSSINGS = """() => [...document.querySelectorAll('svg.ale-graph')].flatMap(picture => {
+  const to = picture.getScreenCTM().inverse();
+  const at = (x, y) => new DOMPoint(x, y).matrixTransform(to);
+  const boxes = [...picture.querySelectorAll('.ale-node rect, .ale-token rect')].map(x => {
+    const { left, right, top, bottom } = x.getBoundingClientRect();
+    return [at(left, top), at(right, bottom)];
+  });
+  const within = ([low, high], { x, y }, by) =>
+    x > low.x - by && x < high.x + by && y > low.y - by && y < high.y + by;
+  return [...picture.querySelectorAll('.ale-edge, .ale-look')].flatMap(edge => {
+    const long = edge.getTotalLength();
+    const points = [...Array(101).keys()].map(step => edge.getPointAtLength(long * step / 100));
+    const foreign = boxes.filter(box => !within(box, points[0], 1) && !within(box, points[100], 1));
+    return foreign.filter(box => points.some(point => within(box, point, 0)))
+      .map(() => edge.dataset.edge ?? 'look');
+  });
+})"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_line_crosses_a_box_that_is_not_its_end(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    names = page.eval_on_selector_all(".ale-node", "all => all.map(x => x.dataset.name)")
+    all_parts = ",".join({*names})
+    for state in ("", f"&pin={all_parts}", f"&pin={all_parts}&out={all_parts}"):
+        page.evaluate("state => { location.hash = `set=addition${state}` }", state)
+        page.wait_for_timeout(300)
+        assert page.evaluate(CROSSINGS) == [], state
+    assert page.locator(".ale-edge").count() > 20
+    height = page.get_attribute(".ale-node", "data-y")
+    page.eval_on_selector(".ale-edge", f"one => one.setAttribute('d', 'M0 {height}h400')")
+    assert page.evaluate(CROSSINGS), "a line through a box is seen"
 
 
 CLICK = "key => document.querySelector(`[data-key='${key}']`).click()"
