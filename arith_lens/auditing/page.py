@@ -14,6 +14,7 @@ WIDTH, HEIGHT = 150, 16
 """Pixels of the strip that shows a number from 0 to 1."""
 NAMES = {"digit_contrast": "C's lead over the other answers", "logit": "C's logit"}
 MARKS = {verdicts.HOLDS: "●", verdicts.FAILS: "○", verdicts.OPEN: "◐"}
+WITH = {verdicts.HOLDS: "with", verdicts.FAILS: "not with", verdicts.OPEN: "open with"}
 DEPENDS = {verdicts.HOLDS: "yes", verdicts.FAILS: "no", verdicts.OPEN: "open"}
 """Whether something depends on the lens: that it does is no success, and has no mark."""
 
@@ -41,9 +42,10 @@ _ANSWER = """
 _PAGE = """
 {% if lead %}<p><b>{{ lead }}</b></p>{% endif %}
 {{ answer }}
-<p class="small">A mark per lens: ● holds, ◐ open, ○ fails; the first is in words. Dot: its
-number, with the 95% interval over problems. Grey: the range of the controls. Ring: a lens with
-another verdict. Heads are chosen on one half of the problems, and tested on the other
+<p class="small">A lens is one way to measure: what replaces the outputs, which score is
+read, or where. A mark per lens: ● holds, ◐ open, ○ fails; the first is in words. Dot: its number,
+with the 95% interval over problems. Grey: the range of the controls. Ring: a lens with another
+verdict. Heads are chosen on one half of the problems, and tested on the other
 {%- if n_tested %} (n = {{ n_tested }}){% endif %}.</p>
 <div class="pair">{% if image %}<div>
 <h2>{{ heads|length or "No" }} of {{ n_heads }} heads are tested
@@ -112,13 +114,12 @@ def _count(lenses: Sequence[Verdict]) -> str:
     return f"in {sum(one.verdict == verdicts.HOLDS for one in lenses)} of {len(lenses)} lenses"
 
 
-def _by_verdict(lenses: Sequence[Verdict]) -> str:
+def _by_verdict(lenses: Sequence[Verdict], words: dict[str, str] = MARKS) -> str:
     """The lenses in which it holds, those in which it is open, and those in which it fails."""
-    names = [
-        (mark, ", ".join(one.lens for one in lenses if one.verdict == verdict))
-        for verdict, mark in MARKS.items()
-    ]
-    return "; ".join(f"{mark} {some}" for mark, some in names if some)
+    of = {word: [one.lens for one in lenses if one.verdict == name] for name, word in words.items()}
+    n, every = len(lenses), f"all {len(lenses)} replacements"
+    texts = {word: every if len(some) == n > 1 else ", ".join(some) for word, some in of.items()}
+    return "; ".join(f"{word} {text}" for word, text in texts.items() if text)
 
 
 def _verdict(one: Verdict, rows: Sequence[Verdict]) -> str:
@@ -131,12 +132,13 @@ def _verdict(one: Verdict, rows: Sequence[Verdict]) -> str:
 
 
 def lead_of(audit: Any) -> str:
-    """The finding: under how many lenses the heads are needed, and suffice alone."""
+    """The finding: with which replacements the heads are needed, and suffice alone."""
     if audit.first(verdicts.TASK).verdict != verdicts.HOLDS or not audit.heads:
         return ""
-    counts = [_count(_measured(audit, question)) for question in (verdicts.NEED, verdicts.FEW)]
+    lenses = (_measured(audit, question) for question in (verdicts.NEED, verdicts.FEW))
+    need, few = (_by_verdict(some, WITH) for some in lenses)
     heads = f"{len(audit.heads)} of {audit.n_heads} heads ({', '.join(map(str, audit.heads))})"
-    return f"{heads}: needed {counts[0]}, sufficient alone {counts[1]}."
+    return f"{heads}. Needed: {need}. Enough alone: {few}."
 
 
 def page_of(audit: Any, task: str = "") -> str:
@@ -152,7 +154,8 @@ def page_of(audit: Any, task: str = "") -> str:
         if heads is None
         else map_svg(
             heads,
-            title=f"Effect on {metric}" + ", via MLPs" * (heads.paths == "via_mlps"),
+            title=f"Effect on {metric}{', in logits' * (heads.metric in NAMES)}"
+            + ", via MLPs" * (heads.paths == "via_mlps"),
             framed=[(head.layer, head.index) for head in audit.heads],
             cell=32,
         )

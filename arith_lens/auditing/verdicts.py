@@ -152,20 +152,20 @@ _SENTENCES = {
         "heads of their layers up to {control_high}: too few problems to tell.{reads}",
     },
     ORIGIN: {
-        HOLDS: "In one layer: exchanging END's stream after {place} and not before it turns "
-        "{value} more of the answers into the other problem's, no other layer more than "
+        HOLDS: "In one layer. With END's stream of another problem, {value} more answers become "
+        "that problem's after {place} than before it; no other layer adds more than "
         "{control_high}.",
-        FAILS: "In no single layer: exchanging END's stream after {place} and not before it turns "
-        "{value} more of the answers into the other problem's, and another layer {control_high}.",
-        OPEN: "Exchanging END's stream after {place} and not before it turns {value} more of the "
-        "answers into the other problem's, another layer {control_high}: too few problems to tell.",
+        FAILS: "In no single layer. With END's stream of another problem, {value} more answers "
+        "become that problem's after {place} than before it; another layer adds {control_high}.",
+        OPEN: "With END's stream of another problem, {value} more answers become that problem's "
+        "after {place} than before it, another layer adds {control_high}: too few to tell.",
     },
     LENS: {
-        HOLDS: "Under other lenses {same} of {n} verdicts on parts, few and need are the same; "
-        "some are opposite.{beyond}",
-        FAILS: "Under other lenses all {n} verdicts on parts, few and need are the same.{beyond}",
-        OPEN: "Under other lenses {same} of {n} verdicts on parts, few and need are the same; "
-        "none is opposite.{beyond}",
+        HOLDS: "{same} of {n} verdicts on parts, sufficiency and need stay under other lenses; "
+        "some become the opposite.{beyond}",
+        FAILS: "All {n} verdicts on parts, sufficiency and need stay under other lenses.{beyond}",
+        OPEN: "{same} of {n} verdicts on parts, sufficiency and need stay under other lenses; "
+        "none becomes the opposite.{beyond}",
     },
 }
 """By question and verdict; the sentences are filled in by `sentence`."""
@@ -188,14 +188,14 @@ def beyond(rows: Iterable[Verdict]) -> str:
     known = [one for one in rows if not one.reason]
     counted = [one.verdict for one in known if one.question in (PARTS, FEW, NEED)]
     n_open = counted.count(OPEN)
-    parts = [f"{n_open} of these {len(counted)} verdicts are open"] if n_open else []
+    parts = [f"Open: {n_open} of {len(counted)}"] if n_open else []
     own, *others = [one.verdict for one in known if one.question == ORIGIN] or [""]
     if n_other := sum(verdict != own for verdict in others):
-        parts.append(f"“{ORIGIN}” has another verdict under {n_other} of {len(others)}")
+        parts.append(f"“{ORIGIN}” changes under {n_other} of {len(others)}")
     lenses = [one.lens for one in known if (one.question, one.verdict) == (LENS, HOLDS)]
-    if names := " and ".join(f"“{lens}”" for lens in lenses if lens != COMPARED):
-        parts.append(f"these differ: {names}")
-    return f" But {'; '.join(parts)}." if parts else ""
+    if names := "; ".join(f"“{lens}”" for lens in lenses if lens != COMPARED):
+        parts.append(f"Also changed: {names}".replace(" less ", "” against “"))
+    return "".join(f" {part}." for part in parts)
 
 
 def sentence(verdict: Verdict, **names: str | int) -> str:

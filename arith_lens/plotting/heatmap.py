@@ -247,7 +247,8 @@ def svg_heatmap(
     height = max(cell, min(NAMED_CELL, 360 // max(n_rows, 1))) if rows else cell
     left = 44 + widest(rows, 11)
     box = Box(left, 26, left + n_columns * cell, 26 + n_rows * height)
-    ends = signed(-end, unit), signed(end, unit)
+    beyond = ("≤ " * bool((values < -end).any()), "≥ " * bool((values > end).any()))
+    ends = beyond[0] + signed(-end, unit), beyond[1] + signed(end, unit)
     up = upwards(axes)
     reading = (
         f"{axes[0]} {'up' if up else 'down'}, {axes[1]} across" if axes[0] else f"{axes[1]} across"

@@ -464,14 +464,14 @@ def test_the_page_says_beside_a_verdict_how_many_lenses_agree_and_their_worst(
     assert "<b>in 1 of 2 lenses</b>" in cells[NEED]
     assert "● a; ◐ b; 70% in the worst" in cells[NEED], "the answers that stay right"
     assert "● <b>holds</b>" in cells[TASK] and "lenses" not in cells[TASK]
-    finding = "needed in 1 of 2 lenses, sufficient alone in 2 of 4 lenses."
+    finding = "Needed: with a; open with b. Enough alone: with a, b; not with c, d."
     assert page.index(finding) < page.index(TASK), "the finding is first"
     assert "chosen on one half alone" in page.partition("means over all\nproblems")[2]
-    assert "1 of 96 heads (0.1): " in page_of(replace(mixed, n_heads=96))
+    assert "1 of 96 heads (0.1). " in page_of(replace(mixed, n_heads=96))
     cannot = replace(task, verdict="fails")
-    assert "needed in" not in page_of(replace(mixed, rows=(cannot, *mixed.rows[1:])))
+    assert "Needed: " not in page_of(replace(mixed, rows=(cannot, *mixed.rows[1:])))
     assert "<b>yes</b>" in cells[LENS] and "●" not in cells[LENS], "no mark of success"
-    assert "But 1 of these 8 verdicts are open." in cells[LENS]
+    assert "Open: 1 of 8." in cells[LENS]
     assert "2 of 4 verdicts are alike; no control" in cells[LENS] and "<svg" not in cells[LENS]
     assert f"<title>Audit: {audit.model}, sums, 36 problems</title>" in page
     svg = page.partition('role="img" aria-label="The map')[2].partition("</svg>")[0]
@@ -552,9 +552,11 @@ def test_the_answer_on_lenses_says_what_its_verdict_does_not_count() -> None:
     arises = [Verdict(ORIGIN, verdict, verdict) for verdict in ("fails", "open")]
     other = Verdict(LENS, "heads under operator", "holds")
     text = verdicts.beyond([*same, Verdict(NEED, "a", "open"), *arises, other])
-    assert "1 of these 3 verdicts are open" in text
-    assert "these differ: “heads under operator”" in text
-    assert "another verdict under 1 of 1" in text
+    assert "Open: 1 of 3." in text
+    assert "Also changed: “heads under operator”." in text
+    assert "changes under 1 of 1." in text
+    gain = verdicts.beyond([*same, Verdict(LENS, auditing.GAIN, "holds")])
+    assert "“means at END” against “another prompt's outputs at END”" in gain
 
 
 def test_a_gain_is_said_in_points_and_equal_controls_once() -> None:
