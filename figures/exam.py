@@ -39,17 +39,17 @@ ERRORS = (
     "method that gives 0 everywhere has 100%. AtP* has no signs: sizes are compared."
 )
 DIFFICULTIES = {
-    "table": "saturated neurons",
-    "cancelling": "two opposite heads",
-    "clock": "products of cosines",
-    "deep": "chain of three MLPs",
+    "table": "saturation",
+    "cancelling": "opposite heads",
+    "clock": "cosine products",
+    "deep": "chain of 3 MLPs",
     "inhibiting": "an opposing head",
     "key_composition": "key from a head",
     "query_composition": "query from a head",
     "redundant": "two equal heads",
-    "sandwich": "norms after parts",
+    "sandwich": "post-norms",
     "soft": "unsharp attention",
-    "thermometer": "hinges that cancel",
+    "thermometer": "cancelling hinges",
     "value_composition": "value from an MLP",
 }
 """What a model has that a method may miss; a row of several models has that of the first one."""
@@ -94,9 +94,9 @@ def exhibits(options: ExamOptions) -> list[Exhibit]:
             runs,
             name="exam",
             title="Which methods give the true effects on models whose circuit is known?",
-            caption="A row is what a model has that methods may miss; models with equal errors "
-            "share one, with their number. All paths: later heads change, too; drawn where errors "
-            f"differ. {ERRORS} Exact effects are true by construction.",
+            caption="Each row is a model built with one difficulty; in brackets: how many models "
+            "have the same errors. All paths: later heads change, too; a row of its own where "
+            f"errors differ. {ERRORS} Exact effects are true by construction.",
             draw=_draw,
         ),
         *dial,
@@ -236,7 +236,7 @@ def _draw(table: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         if len(rows := select(errors, paths=paths))
     }
     many = errors.model.nunique()
-    parts = [(f"median of {many} models", [*errors.model.unique()])]
+    parts = [(f"median of {many}" + " models" * (not is_narrow()), [*errors.model.unique()])]
     parts += [(_row_name(models), models[:1]) for models in _equal_models(errors)]
     lines: list[tuple[str, np.ndarray, bool]] = []
     for name, models in parts:

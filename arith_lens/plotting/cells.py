@@ -33,7 +33,7 @@ _NUMBERED, _ASIDE = 18, 4
 _NAMES, _BETWEEN, _NAME, _GROUP, _MARGIN = 30, 34, 12, 18, 16
 _END = 100
 """Percent that have the full colour; 0 is white."""
-_LOG_ENDS = (1, 10, 100, 1000)
+_LOG_ENDS = (1, 10, 100)
 """Percent at equal distances on a logarithmic scale."""
 _LOG_POWER = 1.5
 """Colours grow by this power of the distance: few are of a middle grey, which no ink suits."""
@@ -64,7 +64,7 @@ class Matrix:
     groups: tuple[tuple[str, int], ...] = ()
     """The names of groups of neighbouring columns, and how many each has."""
     is_log: bool = False
-    """Whether colours are even in the logarithm, from 1 to 1000 percent."""
+    """Whether colours are even in the logarithm, from 1 to 100 percent."""
 
     @property
     def empty_rows(self) -> list[int]:

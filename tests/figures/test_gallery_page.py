@@ -106,7 +106,7 @@ def of_few_heads(_: None) -> list[str]:
     )
     assert len(few.heads.split()) == 4
     model = f"(SmolLM2-135M, n = {few.n:.0f})"
-    return ["Four", f"{few.value:.0%}", model, f"{percent_text(tasks)} and {percent_text(prompt)}"]
+    return ["Four", f"{few.value:.0%}", model, percent_text(tasks), percent_text(prompt)]
 
 
 def of_circuit(rows: DataFrame) -> list[str]:
@@ -173,7 +173,7 @@ def of_exam(rows: DataFrame) -> list[str]:
     assert differ.groupby("model").any().sum() == 2
     return [
         f"RelP, AttnLRP and GIM err by {medians.relp:.0%} (median), by {worst.relp:.0%} at worst",
-        f"Over {errors.model.nunique()} models; the three differ in two.",
+        f"Over {errors.model.nunique()} models; in two the three methods differ.",
     ]
 
 
