@@ -155,8 +155,8 @@ def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}")
         y=low,
         yanchor="bottom",
         ypad=0,
-        lenmode="fraction",
-        len=high - low,
+        lenmode="pixels",
+        len=(high - low) * figure.layout.height,
         tickfont={"size": 10, "color": NOTE},
         title={
             "text": plain(grid.colour_title),
@@ -164,12 +164,11 @@ def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}")
             "side": "right",
         },
     )
+    style = {"colorscale": [COLOURS["control"], "#ffffff", COLOURS["answer"]], "colorbar": bar}
+    figure.update_layout(coloraxis={"cmin": -end, "cmax": end, **style})
     figure.add_heatmap(
         z=grid.values,
-        zmin=-end,
-        zmax=end,
-        colorscale=[COLOURS["control"], "#ffffff", COLOURS["answer"]],
-        colorbar=bar,
+        coloraxis="coloraxis",
         hovertemplate=f"{row} %{{y}}, {column} %{{x}}: {hover}<extra></extra>",
         **panel_axes(index),
     )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.drawings import unpacked, written
 
+from arith_lens.plotting.page import with_notes
 from arith_lens.runs import find_runs, load_run
 from experiments import results
 from experiments.mlps import what_do_mlps_add
@@ -52,6 +53,15 @@ def test_figure_6_shows_the_probes_and_one_prompt(root: Path, tmp_path: Path) ->
     cells = select(table, measure="cosine in one prompt", prompt=case["text"])
     stored = results.DIGIT_COSINES.load(run, "addition").per_pair[..., case["pair"]]
     assert cells.value.tolist() == pytest.approx(stored.flatten().tolist(), abs=1e-5)
+
+
+def test_the_colour_bar_is_as_high_as_its_grid_with_and_without_small_print(root: Path) -> None:
+    (chart,) = probes.fig6(probes.OperationOptions(root=root))
+    for figure in (chart.figure, with_notes(chart.figure, [])):
+        (low, high), layout = figure.layout.yaxis3.domain, figure.layout
+        bar = layout.coloraxis.colorbar
+        assert (bar.y, bar.yanchor, bar.lenmode) == (pytest.approx(low), "bottom", "pixels")
+        assert bar.len == pytest.approx((high - low) * layout.height)
 
 
 def test_what_mlps_read_and_write_has_one_scale_and_one_look_of_c(root: Path) -> None:
