@@ -23,7 +23,7 @@ from figures.views.words import of_width
 CAPTION = (
     "A cell: the mean change when a part has its output of the counterfactual. Framed: key heads{} "
     "(mean below −5%; dashed: the 95% interval reaches it). {}An MLP that is red if free, "
-    "blue if held, acts through the norm alone."
+    "blue if held, acts through the norm alone. Held: the final norm keeps its scale."
 )
 LARGE = CAPTION.format(" and MLPs", "Dots: heads that the paper names. ")
 CAPTIONS = {True: LARGE, False: CAPTION.format("", "Bold: MLPs whose interval is below −5%. ")}
