@@ -234,7 +234,8 @@ def _as_options(message: str) -> str:
         return "--columns " + shlex.join(f"{key}={name}" for key, name in columns.items())
 
     message = message.replace(", or keep='all' to look at all pairs", "")
-    return re.sub(r"columns=(\{.*?\})", option, message).replace(" columns=", " --columns")
+    message = re.sub(r"columns=(\{.*?\})", option, message).replace(" columns=", " --columns")
+    return message.replace("chat=True", "--chat")
 
 
 def _right(chosen: Namespace) -> tuple[Any, Any, Path]:

@@ -78,6 +78,9 @@ class Side:
     texts: Sequence[str]
     answers: Sequence[str]
     """Empty where a prompt has no answer."""
+    written: Sequence[str]
+    """The answers as rows have them; a chat may drop their blank."""
+    chat: bool
     joined: Sequence[str]
     """Each text with its answer."""
     prompts: Sequence[Prompt]
@@ -91,16 +94,18 @@ class Side:
         follows as in the template, whose blank older files leave out. After a line end, where many
         chat templates let the model begin, it has no blank.
         """
-        texts, answers = (_cells(rows, key) for key in keys)
+        texts, written = (_cells(rows, key) for key in keys)
+        answers = written
         if frame is not None:
             texts = [in_chat(tokenizer, text, frame) for text in texts]
-            of_text = zip(texts, answers, strict=True)
+            of_text = zip(texts, written, strict=True)
             answers = [a.lstrip() if text[-1:].isspace() else a for text, a in of_text]
         joined = [
             continued(text, answer) if row.get("template") and frame is None else text + answer
             for row, text, answer in zip(rows, texts, answers, strict=True)
         ]
-        return cls(texts, answers, joined, encode(tokenizer, texts), encode(tokenizer, joined))
+        prompts, answered = encode(tokenizer, texts), encode(tokenizer, joined)
+        return cls(texts, answers, written, frame is not None, joined, prompts, answered)
 
     def one(self, pair: int) -> tuple[str, Prompt]:
         """A prompt's text and its tokens."""
@@ -247,10 +252,11 @@ def _whole(tokenizer: Any, pair: int, side: Side) -> Answered:
     token = answer_token(tokenizer, prompt, answered, answer.strip())
     if token is None:
         tokens_text = " ".join(tokenizer.convert_ids_to_tokens(list(answered.ids)))
+        dropped = " (chat=True drops its blank)" * (side.written[pair] != answer)
         raise ValueError(
             f"expected an answer of the one token after {text!r} under "
-            f"{tokenizer_name(tokenizer)}, found {answer!r}; prompt and answer are {tokens_text}.\n"
-            f"{_advice(tokenizer, text, answer)}"
+            f"{tokenizer_name(tokenizer)}, found {side.written[pair]!r}{dropped}; prompt and "
+            f"answer are {tokens_text}.\n{_advice(tokenizer, text, answer, side.chat)}"
         )
     return Answered(text, prompt, answer, token)
 
@@ -267,7 +273,7 @@ def _part(
     if k is None or not token_texts(tokenizer, after[:1])[after[0]]:
         raise ValueError(
             f"expected an answer with the token {form.answer_token!r} (answer_token"
-            f"=) after {reference.texts[pair]!r}, found {reference.answers[pair]!r}, whose tokens "
+            f"=) after {reference.texts[pair]!r}, found {reference.written[pair]!r}, whose tokens "
             f"are {tokenizer.convert_ids_to_tokens(list(after))}; leave the pair out, take another "
             "token, or move the blank between prompt and answer"
         )
@@ -333,10 +339,11 @@ def _span_characters(
     } or None
 
 
-def _advice(tokenizer: Any, text: str, answer: str) -> str:
+def _advice(tokenizer: Any, text: str, answer: str, chat: bool) -> str:
     """What to do: another place for the blank, or the answer's first token, if that is accepted."""
     bare, word = text.rstrip(" "), answer.strip()
     forms = [(text, word), (bare, f" {word}"), (f"{bare} ", word), (bare, word)]
+    forms = forms[: 2 - text[-1:].isspace() if chat else None]  # nobody edits the end of a chat
     forms = list(dict.fromkeys(form for form in forms if form != (text, answer)))
     fitting = [form for form in forms if _accepted(tokenizer, *form)]
     if fitting:

@@ -1,5 +1,6 @@
 """The joint of prompt and answer is written in the row: with a blank, or without."""
 
+import copy
 import json
 import re
 from pathlib import Path
@@ -72,6 +73,31 @@ def test_what_an_error_advises_is_accepted(tokenizer: Any, reference: str, answe
     assert advised, advice
     for other, start in advised:
         PromptPairs.from_rows([row(start or reference, other)], tokenizer)
+
+
+@pytest.mark.parametrize("tail", ["\nA:\n", " A:"])
+@pytest.mark.parametrize("answer", [" 158", "158"])
+def test_what_an_error_advises_in_a_chat_is_accepted_there(
+    tokenizer: Any, tail: str, answer: str
+) -> None:
+    """A chat that begins a line drops the answer's blank, so no advice asks for one."""
+    chat = copy.deepcopy(tokenizer)
+    chat.chat_template = "{% for m in messages %}Q: {{ m['content'] }}{% endfor %}{{ '" + (
+        tail.replace("\n", "\\n") + "' }}"
+    )
+    try:
+        pairs = PromptPairs.from_rows([row("226-68=", answer)], chat, chat=True)
+        assert pairs.answer_text == (answer.lstrip() if tail.endswith("\n") else answer,)
+        return
+    except ValueError as error:
+        reason, advice = str(error).splitlines()
+    dropped = answer.startswith(" ") and tail.endswith("\n")
+    assert f"found {answer!r}" in reason, "as it is written"
+    assert ("(chat=True drops its blank)" in reason) == dropped
+    advised = re.findall(r"(?:the answer|first token,) '([^']*)'", advice)
+    assert advised and not (dropped and " 1" in str(advised)), advice
+    for other in advised:
+        PromptPairs.from_rows([row("226-68=", other)], chat, chat=True)
 
 
 def test_each_advice_is_given_somewhere() -> None:

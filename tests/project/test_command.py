@@ -234,7 +234,8 @@ def test_a_pair_file_of_another_project_is_read_with_its_columns(
     assert main([*ours, "--columns", "reference=promt"]) == 1
     assert "did you mean 'prompt'?" in capsys.readouterr().err
     assert main([*ours, "--columns", "reference=prompt", "--chat"]) == 1
-    assert "chat template" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "chat template for --chat" in said and "chat=True" not in said
     assert main(["map", "reference", "--chat"]) == 1
     assert "expected --pairs with --columns and --chat" in capsys.readouterr().err
 
