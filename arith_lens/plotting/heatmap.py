@@ -254,7 +254,7 @@ def svg_heatmap(
     )
     below = 0.72 * widest(columns, 11) - 4 if columns else 0  # names of columns stand aslant
     slant = 0.72 * text_box(columns[-1], 11)[0] if columns else 0
-    bar = "".join(ends) + "m" * 17
+    bar = "".join(ends) + "m" * 19
     width = max(box.right + 12 + slant, left + widest((reading, title, bar), 11.5))
     svg = _svg(width, box.bottom + below + 50, title)
     down, across = rows or [*map(str, range(n_rows))], columns or [*map(str, range(n_columns))]
