@@ -3,7 +3,7 @@
 (() => {
   const charts = document.querySelectorAll(".chart");
   const GLOBALS = { plotly: "Plotly", circuitsvis: "CircuitsVis", "explorer-code": "ArithLensExplorer" };
-  const LEAST = 0.75, MOST = 1.35;  // how much smaller or larger than drawn
+  const LEAST = 0.75, MOST = 1.35, ROOM = 360;  // how much smaller or larger than drawn; pixels in which small print stands beside it
   const shown = {
     displaylogo: false,
     modeBarButtonsToRemove: ["lasso2d", "select2d"],
@@ -33,11 +33,17 @@
   addEventListener("afterprint", () => { if (isDark.matches) [...figures.keys()].forEach(chart => paint(chart)); });
   // A figure is as wide as its column, within bounds; below them the column scrolls.
   function fit(chart) {
-    const { width, height } = chart.style, box = chart.parentNode, wide = box.clientWidth / parseFloat(width);
+    const { width, height } = chart.style, box = chart.parentNode;
+    box.style.width = "";
+    box.classList.remove("beside");
+    const wide = box.clientWidth / parseFloat(width);
     if (!wide) return;
     const scale = Math.max(LEAST, Math.min(MOST, wide));
     chart.style.transform = `scale(${scale})`;
     Object.assign(box.style, { height: `${Math.ceil(parseFloat(height) * scale) + 2}px`, overflow: scale > wide ? "" : "hidden" });
+    const beside = (wide - scale) * parseFloat(width) > ROOM;
+    box.classList.toggle("beside", beside);
+    if (beside) box.style.width = `${Math.ceil(parseFloat(width) * scale)}px`;
   }
   function run(text) {
     const script = document.createElement("script");
