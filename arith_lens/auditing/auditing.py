@@ -313,7 +313,8 @@ class _Auditor:
             if problems(pairs) < LEAST_PROBLEMS:
                 raise TooFewPairs(
                     f"expected counterfactuals with an answer of their own in {LEAST_PROBLEMS} "
-                    f"problems, found {problems(pairs)}; other operands give some"
+                    f"problems, found {problems(pairs)}; other operands, or counterfactual_answer, "
+                    "give some"
                 )
             with working("audit: where does the answer arise?", visible=self.progress):
                 exchanged = interchange(self.model, pairs, sites).effects  # pyright: ignore

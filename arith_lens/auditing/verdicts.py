@@ -6,6 +6,7 @@ heads), `fails` if the number itself is not beyond them, `open` otherwise, and w
 nothing could be measured.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
@@ -109,6 +110,7 @@ def agreement(question: str, lenses: Sequence[Verdict]) -> Verdict:
 
 
 _UNMEASURED = "This is open: {reason}."
+_ONE = re.compile(r"1 (strongest of \d+(?: heads)?) (ha|keep)(ve)?")
 _SENTENCES = {
     TASK: {
         HOLDS: "It answers {value} of the prompts; the most frequent answer and shuffled answers "
@@ -178,8 +180,10 @@ def reading(rows: Iterable[Any]) -> str:
 
 
 def read_by(row: Any) -> str:
-    """What a head reads, such as "B by its values", of a row of `Audit.readers`."""
-    tokens = {"operand a": "A", "operand b": "B"}.get(row.reads, row.reads)
+    """What a head reads, such as "B by its values", of a row of `Audit.readers`; a token without a
+    role has its position, counted from 0."""
+    named = {"operand a": "A", "operand b": "B"}
+    tokens = f"token {row.reads}" if str(row.reads).isdigit() else named.get(row.reads, row.reads)
     return f"{tokens} by its {dict(q='queries', k='keys', v='values')[row.input]}"
 
 
@@ -222,4 +226,5 @@ def sentence(verdict: Verdict, **names: str | int) -> str:
         control_high=ends[1],
         **names,
     )
+    text = _ONE.sub(r"\1 \2s", text).replace("these 1 heads", "this head")
     return text.replace("%", " points") if verdict.question == ORIGIN else text

@@ -4,6 +4,7 @@ import inspect
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -557,6 +558,22 @@ def test_the_answer_on_lenses_says_what_its_verdict_does_not_count() -> None:
     assert "changes under 1 of 1." in text
     gain = verdicts.beyond([*same, Verdict(LENS, auditing.GAIN, "holds")])
     assert "“means at END” against “another prompt's outputs at END”" in gain
+
+
+def test_one_head_is_spoken_of_as_one_and_a_token_without_a_role_by_its_position() -> None:
+    names = {"few": 1, "n_heads": 270, "size": 1, "heads": "23.4", "place": "", "reads": "",
+             "beyond": ""}  # fmt: skip
+    measure = Measure(0.9, 0.6, 1.0, 0.1, 0.2, 6)
+    texts: dict[str, str] = {}
+    for question in (PARTS, FEW, NEED):
+        row = Verdict(question, "at END", "open", measure)
+        texts[question] = verdicts.sentence(row, **names)  # pyright: ignore[reportArgumentType]
+    assert texts[PARTS].startswith("The strongest of 270 heads has 90%")
+    assert texts[FEW].startswith("The strongest of 270 heads keeps 90%")
+    assert texts[NEED].startswith("Without this head (at END) 90%")
+    path = SimpleNamespace(reads="3", input="v")
+    assert verdicts.read_by(path) == "token 3 by its values"
+    assert verdicts.read_by(SimpleNamespace(reads="operand b", input="k")) == "B by its keys"
 
 
 def test_a_gain_is_said_in_points_and_equal_controls_once() -> None:
