@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, NoReturn
 
 from arith_lens import __version__
+from arith_lens.operations import OPERATIONS
 from arith_lens.options import check_choice
 from arith_lens.progress import is_first, loading, rank_zero_prints
 
@@ -26,7 +27,7 @@ COLUMNS = """names of the columns of --pairs, KEY=COLUMN, such as answer=label; 
 counterfactual answer counterfactual_answer template a b problem examples exemplar_set spans
 counterfactual_spans"""
 OPTIONS: dict[str, dict[str, Any]] = {
-    "operation": {"default": "addition", "help": "the operation whose problems are asked"},
+    "operation": {"help": f"of the problems, addition by default: {', '.join(OPERATIONS)}"},
     "pairs": {"type": Path, "help": "a file of your own prompts (JSON lines or CSV) in its place"},
     "columns": {"nargs": "+", "default": (), "help": COLUMNS},
     "chat": {"action": "store_true", "help": "put --pairs into the model's chat template"},
@@ -35,7 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "out": {"type": Path, "default": Path("arith-lens"), "help": "the folder of the results"},
 }
 """What all commands about a model take."""
-HEADS: dict[str, Any] = {"nargs": "+", "help": "such as 5.5 4.3; the three strongest by default"}
+HEADS: dict[str, Any] = {"nargs": "+", "help": "layer.head, as 5.5; the three strongest by default"}
 DRAWS: dict[str, Any] = {"type": int, "default": 100, "help": "random sets of heads, as controls"}
 
 
@@ -77,11 +78,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = [*(sys.argv[1:] if arguments is None else arguments)] or ["--help"]
         chosen, others = _parser().parse_known_args(words)
         if others:
-            heads = " ".join(others)
-            if "heads" in chosen and re.fullmatch(r"[\d. ]+", heads):
-                raise ValueError(
-                    f"expected heads after --heads, found {heads}; add --heads {heads}"
-                )
+            value = " ".join(others)
+            is_heads = re.fullmatch(r"[\d., ]+", value)
+            option = "heads" if is_heads else "operation" if value in OPERATIONS else ""
+            if option in chosen:
+                cure = f"did you mean --{option} {value}?"
+                raise ValueError(f"expected an option before {value}, found none; {cure}")
             known = [f"--{name}" for name in vars(chosen) if name not in ("model", "run", "file")]
             check_choice("an option", others[0].partition("=")[0], known)
         first = rank_zero_prints()  # of several processes, which alone writes
@@ -154,13 +156,13 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
     The folder is there, and can be written, before anything is computed.
     """
     from arith_lens.auditing import operation_pairs
-    from arith_lens.components import as_components, check_components
+    from arith_lens.components import as_heads, check_components
     from arith_lens.model import early_tokenizer, load_model
-    from arith_lens.operations import OPERATIONS
     from arith_lens.pairs import PromptPairs, read_file
 
-    check_choice("--operation", chosen.operation, OPERATIONS)
     columns = _checked_columns(chosen)
+    check_choice("--operation", chosen.operation or "addition", OPERATIONS)
+    chosen.task = chosen.pairs.stem if chosen.pairs else chosen.operation or "addition"
     _writable(chosen.pages)
     if chosen.pairs is not None:  # a fault in it is said before weights are loaded
         read_file(chosen.pairs, columns)
@@ -176,16 +178,15 @@ def _task(chosen: Namespace) -> tuple[Any, dict[str, Any], Path]:
             )
     with loading(f"loading {chosen.model}"):
         model = load_model(chosen.model)
-    heads = as_components(getattr(chosen, "heads", None) or ())
-    check_components(heads, int(model.cfg.n_layers), int(model.cfg.n_heads))
+    check_components(as_heads(chosen.heads), int(model.cfg.n_layers), int(model.cfg.n_heads))
     if chosen.pairs is None:
-        pairs = operation_pairs(model, chosen.operation, shots=chosen.shots)
+        pairs = operation_pairs(model, chosen.task, shots=chosen.shots)
     else:
         own = PromptPairs.from_file(chosen.pairs, model, columns=columns, chat=chosen.chat)
         pairs = {"own": own}
     if chosen.n is not None:
         pairs = {lens: some[range(min(chosen.n, len(some)))] for lens, some in pairs.items()}
-    folder = chosen.pages / f"{Path(model.name).name}-{_task_name(chosen)}"
+    folder = chosen.pages / f"{Path(model.name).name}-{chosen.task}"
     _writable(folder).mkdir(parents=True, exist_ok=True)
     if (file := folder / chosen.file).exists():
         age = datetime.fromtimestamp(file.stat().st_mtime)
@@ -200,8 +201,12 @@ def _checked_columns(chosen: Namespace) -> dict[str, str]:
             raise ValueError(f"expected --{name} of {least} or more, found {value}; take more")
     if chosen.pairs is None and (chosen.columns or chosen.chat):
         raise ValueError("expected --pairs with --columns and --chat, found none; give a file")
-    if chosen.pairs and (chosen.shots is not None or chosen.operation != "addition"):
+    if chosen.pairs and (chosen.shots is not None or chosen.operation is not None):
         raise ValueError("expected --pairs without --operation and --shots, found both; leave one")
+    chosen.heads = " ".join(getattr(chosen, "heads", None) or ()).replace(",", " ").split()
+    if faulty := [head for head in chosen.heads if not re.fullmatch(r"\d+\.\d+", head)]:
+        cure = "write layer.head, such as --heads 5.5 4.3"
+        raise ValueError(f"expected heads after --heads, found {faulty[0]}; {cure}")
     if faulty := [item for item in chosen.columns if not all(item.partition("="))]:
         raise ValueError(
             "expected --columns as KEY=COLUMN, such as answer=label for a file whose answers stand "
@@ -220,10 +225,6 @@ def _writable(folder: Path) -> Path:
             f"expected a folder that can be written, found {folder} ({error.strerror}); name "
             "another one with --out"
         ) from None
-
-
-def _task_name(chosen: Namespace) -> str:
-    return chosen.operation if chosen.pairs is None else chosen.pairs.stem
 
 
 def _as_options(message: str) -> str:
@@ -306,12 +307,13 @@ def _audit(chosen: Namespace) -> None:
         options["means_over"] = four_operations(model, shots=chosen.shots)
     with open_run("audit", {}, model=model, root=chosen.out / "runs") as run:
         result = audit(model, pairs, run=run, **options)
-    result.save(folder, task=_task_name(chosen))
+    result.save(folder, task=chosen.task)
     _end(f"{result}\n{_measure(first)}", folder, "explore", chosen)
 
 
 def _map(chosen: Namespace) -> None:
     from arith_lens.auditing import fitting_metric
+    from arith_lens.auditing.auditing import LEAST_PROBLEMS
     from arith_lens.explorer_page import Explorer
 
     model, pairs, folder = _right(chosen)
@@ -323,14 +325,17 @@ def _map(chosen: Namespace) -> None:
         f"{pairs.answer_text[0].strip()}. The counterfactual is "
         f"“{pairs.counterfactual_text[0].strip()}”."
     )
-    task, n = _task_name(chosen), len({*pairs.problem})
+    task, n = chosen.task, len({*pairs.problem})
     title = f"Map: {Path(model.name).name}, {task}, {n} problem{'s'[: n != 1]}"
     others = fitting_metric(pairs).get("candidates", ())
     facts = {"note": example, "n_pairs": len(pairs), "candidates": [*others]}
-    sets = {task: (facts, tables)}
-    Explorer(sets, title=title).save(folder / chosen.file, maps_only=True)
+    Explorer({task: (facts, tables)}, title=title).save(folder / chosen.file, maps_only=True)
     following = "explore" if pairs.counterparts is None else "knockout"  # it takes equal lengths
     finding = f"{_strongest(tables['effects'], 5)}\n{_measure(pairs)}"
+    if n < LEAST_PROBLEMS:
+        finding += (
+            f"\nIntervals of so few problems ({n}) tell little; ask {LEAST_PROBLEMS} or more."
+        )
     _end(finding, folder, following, chosen)
 
 
@@ -355,17 +360,13 @@ def _interval(low: float, high: float, form: str) -> str:
 
 def _knockout(chosen: Namespace) -> None:
     from arith_lens.auditing.measures import Scale
-    from arith_lens.components import Head, as_components
+    from arith_lens.components import as_heads
     from arith_lens.knockout import keep_only, knock_out
     from arith_lens.path_patching import forward_flops
     from arith_lens.progress import bar
 
-    named = as_components(chosen.heads or ())
-    if others := [one for one in named if not isinstance(one, Head)]:
-        raise ValueError(f"expected heads after --heads, found {others[0]}; leave it out")
     model, pairs, folder = _right(chosen)
-    strongest = named or _effects(model, pairs).heads.top(3)
-    heads = [one for one in strongest if isinstance(one, Head)]
+    heads = as_heads(chosen.heads or _effects(model, pairs).heads.top(3))
     half = CONTROLS // 2  # of any layers, and as many of the same ones
     sets = Scale.of(model, 0, half).controls(heads, half)
     forwards = 2 * (1 + len(sets)) * len(pairs)
@@ -390,7 +391,7 @@ def _knockout(chosen: Namespace) -> None:
         rows.append(f"{control},{mean:.4f},{least:.4f},{most:.4f}")
         lines.append(f"{control}, {len(shares)} draws: {mean:.0%} ({least:.0%} to {most:.0%})")
     (folder / chosen.file).write_text("\n".join([*rows, ""]), encoding="utf-8")
-    if not named:
+    if not chosen.heads:
         lines.append(f"The map's strongest heads were taken. {_measure(pairs)}")
     following = "audit" if pairs.counterparts is None else None  # it takes pairs of one length
     _end("\n".join(lines), folder, following, chosen)
@@ -406,15 +407,14 @@ def _explore(chosen: Namespace) -> None:
     more = "".join(f", {name}={value!r}" for name, value in options.items() if value)
     made = f"al.PromptPairs.from_file({str(chosen.pairs)!r}, model{more})"
     if chosen.pairs is None:
-        task = f"{chosen.operation!r}, shots={chosen.shots}"
-        made = f"auditing.operation_pairs(model, {task})['operands']"
+        made = f"auditing.operation_pairs(model, {chosen.task!r}, shots={chosen.shots})['operands']"
     made += f"[:{chosen.n}]" * (chosen.n is not None)
     imports = "import arith_lens as al\nfrom arith_lens import auditing\n"
     setup = f"{imports}model = al.load_model({chosen.model!r})\n"
     setup += f"pairs = al.keep_correct(model, {made})"
     part = explored(model, pairs, setup=setup)
     name = Path(model.name).name
-    explorer = Explorer({_task_name(chosen): (part.facts, part.tables)}, title=f"Explorer: {name}")
+    explorer = Explorer({chosen.task: (part.facts, part.tables)}, title=f"Explorer: {name}")
     explorer.save(folder / chosen.file)
     maps = part.to_dataframe()
     first = (maps.paths == maps.paths.iloc[0]) & (maps.metric == maps.metric.iloc[0])

@@ -345,7 +345,7 @@ def _warn_of_single_prompts(end: Int[Tensor, " pair"], kind: str) -> None:
         cure = ", or means='role'" if kind == "template" and len(end) > 1 else ""
         warn_caller(
             "expected two prompts or more in all groups of aligned prompts (template, length, "
-            f"positions of the operands), found one in {int((sizes == 1).sum())} of {len(sizes)}, "
+            f"places of named tokens), found one in {int((sizes == 1).sum())} of {len(sizes)}, "
             f"whose 'mean' is its own counterfactual output; give more pairs{cure}"
         )
 

@@ -58,6 +58,8 @@ def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
         ConnectionError: the hub cannot be reached.
     """
     path, name = Path(source).expanduser(), str(source)
+    beside = sorted(one.name for one in path.parent.glob("*.gguf"))
+    near = path.suffix and get_close_matches(path.name, beside, 1, 0.8)
     if name in REFERENCE_MODELS:
         folder = _reference_directory(name)
     elif gguf := _gguf_file(source):
@@ -67,19 +69,18 @@ def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
         folder, name = path, path.resolve().name
     elif path.is_file():
         raise ValueError(_not_a_folder(path))
-    elif isinstance(source, Path) or not _HUB_ID.fullmatch(name) or path.suffix in _FILE_SUFFIXES:
-        if path.suffix == ".gguf":
-            beside = ", ".join(sorted(one.name for one in path.parent.glob("*.gguf"))) or "none"
+    elif near or source != name or not _HUB_ID.fullmatch(name) or path.suffix in _FILE_SUFFIXES:
+        if near or path.suffix == ".gguf":
             raise FileNotFoundError(
                 f"expected a GGUF file at {path}, found nothing; GGUF files in its folder: "
-                f"{beside}; correct the path"
+                f"{', '.join(beside) or 'none'}; correct the path"
             )
         raise FileNotFoundError(
             f"expected a model directory, found nothing at {name!r} (looked in {path.absolute()}); "
             "check the path, or give a hub id such as 'meta-llama/Llama-2-7b-hf'"
         )
     else:
-        return Checkpoint(_hub_location(source, weights), source)
+        return Checkpoint(_hub_location(name, weights), name)
     return Checkpoint(_checked_directory(folder, weights), name)
 
 

@@ -133,8 +133,8 @@ def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> Pr
         raise ValueError(
             f"expected pairs that the model answers right (keep='correct'), found 0 of "
             f"{len(pairs)} (accuracy 0.0%, mean p(C) {mean_probability:.2%}), for instance "
-            f"{mistakes(model, pairs[:1])[0]}.\nUse a model that can calculate, an operation that "
-            "it knows, or keep='all' to look at all pairs."
+            f"{mistakes(model, pairs[:1])[0]}.\nUse a model that knows these answers, prompts "
+            "that it answers right, or keep='all' to look at all pairs."
         )
     still, _ = answer(model, correct, "counterfactual", batch_size)
     drawn, left = Counter(pairs.template or ()), Counter(correct.template or ())
@@ -149,8 +149,8 @@ def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> Pr
         warn_caller(
             "expected counterfactuals that change the answer, found that "
             f"{selection.counterfactual_correct:.0%} of the {len(correct)} kept pairs are answered "
-            "with C without the calculation, too; their effects understate what the model "
-            "calculates. Choose counterfactual='operands', or prompts whose answer cannot be copied"
+            "with C after the counterfactual, too; their effects understate what the model does. "
+            "Choose counterfactual='operands', or prompts whose answer cannot be copied"
         )
     return replace(correct, selection=selection)
 

@@ -80,7 +80,6 @@ class Side:
     """Empty where a prompt has no answer."""
     written: Sequence[str]
     """The answers as rows have them; a chat may drop their blank."""
-    chat: bool
     joined: Sequence[str]
     """Each text with its answer."""
     prompts: Sequence[Prompt]
@@ -105,7 +104,7 @@ class Side:
             for row, text, answer in zip(rows, texts, answers, strict=True)
         ]
         prompts, answered = encode(tokenizer, texts), encode(tokenizer, joined)
-        return cls(texts, answers, written, frame is not None, joined, prompts, answered)
+        return cls(texts, answers, written, joined, prompts, answered)
 
     def one(self, pair: int) -> tuple[str, Prompt]:
         """A prompt's text and its tokens."""
@@ -158,7 +157,7 @@ def pair_fields(located: Located, model: Any, form: PromptForm) -> dict[str, Any
         """Both prompts of a row with what follows them, and the spans in both."""
         i = numbers[where]
         if form.answer_token == "whole":
-            answered = [_whole(tokenizer, i, side) for side in sides]
+            answered = [_whole(tokenizer, i, side, form.chat) for side in sides]
         else:
             answered = _part(tokenizer, i, *sides, form)
             _check_context(model, answered[0])
@@ -230,7 +229,7 @@ def _check_aligned(
         raise ValueError(
             "expected a counterfactual that differs from its reference, found "
             f"{reference.texts[pair]!r} as both, so that patching can change nothing; give a "
-            "counterfactual without the calculation"
+            "counterfactual whose answer is another one"
         )
     if len(ids) != len(other_ids) and not unequal:
         raise ValueError(
@@ -243,7 +242,7 @@ def _check_aligned(
         )
 
 
-def _whole(tokenizer: Any, pair: int, side: Side) -> Answered:
+def _whole(tokenizer: Any, pair: int, side: Side, chat: bool) -> Answered:
     """A prompt that is followed by its whole answer, if it has any."""
     text, answer = side.texts[pair], side.answers[pair]
     prompt, answered = side.prompts[pair], side.answered[pair]
@@ -256,7 +255,7 @@ def _whole(tokenizer: Any, pair: int, side: Side) -> Answered:
         raise ValueError(
             f"expected an answer of the one token after {text!r} under "
             f"{tokenizer_name(tokenizer)}, found {side.written[pair]!r}{dropped}; prompt and "
-            f"answer are {tokens_text}.\n{_advice(tokenizer, text, answer, side.chat)}"
+            f"answer are {tokens_text}.\n{_advice(tokenizer, text, answer, chat)}"
         )
     return Answered(text, prompt, answer, token)
 

@@ -339,7 +339,7 @@ class PromptPairs(PairFields, HasUnits):
     def from_csv(
         path: str | Path, model: Any, **options: Unpack[PromptFormOptions]
     ) -> "PromptPairs":
-        """As `from_jsonl`, from a table with a header; spans are JSON.
+        """As `from_jsonl`, from a table with a header and commas or tabs; spans are JSON.
 
         Args:
             path: the file.
@@ -352,7 +352,7 @@ class PromptPairs(PairFields, HasUnits):
     def from_file(
         path: str | Path, model: Any, **options: Unpack[PromptFormOptions]
     ) -> "PromptPairs":
-        """`from_csv` where the file's name ends in `.csv`, else `from_jsonl`.
+        """`from_jsonl` if the text begins with `{` or the name ends in `.jsonl`, else `from_csv`.
 
         Args:
             path: the file.

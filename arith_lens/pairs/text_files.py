@@ -77,8 +77,10 @@ def read_jsonl(path: str | Path, columns: Columns) -> Located:
 
 
 def read_csv(path: str | Path, columns: Columns) -> Located:
-    """Rows of a table with the columns reference, counterfactual and answer; see `read_jsonl`."""
-    table = csv.DictReader(StringIO(_text(path), newline=""), strict=True)
+    """Rows of a table, by commas or tabs, with the columns reference, counterfactual and answer."""
+    text = _text(path)
+    delimiter = max(",\t", key=text.partition("\n")[0].count)  # as in its header
+    table = csv.DictReader(StringIO(text, newline=""), strict=True, delimiter=delimiter)
     rows, following = {}, 2
     try:
         for row in table:
@@ -94,9 +96,9 @@ def read_csv(path: str | Path, columns: Columns) -> Located:
 
 
 def read_file(path: str | Path, columns: Columns) -> Located:
-    """`read_csv` where the file's name ends in `.csv`, else `read_jsonl`."""
-    is_csv = isinstance(path, str | Path) and Path(path).suffix.lower() == ".csv"
-    return (read_csv if is_csv else read_jsonl)(path, columns)
+    """`read_jsonl` if the text begins with `{` or the name ends in `.jsonl`, else `read_csv`."""
+    is_json = _text(path).lstrip()[:1] in ("{", "[") or Path(path).suffix.lower() == ".jsonl"
+    return (read_jsonl if is_json else read_csv)(path, columns)
 
 
 def check_rows(rows: Sequence[Mapping[str, Any]], columns: Columns) -> Located:
@@ -202,7 +204,7 @@ def _checked(own: Any, columns: Columns) -> Mapping[str, Any]:
     if None in row:
         raise ValueError(
             "expected one cell per column of the header, found more; put quotes around "
-            "text with commas"
+            "text with commas or tabs"
         )
     for key in row.keys() - {*KEYS}:
         if near := get_close_matches(str(key).lower(), KEYS, n=1, cutoff=0.75):

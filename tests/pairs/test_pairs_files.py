@@ -220,8 +220,9 @@ def test_a_pair_of_one_prompt_is_refused(tokenizer, tmp_path):
     row = {**OWN_PROMPTS[0], "counterfactual": OWN_PROMPTS[0]["reference"]}
     with pytest.raises(
         ValueError, match=r"line 2: expected a counterfactual that differs from its reference"
-    ):
+    ) as error:
         PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", [OWN_PROMPTS[0], row]), tokenizer)
+    assert "calculat" not in str(error.value), "prompts may be of any task"
 
 
 @pytest.mark.parametrize(
@@ -318,11 +319,27 @@ def test_an_empty_file_is_named(tokenizer, tmp_path, kind, text):
         getattr(PromptPairs, f"from_{kind}")(tmp_path / f"none.{kind}", tokenizer)
 
 
-def test_the_name_of_a_file_says_whether_it_is_a_table(pairs, tokenizer, tmp_path):
-    pairs.to_csv(tmp_path / "good.CSV")
-    pairs.to_jsonl(tmp_path / "good.txt")
-    for name in ("good.CSV", "good.txt"):
-        assert same(PromptPairs.from_file(tmp_path / name, tokenizer), pairs)
+@pytest.mark.parametrize("name", ["own.csv", "own.CSV", "own.txt", "own.tsv", "own", "own.jsonl"])
+def test_the_text_of_a_file_says_whether_it_is_a_table(pairs, tokenizer, tmp_path, name):
+    path = tmp_path / name
+    pairs.to_jsonl(path)
+    assert same(PromptPairs.from_file(path, tokenizer), pairs)
+    if name == "own.jsonl":
+        path.write_text('"no object"\n' + path.read_text())
+        with pytest.raises(ValueError, match="line 1: expected an object with reference"):
+            PromptPairs.from_file(path, tokenizer)
+        return
+    pairs.to_csv(path)
+    assert same(PromptPairs.from_file(path, tokenizer), pairs)
+    with path.open(newline="") as file:
+        rows = [*csv.reader(file)]
+    with path.open("w", newline="", encoding="utf-8-sig") as file:
+        csv.writer(file, delimiter="\t").writerows(rows)
+    assert same(PromptPairs.from_file(path, tokenizer), pairs)
+    with path.open("a") as file:
+        file.write("\t".join(["3 plus 4 is "] * 30))
+    with pytest.raises(ValueError, match=rf"{name}, line {len(rows) + 1}: .*found more"):
+        PromptPairs.from_file(path, tokenizer)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])

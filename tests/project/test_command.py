@@ -16,6 +16,7 @@ from arith_lens.__main__ import _program, main
 from arith_lens.auditing.measures import Scale
 from arith_lens.explorer_page.explorer import unpacked
 from arith_lens.model import weights
+from arith_lens.operations import OPERATIONS
 from arith_lens.pairs.text_files import KEYS
 
 
@@ -30,6 +31,7 @@ def test_models_are_listed_and_a_wrong_name_is_one_line(
 ) -> None:
     monkeypatch.setenv(weights.CACHE, str(tmp_path))
     monkeypatch.setattr("arith_lens.pairs.keep_correct", lambda *_: pytest.fail("the model ran"))
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "own.gguf").touch()
     assert main(["models"]) == 0
     assert {"reference", "smollm2-135m"} <= {
@@ -52,9 +54,15 @@ def test_models_are_listed_and_a_wrong_name_is_one_line(
         (["map"], "expected a model after the command, found none; see arith-lens map --help"),
         (["knockout", "reference", "--heads", "99.1", "--out", str(tmp_path)], "99.1"),
         (["knockout", "reference", "--heads", "MLP10"], "expected heads after --heads"),
-        (["knockout", "reference", "5.4", "99.3"], "add --heads 5.4 99.3"),
+        (["knockout", "reference", "--heads", "23"], "found 23; write layer.head, such as"),
+        (["knockout", "reference", "--heads", "5.4,99.3", "--out", str(tmp_path)], "99.3"),
+        (["knockout", "reference", "5.4", "99.3"], "did you mean --heads 5.4 99.3?"),
+        (["map", "reference", "addition"], "did you mean --operation addition?"),
+        (["map", "reference", "--pairs", "x.csv", "--operation", "addition"], "leave one"),
         (["knockout", "reference", "5.4", "--draw"], "expected an option among"),
         (["map", str(tmp_path / "owm.gguf")], "in its folder: own.gguf;"),
+        (["map", str(tmp_path / "own.guff")], "in its folder: own.gguf;"),
+        (["map", "own.guff"], "in its folder: own.gguf;"),
         (["audit", "reference", "--pairs", str(tmp_path / "none.jsonl")], "none.jsonl"),
     ):
         assert main(arguments) == 1
@@ -280,7 +288,10 @@ def test_without_a_word_it_explains_itself(capsys: pytest.CaptureFixture[str]) -
     assert end.value.code == 0 and "explore" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["map", "--help"])
-    assert {*KEYS} <= {*re.findall(r"\w+", capsys.readouterr().out.partition("keys are")[2])}
+    printed = capsys.readouterr().out
+    assert {*KEYS} <= {*re.findall(r"\w+", printed.partition("keys are")[2])}
+    operations = printed.partition("addition by default")[2].partition("--pairs")[0]
+    assert {*OPERATIONS} == {*re.findall(r"\w+", operations)}
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_model_is_loaded(
@@ -323,4 +334,5 @@ def test_one_problem_has_no_interval_and_a_short_map_no_time(
     file.write_text("reference,counterfactual,answer\n3 + 4 = ,5 + 4 = ,7\n", "utf-8")
     assert main(["map", "reference", "--pairs", str(file), "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
+    assert "so few problems (1) tell little; ask 6 or more" in printed
     assert "one problem)" in printed and "nan" not in printed and "this takes" not in printed
