@@ -478,7 +478,7 @@ def test_a_head_s_card_opens_circuitsvis_which_lies_beside_the_page(
         assert f"{chosen} Zoomed" in tab.text_content("#ale-patterns")
         assert tab.locator("dialog img").count() == 0 and tab.title() != "PWNED"
         tab.keyboard.press("Escape")
-        assert tab.locator("dialog").count() == 0
+        tab.wait_for_selector("dialog", state="detached")
         tab.evaluate("CircuitsVis = { render: (id, component, props) => { window.props = props } }")
         tab.click('[data-key="patterns"]')
         tab.wait_for_function("window.props")
