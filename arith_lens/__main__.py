@@ -79,9 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen, others = _parser().parse_known_args(words)
         if others:
             value = " ".join(others)
-            is_heads = re.fullmatch(r"[\d., ]+", value)
-            option = "heads" if is_heads else "operation" if value in OPERATIONS else ""
-            if option in chosen:
+            option = "operation" if value in OPERATIONS else "heads"
+            if option in chosen and (value in OPERATIONS or re.fullmatch(r"[\d., ]+", value)):
                 cure = f"did you mean --{option} {value}?"
                 raise ValueError(f"expected an option before {value}, found none; {cure}")
             known = [f"--{name}" for name in vars(chosen) if name not in ("model", "run", "file")]
@@ -234,9 +233,8 @@ def _as_options(message: str) -> str:
         columns = literal_eval(match[1])
         return "--columns " + shlex.join(f"{key}={name}" for key, name in columns.items())
 
-    message = message.replace(", or keep='all' to look at all pairs", "")
-    message = re.sub(r"columns=(\{.*?\})", option, message).replace(" columns=", " --columns")
-    return message.replace("chat=True", "--chat")
+    message = re.sub(r"(, or | \()keep='[\w ')]+", "", message.replace("chat=True", "--chat"))
+    return re.sub(r"columns=(\{.*?\})", option, message).replace(" columns=", " --columns")
 
 
 def _right(chosen: Namespace) -> tuple[Any, Any, Path]:
@@ -333,9 +331,7 @@ def _map(chosen: Namespace) -> None:
     following = "explore" if pairs.counterparts is None else "knockout"  # it takes equal lengths
     finding = f"{_strongest(tables['effects'], 5)}\n{_measure(pairs)}"
     if n < LEAST_PROBLEMS:
-        finding += (
-            f"\nIntervals of so few problems ({n}) tell little; ask {LEAST_PROBLEMS} or more."
-        )
+        finding += f"\nSo few problems ({n}) tell little; ask {LEAST_PROBLEMS} or more."
     _end(finding, folder, following, chosen)
 
 

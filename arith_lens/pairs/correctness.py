@@ -133,7 +133,7 @@ def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> Pr
         raise ValueError(
             f"expected pairs that the model answers right (keep='correct'), found 0 of "
             f"{len(pairs)} (accuracy 0.0%, mean p(C) {mean_probability:.2%}), for instance "
-            f"{mistakes(model, pairs[:1])[0]}.\nUse a model that knows these answers, prompts "
+            f"{mistakes(model, pairs[:1])[0]}.\nUse a model that knows these answers, or prompts "
             "that it answers right, or keep='all' to look at all pairs."
         )
     still, _ = answer(model, correct, "counterfactual", batch_size)

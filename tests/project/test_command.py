@@ -331,8 +331,12 @@ def test_one_problem_has_no_interval_and_a_short_map_no_time(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "one.csv"
+    file.write_text("reference,counterfactual,answer\n3 + 4 = ,5 + 4 = ,8\n", "utf-8")
+    assert main(["map", "reference", "--pairs", str(file), "--out", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert error.endswith("or prompts that it answers right.\n") and "keep=" not in error
     file.write_text("reference,counterfactual,answer\n3 + 4 = ,5 + 4 = ,7\n", "utf-8")
     assert main(["map", "reference", "--pairs", str(file), "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert "so few problems (1) tell little; ask 6 or more" in printed
+    assert "So few problems (1) tell little; ask 6 or more" in printed
     assert "one problem)" in printed and "nan" not in printed and "this takes" not in printed
