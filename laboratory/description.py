@@ -24,11 +24,9 @@ class Description(MetadataHookInterface):
         text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
         text = described(text, address, f"v{metadata['version']}")
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
-        pages = {
-            "Documentation": "/blob/main/docs/README.md",
-            "Changelog": "/blob/main/CHANGELOG.md",
-        }
-        names = {"Source": "", **pages, "Issues": "/issues"}
+        pages = {"Documentation": "docs/README.md", "Changelog": "CHANGELOG.md"}
+        names = {"Source": "", "Issues": "/issues"}
+        names |= {name: f"/blob/main/{page}" for name, page in pages.items()}
         metadata["urls"] = {name: address + path for name, path in names.items()} if address else {}
 
 
@@ -36,7 +34,5 @@ def described(text: str, address: str, version: str) -> str:
     """The README of a version, with links to the repository at the address, or without links."""
     if not address:
         return LINK.sub(r"\1", PICTURE.sub("", text))
-    text = SOURCE.sub(rf"\g<1>{address}/raw/{version}/", text).replace(
-        "git clone URL", f"git clone {address}"
-    )
+    text = SOURCE.sub(rf"\g<1>{address}/raw/{version}/", text)
     return LINK.sub(rf"[\1]({address}/blob/{version}/\2)", text)
