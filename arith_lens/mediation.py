@@ -94,16 +94,6 @@ class Mediation:
         return replace(self.only_one_mlp, per_pair=change, paths="mediated_alone")
 
     @property
-    def carried(self) -> Effects:
-        """The earlier name of `mediated`."""
-        return self.mediated
-
-    @property
-    def conveyed(self) -> Effects:
-        """The earlier name of `mediated_alone`."""
-        return self.mediated_alone
-
-    @property
     def interaction(self) -> Effects:
         """`via_mlps` minus the direct effect and the sum over layers, [head, view, pair].
 
