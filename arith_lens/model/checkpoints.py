@@ -59,7 +59,7 @@ def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
     """
     path, name = Path(source).expanduser(), str(source)
     beside = sorted(one.name for one in path.parent.glob("*.gguf"))
-    near = path.suffix and get_close_matches(path.name, beside, 1, 0.8)
+    near = path.suffix[:2].lower() == ".g" and get_close_matches(path.name, beside, 1, 0.8)
     if name in REFERENCE_MODELS:
         folder = _reference_directory(name)
     elif gguf := _gguf_file(source):

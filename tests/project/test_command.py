@@ -33,6 +33,8 @@ def test_models_are_listed_and_a_wrong_name_is_one_line(
     monkeypatch.setattr("arith_lens.pairs.keep_correct", lambda *_: pytest.fail("the model ran"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.gguf").touch()
+    (tmp_path / "org").mkdir()
+    (tmp_path / "org" / "own-2.5.gguf").touch()
     assert main(["models"]) == 0
     assert {"reference", "smollm2-135m"} <= {
         line.partition(":")[0] for line in capsys.readouterr().out.splitlines()
@@ -63,6 +65,7 @@ def test_models_are_listed_and_a_wrong_name_is_one_line(
         (["map", str(tmp_path / "owm.gguf")], "in its folder: own.gguf;"),
         (["map", str(tmp_path / "own.guff")], "in its folder: own.gguf;"),
         (["map", "own.guff"], "in its folder: own.gguf;"),
+        (["map", "org/own-2.5"], "no answer from the hub"),
         (["audit", "reference", "--pairs", str(tmp_path / "none.jsonl")], "none.jsonl"),
     ):
         assert main(arguments) == 1
