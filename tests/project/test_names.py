@@ -17,16 +17,14 @@ numbers may only shrink."""
 
 RENAMED = {
     "Beginning", "CONTINUED", "Carriers", "Chosen", "Drawn", "FUSED", "Goal", "Lacking", "Live",
-    "Measured", "Place", "Reading", "Room", "Sparing", "TreeWalk", "asked", "baskets",
-    "frees", "hand_on", "home_of", "is_lost", "misfit_of", "noted", "of_each", 
+    "Measured", "Place", "Reading", "Room", "Sparing", "TreeWalk", "asked", "baskets", "carried",
+    "conveyed", "frees", "hand_on", "home_of", "is_lost", "misfit_of", "noted", "of_each", 
     "one_voice", "own_tokens", "parts_said", "plainly", "said_plainly", "sealed", "second_runs",
     "sent", "stand_ins", "unsealed", "work_alone",
 }  # fmt: skip
 """Earlier names. Each has a noun in its place that says what it is."""
 RENAMED_IN_FIGURES = {"look"}
 """The words of an exhibit are its caption."""
-ALIASES = {"carried": 1, "conveyed": 1}
-"""Names that a user may still use beside the new one, and how often mediation defines them."""
 PICTURES = {"drawn_for", "drawn_on", "drawn_exhibits"}
 """What is drawn is a picture; problems, pairs and heads are sampled."""
 
@@ -72,8 +70,6 @@ def test_no_earlier_name_is_back() -> None:
         assert not back, back
         drawn = {name.strip("_") for _, name in names if name.strip("_").startswith("drawn_")}
         assert drawn <= PICTURES, f"{drawn - PICTURES}: what is sampled is called sampled_…"
-    defined = Counter(name for file, name in names_of("arith_lens") if "mediation" in file)
-    assert {name: defined[name] for name in ALIASES} == ALIASES
 
 
 def test_an_earlier_name_would_be_seen() -> None:
