@@ -17,7 +17,7 @@ numbers may only shrink."""
 
 RENAMED = {
     "Beginning", "CONTINUED", "Carriers", "Chosen", "Drawn", "FUSED", "Goal", "Lacking", "Live",
-    "Measured", "Place", "Reading", "Room", "Sparing", "TreeWalk", "asked", "baskets", "carried",
+    "Measured", "Place", "Reading", "Room", "Sparing", "TreeWalk", "asked", "baskets",
     "conveyed", "frees", "hand_on", "home_of", "is_lost", "misfit_of", "noted", "of_each", 
     "one_voice", "own_tokens", "parts_said", "plainly", "said_plainly", "sealed", "second_runs",
     "sent", "stand_ins", "unsealed", "work_alone",
