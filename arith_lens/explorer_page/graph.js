@@ -182,11 +182,17 @@ const ArithLensGraph = (() => {
       const spots = new Map([...at.tokens].map(([role, box]) => [key(EMBEDDINGS, role), { ...box, h: SIZE.token }]));
       for (const { name, role } of nodes) spots.set(key(name, role), this.spot(at.places.get(key(name, role)), effects.get(name), limit));
       const routes = new Routes([...spots.values()], [SIZE.left, at.width - 2, SIZE.top / 2, at.height]);
+      // Lines into a part reach it side by side, in the order of their senders.
+      const startOf = row => (({ port, x }) => port ?? x)(spots.get(key(row.sender, row.role)));
+      const slotOf = row => {
+        const into = rows.filter(other => other.receiver === row.receiver).sort((a, b) => startOf(a) - startOf(b));
+        return into.length > 1 ? 2 * into.indexOf(row) / (into.length - 1) - 1 : 0;
+      };
       const say = text => () => line.replaceChildren(text), { component } = this.choice;
       const near = row => row.sender === component || row.receiver === component, dead = row => this.isOut(row.sender) || this.isOut(row.receiver);
       const rest = nodes.some(node => this.isOut(node.name)) ? 0.85 : 0.5;
       const drawn = [...rows].sort((a, b) => dead(b) - dead(a) || near(a) - near(b) || size(a) - size(b)).map(row => svg("path", {
-        d: routes.line(spots.get(key(row.sender, row.role)), spots.get(key(row.receiver, END))), fill: "none",
+        d: routes.line(spots.get(key(row.sender, row.role)), spots.get(key(row.receiver, END)), slotOf(row)), fill: "none",
         class: `ale-edge ale-edge-${dead(row) ? "dead" : row.mean < 0 ? "helps" : "hinders"}`, "stroke-dasharray": DASHES[row.input],
         "stroke-width": 0.8 + THICK * size(row) / largest, "data-edge": edgeKey(row),
         "stroke-opacity": dead(row) ? 0.3 : common ? common.has(edgeKey(row)) ? 0.18 : 0.85 : near(row) && !bare ? 0.95 : rest,
@@ -195,7 +201,7 @@ const ArithLensGraph = (() => {
       const boxes = nodes.map(node => this.nodeBox(node, spots.get(key(node.name, node.role)), { effect: effects.get(node.name), kind: kinds.get(node.name), limit, rows, set, say }));
       const tokens = [...at.tokens].map(([role, { x, y, w }]) => {
         const text = this.tokenName(role, set), tell = say(this.lookedAt(role, nodes, set));
-        return svg("g", { class: `ale-token ale-token-${HUES[role] ?? "control"}`, transform: `translate(${x},${y})`, onclick: tell, onmouseenter: tell },
+        return svg("g", { class: `ale-token ale-token-${HUES[role] ?? "control"}`, transform: `translate(${x},${y})`, "data-role": role, onclick: tell, onmouseenter: tell },
           svg("rect", { x: -w / 2, y: -SIZE.token / 2, width: w, height: SIZE.token, rx: 3 }),
           svg("text", { "text-anchor": "middle", y: 4 }, this.fitting(text, w)), svg("title", {}, text));
       });

@@ -3,8 +3,8 @@
 const ArithLensLayout = (() => {
   "use strict";
   const { isMlp } = ArithLensElements;
-  const EMBEDDINGS = "embeddings", END = "END";
-  const SIZE = { head: 48, box: 30, mlp: 52, wide: 40, right: 80, token: 24, top: 44, foot: 44, left: 24, stream: 132, gap: 6,
+  const EMBEDDINGS = "embeddings", END = "END", PORT = 0.68;
+  const SIZE = { head: 48, box: 30, mlp: 52, wide: 40, right: 80, token: 24, top: 44, foot: 44, left: 24, stream: 132, gap: 6, clear: 4,
     row: [36, 48], column: [26, 104], tall: 520 };
   const key = (name, role) => `${name}@${role}`;
   const layerOf = name => name === EMBEDDINGS ? -1 : +(isMlp(name) ? name.slice(4) : name.split(".")[0]);
@@ -66,14 +66,18 @@ const ArithLensLayout = (() => {
         places.set(key(name, role), { x: left + room / 2, y: height - SIZE.foot / 2, w: room - 2, h: SIZE.token });
       } else if (role === END && isMlp(name)) {
         places.set(key(name, role), { x: stream, y: bottoms.get(layer) - row * (layers.get(layer) - 0.5), w: SIZE.mlp, h: SIZE.box, onStream: true });
+      } else if (role !== END) {  // left of the line that rises from the token
+        const w = Math.min(SIZE.head - 2, room - 2 * SIZE.clear);
+        places.set(key(name, role), { x: left + PORT * room - SIZE.clear - w / 2, y: bottoms.get(layer) - row * (under + 0.5), w, h: SIZE.box });
       } else {
         places.set(key(name, role), { x: left + room * (slot + 0.5) / capacity, y: bottoms.get(layer) - row * (under + 0.5),
-          w: Math.min(isMlp(name) ? SIZE.mlp : SIZE.head - 4, role === END ? room / capacity - 14 : room - 8), h: SIZE.box });
+          w: Math.min(isMlp(name) ? SIZE.mlp : SIZE.head - 4, room / capacity - 14), h: SIZE.box });
       }
     }
     return { places, columns, stream, width, height, row,
       layers: order.flatMap(layer => [...Array(layers.get(layer)).keys()].map(under => ({ layer, y: bottoms.get(layer) - row * (under + 0.5) }))),  // a line for each row of a layer
-      tokens: new Map([...columns].map(([role, { left, width: room }]) => [role, { x: left + room / 2, y: height - SIZE.foot / 2, w: room - 2 }])) };
+      tokens: new Map([...columns].map(([role, { left, width: room }]) => [role, { x: left + room / 2, y: height - SIZE.foot / 2, w: room - 2,
+        ...role === END ? {} : { port: left + PORT * room, rise: height - SIZE.foot - row } }])) };  // up to there a token's line is straight
   }
   return { EMBEDDINGS, END, SIZE, key, layerOf, layout };
 })();

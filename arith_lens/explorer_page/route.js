@@ -20,6 +20,7 @@ const ArithLensRoute = (() => {
   const at = ([p, q, r, s], t) => [0, 1].map(i => (1 - t) ** 3 * p[i] + 3 * t * (1 - t) ** 2 * q[i] + 3 * t * t * (1 - t) * r[i] + t ** 3 * s[i]);
   const points = line => line.flatMap((cubic, place) => [...Array(STEPS + 1).keys()].slice(place ? 1 : 0).map(step => at(cubic, step / STEPS)));
   const text = line => `M${line[0][0]} ` + line.map(([, ...others]) => `C${others.map(point => point.map(x => x.toFixed(1))).join(" ")}`).join(" ");
+  const middle = (p, q, t) => [0, 1].map(i => p[i] + (q[i] - p[i]) * t), straight = (p, q) => [p, middle(p, q, 1 / 3), middle(p, q, 2 / 3), q];
   // From p to q along the directions in which they are left and reached.
   function swing(p, q, [ax, ay], [bx, by], [out, into]) {
     const [dx, dy] = [Math.abs(q[0] - p[0]), Math.abs(q[1] - p[1])], of = (bend, x) => Math.max(10, bend * (x ? dx : dy));
@@ -31,10 +32,11 @@ const ArithLensRoute = (() => {
   const ports = { out: (a, b) => {
     const right = [[a.x + a.w / 2, a.y], RIGHT], top = [[a.x, a.y - a.h / 2], UP];
     if (a.onStream) return [right];
-    return [top, ...[1, -1].map(side => [[a.x + side * a.w / 2, a.y - a.h / 2], UP]), ...b.onStream ? [right] : []];
-  }, in: (a, b) => a.onStream && b.onStream ? [[[b.x + b.w / 2, b.y], LEFT]]
-    : b.onStream ? [[[b.x - b.w / 2, b.y], RIGHT]] : [0, -1, 1].map(side => [[b.x + side * (b.w / 2 - 8), b.y + b.h / 2], UP]) };
-  const pairs = (a, b) => ports.out(a, b).flatMap(out => ports.in(a, b).map(into => [out, into]));
+    if (a.port) return [[[a.port, a.rise], UP]];
+    return [top, ...[1, -1].map(side => [[a.x + side * a.w / 4, a.y - a.h / 2], UP]), ...b.onStream ? [right] : []];
+  }, in: (a, b, slot) => a.onStream && b.onStream ? [[[b.x + b.w / 2, b.y], LEFT]]
+    : b.onStream ? [[[b.x - b.w / 2, b.y], RIGHT]] : [slot, 0, -1, 1].map(side => [[b.x + side * (b.w / 2 - 8), b.y + b.h / 2], UP]) };
+  const pairs = (a, b, slot) => ports.out(a, b).flatMap(out => ports.in(a, b, slot).map(into => [out, into]));
 
   // Round the boxes: the shortest way along the corners of boxes that are wider by a margin.
   class Routes {
@@ -86,7 +88,6 @@ const ArithLensRoute = (() => {
     }
     // A way with its corners rounded; `most` is how long a rounding may be.
     rounded(way, most) {
-      const middle = (p, q, t) => [0, 1].map(i => p[i] + (q[i] - p[i]) * t), straight = (p, q) => [p, middle(p, q, 1 / 3), middle(p, q, 2 / 3), q];
       const line = [];
       let start = way[0];
       way.slice(1, -1).forEach((corner, place) => {
@@ -97,29 +98,33 @@ const ArithLensRoute = (() => {
       });
       return [...line, straight(start, way.at(-1))];
     }
-    candidates(a, b) {
+    candidates(a, b, slot) {
       if (a.onStream && b.onStream) {
-        const [[[p], [q]]] = pairs(a, b);
+        const [[[p], [q]]] = pairs(a, b, slot);
         return [0, 8, 16, 24].map(more => Math.min(28 + Math.abs(a.y - b.y) / 9 + more, 72)).map(side => [[p, [p[0] + side, p[1] - 8], [q[0] + side, q[1] + 8], q]]);
       }
-      return pairs(a, b).flatMap(([[p, out], [q, into]]) => BENDS.map(bend => [swing(p, q, out, into, bend)]));
+      return pairs(a, b, slot).flatMap(([[p, out], [q, into]]) => BENDS.map(bend => [swing(p, q, out, into, bend)]));
     }
-    // The line from box a to box b, as the text of a path.
-    line(a, b) {
-      const ends = [a, b], direct = this.candidates(a, b).map(line => ({ line, all: null }));
+    // The line from box a to box b, as the text of a path; slot: from -1 to 1, where it reaches b from below.
+    line(a, b, slot = 0) {
+      const foot = a.port ? [straight([a.port, a.y - a.h / 2], [a.port, a.rise])] : [];
+      return text([...foot, ...this.curves(a, b, slot)]);
+    }
+    curves(a, b, slot) {
+      const ends = [a, b], direct = this.candidates(a, b, slot).map(line => ({ line, all: null }));
       for (const margin of MARGINS) {
         const walls = this.walls(ends, margin), free = direct.find(one => this.free(one.all ??= points(one.line), walls));
-        if (free) return text(free.line);
+        if (free) return free.line;
       }
       for (const margin of MARGINS.slice(1)) {
-        const best = this.way(ports.out(a, b), ports.in(a, b), ends, margin), walls = this.walls(ends, margin / 2);
+        const best = this.way(ports.out(a, b), ports.in(a, b, slot), ends, margin), walls = this.walls(ends, margin / 2);
         if (!best) continue;
         const { way, leave, reach } = best, last = way.length - 2;
         const curved = way.slice(1).map((q, place) => swing(way[place], q, place ? UP : leave, place < last ? UP : reach, BENDS[0]));
         const line = [curved, ...[40, 2 * margin, 0.1].map(most => this.rounded(way, most))].find(one => this.free(points(one), walls));
-        if (line) return text(line);
+        if (line) return line;
       }
-      return text(this.candidates(a, b)[0]);
+      return direct[0].line;
     }
   }
   return { Routes };

@@ -882,6 +882,20 @@ CROSSINGS = """() => [...document.querySelectorAll('svg.ale-graph')].flatMap(pic
 })"""
 
 
+BEGINNINGS = """() => [...document.querySelectorAll('svg.ale-graph')].flatMap(picture => {
+  const to = picture.getScreenCTM();
+  return [...picture.querySelectorAll('.ale-edge[data-edge^=embeddings]')].map(edge => {
+    const role = edge.dataset.edge.split('|')[1], long = edge.getTotalLength();
+    const token = [...picture.querySelectorAll('.ale-token')].find(x => x.dataset.role === role);
+    const { left, width, top } = token.querySelector('rect').getBoundingClientRect();
+    const at = x => edge.getPointAtLength(x).matrixTransform(to);
+    const [start, next] = [at(0), at(Math.min(30, long))];
+    return [(start.x - left) / width, start.y - top, next.x - start.x];
+  });
+})"""
+"""Where in its token's box a line begins, how far from the top, and how far aside it runs."""
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_no_line_crosses_a_box_that_is_not_its_end(page: Any, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
@@ -891,6 +905,10 @@ def test_no_line_crosses_a_box_that_is_not_its_end(page: Any, width: int) -> Non
         page.evaluate("state => { location.hash = `set=addition${state}` }", state)
         page.wait_for_timeout(300)
         assert page.evaluate(CROSSINGS) == [], state
+        for share, below, aside in page.evaluate(BEGINNINGS):
+            assert 0.25 < share < 0.75 and abs(below) < 2, (state, share, below)
+            assert abs(aside) < 1, "a token's line rises before it turns"
+    assert page.evaluate(BEGINNINGS), "tokens have lines"
     assert page.locator(".ale-edge").count() > 20
     height = page.get_attribute(".ale-node", "data-y")
     page.eval_on_selector(".ale-edge", f"one => one.setAttribute('d', 'M0 {height}h400')")
