@@ -155,10 +155,11 @@ def test_boxes_have_the_plain_effect_and_the_share_of_right_answers_stands_besid
         assert f"<b>{name}</b>{gap}{number}" in texts
     kept: Any = select(rows, kind="kept", positions="end", measure="accuracy").set_index("kept")
     graph, drawn = kept.loc["graph"], kept.loc["random"]
-    share = f"<b>{graph.value:.0%} [{100 * graph.low:.0f}, {100 * graph.high:.0f}]</b>"
-    assert {share, f"{100 * drawn.low:.0f} to {drawn.high:.0%} in {drawn.n:.0f} draws"} <= texts
+    interval = f"[{100 * graph.low:.0f}, {100 * graph.high:.0f}]"
+    mean = f"{drawn.value:.0%}, {100 * drawn.low:.0f} to {drawn.high:.0%} in {drawn.n:.0f} draws"
+    assert {f"<b>{graph.value:.0%} {interval} of {graph.n:.0f}</b>", mean} <= texts
     lines = " ".join(str(note.text) for note in picture.figure.layout.annotations)
-    assert f"{graph.n:.0f} held-out problems" in lines.replace("<br>", " ")
+    assert f"{graph.n:.0f} other problems" in lines.replace("<br>", " ")
     assert any("logits of C's lead" in text for text in texts)
 
 

@@ -131,8 +131,9 @@ def test_the_command_of_the_wheel_works_outside_any_checkout(installed: Run) -> 
         home / file.removeprefix("open ") == folder / "map.html" and (folder / "map.html").exists()
     )
     assert len((folder / "map.csv").read_text().splitlines()) == 1 + 12 * 8 + 12
-    command = "arith-lens explore reference --n 6"  # with its folder, which is not on PATH
-    assert following.startswith("next: ") and following.endswith(f"/bin/{command}")
+    command = "arith-lens explore reference --operation addition --n 6"
+    assert following.startswith("next: "), "then its folder, which is not on PATH"
+    assert following.endswith(f"/bin/{command}")
 
 
 def test_the_help_imports_no_library(installed: Run) -> None:
