@@ -17,6 +17,7 @@ MARKS = {verdicts.HOLDS: "●", verdicts.FAILS: "○", verdicts.OPEN: "◐"}
 WITH = {verdicts.HOLDS: "with", verdicts.FAILS: "not with", verdicts.OPEN: "open with"}
 DEPENDS = {verdicts.HOLDS: "yes", verdicts.FAILS: "no", verdicts.OPEN: "open"}
 """Whether something depends on the lens: that it does is no success, and has no mark."""
+NUMBERS = dict(enumerate(("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight")))
 
 _STRIP = """
 {% if dot is none %}<span class="none">not measured</span>{% else %}
@@ -31,8 +32,7 @@ _STRIP = """
 """.strip()
 _ANSWER = """
 <table class="verdicts">
-{% for row in rows %}<tr>
-<th scope="row">{{ row.question }}</th>
+{% for row in rows %}<tr><th scope="row">{{ row.question }}</th>
 <td class="verdict">{% if row.marks %}{{ row.marks }} {% endif %}<b>{{ row.verdict }}</b></td>
 <td>{% if loop.first %}<span class="ends"><span>0</span><span>100%</span></span>{% endif %}
 {{ row.strip }}</td><td>{{ row.sentence }}
@@ -40,7 +40,7 @@ _ANSWER = """
 </tr>{% endfor %}</table>
 """.strip()
 _PAGE = """
-{% if lead %}<p><b>{{ lead }}</b></p>{% endif %}
+{% if lead %}<p><b>{{ lead[0] }}</b><br>{{ lead[1] }}</p>{% endif %}
 {{ answer }}
 <p class="small">A lens is one way to measure: what replaces the outputs, which score is
 read, or where. A mark per lens: ● holds, ◐ open, ○ fails; the first is in words. Dot: its number,
@@ -54,8 +54,7 @@ verdict. Heads are chosen on one half of the problems, and tested on the other
 <p class="small">What each head's counterfactual output at END does to {{ metric }}; means over all
 problems. Framed: chosen on one half alone, as few as keep 90% of its answers, or its {{ few }}
 strongest. So other heads can be darker here.</p>
-</div>{% endif %}
-{% if readers or strongest %}<div>{% if readers %}<h2>What each head reads</h2>
+</div>{% endif %}{% if readers or strongest %}<div>{% if readers %}<h2>What each head reads</h2>
 <table class="cells"><thead><tr><th>head</th><th>strongest path into it</th>
 <th class="number">C's logit <small>95% interval</small></th></tr></thead><tbody>
 {% for row in readers %}<tr{% if row.open %} class="open"{% endif %}>
@@ -109,9 +108,12 @@ def _measured(audit: Any, question: str) -> list[Verdict]:
     return [] if question == verdicts.LENS else rows
 
 
-def _count(lenses: Sequence[Verdict]) -> str:
-    """In how many of the lenses it holds."""
-    return f"in {sum(one.verdict == verdicts.HOLDS for one in lenses)} of {len(lenses)} lenses"
+def _count(lenses: Sequence[Verdict], unit: str = " lenses") -> str:
+    """In how many of the lenses it holds, and in how many it is open."""
+    n, every = len(lenses), [one.verdict for one in lenses]
+    holds, unclear = every.count(verdicts.HOLDS), every.count(verdicts.OPEN)
+    count = f"all {n}" if holds == n > 1 else f"{holds} of {n}"
+    return f"in {count}{unit}" + f" ({unclear} open)" * (unclear > 0)
 
 
 def _by_verdict(lenses: Sequence[Verdict], words: dict[str, str] = MARKS) -> str:
@@ -131,14 +133,17 @@ def _verdict(one: Verdict, rows: Sequence[Verdict]) -> str:
     return "in part" if compared else DEPENDS[one.verdict]
 
 
-def lead_of(audit: Any) -> str:
-    """The finding: with which replacements the heads are needed, and suffice alone."""
+def lead_of(audit: Any) -> tuple[str, ...]:
+    """The finding: in how many tests the heads are needed, and suffice alone; and in which."""
     if audit.first(verdicts.TASK).verdict != verdicts.HOLDS or not audit.heads:
-        return ""
-    lenses = (_measured(audit, question) for question in (verdicts.NEED, verdicts.FEW))
+        return ()
+    lenses = [_measured(audit, question) for question in (verdicts.NEED, verdicts.FEW)]
     need, few = (_by_verdict(some, WITH) for some in lenses)
-    heads = f"{len(audit.heads)} of {audit.n_heads} heads ({', '.join(map(str, audit.heads))})"
-    return f"{heads}. Needed: {need}. Enough alone: {few}."
+    n, verb = len(audit.heads), "is" if len(audit.heads) == 1 else "are"
+    heads = f"{NUMBERS.get(n, n)} of {audit.n_heads} heads ({', '.join(map(str, audit.heads))})"
+    finding = f"{heads} {verb} needed {_count(lenses[0], ' tests')}; "
+    finding += f"alone {'it' if n == 1 else 'they'} {verb} enough {_count(lenses[1], '')}."
+    return finding, f"Needed: {need}. Enough alone: {few}."
 
 
 def page_of(audit: Any, task: str = "") -> str:

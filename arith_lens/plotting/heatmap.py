@@ -249,13 +249,10 @@ def svg_heatmap(
     beyond = ("≤ " * bool((values < -end).any()), "≥ " * bool((values > end).any()))
     ends = beyond[0] + signed(-end, unit), beyond[1] + signed(end, unit)
     up = upwards(axes)
-    reading = (
-        f"{axes[0]} {'up' if up else 'down'}, {axes[1]} across" if axes[0] else f"{axes[1]} across"
-    )
     below = 0.72 * widest(columns, 11) - 4 if columns else 0  # names of columns stand aslant
     slant = 0.72 * text_box(columns[-1], 11)[0] if columns else 0
     bar = "".join(ends) + "m" * 19
-    width = max(box.right + 12 + slant, left + widest((reading, title, bar), 11.5))
+    width = max(box.right + 12 + slant, left + widest((title, bar), 11.5))
     svg = _svg(width, box.bottom + below + 50, title)
     down, across = rows or [*map(str, range(n_rows))], columns or [*map(str, range(n_columns))]
     for row, column in product(range(n_rows), range(n_columns)):
@@ -274,10 +271,10 @@ def svg_heatmap(
                 _write(svg, short, x + cell / 2, y + height / 2 + 3.5, **middle)
     _add_frame(svg, box)
     if axes[0] or rows:
-        for row in named_positions(n_rows, height) if rows else tick_positions(n_rows):
+        for row in named_positions(n_rows, height):
             y = box.top + (n_rows - 1 - row if up else row) * height + height / 2 + 4
             _write(svg, down[row], box.left - 6, y, text_anchor="end")
-    for column in named_positions(n_columns, cell) if columns else tick_positions(n_columns):
+    for column in named_positions(n_columns, cell if columns else 2 * cell // 3):
         x = box.left + column * cell + cell / 2
         if columns:
             turn = {"transform": f"rotate(45 {x - 4:g} {box.bottom + 10:g})"}
@@ -285,7 +282,9 @@ def svg_heatmap(
         else:
             _write(svg, across[column], x, box.bottom + 14, text_anchor="middle")
     bottom, start = box.bottom + below + 32, left + widest(ends[:1], 11) + 6
-    _write(svg, reading, left, bottom)
+    x, y = (box.left + box.right) / 2, (box.top + box.bottom) / 2
+    _write(svg, axes[1], x, bottom, text_anchor="middle")
+    _write(svg, axes[0], 14, y, text_anchor="middle", transform=f"rotate(-90 14 {y:g})")
     for step, colour in enumerate(DIVERGING):
         _add(svg, "rect", x=start + 7 * step, y=bottom + 7, width=7, height=9, fill=colour)
     _write(svg, ends[0], left, bottom + 16)

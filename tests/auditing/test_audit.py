@@ -462,13 +462,20 @@ def test_the_page_says_beside_a_verdict_how_many_lenses_agree_and_their_worst(
     assert "●●○○ <b>in 2 of 4 lenses</b>" in cells[FEW], "a mark for each lens"
     assert "● a, b; ○ c, d; 33% in the worst" in cells[FEW] and "<td>Yes (a): " in cells[FEW]
     assert cells[FEW].count('fill="none"') == 2, "a ring for each other lens"
-    assert "<b>in 1 of 2 lenses</b>" in cells[NEED]
+    assert "<b>in 1 of 2 lenses (1 open)</b>" in cells[NEED]
     assert "● a; ◐ b; 70% in the worst" in cells[NEED], "the answers that stay right"
     assert "● <b>holds</b>" in cells[TASK] and "lenses" not in cells[TASK]
-    finding = "Needed: with a; open with b. Enough alone: with a, b; not with c, d."
-    assert page.index(finding) < page.index(TASK), "the finding is first"
+    finding = "(0.1) is needed in 1 of 2 tests (1 open); alone it is enough in 2 of 4.</b>"
+    tests = "<br>Needed: with a; open with b. Enough alone: with a, b; not with c, d."
+    assert f"{finding}{tests}" in page.partition(TASK)[0], "the finding is first"
+    two = replace(
+        mixed, heads=(al.Head(0, 1), al.Head(0, 0)), rows=(task, *kept, *few[:2], need[1], depends)
+    )
+    few_of = f"Two of {mixed.n_heads} heads (0.1, 0.0) are needed in 0 of 1 tests (1 open); "
+    assert few_of in page_of(two)
+    assert "alone they are enough in all 2.</b>" in page_of(two)
     assert "chosen on one half alone" in page.partition("means over all\nproblems")[2]
-    assert "1 of 96 heads (0.1). " in page_of(replace(mixed, n_heads=96))
+    assert "One of 96 heads (0.1) is " in page_of(replace(mixed, n_heads=96))
     cannot = replace(task, verdict="fails")
     assert "Needed: " not in page_of(replace(mixed, rows=(cannot, *mixed.rows[1:])))
     assert "<b>yes</b>" in cells[LENS] and "●" not in cells[LENS], "no mark of success"
