@@ -54,10 +54,10 @@ const ArithLensSummary = (() => {
       const { n_pairs: n } = this.set.facts, { onlyMap } = this, arithmetic = this.rows("prompts").some(({ reference }) => /\d/.test(reference));
       const metric = onlyMap ? this.choice.metric : this.rows("edges")[0]?.metric ?? MAIN.metric, name = metricNames(this.set.facts)[metric] ?? metric;
       const changed = !arithmetic ? "" : this.keepsOperator ? "; counterfactual: other operands" : "; counterfactual: another word for the operator";
-      const others = [...arithmetic && this.keepsOperator ? ["figure 2 changes the operator"] : [],
+      const others = [...arithmetic && this.keepsOperator ? ["Figure 2 changes the operator"] : [],
         ...onlyMap ? ["the explorer's circuit has C's logit as score"] : ["the map alone and the audit have C's lead as score"]].join("; ");
       return `Effects on ${name}, of one part at END, ${this.choice.prompt !== null && !onlyMap ? "on this prompt" : n === 1 ? "on one prompt" : `mean over ${n ?? "all"} prompts`}${changed}. `
-        + `${capital(others)}: other numbers.`;
+        + `Other pages have other numbers: ${others}.`;
     }
     sentence() {
       const [best] = this.byEffect();
