@@ -88,10 +88,10 @@ def atlas() -> Chart:
         [],
         name="atlas",
         title="Do few heads suffice, in which model and task?",
-        caption="Lines: 95% intervals over 10 to 22 problems. Fails: it ends below 90%. Holds: it "
-        "is above all other sets (200 at END), and 90% were right where the heads were chosen. "
-        "Filled marks are counted. All others output their mean over the task, at END or at every "
-        "token; stricter: their mean over more tasks, or their output on another prompt.",
+        caption="Lines: 95% intervals over 10 to 22 problems. Fails: the interval ends below 90%. "
+        "Holds: above all other sets (200 at END), and 90% right where heads were chosen; else "
+        "undecided. Filled marks are counted. All others output their mean over the task, at END "
+        "or at every token; stricter: the mean over more tasks, or the output on another prompt.",
         draw=_draw_atlas,
     )
 
@@ -103,7 +103,7 @@ LENSES = {
     STRICTER[0]: "another prompt",
 }
 """What other heads output, by the names of the table, in the order of the panels."""
-VERDICTS = {"holds, ≥ 90% right": "circle", "holds, < 90% right": "circle-open-dot",
+VERDICTS = {"holds, ≥ 90% right": "circle", "holds, < 90% right": "square-open",
             "undecided": "diamond-open", "fails": "circle-open"}  # fmt: skip
 OTHERS = "best of 40 other sets"
 TASKS = ("addition", "subtraction", "multiplication", "division", "capitals")

@@ -23,10 +23,10 @@ def legend(panels: Sequence[CircuitPanel]) -> str:
     any_token = '; "any token" means that tokens were not told apart' * (ANY_TOKEN in senders)
     dotted = " A dotted outline: its 95% interval holds 0."
     return (
-        "A line begins above the tokens at which its sender writes, and ends at the box that reads "
+        "A line ends at the box that reads "
         f"it; it is as broad as the effect on the answer{any_token}. Of two senders in a box the "
-        "larger effect counts. 5.5 is head 5 of layer 5. Coloured boxes have their own effect at "
-        "END; unfilled ones write before END."
+        "larger effect counts. 5.5 is head 5 of layer 5. Coloured boxes, wherever they stand, act "
+        "at END; unfilled ones write before END."
         + dotted
         * any(row.low <= 0 <= row.high for row in nodes)
     )

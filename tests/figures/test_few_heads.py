@@ -91,10 +91,10 @@ def test_each_audit_has_the_mark_of_its_verdict_in_the_panel_of_its_lens(number,
 
 
 def test_only_a_mark_at_ninety_percent_or_more_is_filled() -> None:
-    """A verdict that holds below 90% has a ring with a dot: 90% is in its interval alone."""
+    """A verdict that holds below 90% has a hollow square: 90% is in its interval alone."""
     marks = [one for one in atlas().figure.data if one.marker.symbol != "line-ns-open"]
     filled = [x for one in marks if one.marker.color != "white" for x in one.x if x == x]
-    dotted = [x for one in marks if one.marker.symbol == "circle-dot" for x in one.x if x == x]
+    dotted = [x for one in marks if one.marker.symbol == "square" for x in one.x if x == x]
     assert len(filled) == 17 and min(filled) >= 90 > max(dotted) and len(dotted) == 8
 
 

@@ -239,7 +239,7 @@ def of_tuning(rows: DataFrame) -> list[str]:
 def of_audits(rows: DataFrame) -> list[str]:
     counts = rows[(rows.verdict == "holds") & (rows.value >= 0.9)].lens.value_counts()
     assert [counts[lens] for lens in LENSES] == [8, 6, 2, 1]
-    return [f"at most eight of {len(select(rows, lens=MEANS))} models' tasks", "tests in two"]
+    return [f"8 of {len(select(rows, lens=MEANS))} tasks of five models", "tests in at most 2"]
 
 
 SHOWN_OF_ONE = ("fig3", "fig5")
