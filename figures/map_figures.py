@@ -22,11 +22,12 @@ from figures.views.words import of_width
 
 CAPTION = (
     "A cell: the mean change when a part has its output of the counterfactual. Framed: key heads{} "
-    "(mean below −5%; dashed: the 95% interval reaches it). {}An MLP that is red if free, "
-    "blue if held, acts through the norm alone. Held: the final norm keeps its scale."
+    "(mean below −5%; dashed: the 95% interval reaches it). {}Held: the final norm keeps its "
+    "scale. An MLP that is red if free, blue if held, helps only through the norm; its write hurts."
 )
-LARGE = CAPTION.format(" and MLPs", "Dots: heads that the paper names. ")
-CAPTIONS = {True: LARGE, False: CAPTION.format("", "Bold: MLPs whose interval is below −5%. ")}
+FRAMED_MLPS = CAPTION.format(" and MLPs", "Dots: heads that the paper names. ")
+SMALL_MODELS = "Numbers: from 2% on; bold: MLPs whose interval is below −5%. "
+CAPTIONS = {True: FRAMED_MLPS, False: CAPTION.format("", SMALL_MODELS)}
 """By whether the paper names heads of a model that is drawn."""
 
 
@@ -69,9 +70,9 @@ def _operation_panel(
 
 
 ACROSS, MOST_OF_FOUR = 4, 16
-"""Maps in a row where a model has at most so many heads in a layer; else two."""
-NUMBERED, LEAST_NUMBER = {False: (17, 15), True: (32, 16)}, 1.5
-"""Pixels of a cell with a number, by whether the page is narrow; the smallest on a wide page."""
+"""Maps in a row where a model has at most so many heads in a layer; else, and with numbers, two."""
+NUMBERED, LEAST_NUMBER = {False: (38, 14), True: (32, 16)}, 1.5
+"""Pixels of a cell with a number, by whether the page is narrow; the smallest number in percent."""
 
 
 def _row_of_maps(panels: Sequence[plotting.Panel], reading: maps.EffectScale) -> dict[str, Any]:
@@ -79,7 +80,7 @@ def _row_of_maps(panels: Sequence[plotting.Panel], reading: maps.EffectScale) ->
     many = max(panel.values.shape[1] for panel in panels) > MOST_OF_FOUR
     small = reading.relative and not many
     return {
-        "across": 2 if many else ACROSS,
+        "across": 2 if many or small else ACROSS,
         "size": NUMBERED[is_narrow()] if small else plotting.PANEL_SPAN,
     }
 
@@ -97,8 +98,8 @@ def _map_with_numbers(rows: DataFrame, reading: maps.EffectScale, operation: str
     panel = replace(panel, title=f"{title}, n = {own.n.max():.0f}")
     if not is_small:
         return panel
-    least = 0.5 if is_narrow() else LEAST_NUMBER
-    texts, strip_texts = (_numbers(part, 0, least) for part in (panel.values, panel.strips))
+    cells = (panel.values, panel.strips)
+    texts, strip_texts = (_numbers(part, 0, LEAST_NUMBER) for part in cells)
     bold = {mark.at for mark in panel.strip_marks if mark.strong and mark.certain}
     strip_texts = tuple(
         tuple(f"<b>{text}</b>" * ((r, c) in bold) or text for c, text in enumerate(row))
@@ -194,8 +195,7 @@ def fig15(options: LargeMapOptions) -> list[Chart]:
             name="fig15" + ("" if options.operation == ALL_OPERATIONS else f"_{options.operation}"),
             table_of="fig2" if options.operation == ALL_OPERATIONS else "",
             title="Figure 15: the large maps, every number in its cell",
-            caption="Numbers: mean effects, in percent if relative. "
-            + CAPTIONS[_names_heads(run.config)],
+            caption="Numbers: mean effects, in percent if relative. " + FRAMED_MLPS,
             draw=partial(_draw_large, reading=maps.EffectScale.of(run.config), mean=mean),
         )
     ]

@@ -13,7 +13,6 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.plotting import COLOURS
 from arith_lens.plotting.dots import LEVEL
-from arith_lens.plotting.widths import is_narrow
 from experiments.does_tuning_help import MOST_LOST, Criterion
 from figures.common import chosen_run
 from figures.exhibit import Chart, chart_of
@@ -107,12 +106,9 @@ def _changes(rows: DataFrame, criterion: Criterion = "mathematics") -> dict[Key,
 def _draw(rows: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """A row per model: what each method changes in word problems, and in generic tasks."""
     models = keys_of(rows, "model")
-    ends = [_ends(rows, group) for group in GROUPS]
-    if is_narrow():  # one below the other, on one scale
-        ends = [(min(np.ravel(ends)), max(np.ravel(ends)))] * len(GROUPS)
     return plotting.dot_panels(
         [_panel(select(rows, model=model), group) for model in models for group in GROUPS],
-        tuple(plotting.DotAxis(one, AXIS) for one in ends),
+        tuple(plotting.DotAxis(_ends(rows, group), AXIS) for group in GROUPS),
         across=len(GROUPS),
         headings=models,
         row=34,

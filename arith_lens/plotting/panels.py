@@ -239,15 +239,14 @@ def _add_marks(
     sheet: Sheet, part: Panel, index: int, geometry: Geometry, end: Number
 ) -> set[tuple[int, int]]:
     """Draw outlines, dots and labels of one panel; the cells with a label inside."""
-    box, pixel, half = sheet.boxes[index], 1 / geometry.cell[0], 0.5 - 1 / geometry.cell[1]
-    wide, tight = 1 + 3 * pixel, (geometry.strip - 2) * pixel  # a head's number fills its cell
-    spots = [(mark, float(mark.column), wide) for mark in part.marks]
-    spots += [(one, float(geometry.strip_middles[one.column]), tight) for one in part.strip_marks]
+    box, strip = sheet.boxes[index], geometry.strip / geometry.cell[0]
+    spots = [(mark, float(mark.column), 1.0) for mark in part.marks]
+    spots += [(one, float(geometry.strip_middles[one.column]), strip) for one in part.strip_marks]
     for mark, x, wide in (spot for spot in spots if spot[0].strong):
         left, right = (
             box.left + (0.5 + x + end) * geometry.cell[0] for end in (-wide / 2, wide / 2)
         )
-        top, low = (box.bottom - (0.5 + mark.row + end) * geometry.cell[1] for end in (half, -half))
+        top, low = (box.bottom - (0.5 + mark.row + end) * geometry.cell[1] for end in (0.5, -0.5))
         line = {"width": 1.2, "color": TEXT, "dash": "solid" if mark.certain else "dot"}
         sheet.add_shape(
             "rect", (left, top), (right, low), line=line

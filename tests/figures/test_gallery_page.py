@@ -138,7 +138,8 @@ def of_maps(rows: DataFrame) -> list[str]:
     free = select(last, measure=effects.EFFECT)
     assert free.high.max() < 0 < held[1].value.min(), "through the norm"
     return [
-        "At most three key heads per operation; MLP 10 always matters, MLP 11 only via the norm",
+        "At most three key heads per operation; MLP 10 matters, MLP 11 helps only via the norm",
+        f"({held[1].value.min():+.0%} to {held[1].value.max():+.0%})",
         f"has {counts[0]:.0f} key heads, none in division, `reference-mistral` {counts[1]:.0f}. ",
     ]
 
@@ -228,11 +229,13 @@ def of_tuning(rows: DataFrame) -> list[str]:
     changes = tuning._changes(select(rows, model=ONE), "little_loss")
     methods = {key[0]: one for key, one in changes.items() if key[1:] in ((3, 0), (0, 0))}
     gains = [100 * value(methods[name], group="word problems") for name in ("full", "precise")]
-    losses = [-100 * value(one, group="generic tasks") for one in methods.values()]
-    assert len(losses) == 4 and max(losses) == losses[0]
+    best = tuning._changes(select(rows, model=ONE))
+    lost = [-100 * value(one, group="generic tasks") for one in best.values()]
+    three, random = sorted(lost)[:3], max(lost)
     return [
-        f"all weights of `reference` gain {gains[0]:.0f} points (lose {losses[0]:.1f})",
-        f"three key heads {gains[1]:.1f}",
+        f"tuning three heads gains {gains[1]:.1f} points",
+        f"tuning all weights {gains[0]:.0f} (`reference`)",
+        f"{three[0]:.0f} to {three[2]:.0f} elsewhere, random heads {random:.0f}",
     ]
 
 
@@ -321,14 +324,13 @@ def test_a_page_of_shipped_tables_is_headed_by_what_people_wrote_of_them(
             assert ('<p class="under">' in page) == (model == ONE), "its topic"
 
 
-def test_the_heading_of_figure_6_is_about_the_operation_that_it_shows() -> None:
+def test_the_heading_of_figure_6_holds_in_the_operation_that_it_shows() -> None:
     rows = select(from_csv((GALLERY / "fig6.csv").read_text("utf-8")), operation="addition")
     last = select(rows, measure="cosine", site="mlp_in", less="", layer=rows.layer.max())
     answer, operands = (value(last, token=token) for token in ("C", "A and B"))
-    numbers = f"In addition, the last MLP reads C (cosine {answer:.2f}) more than A and B"
-    assert (
-        f"{numbers} ({operands:.2f} on average)" == findings_in(page_texts(ROOT / "docs"))["fig6"]
-    )
+    texts = page_texts(ROOT / "docs")
+    assert findings_in(texts)["fig6"] == "The last MLP of reference reads C more than A and B"
+    assert f"as in Figure 6: {answer:.2f} and {operands:.2f})" in texts and answer > operands
 
 
 def test_four_random_mlps_cost_more_than_the_four_strongest_in_multiplication() -> None:
