@@ -243,7 +243,7 @@ def test_marks_are_outlined_and_those_with_text_labelled(values: np.ndarray) -> 
     assert np.allclose([right - left, high - low], 1), "on the edges of its cell"
     corner = panels(panel(values, marks=(plotting.Mark(0, 0, ""),)))
     (frame,) = (one for one in corner.layout.shapes if one.line.dash)
-    assert min(frame.x0, frame.x1) < corner.layout.xaxis.domain[0], "as wide at the map's edge"
+    assert min(frame.x0, frame.x1) == pytest.approx(corner.layout.xaxis.domain[0]), "no axis cuts"
     texts = [note.text for note in figure.layout.annotations]
     assert "3.2" in texts
     assert "1.1" in texts
