@@ -71,7 +71,7 @@ def _operation_panel(
 
 ACROSS, MOST_OF_FOUR = 4, 16
 """Maps in a row where a model has at most so many heads in a layer; else, and with numbers, two."""
-NUMBERED, LEAST_NUMBER = {False: (38, 14), True: (32, 16)}, 1.5
+NUMBERED, LEAST_NUMBER = {False: (39, 14), True: (32, 16)}, 1.5
 """Pixels of a cell with a number, by whether the page is narrow; the smallest number in percent."""
 
 

@@ -134,11 +134,14 @@ def test_the_papers_claim_of_tuning_stands_in_the_row_of_precise_tuning() -> Non
 
 
 @pytest.mark.parametrize("width", ["screen", "phone"])
-def test_a_point_is_as_wide_in_word_problems_as_in_generic_tasks(width: Width) -> None:
+def test_gains_and_losses_have_one_scale_side_by_side_and_each_its_own_on_a_phone(
+    width: Width,
+) -> None:
     with drawn_for(width):
         layout = charts(tuning.frontier).figure.layout
     scales = [np.ptp(axis.domain) / np.ptp(axis.range) for axis in (layout.xaxis, layout.xaxis2)]
-    assert scales[0] == pytest.approx(scales[1])
+    assert (scales[0] == pytest.approx(scales[1])) == (width == "screen")
+    assert layout.xaxis.range == layout.xaxis3.range, "of both models"
 
 
 def test_the_claims_at_a_glance_have_each_models_total_above_its_column() -> None:
