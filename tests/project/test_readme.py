@@ -220,8 +220,8 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
         "problems that did not choose the heads). The most frequent answer alone is right in "
         f"{100 * base.min():.0f} to {base.max():.0%} of them. With no head kept, the model answers "
         f"{100 * kept(0).min():.0f} to {kept(0).max():.0%}",
-        f"the three strongest heads gain {gain('precise', 0)} points in word problems and all weights "
-        f"{gain('full', 0)}; three random heads gain {gain('random', 0)}",
+        f"the three strongest heads gain {gain('precise', 0)} points in word problems and all "
+        f"weights {gain('full', 0)}; three random heads gain {gain('random', 0)}",
         "On other tasks they change by {}, {} and {} points".format(
             *(gain(method, 0, "generic_tasks") for method in ("precise", "full", "random"))
         ),
