@@ -23,7 +23,7 @@ from figures.views.words import of_width
 CAPTION = (
     "A cell: the mean change when a part has its output of the counterfactual. Framed: key heads{} "
     "(mean below −5%; dashed: the 95% interval reaches it). {}Held: the final norm keeps its "
-    "scale. An MLP that is red if free, blue if held, helps only through the norm; its write hurts."
+    "scale. An MLP that is red if free, blue if held, helps only through the norm."
 )
 FRAMED_MLPS = CAPTION.format(" and MLPs", "Dots: heads that the paper names. ")
 SMALL_MODELS = "Numbers: from 2% on; bold: MLPs whose interval is below −5%. "

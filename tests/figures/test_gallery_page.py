@@ -137,6 +137,7 @@ def of_maps(rows: DataFrame) -> list[str]:
     assert len(late) == 2 * len(n_keys) == 16 and late.high.max() < -0.05
     free = select(last, measure=effects.EFFECT)
     assert free.high.max() < 0 < held[1].value.min(), "through the norm"
+    assert (held[1].low < 0).sum() == 3 and len(held[1]) == 8, "does not help"
     return [
         "At most three key heads per operation; MLP 10 matters, MLP 11 helps only via the norm",
         f"({held[1].value.min():+.0%} to {held[1].value.max():+.0%})",
